@@ -1,0 +1,55 @@
+"""Every error that Beamer raises on purpose, so that callers can tell bad input from a broken platform.
+
+BeamerError
++-- InputError         a value is wrong: names the field, the value, what was expected (exit code 2, HTTP 422)
+|   +-- NotFoundError  a name that nothing is registered under (HTTP 404)
+|   +-- ConflictError  a repeated registration that differs from the first (HTTP 409)
++-- PlatformError      the machine lacks something: root, Open vSwitch, a kernel module (exit code 2)
++-- EmulationError     an emulated run broke off: names the step and what was found (exit code 1)
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class BeamerError(Exception):
+    """The base of every deliberate error."""
+
+
+class InputError(BeamerError, ValueError):
+    """A value that cannot be used; nothing was changed."""
+
+    def __init__(self, field: str, value: object, expected: str) -> None:
+        self.field = field
+        self.value = value
+        self.expected = expected
+        super().__init__(f"{field}: got {value!r}, expected {expected}")
+
+
+class NotFoundError(InputError):
+    """A name that nothing is registered under."""
+
+
+class ConflictError(InputError):
+    """A repeated registration whose content differs from the first one."""
+
+
+class PlatformError(BeamerError):
+    """The machine lacks something that the command needs."""
+
+    def __init__(self, missing: str, remedy: str) -> None:
+        self.missing = missing
+        self.remedy = remedy
+        super().__init__(f"{missing}; {remedy}")
+
+
+class EmulationError(BeamerError):
+    """An emulated run that broke off."""
+
+
+def nearest(value: str, known: Iterable[str]) -> str:
+    """Say which names are known, the nearest to `value` first, as the `expected` part of an `InputError`."""
+    names = sorted(known)
+    close = get_close_matches(value, names, n=1)
+    listed = ", ".join(names)
+    return f"one of {listed}" + (f" (did you mean {close[0]!r}?)" if close else "")

@@ -1,0 +1,47 @@
+"""What the network is asked to do: a class per job, an optional rate cap, on a fabric with K queues.
+
+Classes are numbered 0 (served first) to K-1. Each has a DSCP codepoint; traffic that nobody registered has its own queue with
+a guaranteed share. A plan is plain data: simulator, switches and host agents carry out the same one.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from beamer.errors import InputError
+
+QUEUES = 8  # HTB knows priorities 0 to 7
+UNREGISTERED_SHARE = 0.1
+
+
+def codepoint(klass: int) -> int:
+    """Return the DSCP of class `klass`: xxx011, within the pool that RFC 2474 leaves to local use."""
+    if not 0 <= klass < QUEUES:
+        raise InputError("class", klass, f"0 to {QUEUES - 1}")
+    return 8 * klass + 3
+
+
+CODEPOINTS = tuple(codepoint(k) for k in range(QUEUES))
+
+
+def check_queues(queues: int) -> int:
+    """Return `queues` if a port can have that many managed classes; raise `InputError` otherwise."""
+    if isinstance(queues, bool) or not isinstance(queues, int) or not 1 <= queues <= QUEUES:
+        raise InputError("queues", queues, f"1 to {QUEUES}, the priorities that HTB knows")
+    return queues
+
+
+@dataclass(frozen=True)
+class JobPlan:
+    """One job's treatment: its class, and the rate its sender may not exceed on any host (None: no cap)."""
+
+    klass: int
+    cap_bps: int | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The treatment of every running job. Two equal plans need no change in the network."""
+
+    queues: int = QUEUES
+    jobs: Mapping[str, JobPlan] = field(default_factory=lambda: MappingProxyType({}))

@@ -1,0 +1,1 @@
+"""Event-driven flow-level simulation of the same scenarios, calling the same decisions."""

@@ -1,0 +1,54 @@
+"""Rates and sizes as people write them, converted once at the edge to bit/s and bytes."""
+
+import re
+
+from beamer.errors import InputError
+
+_RATE = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9, "tbit": 10**12}
+_SIZE = {
+    "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
+    "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
+}  # fmt: skip
+_QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
+
+
+def _parse(text: str | int | float, table: dict[str, int], field: str, expected: str) -> int:
+    match = _QUANTITY.fullmatch(str(text))
+    unit = match.group(2).lower() if match else ""
+    scale = table.get(unit) if unit else 1
+    if isinstance(text, bool) or match is None or scale is None:
+        raise InputError(field, text, expected)
+    return round(float(match.group(1)) * scale)
+
+
+def parse_rate(text: str | int | float, field: str = "rate") -> int:
+    """Return a rate such as `20mbit` in bit/s; a bare number is bit/s. Raises `InputError` unless positive."""
+    expected = "a rate above 0 such as '20mbit' or '10gbit'"
+    rate = _parse(text, _RATE, field, expected)
+    if rate <= 0:
+        raise InputError(field, text, expected)
+    return rate
+
+
+def parse_size(text: str | int | float, field: str = "bytes") -> int:
+    """Return a size such as `600kB` or `4MiB` in bytes; a bare number is bytes. Raises `InputError`."""
+    return _parse(text, _SIZE, field, "a size of at least 0 such as '600kB' or '4MiB'")
+
+
+def format_rate(bps: float) -> str:
+    """Return a rate in bit/s the way `parse_rate` reads it."""
+    for unit, scale in reversed(_RATE.items()):
+        if bps >= scale:
+            return f"{bps / scale:g}{unit}"
+    return f"{bps:g}bit"
+
+
+# One full-size TCP segment on Ethernet: 1448 payload bytes travel in a frame of 1514 (14 Ethernet, 20 IPv4, 32 TCP with
+# timestamps). Link counters, HTB and OpenFlow all count frames.
+SEGMENT_PAYLOAD = 1448
+SEGMENT_FRAME = 1514
+
+
+def frame_bytes(payload: float) -> float:
+    """Return the bytes that `payload` bytes of a TCP stream occupy on an Ethernet link, headers included."""
+    return payload * SEGMENT_FRAME / SEGMENT_PAYLOAD

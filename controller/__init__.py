@@ -1,0 +1,1 @@
+"""The SDN controller: the only place that imports os-ken and FastAPI."""

@@ -1,0 +1,1 @@
+"""Everything OpenFlow: which rules a plan means, and the os-ken application that installs them."""

@@ -1,0 +1,1 @@
+"""Experiments, their configurations and their reports."""

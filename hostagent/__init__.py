@@ -1,0 +1,1 @@
+"""The host agent: owns the queues of its interfaces; the only place that imports pyroute2."""

@@ -1,0 +1,1 @@
+"""Shapes of network that scenarios name; `emulation` realises any of them in Mininet."""
