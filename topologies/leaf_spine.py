@@ -1,0 +1,24 @@
+"""Leaves with hosts, each leaf connected to every spine; a plane per spine."""
+
+from beamer.fabric import Fabric
+from beamer.units import parse_rate
+from topologies.cabling import Cable, count, numbered, wire
+
+
+def build(
+    leaves: int = 4,
+    spines: int = 2,
+    hosts_per_leaf: int = 2,
+    rate: str | int = "20mbit",
+    uplink_rate: str | int | None = None,
+) -> Fabric:
+    """Return a leaf-spine fabric with hosts at `rate` and leaf-spine links at `uplink_rate` (default `rate`). Raises `InputError`."""
+    bps = parse_rate(rate, "topology.rate")
+    uplink = bps if uplink_rate is None else parse_rate(uplink_rate, "topology.uplink_rate")
+    leaf_names = numbered("l", count(leaves, "topology.leaves"))
+    spine_names = numbered("s", count(spines, "topology.spines"))
+    per_leaf = count(hosts_per_leaf, "topology.hosts_per_leaf")
+    names = numbered("h", leaves * per_leaf)
+    cables = [Cable(leaf, spine, uplink) for leaf in leaf_names for spine in spine_names]
+    cables += [Cable(h, leaf_names[i // per_leaf], bps) for i, h in enumerate(names)]
+    return wire("leaf-spine", names, leaf_names + spine_names, cables, planes=spines)
