@@ -1,0 +1,1 @@
+"""From flows and their classes to rates: what the links of a fabric do."""

@@ -1,0 +1,20 @@
+"""What a flow asks of the network, as every allocator takes it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Demand:
+    """A flow that can use any rate.
+
+    usage: per link that it loads, the bit/s there for each bit/s of its rate; 1 on its path, a little more where its
+    acknowledgements travel. Empty for a flow that stays on one host. klass: 0 is served first.
+    """
+
+    usage: Mapping[int, float]
+    klass: int = 0
+
+
+Allocator = Callable[[Sequence[Demand], Sequence[float]], list[float]]
+"""(demands, capacity per link in bit/s) -> rate per demand in bit/s; infinite for a demand that uses no link."""

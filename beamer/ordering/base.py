@@ -1,0 +1,56 @@
+"""The seam of network policies: from what is known now to an order of the running jobs.
+
+Simulator and controller call the same policies through `beamer.decide`. A policy is one class with one method in one file, and
+one line in the registry of `beamer.ordering`.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from random import Random
+from typing import ClassVar, Generic, TypeVar
+
+from beamer.model import Snapshot
+
+S = TypeVar("S")
+
+
+@dataclass(frozen=True)
+class Tier:
+    """Jobs that the policy would serve together.
+
+    jobs: their keys, slowest first. divisible: whether classes that are left over may separate them.
+    """
+
+    jobs: tuple[str, ...]
+    divisible: bool = False
+
+
+Order = tuple[Tier, ...]
+"""Every running job in exactly one tier, most urgent tier first."""
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """The state of a policy that remembers nothing."""
+
+
+class Ordering(ABC, Generic[S]):
+    """A network policy.
+
+    name: what users select it by. State: the frozen dataclass that it remembers; plain JSON by pydantic, for the journal.
+    """
+
+    name: ClassVar[str]
+    State: type[S]
+
+    def initial(self) -> S:
+        """Return what the policy remembers before its first decision."""
+        return self.State()
+
+    @abstractmethod
+    def order(self, state: S, snapshot: Snapshot, now: float, rng: Random) -> tuple[S, Order, float | None]:
+        """Order the running jobs.
+
+        now: seconds, on the clock of the snapshot's times. Returns the new state, the order, and when to be asked again if
+        nothing happens (None: not at all). Equal arguments give equal results.
+        """

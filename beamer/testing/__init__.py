@@ -1,0 +1,1 @@
+"""Fakes and conformance suites that users may import; needs hypothesis."""
