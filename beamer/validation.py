@@ -1,5 +1,6 @@
 """Turns pydantic's findings into the project's one-line `InputError`, with the nearest known key for an unknown one."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -9,8 +10,12 @@ from beamer.errors import InputError, nearest
 
 def input_error(error: ValidationError, model: type[BaseModel] | None = None, prefix: str = "") -> InputError:
     """Return the first finding of `error` as an `InputError`; `model` is where its unknown keys are looked up."""
-    finding = error.errors(include_url=False)[0]
-    location = finding["loc"]
+    return finding_error(error.errors(include_url=False)[0], model, prefix)
+
+
+def finding_error(finding: Mapping[str, Any], model: type[BaseModel] | None = None, prefix: str = "") -> InputError:
+    """Return one entry of pydantic's `errors()` as an `InputError`; `model` is where its unknown keys are looked up."""
+    location: tuple[int | str, ...] = finding["loc"]
     path = prefix
     for part in location:
         path += f"[{part}]" if isinstance(part, int) else f"{'.' if path else ''}{part}"

@@ -1,0 +1,140 @@
+"""The HTTP API: every write is a PUT by name that becomes one event, every answer is read from the runtime.
+
+All routes run on the event loop, which is what makes the runtime single-threaded.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from fastapi import FastAPI, Request, Response, WebSocket
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from beamer.errors import ConflictError, InputError, NotFoundError
+from beamer.events import (
+    IterationDone,
+    JobEnded,
+    JobRegistered,
+    StageRegistered,
+    StageSealed,
+    StudyRegistered,
+    WorkerAttached,
+)
+from beamer.model import job_key
+from beamer.validation import finding_error
+from controller import views
+from controller.bodies import AttachBody, JobBody, NothingBody, StatusBody, StudyBody
+from controller.metrics import exposition
+from controller.runtime import Runtime
+
+STUDY = "/v1/studies/{study}"
+STAGE = STUDY + "/stages/{stage}"
+JOB = STAGE + "/jobs/{job}"
+
+Answer = dict[str, Any]
+
+
+def create_app(runtime: Runtime) -> FastAPI:
+    """Return the application that serves `runtime`, which its caller starts and stops."""
+    app = FastAPI(title="Beamer", summary="Stages in, classes out", docs_url="/docs", redoc_url=None)
+    app.add_exception_handler(InputError, _refuse)
+    app.add_exception_handler(RequestValidationError, _refuse_body)
+    _add_writes(app, runtime)
+    _add_reads(app, runtime)
+
+    @app.websocket("/v1/agents/{name}")
+    async def agent(websocket: WebSocket, name: str) -> None:
+        await runtime.agents.serve(name, websocket)
+
+    return app
+
+
+def _add_writes(app: FastAPI, runtime: Runtime) -> None:
+    clock: Callable[[], float] = runtime.clock
+
+    @app.put(STUDY)
+    async def register_study(study: str, body: StudyBody) -> Answer:
+        rungs = tuple(rung.rung() for rung in body.rungs)
+        return {"changed": runtime.record(StudyRegistered(clock(), study, body.weight, rungs))}
+
+    @app.put(STAGE)
+    async def register_stage(study: str, stage: str, body: NothingBody | None = None) -> Answer:
+        return {"changed": runtime.record(StageRegistered(clock(), study, stage))}
+
+    @app.put(STAGE + "/seal")
+    async def seal_stage(study: str, stage: str, body: NothingBody | None = None) -> Answer:
+        return {"changed": runtime.record(StageSealed(clock(), study, stage))}
+
+    @app.put(JOB)
+    async def register_job(study: str, stage: str, job: str, body: JobBody) -> Answer:
+        return {"changed": runtime.record(JobRegistered(clock(), study, stage, body.spec(job)))}
+
+    @app.put(JOB + "/workers/{rank}")
+    async def attach_worker(study: str, stage: str, job: str, rank: int, body: AttachBody) -> Answer:
+        return {"changed": runtime.record(WorkerAttached(clock(), job_key(study, stage, job), rank, body.pid))}
+
+    @app.put(JOB + "/progress/{iteration}")
+    async def report_progress(study: str, stage: str, job: str, iteration: int) -> Answer:
+        return {"changed": runtime.record(IterationDone(clock(), job_key(study, stage, job), iteration))}
+
+    @app.put(JOB + "/status")
+    async def end_job(study: str, stage: str, job: str, body: StatusBody) -> Answer:
+        return {"changed": runtime.record(JobEnded(clock(), job_key(study, stage, job), body.status))}
+
+
+def _add_reads(app: FastAPI, runtime: Runtime) -> None:
+    @app.get("/v1/studies")
+    async def studies() -> Answer:
+        return views.studies_view(runtime)
+
+    @app.get(STAGE)
+    async def stage(study: str, stage: str) -> Answer:
+        return views.stage_view(runtime, study, stage)
+
+    @app.get("/v1/plan")
+    async def plan() -> Answer:
+        return views.plan_view(runtime)
+
+    @app.get("/v1/latencies")
+    async def latencies() -> Answer:
+        return views.latencies_view(runtime)
+
+    @app.get("/v1/counters")
+    async def counters() -> Answer:
+        return views.counters_view(runtime, await runtime.lane_counts())
+
+    @app.get("/v1/health")
+    async def health() -> Answer:
+        return views.health_view(runtime)
+
+    @app.get("/metrics")
+    async def metrics() -> Response:
+        return Response(exposition(runtime), media_type=CONTENT_TYPE_LATEST)
+
+
+async def _refuse(_request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, InputError)
+    status = 404 if isinstance(error, NotFoundError) else 409 if isinstance(error, ConflictError) else 422
+    content = {"field": error.field, "value": _plain(error.value), "expected": error.expected, "message": str(error)}
+    return JSONResponse({"error": content}, status)
+
+
+async def _refuse_body(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    # A misspelt key explains a missing one better than the reverse.
+    finding = min(error.errors(), key=lambda f: f["type"] != "extra_forbidden")
+    location = finding["loc"][1:] or finding["loc"]  # "body" or "path" says nothing that the field does not
+    body = request.scope["route"].body_field
+    model = body.field_info.annotation if body else None
+    return await _refuse(request, finding_error({**finding, "loc": location}, model))
+
+
+def _plain(value: object) -> object:
+    """Return `value`, or its text where JSON has no form for it."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        return repr(value)
+    return value

@@ -1,0 +1,73 @@
+"""The controller's state in Prometheus' text format."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from controller.installation import quantile
+from controller.runtime import Runtime
+
+
+class RuntimeCollector(Collector):
+    """Reads a runtime whenever it is scraped."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every metric with its present value."""
+        yield from self._progress()
+        yield from self._installation()
+        yield from self._queues()
+
+    def _progress(self) -> Iterator[Metric]:
+        tracker = self._runtime.tracker
+        stages = (stage.status for study in tracker.studies.values() for stage in study.stages.values())
+        yield _by_status("beamer_jobs", "Jobs by status", (job.status for job in tracker.jobs.values()))
+        yield _by_status("beamer_stages", "Stages by status", stages)
+
+    def _installation(self) -> Iterator[Metric]:
+        installation = self._runtime.installation
+        yield GaugeMetricFamily("beamer_plan_generation", "Generation wanted", value=installation.generation)
+        installed = GaugeMetricFamily("beamer_installed_generation", "Generation that runs there", labels=["kind", "name"])
+        for kind, generations in (("switch", installation.switches), ("agent", installation.agents)):
+            for name, generation in generations.items():
+                installed.add_metric([kind, name], generation)
+        yield installed
+        latency = GaugeMetricFamily(
+            "beamer_plan_latency_seconds", "Stage event to plan installed everywhere", labels=["quantile"]
+        )
+        for share in (0.5, 0.99):
+            if (milliseconds := quantile(installation.plan_ms, share)) is not None:
+                latency.add_metric([str(share)], milliseconds / 1000)
+        yield latency
+
+    def _queues(self) -> Iterator[Metric]:
+        labels = ["agent", "interface", "class"]
+        sent = CounterMetricFamily("beamer_queue_sent_bytes", "Bytes that a queue has sent", labels=labels)
+        dropped = CounterMetricFamily("beamer_queue_dropped_packets", "Packets that a queue has dropped", labels=labels)
+        for agent, counters in self._runtime.agents.counters.items():
+            for port in counters.ports:
+                for queue in port.classes:
+                    name = "unregistered" if queue.klass is None else str(queue.klass)
+                    sent.add_metric([agent, port.interface, name], queue.sent_bytes)
+                    dropped.add_metric([agent, port.interface, name], queue.dropped_packets)
+        yield sent
+        yield dropped
+
+
+def _by_status(name: str, documentation: str, statuses: Iterable[str]) -> Metric:
+    metric = GaugeMetricFamily(name, documentation, labels=["status"])
+    for status, count in sorted(Counter(statuses).items()):
+        metric.add_metric([status], count)
+    return metric
+
+
+def exposition(runtime: Runtime) -> bytes:
+    """Return everything that there is to scrape."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(RuntimeCollector(runtime))
+    return generate_latest(registry)

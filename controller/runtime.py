@@ -1,0 +1,251 @@
+"""The controller's one writer: events in, decisions out, acknowledgements back, all on the asyncio loop.
+
+An event is checked, journaled, applied; what it changes wakes a decision or merely a renewed hand-out; both run at most once
+per few milliseconds, and only differences leave the process.
+"""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import structlog
+from pydantic import TypeAdapter, ValidationError
+
+from beamer.decide import decide
+from beamer.events import (
+    ConnectionsSeen,
+    Decided,
+    Event,
+    IterationDone,
+    JobConnection,
+    JobEnded,
+    JobRegistered,
+    StageRegistered,
+    StageSealed,
+    WorkerAttached,
+)
+from beamer.fabric import Fabric
+from beamer.ordering import Ordering
+from beamer.plan import Plan, check_queues
+from beamer.protocol import Applied, Assignment, Connections
+from beamer.store import Journal
+from beamer.tracker import Tracker
+from controller.agents import AgentHub
+from controller.installation import Installation
+from controller.openflow.driver import LaneCount, SwitchConnected, SwitchEvent, SwitchInstalled, SwitchLost
+from controller.openflow.rules import JobRules
+from controller.targets import Targets, agent_names, agent_ports, targets
+
+COALESCE_S = 0.002  # events of one burst make one decision
+PROGRESS_S = 0.5  # progress alone re-orders no more often than this
+STAGE_EVENTS = (StageRegistered, StageSealed, JobRegistered, JobEnded)
+HAND_OUT_EVENTS = (WorkerAttached, ConnectionsSeen)
+
+log = structlog.get_logger("beamer-controller")
+
+
+class Switches(Protocol):
+    """What carries rules to switches; `SwitchDriver` is the live one."""
+
+    async def start(self) -> None:
+        """Listen for switches."""
+
+    async def stop(self) -> None:
+        """Stop listening and leave the rules as they are."""
+
+    def bring_about(self, generation: int, jobs: Sequence[JobRules]) -> None:
+        """Make the switches carry the rules of `jobs`, as soon as each can be reached."""
+
+    async def counters(self) -> tuple[LaneCount, ...]:
+        """Return what has been counted per job, host pair and class."""
+
+
+class Alarm:
+    """Runs an action once, at the earliest of the times asked for."""
+
+    def __init__(self, action: Callable[[], None]) -> None:
+        self._action = action
+        self._handle: asyncio.TimerHandle | None = None
+
+    def within(self, delay_s: float) -> None:
+        """Run the action within `delay_s` seconds from now."""
+        loop = asyncio.get_running_loop()
+        due = loop.time() + delay_s
+        if self._handle is None or due < self._handle.when():
+            self.cancel()
+            self._handle = loop.call_at(due, self._ring)
+
+    def cancel(self) -> None:
+        """Forget the times asked for."""
+        if self._handle:
+            self._handle.cancel()
+        self._handle = None
+
+    def _ring(self) -> None:
+        self._handle = None
+        self._action()
+
+
+class Runtime:
+    """The state of one controller and everything that changes it.
+
+    fabric: the network. journal: replayed first, then written before anything takes effect. policy: decides the order.
+    queues: classes per port. drive: builds the carrier of rules, given where it reports. clock: Unix time in seconds.
+    Raises `InputError` for queues that no port can have.
+    """
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        journal: Journal,
+        policy: Ordering[Any],
+        queues: int,
+        drive: Callable[[Callable[[SwitchEvent], None]], Switches],
+        rng: random.Random,
+        clock: Callable[[], float],
+    ) -> None:
+        self.fabric = fabric
+        self.clock = clock
+        self.policy = policy.name
+        self.tracker = Tracker(fabric)
+        self.agents = AgentHub(agent_names(fabric), self)
+        self._ports = agent_ports(fabric)
+        self._decide = decide(policy, check_queues(queues))
+        self._state_type: TypeAdapter[Any] = TypeAdapter(policy.State)
+        self._journal = journal
+        self._rng = rng
+        self._caused_at_s: list[float] = []
+        self._unmatched: dict[str, dict[str, int]] = {}
+        for event in journal.replay():
+            self.tracker.apply(event)
+        self._state, self.plan, generation = self._recall(policy, queues)
+        self._targets = self._targets_of(self.plan)
+        self.installation = Installation((s.name for s in fabric.switches), self._ports, generation)
+        self._deciding = Alarm(self._decide_now)
+        self._handing_out = Alarm(lambda: self._hand_out(self._state, self.plan))
+        self._switches = drive(self._switch_said)
+
+    async def start(self) -> None:
+        """Bring about what the journal says, re-decided for the time that has passed, and listen for switches."""
+        self._decide_now()
+        # Before any switch can connect, or the first one would be asked to drop rules that still hold.
+        self._switches.bring_about(self.installation.generation, self._targets.rules)
+        await self._switches.start()
+
+    async def stop(self) -> None:
+        """Stop, leaving switches and agents as they are."""
+        self._deciding.cancel()
+        self._handing_out.cancel()
+        await self._switches.stop()
+        self._journal.close()
+
+    def record(self, event: Event) -> bool:
+        """Take in an event; return whether it changed anything. Raises `InputError` and changes nothing if it cannot be."""
+        if not self.tracker.check(event):
+            return False
+        self._journal.append(event)
+        self.tracker.apply(event)
+        if isinstance(event, STAGE_EVENTS):
+            self._caused_at_s.append(event.at_s)
+            self._deciding.within(COALESCE_S)
+        elif isinstance(event, IterationDone):
+            self._deciding.within(PROGRESS_S)
+        elif isinstance(event, HAND_OUT_EVENTS):
+            self._handing_out.within(COALESCE_S)
+        return True
+
+    async def lane_counts(self) -> tuple[LaneCount, ...]:
+        """Return what the edge switches have counted per job, host pair and class."""
+        return await self._switches.counters()
+
+    def unmatched_bytes(self) -> dict[str, int]:
+        """Return by job the bytes that its connections had sent before agents first saw them."""
+        total: Counter[str] = Counter()
+        for by_job in self._unmatched.values():
+            total.update(by_job)
+        return dict(total)
+
+    def agent_joined(self, agent: str) -> Assignment:
+        """Return what an agent that has just said hello has to bring about."""
+        self.installation.agent_lost(agent)
+        return self._stamped(agent)
+
+    def agent_said(self, agent: str, message: Applied | Connections) -> None:
+        """Take in an agent's acknowledgement or the connections that it sees."""
+        if isinstance(message, Connections):
+            self._unmatched.setdefault(agent, {}).update(message.unmatched_bytes)
+            # A job that has ended, or that another journal knew, may still be in a report that was under way.
+            known = tuple(JobConnection(**dict(c)) for c in message.connections if c.job in self.tracker.jobs)
+            self.record(ConnectionsSeen(self.clock(), agent, known))
+        elif message.error is None:
+            self.installation.agent_applied(agent, message.generation, self.clock())
+        else:
+            log.error("agent could not apply", agent=agent, generation=message.generation, error=message.error)
+
+    def agent_lost(self, agent: str) -> None:
+        """Take in that an agent is gone; what it has installed stays its own to keep."""
+        self.installation.agent_lost(agent)
+
+    def _switch_said(self, event: SwitchEvent) -> None:
+        match event:
+            case SwitchInstalled():
+                self.installation.switch_installed(event.switch, event.generation, self.clock())
+            case SwitchLost():
+                self.installation.switch_lost(event.switch)
+                log.info("switch lost", switch=event.switch)
+            case SwitchConnected():
+                log.info("switch connected", switch=event.switch)
+
+    def _recall(self, policy: Ordering[Any], queues: int) -> tuple[Any, Plan, int]:
+        """Return the policy's state, the plan and the generation that the journal ends with."""
+        last = self.tracker.decision
+        if last is None:
+            return policy.initial(), Plan(queues), 1
+        plan = Plan(last.queues, last.jobs)
+        if last.policy != policy.name:
+            return policy.initial(), plan, last.generation
+        try:
+            return self._state_type.validate_python(last.state), plan, last.generation
+        except ValidationError as error:
+            log.warning("the policy cannot read what it remembered and starts afresh", policy=policy.name, reason=str(error))
+            return policy.initial(), plan, last.generation
+
+    def _decide_now(self) -> None:
+        now = self.clock()
+        try:
+            state, plan, wake_at = self._decide(self._state, self.tracker.snapshot(), now, self._rng)
+        except Exception:  # a policy's defect must not stop what runs
+            log.exception("the policy failed, the old plan stays", policy=self.policy)
+            state, plan, wake_at = self._state, self.plan, None
+        caused_at_s, self._caused_at_s = self._caused_at_s, []
+        self._hand_out(state, plan, caused_at_s)
+        if wake_at is not None:
+            self._deciding.within(max(wake_at - now, COALESCE_S))
+
+    def _hand_out(self, state: Any, plan: Plan, caused_at_s: Sequence[float] = ()) -> None:
+        """Journal what is new under a new generation, then tell those whom it concerns."""
+        self._handing_out.cancel()
+        wanted, before = self._targets_of(plan), self._targets
+        if (wanted, plan, state) == (before, self.plan, self._state):
+            return
+        generation = self.installation.generation + 1
+        remembered = self._state_type.dump_python(state, mode="json")
+        self.record(Decided(self.clock(), self.policy, generation, plan.queues, remembered, dict(plan.jobs)))
+        self._state, self.plan, self._targets = state, plan, wanted
+
+        renewed = [agent for agent, content in wanted.assignments.items() if content != before.assignments[agent]]
+        self.installation.want(generation, wanted.rules != before.rules, renewed, caused_at_s)
+        if wanted.rules != before.rules:
+            self._switches.bring_about(generation, wanted.rules)
+        for agent in renewed:
+            self.agents.send(agent, self._stamped(agent))
+
+    def _stamped(self, agent: str) -> Assignment:
+        return self._targets.assignments[agent].model_copy(update={"generation": self.installation.generation})
+
+    def _targets_of(self, plan: Plan) -> Targets:
+        seen: Mapping[str, tuple[JobConnection, ...]] = self.tracker.connections
+        every = (connection for agent in sorted(seen) for connection in seen[agent])
+        return targets(self.fabric, self._ports, self.tracker.jobs.values(), every, plan)

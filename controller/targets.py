@@ -1,0 +1,97 @@
+"""What the network is to be told: the plan and the observed connections as switch rules and agents' assignments.
+
+Pure: equal inputs give equal targets, and equal targets need no message to anybody.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from beamer.events import JobConnection
+from beamer.fabric import Fabric
+from beamer.model import JobStatus
+from beamer.plan import Plan
+from beamer.protocol import Assignment, LocalWorker, Port
+from beamer.tracker import JobRecord
+from controller.openflow.rules import ConnectionTuple, JobRules
+
+
+@dataclass(frozen=True)
+class Targets:
+    """Everything to bring about.
+
+    rules: per job that has a class and connections, in order of registration. assignments: by agent, of generation 0.
+    """
+
+    rules: tuple[JobRules, ...]
+    assignments: Mapping[str, Assignment]
+
+
+def agent_names(fabric: Fabric) -> frozenset[str]:
+    """Return the names of all host agents of `fabric`."""
+    switches = {s.agent for s in fabric.switches if s.agent is not None}
+    return frozenset({h.agent for h in fabric.hosts} | switches)
+
+
+def agent_ports(fabric: Fabric) -> dict[str, tuple[Port, ...]]:
+    """Return by agent the interfaces whose queues it owns: hosts classify by mark, switches by DSCP."""
+    ports: dict[str, list[Port]] = {name: [] for name in agent_names(fabric)}
+    for link in fabric.links:
+        if link.src in fabric.host:
+            ports[fabric.host[link.src].agent].append(Port(interface=link.interface, rate_bps=link.rate_bps, classify="mark"))
+        elif owner := fabric.switch[link.src].agent:
+            ports[owner].append(Port(interface=link.interface, rate_bps=link.rate_bps, classify="dscp"))
+    return {name: tuple(owned) for name, owned in ports.items()}
+
+
+def targets(
+    fabric: Fabric,
+    ports: Mapping[str, tuple[Port, ...]],
+    jobs: Iterable[JobRecord],
+    connections: Iterable[JobConnection],
+    plan: Plan,
+) -> Targets:
+    """Return what `plan` means for the running `jobs`; `ports` is what `agent_ports` returned."""
+    planned = [job for job in jobs if job.status is JobStatus.RUNNING and job.key in plan.jobs]
+    return Targets(_rules(fabric, planned, connections, plan), _assignments(fabric, ports, planned, plan))
+
+
+def _rules(
+    fabric: Fabric, planned: Iterable[JobRecord], connections: Iterable[JobConnection], plan: Plan
+) -> tuple[JobRules, ...]:
+    addresses = {host.ip for host in fabric.hosts}
+    found: dict[str, set[ConnectionTuple]] = {}
+    for c in connections:
+        # Traffic that stays on one host, or leaves the fabric, passes no switch of ours.
+        if c.local_ip != c.remote_ip and {c.local_ip, c.remote_ip} <= addresses:
+            there = ConnectionTuple(c.local_ip, c.local_port, c.remote_ip, c.remote_port)
+            back = ConnectionTuple(c.remote_ip, c.remote_port, c.local_ip, c.local_port)
+            found.setdefault(c.job, set()).update((there, back))
+    return tuple(
+        JobRules(job.key, job.seq, job.plane, plan.jobs[job.key].klass, frozenset(found[job.key]))
+        for job in planned
+        if job.key in found
+    )
+
+
+def _assignments(
+    fabric: Fabric, ports: Mapping[str, tuple[Port, ...]], planned: Iterable[JobRecord], plan: Plan
+) -> dict[str, Assignment]:
+    workers: dict[str, list[LocalWorker]] = {name: [] for name in ports}
+    for job in planned:
+        treatment = plan.jobs[job.key]
+        for worker in job.spec.workers:
+            if worker.rank in job.pids:
+                workers[fabric.host[worker.host].agent].append(
+                    LocalWorker(
+                        job=job.key,
+                        rank=worker.rank,
+                        pid=job.pids[worker.rank],
+                        klass=treatment.klass,
+                        cap_bps=treatment.cap_bps,
+                    )
+                )
+    addresses = tuple(host.ip for host in fabric.hosts)
+    return {
+        name: Assignment(generation=0, queues=plan.queues, ports=owned, workers=tuple(workers[name]), addresses=addresses)
+        for name, owned in ports.items()
+    }

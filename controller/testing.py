@@ -1,0 +1,42 @@
+"""Fakes for those who test the controller or build on it: switches that exist in memory only."""
+
+from collections.abc import Callable, Sequence
+
+from controller.openflow.driver import LaneCount, SwitchEvent, SwitchInstalled
+from controller.openflow.rules import JobRules
+
+
+class SwitchesInMemory:
+    """Switches that keep what they are told and, while `answering`, acknowledge it at once.
+
+    wanted: every generation asked for with its rules, oldest first. lanes: what `counters` returns.
+    """
+
+    def __init__(self, names: Sequence[str], on_event: Callable[[SwitchEvent], None]) -> None:
+        self.names = tuple(names)
+        self.answering = True
+        self.wanted: list[tuple[int, tuple[JobRules, ...]]] = []
+        self.lanes: tuple[LaneCount, ...] = ()
+        self._on_event = on_event
+
+    async def start(self) -> None:
+        """Do nothing: there is nobody to listen for."""
+
+    async def stop(self) -> None:
+        """Do nothing: what was told stays."""
+
+    def bring_about(self, generation: int, jobs: Sequence[JobRules]) -> None:
+        """Keep the rules and acknowledge them."""
+        self.wanted.append((generation, tuple(jobs)))
+        if self.answering:
+            self.answer()
+
+    def answer(self) -> None:
+        """Acknowledge the latest generation on every switch."""
+        generation = self.wanted[-1][0]
+        for name in self.names:
+            self._on_event(SwitchInstalled(name, generation, 0, 0.0))
+
+    async def counters(self) -> tuple[LaneCount, ...]:
+        """Return `lanes`."""
+        return self.lanes

@@ -1,0 +1,114 @@
+"""What the HTTP API shows: the runtime's state as plain data; times are Unix seconds."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from beamer.errors import NotFoundError, nearest
+from beamer.tracker import JobRecord, StageRecord, StudyRecord
+from controller.installation import quantile
+from controller.openflow.driver import LaneCount
+from controller.runtime import Runtime
+
+
+def studies_view(runtime: Runtime) -> dict[str, Any]:
+    """Return all studies in order of registration, with their stages and jobs."""
+    return {"studies": [_study(runtime, study) for study in runtime.tracker.studies.values()]}
+
+
+def stage_view(runtime: Runtime, study: str, stage: str) -> dict[str, Any]:
+    """Return one stage with its jobs. Raises `NotFoundError`."""
+    studies = runtime.tracker.studies
+    if study not in studies:
+        raise NotFoundError("study", study, nearest(study, studies) if studies else "a registered study")
+    stages = studies[study].stages
+    if stage not in stages:
+        raise NotFoundError("stage", stage, nearest(stage, stages) if stages else "a registered stage")
+    return _stage(runtime, stages[stage])
+
+
+def plan_view(runtime: Runtime) -> dict[str, Any]:
+    """Return the plan in force and which generation of it runs where (0: not known)."""
+    installation = runtime.installation
+    return {
+        "policy": runtime.policy,
+        "generation": installation.generation,
+        "queues": runtime.plan.queues,
+        "jobs": {key: {"class": job.klass, "cap_bps": job.cap_bps} for key, job in runtime.plan.jobs.items()},
+        "installed": {"switches": dict(installation.switches), "agents": dict(installation.agents)},
+        "installed_everywhere": installation.everywhere,
+    }
+
+
+def latencies_view(runtime: Runtime) -> dict[str, Any]:
+    """Return milliseconds from each stage event that changed the network to the change being installed everywhere."""
+    samples = runtime.installation.plan_ms
+    return {"plan_ms": list(samples), "p50": quantile(samples, 0.5), "p99": quantile(samples, 0.99)}
+
+
+def counters_view(runtime: Runtime, lanes: Iterable[LaneCount]) -> dict[str, Any]:
+    """Return the counts of edge switches by job, host pair and class, and the latest ones of agents' queues."""
+    key_of = {job.seq: key for key, job in runtime.tracker.jobs.items()}
+    return {
+        "lanes": [
+            {
+                "switch": lane.switch,
+                "job": key_of.get(lane.job_seq),
+                "src": lane.src,
+                "dst": lane.dst,
+                "class": lane.klass,
+                "sent_bytes": lane.sent_bytes,
+                "sent_packets": lane.sent_packets,
+                "final": lane.final,
+            }
+            for lane in lanes
+        ],
+        "unmatched_bytes": runtime.unmatched_bytes(),
+        "agents": {name: counters.model_dump(exclude={"kind"}) for name, counters in runtime.agents.counters.items()},
+    }
+
+
+def health_view(runtime: Runtime) -> dict[str, Any]:
+    """Return whether everything that the fabric names is connected and up to date."""
+    installation = runtime.installation
+    return {
+        "status": "ok",
+        "installed_everywhere": installation.everywhere,
+        "switches": {"expected": len(installation.switches), "installed": sum(g > 0 for g in installation.switches.values())},
+        "agents": {"expected": len(installation.agents), "connected": len(runtime.agents.connected)},
+    }
+
+
+def _study(runtime: Runtime, study: StudyRecord) -> dict[str, Any]:
+    return {
+        "name": study.name,
+        "weight": study.weight,
+        "registered_s": study.registered_s,
+        "rungs": [{"name": r.name, "jobs": r.jobs, "iterations": r.iterations} for r in study.rungs],
+        "stages": [_stage(runtime, stage) for stage in study.stages.values()],
+    }
+
+
+def _stage(runtime: Runtime, stage: StageRecord) -> dict[str, Any]:
+    return {
+        "name": stage.name,
+        "status": stage.status,
+        "registered_s": stage.registered_s,
+        "sealed_s": stage.sealed_s,
+        "ended_s": stage.ended_s,
+        "sct_s": None if stage.ended_s is None else stage.ended_s - stage.registered_s,
+        "jobs": [_job(runtime, runtime.tracker.jobs[key]) for key in stage.jobs],
+    }
+
+
+def _job(runtime: Runtime, job: JobRecord) -> dict[str, Any]:
+    planned = runtime.plan.jobs.get(job.key)
+    return {
+        "key": job.key,
+        "name": job.spec.name,
+        "status": job.status,
+        "iterations": job.spec.iterations,
+        "done": job.done,
+        "registered_s": job.registered_s,
+        "ended_s": job.ended_s,
+        "class": planned.klass if planned else None,
+    }

@@ -1,0 +1,150 @@
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI, WebSocket
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
+
+from beamer.protocol import Applied, Assignment, ClassCounter, Connections, Counters, Hello, Message, PortCounters
+from controller.agents import REFUSED, REPLACED, AgentHub
+
+
+class Listener:
+    def __init__(self) -> None:
+        self.said: list[tuple[str, Applied | Connections]] = []
+        self.lost: list[str] = []
+
+    def agent_joined(self, agent: str) -> Assignment:
+        return Assignment(generation=7, addresses=("10.0.0.1",))
+
+    def agent_said(self, agent: str, message: Applied | Connections) -> None:
+        self.said.append((agent, message))
+
+    def agent_lost(self, agent: str) -> None:
+        self.lost.append(agent)
+
+
+Dial = Callable[[str], Any]
+
+
+@asynccontextmanager
+async def serving(hub: AgentHub) -> AsyncIterator[Dial]:
+    app = FastAPI()
+
+    @app.websocket("/v1/agents/{name}")
+    async def agent(websocket: WebSocket, name: str) -> None:
+        await hub.serve(name, websocket)
+
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_config=None, access_log=False))
+    task = asyncio.create_task(server.serve([listener]))
+    try:
+        yield lambda name: connect(f"ws://127.0.0.1:{listener.getsockname()[1]}/v1/agents/{name}")
+    finally:
+        server.should_exit = True
+        await task
+
+
+def scene(play: Callable[[AgentHub, Listener, Dial], Coroutine[Any, Any, None]]) -> None:
+    async def run() -> None:
+        listener = Listener()
+        hub = AgentHub(["h1", "h2"], listener)
+        async with serving(hub) as dial:
+            await play(hub, listener, dial)
+
+    asyncio.run(run())
+
+
+async def say(line: ClientConnection, message: Message) -> None:
+    await line.send(message.model_dump_json())
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    while not holds():
+        await asyncio.sleep(0.001)
+
+
+async def closed(line: ClientConnection) -> tuple[int | None, str | None]:
+    try:
+        while True:
+            await line.recv()
+    except ConnectionClosed:
+        return line.close_code, line.close_reason
+
+
+def test_agent_is_given_its_assignment_and_heard() -> None:
+    async def play(hub: AgentHub, listener: Listener, dial: Dial) -> None:
+        counters = Counters(
+            at_s=1.0,
+            ports=(
+                PortCounters(
+                    interface="eth0",
+                    classes=(ClassCounter(klass=0, sent_bytes=5, sent_packets=1, dropped_packets=0, backlog_bytes=0),),
+                ),
+            ),
+        )
+        async with dial("h1") as line:
+            await say(line, Hello(agent="h1", generation=0))
+            assert Assignment.model_validate_json(await line.recv()).generation == 7
+            assert hub.connected == {"h1"}
+            await say(line, Applied(generation=7, changes=3))
+            await say(line, Connections(connections=()))
+            await say(line, counters)
+            await until(lambda: hub.counters == {"h1": counters})
+            assert listener.said == [("h1", Applied(generation=7, changes=3)), ("h1", Connections(connections=()))]
+            hub.send("h1", Assignment(generation=8))
+            hub.send("h2", Assignment(generation=8))
+            assert Assignment.model_validate_json(await line.recv()).generation == 8
+        await until(lambda: listener.lost == ["h1"])
+        assert hub.connected == frozenset()
+
+    scene(play)
+
+
+def test_unknown_agent_is_told_why() -> None:
+    async def play(hub: AgentHub, listener: Listener, dial: Dial) -> None:
+        async with dial("h3") as line:
+            code, reason = await closed(line)
+        assert code == REFUSED
+        assert reason is not None
+        assert "agent: got 'h3', expected one of h1, h2" in reason
+        assert not listener.lost
+
+    scene(play)
+
+
+def test_agent_that_says_something_else_first_is_told_why() -> None:
+    async def play(hub: AgentHub, listener: Listener, dial: Dial) -> None:
+        for text in (
+            Hello(agent="h2", generation=0).model_dump_json(),
+            "nonsense",
+            Applied(generation=1, changes=0).model_dump_json(),
+        ):
+            async with dial("h1") as line:
+                await line.send(text)
+                code, reason = await closed(line)
+            assert code == REFUSED
+            assert reason
+        assert not listener.said
+
+    scene(play)
+
+
+def test_newest_connection_of_a_name_wins() -> None:
+    async def play(hub: AgentHub, listener: Listener, dial: Dial) -> None:
+        async with dial("h1") as old, dial("h1") as new:
+            await say(old, Hello(agent="h1", generation=0))
+            await old.recv()
+            await say(new, Hello(agent="h1", generation=0))
+            await new.recv()
+            assert (await closed(old))[0] == REPLACED
+            assert hub.connected == {"h1"}
+            hub.send("h1", Assignment(generation=9))
+            assert Assignment.model_validate_json(await new.recv()).generation == 9
+            assert not listener.lost
+
+    scene(play)

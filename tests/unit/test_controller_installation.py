@@ -1,0 +1,78 @@
+from controller.installation import Installation, quantile
+
+
+def test_everywhere_needs_every_switch_and_agent() -> None:
+    ledger = Installation(["s1"], ["h1", "h2"], generation=4)
+    assert not ledger.everywhere
+    ledger.switch_installed("s1", 4, 0.0)
+    ledger.agent_applied("h1", 4, 0.0)
+    assert not ledger.everywhere
+    ledger.agent_applied("h2", 4, 0.0)
+    assert ledger.everywhere
+
+
+def test_who_has_nothing_to_change_is_up_to_date_unasked() -> None:
+    ledger = Installation(["s1"], ["h1", "h2"], generation=1)
+    ledger.switch_installed("s1", 1, 0.0)
+    ledger.agent_applied("h1", 1, 0.0)
+    ledger.agent_applied("h2", 1, 0.0)
+    ledger.want(2, False, ["h1"], [])
+    assert (ledger.switches, ledger.agents) == ({"s1": 2}, {"h1": 1, "h2": 2})
+    ledger.want(3, True, [], [])
+    assert (ledger.switches, ledger.agents) == ({"s1": 2}, {"h1": 1, "h2": 3})
+    ledger.agent_applied("h1", 2, 0.0)
+    assert ledger.agents == {"h1": 3, "h2": 3}
+    assert not ledger.everywhere
+    ledger.switch_installed("s1", 3, 0.0)
+    assert ledger.everywhere
+
+
+def test_a_late_answer_to_what_was_replaced_counts_only_for_itself() -> None:
+    ledger = Installation([], ["h1"], generation=1)
+    ledger.want(2, False, ["h1"], [])
+    ledger.want(3, False, ["h1"], [])
+    ledger.agent_applied("h1", 2, 0.0)
+    assert ledger.agents == {"h1": 2}
+    assert not ledger.everywhere
+
+
+def test_latency_runs_from_each_event_to_the_last_acknowledgement_of_its_own_generation() -> None:
+    ledger = Installation(["s1"], ["h1"], generation=1)
+    ledger.switch_installed("s1", 1, 0.0)
+    ledger.agent_applied("h1", 1, 0.0)
+    ledger.want(2, True, ["h1"], [10.0, 10.25])
+    ledger.want(3, True, [], [10.5])
+    ledger.switch_installed("s1", 2, 11.0)
+    assert ledger.plan_ms == ()
+    ledger.agent_applied("h1", 2, 12.0)
+    assert ledger.plan_ms == (2000.0, 1750.0)
+    ledger.switch_installed("s1", 3, 13.0)
+    assert ledger.plan_ms == (2000.0, 1750.0, 2500.0)
+
+
+def test_events_that_change_nothing_take_no_time() -> None:
+    ledger = Installation(["s1"], ["h1"], generation=1)
+    ledger.want(2, False, [], [10.0])
+    ledger.switch_installed("s1", 1, 11.0)
+    ledger.agent_applied("h1", 1, 11.0)
+    assert ledger.everywhere
+    assert ledger.plan_ms == ()
+
+
+def test_who_is_lost_is_not_installed_until_it_answers_again() -> None:
+    ledger = Installation(["s1"], ["h1"], generation=1)
+    ledger.switch_installed("s1", 1, 0.0)
+    ledger.agent_applied("h1", 1, 0.0)
+    ledger.switch_lost("s1")
+    ledger.agent_lost("h1")
+    assert (ledger.switches, ledger.agents) == ({"s1": 0}, {"h1": 0})
+    ledger.switch_installed("s1", 1, 0.0)
+    ledger.agent_applied("h1", 1, 0.0)
+    assert ledger.everywhere
+
+
+def test_quantile_is_the_nearest_rank() -> None:
+    assert quantile([], 0.5) is None
+    assert quantile([3.0], 0.99) == 3.0
+    assert quantile([float(i) for i in range(100, 0, -1)], 0.5) == 50.0
+    assert quantile([float(i) for i in range(100, 0, -1)], 0.99) == 99.0

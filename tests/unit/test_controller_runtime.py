@@ -1,0 +1,356 @@
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+from controller.openflow.rules import ConnectionTuple
+
+from beamer.errors import InputError, NotFoundError
+from beamer.events import (
+    ConnectionsSeen,
+    Event,
+    IterationDone,
+    JobConnection,
+    JobEnded,
+    JobRegistered,
+    StageRegistered,
+    StageSealed,
+    StudyRegistered,
+    WorkerAttached,
+)
+from beamer.model import JobSpec, JobStatus, Snapshot, Worker
+from beamer.ordering import Order, Ordering, ordering
+from beamer.ordering.base import Nothing, Tier
+from beamer.protocol import Applied, Assignment, Connection, Connections
+from beamer.store import Journal
+from controller.runtime import Runtime
+from controller.testing import SwitchesInMemory
+from topologies.dumbbell import build
+
+FABRIC = build(hosts_per_side=2)
+HOSTS = [host.name for host in FABRIC.hosts]
+IP = {host.name: host.ip for host in FABRIC.hosts}
+AGENT = {host.name: host.agent for host in FABRIC.hosts}
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Desk:
+    """A runtime on a journal file, with switches in memory and assignments caught on their way out."""
+
+    def __init__(self, path: Path, policy: Ordering[Any] | None = None, queues: int = 8) -> None:
+        self.journal_url = f"sqlite:///{path / 'journal.db'}"
+        self.clock = Clock()
+        self.sent: list[tuple[str, Assignment]] = []
+
+        def drive(on_event: Callable[..., None]) -> SwitchesInMemory:
+            self.switches = SwitchesInMemory([s.name for s in FABRIC.switches], on_event)
+            return self.switches
+
+        self.runtime = Runtime(
+            FABRIC, Journal(self.journal_url), policy or ordering("fifo"), queues, drive, random.Random(0), self.clock
+        )
+        self.runtime.agents.send = lambda agent, assignment: self.sent.append((agent, assignment))  # type: ignore[method-assign]
+
+    def record(self, *events: Event) -> None:
+        for event in events:
+            assert self.runtime.record(event)
+
+    def apply_all(self) -> None:
+        for agent in self.runtime.installation.agents:
+            assignment = self.runtime.agent_joined(agent)
+            self.runtime.agent_said(agent, Applied(generation=assignment.generation, changes=0))
+
+    def journaled(self) -> list[Event]:
+        journal = Journal(self.journal_url)
+        try:
+            return list(journal.replay())
+        finally:
+            journal.close()
+
+
+def run(play: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(play)
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    while not holds():
+        await asyncio.sleep(0.001)
+
+
+def job(name: str, a: str = HOSTS[0], b: str = HOSTS[2]) -> JobRegistered:
+    workers = (Worker(0, a), Worker(1, b))
+    return JobRegistered(1000.0, "mnist", "rung0", JobSpec(name, workers, iterations=10, sync_bytes=1_000_000))
+
+
+def connection(key: str, port: int = 5000) -> JobConnection:
+    return JobConnection(key, 0, IP[HOSTS[0]], port, IP[HOSTS[2]], 6000)
+
+
+REGISTERED: tuple[Event, ...] = (
+    StudyRegistered(1000.0, "mnist"),
+    StageRegistered(1000.0, "mnist", "rung0"),
+    job("a"),
+    job("b"),
+)
+
+
+def test_jobs_reach_switches_and_agents_in_their_classes(tmp_path: Path) -> None:
+    async def play() -> None:
+        desk = Desk(tmp_path)
+        await desk.runtime.start()
+        desk.record(*REGISTERED)
+        desk.record(WorkerAttached(1000.0, "mnist/rung0/b", 0, pid=42))
+        desk.record(ConnectionsSeen(1000.0, AGENT[HOSTS[0]], (connection("mnist/rung0/b"),)))
+        await until(lambda: bool(desk.switches.wanted[-1][1]))
+        [rules] = desk.switches.wanted[-1][1]
+        there = ConnectionTuple(IP[HOSTS[0]], 5000, IP[HOSTS[2]], 6000)
+        back = ConnectionTuple(IP[HOSTS[2]], 6000, IP[HOSTS[0]], 5000)
+        assert (rules.key, rules.seq, rules.klass) == ("mnist/rung0/b", 2, 1)
+        assert rules.connections == {there, back}
+        assert [agent for agent, _ in desk.sent] == [AGENT[HOSTS[0]]]
+        [worker] = desk.sent[-1][1].workers
+        assert (worker.job, worker.pid, worker.klass) == ("mnist/rung0/b", 42, 1)
+        assert desk.sent[-1][1].generation == desk.switches.wanted[-1][0]
+        await desk.runtime.stop()
+
+    run(play())
+
+
+def test_every_port_of_the_fabric_is_somebodys(tmp_path: Path) -> None:
+    async def play() -> None:
+        desk = Desk(tmp_path)
+        assigned = {agent: desk.runtime.agent_joined(agent) for agent in desk.runtime.installation.agents}
+        owned = {(p.interface, p.rate_bps) for a in assigned.values() for p in a.ports if p.classify == "mark"}
+        assert {(link.interface, link.rate_bps) for link in FABRIC.links if link.src in FABRIC.host} == owned
+        dscp = sorted(p.interface for a in assigned.values() for p in a.ports if p.classify == "dscp")
+        managed = [link.interface for link in FABRIC.links if link.src in FABRIC.switch and FABRIC.switch[link.src].agent]
+        assert sorted(managed) == dscp
+        assert all(set(IP.values()) == set(a.addresses) for a in assigned.values())
+        await desk.runtime.stop()
+
+    run(play())
+
+
+def test_only_agents_whose_work_changed_are_told(tmp_path: Path) -> None:
+    async def play() -> None:
+        desk = Desk(tmp_path)
+        await desk.runtime.start()
+        desk.record(*REGISTERED, WorkerAttached(1000.0, "mnist/rung0/a", 0, 7), WorkerAttached(1000.0, "mnist/rung0/b", 1, 8))
+        await until(lambda: len(desk.sent) == 2)
+        desk.apply_all()
+        desk.sent.clear()
+        before = desk.runtime.installation.generation
+        desk.record(JobEnded(1001.0, "mnist/rung0/a", JobStatus.FINISHED))
+        await until(lambda: len(desk.sent) == 2)
+        workers = {agent: assignment.workers for agent, assignment in desk.sent}
+        assert workers[AGENT[HOSTS[0]]] == ()
+        assert [w.klass for w in workers[AGENT[HOSTS[2]]]] == [0]
+        assert desk.runtime.installation.generation == before + 1
+        untouched = {AGENT[HOSTS[1]], AGENT[HOSTS[3]]}
+        assert {desk.runtime.installation.agents[a] for a in untouched} == {before + 1}
+        await desk.runtime.stop()
+
+    run(play())
+
+
+def test_repeats_and_bad_events_change_nothing(tmp_path: Path) -> None:
+    async def play() -> None:
+        desk = Desk(tmp_path)
+        desk.record(*REGISTERED)
+        assert not desk.runtime.record(job("a"))
+        with pytest.raises(InputError, match="did you mean 'h1'"):
+            desk.runtime.record(job("c", a="h11"))
+        with pytest.raises(NotFoundError):
+            desk.runtime.record(IterationDone(1.0, "mnist/rung0/z", 1))
+        await desk.runtime.stop()
+        assert desk.journaled() == list(REGISTERED)
+
+    run(play())
+
+
+def test_restart_brings_back_the_same_plan_and_generation(tmp_path: Path) -> None:
+    async def play() -> None:
+        first = Desk(tmp_path, ordering("beamer"))
+        await first.runtime.start()
+        first.record(*REGISTERED, WorkerAttached(1000.0, "mnist/rung0/a", 0, 7))
+        first.record(ConnectionsSeen(1000.0, AGENT[HOSTS[0]], (connection("mnist/rung0/a"), connection("mnist/rung0/b", 5001))))
+        await until(lambda: len(first.switches.wanted[-1][1]) == 2)
+        handed_out = first.switches.wanted[-1]
+        assigned = first.runtime.agent_joined(AGENT[HOSTS[0]])
+        plan = first.runtime.plan
+        await first.runtime.stop()
+        journaled = first.journaled()
+
+        second = Desk(tmp_path, ordering("beamer"))
+        await second.runtime.start()
+        assert {entry[0] for entry in second.switches.wanted} == {handed_out[0]}
+        assert second.switches.wanted[-1] == handed_out
+        assert second.runtime.agent_joined(AGENT[HOSTS[0]]) == assigned
+        assert second.runtime.plan == plan
+        await second.runtime.stop()
+        assert second.journaled() == journaled
+
+    run(play())
+
+
+def test_another_policy_after_a_restart_goes_on_counting_generations(tmp_path: Path) -> None:
+    async def play() -> None:
+        first = Desk(tmp_path)
+        await first.runtime.start()
+        first.record(*REGISTERED)
+        first.record(ConnectionsSeen(1000.0, AGENT[HOSTS[0]], (connection("mnist/rung0/b"),)))
+        await until(lambda: bool(first.switches.wanted[-1][1]))
+        generation = first.runtime.installation.generation
+        await first.runtime.stop()
+
+        second = Desk(tmp_path, ordering("fair"), queues=1)
+        await second.runtime.start()
+        assert second.runtime.installation.generation == generation + 1
+        assert {job.klass for job in second.runtime.plan.jobs.values()} == {0}
+        assert second.runtime.plan.queues == 1
+        await second.runtime.stop()
+
+    run(play())
+
+
+def test_latency_is_taken_when_the_last_agent_answers(tmp_path: Path) -> None:
+    async def play() -> None:
+        desk = Desk(tmp_path)
+        await desk.runtime.start()
+        desk.record(*REGISTERED, WorkerAttached(1000.0, "mnist/rung0/b", 0, 7))
+        await until(lambda: len(desk.sent) == 1)
+        desk.apply_all()
+        desk.clock.now = 2000.5
+        taken = len(desk.runtime.installation.plan_ms)
+        desk.record(JobEnded(2000.0, "mnist/rung0/a", JobStatus.KILLED))
+        await until(lambda: len(desk.sent) == 2)
+        assert len(desk.runtime.installation.plan_ms) == taken
+        assert not desk.runtime.installation.everywhere
+        agent, assignment = desk.sent[-1]
+        desk.runtime.agent_said(agent, Applied(generation=assignment.generation, changes=0, error="no such device"))
+        assert not desk.runtime.installation.everywhere
+        desk.runtime.agent_said(agent, Applied(generation=assignment.generation, changes=1))
+        assert desk.runtime.installation.everywhere
+        assert desk.runtime.installation.plan_ms[taken:] == (500.0,)
+        await desk.runtime.stop()
+
+    run(play())
+
+
+class Scripted(Ordering[Nothing]):
+    """Counts its calls, fails or asks to be woken on demand, and turns the order round at every call."""
+
+    name = "scripted"
+    State = Nothing
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.failing = False
+        self.wake_in_s: float | None = None
+
+    def order(self, state: Nothing, snapshot: Snapshot, now: float, rng: random.Random) -> tuple[Nothing, Order, float | None]:
+        self.calls += 1
+        if self.failing:
+            raise ZeroDivisionError
+        keys = [job.key for job in snapshot.jobs()][:: -1 if self.calls % 2 else 1]
+        return state, tuple(Tier((key,)) for key in keys), None if self.wake_in_s is None else now + self.wake_in_s
+
+
+def test_a_burst_of_events_is_one_decision(tmp_path: Path) -> None:
+    async def play() -> None:
+        policy = Scripted()
+        desk = Desk(tmp_path, policy)
+        await desk.runtime.start()
+        before = policy.calls
+        desk.record(*REGISTERED, StageSealed(1000.0, "mnist", "rung0"))
+        desk.record(*(IterationDone(1000.0, "mnist/rung0/a", i) for i in range(1, 5)))
+        await until(lambda: bool(desk.runtime.plan.jobs))
+        await asyncio.sleep(0.02)
+        assert policy.calls == before + 1
+        await desk.runtime.stop()
+
+    run(play())
+
+
+def test_progress_alone_wakes_the_policy_late_and_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def play() -> None:
+        policy = Scripted()
+        desk = Desk(tmp_path, policy)
+        await desk.runtime.start()
+        desk.record(*REGISTERED)
+        await until(lambda: bool(desk.runtime.plan.jobs))
+        before = policy.calls
+        desk.record(IterationDone(1000.0, "mnist/rung0/a", 1), IterationDone(1000.0, "mnist/rung0/b", 1))
+        await asyncio.sleep(0.02)
+        assert policy.calls == before
+        await until(lambda: policy.calls > before)
+        await asyncio.sleep(0.15)
+        assert policy.calls == before + 1
+        await desk.runtime.stop()
+
+    monkeypatch.setattr("controller.runtime.PROGRESS_S", 0.1)
+    run(play())
+
+
+def test_policy_is_woken_when_it_asked_to_be(tmp_path: Path) -> None:
+    async def play() -> None:
+        policy = Scripted()
+        policy.wake_in_s = 0.01
+        desk = Desk(tmp_path, policy)
+        await desk.runtime.start()
+        await until(lambda: policy.calls >= 4)
+        await desk.runtime.stop()
+        calls = policy.calls
+        await asyncio.sleep(0.05)
+        assert policy.calls == calls
+
+    run(play())
+
+
+def test_a_failing_policy_leaves_the_plan_but_lets_ended_jobs_go(tmp_path: Path) -> None:
+    async def play() -> None:
+        policy = Scripted()
+        desk = Desk(tmp_path, policy)
+        await desk.runtime.start()
+        desk.record(*REGISTERED)
+        desk.record(ConnectionsSeen(1000.0, AGENT[HOSTS[0]], (connection("mnist/rung0/a"), connection("mnist/rung0/b", 5001))))
+        await until(lambda: len(desk.switches.wanted[-1][1]) == 2)
+        plan, policy.failing = desk.runtime.plan, True
+        desk.record(JobEnded(1001.0, "mnist/rung0/a", JobStatus.FINISHED))
+        await until(lambda: len(desk.switches.wanted[-1][1]) == 1)
+        assert desk.runtime.plan == plan
+        await desk.runtime.stop()
+
+    run(play())
+
+
+def test_reports_about_unknown_jobs_are_left_out(tmp_path: Path) -> None:
+    async def play() -> None:
+        desk = Desk(tmp_path)
+        await desk.runtime.start()
+        desk.record(*REGISTERED)
+        seen = (
+            Connection(job="mnist/rung0/gone", rank=0, local_ip="1.1.1.1", local_port=1, remote_ip="1.1.1.2", remote_port=2),
+            Connection(**vars(connection("mnist/rung0/a"))),
+        )
+        message = Connections(connections=seen, unmatched_bytes={"mnist/rung0/a": 1448})
+        desk.runtime.agent_said(AGENT[HOSTS[0]], message)
+        assert desk.runtime.tracker.connections[AGENT[HOSTS[0]]] == (connection("mnist/rung0/a"),)
+        assert desk.runtime.unmatched_bytes() == {"mnist/rung0/a": 1448}
+        await desk.runtime.stop()
+
+    run(play())
+
+
+def test_more_queues_than_a_port_can_have_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="queues: got 9"):
+        Desk(tmp_path, queues=9)
