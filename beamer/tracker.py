@@ -1,0 +1,375 @@
+"""The stage state machine: what is registered, what runs and what ended, fed by events and by nothing else.
+
+A legal event is journaled and applied; applying a journal's events in order to a new tracker of the same fabric gives an
+equal tracker, so that this is also how a restarted controller recovers.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import astuple, dataclass, field, replace
+from difflib import get_close_matches
+from types import MappingProxyType
+from typing import TypeVar
+
+from beamer.collectives import phases
+from beamer.errors import ConflictError, InputError, NotFoundError, nearest
+from beamer.events import (
+    ConnectionsSeen,
+    Decided,
+    Event,
+    IterationDone,
+    JobConnection,
+    JobEnded,
+    JobRegistered,
+    StageRegistered,
+    StageSealed,
+    StudyRegistered,
+    WorkerAttached,
+)
+from beamer.fabric import Fabric
+from beamer.model import (
+    JobSpec,
+    JobStatus,
+    JobView,
+    Rung,
+    Snapshot,
+    StageStatus,
+    StageView,
+    StudyView,
+    check_name,
+    job_key,
+)
+from beamer.plan import check_queues
+
+_Record = TypeVar("_Record")
+
+
+@dataclass
+class JobRecord:
+    """A job and how far it has come.
+
+    seq: number of its registration among all jobs, from 1, never reused. done: iterations completed.
+    pids: process by rank of the workers that attached. ended_s: Unix time, None while it runs.
+    """
+
+    key: str
+    seq: int
+    study: str
+    stage: str
+    spec: JobSpec
+    plane: int
+    registered_s: float
+    status: JobStatus = JobStatus.RUNNING
+    done: int = 0
+    pids: dict[int, int] = field(default_factory=dict)
+    ended_s: float | None = None
+
+
+@dataclass
+class StageRecord:
+    """A stage with the keys of its jobs in order of registration; times are Unix times, None until they come."""
+
+    name: str
+    registered_s: float
+    status: StageStatus = StageStatus.OPEN
+    sealed_s: float | None = None
+    ended_s: float | None = None
+    jobs: list[str] = field(default_factory=list)
+
+
+@dataclass
+class StudyRecord:
+    """A study with its stages by name, in order of registration."""
+
+    name: str
+    weight: float
+    rungs: tuple[Rung, ...]
+    registered_s: float
+    stages: dict[str, StageRecord] = field(default_factory=dict)
+
+
+class Tracker:
+    """Know every study, stage and job on a fabric; only `apply` changes it, records are for reading.
+
+    Two trackers are equal when their fabric and everything they know are.
+    """
+
+    def __init__(self, fabric: Fabric) -> None:
+        self.fabric = fabric
+        self._agents = {h.agent for h in fabric.hosts} | {s.agent for s in fabric.switches if s.agent is not None}
+        self._studies: dict[str, StudyRecord] = {}
+        self._jobs: dict[str, JobRecord] = {}
+        self._connections: dict[str, tuple[JobConnection, ...]] = {}
+        self._decision: Decided | None = None
+
+    @property
+    def studies(self) -> Mapping[str, StudyRecord]:
+        """Every study by name, in order of registration."""
+        return MappingProxyType(self._studies)
+
+    @property
+    def jobs(self) -> Mapping[str, JobRecord]:
+        """Every job by key, in order of registration, ended ones included."""
+        return MappingProxyType(self._jobs)
+
+    @property
+    def connections(self) -> Mapping[str, tuple[JobConnection, ...]]:
+        """What each agent sees of the running jobs' connections, sorted."""
+        return MappingProxyType(self._connections)
+
+    @property
+    def decision(self) -> Decided | None:
+        """The latest decision, None before the first."""
+        return self._decision
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Tracker) and vars(self) == vars(other)
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    def check(self, event: Event) -> bool:
+        """Say whether `event` changes anything: False for a repeat, True if it must be journaled and applied.
+
+        Of a job's ends the first stands: a tuner's kill and a trainer's finish may cross, so the later one is a repeat, and so
+        is progress that arrives after the end.
+
+        Raises `InputError` for a value that cannot be, `NotFoundError` for an unknown study, stage or job, `ConflictError`
+        for a registration that differs from the first, a job that joins a sealed stage or a worker of an ended job.
+        """
+        match event:
+            case StudyRegistered():
+                return self._check_study(event)
+            case StageRegistered(study=study, stage=stage):
+                known = self._study(study).stages
+                return check_name(stage, "stage") not in known
+            case StageSealed(study=study, stage=stage):
+                return self._stage(study, stage).status is StageStatus.OPEN
+            case JobRegistered():
+                return self._check_job(event)
+            case WorkerAttached():
+                return self._check_attach(event)
+            case IterationDone(job=key, iteration=iteration):
+                job = self._job(key)
+                if not 0 <= iteration <= job.spec.iterations:
+                    raise InputError("iteration", iteration, f"0 to {job.spec.iterations}, the iterations of {key}")
+                return job.status is JobStatus.RUNNING and iteration > job.done
+            case JobEnded(job=key, status=status):
+                if status is JobStatus.RUNNING:
+                    raise InputError("status", status.value, "finished or killed")
+                return self._job(key).status is JobStatus.RUNNING
+            case ConnectionsSeen(agent=agent, connections=connections):
+                if agent not in self._agents:
+                    raise NotFoundError("agent", agent, nearest(agent, self._agents))
+                return self._of_running(connections) != self._connections.get(agent, ())
+            case Decided():
+                return self._check_decision(event)
+
+    def apply(self, event: Event) -> None:
+        """Take in an event that `check` found legal."""
+        match event:
+            case StudyRegistered():
+                self._studies[event.study] = StudyRecord(event.study, event.weight, event.rungs, event.at_s)
+            case StageRegistered():
+                self._studies[event.study].stages[event.stage] = StageRecord(event.stage, event.at_s)
+            case StageSealed():
+                stage = self._studies[event.study].stages[event.stage]
+                stage.status = StageStatus.SEALED
+                stage.sealed_s = event.at_s
+                self._end_if_over(stage, event.at_s)
+            case JobRegistered():
+                self._apply_job(event)
+            case WorkerAttached():
+                self._jobs[event.job].pids[event.rank] = event.pid
+            case IterationDone():
+                self._jobs[event.job].done = event.iteration
+            case JobEnded():
+                self._apply_end(event)
+            case ConnectionsSeen():
+                self._connections[event.agent] = event.connections
+                self._prune_connections()
+            case Decided():
+                self._decision = event
+
+    def snapshot(self) -> Snapshot:
+        """Return what a policy decides on: stages that are not done with their running jobs, and rungs yet to come.
+
+        A study appears while it has one or the other.
+        """
+        views = (self._view(study) for study in self._studies.values())
+        return Snapshot(self.fabric, tuple(view for view in views if view.stages or view.later))
+
+    def _view(self, study: StudyRecord) -> StudyView:
+        stages = tuple(
+            StageView(stage.name, stage.status, stage.registered_s, tuple(self._running(stage)))
+            for stage in study.stages.values()
+            if stage.status is not StageStatus.DONE
+        )
+        later = tuple(rung for rung in study.rungs if rung.name not in study.stages)
+        return StudyView(study.name, study.weight, study.registered_s, stages, later)
+
+    def _running(self, stage: StageRecord) -> Iterable[JobView]:
+        for key in stage.jobs:
+            job = self._jobs[key]
+            if job.status is JobStatus.RUNNING:
+                yield JobView(key, job.spec, job.done, job.plane, job.registered_s)
+
+    def _check_study(self, event: StudyRegistered) -> bool:
+        known = self._studies.get(event.study)
+        if known is None:
+            check_name(event.study, "study")
+            if not (math.isfinite(event.weight) and event.weight > 0):
+                raise InputError("weight", event.weight, "a finite number above 0")
+            check_rungs(event.rungs)
+            return True
+        if event.weight != known.weight:
+            raise ConflictError("weight", event.weight, f"{known.weight}, with which study {known.name} was registered")
+        if event.rungs != known.rungs:
+            raise ConflictError(
+                "rungs",
+                [rung.name for rung in event.rungs],
+                f"the rungs with which study {known.name} was registered: "
+                + (", ".join(f"{rung.name} ({rung.jobs} x {rung.iterations})" for rung in known.rungs) or "none"),
+            )
+        return False
+
+    def _check_job(self, event: JobRegistered) -> bool:
+        stage = self._stage(event.study, event.stage)
+        check_spec(event.spec, self.fabric)
+        known = self._jobs.get(job_key(event.study, event.stage, event.spec.name))
+        if known is not None:
+            _check_same(known, _by_rank(event.spec))
+            return False
+        if stage.status is not StageStatus.OPEN:
+            raise ConflictError("stage", stage.name, f"an open stage; it is {stage.status.value}, no further job may join")
+        return True
+
+    def _check_attach(self, event: WorkerAttached) -> bool:
+        job = self._job(event.job)
+        ranks = [worker.rank for worker in job.spec.workers]
+        if event.rank not in ranks:
+            raise NotFoundError("rank", event.rank, f"a rank of {job.key}: {', '.join(map(str, ranks))}")
+        if event.pid <= 0:
+            raise InputError("pid", event.pid, "a process id above 0")
+        if job.pids.get(event.rank) == event.pid:
+            return False
+        if job.status is not JobStatus.RUNNING:
+            raise ConflictError("job", job.key, f"a running job; it is {job.status.value}")
+        return True
+
+    def _check_decision(self, event: Decided) -> bool:
+        check_queues(event.queues)
+        for key, plan in event.jobs.items():
+            self._job(key)
+            if not 0 <= plan.klass < event.queues:
+                raise InputError(f"jobs[{key}].klass", plan.klass, f"0 to {event.queues - 1}")
+        if self._decision is not None and event.generation <= self._decision.generation:
+            if event == self._decision:
+                return False
+            raise ConflictError("generation", event.generation, f"above {self._decision.generation}, the latest decision's")
+        return True
+
+    def _apply_job(self, event: JobRegistered) -> None:
+        key = job_key(event.study, event.stage, event.spec.name)
+        seq = len(self._jobs) + 1
+        plane = (seq - 1) % self.fabric.planes
+        self._jobs[key] = JobRecord(key, seq, event.study, event.stage, _by_rank(event.spec), plane, event.at_s)
+        self._studies[event.study].stages[event.stage].jobs.append(key)
+
+    def _apply_end(self, event: JobEnded) -> None:
+        job = self._jobs[event.job]
+        job.status = event.status
+        job.ended_s = event.at_s
+        self._prune_connections()
+        self._end_if_over(self._studies[job.study].stages[job.stage], event.at_s)
+
+    def _end_if_over(self, stage: StageRecord, at_s: float) -> None:
+        if stage.status is StageStatus.SEALED and all(self._jobs[key].ended_s is not None for key in stage.jobs):
+            stage.status = StageStatus.DONE
+            stage.ended_s = at_s
+
+    def _of_running(self, connections: Iterable[JobConnection]) -> tuple[JobConnection, ...]:
+        """Leave out connections of jobs that an agent has not yet heard have ended."""
+        running = {c for c in connections if c.job in self._jobs and self._jobs[c.job].status is JobStatus.RUNNING}
+        return tuple(sorted(running, key=astuple))
+
+    def _prune_connections(self) -> None:
+        left = {agent: self._of_running(seen) for agent, seen in self._connections.items()}
+        self._connections = {agent: seen for agent, seen in left.items() if seen}
+
+    def _study(self, name: str) -> StudyRecord:
+        return _find(self._studies, "study", name)
+
+    def _stage(self, study: str, name: str) -> StageRecord:
+        return _find(self._study(study).stages, "stage", name)
+
+    def _job(self, key: str) -> JobRecord:
+        if key in self._jobs:
+            return self._jobs[key]
+        study, stage, name = (*key.split("/", 2), "", "")[:3]
+        siblings = [self._jobs[sibling].spec.name for sibling in self._stage(study, stage).jobs]
+        raise _unknown("job", name, siblings)
+
+
+def check_spec(spec: JobSpec, fabric: Fabric) -> None:
+    """Check that a job described so can run on `fabric`. Raises `InputError` naming the first field that cannot be."""
+    check_name(spec.name, "job")
+    if not spec.workers:
+        raise InputError("workers", [], "at least one worker")
+    seen: set[int] = set()
+    for i, worker in enumerate(spec.workers):
+        if worker.rank < 0:
+            raise InputError(f"workers[{i}].rank", worker.rank, "a rank from 0")
+        if worker.rank in seen:
+            raise InputError(f"workers[{i}].rank", worker.rank, "a rank that no other worker of the job has")
+        seen.add(worker.rank)
+        if worker.host not in fabric.host:
+            raise InputError(f"workers[{i}].host", worker.host, nearest(worker.host, fabric.host))
+    if spec.iterations < 1:
+        raise InputError("iterations", spec.iterations, "at least 1")
+    if spec.sync_bytes < 0:
+        raise InputError("sync_bytes", spec.sync_bytes, "at least 0 bytes")
+    if not (math.isfinite(spec.compute_s) and spec.compute_s >= 0):
+        raise InputError("compute_s", spec.compute_s, "a finite number of seconds, at least 0")
+    if not 0 <= spec.overlap <= 1:
+        raise InputError("overlap", spec.overlap, "a share from 0 to 1")
+    phases(spec)
+
+
+def check_rungs(rungs: tuple[Rung, ...]) -> None:
+    """Check that a study may declare `rungs`. Raises `InputError`."""
+    seen: set[str] = set()
+    for i, rung in enumerate(rungs):
+        check_name(rung.name, f"rungs[{i}].name")
+        if rung.name in seen:
+            raise InputError(f"rungs[{i}].name", rung.name, "a name that no other rung of the study has")
+        seen.add(rung.name)
+        if rung.jobs < 1:
+            raise InputError(f"rungs[{i}].jobs", rung.jobs, "at least 1")
+        if rung.iterations < 1:
+            raise InputError(f"rungs[{i}].iterations", rung.iterations, "at least 1")
+
+
+def _by_rank(spec: JobSpec) -> JobSpec:
+    return replace(spec, workers=tuple(sorted(spec.workers, key=lambda worker: worker.rank)))
+
+
+def _check_same(known: JobRecord, spec: JobSpec) -> None:
+    for name, first in vars(known.spec).items():
+        if getattr(spec, name) != first:
+            shown, before = getattr(spec, name), first
+            if name == "workers":
+                shown, before = ([(w.rank, w.host, w.role.value) for w in workers] for workers in (shown, before))
+            raise ConflictError(name, shown, f"{before!r}, with which {known.key} was registered")
+
+
+def _find(known: Mapping[str, _Record], field_name: str, name: str) -> _Record:
+    if name not in known:
+        raise _unknown(field_name, name, known)
+    return known[name]
+
+
+def _unknown(field_name: str, name: str, known: Iterable[str]) -> NotFoundError:
+    """Name the nearest one only: a search registers thousands."""
+    close = get_close_matches(name, known, n=1)
+    hint = f" (did you mean {close[0]!r}?)" if close else ""
+    return NotFoundError(field_name, name, f"a registered {field_name}{hint}")
