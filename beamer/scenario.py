@@ -9,6 +9,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
+from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -91,6 +92,11 @@ class _File(_Entry):
     seed: int = 0
     queues: int = QUEUES
     studies: list[_Study] = Field(min_length=1)
+
+
+def shipped() -> Path:
+    """Return the file of the scenario that comes with the package."""
+    return Path(str(files("beamer") / "scenarios" / "overlapping-searches.yaml"))
 
 
 def load(path: Path) -> Scenario:

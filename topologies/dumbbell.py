@@ -6,7 +6,7 @@ from topologies.cabling import Cable, count, numbered, wire
 
 
 def build(hosts_per_side: int = 4, rate: str | int = "20mbit", trunk_rate: str | int | None = None) -> Fabric:
-    """Return two switches with `hosts_per_side` hosts each at `rate`, joined at `trunk_rate` (default `rate`). Raises `InputError`."""
+    """Return two switches with `hosts_per_side` hosts each at `rate`, joined at `trunk_rate` (default `rate`)."""
     bps = parse_rate(rate, "topology.rate")
     trunk = bps if trunk_rate is None else parse_rate(trunk_rate, "topology.trunk_rate")
     side = count(hosts_per_side, "topology.hosts_per_side")

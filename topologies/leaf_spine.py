@@ -12,7 +12,7 @@ def build(
     rate: str | int = "20mbit",
     uplink_rate: str | int | None = None,
 ) -> Fabric:
-    """Return a leaf-spine fabric with hosts at `rate` and leaf-spine links at `uplink_rate` (default `rate`). Raises `InputError`."""
+    """Return a leaf-spine fabric, hosts at `rate`, leaf-spine links at `uplink_rate` (default `rate`)."""
     bps = parse_rate(rate, "topology.rate")
     uplink = bps if uplink_rate is None else parse_rate(uplink_rate, "topology.uplink_rate")
     leaf_names = numbered("l", count(leaves, "topology.leaves"))

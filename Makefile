@@ -1,0 +1,56 @@
+# `make demo` and `make test` do all set-up themselves; both can be repeated and leave nothing running.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON ?= python3
+PACKAGES := openvswitch-switch mininet iproute2 ethtool procps util-linux
+ROOT := $(shell [ "$$(id -u)" = 0 ] && echo yes)
+
+.PHONY: demo test check setup system clean help
+
+help:  ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+setup: $(VENV)/.ready  ## make the virtual environment in .venv
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || { echo "python3 (3.11 or newer) not found: install it first" >&2; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is older than 3.11" >&2; exit 2; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || \
+	  { [ "$(ROOT)" = yes ] && apt-get -qq update && apt-get -qq install -y --no-install-recommends python3-venv; } >/dev/null || \
+	  { echo "python3-venv not found: apt-get install python3-venv" >&2; exit 2; }
+	@echo "setting up $(VENV) ..."
+	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+# The system packages of the emulation: installed where root can, named where not.
+system:
+	@if [ "$(ROOT)" = yes ] && ! deploy/have-system-packages; then \
+	  echo "installing system packages: $(PACKAGES) ..."; \
+	  apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends $(PACKAGES) >/dev/null; \
+	fi
+
+demo: system setup  ## real coflows ordered in an emulated network (without root: in the simulator)
+	@if [ "$(ROOT)" = yes ]; then \
+	  $(BIN)/beamer emulate --policies fair,beamer --plot results/demo.png --json results/demo.json; \
+	else \
+	  echo "not root: the emulation needs network namespaces, so the same scenario runs in the simulator"; \
+	  $(BIN)/beamer simulate --policies fair,beamer --plot results/demo.png --json results/demo.json; \
+	fi
+	@echo "timeline: results/demo.png   figures: results/demo.json"
+
+test: system setup  ## every test: unit, conformance, network namespaces, emulation
+	@$(BIN)/python -m pytest
+
+check: setup  ## ruff, mypy --strict, unit tests
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/python -m pytest -q tests/unit
+
+clean:  ## remove the virtual environment, results and what a killed emulation left
+	@if [ "$(ROOT)" = yes ] && [ -x $(BIN)/beamer ]; then $(BIN)/beamer clean; fi
+	@rm -rf $(VENV) results build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

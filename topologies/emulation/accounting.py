@@ -1,0 +1,85 @@
+"""Did the bytes travel in the class they were given? Edge rules' counts against every hop's queues, from the kernel.
+
+Each edge rule counts one job's bytes in one class between two hosts (a lane). A lane's path is known, so at every port the
+bytes of each queue must be the sum of the lanes through it, less what queues before it dropped.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from beamer.fabric import Fabric
+from beamer.units import SEGMENT_FRAME
+
+# A queue that carried less than this share of its port's bytes is noise for a ratio, not a finding.
+NEGLIGIBLE_SHARE = 0.01
+
+
+@dataclass(frozen=True)
+class LaneBytes:
+    """Bytes that an edge rule counted for `job` from host `src` to host `dst` in class `klass`."""
+
+    job: str
+    src: str
+    dst: str
+    plane: int
+    klass: int
+    sent_bytes: int
+
+
+@dataclass(frozen=True)
+class QueueBytes:
+    """What the kernel counted in one queue: bytes that left it, packets it dropped. klass None: unregistered traffic."""
+
+    interface: str
+    klass: int | None
+    sent_bytes: int
+    dropped_packets: int
+
+
+@dataclass(frozen=True)
+class HopShare:
+    """One queue's account. edge_bytes: by the rules; queue_bytes: by the kernel, drops added."""
+
+    interface: str
+    klass: int
+    edge_bytes: int
+    queue_bytes: int
+    negligible: bool
+
+    @property
+    def share(self) -> float:
+        """The smaller count over the larger one."""
+        low, high = sorted((self.edge_bytes, self.queue_bytes))
+        return low / high if high else 1.0
+
+
+def hop_shares(fabric: Fabric, lanes: Iterable[LaneBytes], queues: Iterable[QueueBytes]) -> tuple[HopShare, ...]:
+    """Return the account of every managed queue of every switch port and host interface in `queues`."""
+    expected: Counter[tuple[str, int]] = Counter()
+    for lane in lanes:
+        for hop in fabric.path(lane.src, lane.dst, lane.plane):
+            expected[fabric.links[hop].interface, lane.klass] += lane.sent_bytes
+    counted = {(q.interface, q.klass): q.sent_bytes + q.dropped_packets * SEGMENT_FRAME for q in queues if q.klass is not None}
+    port_bytes: Counter[str] = Counter()
+    for (interface, _), sent in expected.items():
+        port_bytes[interface] += sent
+    return tuple(
+        HopShare(
+            interface,
+            klass,
+            expected[interface, klass],
+            counted.get((interface, klass), 0),
+            negligible=max(expected[interface, klass], counted.get((interface, klass), 0))
+            < NEGLIGIBLE_SHARE * port_bytes[interface],
+        )
+        for interface, klass in sorted(expected.keys() | {k for k, sent in counted.items() if sent})
+    )
+
+
+def unregistered_share(lanes: Iterable[LaneBytes], unmatched_bytes: Mapping[str, int]) -> dict[str, float]:
+    """Return per job the share of its bytes that travelled before its connections were matched."""
+    matched: Counter[str] = Counter()
+    for lane in lanes:
+        matched[lane.job] += lane.sent_bytes
+    return {job: unmatched_bytes.get(job, 0) / max(sent + unmatched_bytes.get(job, 0), 1) for job, sent in matched.items()}

@@ -1,0 +1,88 @@
+"""`beamer emulate` and `beamer clean`."""
+
+import json
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from beamer.cli import JsonFile, PlotFile, PolicyList, ScenarioFile, parse_policies
+from beamer.report import job_table, plot_timeline, stage_table
+from beamer.scenario import Scenario, load, shipped
+from beamer.sim import simulate
+from topologies.emulation.outcome import Outcome
+from topologies.emulation.platform import require
+from topologies.emulation.runfile import recorded, remove
+from topologies.emulation.supervisor import emulated_run
+
+RUN_PATIENCE_S = 900.0
+
+
+def emulate(
+    scenario: ScenarioFile = None,
+    policies: PolicyList = "fair,beamer",
+    json_file: JsonFile = None,
+    plot: PlotFile = None,
+    logs: Annotated[Path | None, typer.Option(help="Keep the logs of every part in this directory.", file_okay=False)] = None,
+) -> None:
+    """Run a scenario on real packets under each policy, and in the simulator beside it."""
+    path = scenario or shipped()
+    loaded = load(path)
+    names = parse_policies(policies)
+    require()
+    signal.signal(signal.SIGTERM, _terminate)
+    console = Console()
+    outcomes = [_run(console, path, loaded, name, logs) for name in names]
+    runs = [outcome.result for outcome in outcomes]
+    console.print(job_table(runs, [outcome.job_class_shares for outcome in outcomes]))
+    rows = [outcome.rows() for outcome in outcomes]
+    extra = [(label, [row[label] for row in rows]) for label in rows[0]]
+    console.print(stage_table(f"{loaded.name} on {loaded.fabric.name}, emulated", runs, extra))
+    for outcome in outcomes:
+        for finding in outcome.findings:
+            console.print(f"[bold red]invalid[/]: {outcome.result.policy}: {finding}")
+    if json_file is not None:
+        json_file.write_text(json.dumps({"runs": [outcome.document() for outcome in outcomes]}, indent=2))
+    if plot is not None:
+        plot_timeline(runs, plot)
+
+
+def _run(console: Console, path: Path, scenario: Scenario, policy: str, logs: Path | None) -> Outcome:
+    columns = (
+        TextColumn("{task.description:<24}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("stages"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, transient=not console.is_terminal) as progress:
+        setting_up = progress.add_task(f"{policy}: starting", total=None)
+        with emulated_run(path, policy, scenario.seed, logs and logs / policy) as run:
+            progress.remove_task(setting_up)
+            bars = {s.name: progress.add_task(f"{policy}: {s.name}", total=len(s.stages)) for s in scenario.studies}
+            run.start_studies()
+            measured = run.finish_studies(
+                RUN_PATIENCE_S, lambda study, done, total: progress.update(bars[study], completed=done)
+            )
+    return Outcome(policy, scenario, measured, simulate(scenario, policy))
+
+
+def clean() -> None:
+    """Remove what a killed emulation left behind, as its run file says, and nothing else."""
+    require()
+    console = Console()
+    for run in recorded():
+        if run.abandoned:
+            remove(run)
+            console.print(f"removed run {run.id}")
+        else:
+            console.print(f"run {run.id} belongs to process {run.owner}, which is alive: left alone")
+
+
+def _terminate(signum: int, frame: FrameType | None) -> None:
+    sys.exit(128 + signum)

@@ -1,0 +1,255 @@
+"""The part of an emulated run that lives inside the run's network namespace: network, controller, agents, trainers, studies.
+
+Started as `python -m topologies.emulation.inside CONFIG` by `supervisor`. It prints one JSON object a line (`event`: ready,
+progress, finished, failed) and obeys one a line on standard input (`do`: studies, controller, agent, stop). It removes nothing:
+the supervisor ends every process of the run and deletes the namespace.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import httpx
+from pydantic import TypeAdapter
+
+from beamer.errors import BeamerError, EmulationError
+from beamer.scenario import Scenario, load
+from topologies.emulation import vswitch
+from topologies.emulation.accounting import LaneBytes, QueueBytes
+from topologies.emulation.network import CONTROLLER_ADDRESS, EmulatedNetwork
+from topologies.emulation.sampling import Health, Sampler, queue_bytes
+from topologies.emulation.search import Launchers, Search
+
+HTTP_PORT, OPENFLOW_PORT = 8265, 6653
+READY_PATIENCE_S = 60.0
+SETTLE_S = 1.5  # queues drain and the switches' last counters arrive before they are read
+
+
+@dataclass(frozen=True)
+class Config:
+    """What `supervisor` asks for. directory: the run's; scenario: path of its file."""
+
+    directory: str
+    scenario: str
+    policy: str
+    seed: int
+    expiry_s: float = 120.0
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Everything read at the end of a run; times are Unix times, `started_s` that of the scenario's start."""
+
+    started_s: float
+    studies: list[dict[str, Any]]
+    latencies_ms: list[float]
+    lanes: list[LaneBytes]
+    unmatched_bytes: dict[str, int]
+    host_queues: list[QueueBytes]
+    switch_queues: list[QueueBytes]
+    health: Health
+    duration_s: float
+
+
+class Inside:
+    """One emulated run, step by step."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.directory = Path(config.directory)
+        self.scenario: Scenario = load(Path(config.scenario))
+        self.url = f"http://{CONTROLLER_ADDRESS}:{HTTP_PORT}"
+        self.network = EmulatedNetwork(self.scenario.fabric)
+        self.processes: dict[str, subprocess.Popen[str]] = {}
+        self.vswitchd = 0
+        self.http = httpx.Client(base_url=self.url, timeout=5.0)
+
+    def start(self) -> None:
+        """Bring up switches, hosts, controller, agents and launchers, and wait until the first plan is installed everywhere."""
+        (self.directory / "fabric.json").write_text(json.dumps(self.scenario.fabric.to_dict()))
+        os.environ.update(vswitch.environment(self.directory / "ovs"))
+        self.vswitchd = vswitch.start(self.directory / "ovs")
+        self.network.start()
+        self.network.point_at_controller(OPENFLOW_PORT)
+        self.start_controller()
+        agents = {h.agent: h.name for h in self.scenario.fabric.hosts}
+        for name in [*agents, *sorted({s.agent for s in self.scenario.fabric.switches if s.agent})]:
+            self.start_agent(name)
+        self.launchers = Launchers(self.network, self.scenario.fabric, self._log)
+        self._wait_installed()
+
+    def start_controller(self) -> None:
+        """Start the controller on the management address (again)."""
+        self.processes["beamer-controller"] = subprocess.Popen(
+            [
+                *_module("controller"),
+                *("--fabric", str(self.directory / "fabric.json")),
+                *("--journal", f"sqlite:///{self.directory}/journal.db"),
+                *("--policy", self.config.policy, "--queues", str(self.scenario.queues), "--seed", str(self.config.seed)),
+                *("--http", f"{CONTROLLER_ADDRESS}:{HTTP_PORT}", "--openflow", f"{CONTROLLER_ADDRESS}:{OPENFLOW_PORT}"),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=self._log("beamer-controller"),
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def start_agent(self, name: str) -> None:
+        """Start the agent called `name` (again): in its host's namespace, or in this one for the switches' ports."""
+        command = [
+            *_module("hostagent"),
+            *("--name", name, "--controller", f"ws://{CONTROLLER_ADDRESS}:{HTTP_PORT}"),
+            *("--expiry", str(self.config.expiry_s), "--state-dir", str(self.directory / "agents")),
+        ]
+        options = {
+            "stdin": subprocess.DEVNULL,
+            "stdout": self._log(f"agent-{name}"),
+            "stderr": subprocess.STDOUT,
+            "text": True,
+        }
+        hosts = {h.agent: h.name for h in self.scenario.fabric.hosts}
+        if name in hosts:
+            self.processes[f"agent-{name}"] = self.network.popen(hosts[name], command, **options)
+        else:
+            self.processes[f"agent-{name}"] = subprocess.Popen(command, **options)  # type: ignore[call-overload]
+
+    def describe(self) -> dict[str, Any]:
+        """Return the process ids by which a caller can enter or disturb the run."""
+        return {
+            "hosts": {h.name: self.network.shell_pid(h.name) for h in self.scenario.fabric.hosts},
+            "processes": {name: process.pid for name, process in self.processes.items()},
+            "vswitchd": self.vswitchd,
+            "url": self.url,
+        }
+
+    def run_studies(self) -> Measured:
+        """Run all studies to their end and read every counter."""
+        fabric = self.scenario.fabric
+        switch_ports = {link.interface: link.rate_bps for link in fabric.links if link.src in fabric.switch}
+        sampler = Sampler(self.vswitchd, switch_ports)
+        sampler.start()
+        started = time.time()
+        Search(self.scenario, self.launchers, self.url, emit).run()
+        ended = time.time()
+        health = sampler.stop()
+        time.sleep(SETTLE_S)
+        return self._measure(started, ended - started, health)
+
+    def _measure(self, started: float, duration: float, health: Health) -> Measured:
+        fabric = self.scenario.fabric
+        counters = self._get("/v1/counters")
+        switch_queues = [q for link in fabric.links if link.src in fabric.switch for q in queue_bytes(link.interface)]
+        host_queues = [
+            q
+            for link in fabric.links
+            if link.src in fabric.host
+            for q in queue_bytes(link.interface, lambda command, host=link.src: self.network.output(host, command))  # type: ignore[misc]
+        ]
+        return Measured(
+            started_s=started,
+            studies=self._get("/v1/studies"),
+            latencies_ms=self._get("/v1/latencies")["plan_ms"],
+            lanes=[TypeAdapter(LaneBytes).validate_python(lane) for lane in counters["lanes"]],
+            unmatched_bytes=counters["unmatched_bytes"],
+            host_queues=host_queues,
+            switch_queues=switch_queues,
+            health=health,
+            duration_s=duration,
+        )
+
+    def _get(self, path: str) -> Any:
+        answer = self.http.get(path)
+        answer.raise_for_status()
+        return answer.json()
+
+    def _wait_installed(self) -> None:
+        deadline = time.monotonic() + READY_PATIENCE_S
+        last = "the controller did not answer"
+        while time.monotonic() < deadline:
+            for name, process in self.processes.items():
+                if process.poll() is not None:
+                    raise EmulationError(f"{name} ended with status {process.returncode}: {self._tail(name)}")
+            with contextlib.suppress(httpx.HTTPError):
+                plan = self._get("/v1/plan")
+                if plan["installed_everywhere"]:
+                    return
+                last = f"installed: {plan['installed']}"
+            time.sleep(0.1)
+        raise EmulationError(f"the first plan was not installed everywhere within {READY_PATIENCE_S:.0f} s; {last}")
+
+    def _log(self, name: str) -> IO[str]:
+        return (self.directory / f"{name}.log").open("a")
+
+    def _tail(self, name: str) -> str:
+        return " ".join((self.directory / f"{name}.log").read_text().split())[-400:]
+
+
+def _module(name: str) -> list[str]:
+    return [sys.executable, "-m", f"{name}.cli"]
+
+
+_emitting = threading.Lock()
+
+
+def emit(event: str, **content: Any) -> None:
+    """Print one event for the supervisor."""
+    with _emitting:
+        print(json.dumps({"event": event, **content}), flush=True)
+
+
+def _requests() -> Iterator[dict[str, Any]]:
+    for line in sys.stdin:
+        yield json.loads(line)
+
+
+def _failing(error: BaseException) -> None:
+    traceback.print_exc()
+    emit("failed", message=str(error) if isinstance(error, BeamerError) else f"{type(error).__name__}: {error}")
+
+
+def _studies(inside: Inside) -> None:
+    try:
+        measured = inside.run_studies()
+        (inside.directory / "measured.json").write_text(json.dumps(asdict(measured)))
+        emit("finished")
+    except Exception as error:  # noqa: BLE001  the supervisor is told whatever happened
+        _failing(error)
+
+
+def main(config_path: str) -> None:
+    """Run what the configuration file at `config_path` says, until told to stop."""
+    config = TypeAdapter(Config).validate_json(Path(config_path).read_bytes())
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides when to end
+    try:
+        inside = Inside(config)
+        inside.start()
+    except Exception as error:  # noqa: BLE001  the supervisor is told whatever happened
+        _failing(error)
+        return
+    emit("ready", **inside.describe())
+    for request in _requests():
+        match request["do"]:
+            case "studies":
+                threading.Thread(target=_studies, args=(inside,), daemon=True).start()
+            case "controller":
+                inside.start_controller()
+                emit("started", **inside.describe())
+            case "agent":
+                inside.start_agent(request["name"])
+                emit("started", **inside.describe())
+            case "stop":
+                return
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,111 @@
+"""From what an emulated run measured to the figures that it reports."""
+
+from collections import Counter
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from beamer.report import run_document
+from beamer.results import JobResult, RunResult, StageResult
+from beamer.scenario import Scenario
+from topologies.emulation.accounting import HopShare, hop_shares, unregistered_share
+from topologies.emulation.inside import Measured
+
+
+class Outcome:
+    """One policy's emulated run beside its simulation."""
+
+    def __init__(self, policy: str, scenario: Scenario, measured: Measured, simulated: RunResult) -> None:
+        self.measured = measured
+        self.simulated = simulated
+        self._scenario = scenario
+        self.result = _result(policy, scenario, measured)
+
+    @cached_property
+    def hops(self) -> tuple[HopShare, ...]:
+        """The account of every queue, host interfaces included."""
+        queues = [*self.measured.switch_queues, *self.measured.host_queues]
+        return hop_shares(self._scenario.fabric, self.measured.lanes, queues)
+
+    @property
+    def class_share_min(self) -> float:
+        """The smallest agreement between edge counts and a queue, over all queues that are not negligible."""
+        return min((hop.share for hop in self.hops if not hop.negligible), default=1.0)
+
+    @property
+    def job_class_shares(self) -> dict[str, float]:
+        """Per job, the share of its bytes that travelled in the class it was given."""
+        return {job: 1 - share for job, share in unregistered_share(self.measured.lanes, self.measured.unmatched_bytes).items()}
+
+    @property
+    def excluded_share(self) -> float:
+        """The share of all bytes that travelled before their connection was matched."""
+        matched = sum(lane.sent_bytes for lane in self.measured.lanes)
+        unmatched = sum(self.measured.unmatched_bytes.values())
+        return unmatched / max(matched + unmatched, 1)
+
+    @property
+    def findings(self) -> tuple[str, ...]:
+        """What makes the run invalid."""
+        return self.measured.health.findings()
+
+    def plan_ms(self, quantile: float) -> float:
+        """Return a quantile of the milliseconds from a stage event to its plan being installed everywhere."""
+        return float(np.percentile(self.measured.latencies_ms, 100 * quantile)) if self.measured.latencies_ms else 0.0
+
+    def rows(self) -> dict[str, str]:
+        """Return the figures for people, by their labels."""
+        health = self.measured.health
+        gap = self.result.mean_sct_s / self.simulated.mean_sct_s - 1
+        busiest = max(self.result.utilisation, key=lambda link: self.result.utilisation[link])
+        backlogged = "none" if health.backlogged_rate is None else f"{health.backlogged_rate:.1%}"
+        return {
+            "simulated mean SCT (emulated against it)": f"{self.simulated.mean_sct_s:.2f} ({gap:+.1%})",
+            "busiest link": f"{busiest} {self.result.utilisation[busiest]:.0%}",
+            "mean link utilisation": f"{np.mean(list(self.result.utilisation.values())):.0%}",
+            "smallest class share at any queue": f"{self.class_share_min:.2%}",
+            "bytes before the match (excluded)": f"{self.excluded_share:.2%}",
+            "stage event to plan installed, p50 / p99": f"{self.plan_ms(0.5):.0f} / {self.plan_ms(0.99):.0f} ms",
+            "Open vSwitch's busiest thread": f"{health.busiest_thread:.0%} of a core",
+            "least rate of a link with backlog": backlogged,
+        }
+
+    def document(self) -> dict[str, Any]:
+        """Return all figures as plain data."""
+        return {
+            **run_document(self.result),
+            "simulated_mean_sct_s": self.simulated.mean_sct_s,
+            "class_share_min": self.class_share_min,
+            "excluded_share": self.excluded_share,
+            "job_class_shares": self.job_class_shares,
+            "plan_p50_ms": self.plan_ms(0.5),
+            "plan_p99_ms": self.plan_ms(0.99),
+            "vswitchd_thread_share": self.measured.health.busiest_thread,
+            "backlogged_rate_share": self.measured.health.backlogged_rate,
+            "valid": not self.findings,
+            "findings": list(self.findings),
+            "hops": [
+                {"interface": h.interface, "class": h.klass, "edge_bytes": h.edge_bytes, "queue_bytes": h.queue_bytes}
+                for h in self.hops
+            ],
+        }
+
+
+def _result(policy: str, scenario: Scenario, measured: Measured) -> RunResult:
+    stages, jobs = [], []
+    for study in measured.studies:
+        for stage in study["stages"]:
+            start, end = (stage[key] - measured.started_s for key in ("registered_s", "ended_s"))
+            stages.append(StageResult(study["name"], stage["name"], start, end))
+            for job in stage["jobs"]:
+                start, end = (job[key] - measured.started_s for key in ("registered_s", "ended_s"))
+                jobs.append(JobResult(job["key"], start, end))
+    sent: Counter[str] = Counter()
+    for queue in [*measured.switch_queues, *measured.host_queues]:
+        sent[queue.interface] += queue.sent_bytes
+    utilisation = {
+        f"{link.src}-{link.dst}": 8 * sent[link.interface] / (link.rate_bps * measured.duration_s)
+        for link in scenario.fabric.links
+    }
+    return RunResult(policy, tuple(stages), tuple(jobs), utilisation)

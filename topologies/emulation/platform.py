@@ -1,0 +1,30 @@
+"""What the machine must have before anything is made: root and the programs that an emulated network needs."""
+
+import os
+import shutil
+
+from beamer.errors import PlatformError
+
+PROGRAMS = {
+    "ovs-vswitchd": "openvswitch-switch",
+    "ovsdb-server": "openvswitch-switch",
+    "ovsdb-tool": "openvswitch-common",
+    "ovs-vsctl": "openvswitch-switch",
+    "ovs-ofctl": "openvswitch-common",
+    "mnexec": "mininet",
+    "ip": "iproute2",
+    "tc": "iproute2",
+    "ethtool": "ethtool",
+    "sysctl": "procps",
+    "nsenter": "util-linux",
+}
+
+
+def require() -> None:
+    """Return if an emulation can run here. Raises `PlatformError` naming what is missing."""
+    if os.geteuid() != 0:
+        raise PlatformError("emulation needs root", "run it with sudo, or use `beamer simulate` with the same scenario")
+    missing = {program: package for program, package in PROGRAMS.items() if shutil.which(program) is None}
+    if missing:
+        packages = " ".join(sorted(set(missing.values())))
+        raise PlatformError(f"not found: {', '.join(missing)}", f"install them with `apt-get install {packages}`")

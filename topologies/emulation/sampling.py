@@ -1,0 +1,142 @@
+"""Samples the emulated machine while a run goes on: is the network the bottleneck, or the machine?
+
+Two signs make a run invalid: Open vSwitch's busiest thread is nearly a whole core, or a link whose queue is never empty carries
+clearly less than its rate.
+"""
+
+import json
+import os
+import re
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from beamer.plan import QUEUES
+from topologies.emulation.accounting import QueueBytes
+
+THREAD_LIMIT = 0.85
+RATE_LIMIT = 0.85
+ROOT_MINOR, CLASS_MINOR = 0x1, 0x10  # as the host agent makes them: 1:1 is the whole port, 1:(0x10+k) managed class k
+_TICK = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class PortSample:
+    """A port's root queue at one moment. backlog_bytes: waiting in it; sent_bytes: since it was made."""
+
+    at_s: float
+    sent_bytes: int
+    backlog_bytes: int
+
+
+@dataclass(frozen=True)
+class Health:
+    """What the samples came to.
+
+    busiest_thread: largest share of a core that one thread of Open vSwitch used over a second. backlogged_rate: smallest share
+    of its rate that a port carried while its queue was never seen empty, None if no port was ever so for long.
+    """
+
+    busiest_thread: float
+    backlogged_rate: float | None
+
+    def findings(self) -> tuple[str, ...]:
+        """Return what makes the run invalid; empty for a valid one."""
+        found = []
+        if self.busiest_thread > THREAD_LIMIT:
+            found.append(f"Open vSwitch's busiest thread took {self.busiest_thread:.0%} of a core (limit {THREAD_LIMIT:.0%})")
+        if self.backlogged_rate is not None and self.backlogged_rate < RATE_LIMIT:
+            found.append(f"a link with backlog carried {self.backlogged_rate:.0%} of its rate (limit {RATE_LIMIT:.0%})")
+        return tuple(found)
+
+
+def backlogged_rate(samples: list[PortSample], rate_bps: int, at_least_s: float = 1.0) -> float | None:
+    """Return the share of `rate_bps` carried over the intervals with backlog at both ends; None below `at_least_s` of them."""
+    seconds = sent = 0.0
+    for before, after in pairwise(samples):
+        if before.backlog_bytes and after.backlog_bytes:
+            seconds += after.at_s - before.at_s
+            sent += after.sent_bytes - before.sent_bytes
+    return 8 * sent / (seconds * rate_bps) if seconds >= at_least_s else None
+
+
+class Sampler:
+    """Samples switch ports and Open vSwitch's threads in the background between `start` and `stop`."""
+
+    def __init__(self, vswitchd: int, rates_bps: Mapping[str, int], interval_s: float = 0.1) -> None:
+        self._vswitchd = vswitchd
+        self._rates = rates_bps
+        self._interval = interval_s
+        self._ports: dict[str, list[PortSample]] = {name: [] for name in rates_bps}
+        self._threads: list[tuple[float, dict[str, int]]] = []
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._sample, daemon=True)
+
+    def start(self) -> None:
+        """Begin sampling."""
+        self._thread.start()
+
+    def stop(self) -> Health:
+        """End sampling and return what it came to."""
+        self._ending.set()
+        self._thread.join()
+        rates = [backlogged_rate(samples, self._rates[name]) for name, samples in self._ports.items()]
+        return Health(self._busiest(), min((r for r in rates if r is not None), default=None))
+
+    def _busiest(self) -> float:
+        return max(
+            (
+                (ticks - before[1].get(thread, ticks)) / _TICK / (after[0] - before[0])
+                for before, after in pairwise(self._threads)
+                for thread, ticks in after[1].items()
+            ),
+            default=0.0,
+        )
+
+    def _sample(self) -> None:
+        due = time.monotonic()
+        while not self._ending.is_set():
+            now = time.monotonic()
+            if not self._threads or now - self._threads[-1][0] >= 1.0:
+                self._threads.append((now, _thread_ticks(self._vswitchd)))
+            for entry in json.loads(_tc("-s", "-j", "qdisc", "show")):
+                if entry["kind"] == "htb" and entry["dev"] in self._ports:
+                    self._ports[entry["dev"]].append(PortSample(now, entry["bytes"], entry["backlog"]))
+            due = max(due + self._interval, time.monotonic())
+            self._ending.wait(due - time.monotonic())
+
+
+def _thread_ticks(pid: int) -> dict[str, int]:
+    ticks = {}
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        try:
+            fields = (task / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # the thread has ended
+        ticks[task.name] = int(fields[11]) + int(fields[12])
+    return ticks
+
+
+def _tc(*arguments: str) -> str:
+    return subprocess.run(["tc", *arguments], check=True, capture_output=True, text=True).stdout
+
+
+# iproute2 6.1 prints classes as text even when asked for JSON.
+_CLASS = re.compile(r"class htb 1:([0-9a-f]+) .*?\n Sent (\d+) bytes \d+ pkt \(dropped (\d+),", re.DOTALL)
+
+
+def queue_bytes(interface: str, enter: Callable[[list[str]], str] | None = None) -> tuple[QueueBytes, ...]:
+    """Read the queues of `interface` with tc; `enter` runs the command in another namespace and returns what it prints."""
+    command = ["-s", "class", "show", "dev", interface]
+    text = _tc(*command) if enter is None else enter(["tc", *command])
+    queues = []
+    for match in _CLASS.finditer(text):
+        minor = int(match[1], 16)
+        if minor != ROOT_MINOR:
+            klass = minor - CLASS_MINOR if CLASS_MINOR <= minor < CLASS_MINOR + QUEUES else None
+            queues.append(QueueBytes(interface, klass, int(match[2]), int(match[3])))
+    return tuple(queues)

@@ -1,0 +1,137 @@
+"""Runs the scenario's searches: registers studies, stages and jobs as a tuner does, launches trainers on their hosts."""
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import IO
+
+from beamer.client import Client
+from beamer.errors import EmulationError
+from beamer.fabric import Fabric
+from beamer.model import job_key
+from beamer.scenario import Scenario, StagePlan, StudyPlan
+from topologies.emulation.network import EmulatedNetwork
+from topologies.emulation.trainer import Task
+
+FIRST_PORT = 20000
+STAGE_PATIENCE_S = 600.0
+
+
+class Launchers:
+    """The launcher of every host, and the ends of the processes that they started."""
+
+    def __init__(self, network: EmulatedNetwork, fabric: Fabric, log: Callable[[str], IO[str]]) -> None:
+        self.fabric = fabric
+        self._processes: dict[str, subprocess.Popen[str]] = {}
+        self._ended: dict[str, int] = {}
+        self._changed = threading.Condition()
+        for host in fabric.hosts:
+            process = network.popen(
+                host.name,
+                [sys.executable, "-m", "topologies.emulation.launcher"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log(f"trainers-{host.name}"),
+                text=True,
+            )
+            self._processes[host.name] = process
+            threading.Thread(target=self._listen, args=(host.name, process), daemon=True).start()
+
+    def start(self, identity: str, host: str, task: Task) -> None:
+        """Start `task` on `host` under the name `identity`."""
+        stream = self._processes[host].stdin
+        assert stream is not None
+        stream.write(json.dumps({"start": identity, "task": asdict(task)}) + "\n")
+        stream.flush()
+
+    def wait(self, identities: list[str], patience_s: float) -> None:
+        """Wait until all these have ended. Raises `EmulationError` if one failed or none ends in time."""
+        deadline = time.monotonic() + patience_s
+        with self._changed:
+            while True:
+                failed = [i for i in identities if self._ended.get(i, 0)]
+                if failed:
+                    raise EmulationError(
+                        f"trainer {failed[0]} ended with status {self._ended[failed[0]]}; its host's log says why"
+                    )
+                missing = [i for i in identities if i not in self._ended]
+                if not missing:
+                    return
+                if not self._changed.wait(deadline - time.monotonic()):
+                    raise EmulationError(f"trainers {missing} did not end within {patience_s:.0f} s")
+
+    def _listen(self, host: str, process: "subprocess.Popen[str]") -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            message = json.loads(line)
+            with self._changed:
+                self._ended[message["ended"]] = message["status"]
+                self._changed.notify_all()
+
+
+class Search:
+    """All studies of a scenario, each in a thread of its own from its arrival on."""
+
+    def __init__(self, scenario: Scenario, launchers: Launchers, url: str, emit: Callable[..., None]) -> None:
+        self._scenario = scenario
+        self._launchers = launchers
+        self._url = url
+        self._emit = emit
+        self._ports = iter(range(FIRST_PORT, 60000))
+        self._lock = threading.Lock()
+        self._errors: list[BaseException] = []
+
+    def run(self) -> None:
+        """Run all studies to their end. Raises the first error of any."""
+        threads = [threading.Thread(target=self._guard, args=(study,), daemon=True) for study in self._scenario.studies]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if self._errors:
+            raise self._errors[0]
+
+    def _guard(self, study: StudyPlan) -> None:
+        try:
+            time.sleep(study.arrival_s)
+            self._study(study)
+        except Exception as error:  # noqa: BLE001  raised again by run()
+            self._errors.append(error)
+
+    def _study(self, plan: StudyPlan) -> None:
+        with Client(self._url) as client, client.study(plan.name, weight=plan.weight, rungs=plan.rungs) as study:
+            for number, stage_plan in enumerate(plan.stages):
+                with study.stage(stage_plan.name) as stage:
+                    for spec in stage_plan.jobs:
+                        stage.job(
+                            spec.name,
+                            workers=spec.workers,
+                            iterations=spec.iterations,
+                            sync_bytes=spec.sync_bytes,
+                            collective=spec.collective,
+                            compute_s=spec.compute_s,
+                            overlap=spec.overlap,
+                        )
+                # A worker's first word about its job must not overtake the job's registration.
+                if not client.flush(5.0):
+                    raise EmulationError(f"study {plan.name}: the controller does not take its registrations")
+                self._launchers.wait(self._launch(plan.name, stage_plan), STAGE_PATIENCE_S)
+                client.wait_stage(plan.name, stage_plan.name, STAGE_PATIENCE_S)
+                self._emit("progress", study=plan.name, done=number + 1, total=len(plan.stages))
+
+    def _launch(self, study: str, stage: StagePlan) -> list[str]:
+        identities = []
+        for spec in stage.jobs:
+            with self._lock:
+                ports = tuple(next(self._ports) for _ in spec.workers)
+            addresses = tuple(self._launchers.fabric.host[w.host].ip for w in spec.workers)
+            for worker in spec.workers:
+                task = Task(study, stage.name, spec, worker.rank, addresses, ports, self._url)
+                identity = f"{job_key(study, stage.name, spec.name)}#{worker.rank}"
+                self._launchers.start(identity, worker.host, task)
+                identities.append(identity)
+        return identities

@@ -1,0 +1,166 @@
+"""One emulated run from outside its namespace: makes the namespace, starts the inside, removes everything whatever happens."""
+
+import contextlib
+import json
+import os
+import queue
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from beamer.errors import EmulationError
+from topologies.emulation.inside import Config, Measured
+from topologies.emulation.runfile import RUN_VARIABLE, Run, record, remove
+
+READY_PATIENCE_S = 90.0
+Progress = Callable[[str, int, int], None]
+
+
+class EmulatedRun:
+    """A run that is up: its studies can be run, its parts disturbed and looked at with any tool."""
+
+    def __init__(self, run: Run, inside: "subprocess.Popen[str]") -> None:
+        self.run = run
+        self._inside = inside
+        self._events: queue.Queue[dict[str, Any]] = queue.Queue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        self.parts: dict[str, Any] = self._await("ready", READY_PATIENCE_S)
+
+    def start_studies(self) -> None:
+        """Let the scenario's studies begin."""
+        self._ask({"do": "studies"})
+
+    def finish_studies(self, patience_s: float, on_progress: Progress | None = None) -> Measured:
+        """Wait for the end of all studies and return what was measured. Raises `EmulationError`."""
+        self._await("finished", patience_s, on_progress)
+        return TypeAdapter(Measured).validate_json((self.run.directory / "measured.json").read_bytes())
+
+    def restart(self, part: str) -> None:
+        """Start the controller (`beamer-controller`) or an agent (`agent-NAME`) again after it has ended."""
+        kind, _, name = part.partition("-")
+        self._ask({"do": "agent", "name": name} if kind == "agent" else {"do": "controller"})
+        self.parts = self._await("started", 10.0)
+
+    def pid(self, part: str) -> int:
+        """Return the process id of a part."""
+        pid: int = self.parts["processes"][part]
+        return pid
+
+    def execute(self, *command: str, host: str | None = None) -> str:
+        """Run `command` beside the switches, or on `host`, and return what it prints."""
+        enter = ["nsenter", "-n", "-t", str(self.parts["hosts"][host])] if host else ["ip", "netns", "exec", self.run.namespace]
+        env = {**os.environ, "OVS_RUNDIR": str(self.run.directory / "ovs")}
+        return subprocess.run([*enter, *command], check=True, capture_output=True, text=True, env=env, timeout=30).stdout
+
+    def log(self, part: str) -> str:
+        """Return what a part has logged."""
+        return (self.run.directory / f"{part}.log").read_text()
+
+    def _ask(self, request: dict[str, Any]) -> None:
+        assert self._inside.stdin is not None
+        self._inside.stdin.write(json.dumps(request) + "\n")
+        self._inside.stdin.flush()
+
+    def _read(self) -> None:
+        assert self._inside.stdout is not None
+        for line in self._inside.stdout:
+            with contextlib.suppress(ValueError):
+                self._events.put(json.loads(line))
+        self._events.put({"event": "failed", "message": f"the run's main process ended: {self._last_words()}"})
+
+    def _last_words(self) -> str:
+        with contextlib.suppress(OSError):
+            return " ".join(self.log("inside").split())[-400:]
+        return "it left no log"
+
+    def _await(self, event: str, patience_s: float, on_progress: Progress | None = None) -> dict[str, Any]:
+        deadline = time.monotonic() + patience_s
+        while True:
+            try:
+                message = self._events.get(timeout=max(deadline - time.monotonic(), 0.01))
+            except queue.Empty:
+                raise EmulationError(f"no {event!r} within {patience_s:.0f} s; logs are in {self.run.directory}") from None
+            if message["event"] == event:
+                return message
+            if message["event"] == "failed":
+                raise EmulationError(message["message"])
+            if message["event"] == "progress" and on_progress is not None:
+                on_progress(message["study"], message["done"], message["total"])
+
+
+@contextlib.contextmanager
+def emulated_run(
+    scenario: Path, policy: str, seed: int = 0, keep_logs: Path | None = None, expiry_s: float = 120.0
+) -> Iterator[EmulatedRun]:
+    """Bring up `scenario` under `policy` in fresh namespaces; remove all of it when the block is left, by whatever way.
+
+    keep_logs: a directory to which the run's logs are copied before they are removed.
+    """
+    with contextlib.ExitStack() as stack:
+        started: list[subprocess.Popen[str]] = []
+        with _uninterrupted():
+            run = record(secrets.token_hex(3))
+            stack.callback(_end, run, started, keep_logs)
+        run.directory.mkdir()
+        subprocess.run(["ip", "netns", "add", run.namespace], check=True, capture_output=True)
+        config = run.directory / "config.json"
+        config.write_text(json.dumps(asdict(Config(str(run.directory), str(scenario.resolve()), policy, seed, expiry_s))))
+        with (run.directory / "inside.log").open("w") as log:
+            inside = subprocess.Popen(
+                ["ip", "netns", "exec", run.namespace, sys.executable, "-m", "topologies.emulation.inside", str(config)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env={**os.environ, RUN_VARIABLE: run.id},
+                start_new_session=True,  # Ctrl-C reaches this process alone, which then ends the others
+            )
+        started.append(inside)
+        yield EmulatedRun(run, inside)
+
+
+def _end(run: Run, started: "list[subprocess.Popen[str]]", keep_logs: Path | None) -> None:
+    with _uninterrupted():
+        if keep_logs is not None:
+            keep_logs.mkdir(parents=True, exist_ok=True)
+            for log in run.directory.glob("*.log"):
+                (keep_logs / log.name).write_bytes(log.read_bytes())
+        remove(run)
+        for process in started:
+            process.wait()
+            for stream in (process.stdin, process.stdout):
+                if stream is not None:
+                    with contextlib.suppress(OSError):
+                        stream.close()
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Hold back SIGINT and SIGTERM while the block runs, then let the last of them through."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    held: list[int] = []
+
+    def hold(signum: int, frame: FrameType | None) -> None:
+        held.append(signum)
+
+    previous = {s: signal.signal(s, hold) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for signum, handler in previous.items():
+            signal.signal(signum, handler)
+        if held:
+            signal.raise_signal(held[-1])

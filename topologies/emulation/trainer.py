@@ -1,0 +1,269 @@
+"""An emulated training process: pauses to compute, moves real gradient bytes over TCP, checks the sum it received.
+
+It registers nothing about its sockets: it attaches its process to its job and reports iterations through `beamer.client`, as
+any trainer would. Ring all-reduce and parameter server follow `beamer.collectives`.
+"""
+
+import os
+import selectors
+import socket
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import TypeAdapter
+
+from beamer.client import Client
+from beamer.collectives import phases
+from beamer.model import JobSpec, Role
+
+CONGESTION_CONTROL = b"reno"
+CONNECT_PATIENCE_S = 20.0
+STALL_PATIENCE_S = 60.0
+
+Gradient = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What one process runs.
+
+    addresses, ports: where each rank listens, by rank. controller: URL of the stage API.
+    """
+
+    study: str
+    stage: str
+    spec: JobSpec
+    rank: int
+    addresses: tuple[str, ...]
+    ports: tuple[int, ...]
+    controller: str
+
+
+class Mesh:
+    """This rank's connections to the peers it exchanges bytes with, by rank."""
+
+    def __init__(self, peers: dict[int, socket.socket]) -> None:
+        self.peers = peers
+        for peer in peers.values():
+            peer.setblocking(False)
+
+    def transfer(
+        self,
+        outgoing: dict[int, memoryview],
+        incoming: dict[int, memoryview],
+        allowed: Callable[[int], int] | None = None,
+        arrived: Callable[[int], None] | None = None,
+    ) -> None:
+        """Send and receive all of these at once.
+
+        allowed: how many bytes of the one outgoing stream may be sent once so many bytes have arrived (default: all).
+        arrived: called with the bytes received so far of the one incoming stream. Raises `TimeoutError`, `ConnectionError`.
+        """
+        sent, received = dict.fromkeys(outgoing, 0), dict.fromkeys(incoming, 0)
+        with selectors.DefaultSelector() as selector:
+            while True:
+                total_in = sum(received.values())
+                events: dict[int, int] = {}
+                for rank, data in outgoing.items():
+                    limit = len(data) if allowed is None else min(allowed(total_in), len(data))
+                    if sent[rank] < limit:
+                        events[rank] = events.get(rank, 0) | selectors.EVENT_WRITE
+                for rank, data in incoming.items():
+                    if received[rank] < len(data):
+                        events[rank] = events.get(rank, 0) | selectors.EVENT_READ
+                if not events:
+                    return
+                self._register(selector, events)
+                ready = selector.select(STALL_PATIENCE_S)
+                if not ready:
+                    raise TimeoutError(f"no byte moved for {STALL_PATIENCE_S} s with ranks {sorted(events)}")
+                for key, mask in ready:
+                    rank, peer = key.data, self.peers[key.data]
+                    if mask & selectors.EVENT_WRITE:
+                        limit = len(outgoing[rank]) if allowed is None else min(allowed(total_in), len(outgoing[rank]))
+                        sent[rank] += peer.send(outgoing[rank][sent[rank] : limit])
+                    if mask & selectors.EVENT_READ:
+                        count = peer.recv_into(incoming[rank][received[rank] :])
+                        if count == 0:
+                            raise ConnectionError(f"rank {rank} closed its connection")
+                        received[rank] += count
+                        if arrived is not None:
+                            arrived(sum(received.values()))
+
+    def _register(self, selector: selectors.BaseSelector, events: dict[int, int]) -> None:
+        registered = {key.data: key.events for key in selector.get_map().values()}
+        for rank in registered.keys() - events.keys():
+            selector.unregister(self.peers[rank])
+        for rank, mask in events.items():
+            if rank not in registered:
+                selector.register(self.peers[rank], mask, rank)
+            elif registered[rank] != mask:
+                selector.modify(self.peers[rank], mask, rank)
+
+
+def ring_all_reduce(mesh: Mesh, rank: int, ranks: int, gradient: Gradient) -> None:
+    """Sum `gradient` over all ranks in place by a pipelined ring.
+
+    The 2(w-1) steps form one stream: the part of a step that has arrived and been added may be sent on as the next step.
+    """
+    if ranks < 2:
+        return
+    length = gradient.size // ranks
+    step_bytes = 4 * length
+    steps = 2 * (ranks - 1)
+    chunk = [gradient[i * length : (i + 1) * length] for i in range(ranks)]
+    inbox = np.empty(steps * length, dtype=np.float32)
+    outbox = np.empty(steps * length, dtype=np.float32)
+    outbox[:length] = chunk[rank]
+    done = 0
+
+    def reduce(received_bytes: int) -> None:
+        nonlocal done
+        available = received_bytes // 4
+        while done < available:
+            step, offset = divmod(done, length)
+            upto = min(available, (step + 1) * length)
+            count = upto - done
+            target = chunk[(rank - step - 1) % ranks][offset : offset + count]
+            if step < ranks - 1:
+                target += inbox[done:upto]
+            else:
+                target[:] = inbox[done:upto]
+            if step + 1 < steps:
+                outbox[done + length : upto + length] = target
+            done = upto
+
+    mesh.transfer(
+        {(rank + 1) % ranks: memoryview(outbox).cast("B")},
+        {(rank - 1) % ranks: memoryview(inbox).cast("B")},
+        allowed=lambda received: received // 4 * 4 + step_bytes,
+        arrived=reduce,
+    )
+
+
+def push_pull(mesh: Mesh, gradient: Gradient, servers: list[int]) -> None:
+    """Send each server its slice of `gradient`, then receive the sums in place."""
+    slices = dict(zip(servers, (memoryview(part).cast("B") for part in np.array_split(gradient, len(servers))), strict=True))
+    mesh.transfer(slices, {})
+    mesh.transfer({}, slices)
+
+
+def serve_slice(mesh: Mesh, size: int, workers: list[int]) -> None:
+    """Receive `size` values from every worker, then send each the sum."""
+    inbox = {w: np.empty(size, dtype=np.float32) for w in workers}
+    mesh.transfer({}, {w: memoryview(data).cast("B") for w, data in inbox.items()})
+    total = memoryview(np.sum(list(inbox.values()), axis=0, dtype=np.float32)).cast("B")
+    mesh.transfer(dict.fromkeys(workers, total), {})
+
+
+def _prepare(connection: socket.socket) -> socket.socket:
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, CONGESTION_CONTROL)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
+
+
+def _peers(spec: JobSpec, rank: int) -> tuple[list[int], list[int]]:
+    """Return the ranks to connect to and the ranks to expect: of each pair, the one that sends first connects."""
+    first: dict[frozenset[int], int] = {}
+    for phase in phases(spec):
+        for transfer in phase:
+            first.setdefault(frozenset((transfer.src_rank, transfer.dst_rank)), transfer.src_rank)
+    pairs = {pair: src for pair, src in first.items() if rank in pair}
+    others = {pair: next(iter(pair - {rank})) for pair in pairs}
+    dial = sorted(others[pair] for pair, src in pairs.items() if src == rank)
+    expect = sorted(others[pair] for pair, src in pairs.items() if src != rank)
+    return dial, expect
+
+
+def _dial(address: tuple[str, int], rank: int) -> socket.socket:
+    deadline = time.monotonic() + CONNECT_PATIENCE_S
+    while True:
+        connection = _prepare(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+        connection.settimeout(CONNECT_PATIENCE_S)
+        try:
+            connection.connect(address)
+        except ConnectionRefusedError:
+            connection.close()
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)  # the peer has not opened its port yet
+            continue
+        connection.sendall(rank.to_bytes(4, "big"))
+        return connection
+
+
+def connect(task: Task) -> Mesh:
+    """Connect this rank with all its peers. Raises `OSError` if one does not answer in time."""
+    dial, expect = _peers(task.spec, task.rank)
+    peers: dict[int, socket.socket] = {}
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
+        _prepare(listener).setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((task.addresses[task.rank], task.ports[task.rank]))
+        listener.listen(64)
+        listener.settimeout(CONNECT_PATIENCE_S)
+        for rank in dial:
+            peers[rank] = _dial((task.addresses[rank], task.ports[rank]), task.rank)
+        while not peers.keys() >= set(expect):
+            connection, _ = listener.accept()
+            _prepare(connection).settimeout(CONNECT_PATIENCE_S)
+            peers[int.from_bytes(connection.recv(4, socket.MSG_WAITALL), "big")] = connection
+    return Mesh(peers)
+
+
+def _barrier(mesh: Mesh, dial: Iterable[int], expect: Iterable[int], rank: int) -> None:
+    """Return on rank 0 only once every rank has called this."""
+    token, inbox = memoryview(b"."), {r: memoryview(bytearray(1)) for r in expect}
+    answers = {r: memoryview(bytearray(1)) for r in dial}
+    if rank == 0:
+        mesh.transfer(dict.fromkeys(dial, token), {})
+        mesh.transfer({}, inbox or answers)
+    else:
+        mesh.transfer({}, inbox)
+        mesh.transfer(dict.fromkeys(dial, token), {})
+        if not dial:  # rank 0 connected here and waits for an answer
+            mesh.transfer({0: token}, {})
+
+
+def train(task: Task) -> None:
+    """Run the task's iterations. Raises `ArithmeticError` if a synchronised gradient is not the sum of all ranks'."""
+    spec, rank = task.spec, task.rank
+    client = Client(task.controller)
+    job = client.job(task.study, task.stage, spec.name)
+    job.attach(rank, pid=os.getpid())
+    mesh = connect(task)
+    servers = [w.rank for w in spec.workers if w.role is Role.SERVER]
+    workers = [w.rank for w in spec.workers if w.role is Role.WORKER]
+    size = max(spec.sync_bytes // 4 // len(workers), 1) * len(workers)
+    slice_sizes = [part.size for part in np.array_split(np.empty(size, dtype=np.bool_), max(len(servers), 1))]
+    gradient = np.empty(size, dtype=np.float32)
+    for iteration in range(1, spec.iterations + 1):
+        if rank in servers:
+            serve_slice(mesh, slice_sizes[servers.index(rank)], workers)
+            continue
+        began = time.monotonic()
+        time.sleep((1 - spec.overlap) * spec.compute_s)
+        gradient.fill(iteration * (workers.index(rank) + 1))
+        if servers:
+            push_pull(mesh, gradient, servers)
+        else:
+            ring_all_reduce(mesh, rank, len(workers), gradient)
+        expected = np.float32(iteration * len(workers) * (len(workers) + 1) // 2)
+        if not (gradient == expected).all():
+            raise ArithmeticError(f"rank {rank}, iteration {iteration}: the gradient's sum is not {expected}")
+        time.sleep(max(began + spec.compute_s - time.monotonic(), 0.0))
+        if rank == 0:
+            job.progress(iteration)
+    dial, expect = _peers(spec, rank)
+    _barrier(mesh, dial, expect, rank)
+    if rank == 0:
+        job.finish()
+    client.close()
+
+
+def run(content: dict[str, Any]) -> None:
+    """Run the task that `content` (JSON data of a `Task`) describes."""
+    train(TypeAdapter(Task).validate_python(content))
