@@ -1,0 +1,107 @@
+"""What every policy's simulated runs have to satisfy; run each of `SIMULATION_CHECKS` with your own policy's name."""
+
+import math
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import replace
+
+from hypothesis import given
+
+from beamer.collectives import phases, synchronisation_seconds
+from beamer.model import JobSpec
+from beamer.scenario import Scenario
+from beamer.sim import Assumptions, SimResult, simulate
+from beamer.testing.profile import PROFILE
+from beamer.testing.strategies import scenarios
+from beamer.units import frame_bytes
+
+SimulationCheck = Callable[[str], None]
+
+PLAIN = Assumptions(acknowledgements=False)
+
+
+def _run(scenario: Scenario, policy: str) -> SimResult:
+    return simulate(scenario, policy, assumptions=PLAIN)
+
+
+def _alone_s(spec: JobSpec, scenario: Scenario) -> float:
+    """The least seconds that a job takes on its best plane."""
+    gamma = min(synchronisation_seconds(spec, scenario.fabric, plane) for plane in range(scenario.fabric.planes))
+    return spec.iterations * max(spec.compute_s, (1 - spec.overlap) * spec.compute_s + gamma)
+
+
+def ends_every_stage_in_turn(policy: str) -> None:
+    """All stages end, none before its critical path, each starting when the one before it in its study ends."""
+
+    @PROFILE
+    @given(scenarios())
+    def check(scenario: Scenario) -> None:
+        result = _run(scenario, policy)
+        took = {(stage.study, stage.stage): stage for stage in result.stages}
+        for study in scenario.studies:
+            start_s = study.arrival_s
+            for plan in study.stages:
+                stage = took.pop((study.name, plan.name))
+                assert stage.start_s == start_s
+                assert stage.sct_s >= max(_alone_s(spec, scenario) for spec in plan.jobs) * (1 - 1e-6)
+                start_s = stage.end_s
+        assert not took
+
+    check()
+
+
+def carries_every_byte(policy: str) -> None:
+    """Hosts send and receive exactly the bytes that their jobs' synchronisations consist of."""
+
+    @PROFILE
+    @given(scenarios())
+    def check(scenario: Scenario) -> None:
+        expected: defaultdict[str, float] = defaultdict(float)
+        edge = scenario.fabric.edge_of
+        for spec in (spec for study in scenario.studies for stage in study.stages for spec in stage.jobs):
+            host_of = {worker.rank: worker.host for worker in spec.workers}
+            for transfer in (transfer for phase in phases(spec) for transfer in phase):
+                src, dst = host_of[transfer.src_rank], host_of[transfer.dst_rank]
+                if src != dst:
+                    size = spec.iterations * frame_bytes(transfer.size_bytes)
+                    expected[f"{src}-{edge[src]}"] += size
+                    expected[f"{edge[dst]}-{dst}"] += size
+        carried = _run(scenario, policy).link_bytes
+        for host in scenario.fabric.hosts:
+            for link in (f"{host.name}-{edge[host.name]}", f"{edge[host.name]}-{host.name}"):
+                assert math.isclose(carried[link], expected[link], rel_tol=1e-6)
+
+    check()
+
+
+def repeats_itself(policy: str) -> None:
+    """Equal scenarios have exactly equal runs."""
+
+    @PROFILE
+    @given(scenarios())
+    def check(scenario: Scenario) -> None:
+        assert _run(scenario, policy) == _run(scenario, policy)
+
+    check()
+
+
+def ignores_names(policy: str) -> None:
+    """Other names for the same studies change no time."""
+
+    @PROFILE
+    @given(scenarios())
+    def check(scenario: Scenario) -> None:
+        renamed = tuple(replace(study, name=f"z{9 - i}") for i, study in enumerate(scenario.studies))
+        times = [(stage.start_s, stage.end_s) for stage in _run(scenario, policy).stages]
+        other = _run(replace(scenario, studies=renamed), policy)
+        assert [(stage.start_s, stage.end_s) for stage in other.stages] == times
+
+    check()
+
+
+SIMULATION_CHECKS: tuple[SimulationCheck, ...] = (
+    ends_every_stage_in_turn,
+    carries_every_byte,
+    repeats_itself,
+    ignores_names,
+)
