@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from beamer.errors import BeamerError, EmulationError
+from beamer.errors import BeamerError, EmulationError, InputError
 from beamer.ordering import ordering
 from beamer.report import plot_timeline, run_document, stage_table
 from beamer.scenario import load, shipped
@@ -34,16 +34,29 @@ def parse_policies(text: str) -> list[str]:
     return names
 
 
+def check_output(path: Path | None, option: str) -> None:
+    """Make the directory of an output file, before any work is done for it. Raises `InputError`."""
+    if path is None:
+        return
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a"):
+            pass
+    except OSError as error:
+        raise InputError(option, str(path), f"a file that can be written ({error.strerror})") from error
+
+
 @app.command()
 def simulate(
     scenario: ScenarioFile = None,
-    policies: ScenarioFile = Annotated[Path | None, typer.Argument(help="Scenario file (YAML); the shipped one by default.")]
-PolicyList = "fair,beamer",
+    policies: PolicyList = "fair,beamer",
     json_file: JsonFile = None,
     plot: PlotFile = None,
 ) -> None:
     """Run a scenario in the flow-level simulator under each policy."""
     loaded = load(scenario or shipped())
+    check_output(json_file, "--json")
+    check_output(plot, "--plot")
     runs = [run_simulation(loaded, name) for name in parse_policies(policies)]
     Console().print(stage_table(f"{loaded.name} on {loaded.fabric.name}, simulated", runs))
     if json_file is not None:

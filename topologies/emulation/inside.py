@@ -148,6 +148,8 @@ class Inside:
     def _measure(self, started: float, duration: float, health: Health) -> Measured:
         fabric = self.scenario.fabric
         counters = self._get("/v1/counters")
+        studies = self._get("/v1/studies")["studies"]
+        planes = {job["key"]: job["plane"] for study in studies for stage in study["stages"] for job in stage["jobs"]}
         switch_queues = [q for link in fabric.links if link.src in fabric.switch for q in queue_bytes(link.interface)]
         host_queues = [
             q
@@ -157,9 +159,11 @@ class Inside:
         ]
         return Measured(
             started_s=started,
-            studies=self._get("/v1/studies"),
+            studies=studies,
             latencies_ms=self._get("/v1/latencies")["plan_ms"],
-            lanes=[TypeAdapter(LaneBytes).validate_python(lane) for lane in counters["lanes"]],
+            lanes=[
+                LaneBytes(c["job"], c["src"], c["dst"], planes[c["job"]], c["class"], c["sent_bytes"]) for c in counters["lanes"]
+            ],
             unmatched_bytes=counters["unmatched_bytes"],
             host_queues=host_queues,
             switch_queues=switch_queues,

@@ -105,6 +105,10 @@ class Mesh:
                 selector.modify(self.peers[rank], mask, rank)
 
 
+def _bytes(values: Gradient) -> memoryview:
+    return values.data.cast("B")
+
+
 def ring_all_reduce(mesh: Mesh, rank: int, ranks: int, gradient: Gradient) -> None:
     """Sum `gradient` over all ranks in place by a pipelined ring.
 
@@ -138,8 +142,8 @@ def ring_all_reduce(mesh: Mesh, rank: int, ranks: int, gradient: Gradient) -> No
             done = upto
 
     mesh.transfer(
-        {(rank + 1) % ranks: memoryview(outbox).cast("B")},
-        {(rank - 1) % ranks: memoryview(inbox).cast("B")},
+        {(rank + 1) % ranks: _bytes(outbox)},
+        {(rank - 1) % ranks: _bytes(inbox)},
         allowed=lambda received: received // 4 * 4 + step_bytes,
         arrived=reduce,
     )
@@ -147,7 +151,7 @@ def ring_all_reduce(mesh: Mesh, rank: int, ranks: int, gradient: Gradient) -> No
 
 def push_pull(mesh: Mesh, gradient: Gradient, servers: list[int]) -> None:
     """Send each server its slice of `gradient`, then receive the sums in place."""
-    slices = dict(zip(servers, (memoryview(part).cast("B") for part in np.array_split(gradient, len(servers))), strict=True))
+    slices = dict(zip(servers, (_bytes(part) for part in np.array_split(gradient, len(servers))), strict=True))
     mesh.transfer(slices, {})
     mesh.transfer({}, slices)
 
@@ -155,9 +159,11 @@ def push_pull(mesh: Mesh, gradient: Gradient, servers: list[int]) -> None:
 def serve_slice(mesh: Mesh, size: int, workers: list[int]) -> None:
     """Receive `size` values from every worker, then send each the sum."""
     inbox = {w: np.empty(size, dtype=np.float32) for w in workers}
-    mesh.transfer({}, {w: memoryview(data).cast("B") for w, data in inbox.items()})
-    total = memoryview(np.sum(list(inbox.values()), axis=0, dtype=np.float32)).cast("B")
-    mesh.transfer(dict.fromkeys(workers, total), {})
+    mesh.transfer({}, {w: _bytes(data) for w, data in inbox.items()})
+    total = np.zeros(size, dtype=np.float32)
+    for data in inbox.values():
+        total += data
+    mesh.transfer(dict.fromkeys(workers, _bytes(total)), {})
 
 
 def _prepare(connection: socket.socket) -> socket.socket:
