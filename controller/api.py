@@ -12,7 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from beamer.errors import ConflictError, InputError, NotFoundError
+from beamer.errors import ConflictError, InputError, NotFoundError, PlatformError
 from beamer.events import (
     IterationDone,
     JobEnded,
@@ -41,6 +41,7 @@ def create_app(runtime: Runtime) -> FastAPI:
     app = FastAPI(title="Beamer", summary="Stages in, classes out", docs_url="/docs", redoc_url=None)
     app.add_exception_handler(InputError, _refuse)
     app.add_exception_handler(RequestValidationError, _refuse_body)
+    app.add_exception_handler(PlatformError, _unable)
     _add_writes(app, runtime)
     _add_reads(app, runtime)
 
@@ -129,6 +130,12 @@ async def _refuse_body(request: Request, error: Exception) -> JSONResponse:
     body = request.scope["route"].body_field
     model = body.field_info.annotation if body else None
     return await _refuse(request, finding_error({**finding, "loc": location}, model))
+
+
+async def _unable(_request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, PlatformError)
+    content = {"field": None, "value": None, "expected": error.remedy, "message": str(error)}
+    return JSONResponse({"error": content}, 503)
 
 
 def _plain(value: object) -> object:

@@ -14,6 +14,7 @@ import structlog
 from pydantic import TypeAdapter, ValidationError
 
 from beamer.decide import decide
+from beamer.errors import InputError
 from beamer.events import (
     ConnectionsSeen,
     Decided,
@@ -27,11 +28,12 @@ from beamer.events import (
     WorkerAttached,
 )
 from beamer.fabric import Fabric
+from beamer.model import JobStatus
 from beamer.ordering import Ordering
 from beamer.plan import Plan, check_queues
 from beamer.protocol import Applied, Assignment, Connections
 from beamer.store import Journal
-from beamer.tracker import Tracker
+from beamer.tracker import Tracker, check_spec
 from controller.agents import AgentHub
 from controller.installation import Installation
 from controller.openflow.driver import LaneCount, SwitchConnected, SwitchEvent, SwitchInstalled, SwitchLost
@@ -93,7 +95,7 @@ class Runtime:
 
     fabric: the network. journal: replayed first, then written before anything takes effect. policy: decides the order.
     queues: classes per port. drive: builds the carrier of rules, given where it reports. clock: Unix time in seconds.
-    Raises `InputError` for queues that no port can have.
+    Raises `InputError` for queues that no port can have and for a journal of another network.
     """
 
     def __init__(
@@ -118,8 +120,7 @@ class Runtime:
         self._rng = rng
         self._caused_at_s: list[float] = []
         self._unmatched: dict[str, dict[str, int]] = {}
-        for event in journal.replay():
-            self.tracker.apply(event)
+        self._replay(journal)
         self._state, self.plan, generation = self._recall(policy, queues)
         self._targets = self._targets_of(self.plan)
         self.installation = Installation((s.name for s in fabric.switches), self._ports, generation)
@@ -197,6 +198,18 @@ class Runtime:
                 log.info("switch lost", switch=event.switch)
             case SwitchConnected():
                 log.info("switch connected", switch=event.switch)
+
+    def _replay(self, journal: Journal) -> None:
+        for event in journal.replay():
+            self.tracker.apply(event)
+        for job in self.tracker.jobs.values():
+            if job.status is JobStatus.RUNNING:
+                try:
+                    check_spec(job.spec, self.fabric)
+                except InputError as error:
+                    raise InputError(
+                        f"journal: {job.key}: {error.field}", error.value, f"{error.expected} of this fabric"
+                    ) from error
 
     def _recall(self, policy: Ordering[Any], queues: int) -> tuple[Any, Plan, int]:
         """Return the policy's state, the plan and the generation that the journal ends with."""

@@ -20,6 +20,7 @@ from beamer.events import (
     StudyRegistered,
     WorkerAttached,
 )
+from beamer.fabric import Fabric
 from beamer.model import JobSpec, JobStatus, Snapshot, Worker
 from beamer.ordering import Order, Ordering, ordering
 from beamer.ordering.base import Nothing, Tier
@@ -46,7 +47,7 @@ class Clock:
 class Desk:
     """A runtime on a journal file, with switches in memory and assignments caught on their way out."""
 
-    def __init__(self, path: Path, policy: Ordering[Any] | None = None, queues: int = 8) -> None:
+    def __init__(self, path: Path, policy: Ordering[Any] | None = None, queues: int = 8, fabric: Fabric = FABRIC) -> None:
         self.journal_url = f"sqlite:///{path / 'journal.db'}"
         self.clock = Clock()
         self.sent: list[tuple[str, Assignment]] = []
@@ -56,7 +57,7 @@ class Desk:
             return self.switches
 
         self.runtime = Runtime(
-            FABRIC, Journal(self.journal_url), policy or ordering("fifo"), queues, drive, random.Random(0), self.clock
+            fabric, Journal(self.journal_url), policy or ordering("fifo"), queues, drive, random.Random(0), self.clock
         )
         self.runtime.agents.send = lambda agent, assignment: self.sent.append((agent, assignment))  # type: ignore[method-assign]
 
@@ -347,6 +348,36 @@ def test_reports_about_unknown_jobs_are_left_out(tmp_path: Path) -> None:
         assert desk.runtime.tracker.connections[AGENT[HOSTS[0]]] == (connection("mnist/rung0/a"),)
         assert desk.runtime.unmatched_bytes() == {"mnist/rung0/a": 1448}
         await desk.runtime.stop()
+
+    run(play())
+
+
+def test_every_decision_is_a_generation_of_its_own_but_only_changes_go_out(tmp_path: Path) -> None:
+    async def play() -> None:
+        desk = Desk(tmp_path)
+        await desk.runtime.start()
+        desk.apply_all()
+        started = len(desk.switches.wanted)
+        desk.record(*REGISTERED[:3])
+        await until(lambda: len(desk.runtime.plan.jobs) == 1)
+        desk.record(REGISTERED[3])
+        await until(lambda: len(desk.runtime.plan.jobs) == 2)
+        assert desk.runtime.installation.generation == 3
+        assert desk.runtime.installation.everywhere
+        assert (len(desk.switches.wanted), desk.sent) == (started, [])
+        assert desk.runtime.installation.plan_ms == ()
+        await desk.runtime.stop()
+
+    run(play())
+
+
+def test_a_journal_of_another_network_is_refused(tmp_path: Path) -> None:
+    async def play() -> None:
+        desk = Desk(tmp_path)
+        desk.record(*REGISTERED)
+        await desk.runtime.stop()
+        with pytest.raises(InputError, match=r"journal: mnist/rung0/a: workers\[1\].host: got 'h3'"):
+            Desk(tmp_path, fabric=build(hosts_per_side=1))
 
     run(play())
 
