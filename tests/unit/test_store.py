@@ -54,9 +54,8 @@ def test_append_of_nothing_writes_nothing(journal: Journal) -> None:
 
 def test_several_events_are_one_transaction(journal: Journal, tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "journal.db") as other:
-        other.execute(
-            "CREATE TRIGGER refuse BEFORE INSERT ON events WHEN NEW.kind = 'StageRegistered' BEGIN SELECT RAISE(ABORT, 'full'); END"
-        )
+        raising = "SELECT RAISE(ABORT, 'full')"
+        other.execute(f"CREATE TRIGGER refuse BEFORE INSERT ON events WHEN NEW.kind = 'StageRegistered' BEGIN {raising}; END")
     other.close()
     with pytest.raises(PlatformError, match="full"):
         journal.append(*EVENTS)
