@@ -21,13 +21,13 @@ def decide(policy: Ordering[S], queues: int) -> Decide[S]:
 
     def decision(state: S, snapshot: Snapshot, now: float, rng: Random) -> tuple[S, Plan, float | None]:
         state, order, wake_at = policy.order(state, snapshot, now, rng)
-        jobs = {key: JobPlan(klass) for key, klass in classes(order, queues).items()}
+        jobs = {key: JobPlan(klass) for key, klass in assign_classes(order, queues).items()}
         return state, Plan(queues, MappingProxyType(jobs)), wake_at
 
     return decision
 
 
-def classes(order: Order, queues: int) -> dict[str, int]:
+def assign_classes(order: Order, queues: int) -> dict[str, int]:
     """Return the class of every job of `order`, 0 served first.
 
     A class per tier in order; tiers that find none left share the lowest. Classes that tiers leave over separate the jobs of

@@ -2,7 +2,7 @@
 
 import pytest
 
-from beamer.decide import classes, decide
+from beamer.decide import assign_classes, decide
 from beamer.errors import InputError
 from beamer.ordering import Tier, ordering
 
@@ -26,7 +26,7 @@ def tier(jobs: str, divisible: bool = True) -> Tier:
     ],
 )
 def test_classes(order: tuple[Tier, ...], queues: int, expected: str) -> None:
-    assert classes(order, queues) == {entry[0]: int(entry[1:]) for entry in expected.split()}
+    assert assign_classes(order, queues) == {entry[0]: int(entry[1:]) for entry in expected.split()}
 
 
 @pytest.mark.parametrize("queues", [0, 9, -1, True, 2.0])
