@@ -37,7 +37,8 @@ def emulate(
     check_output(json_file, "--json")
     check_output(plot, "--plot")
     require()
-    signal.signal(signal.SIGTERM, _terminate)
+    for sign in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(sign, _terminate)
     console = Console()
     outcomes = [_run(console, path, loaded, name, logs) for name in names]
     runs = [outcome.result for outcome in outcomes]

@@ -15,7 +15,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
@@ -25,7 +25,8 @@ from pydantic import TypeAdapter
 from beamer.errors import BeamerError, EmulationError
 from beamer.scenario import Scenario, load
 from topologies.emulation import vswitch
-from topologies.emulation.accounting import LaneBytes, QueueBytes
+from topologies.emulation.accounting import LaneBytes
+from topologies.emulation.exchange import Config, Measured
 from topologies.emulation.network import CONTROLLER_ADDRESS, EmulatedNetwork
 from topologies.emulation.sampling import Health, Sampler, queue_bytes
 from topologies.emulation.search import Launchers, Search
@@ -33,32 +34,6 @@ from topologies.emulation.search import Launchers, Search
 HTTP_PORT, OPENFLOW_PORT = 8265, 6653
 READY_PATIENCE_S = 60.0
 SETTLE_S = 1.5  # queues drain and the switches' last counters arrive before they are read
-
-
-@dataclass(frozen=True)
-class Config:
-    """What `supervisor` asks for. directory: the run's; scenario: path of its file."""
-
-    directory: str
-    scenario: str
-    policy: str
-    seed: int
-    expiry_s: float = 120.0
-
-
-@dataclass(frozen=True)
-class Measured:
-    """Everything read at the end of a run; times are Unix times, `started_s` that of the scenario's start."""
-
-    started_s: float
-    studies: list[dict[str, Any]]
-    latencies_ms: list[float]
-    lanes: list[LaneBytes]
-    unmatched_bytes: dict[str, int]
-    host_queues: list[QueueBytes]
-    switch_queues: list[QueueBytes]
-    health: Health
-    duration_s: float
 
 
 class Inside:
@@ -162,7 +137,8 @@ class Inside:
             studies=studies,
             latencies_ms=self._get("/v1/latencies")["plan_ms"],
             lanes=[
-                LaneBytes(c["job"], c["src"], c["dst"], planes[c["job"]], c["class"], c["sent_bytes"]) for c in counters["lanes"]
+                LaneBytes(c["job"], c["src"], c["dst"], planes[c["job"]], c["class"], c["sent_bytes"])
+                for c in counters["lanes"]
             ],
             unmatched_bytes=counters["unmatched_bytes"],
             host_queues=host_queues,

@@ -10,7 +10,7 @@ from beamer.report import run_document
 from beamer.results import JobResult, RunResult, StageResult
 from beamer.scenario import Scenario
 from topologies.emulation.accounting import HopShare, hop_shares, unregistered_share
-from topologies.emulation.inside import Measured
+from topologies.emulation.exchange import Measured
 
 
 class Outcome:

@@ -120,7 +120,8 @@ class Search:
                 if not client.flush(5.0):
                     raise EmulationError(f"study {plan.name}: the controller does not take its registrations")
                 self._launchers.wait(self._launch(plan.name, stage_plan), STAGE_PATIENCE_S)
-                client.wait_stage(plan.name, stage_plan.name, STAGE_PATIENCE_S)
+                if not client.wait_stage(plan.name, stage_plan.name, STAGE_PATIENCE_S):
+                    raise EmulationError(f"stage {plan.name}/{stage_plan.name}: its trainers ended, the stage did not")
                 self._emit("progress", study=plan.name, done=number + 1, total=len(plan.stages))
 
     def _launch(self, study: str, stage: StagePlan) -> list[str]:

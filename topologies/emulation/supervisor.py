@@ -19,7 +19,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from beamer.errors import EmulationError
-from topologies.emulation.inside import Config, Measured
+from topologies.emulation.exchange import Config, Measured
 from topologies.emulation.runfile import RUN_VARIABLE, Run, record, remove
 
 READY_PATIENCE_S = 90.0

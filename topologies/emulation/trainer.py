@@ -23,6 +23,7 @@ from beamer.model import JobSpec, Role
 CONGESTION_CONTROL = b"reno"
 CONNECT_PATIENCE_S = 20.0
 STALL_PATIENCE_S = 60.0
+REPORT_PATIENCE_S = 30.0  # at the end, for a controller that is being restarted
 
 Gradient = npt.NDArray[np.float32]
 
@@ -267,7 +268,7 @@ def train(task: Task) -> None:
     _barrier(mesh, dial, expect, rank)
     if rank == 0:
         job.finish()
-    client.close()
+    client.close(REPORT_PATIENCE_S)
 
 
 def run(content: dict[str, Any]) -> None:

@@ -1,0 +1,52 @@
+"""Edge counts against queues: sums along known paths, drops added, noise told from findings."""
+
+from topologies import single
+from topologies.emulation.accounting import LaneBytes, QueueBytes, hop_shares, unregistered_share
+from topologies.emulation.sampling import Health, PortSample, backlogged_rate
+
+FABRIC = single.build(3)
+LANES = [LaneBytes("a", "h1", "h3", 0, 0, 1000), LaneBytes("b", "h2", "h3", 0, 0, 500), LaneBytes("b", "h2", "h3", 0, 1, 250)]
+
+
+def test_lanes_add_up_at_the_port_they_share() -> None:
+    queues = [QueueBytes("s1-eth3", 0, 1500, 0), QueueBytes("s1-eth3", 1, 250, 0), QueueBytes("s1-eth3", None, 99, 0)]
+    shares = {(hop.interface, hop.klass): hop for hop in hop_shares(FABRIC, LANES, queues)}
+    assert shares["s1-eth3", 0].edge_bytes == 1500
+    assert shares["s1-eth3", 0].share == 1.0
+    assert shares["s1-eth3", 1].share == 1.0
+
+
+def test_bytes_in_another_queue_lower_the_share() -> None:
+    queues = [QueueBytes("s1-eth3", 0, 1350, 0), QueueBytes("s1-eth3", 1, 400, 0)]
+    shares = {(hop.interface, hop.klass): hop.share for hop in hop_shares(FABRIC, LANES, queues)}
+    assert shares["s1-eth3", 0] == 0.9
+    assert shares["s1-eth3", 1] == 250 / 400
+
+
+def test_a_queue_that_nobody_was_given_is_found() -> None:
+    (hop,) = [h for h in hop_shares(FABRIC, LANES, [QueueBytes("s1-eth3", 5, 700, 0)]) if h.klass == 5]
+    assert hop.share == 0.0
+    assert not hop.negligible
+
+
+def test_drops_count_as_carried() -> None:
+    lanes = [LaneBytes("a", "h1", "h3", 0, 0, 15140)]
+    shares = {h.interface: h.share for h in hop_shares(FABRIC, lanes, [QueueBytes("h1-eth0", 0, 15140 - 1514, 1)])}
+    assert shares["h1-eth0"] == 1.0
+
+
+def test_bytes_before_the_match_are_a_share_of_the_job() -> None:
+    shares = unregistered_share(LANES, {"b": 250})
+    assert shares == {"a": 0.0, "b": 0.25}
+
+
+def test_only_intervals_with_backlog_at_both_ends_count() -> None:
+    samples = [PortSample(0.0, 0, 1), PortSample(1.0, 1000, 1), PortSample(2.0, 1000, 0), PortSample(3.0, 1000, 1)]
+    assert backlogged_rate(samples, 8000) == 1.0
+    assert backlogged_rate(samples[1:], 8000) is None
+
+
+def test_a_busy_machine_makes_a_run_invalid() -> None:
+    assert Health(0.5, 0.99).findings() == ()
+    assert "86%" in Health(0.86, None).findings()[0]
+    assert "80%" in Health(0.1, 0.80).findings()[0]

@@ -1,0 +1,89 @@
+"""Scenario files: what is read, and that every mistake is named with its field, its value and what was expected."""
+
+import copy
+from typing import Any
+
+import pytest
+
+from beamer.errors import InputError
+from beamer.scenario import load, parse, shipped
+
+SMALL: dict[str, Any] = {
+    "name": "small",
+    "topology": {"shape": "single", "hosts": 4, "rate": "20mbit"},
+    "seed": 3,
+    "studies": [
+        {
+            "study": "a",
+            "trials": [
+                {"trial": "x", "workers": ["h1", "h2"], "bytes": "400kB"},
+                {"trial": "y", "workers": ["h3"], "servers": ["h4"], "collective": "parameter-server", "bytes": 1000},
+            ],
+            "rungs": [{"iterations": 2, "keep": 1}, {"iterations": 5}],
+        }
+    ],
+}
+
+
+def test_reads_studies_with_survivors_resolved() -> None:
+    (study,) = parse(SMALL).studies
+    first, second = study.stages
+    assert [job.name for job in first.jobs] == ["x", "y"]
+    assert [job.iterations for job in first.jobs] == [2, 2]
+    assert len(second.jobs) == 1
+    assert second.jobs[0].iterations == 5
+    assert [(r.name, r.jobs, r.iterations) for r in study.rungs] == [("rung0", 2, 2), ("rung1", 1, 5)]
+
+
+def test_the_seed_alone_decides_who_survives() -> None:
+    survivors = {parse({**SMALL, "seed": seed}).studies[0].stages[1].jobs[0].name for seed in range(20)}
+    assert survivors == {"x", "y"}
+    assert parse(SMALL) == parse(copy.deepcopy(SMALL))
+
+
+def test_the_shipped_scenario_is_what_the_readme_says() -> None:
+    scenario = load(shipped())
+    assert len(scenario.fabric.hosts) >= 8
+    assert len(scenario.studies) >= 3
+    assert all(len(study.stages) >= 3 for study in scenario.studies)
+    collectives = {job.collective for study in scenario.studies for stage in study.stages for job in stage.jobs}
+    assert collectives == {"ring", "parameter-server"}
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "field", "expected"),
+    [
+        (("topology", "shape"), "leafspine", "topology.shape", "leaf-spine"),
+        (("topology", "rate"), 0, "topology.rate", "above 0"),
+        (("topology", "rate"), "fast", "topology.rate", "above 0"),
+        (("topology", "host"), 3, "topology.host", "hosts"),
+        (("studys",), [], "studys", "'studies'"),
+        (("queues",), 9, "queues", "1 to 8"),
+        (("studies", 0, "weight"), 0, "studies[0].weight", "greater than 0"),
+        (("studies", 0, "trials", 0, "workers"), ["h1", "h9"], "studies[0].trials[0].workers[1]", "one of h1"),
+        (("studies", 0, "trials", 0, "bytes"), -5, "studies[0].trials[0].bytes", "at least 0"),
+        (("studies", 0, "trials", 0, "collective"), "rings", "studies[0].trials[0].collective", "'ring'"),
+        (("studies", 0, "trials", 0, "wrkers"), [], "studies[0].trials[0].wrkers", "'workers'"),
+        (("studies", 0, "trials", 1, "servers"), [], "studies[0].trials[1].workers", "at least one server"),
+        (("studies", 0, "trials", 1, "trial"), "x", "studies[0].trials[1]", "not taken"),
+        (("studies", 0, "trials", 1, "trial"), "a/b", "studies[0].trials[1].trial", "letters"),
+        (("studies", 0, "rungs", 0, "keep"), 3, "studies[0].rungs[0].keep", "1 to 2"),
+        (("studies", 0, "rungs", 0, "keep"), None, "studies[0].rungs[0].keep", "1 to 2"),
+    ],
+)
+def test_names_the_field_the_value_and_what_was_expected(path: tuple[Any, ...], value: Any, field: str, expected: str) -> None:
+    data = copy.deepcopy(SMALL)
+    place: Any = data
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = value
+    with pytest.raises(InputError) as caught:
+        parse(data)
+    assert caught.value.field == field
+    assert expected in caught.value.expected
+    assert repr(caught.value.value) in str(caught.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Any) -> None:
+    with pytest.raises(InputError, match=r"absent\.yaml"):
+        load(tmp_path / "absent.yaml")

@@ -1,0 +1,33 @@
+"""What the supervisor hands to the inside of a run, and what it gets back."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from topologies.emulation.accounting import LaneBytes, QueueBytes
+from topologies.emulation.sampling import Health
+
+
+@dataclass(frozen=True)
+class Config:
+    """What `supervisor` asks for. directory: the run's; scenario: path of its file."""
+
+    directory: str
+    scenario: str
+    policy: str
+    seed: int
+    expiry_s: float = 120.0
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Everything read at the end of a run; times are Unix times, `started_s` that of the scenario's start."""
+
+    started_s: float
+    studies: list[dict[str, Any]]
+    latencies_ms: list[float]
+    lanes: list[LaneBytes]
+    unmatched_bytes: dict[str, int]
+    host_queues: list[QueueBytes]
+    switch_queues: list[QueueBytes]
+    health: Health
+    duration_s: float
