@@ -1,0 +1,97 @@
+"""The small process that outlives an agent and removes its queues when their lease is over: nothing else would after SIGKILL.
+
+It sleeps and looks at one file, so it imports the netlink library only when there is something to remove. Run as
+`python -m hostagent.guard DIRECTORY`.
+"""
+
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from beamer.errors import InputError, PlatformError
+from hostagent.state import StateDirectory, now
+
+_LOOK_EVERY_S = 0.5
+
+
+class Guard:
+    """Keeps a guard running for a state directory, in a session of its own so that no signal to the agent's reaches it."""
+
+    def __init__(self, state: StateDirectory) -> None:
+        self._state = state
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def ensure(self) -> None:
+        """Start a guard unless one is running, this agent's or the one that its predecessor left."""
+        if self._process is not None and self._process.poll() is None:
+            return
+        if not self._state.held("guard"):
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "hostagent.guard", str(self._state.path)],
+                start_new_session=True,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+
+
+def remove_queues(state: StateDirectory) -> None:
+    """Give every interface that the agent owns its default queueing back, and end the lease. The caller holds `changing`.
+
+    Raises `PlatformError` if that failed somewhere; the lease then stays, and so does the record of what is left.
+    """
+    from hostagent.htb import Queues
+
+    left: dict[str, PlatformError] = {}
+    queues = Queues()
+    try:
+        for interface in state.owned():
+            try:
+                queues.reconcile(interface, None)
+            except InputError:  # gone, or somebody else's by now
+                continue
+            except PlatformError as error:
+                left[interface] = error
+    finally:
+        queues.close()
+    state.own(left)
+    if left:
+        raise next(iter(left.values()))
+    state.end_lease()
+
+
+def wait_for_guard(state: StateDirectory, patience_s: float = 5.0) -> bool:
+    """Wait until no guard runs; return whether that came true."""
+    until = now() + patience_s
+    while state.held("guard"):
+        if now() >= until:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def watch(state: StateDirectory) -> None:
+    """Remove the queues when their lease runs out; return when neither a lease nor an agent is left."""
+    while state.path.is_dir():
+        if _expired(state):
+            with state.changing(), suppress(PlatformError):  # tried again at the next look
+                if _expired(state):
+                    remove_queues(state)
+        lease = state.lease()
+        if lease is None and not state.held("agent"):
+            return
+        left = 0.0 if lease is None else lease - now()
+        time.sleep(min(_LOOK_EVERY_S, left) if left > 0 else _LOOK_EVERY_S)
+
+
+def _expired(state: StateDirectory) -> bool:
+    lease = state.lease()
+    return lease is not None and lease <= now()
+
+
+if __name__ == "__main__":
+    directory = StateDirectory(Path(sys.argv[1]))
+    with directory.take("guard") or sys.exit(), suppress(FileNotFoundError):  # a directory taken away is nothing to guard
+        watch(directory)

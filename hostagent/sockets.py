@@ -1,0 +1,200 @@
+"""Which TCP connection belongs to which job: found from outside, so that training code need not know a port or call anything.
+
+A connection is a job's when a process below one of the job's registered workers holds its socket and both ends are data
+addresses. Ends and marks come from the kernel's socket diagnostics; marks are set on a borrowed descriptor.
+"""
+
+import socket
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyroute2.netlink.diag import SS_CLOSE_WAIT, SS_ESTABLISHED, SS_FIN_WAIT1, SS_FIN_WAIT2, SS_LISTEN, DiagSocket
+
+from beamer.protocol import Connection, LocalWorker
+from hostagent.process import ProcessTrees, borrow, bytes_sent, is_tcp, mark, socket_descriptors
+
+_STATES = sum(1 << state for state in (SS_ESTABLISHED, SS_FIN_WAIT1, SS_FIN_WAIT2, SS_CLOSE_WAIT, SS_LISTEN))
+_ASK_MARK = 1 << 5  # INET_DIAG_TCLASS, which makes the kernel add INET_DIAG_CLASS_ID: the socket's priority
+_MAPPED = "::ffff:"  # an IPv4 end of an IPv6 socket
+
+
+@dataclass(frozen=True)
+class Ends:
+    """A TCP socket's two ends and its mark."""
+
+    local_ip: str
+    local_port: int
+    remote_ip: str
+    remote_port: int
+    mark: int
+
+
+@dataclass(frozen=True)
+class _Held:
+    """A socket in the process that holds it."""
+
+    inode: int
+    pid: int
+    descriptor: int
+    worker: LocalWorker
+
+
+class SocketTable:
+    """The connections of the registered workers, looked up anew by `poll`. Belongs to the thread that made it; close it there.
+
+    A socket is asked for once: afterwards a poll that finds the same sockets costs no request to the kernel.
+    """
+
+    def __init__(self) -> None:
+        self._diagnostics = DiagSocket()
+        self._diagnostics.bind()
+        self._trees = ProcessTrees()
+        self._workers: dict[int, LocalWorker] = {}
+        self._addresses: frozenset[str] = frozenset()
+        self._marks: Mapping[str, int] = {}
+        self._held: dict[int, _Held] = {}
+        self._matched: dict[int, Connection] = {}
+        self._seen: set[int] = set()
+        self._irrelevant: set[int] = set()
+        self._unmatched: Counter[str] = Counter()
+
+    def close(self) -> None:
+        """Release the diagnostics socket."""
+        self._diagnostics.close()
+
+    @property
+    def connections(self) -> tuple[Connection, ...]:
+        """All connections of registered workers, as of the last poll."""
+        return tuple(self._matched.values())
+
+    @property
+    def unmatched_bytes(self) -> dict[str, int]:
+        """Payload bytes that connections had sent without their mark when they were first seen, by job."""
+        return dict(self._unmatched)
+
+    @property
+    def settled(self) -> bool:
+        """Whether every registered worker has a connection."""
+        return {_place(worker) for worker in self._workers.values()} <= {_place(c) for c in self.connections}
+
+    def assign(self, workers: Iterable[LocalWorker], addresses: Iterable[str], marks: Mapping[str, int]) -> int:
+        """Take over what is registered now and return how many sockets were marked anew, each read back.
+
+        addresses: of the data network. marks: the mark of each job's sockets; empty where queues are not picked by mark.
+        """
+        self._workers = {worker.pid: worker for worker in workers}
+        places = {_place(worker) for worker in self._workers.values()}
+        jobs = {job for job, _ in places}
+        self._addresses, self._marks = frozenset(addresses), marks
+        self._matched = {inode: found for inode, found in self._matched.items() if _place(found) in places}
+        self._unmatched = Counter({job: count for job, count in self._unmatched.items() if job in jobs})
+        self._irrelevant.clear()
+        return self.poll() + self.verify()
+
+    def poll(self) -> int:
+        """Find and mark connections that came, forget those that went; return how many sockets were marked."""
+        self._held = self._hold()
+        for inode in self._matched.keys() - self._held.keys():
+            del self._matched[inode]
+        self._irrelevant &= self._held.keys()
+        self._seen &= self._held.keys()
+        unknown = self._held.keys() - self._matched.keys() - self._irrelevant
+        observed = self._ask() if unknown else {}
+        marked = 0
+        for inode in unknown:
+            if inode in observed:
+                marked += self._judge(self._held[inode], observed[inode])
+            elif not _may_connect(self._held[inode]):
+                self._irrelevant.add(inode)
+        return marked
+
+    def verify(self) -> int:
+        """Read every matched socket's mark back, repair those that differ, and return how many did."""
+        if not self._marks or not self._matched:
+            return 0
+        observed = self._ask()
+        return sum(
+            self._mark(inode)
+            for inode, connection in self._matched.items()
+            if inode in observed and observed[inode].mark != self._marks.get(connection.job)
+        )
+
+    def release(self) -> None:
+        """Take every mark off again and forget all workers."""
+        if self._marks:
+            self._marks = {connection.job: 0 for connection in self._matched.values()}
+            self.verify()
+        self.assign((), (), {})
+
+    def _hold(self) -> dict[int, _Held]:
+        """Return every socket below a registered worker; one that two workers share goes to the elder process."""
+        found: dict[int, _Held] = {}
+        for pid, root in sorted(self._trees.members(self._workers.keys()).items()):
+            for inode, descriptor in socket_descriptors(pid).items():
+                found.setdefault(inode, _Held(inode, pid, descriptor, self._workers[root]))
+        return found
+
+    def _judge(self, held: _Held, ends: Ends) -> int:
+        """Match or discard a socket that was not known before; return how many sockets were marked."""
+        if ends.local_ip not in self._addresses or ends.remote_ip not in self._addresses:
+            self._irrelevant.add(held.inode)
+            return 0
+        self._matched[held.inode] = Connection(
+            job=held.worker.job,
+            rank=held.worker.rank,
+            local_ip=ends.local_ip,
+            local_port=ends.local_port,
+            remote_ip=ends.remote_ip,
+            remote_port=ends.remote_port,
+        )
+        new = held.inode not in self._seen
+        self._seen.add(held.inode)
+        return self._mark(held.inode, unmarked_before=new)
+
+    def _mark(self, inode: int, unmarked_before: bool = False) -> int:
+        """Give a matched socket its job's mark; return 1 if it had another. unmarked_before: count what it sent until now."""
+        job = self._matched[inode].job
+        priority = self._marks.get(job)
+        if priority is None or (borrowed := _borrow(self._held[inode])) is None:
+            return 0
+        with borrowed:
+            changed = mark(borrowed, priority)
+            if changed and unmarked_before:
+                self._unmatched[job] += bytes_sent(borrowed)
+        return int(changed)
+
+    def _ask(self) -> dict[int, Ends]:
+        """Return this network namespace's connected and listening TCP sockets by inode."""
+        found: dict[int, Ends] = {}
+        for family in (socket.AF_INET, socket.AF_INET6):
+            for message in self._diagnostics.get_sock_stats(family=family, states=_STATES, extensions=_ASK_MARK):
+                found[message["idiag_inode"]] = _ends(message)
+        return found
+
+
+def _place(what: LocalWorker | Connection) -> tuple[str, int]:
+    return what.job, what.rank
+
+
+def _borrow(held: _Held) -> socket.socket | None:
+    return borrow(held.pid, held.descriptor, held.inode)
+
+
+def _may_connect(held: _Held) -> bool:
+    """Say whether a socket that is not connected is of a kind that may still be."""
+    if (borrowed := _borrow(held)) is None:
+        return True
+    with borrowed:
+        return is_tcp(borrowed)
+
+
+def _ends(message: Any) -> Ends:
+    return Ends(
+        local_ip=message["idiag_src"].removeprefix(_MAPPED),
+        local_port=message["idiag_sport"],
+        remote_ip=message["idiag_dst"].removeprefix(_MAPPED),
+        remote_port=message["idiag_dport"],
+        mark=message.get_attr("INET_DIAG_CLASS_ID") or 0,
+    )

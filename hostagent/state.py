@@ -1,0 +1,104 @@
+"""What an agent leaves on disk for whoever comes after it: which interfaces are its own, and until when their queues may stay.
+
+    agent.lock   held by the running agent
+    guard.lock   held by the running guard; holds its process id
+    tree.lock    held while queues are being changed
+    interfaces   one name per line, written before an interface's queues are touched
+    lease        seconds of CLOCK_BOOTTIME until which the queues may stay without a controller
+
+Only the standard library is imported here: the guard lives on this module alone.
+"""
+
+import fcntl
+import os
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO, cast
+
+
+def now() -> float:
+    """Return seconds on the clock that leases are written in: it never jumps and runs on while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class StateDirectory:
+    """One agent's state in directory `path`, which is made if missing."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def owned(self) -> frozenset[str]:
+        """Return the interfaces whose queues are this agent's."""
+        try:
+            return frozenset((self.path / "interfaces").read_text().split())
+        except FileNotFoundError:
+            return frozenset()
+
+    def own(self, interfaces: Iterable[str]) -> None:
+        """Record that `interfaces`, and no others, are this agent's."""
+        self._write("interfaces", "".join(f"{name}\n" for name in sorted(interfaces)))
+
+    def lease(self) -> float | None:
+        """Return until when the queues may stay, None where nothing is to be guarded."""
+        try:
+            return float((self.path / "lease").read_text())
+        except FileNotFoundError:
+            return None
+
+    def renew(self, until: float) -> None:
+        """Let the queues stay until `until`."""
+        self._write("lease", f"{until:.3f}\n")
+
+    def end_lease(self) -> None:
+        """Leave nothing to be guarded: a guard ends soon."""
+        (self.path / "lease").unlink(missing_ok=True)
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Hold off everybody else who would change this agent's queues."""
+        descriptor = self._open("tree.lock")
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def take(self, lock: str, patience_s: float = 0.2) -> BinaryIO | None:
+        """Return a file that holds `lock` ("agent" or "guard") until it is closed, None if another process has it.
+
+        patience_s: how long to wait for those who only look whether it is held.
+        """
+        descriptor = self._open(f"{lock}.lock")
+        until = now() + patience_s
+        while True:
+            with suppress(BlockingIOError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.truncate(descriptor, 0)
+                os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+                return cast(BinaryIO, os.fdopen(descriptor, "r+b", buffering=0))
+            if now() >= until:
+                os.close(descriptor)
+                return None
+            time.sleep(0.02)
+
+    def held(self, lock: str) -> bool:
+        """Say whether a process holds `lock`, without getting in the way of one that is about to take it."""
+        descriptor = self._open(f"{lock}.lock")
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
+    def _open(self, name: str) -> int:
+        return os.open(self.path / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def _write(self, name: str, text: str) -> None:
+        temporary = self.path / f"{name}.new"
+        temporary.write_text(text)
+        temporary.replace(self.path / name)

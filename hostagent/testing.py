@@ -1,0 +1,175 @@
+"""Test doubles for host agents: network namespaces with a cable between them, and a controller that says what it is told to."""
+
+import asyncio
+import ctypes
+import os
+import subprocess
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.exceptions import ConnectionClosed
+
+from beamer.protocol import Applied, Assignment, Connections, Counters, Hello, from_agent
+
+FromAgent = Applied | Connections | Counters | Hello
+_Result = TypeVar("_Result")
+_Message = TypeVar("_Message", Applied, Connections, Counters, Hello)
+_CLONE_NEWNET = 0x40000000
+_PATIENCE_S = 20.0
+
+
+class Namespace:
+    """A network namespace with its loopback up."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def run(self, *command: str) -> str:
+        """Run a command inside and return what it printed. Raises `CalledProcessError` if it fails."""
+        return subprocess.run(
+            ["ip", "netns", "exec", self.name, *command], check=True, capture_output=True, text=True, timeout=_PATIENCE_S
+        ).stdout
+
+    def popen(self, *command: str, **options: Any) -> "subprocess.Popen[str]":
+        """Start a command inside."""
+        return subprocess.Popen(["ip", "netns", "exec", self.name, *command], text=True, **options)
+
+    def call(self, function: Callable[[], _Result]) -> _Result:
+        """Call `function` in a thread that has entered the namespace; sockets made there stay in it."""
+        outcome: list[_Result] = []
+        failure: list[BaseException] = []
+
+        def inside() -> None:
+            try:
+                with open(f"/run/netns/{self.name}") as file:
+                    if ctypes.CDLL(None, use_errno=True).setns(file.fileno(), _CLONE_NEWNET) != 0:
+                        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+                outcome.append(function())
+            except BaseException as error:  # noqa: BLE001 - handed to the caller below
+                failure.append(error)
+
+        thread = threading.Thread(target=inside)
+        thread.start()
+        thread.join()
+        if failure:
+            raise failure[0]
+        return outcome[0]
+
+
+@contextmanager
+def cabled_namespaces(*names: str, prefix: str = "beamer-t") -> Iterator[tuple[Namespace, ...]]:
+    """Make a namespace per name and join the first two by a veth pair: interface `data`, addresses 10.77.0.1 and .2."""
+    tag = uuid.uuid4().hex[:6]
+    spaces = tuple(Namespace(f"{prefix}-{tag}-{name}") for name in names)
+    try:
+        for space in spaces:
+            subprocess.run(["ip", "netns", "add", space.name], check=True)
+            space.run("ip", "link", "set", "lo", "up")
+        first, second = spaces[:2]
+        first.run("ip", "link", "add", "data", "type", "veth", "peer", "name", "data", "netns", second.name)
+        for number, space in enumerate((first, second), 1):
+            space.run("ip", "addr", "add", f"10.77.0.{number}/24", "dev", "data")
+            space.run("ip", "link", "set", "data", "up")
+        yield spaces
+    finally:
+        for space in spaces:
+            subprocess.run(["ip", "netns", "del", space.name], check=False, capture_output=True)
+
+
+class FakeController:
+    """A WebSocket server that hands out assignments and keeps what agents say. It listens inside a namespace's loopback."""
+
+    def __init__(self, space: Namespace, port: int = 8265) -> None:
+        self.url = f"ws://127.0.0.1:{port}"
+        self.said: list[FromAgent] = []
+        self._space, self._port = space, port
+        self._news = threading.Condition()
+        self._lines: set[ServerConnection] = set()
+        self._assignment: Assignment | None = None
+        self._loop = asyncio.new_event_loop()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> "FakeController":
+        listening = self._space.call(self._listening_socket)
+        self._end = asyncio.Event()
+        ready = threading.Event()
+
+        async def run() -> None:
+            async with serve(self._converse, sock=listening):
+                ready.set()
+                await self._end.wait()
+
+        self._thread = threading.Thread(target=lambda: self._loop.run_until_complete(run()))
+        self._thread.start()
+        ready.wait()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._end.set)
+        if self._thread:
+            self._thread.join()
+        self._loop.close()
+
+    def assign(self, assignment: Assignment) -> None:
+        """Send `assignment` to every agent that is connected, and to each that will be."""
+        asyncio.run_coroutine_threadsafe(self._send(assignment), self._loop).result(_PATIENCE_S)
+
+    def hang_up(self) -> None:
+        """Close every connection; agents may dial again."""
+        asyncio.run_coroutine_threadsafe(self._hang_up(), self._loop).result(_PATIENCE_S)
+
+    def wait(self, kind: type[_Message], fits: Callable[[_Message], bool] = lambda _: True, after: int = 0) -> _Message:
+        """Return the first message of a kind that fits, waiting for it; `after`: skip that many that were said before."""
+
+        def found() -> _Message | None:
+            return next((m for m in self.said[after:] if isinstance(m, kind) and fits(m)), None)
+
+        with self._news:
+            if not self._news.wait_for(lambda: found() is not None, _PATIENCE_S):
+                raise TimeoutError(f"no fitting {kind.__name__} among {self.said[after:]}")
+            message = found()
+        assert message is not None
+        return message
+
+    def applied(self, assignment: Assignment) -> Applied:
+        """Assign and return the acknowledgement."""
+        after = len(self.said)
+        self.assign(assignment)
+        return self.wait(Applied, lambda m: m.generation == assignment.generation, after)
+
+    def _listening_socket(self) -> Any:
+        import socket
+
+        return socket.create_server(("127.0.0.1", self._port))
+
+    async def _converse(self, line: ServerConnection) -> None:
+        self._lines.add(line)
+        try:
+            if self._assignment:
+                await line.send(self._assignment.model_dump_json())
+            async for text in line:
+                with self._news:
+                    self.said.append(from_agent.validate_json(text))
+                    self._news.notify_all()
+        except ConnectionClosed:
+            pass
+        finally:
+            self._lines.discard(line)
+
+    async def _send(self, assignment: Assignment) -> None:
+        self._assignment = assignment
+        for line in tuple(self._lines):
+            await line.send(assignment.model_dump_json())
+
+    async def _hang_up(self) -> None:
+        for line in tuple(self._lines):
+            await line.close()
+
+
+def agent_command(python: str, name: str, url: str, state: str, *more: str) -> Sequence[str]:
+    """Return the command line of an agent."""
+    return [python, "-m", "hostagent.cli", "--name", name, "--controller", url, "--state-dir", state, *more]

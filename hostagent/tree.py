@@ -1,0 +1,181 @@
+"""The HTB tree that a port should have, and the smallest difference to the one it has: pure, so no kernel is needed to test it.
+
+    1:        root, unclassified packets go to 1:9
+    1:1       the link: rate = ceil = its capacity
+    1:10+k    managed class k, priority k: a token rate, all of the link when nobody more urgent wants it
+    1:9       unregistered traffic: its guaranteed share, all of the link when nobody else wants it
+    1:100+i   a job with a rate cap, in its class's priority
+
+Numbers after the colon are hexadecimal, as `tc` prints them. A class is picked by the socket's mark (SO_PRIORITY = class id,
+which HTB honours without a filter) or, on a switch's port, by u32 filters on the DSCP.
+"""
+
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from beamer.errors import InputError
+from beamer.plan import check_queues, codepoint
+from beamer.protocol import LocalWorker, Port
+
+ROOT = 0x10000
+LINK = 0x10001
+UNREGISTERED = 0x10009
+_FIRST_MANAGED = 0x10010
+_FIRST_CAPPED = 0x10100
+_CAPPED = 0xE00  # ids that capped jobs are spread over
+LOWEST_PRIORITY = 7  # HTB turns anything above into this
+
+_FRAME = 1514
+_MAX_BURST_US = 60_000_000  # HTB remembers no longer than this
+
+
+@dataclass(frozen=True)
+class HtbClass:
+    """One class. rate, ceil: bytes per second. burst_us, cburst_us: how long it may send at once, in microseconds at either."""
+
+    id: int
+    parent: int
+    prio: int
+    rate: int
+    ceil: int
+    burst_us: int
+    cburst_us: int
+    quantum: int
+
+
+@dataclass(frozen=True)
+class DscpFilter:
+    """Packets of IPv4 codepoint `dscp` go to class `target`. prio: its place among the filters, unique on a port."""
+
+    prio: int
+    dscp: int
+    target: int
+
+
+@dataclass(frozen=True)
+class Tree:
+    """An HTB root with its classes by id and its filters by prio. default: where unclassified packets go."""
+
+    classes: Mapping[int, HtbClass]
+    filters: Mapping[int, DscpFilter]
+    default: int = UNREGISTERED & 0xFFFF
+
+
+@dataclass(frozen=True)
+class Root:
+    """The root queueing discipline, as the object of a change."""
+
+    default: int
+
+
+@dataclass(frozen=True)
+class Change:
+    """One request to the kernel."""
+
+    verb: Literal["add", "change", "delete"]
+    what: Root | HtbClass | DscpFilter
+
+
+@dataclass(frozen=True)
+class Cap:
+    """A job's rate limit on this host: its class and the rate in bit/s that it may not exceed."""
+
+    klass: int
+    rate_bps: int
+
+
+def class_id(klass: int) -> int:
+    """Return the HTB class id of managed class `klass`; it is also the mark of that class's sockets."""
+    return _FIRST_MANAGED + klass
+
+
+def caps_of(workers: Iterable[LocalWorker]) -> dict[str, Cap]:
+    """Return the rate limits among `workers`, by job. Raises `InputError` for a limit that is not above 0."""
+    caps: dict[str, Cap] = {}
+    for worker in workers:
+        if worker.cap_bps is None:
+            continue
+        if worker.cap_bps <= 0:
+            raise InputError(f"workers[{worker.job}].cap_bps", worker.cap_bps, "a rate above 0 bit/s")
+        caps[worker.job] = Cap(worker.klass, worker.cap_bps)
+    return caps
+
+
+def cap_ids(jobs: Iterable[str]) -> dict[str, int]:
+    """Return a class id per capped job: the same for the same set of jobs, and rarely moved when the set changes."""
+    taken: dict[int, str] = {}
+    for job in sorted(jobs):
+        slot = zlib.crc32(job.encode()) % _CAPPED
+        while slot in taken:
+            slot = (slot + 1) % _CAPPED
+        taken[slot] = job
+    return {job: _FIRST_CAPPED + slot for slot, job in taken.items()}
+
+
+def port_tree(port: Port, queues: int, unregistered_share: float, caps: Mapping[str, Cap]) -> Tree:
+    """Return the tree that `port` should have for `queues` managed classes.
+
+    unregistered_share: of the link, guaranteed to traffic that nobody registered. caps: only for ports classified by mark.
+    Raises `InputError` for a rate, share, number of queues or class that no tree can have.
+    """
+    check_queues(queues)
+    if port.rate_bps < 8:
+        raise InputError(f"ports[{port.interface}].rate_bps", port.rate_bps, "a rate of at least 8 bit/s")
+    if not 0 < unregistered_share < 1:
+        raise InputError("unregistered_share", unregistered_share, "a share between 0 and 1")
+    link = port.rate_bps // 8
+    token = max(1, link // 1000)  # HTB refuses a class without a rate of its own; this little hardly bends strictness
+    least = max(1, int(link * unregistered_share))
+    classes = [_htb_class(LINK, ROOT, 0, link, link)]
+    classes += [_htb_class(class_id(k), LINK, k, token, link) for k in range(queues)]
+    classes.append(_htb_class(UNREGISTERED, LINK, LOWEST_PRIORITY, least, link))
+    if port.classify == "mark":
+        ids = cap_ids(caps)
+        for job, cap in caps.items():
+            ceiling = max(1, min(cap.rate_bps // 8, link))
+            classes.append(_htb_class(ids[job], LINK, cap.klass, min(token, ceiling), ceiling))
+    filters = (
+        [DscpFilter(prio=k + 1, dscp=codepoint(k), target=class_id(k)) for k in range(queues)]
+        if port.classify == "dscp"
+        else []
+    )
+    return Tree({c.id: c for c in classes}, {f.prio: f for f in filters})
+
+
+def difference(observed: Tree | None, desired: Tree | None) -> tuple[Change, ...]:
+    """Return the changes that turn `observed` into `desired`, in an order that the kernel takes. None: the kernel's default."""
+    if desired is None:
+        return () if observed is None else (Change("delete", Root(observed.default)),)
+    if observed is not None and observed.default != desired.default:
+        return (Change("delete", Root(observed.default)), *difference(None, desired))
+    changes: list[Change] = []
+    if observed is None:
+        changes.append(Change("add", Root(desired.default)))
+        observed = Tree({}, {}, desired.default)
+    changes += (Change("delete", f) for prio, f in observed.filters.items() if desired.filters.get(prio) != f)
+    for wanted in sorted(desired.classes.values(), key=lambda c: (c.parent != ROOT, c.id)):
+        found = observed.classes.get(wanted.id)
+        if found is None:
+            changes.append(Change("add", wanted))
+        elif found != wanted:
+            changes.append(Change("change", wanted))
+    changes += (Change("delete", c) for c in observed.classes.values() if c.id not in desired.classes)
+    changes += (Change("add", f) for prio, f in desired.filters.items() if observed.filters.get(prio) != f)
+    return tuple(changes)
+
+
+def _htb_class(id_: int, parent: int, prio: int, rate: int, ceil: int) -> HtbClass:
+    """Return a class; a quantum of one frame makes classes of equal priority take turns packet by packet."""
+    return HtbClass(id_, parent, prio, rate, ceil, _burst_us(rate), _burst_us(ceil), _FRAME)
+
+
+def _burst_us(rate: int) -> int:
+    """Return how long a class may send at once, so that a timer that fires late costs no throughput.
+
+    Two busy cores wake HTB some milliseconds late, so a slow link gets 4 ms; a fast one gets 1 ms, enough there and less
+    of a burst; no class gets less than two frames.
+    """
+    size = max(2 * _FRAME, min(rate * 4 // 1000, 64 * 1024), rate // 1000)
+    return min(max(1, size * 1_000_000 // rate), _MAX_BURST_US)
