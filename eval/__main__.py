@@ -1,0 +1,18 @@
+"""`python -m eval EXPERIMENT`: runs an experiment and prints its table; every figure is measured in the run that reports it."""
+
+import typer
+
+from eval.sct import sct
+
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+@app.callback()
+def experiments() -> None:
+    """Experiments, one command each."""
+
+
+app.command()(sct)
+
+if __name__ == "__main__":
+    app()
