@@ -102,8 +102,8 @@ class Fabric:
         return {link.src: link.dst for link in self.links if link.src in self.host}
 
     @cached_property
-    def _graph(self) -> nx.DiGraph:
-        graph = nx.DiGraph()
+    def _graph(self) -> "nx.DiGraph[str]":
+        graph: nx.DiGraph[str] = nx.DiGraph()
         graph.add_edges_from((link.src, link.dst) for link in self.links)
         return graph
 
