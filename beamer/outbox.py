@@ -122,10 +122,10 @@ class Outbox:
             self._closed = True
             self._changed.notify_all()
             thread = self._thread
-        if thread is not None:
-            thread.join(timeout_s)
-        if thread is None or not thread.is_alive():
+        if thread is None:
             self._http.close()
+        else:
+            thread.join(timeout_s)
 
     def close_at_exit(self) -> None:
         """Close without waiting for a controller that is away."""
@@ -171,7 +171,7 @@ class Outbox:
             with self._changed:
                 self._changed.wait_for(lambda: self._waiting or self._closed)
                 if self._closed:
-                    return
+                    break
                 _, message = self._waiting.popitem(last=False)
                 self._sending = True
             pause_s = self._send(message)
@@ -181,6 +181,7 @@ class Outbox:
                     self._put_back(message)
                     self._changed.wait_for(lambda: self._closed, pause_s)
                 self._changed.notify_all()
+        self._http.close()
 
     def _put_back(self, message: Message) -> None:
         newer = self._waiting.get(message.key)
