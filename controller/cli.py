@@ -151,3 +151,7 @@ def _log_to_stderr() -> None:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
+
+
+if __name__ == "__main__":
+    main()

@@ -11,11 +11,14 @@ from pathlib import Path
 
 import httpx
 import pytest
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
 
+from beamer.protocol import Assignment, Hello
 from controller.cli import parse_address
 from topologies.single import build
 
-MAIN = [sys.executable, "-c", "from controller.cli import main; main()"]
+MAIN = [sys.executable, "-m", "controller.cli"]
 
 
 @pytest.fixture
@@ -103,6 +106,17 @@ def running(fabric: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
 def test_a_signal_ends_it_and_no_thread_holds_it_back(fabric: Path, number: signal.Signals) -> None:
     with running(fabric, free_port()) as process:
         os.kill(process.pid, number)
+        assert process.wait(timeout=30) == 0
+
+
+def test_a_connected_agent_does_not_hold_it_back_either(fabric: Path) -> None:
+    port = free_port()
+    with running(fabric, port) as process, connect(f"ws://127.0.0.1:{port}/v1/agents/h1") as agent:
+        agent.send(Hello(agent="h1", generation=0).model_dump_json())
+        assert Assignment.model_validate_json(agent.recv()).ports[0].classify == "mark"
+        os.kill(process.pid, signal.SIGTERM)
+        with pytest.raises(ConnectionClosed):
+            agent.recv()
         assert process.wait(timeout=30) == 0
 
 
