@@ -1,0 +1,32 @@
+"""The shipped scenario, emulated under both policies as `make demo` runs it, and what the command writes."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.emulation, pytest.mark.timeout(600)]
+
+
+def test_stages_end_earlier_under_beamer_and_the_simulator_agrees(tmp_path: Path) -> None:
+    figures, picture = tmp_path / "figures.json", tmp_path / "timeline.png"
+    command = [sys.executable, "-m", "beamer.cli", "emulate", "--json", str(figures), "--plot", str(picture)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stderr
+    fair, beamer = json.loads(figures.read_text())["runs"]
+    print(done.stdout)
+    assert (fair["policy"], beamer["policy"]) == ("fair", "beamer")
+    assert beamer["mean_sct_s"] < fair["mean_sct_s"]
+    for run in (fair, beamer):
+        assert run["valid"], run["findings"]
+        assert abs(run["mean_sct_s"] / run["simulated_mean_sct_s"] - 1) <= 0.15
+        assert run["class_share_min"] >= 0.99
+        assert run["excluded_share"] <= 0.02
+        assert 0 < run["plan_p50_ms"] <= run["plan_p99_ms"]
+        assert len(run["stages"]) == 15
+    for study, makespan in fair["makespans_s"].items():
+        assert beamer["makespans_s"][study] <= 1.1 * makespan
+    assert "plan installed" in done.stdout
+    assert picture.read_bytes().startswith(b"\x89PNG")
