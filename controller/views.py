@@ -108,7 +108,6 @@ def _job(runtime: Runtime, job: JobRecord) -> dict[str, Any]:
         "status": job.status,
         "iterations": job.spec.iterations,
         "done": job.done,
-        "plane": job.plane,
         "registered_s": job.registered_s,
         "ended_s": job.ended_s,
         "class": planned.klass if planned else None,
