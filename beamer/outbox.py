@@ -85,7 +85,8 @@ class Outbox:
     def _start_afresh(self) -> None:
         # A transport, as a client would log every request into the trainer's log. Made in the caller's thread: a fork while
         # another thread imports what it needs would leave import locks held. The environment's proxies are for the outside.
-        self._http = httpx.HTTPTransport(trust_env=False)
+        # Certificates, slow to load, matter to https alone.
+        self._http = httpx.HTTPTransport(trust_env=False, verify=self._url.startswith("https:"))
         self._changed = threading.Condition()
         self._waiting: OrderedDict[object, Message] = OrderedDict()
         self._sending = False

@@ -1,7 +1,8 @@
 """The per-host launcher of emulated trainers: forks one process per task, as a node's job daemon does.
 
 It imports what trainers need once, so that starting one costs a fork. Requests come on standard input, one JSON object a line:
-`{"start": ID, "task": {...}}`; each process's end goes to standard output: `{"ended": ID, "status": N}`. End of input ends it.
+`{"start": ID, "task": {...}}`. Standard output says `{"ready": true}` once, and `{"ended": ID, "status": N}` whenever a process
+ends. The end of input ends the launcher.
 """
 
 import contextlib
@@ -12,6 +13,8 @@ import signal
 import sys
 import traceback
 from typing import Any
+
+import httpcore  # noqa: F401  httpx imports it at its first use, which would be in every forked trainer
 
 from topologies.emulation import trainer
 
@@ -42,6 +45,7 @@ def serve() -> None:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     running: dict[int, str] = {}
     buffer = b""
+    print(json.dumps({"ready": True}), flush=True)
     while True:
         ready, _, _ = select.select([0, woken], [], [])
         if 0 in ready:

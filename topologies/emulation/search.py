@@ -39,7 +39,11 @@ class Launchers:
                 text=True,
             )
             self._processes[host.name] = process
-            threading.Thread(target=self._listen, args=(host.name, process), daemon=True).start()
+        for process in self._processes.values():
+            assert process.stdout is not None
+            if "ready" not in process.stdout.readline():
+                raise EmulationError("a launcher of trainers did not start; its log says why")
+            threading.Thread(target=self._listen, args=(process.stdout,), daemon=True).start()
 
     def start(self, identity: str, host: str, task: Task) -> None:
         """Start `task` on `host` under the name `identity`."""
@@ -64,9 +68,8 @@ class Launchers:
                 if not self._changed.wait(deadline - time.monotonic()):
                     raise EmulationError(f"trainers {missing} did not end within {patience_s:.0f} s")
 
-    def _listen(self, host: str, process: "subprocess.Popen[str]") -> None:
-        assert process.stdout is not None
-        for line in process.stdout:
+    def _listen(self, output: IO[str]) -> None:
+        for line in output:
             message = json.loads(line)
             with self._changed:
                 self._ended[message["ended"]] = message["status"]
