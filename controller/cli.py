@@ -89,9 +89,12 @@ def listen(address: str) -> socket.socket:
     host, port = parse_address(address, "http")
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family)
+        listener = socket.create_server((host, port), family=family)
     except OSError as error:
         raise PlatformError(f"cannot listen on {address} ({error.strerror})", "give another address with --http") from error
+    # Accepted connections inherit it; without, head and body of an answer wait for a delayed acknowledgement in between.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
 
 
 async def _serve(

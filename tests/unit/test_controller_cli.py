@@ -15,7 +15,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from beamer.protocol import Assignment, Hello
-from controller.cli import parse_address
+from controller.cli import listen, parse_address
 from topologies.single import build
 
 MAIN = [sys.executable, "-m", "controller.cli"]
@@ -79,6 +79,13 @@ def test_a_taken_port_is_one_line(fabric: Path, option: str) -> None:
 def test_addresses() -> None:
     assert parse_address("10.0.0.1:80", "http") == ("10.0.0.1", 80)
     assert parse_address("[::1]:80", "http") == ("::1", 80)
+
+
+def test_answers_do_not_wait_for_acknowledgements() -> None:
+    with listen("127.0.0.1:0") as listener, socket.create_connection(listener.getsockname()):
+        accepted, _ = listener.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def free_port() -> int:
