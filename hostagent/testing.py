@@ -109,10 +109,15 @@ class FakeController:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._end.set)
+        self.stop()
+
+    def stop(self) -> None:
+        """Close every connection and listen no more."""
         if self._thread:
+            self._loop.call_soon_threadsafe(self._end.set)
             self._thread.join()
-        self._loop.close()
+            self._loop.close()
+            self._thread = None
 
     def assign(self, assignment: Assignment) -> None:
         """Send `assignment` to every agent that is connected, and to each that will be."""

@@ -1,0 +1,302 @@
+"""Whole agents as processes: real connections of real workers, a controller that comes and goes, signals, expiry."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from beamer.protocol import Applied, Assignment, Connections, Counters, Hello, LocalWorker, Port
+from hostagent.state import StateDirectory
+from hostagent.testing import FakeController, Namespace, agent_command, cabled_namespaces
+
+pytestmark = pytest.mark.netns
+
+ADDRESSES = ("10.77.0.1", "10.77.0.2")
+PORT = Port(interface="data", rate_bps=20_000_000, classify="mark")
+
+SINK = """
+import socket, threading
+server = socket.create_server(("", 5000), backlog=64)
+def drain(peer):
+    while peer.recv(65536): pass
+while True: threading.Thread(target=drain, args=(server.accept()[0],), daemon=True).start()
+"""
+# Connects to each address given, then sends without end on the first; `child`: in a child process of its own. Reno keeps the
+# queue filled, which is what priorities are about; chosen before connecting, or BBR's pacing stays and slows a starved sender's return.
+WORKER = """
+import os, socket, sys
+kind, *peers = sys.argv[1:]
+if kind == "child" and os.fork(): os.wait(); sys.exit()
+def connected(peer):
+    line = socket.socket()
+    line.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
+    line.connect((peer, 5000))
+    return line
+lines = [connected(peer) for peer in peers]
+noise = socket.socketpair(), socket.socket(socket.AF_INET, socket.SOCK_DGRAM), socket.create_server(("", 0))
+print("connected", lines[0].getsockname()[1], flush=True)
+if kind == "quiet": sys.stdin.read()
+while True: lines[0].sendall(bytes(16384))
+"""
+
+
+class Bench:
+    """Two hosts and a cable; the agent under test is on the first one, sinks on both."""
+
+    def __init__(self, spaces: tuple[Namespace, ...], state: Path, stack: ExitStack) -> None:
+        self.here, self.there = spaces
+        self.state = StateDirectory(state / "h1")
+        self.stack = stack
+        self.controller = stack.enter_context(FakeController(self.here))
+        for space in spaces:
+            space.run("ip", "link", "set", "data", "txqueuelen", "100")
+            space.run("ethtool", "-K", "data", "tx", "off", "tso", "off", "gso", "off")
+            self.start(space, "-c", SINK)
+
+    def start(self, space: Namespace, *arguments: str) -> "subprocess.Popen[str]":
+        process = space.popen(sys.executable, *arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.stack.enter_context(process)
+        self.stack.callback(kill_group, process)
+        return process
+
+    def worker(self, kind: str, *peers: str) -> tuple["subprocess.Popen[str]", int]:
+        """Start a worker here; return it with the local port of its first connection."""
+        deadline = time.monotonic() + 10
+        while ":5000" not in self.there.run("ss", "-ltnH") or ":5000" not in self.here.run("ss", "-ltnH"):
+            assert time.monotonic() < deadline, "the sinks do not listen"
+            time.sleep(0.05)
+        process = self.start(self.here, "-c", WORKER, kind, *peers)
+        assert process.stdout
+        return process, int(process.stdout.readline().split()[1])
+
+    def agent(self, expiry_s: float = 60) -> "subprocess.Popen[str]":
+        after = len(self.controller.said)
+        command = agent_command(
+            sys.executable,
+            "h1",
+            self.controller.url,
+            str(self.state.path.parent),
+            "--expiry",
+            str(expiry_s),
+            "--counters",
+            "0.2",
+        )
+        process = self.here.popen(*command)
+        self.stack.enter_context(process)
+        self.stack.callback(process.kill)
+        self.controller.wait(Hello, after=after)
+        return process
+
+    def remove(self) -> None:
+        self.here.run(*agent_command(sys.executable, "h1", "", str(self.state.path.parent), "--remove"))
+
+    def classes(self) -> dict[str, int]:
+        """Return the bytes that each class has sent, as `tc` tells them."""
+        shown = self.here.run("tc", "-s", "class", "show", "dev", "data")
+        return {m[1]: int(m[2]) for m in re.finditer(r"class htb (\S+).*\n Sent (\d+) bytes", shown)}
+
+    def assign(self, generation: int, *workers: LocalWorker, **other: object) -> Assignment:
+        fields = {"ports": (PORT,), "addresses": ADDRESSES, "workers": workers} | other
+        return Assignment.model_validate({"generation": generation} | fields)
+
+
+def kill_group(process: "subprocess.Popen[str]") -> None:
+    children = subprocess.run(["ps", "-o", "pid=", "--ppid", str(process.pid)], capture_output=True, text=True).stdout.split()
+    for pid in (process.pid, *map(int, children)):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline, "did not come true"
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    with ExitStack() as stack:
+        made = Bench(stack.enter_context(cabled_namespaces("a", "b")), tmp_path, stack)
+        yield made
+        stack.close()
+    if made.state.path.exists():
+        made.state.end_lease()
+        eventually(lambda: not made.state.held("guard"))
+
+
+def local_worker(process: "subprocess.Popen[str]", job: str, klass: int, **other: int) -> LocalWorker:
+    return LocalWorker(job=job, rank=0, pid=process.pid, klass=klass, **other)
+
+
+def test_two_jobs_on_the_same_two_hosts_are_told_apart(bench: Bench) -> None:
+    one, one_port = bench.worker("quiet", "10.77.0.2", "127.0.0.1")
+    two, two_port = bench.worker("quiet", "10.77.0.2")
+    bench.worker("quiet", "10.77.0.2")  # nobody registered this one
+    bench.agent()
+    bench.controller.applied(bench.assign(1, local_worker(one, "s/t/one", 0), local_worker(two, "s/t/two", 1)))
+    seen = bench.controller.wait(Connections, lambda m: len(m.connections) >= 2)
+    assert {(c.job, c.local_ip, c.local_port, c.remote_ip, c.remote_port) for c in seen.connections} == {
+        ("s/t/one", "10.77.0.1", one_port, "10.77.0.2", 5000),
+        ("s/t/two", "10.77.0.1", two_port, "10.77.0.2", 5000),
+    }
+    kill_group(two)
+    seen = bench.controller.wait(Connections, lambda m: len(m.connections) == 1, after=len(bench.controller.said))
+    assert seen.connections[0].job == "s/t/one"
+
+
+def test_marks_send_each_job_through_its_class_most_urgent_first(bench: Bench) -> None:
+    bench.agent()
+    bench.controller.applied(bench.assign(1))
+    urgent, _ = bench.worker("child", "10.77.0.2")
+    patient, _ = bench.worker("busy", "10.77.0.2")
+    jobs = local_worker(urgent, "s/t/urgent", 1), local_worker(patient, "s/t/patient", 2)
+    bench.controller.applied(bench.assign(2, *jobs))
+    bench.controller.wait(Connections, lambda m: len(m.connections) == 2)
+    time.sleep(0.5)
+    before, began = bench.classes(), time.monotonic()
+    time.sleep(2)
+    after, ended = bench.classes(), time.monotonic()
+    sent = {name: after[name] - before[name] for name in after}
+    assert sent["1:11"] > 20 * sent["1:12"], "a lower class only takes what is left over"
+    assert sent["1:11"] > 50 * sent["1:9"], "what is registered does not travel as unregistered"
+    assert 0.85 < 8 * sent["1:1"] / (ended - began) / PORT.rate_bps < 1.05, "the link carries its rate"
+
+    swapped = bench.assign(3, local_worker(urgent, "s/t/urgent", 2), local_worker(patient, "s/t/patient", 1))
+    assert bench.controller.applied(swapped).changes == 2
+    time.sleep(0.5)
+    before = bench.classes()
+    time.sleep(1)
+    after = bench.classes()
+    assert after["1:11"] - before["1:11"] > 20 * (after["1:12"] - before["1:12"])
+
+
+def test_a_capped_job_keeps_to_its_rate_and_is_counted_in_its_queue(bench: Bench) -> None:
+    bench.agent()
+    bench.controller.applied(bench.assign(1))
+    worker, _ = bench.worker("busy", "10.77.0.2")
+    bench.controller.applied(bench.assign(2, local_worker(worker, "s/t/j", 0, cap_bps=2_000_000)))
+    bench.controller.wait(Connections, lambda m: bool(m.connections))
+    time.sleep(0.5)
+    after = len(bench.controller.said)
+    first = bench.controller.wait(Counters, after=after)
+    last = bench.controller.wait(Counters, lambda m: m.at_s > first.at_s + 2, after=after)
+    sent = [next(c for c in m.ports[0].classes if c.klass == 0).sent_bytes for m in (first, last)]
+    assert 0.7 < 8 * (sent[1] - sent[0]) / (last.at_s - first.at_s) / 2_000_000 < 1.2
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_restarted_agent_changes_nothing(bench: Bench, number: signal.Signals) -> None:
+    worker, port = bench.worker("busy", "10.77.0.2")
+    agent = bench.agent()
+    assignment = bench.assign(1, local_worker(worker, "s/t/j", 3))
+    bench.controller.applied(assignment)
+    bench.controller.wait(Connections, lambda m: bool(m.connections))
+    agent.send_signal(number)
+    assert agent.wait(10) == (-number if number == signal.SIGKILL else 0)
+    before = bench.classes()
+    time.sleep(0.5)
+    assert bench.classes()["1:13"] > before["1:13"], "traffic goes on in its class"
+    said = len(bench.controller.said)
+    bench.agent()
+    assert bench.controller.wait(Applied, after=said) == Applied(generation=1, changes=0)
+    seen = bench.controller.wait(Connections, lambda m: bool(m.connections), after=said)
+    assert seen.connections[0].local_port == port
+    assert seen.unmatched_bytes == {}, "what it sent carried the mark"
+    assert bench.classes()["1:13"] >= before["1:13"], "counters were not reset"
+
+
+def test_queues_are_removed_when_a_killed_agent_does_not_come_back(bench: Bench) -> None:
+    agent = bench.agent(expiry_s=1)
+    bench.controller.applied(bench.assign(1))
+    time.sleep(1.5)
+    assert bench.classes(), "an agent that has its controller keeps renewing"
+    agent.kill()
+    agent.wait()
+    assert bench.classes(), "the queues outlive it at first"
+    eventually(lambda: not bench.classes())
+    assert "noqueue" in bench.here.run("tc", "qdisc", "show", "dev", "data")
+    eventually(lambda: not bench.state.held("guard"))
+    assert bench.state.owned() == frozenset()
+
+
+def test_without_a_controller_the_plan_stays_for_a_time_and_comes_back_with_it(bench: Bench) -> None:
+    worker, _ = bench.worker("busy", "10.77.0.2")
+    bench.agent(expiry_s=2)
+    assignment = bench.assign(5, local_worker(worker, "s/t/j", 3))
+    bench.controller.applied(assignment)
+    bench.controller.wait(Connections, lambda m: bool(m.connections))
+    bench.controller.stop()
+    assert bench.classes()
+    late, _ = bench.worker("quiet", "10.77.0.2")  # the agent's own loop must survive all of this
+    eventually(lambda: not bench.classes())
+    assert late.poll() is None
+    bench.controller = bench.stack.enter_context(FakeController(bench.here))
+    hello = bench.controller.wait(Hello)
+    assert hello.generation == 0, "nothing is in force any more"
+    assert bench.controller.applied(assignment).changes == 1 + 10 + 1
+    before = bench.classes()
+    eventually(lambda: bench.classes()["1:13"] > before["1:13"] + 100_000)
+
+
+def test_a_dropped_line_is_dialled_again_and_everything_said_again(bench: Bench) -> None:
+    worker, _ = bench.worker("quiet", "10.77.0.2")
+    bench.agent()
+    bench.controller.applied(bench.assign(4, local_worker(worker, "s/t/j", 3)))
+    bench.controller.wait(Connections, lambda m: bool(m.connections))
+    said = len(bench.controller.said)
+    bench.controller.hang_up()
+    assert bench.controller.wait(Hello, after=said).generation == 4
+    bench.controller.wait(Connections, lambda m: bool(m.connections), after=said)
+    assert bench.controller.wait(Applied, after=said) == Applied(generation=4, changes=0)
+
+
+def test_remove_takes_down_its_own_and_nothing_else(bench: Bench) -> None:
+    bench.here.run("ip", "link", "add", "other", "type", "veth", "peer", "name", "other2")
+    bench.here.run("tc", "qdisc", "add", "dev", "other", "root", "handle", "1:", "htb", "default", "1")
+    agent = bench.agent()
+    bench.controller.applied(bench.assign(1))
+    refused = bench.controller.applied(bench.assign(2, ports=(PORT, PORT.model_copy(update={"interface": "other"}))))
+    assert "other" in (refused.error or ""), "somebody else's tree is not taken over"
+    agent.terminate()
+    agent.wait(10)
+    bench.remove()
+    assert not bench.state.held("guard")
+    assert "noqueue" in bench.here.run("tc", "qdisc", "show", "dev", "data")
+    assert "htb 1:" in bench.here.run("tc", "qdisc", "show", "dev", "other")
+
+
+def test_a_port_that_is_no_longer_assigned_is_given_back(bench: Bench) -> None:
+    bench.agent()
+    bench.controller.applied(bench.assign(1))
+    assert bench.controller.applied(bench.assign(2, ports=())).changes == 1
+    assert "noqueue" in bench.here.run("tc", "qdisc", "show", "dev", "data")
+
+
+def test_a_wrong_assignment_changes_nothing_and_is_answered(bench: Bench) -> None:
+    worker, _ = bench.worker("quiet", "10.77.0.2")
+    bench.agent()
+    wrong = {
+        "rate_bps": bench.assign(1, ports=(PORT.model_copy(update={"rate_bps": 0}),)),
+        "nosuch": bench.assign(2, ports=(PORT, PORT.model_copy(update={"interface": "nosuch"}))),
+        "klass": bench.assign(3, local_worker(worker, "s/t/j", 8)),
+    }
+    for named, assignment in wrong.items():
+        assert named in (bench.controller.applied(assignment).error or "")
+    assert not bench.classes()
+
+
+def test_queues_that_somebody_removed_come_back(bench: Bench) -> None:
+    bench.agent()
+    bench.controller.applied(bench.assign(1))
+    bench.here.run("tc", "qdisc", "del", "dev", "data", "root")
+    eventually(lambda: len(bench.classes()) == 10)

@@ -1,0 +1,59 @@
+import os
+import socket
+import subprocess
+import sys
+
+from hostagent.process import ProcessTrees, borrow, bytes_sent, is_tcp, socket_descriptors
+
+# Starts a child, tells its process id, and exits when a line comes, leaving the child behind.
+ORPHANING = "import subprocess, sys; c = subprocess.Popen(['sleep', '60']); print(c.pid, flush=True); sys.stdin.readline()"
+
+
+def test_a_process_belongs_to_its_nearest_registered_ancestor() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", ORPHANING], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as worker:
+        assert worker.stdout
+        assert worker.stdin
+        child = int(worker.stdout.readline())
+        try:
+            trees = ProcessTrees()
+            assert trees.members([worker.pid]) == {worker.pid: worker.pid, child: worker.pid}
+            nested = trees.members([os.getpid(), worker.pid])
+            assert nested[os.getpid()] == os.getpid()
+            assert nested[child] == worker.pid
+            assert trees.members([os.getpid()])[child] == os.getpid()
+            assert trees.members([]) == {}
+            trees.members([worker.pid])
+            worker.stdin.write("\n")
+            worker.stdin.close()
+            worker.wait()
+            assert trees.members([worker.pid]) == {child: worker.pid}, "an orphan stays its worker's"
+        finally:
+            os.kill(child, 9)
+
+
+def test_sockets_of_a_process_by_inode() -> None:
+    one, other = socket.socketpair()
+    with one, other:
+        found = socket_descriptors(os.getpid())
+        assert found[os.fstat(one.fileno()).st_ino] == one.fileno()
+        assert os.fstat(other.fileno()).st_ino in found
+    assert socket_descriptors(2**22) == {}
+
+
+def test_a_borrowed_socket_is_the_same_socket() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
+        client.sendall(bytes(1000))
+        inode = os.fstat(client.fileno()).st_ino
+        borrowed = borrow(os.getpid(), client.fileno(), inode)
+        assert borrowed is not None
+        with borrowed:
+            assert borrowed.getsockname() == client.getsockname()
+            assert is_tcp(borrowed)
+            assert bytes_sent(borrowed) == 1000
+        assert borrow(os.getpid(), server.fileno(), inode) is None, "another socket under that descriptor is not lent"
+        server.accept()[0].close()
+    left, right = socket.socketpair()
+    with left, right:
+        assert not is_tcp(left)

@@ -1,0 +1,38 @@
+from pathlib import Path
+
+import pytest
+
+from hostagent.state import StateDirectory, now
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> StateDirectory:
+    return StateDirectory(tmp_path / "h1")
+
+
+def test_owned_interfaces_are_what_was_recorded_last(state: StateDirectory) -> None:
+    assert state.owned() == frozenset()
+    state.own({"e0", "e1"})
+    assert StateDirectory(state.path).owned() == {"e0", "e1"}
+    state.own(())
+    assert state.owned() == frozenset()
+
+
+def test_a_lease_lasts_until_it_is_renewed_or_ended(state: StateDirectory) -> None:
+    assert state.lease() is None
+    until = now() + 5
+    state.renew(until)
+    assert state.lease() == pytest.approx(until, abs=1e-3)
+    state.end_lease()
+    assert state.lease() is None
+
+
+def test_a_lock_has_one_holder(state: StateDirectory) -> None:
+    assert not state.held("agent")
+    holder = state.take("agent")
+    assert holder is not None
+    with holder:
+        assert state.held("agent")
+        assert state.take("agent", patience_s=0) is None
+        assert not state.held("guard")
+    assert not state.held("agent")
