@@ -172,7 +172,7 @@ class Agent:
     async def _keep_lease(self) -> None:
         """Renew the lease while there is a controller; without one, take everything down when it has run out."""
         while True:
-            if self._line is not None and self._in_force:
+            if self._line is not None and self._until is not None:
                 self._renew()
             elif self._until is not None and self._until <= now():
                 log.warning("no controller for %g s: removing the queues", self._options.expiry_s)

@@ -116,6 +116,7 @@ class Enforcer:
         tree = self._trees.get(interface)
         if tree is not None and counts.keys() != tree.classes.keys():
             with self._state.changing():
+                self._state.own(self._state.owned() | {interface})
                 self._queues.reconcile(interface, tree)
             counts = self._queues.counts(interface)
         return counts
