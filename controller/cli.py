@@ -44,14 +44,14 @@ def serve(
     seed: Annotated[int, typer.Option(help="Seed of policies that draw random numbers.")] = 0,
 ) -> None:
     """Run the controller until it is told to stop; what it has installed stays installed."""
-    _log_to_stderr()
     network = read_fabric(fabric)
     chosen = ordering(policy)
     check_queues(queues)
     switch_address = parse_address(openflow, "openflow")
-    listener = listen(http)
-    kept = Journal(journal)
-    asyncio.run(_serve(network, kept, chosen, queues, listener, switch_address, random.Random(seed)))
+    with listen(http) as listener:
+        kept = Journal(journal)
+        _log_to_stderr()
+        asyncio.run(_serve(network, kept, chosen, queues, listener, switch_address, random.Random(seed)))
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -15,7 +15,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from beamer.protocol import Assignment, Hello
-from controller.cli import listen, parse_address
+from controller.cli import listen, main, parse_address
 from topologies.single import build
 
 MAIN = [sys.executable, "-m", "controller.cli"]
@@ -39,11 +39,20 @@ def arguments(path: Path, /, **options: str) -> list[str]:
     return [*MAIN, *(f"--{name}={value}" for name, value in given.items())]
 
 
-def refused(command: list[str]) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 2, done.stderr
-    assert done.stderr.count("\n") == 1, done.stderr
-    return done.stderr
+Refused = Callable[[list[str]], str]
+
+
+@pytest.fixture
+def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Refused:
+    def run(command: list[str]) -> str:
+        monkeypatch.setattr(sys, "argv", ["beamer-controller", *command[len(MAIN) :]])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = capsys.readouterr().err
+        assert (ended.value.code, said.count("\n")) == (2, 1), said
+        return said
+
+    return run
 
 
 @pytest.mark.parametrize(
@@ -57,12 +66,12 @@ def refused(command: list[str]) -> str:
         ({"journal": "sqlite:////nowhere/journal.db"}, "journal"),
     ],
 )
-def test_bad_input_is_one_line(fabric: Path, options: dict[str, str], said: str) -> None:
+def test_bad_input_is_one_line(fabric: Path, refused: Refused, options: dict[str, str], said: str) -> None:
     assert said in refused(arguments(fabric, **options))
 
 
 @pytest.mark.parametrize("text", ["[", "[]", "{hosts: [}"])
-def test_a_file_that_is_no_fabric_is_one_line(fabric: Path, text: str) -> None:
+def test_a_file_that_is_no_fabric_is_one_line(fabric: Path, refused: Refused, text: str) -> None:
     fabric.write_text(text)
     assert "fabric: got" in refused(arguments(fabric))
 
@@ -71,9 +80,10 @@ def test_a_file_that_is_no_fabric_is_one_line(fabric: Path, text: str) -> None:
 def test_a_taken_port_is_one_line(fabric: Path, option: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        said = refused(arguments(fabric, **{option: address}))
-    assert address in said
-    assert f"--{option}" in said
+        ended = subprocess.run(arguments(fabric, **{option: address}), capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1), ended.stderr
+    assert address in ended.stderr
+    assert f"--{option}" in ended.stderr
 
 
 def test_addresses() -> None:
