@@ -1,0 +1,141 @@
+"""Carries plans to the switches: listens for them, knows them by datapath id, and holds each at the latest plan."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import structlog
+
+from beamer.errors import PlatformError
+from beamer.fabric import Fabric
+from controller.openflow.channel import Channel, ChannelError, RefusedError
+from controller.openflow.reports import LaneCount, SwitchConnected, SwitchEvent, SwitchInstalled, SwitchLost
+from controller.openflow.rules import JobRules, job_rules, merged, static_rules
+from controller.openflow.session import Session, Tally, Target
+
+__all__ = ["LaneCount", "SwitchConnected", "SwitchDriver", "SwitchEvent", "SwitchInstalled", "SwitchLost"]
+
+log = structlog.get_logger("beamer-controller")
+
+
+class SwitchDriver:
+    """All switches of a fabric; every method runs on one asyncio loop.
+
+    host, port: where switches connect; port 0 takes a free one, see `address`. on_event: called on the loop.
+    Until the first `bring_about` a switch is left as it is found; after `stop` it goes on by the rules it has.
+    """
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        host: str,
+        port: int,
+        on_event: Callable[[SwitchEvent], None],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._fabric = fabric
+        self._listen_on = host, port
+        self._on_event = on_event
+        self._clock = clock
+        self._static = static_rules(fabric)
+        self._name_of = {switch.dpid: switch.name for switch in fabric.switches}
+        self._targets: dict[str, Target] = {}
+        self._final = {switch.name: Tally() for switch in fabric.switches}
+        self._sessions: dict[str, Session] = {}
+        self._serving: dict[str, asyncio.Task[None]] = {}
+        self._connections: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where switches connect, once started."""
+        if self._server is None:
+            return self._listen_on
+        host, port = self._server.sockets[0].getsockname()[:2]
+        return host, port
+
+    async def start(self) -> None:
+        """Listen for switches. Raises `PlatformError` if the address cannot be had."""
+        host, port = self._listen_on
+        try:
+            self._server = await asyncio.start_server(self._connected, host, port)
+        except OSError as error:
+            raise PlatformError(
+                f"cannot listen for switches on {host}:{port} ({error.strerror})", "give another address with --openflow"
+            ) from error
+
+    async def stop(self) -> None:
+        """Stop listening and drop every connection; the switches keep their rules."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        for task in self._connections:
+            task.cancel()
+        if self._connections:
+            await asyncio.wait(self._connections)
+
+    def bring_about(self, generation: int, jobs: Sequence[JobRules]) -> None:
+        """Make every switch hold the rules of `jobs`, as soon as it can be reached; only differences are sent.
+
+        A switch that is still busy with an earlier generation skips to the latest.
+        """
+        for name, rules in merged(self._static, job_rules(self._fabric, jobs)).items():
+            self._targets[name] = Target(generation, rules)
+            if name in self._sessions:
+                self._sessions[name].aim(self._targets[name])
+
+    async def counters(self) -> tuple[LaneCount, ...]:
+        """Return what each lane has sent in each class; of a switch that does not answer, only what is final."""
+        found: list[LaneCount] = []
+        for name, final in self._final.items():
+            live = Tally()
+            if name in self._sessions:
+                try:
+                    live, final = await self._sessions[name].count()
+                except (ChannelError, RefusedError) as error:
+                    log.warning("switch gave no counters", switch=name, reason=str(error))
+            found += self._lane_counts(name, live, final=False)
+            found += self._lane_counts(name, final, final=True)
+        return tuple(found)
+
+    def _lane_counts(self, switch: str, tally: Tally, *, final: bool) -> Iterator[LaneCount]:
+        hosts = self._fabric.hosts
+        for (lane, klass), (sent_bytes, sent_packets) in tally.counts.items():
+            if max(lane.src, lane.dst) < len(hosts):  # rules of an earlier, larger fabric may still be there
+                src, dst = hosts[lane.src].name, hosts[lane.dst].name
+                yield LaneCount(switch, lane.job_seq, src, dst, klass, sent_bytes, sent_packets, final)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None  # a connection's callback always runs in one
+        self._connections.add(task)
+        channel = Channel(reader, writer, lambda message: None)
+        try:
+            dpid = await channel.handshake()
+            if name := self._name_of.get(dpid):
+                await self._serve(name, channel, task)
+            else:
+                log.error("refused a switch that the topology does not name", dpid=f"{dpid:016x}", peer=channel.peer)
+        except* (ChannelError, RefusedError) as group:
+            log.warning("switch connection ended", peer=channel.peer, reason=str(group.exceptions[0]))
+        finally:
+            self._connections.discard(task)
+            channel.close()
+
+    async def _serve(self, name: str, channel: Channel, task: asyncio.Task[None]) -> None:
+        if stale := self._serving.get(name):
+            # It dialled again before its old connection was found dead.
+            stale.cancel()
+            await asyncio.wait({stale})
+        session = Session(name, channel, self._final[name], self._on_event, self._clock)
+        self._serving[name], self._sessions[name] = task, session
+        self._on_event(SwitchConnected(name))
+        if name in self._targets:
+            session.aim(self._targets[name])
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(channel.serve())
+                tasks.create_task(session.run())
+        finally:
+            del self._serving[name], self._sessions[name]
+            self._on_event(SwitchLost(name))

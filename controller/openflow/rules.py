@@ -1,0 +1,286 @@
+"""What a plan means on every switch: a pure function of the fabric and the jobs, written as OpenFlow 1.3 rules.
+
+A packet passes up to four tables:
+
+    ADMISSION  TRUNK       from another switch: its class stands; `set_queue` by codepoint -> ROUTE
+               CONNECTION  a registered connection, matched exactly: its lane as metadata  -> CLASS
+               ACCESS      anything else                                                   -> CLEAR
+    CLASS      LANE        one rule per lane and class: codepoint, queue, path; it counts  -> ROUTE
+               EXPIRED     a lane whose rule has timed out                                 -> CLEAR
+    CLEAR      STRIP       carries a Beamer codepoint that nobody gave it: set to 0        -> ROUTE
+               KEEP        any other                                                       -> ROUTE
+    ROUTE      SHADOW      a lane's packet, by the address that names its plane and destination
+               ADDRESS     any other IPv4 packet, by destination
+               ARP         by the address asked for, so that a broadcast follows one path and floods nothing
+
+A *lane* is a job between two hosts in one direction. Its packets carry a *shadow* address as Ethernet destination, from which
+every switch on the way knows the plane; the last one puts the host's own back. ECN bits are never written.
+Nothing is sent to the controller, and all but LANE rules stay when it dies.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum, IntEnum
+
+from beamer.fabric import Fabric
+from beamer.plan import CODEPOINTS, codepoint
+
+COOKIE_PREFIX = 0xBEA3
+COOKIE_MASK = 0xFFFF << 48
+NO_CLASS = 0xFF
+IDLE_S = 60  # traffic refreshes it
+HARD_S = 300  # the controller re-arms it
+
+IPV4 = 0x0800
+ARP = 0x0806
+TCP = 6
+
+
+class Table(IntEnum):
+    """The pipeline's tables, in order."""
+
+    ADMISSION = 0
+    CLASS = 1
+    CLEAR = 2
+    ROUTE = 3
+
+
+class Band(Enum):
+    """Rules of one purpose: their table, their number in cookies, their lowest priority."""
+
+    ACCESS = (Table.ADMISSION, 1, 0)
+    CONNECTION = (Table.ADMISSION, 2, 1000)
+    TRUNK = (Table.ADMISSION, 3, 2000)
+    TRUNK_CLASS = (Table.ADMISSION, 4, 3000)
+    EXPIRED = (Table.CLASS, 5, 0)
+    LANE = (Table.CLASS, 6, 1000)  # upwards: a lane's newest rule is its highest
+    KEEP = (Table.CLEAR, 7, 0)
+    STRIP = (Table.CLEAR, 8, 1000)
+    ARP = (Table.ROUTE, 9, 1000)
+    ADDRESS = (Table.ROUTE, 10, 2000)
+    SHADOW = (Table.ROUTE, 11, 3000)
+
+    def __init__(self, table: Table, number: int, priority: int) -> None:
+        self.table = table
+        self.number = number
+        self.priority = priority
+
+
+@dataclass(frozen=True)
+class SetField:
+    """Rewrite a header field, named as os-ken names it."""
+
+    field: str
+    value: int | str
+
+
+@dataclass(frozen=True)
+class SetQueue:
+    """Choose the queue of whatever port the packet leaves by."""
+
+    queue: int
+
+
+@dataclass(frozen=True)
+class Output:
+    """Send the packet out of a port."""
+
+    port: int
+
+
+Action = SetField | SetQueue | Output
+Match = tuple[tuple[str, int | str], ...]
+Key = tuple[int, int, Match]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One flow entry, as wanted or as read from a switch.
+
+    match: fields by os-ken's names, sorted. metadata: what it writes. goto: the table it continues in.
+    idle_s, hard_s: time-outs in seconds, 0 for none. announced: whether its removal is reported with its final counts.
+    """
+
+    cookie: int
+    table: int
+    priority: int
+    match: Match
+    actions: tuple[Action, ...] = ()
+    metadata: int | None = None
+    goto: int | None = None
+    idle_s: int = 0
+    hard_s: int = 0
+    announced: bool = False
+
+    @property
+    def key(self) -> Key:
+        """What a switch tells rules apart by."""
+        return self.table, self.priority, self.match
+
+    @property
+    def klass(self) -> int:
+        """The class that its cookie names, `NO_CLASS` if none."""
+        return self.cookie >> 32 & 0xFF
+
+    @property
+    def counts(self) -> bool:
+        """Whether it counts a lane's traffic."""
+        return self.cookie >> 40 & 0xFF == Band.LANE.number
+
+
+@dataclass(frozen=True)
+class ConnectionTuple:
+    """A TCP connection in one direction."""
+
+    src_ip: str
+    src_port: int
+    dst_ip: str
+    dst_port: int
+
+
+@dataclass(frozen=True)
+class JobRules:
+    """What the switches need to know of a job.
+
+    seq: its registration number. plane: selects its paths. connections: in both directions of each.
+    """
+
+    key: str
+    seq: int
+    plane: int
+    klass: int
+    connections: frozenset[ConnectionTuple]
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A job's traffic from one host to another; hosts are positions in `Fabric.hosts`."""
+
+    job_seq: int
+    src: int
+    dst: int
+
+    @property
+    def metadata(self) -> int:
+        """The lane as a packet carries it from ADMISSION to CLASS."""
+        return self.job_seq << 32 | self.src << 16 | self.dst
+
+    @classmethod
+    def of(cls, metadata: int) -> "Lane":
+        """Return the lane that `metadata` names."""
+        return cls(metadata >> 32, metadata >> 16 & 0xFFFF, metadata & 0xFFFF)
+
+
+def match(**fields: int | str) -> Match:
+    """Return a match in canonical form."""
+    return tuple(sorted(fields.items()))
+
+
+def shadow(plane: int, host: int) -> str:
+    """Return the locally administered Ethernet address that stands for a host on a plane."""
+    return f"02:be:{plane:02x}:00:{host >> 8:02x}:{host & 0xFF:02x}"
+
+
+def static_rules(fabric: Fabric) -> dict[str, frozenset[Rule]]:
+    """Return by switch the rules that no plan changes: forwarding, and clearing of codepoints."""
+    return {switch.name: frozenset((*_entry(fabric, switch.name), *_routes(fabric, switch.name))) for switch in fabric.switches}
+
+
+def job_rules(fabric: Fabric, jobs: Sequence[JobRules]) -> dict[str, frozenset[Rule]]:
+    """Return by switch the rules of registered connections: at the edge of each one's sender.
+
+    A connection whose ends are not two hosts of the fabric has none. One that two jobs claim is the later job's.
+    """
+    index = {host.ip: i for i, host in enumerate(fabric.hosts)}
+    claimed: dict[ConnectionTuple, JobRules] = {}
+    for job in sorted(jobs, key=lambda j: j.seq):
+        claimed.update(dict.fromkeys(job.connections, job))
+    rules: dict[str, set[Rule]] = {switch.name: set() for switch in fabric.switches}
+    for connection, job in claimed.items():
+        src, dst = index.get(connection.src_ip), index.get(connection.dst_ip)
+        if src is None or dst is None or src == dst:
+            continue
+        lane = Lane(job.seq, src, dst)
+        host = fabric.hosts[src].name
+        edge = fabric.edge_of[host]
+        rules[edge].add(_connection(connection, lane, _port(fabric, edge, host)))
+        rules[edge].add(_lane(lane, job.klass, job.plane % fabric.planes))
+    return {name: frozenset(found) for name, found in rules.items()}
+
+
+def desired_rules(fabric: Fabric, jobs: Sequence[JobRules]) -> dict[str, frozenset[Rule]]:
+    """Return by switch everything that it should hold."""
+    return merged(static_rules(fabric), job_rules(fabric, jobs))
+
+
+def merged(static: Mapping[str, frozenset[Rule]], of_jobs: Mapping[str, frozenset[Rule]]) -> dict[str, frozenset[Rule]]:
+    """Return the union of both by switch."""
+    return {name: rules | of_jobs[name] for name, rules in static.items()}
+
+
+def _rule(
+    band: Band,
+    fields: Match,
+    actions: tuple[Action, ...] = (),
+    goto: Table | None = None,
+    *,
+    klass: int = NO_CLASS,
+    job_seq: int = 0,
+    metadata: int | None = None,
+) -> Rule:
+    cookie = COOKIE_PREFIX << 48 | band.number << 40 | klass << 32 | job_seq
+    return Rule(cookie, int(band.table), band.priority, fields, actions, metadata, None if goto is None else int(goto))
+
+
+def _connection(connection: ConnectionTuple, lane: Lane, port: int) -> Rule:
+    fields = match(
+        in_port=port,
+        eth_type=IPV4,
+        ip_proto=TCP,
+        ipv4_src=connection.src_ip,
+        ipv4_dst=connection.dst_ip,
+        tcp_src=connection.src_port,
+        tcp_dst=connection.dst_port,
+    )
+    return _rule(Band.CONNECTION, fields, goto=Table.CLASS, job_seq=lane.job_seq, metadata=lane.metadata)
+
+
+def _lane(lane: Lane, klass: int, plane: int) -> Rule:
+    fields = match(eth_type=IPV4, metadata=lane.metadata)
+    actions = (SetField("ip_dscp", codepoint(klass)), SetQueue(klass + 1), SetField("eth_dst", shadow(plane, lane.dst)))
+    rule = _rule(Band.LANE, fields, actions, Table.ROUTE, klass=klass, job_seq=lane.job_seq)
+    return replace(rule, idle_s=IDLE_S, hard_s=HARD_S, announced=True)
+
+
+def _entry(fabric: Fabric, switch: str) -> Iterable[Rule]:
+    """Yield how packets enter: trusted from another switch, cleared from a host."""
+    for link in fabric.links:
+        if link.src == switch and link.dst in fabric.switch:
+            yield _rule(Band.TRUNK, match(in_port=link.port), goto=Table.ROUTE)
+            for klass, dscp in enumerate(CODEPOINTS):
+                marked = match(in_port=link.port, eth_type=IPV4, ip_dscp=dscp)
+                yield _rule(Band.TRUNK_CLASS, marked, (SetQueue(klass + 1),), Table.ROUTE, klass=klass)
+    yield ACCESS_RULE
+    yield _rule(Band.EXPIRED, match(), goto=Table.CLEAR)
+    yield _rule(Band.KEEP, match(), goto=Table.ROUTE)
+    for dscp in CODEPOINTS:
+        yield _rule(Band.STRIP, match(eth_type=IPV4, ip_dscp=dscp), (SetField("ip_dscp", 0),), Table.ROUTE)
+
+
+def _routes(fabric: Fabric, switch: str) -> Iterable[Rule]:
+    """Yield the way onwards to every host: on every plane, and on the one that unregistered traffic takes."""
+    for i, host in enumerate(fabric.hosts):
+        ways = [Output(_port(fabric, switch, fabric.next_hop(switch, host.name, plane))) for plane in range(fabric.planes)]
+        arrived = (SetField("eth_dst", host.mac),) if fabric.edge_of[host.name] == switch else ()
+        for plane, way in enumerate(ways):
+            yield _rule(Band.SHADOW, match(eth_dst=shadow(plane, i)), (*arrived, way))
+        way = ways[i % fabric.planes]
+        yield _rule(Band.ADDRESS, match(eth_type=IPV4, ipv4_dst=host.ip), (way,))
+        yield _rule(Band.ARP, match(eth_type=ARP, arp_tpa=host.ip), (way,))
+
+
+def _port(fabric: Fabric, switch: str, neighbour: str) -> int:
+    return fabric.links[fabric.link_index[switch, neighbour]].port
+
+
+ACCESS_RULE = _rule(Band.ACCESS, match(), goto=Table.CLEAR)

@@ -1,0 +1,160 @@
+"""Keeps one connected switch at what is wanted of it: read, compare, change, wait for the barrier, read again now and then.
+
+Open vSwitch's userspace datapath adds packets to a rule's counters only when its revalidator passes (every 500 ms, and at any
+change of a table), and then to the rule that matches *by then*. Hence two waits: before a change an unchanged rule is
+written again, which makes the revalidator pass, so that what was counted so far reaches the rules that were in force; and
+a rule without purpose is removed only when no packet has met it for `SETTLE_S`, so that its removal message is complete.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+from os_ken.ofproto import ofproto_v1_3_parser as parser
+
+from controller.openflow import wire
+from controller.openflow.channel import Channel, describe
+from controller.openflow.reconcile import difference
+from controller.openflow.reports import SwitchEvent, SwitchInstalled
+from controller.openflow.rules import ACCESS_RULE, HARD_S, Key, Lane, Rule, Table
+
+FLUSH_S = 0.02
+SETTLE_S = 1.0
+AUDIT_S = HARD_S / 5
+RETRY_S = 5.0
+
+log = structlog.get_logger("beamer-controller")
+
+
+@dataclass(frozen=True)
+class Target:
+    """What one switch should hold, and the generation that asks for it."""
+
+    generation: int
+    rules: frozenset[Rule]
+
+
+@dataclass
+class Tally:
+    """Bytes and packets by lane and class."""
+
+    counts: dict[tuple[Lane, int], tuple[int, int]] = field(default_factory=lambda: defaultdict(lambda: (0, 0)))
+
+    def add(self, rule: Rule, sent_bytes: int, sent_packets: int) -> None:
+        """Count what `rule`, one of a lane's, has counted."""
+        key = Lane.of(int(dict(rule.match)["metadata"])), rule.klass
+        before_bytes, before_packets = self.counts[key]
+        self.counts[key] = before_bytes + sent_bytes, before_packets + sent_packets
+
+
+class Session:
+    """One switch from its connecting to its loss.
+
+    final: takes the counts of removed rules. report: told of every generation that holds. clock: Unix time in seconds.
+    """
+
+    def __init__(
+        self, switch: str, channel: Channel, final: Tally, report: Callable[[SwitchEvent], None], clock: Callable[[], float]
+    ) -> None:
+        self._switch = switch
+        self._channel = channel
+        self._final = final
+        self._report = report
+        self._clock = clock
+        self._target: Target | None = None
+        self._installed: int | None = None
+        self._present: dict[Key, Rule] = {}
+        self._unwanted_since: Mapping[Key, float] = {}
+        self._refused: dict[int, str] = {}
+        self._audit_at = 0.0
+        self._wake = asyncio.Event()
+        channel.on_message = self._take
+
+    def aim(self, target: Target) -> None:
+        """Make `target` what is wanted; the latest wins."""
+        self._target = target
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Bring the switch to its target and keep it there. Raises `ChannelError` when it is gone."""
+        loop = asyncio.get_running_loop()
+        while True:
+            if loop.time() >= self._audit_at:
+                await self._audit(loop.time())
+            self._wake.clear()
+            wake_at = await self._step(loop.time())
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(wake_at):
+                    await self._wake.wait()
+
+    async def count(self) -> tuple[Tally, Tally]:
+        """Return the counts of the rules in force, and of those removed by the time these were read."""
+        answer = await self._channel.request(wire.inquiry(self._channel.datapath, Table.CLASS))
+        live = Tally()
+        for rule, sent_bytes, sent_packets in wire.observed(answer):
+            if rule.counts:
+                live.add(rule, sent_bytes, sent_packets)
+        return live, self._final
+
+    async def _audit(self, now: float) -> None:
+        """Read what the switch holds and start the time-outs of lanes that are in use afresh."""
+        answer = await self._channel.request(wire.inquiry(self._channel.datapath))
+        self._present = {rule.key: rule for rule, _, _ in wire.observed(answer)}
+        wanted = (r for key, r in self._present.items() if r.counts and key not in self._unwanted_since)
+        self._channel.send(*(wire.renewal(self._channel.datapath, rule) for rule in wanted))
+        self._audit_at = now + AUDIT_S
+
+    async def _step(self, now: float) -> float:
+        """Make the changes that are due; return the time of the next ones."""
+        target = self._target
+        if target is None:
+            return self._audit_at
+        change = difference(self._present.values(), target.rules)
+        fresh = change.retire - self._unwanted_since.keys()
+        self._unwanted_since = {key: self._unwanted_since.get(key, now) for key in change.retire}
+        if change.add and not await self._change(wire.addition, change.add):
+            self._audit_at = now + RETRY_S
+            return self._audit_at
+        if target.generation != self._installed:
+            self._installed = target.generation
+            changes = len(change.add) + len(fresh)
+            self._report(SwitchInstalled(self._switch, target.generation, changes, self._clock()))
+        due = [self._present[key] for key, since in self._unwanted_since.items() if since + SETTLE_S <= now]
+        # While rules were being added a removed one may be wanted again: look once more before removing.
+        if due and not self._wake.is_set():
+            await self._change(wire.removal, due)
+            return now
+        return min((self._audit_at, *(since + SETTLE_S for since in self._unwanted_since.values())))
+
+    async def _change(self, message: Callable[[Any, Rule], Any], rules: tuple[Rule, ...] | list[Rule]) -> bool:
+        """Send one message per rule and wait for the barrier; return whether the switch took them all."""
+        datapath = self._channel.datapath
+        self._channel.send(wire.renewal(datapath, ACCESS_RULE))
+        await self._channel.request(wire.barrier(datapath))
+        await asyncio.sleep(FLUSH_S)
+        self._refused.clear()
+        sent = dict(zip(self._channel.send(*(message(datapath, rule) for rule in rules)), rules, strict=True))
+        for rule in rules:
+            if message is wire.removal:
+                self._present.pop(rule.key, None)
+            else:
+                self._present[rule.key] = rule
+        await self._channel.request(wire.barrier(datapath))
+        for xid in sent.keys() & self._refused.keys():
+            self._present.pop(sent[xid].key, None)
+            log.error("switch refused a rule", switch=self._switch, reason=self._refused[xid], rule=sent[xid])
+        return not sent.keys() & self._refused.keys()
+
+    def _take(self, message: Any) -> None:
+        """Take in what the switch says unasked."""
+        if isinstance(message, parser.OFPErrorMsg):
+            self._refused[message.xid] = describe(message)
+        elif isinstance(message, parser.OFPFlowRemoved) and (rule := wire.removed(message)) and rule.counts:
+            self._final.add(rule, message.byte_count, message.packet_count)
+            # One that Beamer removed is no longer present; any other timed out and may still be wanted.
+            if self._present.pop(rule.key, None):
+                self._wake.set()

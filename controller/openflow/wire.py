@@ -1,0 +1,130 @@
+"""Rules as OpenFlow 1.3 messages and back; with `channel` the only place that knows os-ken's classes."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from os_ken.ofproto import ofproto_v1_3 as ofp
+from os_ken.ofproto import ofproto_v1_3_parser as parser
+
+from controller.openflow.rules import COOKIE_MASK, COOKIE_PREFIX, Action, Match, Output, Rule, SetField, SetQueue
+
+COOKIE = COOKIE_PREFIX << 48
+
+
+def addition(datapath: Any, rule: Rule) -> Any:
+    """Return the message that adds `rule`, or overwrites the one of equal key."""
+    return _flow_mod(datapath, rule, ofp.OFPFC_ADD)
+
+
+def renewal(datapath: Any, rule: Rule) -> Any:
+    """Return the message that starts the hard time-out of `rule` afresh and keeps its counts; no effect if it is gone."""
+    return _flow_mod(datapath, rule, ofp.OFPFC_MODIFY_STRICT)
+
+
+def removal(datapath: Any, rule: Rule) -> Any:
+    """Return the message that deletes exactly `rule`."""
+    return _flow_mod(datapath, rule, ofp.OFPFC_DELETE_STRICT)
+
+
+def barrier(datapath: Any) -> Any:
+    """Return the message that is answered when all before it have been carried out."""
+    return parser.OFPBarrierRequest(datapath)
+
+
+def inquiry(datapath: Any, table: int = ofp.OFPTT_ALL) -> Any:
+    """Return the request for our rules with their counters."""
+    return parser.OFPFlowStatsRequest(
+        datapath, 0, table, ofp.OFPP_ANY, ofp.OFPG_ANY, cookie=COOKIE, cookie_mask=COOKIE_MASK, match=parser.OFPMatch()
+    )
+
+
+def observed(stats: Iterable[Any]) -> list[tuple[Rule, int, int]]:
+    """Return the rules in an answer to `inquiry`, each with its bytes and packets."""
+    return [(_rule_of(entry), entry.byte_count, entry.packet_count) for entry in stats]
+
+
+def removed(message: Any) -> Rule | None:
+    """Return the rule of ours that a removal message names, without its actions."""
+    if message.cookie & COOKIE_MASK != COOKIE:
+        return None
+    return Rule(message.cookie, message.table_id, message.priority, match_of(message.match))
+
+
+def match_of(fields: Any) -> Match:
+    """Return os-ken's match in canonical form."""
+    return tuple(sorted(fields.items()))
+
+
+def _flow_mod(datapath: Any, rule: Rule, command: int) -> Any:
+    return parser.OFPFlowMod(
+        datapath,
+        cookie=rule.cookie,
+        cookie_mask=0 if command == ofp.OFPFC_ADD else 0xFFFFFFFFFFFFFFFF,
+        table_id=rule.table,
+        command=command,
+        idle_timeout=rule.idle_s,
+        hard_timeout=rule.hard_s,
+        priority=rule.priority,
+        out_port=ofp.OFPP_ANY,
+        out_group=ofp.OFPG_ANY,
+        flags=ofp.OFPFF_SEND_FLOW_REM if rule.announced else 0,
+        match=parser.OFPMatch(**dict(rule.match)),
+        instructions=[] if command == ofp.OFPFC_DELETE_STRICT else _instructions(rule),
+    )
+
+
+def _instructions(rule: Rule) -> list[Any]:
+    instructions: list[Any] = []
+    if rule.actions:
+        actions = [_action(action) for action in rule.actions]
+        instructions.append(parser.OFPInstructionActions(ofp.OFPIT_APPLY_ACTIONS, actions))
+    if rule.metadata is not None:
+        instructions.append(parser.OFPInstructionWriteMetadata(rule.metadata, 0xFFFFFFFFFFFFFFFF))
+    if rule.goto is not None:
+        instructions.append(parser.OFPInstructionGotoTable(rule.goto))
+    return instructions
+
+
+def _action(action: Action) -> Any:
+    match action:
+        case SetField(field, value):
+            return parser.OFPActionSetField(**{field: value})
+        case SetQueue(queue):
+            return parser.OFPActionSetQueue(queue)
+        case Output(port):
+            return parser.OFPActionOutput(port)
+
+
+def _rule_of(entry: Any) -> Rule:
+    actions: list[Action] = []
+    metadata = goto = None
+    for instruction in entry.instructions:
+        if isinstance(instruction, parser.OFPInstructionWriteMetadata):
+            metadata = instruction.metadata
+        elif isinstance(instruction, parser.OFPInstructionGotoTable):
+            goto = instruction.table_id
+        elif isinstance(instruction, parser.OFPInstructionActions):
+            actions += map(_known, instruction.actions)
+    return Rule(
+        cookie=entry.cookie,
+        table=entry.table_id,
+        priority=entry.priority,
+        match=match_of(entry.match),
+        actions=tuple(actions),
+        metadata=metadata,
+        goto=goto,
+        idle_s=entry.idle_timeout,
+        hard_s=entry.hard_timeout,
+        announced=bool(entry.flags & ofp.OFPFF_SEND_FLOW_REM),
+    )
+
+
+def _known(action: Any) -> Action:
+    if isinstance(action, parser.OFPActionSetField):
+        return SetField(action.key, action.value)
+    if isinstance(action, parser.OFPActionSetQueue):
+        return SetQueue(action.queue_id)
+    if isinstance(action, parser.OFPActionOutput):
+        return Output(action.port)
+    # Beamer writes no other: whatever it is, the rule must not pass for one of Beamer's.
+    return SetField(type(action).__name__, 0)

@@ -1,0 +1,304 @@
+"""Rules on real switches: a private Open vSwitch in a namespace, two leaves, two spines, a host on each leaf."""
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from pyroute2 import netns
+
+from beamer.fabric import Fabric
+from beamer.plan import codepoint
+from beamer.testing.fabrics import two_spines
+from controller.openflow.driver import LaneCount, SwitchDriver, SwitchEvent, SwitchInstalled, SwitchLost
+from controller.openflow.rules import ConnectionTuple, JobRules
+from controller.openflow.session import SETTLE_S
+
+pytestmark = pytest.mark.netns
+
+PORT = 16653
+FABRIC = two_spines(hosts_per_leaf=1)
+NAMES = {switch.name for switch in FABRIC.switches}
+LEFT, RIGHT = FABRIC.hosts
+
+# Sends a numbered count of kilobytes per line on stdin over one connection; says how much arrived, by codepoint, at the end.
+SERVER = """
+import json, socket, threading, collections
+from struct import unpack_from
+seen, packets = collections.Counter(), socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0800))
+def watch():
+    while True:
+        frame, where = packets.recvfrom(65535)
+        if where[2] != socket.PACKET_OUTGOING and frame[23] == 6:
+            seen[frame[15] >> 2] += len(frame)
+threading.Thread(target=watch, daemon=True).start()
+listener = socket.create_server(("0.0.0.0", 7000), reuse_port=True)
+print("ready", flush=True)
+connection, _ = listener.accept()
+while connection.recv(65536):
+    pass
+print(json.dumps(seen), flush=True)
+"""
+CLIENT = """
+import socket, sys, time
+connection = socket.create_connection((sys.argv[1], 7000), timeout=5, source_address=("", 7001))
+connection.settimeout(20)
+print("ready", flush=True)
+for line in sys.stdin:
+    for _ in range(int(line)):
+        connection.sendall(bytes(1000))
+        time.sleep(0.001)
+    print("sent", flush=True)
+"""
+THERE = ConnectionTuple(LEFT.ip, 7001, RIGHT.ip, 7000)
+BACK = ConnectionTuple(RIGHT.ip, 7000, LEFT.ip, 7001)
+
+
+def job(klass: int, seq: int = 1, plane: int = 1) -> JobRules:
+    return JobRules("study/stage/job", seq, plane, klass, frozenset({THERE, BACK}))
+
+
+@dataclass
+class Lab:
+    """The namespaces, and the Open vSwitch in the first of them."""
+
+    prefix: str
+    directory: Path
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {**os.environ, **dict.fromkeys(("OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR"), str(self.directory))}
+
+    def run(self, *command: str, of: str = "") -> str:
+        whole = ["ip", "netns", "exec", self.prefix + of, *command]
+        return subprocess.run(whole, check=True, env=self.env, text=True, capture_output=True, timeout=20).stdout
+
+    def python(self, host: str, code: str, *args: str) -> "subprocess.Popen[str]":
+        command = ["ip", "netns", "exec", self.prefix + host, sys.executable, "-c", code, *args]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def flows(self, switch: str) -> set[str]:
+        """Return a switch's rules as text, without what changes by itself."""
+        out = self.run("ovs-ofctl", "-O", "OpenFlow13", "dump-flows", switch)
+        lines = (re.sub(r"(duration|n_packets|n_bytes|idle_age)=[^,]*, ", "", line).strip() for line in out.splitlines())
+        return {line for line in lines if line.startswith("cookie")}
+
+    def drive(self, scenario: Callable[[], Coroutine[None, None, None]]) -> None:
+        """Run a coroutine in the switches' namespace."""
+
+        def inside() -> None:
+            netns.setns(self.prefix)  # of this thread alone
+            asyncio.run(scenario())
+
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(inside).result()
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    lab = Lab(f"beamer-t{uuid.uuid4().hex[:6]}", tmp_path)
+    with ExitStack() as stack:
+        for of in ("", *(host.name for host in FABRIC.hosts)):
+            subprocess.run(["ip", "netns", "add", lab.prefix + of], check=True)
+            stack.callback(subprocess.run, ["ip", "netns", "delete", lab.prefix + of], check=True)
+            lab.run("ip", "link", "set", "lo", "up", of=of)
+        socket = f"{tmp_path}/db.sock"
+        quiet = ["--detach", "--no-chdir", "--pidfile", "--log-file", "-vconsole:off"]
+        lab.run("ovsdb-tool", "create", f"{tmp_path}/conf.db", "/usr/share/openvswitch/vswitch.ovsschema")
+        for name, command in (
+            ("ovsdb-server", ["ovsdb-server", f"{tmp_path}/conf.db", f"--remote=punix:{socket}"]),
+            ("ovs-vswitchd", ["ovs-vswitchd", f"unix:{socket}"]),
+        ):
+            lab.run(*command, *quiet)
+            stack.callback(lab.run, "ovs-appctl", "-t", name, "exit")
+        _connect(lab, FABRIC)
+        yield lab
+
+
+def _connect(lab: Lab, fabric: Fabric) -> None:
+    cables = {tuple(sorted((link.src, link.dst))) for link in fabric.links}
+    link_of = {(link.src, link.dst): link for link in fabric.links}
+    for a, b in cables:
+        ends = [(link_of[a, b], a), (link_of[b, a], b)]
+        lab.run("ip", "link", "add", ends[0][0].interface, "type", "veth", "peer", "name", ends[1][0].interface)
+        for link, node in ends:
+            of = ""
+            if host := fabric.host.get(node):
+                of = node
+                lab.run("ip", "link", "set", link.interface, "netns", lab.prefix + of)
+                lab.run("ip", "link", "set", link.interface, "address", host.mac, of=of)
+                lab.run("ip", "address", "add", f"{host.ip}/24", "dev", link.interface, of=of)
+                lab.run("ethtool", "-K", link.interface, "tx", "off", of=of)
+            lab.run("ip", "link", "set", link.interface, "up", of=of)
+    for switch in fabric.switches:
+        settings = ["datapath_type=netdev", "fail_mode=secure", "protocols=OpenFlow13"]
+        lab.run(
+            *("ovs-vsctl", "-t", "20", "add-br", switch.name, "--", "set", "bridge", switch.name, *settings),
+            f"other-config:datapath-id={switch.dpid:016x}",
+        )
+        for link in fabric.links:
+            if link.src == switch.name:
+                port = ["set", "interface", link.interface, f"ofport_request={link.port}"]
+                lab.run("ovs-vsctl", "-t", "20", "add-port", switch.name, link.interface, "--", *port)
+        lab.run("ovs-vsctl", "set-controller", switch.name, f"tcp:127.0.0.1:{PORT}")
+        lab.run("ovs-vsctl", "set", "controller", switch.name, "connection-mode=out-of-band", "max_backoff=1000")
+
+
+class Listener:
+    """A driver under observation."""
+
+    def __init__(self) -> None:
+        self.events: list[SwitchEvent] = []
+        self.driver = SwitchDriver(FABRIC, "127.0.0.1", PORT, self.events.append)
+
+    async def __aenter__(self) -> "Listener":
+        await self.driver.start()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.driver.stop()
+
+    async def install(self, generation: int, *jobs: JobRules) -> dict[str, SwitchInstalled]:
+        """Return every switch's acknowledgement of `generation`."""
+        self.driver.bring_about(generation, jobs)
+        async with asyncio.timeout(30):
+            while len(found := self.installed(generation)) < len(NAMES):
+                await asyncio.sleep(0.02)
+        return found
+
+    def installed(self, generation: int) -> dict[str, SwitchInstalled]:
+        return {e.switch: e for e in self.events if isinstance(e, SwitchInstalled) and e.generation == generation}
+
+
+async def send(client: "subprocess.Popen[str]", kilobytes: int) -> None:
+    assert client.stdin
+    assert client.stdout
+    client.stdin.write(f"{kilobytes}\n")
+    client.stdin.flush()
+    assert await asyncio.to_thread(client.stdout.readline) == "sent\n"
+
+
+async def dial(lab: Lab, stack: ExitStack) -> tuple["subprocess.Popen[str]", "subprocess.Popen[str]"]:
+    """Open a connection from left to right; return client and server."""
+    both = []
+    for host, code, *args in ((RIGHT, SERVER), (LEFT, CLIENT, RIGHT.ip)):
+        process = lab.python(host.name, code, *args)
+        stack.callback(lambda p=process: (p.kill(), p.communicate()))  # type: ignore[misc]
+        assert process.stdout
+        assert await asyncio.to_thread(process.stdout.readline) == "ready\n"
+        both.append(process)
+    return both[1], both[0]
+
+
+def finish(client: "subprocess.Popen[str]", server: "subprocess.Popen[str]") -> dict[int, int]:
+    """Close the connection; return the bytes that arrived on the right by codepoint."""
+    client.communicate()
+    out, _ = server.communicate(timeout=10)
+    return {int(dscp): size for dscp, size in json.loads(out).items()}
+
+
+def total(lanes: Sequence[LaneCount], klass: int) -> int:
+    return sum(x.sent_bytes for x in lanes if x.klass == klass and (x.src, x.dst) == (LEFT.name, RIGHT.name))
+
+
+def test_a_change_of_class_loses_no_packet_and_the_old_rule_keeps_its_count(lab: Lab) -> None:
+    async def scenario() -> None:
+        async with Listener() as listener:
+            with ExitStack() as stack:
+                await listener.install(1)
+                client, server = await dial(lab, stack)
+                await send(client, 300)
+                await listener.install(2, job(klass=2))
+                sending = asyncio.create_task(send(client, 2000))
+                await asyncio.sleep(1.3)
+                await listener.install(3, job(klass=5))
+                await sending
+                await asyncio.sleep(SETTLE_S + 0.5)
+                seen = finish(client, server)
+                await asyncio.sleep(1)
+                lanes = await listener.driver.counters()
+                assert {x.final for x in lanes if x.klass == 2} == {True}
+                assert {x.final for x in lanes if x.klass == 5} == {False}
+                arrived = seen[codepoint(2)] + seen[codepoint(5)]
+                counted = total(lanes, 2) + total(lanes, 5)
+                assert seen[0] > 250_000  # what was sent before anybody registered it
+                assert set(seen) == {0, codepoint(2), codepoint(5)}
+                assert counted == pytest.approx(arrived, rel=0.03)  # what is under way while a rule appears
+                assert total(lanes, 2) == pytest.approx(seen[codepoint(2)], abs=0.05 * arrived)
+                # Both directions are of the job's class.
+                assert any(x.klass == 5 and (x.src, x.dst) == (RIGHT.name, LEFT.name) and x.sent_packets for x in lanes)
+
+                # When the job has ended nothing of it stays, and what it sent last is in the final count.
+                await listener.install(4)
+                await asyncio.sleep(SETTLE_S + 0.5)
+                ended = await listener.driver.counters()
+                assert {x.final for x in ended} == {True}
+                assert total(ended, 2) + total(ended, 5) == pytest.approx(counted, abs=200)
+
+    lab.drive(scenario)
+
+
+def test_a_restarted_driver_changes_nothing_and_breaks_no_connection(lab: Lab) -> None:
+    async def scenario() -> None:
+        with ExitStack() as stack:
+            async with Listener() as first:
+                await first.install(1)
+                client, server = await dial(lab, stack)
+                await first.install(2, job(klass=2))
+                await first.install(3, job(klass=4))
+                await asyncio.sleep(SETTLE_S + 0.5)
+            before = {name: lab.flows(name) for name in NAMES}
+            await send(client, 100)
+            async with Listener() as second:
+                acknowledged = await second.install(3, job(klass=4))
+                assert {e.changes for e in acknowledged.values()} == {0}
+                assert {name: lab.flows(name) for name in NAMES} == before
+                await send(client, 100)
+                await asyncio.sleep(1)
+                assert total(await second.driver.counters(), 4) > 200_000
+            assert finish(client, server)[codepoint(4)] > 200_000
+
+    lab.drive(scenario)
+
+
+def test_forwarding_and_address_resolution_outlive_the_driver(lab: Lab) -> None:
+    async def scenario() -> None:
+        async with Listener() as listener:
+            await listener.install(1)
+        for host in FABRIC.hosts:
+            lab.run("ip", "neigh", "flush", "all", of=host.name)
+        with ExitStack() as stack:
+            client, server = await dial(lab, stack)
+            await send(client, 50)
+            assert finish(client, server)[0] > 50_000
+
+    lab.drive(scenario)
+
+
+def test_rules_that_vanish_are_put_back_and_a_lost_switch_is_reported(lab: Lab) -> None:
+    async def scenario() -> None:
+        async with Listener() as listener:
+            with ExitStack() as stack:
+                await listener.install(1)
+                await dial(lab, stack)
+                await listener.install(2, job(klass=3))
+                before = lab.flows("l1")
+                lab.run("ovs-ofctl", "-O", "OpenFlow13", "del-flows", "l1", "table=1,ip")
+                async with asyncio.timeout(5):
+                    while lab.flows("l1") != before:
+                        await asyncio.sleep(0.1)
+                lab.run("ovs-vsctl", "del-controller", "s1")
+                async with asyncio.timeout(5):
+                    while SwitchLost("s1") not in listener.events:
+                        await asyncio.sleep(0.05)
+
+    lab.drive(scenario)
