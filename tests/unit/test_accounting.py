@@ -40,10 +40,10 @@ def test_bytes_before_the_match_are_a_share_of_the_job() -> None:
     assert shares == {"a": 0.0, "b": 0.25}
 
 
-def test_only_intervals_with_backlog_at_both_ends_count() -> None:
-    samples = [PortSample(0.0, 0, 1), PortSample(1.0, 1000, 1), PortSample(2.0, 1000, 0), PortSample(3.0, 1000, 1)]
-    assert backlogged_rate(samples, 8000) == 1.0
-    assert backlogged_rate(samples[1:], 8000) is None
+def test_only_intervals_that_began_with_enough_waiting_count() -> None:
+    samples = [PortSample(0.0, 0, 1000), PortSample(1.0, 1000, 1000), PortSample(2.0, 1900, 999), PortSample(3.0, 1900, 0)]
+    assert backlogged_rate(samples, 8000) == 0.95
+    assert backlogged_rate(samples[2:], 8000) is None
 
 
 def test_a_busy_machine_makes_a_run_invalid() -> None:

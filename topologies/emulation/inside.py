@@ -28,7 +28,7 @@ from topologies.emulation import vswitch
 from topologies.emulation.accounting import LaneBytes
 from topologies.emulation.exchange import Config, Measured
 from topologies.emulation.network import CONTROLLER_ADDRESS, EmulatedNetwork
-from topologies.emulation.sampling import Health, Sampler, queue_bytes
+from topologies.emulation.sampling import READER, Health, Sampler, queue_bytes
 from topologies.emulation.search import Launchers, Search
 
 HTTP_PORT, OPENFLOW_PORT = 8265, 6653
@@ -86,17 +86,14 @@ class Inside:
             *("--name", name, "--controller", f"ws://{CONTROLLER_ADDRESS}:{HTTP_PORT}"),
             *("--expiry", str(self.config.expiry_s), "--state-dir", str(self.directory / "agents")),
         ]
-        options = {
-            "stdin": subprocess.DEVNULL,
-            "stdout": self._log(f"agent-{name}"),
-            "stderr": subprocess.STDOUT,
-            "text": True,
-        }
         hosts = {h.agent: h.name for h in self.scenario.fabric.hosts}
-        if name in hosts:
-            self.processes[f"agent-{name}"] = self.network.popen(hosts[name], command, **options)
-        else:
-            self.processes[f"agent-{name}"] = subprocess.Popen(command, **options)  # type: ignore[call-overload]
+        self.processes[f"agent-{name}"] = subprocess.Popen(
+            [*self.network.enter(hosts.get(name)), *command],
+            stdin=subprocess.DEVNULL,
+            stdout=self._log(f"agent-{name}"),
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
 
     def describe(self) -> dict[str, Any]:
         """Return the process ids by which a caller can enter or disturb the run."""
@@ -110,8 +107,11 @@ class Inside:
     def run_studies(self) -> Measured:
         """Run all studies to their end and read every counter."""
         fabric = self.scenario.fabric
-        switch_ports = {link.interface: link.rate_bps for link in fabric.links if link.src in fabric.switch}
-        sampler = Sampler(self.vswitchd, switch_ports)
+        readers = [
+            subprocess.Popen([*self.network.enter(host), *READER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            for host in (None, *fabric.host)
+        ]
+        sampler = Sampler(self.vswitchd, {link.interface: link.rate_bps for link in fabric.links}, readers)
         sampler.start()
         started = time.time()
         Search(self.scenario, self.launchers, self.url, emit).run()
@@ -130,7 +130,7 @@ class Inside:
             q
             for link in fabric.links
             if link.src in fabric.host
-            for q in queue_bytes(link.interface, lambda command, host=link.src: self.network.output(host, command))  # type: ignore[misc]
+            for q in queue_bytes(link.interface, self.network.enter(link.src))
         ]
         return Measured(
             started_s=started,

@@ -65,15 +65,9 @@ class EmulatedNetwork:
         pid: int = self._net.get(host).pid
         return pid
 
-    def popen(self, host: str, command: list[str], **options: object) -> "subprocess.Popen[str]":
-        """Start `command` on `host`."""
-        process: subprocess.Popen[str] = self._net.get(host).popen(command, **options)
-        return process
-
-    def output(self, host: str, command: list[str]) -> str:
-        """Run `command` on `host` and return what it prints."""
-        out, _ = self.popen(host, command, stdout=subprocess.PIPE, text=True).communicate(timeout=10)
-        return out
+    def enter(self, host: str | None) -> list[str]:
+        """Return the command prefix that runs a program in `host`'s network namespace (None: in the switches')."""
+        return [] if host is None else ["mnexec", "-a", str(self.shell_pid(host))]
 
     def _quieten_hosts(self) -> None:
         for host in self.fabric.hosts:

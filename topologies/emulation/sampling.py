@@ -10,7 +10,7 @@ import re
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -38,7 +38,7 @@ class Health:
     """What the samples came to.
 
     busiest_thread: largest share of a core that one thread of Open vSwitch used over a second. backlogged_rate: smallest share
-    of its rate that a port carried while its queue was never seen empty, None if no port was ever so for long.
+    of its rate that a port carried while it certainly had packets waiting, None if no port was ever so for long.
     """
 
     busiest_thread: float
@@ -54,22 +54,40 @@ class Health:
         return tuple(found)
 
 
-def backlogged_rate(samples: list[PortSample], rate_bps: int, at_least_s: float = 1.0) -> float | None:
-    """Return the share of `rate_bps` carried over the intervals with backlog at both ends; None below `at_least_s` of them."""
+def backlogged_rate(samples: list[PortSample], rate_bps: int, at_least_s: float = 0.5) -> float | None:
+    """Return the share of `rate_bps` carried over the intervals that began with at least as much waiting as fits into them.
+
+    Over such an interval the port cannot have run dry. None below `at_least_s` seconds of them.
+    """
     seconds = sent = 0.0
     for before, after in pairwise(samples):
-        if before.backlog_bytes and after.backlog_bytes:
-            seconds += after.at_s - before.at_s
+        length = after.at_s - before.at_s
+        if 8 * before.backlog_bytes >= rate_bps * length:
+            seconds += length
             sent += after.sent_bytes - before.sent_bytes
     return 8 * sent / (seconds * rate_bps) if seconds >= at_least_s else None
 
 
-class Sampler:
-    """Samples switch ports and Open vSwitch's threads in the background between `start` and `stop`."""
+# One process that answers many times: a reading costs a fraction of a millisecond.
+READER = ["stdbuf", "-oL", "tc", "-s", "-j", "-batch", "-"]
 
-    def __init__(self, vswitchd: int, rates_bps: Mapping[str, int], interval_s: float = 0.1) -> None:
+
+class Sampler:
+    """Samples ports and Open vSwitch's threads in the background between `start` and `stop`.
+
+    rates_bps: by interface. readers: running `READER` processes, one per namespace that holds some of these interfaces.
+    """
+
+    def __init__(
+        self,
+        vswitchd: int,
+        rates_bps: Mapping[str, int],
+        readers: Sequence["subprocess.Popen[str]"],
+        interval_s: float = 0.025,
+    ) -> None:
         self._vswitchd = vswitchd
         self._rates = rates_bps
+        self._readers = readers
         self._interval = interval_s
         self._ports: dict[str, list[PortSample]] = {name: [] for name in rates_bps}
         self._threads: list[tuple[float, dict[str, int]]] = []
@@ -81,9 +99,11 @@ class Sampler:
         self._thread.start()
 
     def stop(self) -> Health:
-        """End sampling and return what it came to."""
+        """End sampling and its readers and return what it came to."""
         self._ending.set()
         self._thread.join()
+        for reader in self._readers:
+            reader.terminate()
         rates = [backlogged_rate(samples, self._rates[name]) for name, samples in self._ports.items()]
         return Health(self._busiest(), min((r for r in rates if r is not None), default=None))
 
@@ -103,11 +123,21 @@ class Sampler:
             now = time.monotonic()
             if not self._threads or now - self._threads[-1][0] >= 1.0:
                 self._threads.append((now, _thread_ticks(self._vswitchd)))
-            for entry in json.loads(_tc("-s", "-j", "qdisc", "show")):
-                if entry["kind"] == "htb" and entry["dev"] in self._ports:
-                    self._ports[entry["dev"]].append(PortSample(now, entry["bytes"], entry["backlog"]))
+            for reader in self._readers:
+                self._read(reader)
             due = max(due + self._interval, time.monotonic())
             self._ending.wait(due - time.monotonic())
+
+    def _read(self, reader: "subprocess.Popen[str]") -> None:
+        assert reader.stdin is not None
+        assert reader.stdout is not None
+        reader.stdin.write("qdisc show\n")
+        reader.stdin.flush()
+        answer = json.loads(reader.stdout.readline())
+        now = time.monotonic()
+        for entry in answer:
+            if entry["kind"] == "htb" and entry["dev"] in self._ports:
+                self._ports[entry["dev"]].append(PortSample(now, entry["bytes"], entry["backlog"]))
 
 
 def _thread_ticks(pid: int) -> dict[str, int]:
@@ -121,18 +151,14 @@ def _thread_ticks(pid: int) -> dict[str, int]:
     return ticks
 
 
-def _tc(*arguments: str) -> str:
-    return subprocess.run(["tc", *arguments], check=True, capture_output=True, text=True).stdout
-
-
 # iproute2 6.1 prints classes as text even when asked for JSON.
 _CLASS = re.compile(r"class htb 1:([0-9a-f]+) .*?\n Sent (\d+) bytes \d+ pkt \(dropped (\d+),", re.DOTALL)
 
 
-def queue_bytes(interface: str, enter: Callable[[list[str]], str] | None = None) -> tuple[QueueBytes, ...]:
-    """Read the queues of `interface` with tc; `enter` runs the command in another namespace and returns what it prints."""
-    command = ["-s", "class", "show", "dev", interface]
-    text = _tc(*command) if enter is None else enter(["tc", *command])
+def queue_bytes(interface: str, enter: Sequence[str] = ()) -> tuple[QueueBytes, ...]:
+    """Read the queues of `interface` with tc; `enter` is the command prefix of the namespace that holds it."""
+    command = [*enter, "tc", "-s", "class", "show", "dev", interface]
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     queues = []
     for match in _CLASS.finditer(text):
         minor = int(match[1], 16)

@@ -30,9 +30,8 @@ class Launchers:
         self._ended: dict[str, int] = {}
         self._changed = threading.Condition()
         for host in fabric.hosts:
-            process = network.popen(
-                host.name,
-                [sys.executable, "-m", "topologies.emulation.launcher"],
+            process = subprocess.Popen(
+                [*network.enter(host.name), sys.executable, "-m", "topologies.emulation.launcher"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log(f"trainers-{host.name}"),

@@ -44,6 +44,9 @@ class Task:
     controller: str
 
 
+_TASK = TypeAdapter(Task)  # built once, before launchers fork
+
+
 class Mesh:
     """This rank's connections to the peers it exchanges bytes with, by rank."""
 
@@ -273,4 +276,4 @@ def train(task: Task) -> None:
 
 def run(content: dict[str, Any]) -> None:
     """Run the task that `content` (JSON data of a `Task`) describes."""
-    train(TypeAdapter(Task).validate_python(content))
+    train(_TASK.validate_python(content))
