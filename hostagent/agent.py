@@ -166,8 +166,11 @@ class Agent:
 
     def _renew(self) -> None:
         self._until = now() + self._options.expiry_s
-        self._state.renew(self._until)
-        self._guard.ensure()
+        try:
+            self._state.renew(self._until)
+            self._guard.ensure()
+        except OSError as error:
+            self._trouble("lease", error)
 
     async def _keep_lease(self) -> None:
         """Renew the lease while there is a controller; without one, take everything down when it has run out."""

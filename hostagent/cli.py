@@ -20,7 +20,10 @@ from hostagent.state import StateDirectory
 DEFAULT_STATE = Path("/run/beamer/agents")
 BAD_INPUT = 2
 
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
+
+@app.command()
 def serve(
     name: Annotated[str, typer.Option(help="This agent's name in the controller's fabric.")],
     controller: Annotated[str, typer.Option(help="Where the controller listens: ws://HOST:PORT.")] = "",
@@ -52,7 +55,7 @@ def serve(
 
 def main() -> None:
     """Run the command."""
-    typer.run(serve)
+    app()
 
 
 def _check_name(name: str) -> None:

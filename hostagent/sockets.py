@@ -6,7 +6,7 @@ addresses. Ends and marks come from the kernel's socket diagnostics; marks are s
 
 import socket
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,18 +79,19 @@ class SocketTable:
         """Whether every registered worker has a connection."""
         return {_place(worker) for worker in self._workers.values()} <= {_place(c) for c in self.connections}
 
-    def assign(self, workers: Iterable[LocalWorker], addresses: Iterable[str], marks: Mapping[str, int]) -> int:
+    def assign(self, workers: Iterable[LocalWorker], addresses: Collection[str], marks: Mapping[str, int]) -> int:
         """Take over what is registered now and return how many sockets were marked anew, each read back.
 
         addresses: of the data network. marks: the mark of each job's sockets; empty where queues are not picked by mark.
         """
+        if self._addresses != frozenset(addresses):
+            self._irrelevant.clear()
         self._workers = {worker.pid: worker for worker in workers}
         places = {_place(worker) for worker in self._workers.values()}
         jobs = {job for job, _ in places}
         self._addresses, self._marks = frozenset(addresses), marks
         self._matched = {inode: found for inode, found in self._matched.items() if _place(found) in places}
         self._unmatched = Counter({job: count for job, count in self._unmatched.items() if job in jobs})
-        self._irrelevant.clear()
         return self.poll() + self.verify()
 
     def poll(self) -> int:

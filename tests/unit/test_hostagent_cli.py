@@ -2,14 +2,11 @@ import os
 from pathlib import Path
 
 import pytest
-from typer import Typer
 from typer.testing import CliRunner
 
-from hostagent.cli import serve
+from hostagent.cli import app
 from hostagent.state import StateDirectory
 
-app = Typer()
-app.command()(serve)
 GOOD = {"--name": "h1", "--controller": "ws://127.0.0.1:8265"}
 
 
