@@ -1,0 +1,198 @@
+"""Switches that exist in memory only: where rules lead a packet, and a peer that speaks OpenFlow without forwarding."""
+
+import asyncio
+import struct
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from os_ken.ofproto import ofproto_parser, ofproto_protocol
+from os_ken.ofproto import ofproto_v1_3 as ofp
+
+from beamer.fabric import Fabric
+from controller.openflow.rules import Key, Output, Rule, SetField, SetQueue
+from controller.openflow.wire import match_of
+
+Packet = Mapping[str, int | str]
+
+
+@dataclass(frozen=True)
+class Hop:
+    """What one switch did: the rules met, the packet as it left, its queue, its port (None: dropped)."""
+
+    switch: str
+    rules: tuple[Rule, ...]
+    packet: Packet
+    queue: int
+    port: int | None
+
+
+@dataclass(frozen=True)
+class Journey:
+    """Where a packet went: over `hops` to the host `arrived_at`, or nowhere (None)."""
+
+    hops: tuple[Hop, ...]
+    arrived_at: str | None
+
+    @property
+    def links(self) -> tuple[tuple[str, int | None], ...]:
+        """The switches on the way, each with the port it sent the packet out of."""
+        return tuple((hop.switch, hop.port) for hop in self.hops)
+
+
+def pass_through(switch: str, rules: Iterable[Rule], packet: Packet) -> Hop:
+    """Return what `rules` do to `packet`, whose `in_port` says where it entered; of equal priorities only one may match."""
+    table: int | None = 0
+    state = {"metadata": 0, **packet}
+    met: list[Rule] = []
+    queue, port = 0, None
+    held = tuple(rules)
+    while table is not None:
+        hits = [r for r in held if r.table == table and all(state.get(name) == value for name, value in r.match)]
+        best = [r for r in hits if r.priority == max(h.priority for h in hits)]
+        assert len(best) <= 1, f"{switch}: ambiguous in table {table}: {best}"
+        if not best:
+            break
+        met += best
+        for action in best[0].actions:
+            match action:
+                case SetField(name, value):
+                    state[name] = value
+                case SetQueue(number):
+                    queue = number
+                case Output(number) if number != packet["in_port"]:
+                    port = number
+        if (written := best[0].metadata) is not None:
+            state["metadata"] = written
+        table = best[0].goto
+    return Hop(switch, tuple(met), {k: v for k, v in state.items() if k != "metadata"}, queue, port)
+
+
+def travel(fabric: Fabric, tables: Mapping[str, Iterable[Rule]], source: str, packet: Packet) -> Journey:
+    """Return the way of a packet that host `source` sends into the fabric; a loop is an assertion error."""
+    neighbour = {(link.src, link.port): link.dst for link in fabric.links}
+    here, before = fabric.edge_of[source], source
+    hops: list[Hop] = []
+    while here in fabric.switch:
+        assert here not in (hop.switch for hop in hops), f"loop over {here}: {hops}"
+        entered = fabric.links[fabric.link_index[here, before]].port
+        hops.append(pass_through(here, tables[here], {**packet, "in_port": entered}))
+        packet = hops[-1].packet
+        port = hops[-1].port
+        if port is None:
+            return Journey(tuple(hops), None)
+        here, before = neighbour[here, port], here
+    return Journey(tuple(hops), here)
+
+
+@dataclass
+class Entry:
+    """A flow entry of a fake switch with its counters."""
+
+    message: Any
+    sent_bytes: int = 0
+    sent_packets: int = 0
+
+
+@dataclass
+class FakeSwitch:
+    """A peer that dials a controller, keeps the rules it is given and answers barriers.
+
+    answering: while clear, everything but the handshake waits unread. refuse: whether a flow modification is answered by an
+    error. mods: every flow modification since it dialled, as (command, key).
+    """
+
+    dpid: int
+    version: int = ofp.OFP_VERSION
+    refuse: Callable[[Key], bool] = field(default=lambda key: False)
+    answering: asyncio.Event = field(default_factory=asyncio.Event)
+    entries: dict[Key, Entry] = field(default_factory=dict)
+    mods: list[tuple[int, Key]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.answering.set()
+        self._datapath = ofproto_protocol.ProtocolDesc(version=ofp.OFP_VERSION)
+        self._writer: asyncio.StreamWriter | None = None
+
+    async def dial(self, host: str, port: int) -> None:
+        """Connect and serve until the controller or `hang_up` ends it."""
+        reader, self._writer = await asyncio.open_connection(host, port)
+        self.mods.clear()
+        self._write(ofp.OFPT_HELLO, 0, b"")
+        try:
+            while True:
+                head = await reader.readexactly(ofp.OFP_HEADER_SIZE)
+                _, kind, length, xid = ofproto_parser.header(head)
+                body = await reader.readexactly(length - len(head))
+                if kind not in (ofp.OFPT_HELLO, ofp.OFPT_FEATURES_REQUEST):
+                    await self.answering.wait()
+                self._take(kind, xid, head + body)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            self._writer.close()
+
+    def hang_up(self) -> None:
+        """Break the connection off."""
+        assert self._writer
+        self._writer.transport.abort()
+
+    def expire(self, key: Key, reason: int = ofp.OFPRR_IDLE_TIMEOUT) -> None:
+        """Remove an entry and announce it, if it asked for that."""
+        entry = self.entries.pop(key)
+        old = entry.message
+        if old.flags & ofp.OFPFF_SEND_FLOW_REM:
+            fixed = struct.pack("!QHBBIIHH", old.cookie, old.priority, reason, old.table_id, 0, 0, 0, 0)
+            counts = struct.pack("!QQ", entry.sent_packets, entry.sent_bytes)
+            self._write(ofp.OFPT_FLOW_REMOVED, 0, fixed + counts + _packed(old.match))
+
+    def _take(self, kind: int, xid: int, frame: bytes) -> None:
+        match kind:
+            case ofp.OFPT_FEATURES_REQUEST:
+                self._write(ofp.OFPT_FEATURES_REPLY, xid, struct.pack("!QIBBxxII", self.dpid, 0, 4, 0, 0, 0))
+            case ofp.OFPT_ECHO_REQUEST:
+                self._write(ofp.OFPT_ECHO_REPLY, xid, frame[ofp.OFP_HEADER_SIZE :])
+            case ofp.OFPT_BARRIER_REQUEST:
+                self._write(ofp.OFPT_BARRIER_REPLY, xid, b"")
+            case ofp.OFPT_MULTIPART_REQUEST:
+                self._answer_inquiry(xid)
+            case ofp.OFPT_FLOW_MOD:
+                self._modify(ofproto_parser.msg(self._datapath, *ofproto_parser.header(frame), frame), frame)
+
+    def _modify(self, message: Any, frame: bytes) -> None:
+        key = message.table_id, message.priority, match_of(message.match)
+        self.mods.append((message.command, key))
+        if self.refuse(key):
+            code = struct.pack("!HH", ofp.OFPET_FLOW_MOD_FAILED, ofp.OFPFMFC_TABLE_FULL)
+            self._write(ofp.OFPT_ERROR, message.xid, code + frame[:64])
+        elif message.command == ofp.OFPFC_ADD:
+            self.entries[key] = Entry(message)
+        elif message.command == ofp.OFPFC_DELETE_STRICT and key in self.entries:
+            self.expire(key, ofp.OFPRR_DELETE)
+
+    def _answer_inquiry(self, xid: int) -> None:
+        """Answer in two parts, as a switch with many rules does."""
+        packed = [_stats(entry) for entry in self.entries.values()]
+        for part, flags in ((packed[::2], ofp.OFPMPF_REPLY_MORE), (packed[1::2], 0)):
+            self._write(ofp.OFPT_MULTIPART_REPLY, xid, struct.pack("!HHxxxx", ofp.OFPMP_FLOW, flags) + b"".join(part))
+
+    def _write(self, kind: int, xid: int, body: bytes) -> None:
+        assert self._writer
+        self._writer.write(struct.pack("!BBHI", self.version, kind, ofp.OFP_HEADER_SIZE + len(body), xid) + body)
+
+
+def _packed(part: Any) -> bytes:
+    buffer = bytearray()
+    part.serialize(buffer, 0)
+    return bytes(buffer)
+
+
+def _stats(entry: Entry) -> bytes:
+    rule = entry.message
+    tail = _packed(rule.match) + b"".join(map(_packed, rule.instructions))
+    head = struct.pack(
+        "!HBxIIHHHHxxxxQQQ",
+        *(48 + len(tail), rule.table_id, 0, 0, rule.priority, rule.idle_timeout, rule.hard_timeout, rule.flags),
+        *(rule.cookie, entry.sent_packets, entry.sent_bytes),
+    )
+    return head + tail

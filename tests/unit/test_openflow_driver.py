@@ -1,0 +1,286 @@
+"""The driver against switches that speak OpenFlow but forward nothing."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from os_ken.ofproto import ofproto_parser, ofproto_protocol
+from os_ken.ofproto import ofproto_v1_3 as ofp
+
+from beamer.errors import PlatformError
+from beamer.fabric import Fabric
+from beamer.testing.fabrics import star, two_spines
+from controller.openflow import channel, session, wire
+from controller.openflow.driver import LaneCount, SwitchConnected, SwitchDriver, SwitchEvent, SwitchInstalled, SwitchLost
+from controller.openflow.rules import ConnectionTuple, JobRules, Key, desired_rules
+from controller.openflow.testing import FakeSwitch
+
+FABRIC = star(2)
+LEFT, RIGHT = FABRIC.hosts
+PAIR = frozenset({ConnectionTuple(LEFT.ip, 1, RIGHT.ip, 2), ConnectionTuple(RIGHT.ip, 2, LEFT.ip, 1)})
+
+
+@pytest.fixture(autouse=True)
+def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "SETTLE_S", 0.1)
+    monkeypatch.setattr(session, "FLUSH_S", 0.001)
+    monkeypatch.setattr(session, "RETRY_S", 0.05)
+
+
+def job(klass: int, seq: int = 1) -> JobRules:
+    return JobRules("s/s/j", seq, 0, klass, PAIR)
+
+
+class Bench:
+    """A driver and the switches that dialled it."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        self.events: list[SwitchEvent] = []
+        self.driver = SwitchDriver(fabric, "127.0.0.1", 0, self.events.append, clock=lambda: 12.5)
+        self.dialled: list[asyncio.Task[None]] = []
+
+    def dial(self, switch: FakeSwitch) -> None:
+        self.dialled.append(asyncio.create_task(switch.dial(*self.driver.address)))
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        async with asyncio.timeout(10):
+            while not condition():
+                await asyncio.sleep(0.005)
+
+    async def installed(self, generation: int, times: int = 1) -> SwitchInstalled:
+        def those() -> list[SwitchInstalled]:
+            return [e for e in self.events if isinstance(e, SwitchInstalled) and e.generation == generation]
+
+        await self.until(lambda: len(those()) >= times)
+        return those()[-1]
+
+
+@asynccontextmanager
+async def bench(fabric: Fabric = FABRIC) -> AsyncIterator[Bench]:
+    made = Bench(fabric)
+    await made.driver.start()
+    try:
+        yield made
+    finally:
+        async with asyncio.timeout(2):
+            await made.driver.stop()
+            await asyncio.gather(*made.dialled)
+
+
+def test_rules_survive_the_wire() -> None:
+    datapath = ofproto_protocol.ProtocolDesc(version=ofp.OFP_VERSION)
+    for rule in desired_rules(FABRIC, [job(3)])["s1"]:
+        message = wire.addition(datapath, rule)
+        message.set_xid(1)
+        message.serialize()
+        frame = bytes(message.buf)
+        read = ofproto_parser.msg(datapath, *ofproto_parser.header(frame), frame)
+        read.byte_count = read.packet_count = 0
+        assert wire.observed([read]) == [(rule, 0, 0)]
+
+
+def test_a_switch_gets_the_latest_plan_whenever_it_connects() -> None:
+    async def scenario() -> None:
+        switch = FakeSwitch(dpid=1)
+        async with bench() as b:
+            b.driver.bring_about(1, [job(2)])
+            b.driver.bring_about(2, [job(3)])
+            b.dial(switch)
+            done = await b.installed(2)
+            assert b.events == [SwitchConnected("s1"), SwitchInstalled("s1", 2, done.changes, 12.5)]
+            wanted = desired_rules(FABRIC, [job(3)])["s1"]
+            assert switch.entries.keys() == {rule.key for rule in wanted}
+            assert done.changes == len(wanted)
+
+    asyncio.run(scenario())
+
+
+def test_before_the_first_plan_a_switch_is_left_as_it_is() -> None:
+    async def scenario() -> None:
+        switch = FakeSwitch(dpid=1)
+        async with bench() as b:
+            b.dial(switch)
+            await b.until(lambda: b.events)
+            await asyncio.sleep(0.1)
+            assert switch.mods == []
+
+    asyncio.run(scenario())
+
+
+def test_a_restarted_driver_finds_its_rules_and_adds_or_removes_none() -> None:
+    async def scenario() -> None:
+        switch = FakeSwitch(dpid=1)
+        async with bench() as first:
+            first.driver.bring_about(1, [job(2)])
+            first.dial(switch)
+            await first.installed(1)
+            first.driver.bring_about(2, [job(4)])  # so that the lane's rule has left its first priority
+            await first.installed(2)
+            await first.until(lambda: ofp.OFPFC_DELETE_STRICT in {command for command, _ in switch.mods})
+        before = dict(switch.entries)
+        async with bench() as second:
+            second.driver.bring_about(9, [job(4)])
+            second.dial(switch)
+            assert (await second.installed(9)).changes == 0
+            await asyncio.sleep(0.2)
+            assert {command for command, _ in switch.mods} <= {ofp.OFPFC_MODIFY_STRICT}
+            assert switch.entries == before
+
+    asyncio.run(scenario())
+
+
+def test_plans_that_come_while_a_barrier_is_out_are_skipped_but_the_last() -> None:
+    async def scenario() -> None:
+        switch = FakeSwitch(dpid=1)
+        async with bench() as b:
+            b.driver.bring_about(1, [])
+            b.dial(switch)
+            await b.installed(1)
+            switch.answering.clear()
+            for generation, klass in ((2, 1), (3, 2), (4, 3), (5, 4)):
+                b.driver.bring_about(generation, [job(klass)])
+                await asyncio.sleep(0.02)
+            switch.answering.set()
+            await b.installed(5)
+            generations = [e.generation for e in b.events if isinstance(e, SwitchInstalled)]
+            assert generations == [1, 2, 5]
+            await b.until(lambda: switch.entries.keys() >= {r.key for r in desired_rules(FABRIC, ())["s1"]})
+
+    asyncio.run(scenario())
+
+
+def test_the_old_class_is_removed_after_the_new_one_holds_and_its_count_is_kept() -> None:
+    async def scenario() -> None:
+        switch = FakeSwitch(dpid=1)
+        async with bench() as b:
+            b.driver.bring_about(1, [job(2)])
+            b.dial(switch)
+            await b.installed(1)
+            old = {key for key in switch.entries if key[0] == 1 and key[1] >= 1000}
+            for key in old:
+                switch.entries[key].sent_bytes, switch.entries[key].sent_packets = 1500, 1
+            b.driver.bring_about(2, [job(0)])
+            assert (await b.installed(2)).changes == 2 * len(old)
+            assert old <= switch.entries.keys()
+            await b.until(lambda: not old & switch.entries.keys())
+            lanes = await b.driver.counters()
+            assert LaneCount("s1", 1, "h1", "h2", 2, 1500, 1, final=True) in lanes
+            assert LaneCount("s1", 1, "h1", "h2", 0, 0, 0, final=False) in lanes
+            assert len(lanes) == 4
+
+            # The final counts of the removed rules remain when the switch is away.
+            switch.hang_up()
+            await b.until(lambda: SwitchLost("s1") in b.events)
+            assert {lane.final for lane in await b.driver.counters()} == {True}
+
+    asyncio.run(scenario())
+
+
+def test_a_rule_that_timed_out_while_wanted_comes_back() -> None:
+    async def scenario() -> None:
+        switch = FakeSwitch(dpid=1)
+        async with bench() as b:
+            b.driver.bring_about(1, [job(2)])
+            b.dial(switch)
+            await b.installed(1)
+            key: Key = next(key for key in switch.entries if key[0] == 1 and key[1] >= 1000)
+            switch.entries[key].sent_bytes = 700
+            switch.expire(key)
+            await b.until(lambda: key in switch.entries)
+            counts = {(x.src, x.final): x.sent_bytes for x in await b.driver.counters() if x.sent_bytes or x.final}
+            assert list(counts.values()) == [700]
+
+    asyncio.run(scenario())
+
+
+def test_time_outs_of_lanes_in_use_are_started_afresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "AUDIT_S", 0.05)
+
+    async def scenario() -> None:
+        switch = FakeSwitch(dpid=1)
+        async with bench() as b:
+            b.driver.bring_about(1, [job(2)])
+            b.dial(switch)
+            await b.installed(1)
+            lanes = {key for key in switch.entries if key[0] == 1 and key[1] >= 1000}
+            switch.mods.clear()
+            await b.until(lambda: {(ofp.OFPFC_MODIFY_STRICT, key) for key in lanes} <= set(switch.mods))
+            assert {command for command, _ in switch.mods} == {ofp.OFPFC_MODIFY_STRICT}
+
+    asyncio.run(scenario())
+
+
+def test_a_refused_rule_is_logged_not_reported_as_installed_and_tried_again(capsys: pytest.CaptureFixture[str]) -> None:
+    async def scenario() -> None:
+        switch = FakeSwitch(dpid=1, refuse=lambda key: key[0] == 1 and key[1] >= 1000)
+        async with bench() as b:
+            b.driver.bring_about(1, [job(2)])
+            b.dial(switch)
+            await b.until(lambda: len([key for _, key in switch.mods if switch.refuse(key)]) > 2)
+            assert not [e for e in b.events if isinstance(e, SwitchInstalled)]
+            switch.refuse = lambda key: False
+            await b.installed(1)
+
+    asyncio.run(scenario())
+    assert "OFPFMFC_TABLE_FULL" in capsys.readouterr().out
+
+
+def test_a_stranger_and_another_version_are_turned_away(capsys: pytest.CaptureFixture[str]) -> None:
+    async def scenario() -> None:
+        async with bench() as b:
+            b.driver.bring_about(1, [])
+            b.dial(FakeSwitch(dpid=0xBAD))
+            b.dial(FakeSwitch(dpid=1, version=1))
+            async with asyncio.timeout(5):
+                await asyncio.gather(*b.dialled)
+            assert b.events == []
+
+    asyncio.run(scenario())
+    out = capsys.readouterr().out
+    assert "0000000000000bad" in out
+    assert "OpenFlow 1.3" in out
+
+
+def test_a_switch_that_dials_again_replaces_its_old_connection() -> None:
+    async def scenario() -> None:
+        switch = FakeSwitch(dpid=1)
+        async with bench() as b:
+            b.driver.bring_about(1, [])
+            b.dial(switch)
+            await b.installed(1)
+            b.dial(FakeSwitch(dpid=1, entries=switch.entries))
+            assert (await b.installed(1, times=2)).changes == 0
+            names = [type(e) for e in b.events]
+            assert names == [SwitchConnected, SwitchInstalled, SwitchLost, SwitchConnected, SwitchInstalled]
+
+    asyncio.run(scenario())
+
+
+def test_a_switch_that_falls_silent_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel, "ECHO_S", 0.05)
+    monkeypatch.setattr(channel, "SILENCE_S", 1.0)
+
+    async def scenario() -> None:
+        lively, switch = FakeSwitch(dpid=1), FakeSwitch(dpid=2)
+        async with bench(two_spines()) as b:
+            b.driver.bring_about(1, [])
+            b.dial(lively)
+            b.dial(switch)
+            await b.installed(1, times=2)
+            switch.answering.clear()
+            await b.until(lambda: SwitchLost("l2") in b.events)
+            assert SwitchLost("l1") not in b.events  # it has nothing to say either, but answers
+            switch.answering.set()
+
+    asyncio.run(scenario())
+
+
+def test_an_address_in_use_is_one_clear_error() -> None:
+    async def scenario() -> None:
+        async with bench() as b:
+            host, port = b.driver.address
+            with pytest.raises(PlatformError, match=f"{host}:{port}.*--openflow"):
+                await SwitchDriver(FABRIC, host, port, b.events.append).start()
+
+    asyncio.run(scenario())

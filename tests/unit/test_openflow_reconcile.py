@@ -1,0 +1,74 @@
+"""Differences: nothing for nothing, and never a moment in which a lane has no rule."""
+
+from dataclasses import replace
+
+import pytest
+
+from beamer.testing.fabrics import star
+from controller.openflow.reconcile import REBASE, difference
+from controller.openflow.rules import Band, ConnectionTuple, JobRules, Rule, desired_rules
+
+FABRIC = star(2)
+THERE = ConnectionTuple(FABRIC.hosts[0].ip, 1, FABRIC.hosts[1].ip, 2)
+
+
+def wanted(klass: int | None) -> frozenset[Rule]:
+    jobs = () if klass is None else (JobRules("a", 1, 0, klass, frozenset({THERE})),)
+    return desired_rules(FABRIC, jobs)["s1"]
+
+
+def lane(rules: frozenset[Rule] | tuple[Rule, ...]) -> Rule:
+    return next(rule for rule in rules if rule.counts)
+
+
+def test_an_empty_switch_gets_everything_and_a_complete_one_nothing() -> None:
+    assert set(difference((), wanted(3)).add) == wanted(3)
+    assert len(difference(wanted(3), wanted(3))) == 0
+
+
+def test_what_a_packet_meets_later_is_added_first() -> None:
+    tables = [rule.table for rule in difference((), wanted(3)).add]
+    assert tables == sorted(tables, reverse=True)
+
+
+def test_a_new_class_is_a_new_rule_above_the_old_one() -> None:
+    change = difference(wanted(3), wanted(5))
+    (added,) = change.add
+    assert added.klass == 5
+    assert added.priority == lane(wanted(3)).priority + 1
+    assert change.retire == {lane(wanted(3)).key}
+
+
+def test_going_back_to_a_class_is_a_third_rule_while_the_first_is_still_there() -> None:
+    second = lane(difference(wanted(3), wanted(5)).add)
+    change = difference({*wanted(3), second}, wanted(3))
+    assert [(rule.klass, rule.priority) for rule in change.add] == [(3, second.priority + 1)]
+    assert change.retire == {second.key, lane(wanted(3)).key}
+
+
+@pytest.mark.parametrize("climbed", [1, 7, REBASE - Band.LANE.priority - 1])
+def test_a_lane_is_kept_at_whatever_priority_it_has(climbed: int) -> None:
+    lifted = replace(lane(wanted(3)), priority=Band.LANE.priority + climbed)
+    assert len(difference({lifted} | (wanted(3) - {lane(wanted(3))}), wanted(3))) == 0
+
+
+def test_a_lane_that_has_climbed_far_starts_anew_below_without_a_gap() -> None:
+    high = replace(lane(wanted(3)), priority=REBASE)
+    present = {high} | (wanted(3) - {lane(wanted(3))})
+    change = difference(present, wanted(3))
+    assert change.add == (lane(wanted(3)),)
+    assert change.retire == {high.key}
+    assert difference(present | set(change.add), wanted(3)).add == ()
+
+
+def test_a_rule_of_other_content_is_overwritten_in_place() -> None:
+    spoilt = {replace(rule, goto=None) if rule.table == 0 else rule for rule in wanted(None)}
+    change = difference(spoilt, wanted(None))
+    assert {rule.table for rule in change.add} == {0}
+    assert not change.retire
+
+
+def test_an_ended_job_leaves_nothing_wanted() -> None:
+    change = difference(wanted(3), wanted(None))
+    assert not change.add
+    assert change.retire == {rule.key for rule in wanted(3) - wanted(None)}

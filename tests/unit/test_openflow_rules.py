@@ -1,0 +1,189 @@
+"""Where the rules lead packets: every pair of hosts, on every plane, registered or not."""
+
+from itertools import permutations
+
+import pytest
+
+from beamer.fabric import Fabric, Link
+from beamer.plan import CODEPOINTS, codepoint
+from beamer.testing.fabrics import star, two_spines
+from controller.openflow.rules import (
+    ARP,
+    COOKIE_MASK,
+    COOKIE_PREFIX,
+    IPV4,
+    TCP,
+    Band,
+    ConnectionTuple,
+    JobRules,
+    Lane,
+    Table,
+    desired_rules,
+    shadow,
+)
+from controller.openflow.testing import Packet, travel
+
+
+def dumbbell() -> Fabric:
+    """Return `two_spines` without its second spine: one path between the leaves."""
+    whole = two_spines()
+    links = tuple(link for link in whole.links if "s2" not in (link.src, link.dst))
+    return Fabric("dumbbell", whole.hosts, tuple(s for s in whole.switches if s.name != "s2"), links)
+
+
+FABRICS = [star(4), dumbbell(), two_spines()]
+
+
+def tcp(connection: ConnectionTuple, fabric: Fabric, **fields: int | str) -> Packet:
+    mac = {host.ip: host.mac for host in fabric.hosts}
+    return {
+        "eth_type": IPV4,
+        "eth_dst": mac[connection.dst_ip],
+        "ip_proto": TCP,
+        "ip_dscp": 0,
+        "ip_ecn": 2,
+        "ipv4_src": connection.src_ip,
+        "ipv4_dst": connection.dst_ip,
+        "tcp_src": connection.src_port,
+        "tcp_dst": connection.dst_port,
+        **fields,
+    }
+
+
+def between(fabric: Fabric, src: str, dst: str, port: int = 5000) -> tuple[ConnectionTuple, ConnectionTuple]:
+    there = ConnectionTuple(fabric.host[src].ip, 40_000, fabric.host[dst].ip, port)
+    return there, ConnectionTuple(there.dst_ip, there.dst_port, there.src_ip, there.src_port)
+
+
+def interfaces(fabric: Fabric, src: str, dst: str, plane: int) -> tuple[tuple[str, int], ...]:
+    """Return the switches and ports of the fabric's own path."""
+    hops: list[Link] = [fabric.links[i] for i in fabric.path(src, dst, plane)]
+    return tuple((link.src, link.port) for link in hops[1:])
+
+
+@pytest.mark.parametrize("fabric", FABRICS, ids=lambda f: f.name)
+def test_every_pair_connects_unregistered_and_resolves_addresses(fabric: Fabric) -> None:
+    tables = desired_rules(fabric, ())
+    for src, dst in permutations(fabric.hosts, 2):
+        there, _ = between(fabric, src.name, dst.name)
+        journey = travel(fabric, tables, src.name, tcp(there, fabric))
+        assert journey.arrived_at == dst.name
+        assert journey.hops[-1].packet["eth_dst"] == dst.mac
+        assert {hop.queue for hop in journey.hops} == {0}
+        asks: Packet = {"eth_type": ARP, "eth_dst": "ff:ff:ff:ff:ff:ff", "arp_tpa": dst.ip}
+        assert travel(fabric, tables, src.name, asks).arrived_at == dst.name
+
+
+@pytest.mark.parametrize("fabric", FABRICS, ids=lambda f: f.name)
+def test_a_registered_connection_takes_its_class_and_path_in_both_directions(fabric: Fabric) -> None:
+    for src, dst in permutations([host.name for host in fabric.hosts], 2):
+        for plane in range(fabric.planes):
+            there, back = between(fabric, src, dst)
+            tables = desired_rules(fabric, [JobRules("s/s/j", 7, plane, 3, frozenset({there, back}))])
+            for connection, sender, receiver in ((there, src, dst), (back, dst, src)):
+                journey = travel(fabric, tables, sender, tcp(connection, fabric))
+                assert journey.arrived_at == receiver
+                assert journey.links == interfaces(fabric, sender, receiver, plane)
+                assert {hop.packet["ip_dscp"] for hop in journey.hops} == {codepoint(3)}
+                assert {hop.queue for hop in journey.hops} == {4}
+                arrived = journey.hops[-1].packet
+                assert arrived["eth_dst"] == fabric.host[receiver].mac
+                assert arrived["ip_ecn"] == 2
+                counting = [rule for hop in journey.hops for rule in hop.rules if rule.counts]
+                assert [Lane.of(int(dict(rule.match)["metadata"])).job_seq for rule in counting] == [7]
+
+
+def test_only_the_exact_connection_is_classed() -> None:
+    fabric = two_spines()
+    there, back = between(fabric, "h1", "h3")
+    tables = desired_rules(fabric, [JobRules("s/s/j", 1, 0, 2, frozenset({there, back}))])
+    other_port = ConnectionTuple(there.src_ip, there.src_port, there.dst_ip, there.dst_port + 1)
+    for near_miss, sender in (
+        (tcp(other_port, fabric), "h1"),
+        (tcp(there, fabric, ip_proto=17), "h1"),
+        (tcp(there, fabric), "h2"),  # another host that uses h1's address
+    ):
+        hops = travel(fabric, tables, sender, near_miss).hops
+        assert {(hop.packet["ip_dscp"], hop.queue) for hop in hops} == {(0, 0)}
+
+
+@pytest.mark.parametrize("dscp", CODEPOINTS)
+def test_a_host_cannot_mark_itself_up(dscp: int) -> None:
+    fabric = two_spines()
+    there, _ = between(fabric, "h1", "h3")
+    journey = travel(fabric, desired_rules(fabric, ()), "h1", tcp(there, fabric, ip_dscp=dscp))
+    assert journey.arrived_at == "h3"
+    assert {(h.packet["ip_dscp"], h.packet["ip_ecn"], h.queue) for h in journey.hops} == {(0, 2, 0)}
+
+
+def test_codepoints_that_are_not_ours_pass() -> None:
+    fabric = two_spines()
+    there, _ = between(fabric, "h1", "h3")
+    journey = travel(fabric, desired_rules(fabric, ()), "h1", tcp(there, fabric, ip_dscp=46))
+    assert journey.hops[-1].packet["ip_dscp"] == 46
+
+
+def test_a_lane_whose_rule_has_timed_out_is_unregistered() -> None:
+    fabric = two_spines()
+    there, back = between(fabric, "h1", "h3")
+    tables = desired_rules(fabric, [JobRules("s/s/j", 1, 1, 2, frozenset({there, back}))])
+    expired = {name: {rule for rule in rules if not rule.counts} for name, rules in tables.items()}
+    journey = travel(fabric, expired, "h1", tcp(there, fabric, ip_dscp=codepoint(0)))
+    assert journey.arrived_at == "h3"
+    assert {(hop.packet["ip_dscp"], hop.queue) for hop in journey.hops} == {(0, 0)}
+
+
+def test_two_jobs_on_the_same_hosts_are_told_apart() -> None:
+    fabric = two_spines()
+    first, second = between(fabric, "h1", "h3", 5000), between(fabric, "h1", "h3", 6000)
+    jobs = [JobRules("a", 1, 0, 0, frozenset(first)), JobRules("b", 2, 1, 5, frozenset(second))]
+    tables = desired_rules(fabric, jobs)
+    ways = [travel(fabric, tables, "h1", tcp(connection, fabric)) for connection in (first[0], second[0])]
+    assert [way.hops[0].packet["ip_dscp"] for way in ways] == [codepoint(0), codepoint(5)]
+    assert ways[0].hops[1].switch != ways[1].hops[1].switch
+
+
+def test_a_connection_that_two_jobs_claim_is_the_later_ones() -> None:
+    fabric = two_spines()
+    there, back = between(fabric, "h1", "h3")
+    both = frozenset({there, back})
+    earlier, later = JobRules("a", 1, 0, 0, both), JobRules("b", 2, 0, 6, both)
+    assert desired_rules(fabric, [later, earlier]) == desired_rules(fabric, [earlier, later])
+    journey = travel(fabric, desired_rules(fabric, [later, earlier]), "h1", tcp(there, fabric))
+    assert journey.hops[0].packet["ip_dscp"] == codepoint(6)
+
+
+def test_a_connection_with_an_end_outside_has_no_rules() -> None:
+    fabric = star(2)
+    outside = frozenset({ConnectionTuple("192.0.2.1", 1, "10.77.0.1", 2), ConnectionTuple("10.77.0.1", 2, "192.0.2.1", 1)})
+    assert desired_rules(fabric, [JobRules("a", 1, 0, 0, outside)]) == desired_rules(fabric, ())
+
+
+def test_what_nobody_owns_is_dropped_and_nothing_returns_whence_it_came() -> None:
+    fabric = two_spines()
+    tables = desired_rules(fabric, ())
+    assert travel(fabric, tables, "h1", {"eth_type": IPV4, "ipv4_dst": "192.0.2.9"}).arrived_at is None
+    announces_itself: Packet = {"eth_type": ARP, "arp_tpa": fabric.host["h1"].ip}
+    assert travel(fabric, tables, "h1", announces_itself).arrived_at is None
+
+
+def test_every_rule_is_marked_as_ours_and_keyed_once_and_only_lanes_time_out() -> None:
+    fabric = two_spines()
+    jobs = [JobRules("a", 9, 0, 7, frozenset(between(fabric, "h1", "h4")))]
+    for rules in desired_rules(fabric, jobs).values():
+        assert len({rule.key for rule in rules}) == len(rules)
+        assert {rule.cookie & COOKIE_MASK for rule in rules} == {COOKIE_PREFIX << 48}
+        assert all(bool(rule.idle_s and rule.hard_s and rule.announced) == rule.counts for rule in rules)
+        lanes = [rule for rule in rules if rule.counts]
+        assert all((rule.klass, rule.cookie & 0xFFFFFFFF, rule.table) == (7, 9, Table.CLASS) for rule in lanes)
+
+
+def test_bands_of_a_table_do_not_overlap_and_are_numbered_once() -> None:
+    assert len({band.number for band in Band}) == len(Band)
+    assert len({(band.table, band.priority) for band in Band}) == len(Band)
+
+
+def test_a_lane_survives_the_way_through_metadata() -> None:
+    lane = Lane(2**32 - 1, 65_535, 258)
+    assert Lane.of(lane.metadata) == lane
+    assert shadow(255, 258) == "02:be:ff:00:01:02"
