@@ -24,9 +24,9 @@ from hostagent.state import StateDirectory, now
 _FIRST_RETRY_S, _LAST_RETRY_S = 0.1, 1.0
 _DIAL_S = 5.0
 _PING_EVERY_S, _PING_ANSWER_S = 5.0, 15.0
-_RENEW_EVERY_S = 1.0
-_CALM_AFTER_S = 2.0  # after the last change of connections
-_CALM = 2  # how much rarer sockets are looked for then
+_RENEWALS = 20  # of the lease, in the time that it lasts
+_CALM_AFTER_S = 0.5  # after the last change of connections
+_CALM = 8  # how much rarer sockets are looked for then
 
 log = logging.getLogger("beamer.hostagent")
 _Args = ParamSpec("_Args")
@@ -165,7 +165,10 @@ class Agent:
             log.error("%s: %s", where, error)
 
     def _renew(self) -> None:
-        self._until = now() + self._options.expiry_s
+        until = now() + self._options.expiry_s
+        if self._until is not None and until - self._until < self._options.expiry_s / _RENEWALS:
+            return
+        self._until = until
         try:
             self._state.renew(self._until)
             self._guard.ensure()
@@ -184,7 +187,7 @@ class Agent:
                     await self._kernel(self._enforcer.expire)
                 except (BeamerError, OSError) as error:  # the guard tries too, and goes on trying
                     self._trouble("removal", error)
-            wait = min(_RENEW_EVERY_S, self._options.expiry_s / 4)
+            wait = self._options.expiry_s / _RENEWALS
             await asyncio.sleep(wait if self._until is None else min(wait, max(self._until - now(), 0.01)))
 
     async def _watch_sockets(self) -> None:

@@ -86,13 +86,18 @@ class SocketTable:
         """
         if self._addresses != frozenset(addresses):
             self._irrelevant.clear()
+        before = self._marks
         self._workers = {worker.pid: worker for worker in workers}
         places = {_place(worker) for worker in self._workers.values()}
         jobs = {job for job, _ in places}
         self._addresses, self._marks = frozenset(addresses), marks
         self._matched = {inode: found for inode, found in self._matched.items() if _place(found) in places}
         self._unmatched = Counter({job: count for job, count in self._unmatched.items() if job in jobs})
-        return self.poll() + self.verify()
+        return self.poll() + sum(
+            self._mark(inode)
+            for inode, found in self._matched.items()
+            if found.job in before and marks.get(found.job) != before[found.job]
+        )
 
     def poll(self) -> int:
         """Find and mark connections that came, forget those that went; return how many sockets were marked."""

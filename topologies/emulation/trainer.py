@@ -23,6 +23,7 @@ from beamer.model import JobSpec, Role
 CONGESTION_CONTROL = b"reno"
 CONNECT_PATIENCE_S = 20.0
 STALL_PATIENCE_S = 60.0
+WAKE_BYTES = 32768  # a process woken for every packet would take the processor from the network
 REPORT_PATIENCE_S = 30.0  # at the end, for a controller that is being restarted
 
 Gradient = npt.NDArray[np.float32]
@@ -52,6 +53,7 @@ class Mesh:
 
     def __init__(self, peers: dict[int, socket.socket]) -> None:
         self.peers = peers
+        self._lowat: dict[int, int] = {}
         for peer in peers.values():
             peer.setblocking(False)
 
@@ -61,11 +63,13 @@ class Mesh:
         incoming: dict[int, memoryview],
         allowed: Callable[[int], int] | None = None,
         arrived: Callable[[int], None] | None = None,
+        wake_bytes: int = WAKE_BYTES,
     ) -> None:
         """Send and receive all of these at once.
 
         allowed: how many bytes of the one outgoing stream may be sent once so many bytes have arrived (default: all).
-        arrived: called with the bytes received so far of the one incoming stream. Raises `TimeoutError`, `ConnectionError`.
+        arrived: called with the bytes received so far of the one incoming stream. wake_bytes: how many must have come in
+        before they are looked at. Raises `TimeoutError`, `ConnectionError`.
         """
         sent, received = dict.fromkeys(outgoing, 0), dict.fromkeys(incoming, 0)
         with selectors.DefaultSelector() as selector:
@@ -78,6 +82,7 @@ class Mesh:
                         events[rank] = events.get(rank, 0) | selectors.EVENT_WRITE
                 for rank, data in incoming.items():
                     if received[rank] < len(data):
+                        self._wake_at(rank, min(wake_bytes, len(data) - received[rank]))
                         events[rank] = events.get(rank, 0) | selectors.EVENT_READ
                 if not events:
                     return
@@ -97,6 +102,11 @@ class Mesh:
                         received[rank] += count
                         if arrived is not None:
                             arrived(sum(received.values()))
+
+    def _wake_at(self, rank: int, count: int) -> None:
+        if self._lowat.get(rank) != count:
+            self.peers[rank].setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
+            self._lowat[rank] = count
 
     def _register(self, selector: selectors.BaseSelector, events: dict[int, int]) -> None:
         registered = {key.data: key.events for key in selector.get_map().values()}
@@ -150,6 +160,7 @@ def ring_all_reduce(mesh: Mesh, rank: int, ranks: int, gradient: Gradient) -> No
         {(rank - 1) % ranks: _bytes(inbox)},
         allowed=lambda received: received // 4 * 4 + step_bytes,
         arrived=reduce,
+        wake_bytes=min(WAKE_BYTES, step_bytes),  # what one rank may send unasked; waiting for more could stop the ring
     )
 
 
