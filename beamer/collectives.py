@@ -68,7 +68,7 @@ def phase_seconds(spec: JobSpec, fabric: Fabric, plane: int) -> tuple[dict[int, 
     for phase in phases(spec):
         load: dict[int, float] = {}
         for transfer in phase:
-            bits = 8 * frame_bytes(transfer.size_bytes)
+            bits = 8 * frame_bytes(transfer.size_bytes, fabric.mtu)
             for link in fabric.path(host_of[transfer.src_rank], host_of[transfer.dst_rank], plane):
                 load[link] = load.get(link, 0.0) + bits / fabric.links[link].rate_bps
         loads.append(load)

@@ -12,6 +12,9 @@ from typing import Any
 import networkx as nx
 
 from beamer.errors import InputError, nearest
+from beamer.units import ETHERNET_MTU
+
+SMALLEST_MTU, LARGEST_MTU = 576, 9216
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,8 @@ class Link:
 class Fabric:
     """A network of hosts and switches; `links` holds both directions of every cable.
 
+    planes: how many paths are told apart. mtu: of every link, in bytes without the Ethernet header.
+
     Raises `InputError` for a link of no capacity, an unknown end or a host that is not attached exactly once.
     """
 
@@ -66,6 +71,7 @@ class Fabric:
     switches: tuple[Switch, ...]
     links: tuple[Link, ...]
     planes: int = 1
+    mtu: int = ETHERNET_MTU
 
     def __post_init__(self) -> None:
         nodes = {h.name for h in self.hosts} | {s.name for s in self.switches}
@@ -80,6 +86,8 @@ class Fabric:
                 raise InputError("fabric.hosts", host.name, "a host with exactly one link to a switch")
         if self.planes < 1:
             raise InputError("fabric.planes", self.planes, "at least 1")
+        if not SMALLEST_MTU <= self.mtu <= LARGEST_MTU:
+            raise InputError("fabric.mtu", self.mtu, f"{SMALLEST_MTU} to {LARGEST_MTU} bytes")
 
     @cached_property
     def host(self) -> dict[str, Host]:
@@ -166,7 +174,7 @@ class Fabric:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "Fabric":
         """Build a fabric from what `to_dict` returned. Raises `InputError` naming the part that does not fit."""
-        known = {"name", "hosts", "switches", "links", "planes"}
+        known = {"name", "hosts", "switches", "links", "planes", "mtu"}
         for key in data:
             if key not in known:
                 raise InputError(f"fabric.{key}", data[key], nearest(key, known))
@@ -177,6 +185,7 @@ class Fabric:
                 switches=tuple(Switch(**s) for s in data["switches"]),
                 links=tuple(Link(**link) for link in data["links"]),
                 planes=data.get("planes", 1),
+                mtu=data.get("mtu", ETHERNET_MTU),
             )
         except (KeyError, TypeError) as error:
             raise InputError("fabric", str(error), "a mapping with name, hosts, switches and links") from error

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from beamer.plan import QUEUES, UNREGISTERED_SHARE
+from beamer.units import ETHERNET_HEADER, ETHERNET_MTU
 
 
 class Message(BaseModel):
@@ -19,11 +20,15 @@ class Message(BaseModel):
 
 
 class Port(Message):
-    """An interface whose queues the agent owns. classify: by the socket's mark on hosts, by DSCP on switch ports."""
+    """An interface whose queues the agent owns.
+
+    classify: by the socket's mark on hosts, by DSCP on switch ports. frame_bytes: of the largest frame.
+    """
 
     interface: str
     rate_bps: int
     classify: Literal["mark", "dscp"]
+    frame_bytes: int = Field(default=ETHERNET_MTU + ETHERNET_HEADER, gt=0)
 
 
 class LocalWorker(Message):

@@ -43,12 +43,17 @@ def format_rate(bps: float) -> str:
     return f"{bps:g}bit"
 
 
-# One full-size TCP segment on Ethernet: 1448 payload bytes travel in a frame of 1514 (14 Ethernet, 20 IPv4, 32 TCP with
-# timestamps). Link counters, HTB and OpenFlow all count frames.
-SEGMENT_PAYLOAD = 1448
-SEGMENT_FRAME = 1514
+ETHERNET_MTU = 1500
+ETHERNET_HEADER = 14
+TCP_HEADERS = 52  # 20 IPv4, 32 TCP with timestamps
 
 
-def frame_bytes(payload: float) -> float:
+def segment(mtu: int) -> tuple[int, int]:
+    """Return payload and frame bytes of a full-size TCP segment. Link counters, HTB and OpenFlow all count frames."""
+    return mtu - TCP_HEADERS, mtu + ETHERNET_HEADER
+
+
+def frame_bytes(payload: float, mtu: int) -> float:
     """Return the bytes that `payload` bytes of a TCP stream occupy on an Ethernet link, headers included."""
-    return payload * SEGMENT_FRAME / SEGMENT_PAYLOAD
+    per_segment, frame = segment(mtu)
+    return payload * frame / per_segment

@@ -5,6 +5,7 @@ Pure: equal inputs give equal targets, and equal targets need no message to anyb
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from beamer.events import JobConnection
 from beamer.fabric import Fabric
@@ -12,6 +13,7 @@ from beamer.model import JobStatus
 from beamer.plan import Plan
 from beamer.protocol import Assignment, LocalWorker, Port
 from beamer.tracker import JobRecord
+from beamer.units import segment
 from controller.openflow.rules import ConnectionTuple, JobRules
 
 
@@ -34,12 +36,15 @@ def agent_names(fabric: Fabric) -> frozenset[str]:
 
 def agent_ports(fabric: Fabric) -> dict[str, tuple[Port, ...]]:
     """Return by agent the interfaces whose queues it owns: hosts classify by mark, switches by DSCP."""
+    _, frame = segment(fabric.mtu)
     ports: dict[str, list[Port]] = {name: [] for name in agent_names(fabric)}
     for link in fabric.links:
-        if link.src in fabric.host:
-            ports[fabric.host[link.src].agent].append(Port(interface=link.interface, rate_bps=link.rate_bps, classify="mark"))
-        elif owner := fabric.switch[link.src].agent:
-            ports[owner].append(Port(interface=link.interface, rate_bps=link.rate_bps, classify="dscp"))
+        at_host = link.src in fabric.host
+        owner = fabric.host[link.src].agent if at_host else fabric.switch[link.src].agent
+        if owner is not None:
+            classify: Literal["mark", "dscp"] = "mark" if at_host else "dscp"
+            port = Port(interface=link.interface, rate_bps=link.rate_bps, classify=classify, frame_bytes=frame)
+            ports[owner].append(port)
     return {name: tuple(owned) for name, owned in ports.items()}
 
 

@@ -27,7 +27,6 @@ _FIRST_CAPPED = 0x10100
 _CAPPED = 0xE00  # ids that capped jobs are spread over
 LOWEST_PRIORITY = 7  # HTB turns anything above into this
 
-_FRAME = 1514
 _MAX_BURST_US = 60_000_000  # HTB remembers no longer than this
 
 
@@ -125,17 +124,17 @@ def port_tree(port: Port, queues: int, unregistered_share: float, caps: Mapping[
         raise InputError(f"ports[{port.interface}].rate_bps", port.rate_bps, "a rate of at least 8 bit/s")
     if not 0 < unregistered_share < 1:
         raise InputError("unregistered_share", unregistered_share, "a share between 0 and 1")
-    link = port.rate_bps // 8
+    link, frame = port.rate_bps // 8, port.frame_bytes
     token = max(1, link // 1000)  # HTB refuses a class without a rate of its own; this little hardly bends strictness
     least = max(1, int(link * unregistered_share))
-    classes = [_htb_class(LINK, ROOT, 0, link, link)]
-    classes += [_htb_class(class_id(k), LINK, k, token, link) for k in range(queues)]
-    classes.append(_htb_class(UNREGISTERED, LINK, LOWEST_PRIORITY, least, link))
+    classes = [_htb_class(LINK, ROOT, 0, link, link, frame)]
+    classes += [_htb_class(class_id(k), LINK, k, token, link, frame) for k in range(queues)]
+    classes.append(_htb_class(UNREGISTERED, LINK, LOWEST_PRIORITY, least, link, frame))
     if port.classify == "mark":
         ids = cap_ids(caps)
         for job, cap in caps.items():
             ceiling = max(1, min(cap.rate_bps // 8, link))
-            classes.append(_htb_class(ids[job], LINK, cap.klass, min(token, ceiling), ceiling))
+            classes.append(_htb_class(ids[job], LINK, cap.klass, min(token, ceiling), ceiling, frame))
     filters = (
         [DscpFilter(prio=k + 1, dscp=codepoint(k), target=class_id(k)) for k in range(queues)]
         if port.classify == "dscp"
@@ -166,16 +165,16 @@ def difference(observed: Tree | None, desired: Tree | None) -> tuple[Change, ...
     return tuple(changes)
 
 
-def _htb_class(id_: int, parent: int, prio: int, rate: int, ceil: int) -> HtbClass:
+def _htb_class(id_: int, parent: int, prio: int, rate: int, ceil: int, frame: int) -> HtbClass:
     """Return a class; a quantum of one frame makes classes of equal priority take turns packet by packet."""
-    return HtbClass(id_, parent, prio, rate, ceil, _burst_us(rate), _burst_us(ceil), _FRAME)
+    return HtbClass(id_, parent, prio, rate, ceil, _burst_us(rate, frame), _burst_us(ceil, frame), frame)
 
 
-def _burst_us(rate: int) -> int:
+def _burst_us(rate: int, frame: int) -> int:
     """Return how long a class may send at once, so that a timer that fires late costs no throughput.
 
     Two busy cores wake HTB some milliseconds late, so a slow link gets 4 ms; a fast one gets 1 ms, enough there and less
     of a burst; no class gets less than two frames.
     """
-    size = max(2 * _FRAME, min(rate * 4 // 1000, 64 * 1024), rate // 1000)
+    size = max(2 * frame, min(rate * 4 // 1000, 64 * 1024), rate // 1000)
     return min(max(1, size * 1_000_000 // rate), _MAX_BURST_US)

@@ -7,6 +7,7 @@ from ipaddress import IPv4Network
 
 from beamer.errors import InputError
 from beamer.fabric import Fabric, Host, Link, Switch
+from beamer.units import ETHERNET_MTU
 
 DATA_NETWORK = IPv4Network("10.77.0.0/16")
 SWITCH_AGENT = "switches"
@@ -21,7 +22,9 @@ class Cable:
     rate_bps: int
 
 
-def wire(name: str, hosts: Sequence[str], switches: Sequence[str], cables: Sequence[Cable], planes: int = 1) -> Fabric:
+def wire(
+    name: str, hosts: Sequence[str], switches: Sequence[str], cables: Sequence[Cable], planes: int = 1, mtu: int = ETHERNET_MTU
+) -> Fabric:
     """Return the fabric of these cables.
 
     Ports are numbered from 1 in the order of `cables`; the interface of port P at node N is `N-ethP`, except that hosts count
@@ -50,6 +53,7 @@ def wire(name: str, hosts: Sequence[str], switches: Sequence[str], cables: Seque
         switches=tuple(Switch(s, dpid=i + 1, agent=SWITCH_AGENT) for i, s in enumerate(switches)),
         links=tuple(links),
         planes=planes,
+        mtu=mtu,
     )
 
 

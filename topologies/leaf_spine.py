@@ -1,7 +1,7 @@
 """Leaves with hosts, each leaf connected to every spine; a plane per spine."""
 
 from beamer.fabric import Fabric
-from beamer.units import parse_rate
+from beamer.units import ETHERNET_MTU, parse_rate
 from topologies.cabling import Cable, count, numbered, wire
 
 
@@ -11,6 +11,7 @@ def build(
     hosts_per_leaf: int = 2,
     rate: str | int = "20mbit",
     uplink_rate: str | int | None = None,
+    mtu: int = ETHERNET_MTU,
 ) -> Fabric:
     """Return a leaf-spine fabric, hosts at `rate`, leaf-spine links at `uplink_rate` (default `rate`)."""
     bps = parse_rate(rate, "topology.rate")
@@ -21,4 +22,4 @@ def build(
     names = numbered("h", leaves * per_leaf)
     cables = [Cable(leaf, spine, uplink) for leaf in leaf_names for spine in spine_names]
     cables += [Cable(h, leaf_names[i // per_leaf], bps) for i, h in enumerate(names)]
-    return wire("leaf-spine", names, leaf_names + spine_names, cables, planes=spines)
+    return wire("leaf-spine", names, leaf_names + spine_names, cables, planes=spines, mtu=mtu)

@@ -1,12 +1,12 @@
 """One switch with all hosts: the big switch of the coflow literature."""
 
 from beamer.fabric import Fabric
-from beamer.units import parse_rate
+from beamer.units import ETHERNET_MTU, parse_rate
 from topologies.cabling import Cable, count, numbered, wire
 
 
-def build(hosts: int = 8, rate: str | int = "20mbit") -> Fabric:
+def build(hosts: int = 8, rate: str | int = "20mbit", mtu: int = ETHERNET_MTU) -> Fabric:
     """Return `hosts` hosts on one switch, each at `rate`. Raises `InputError`."""
     bps = parse_rate(rate, "topology.rate")
     names = numbered("h", count(hosts, "topology.hosts", 2))
-    return wire("single", names, ["s1"], [Cable(h, "s1", bps) for h in names])
+    return wire("single", names, ["s1"], [Cable(h, "s1", bps) for h in names], mtu=mtu)

@@ -4,14 +4,13 @@ from beamer.collectives import Transfer, phases
 from beamer.fabric import Fabric
 from beamer.model import JobSpec
 from beamer.sim.network import Flow
-from beamer.units import SEGMENT_FRAME, frame_bytes
-
-ACK_FRAME = 66  # 14 Ethernet, 20 IPv4, 32 TCP with timestamps
-ACK_USE = ACK_FRAME / (2 * SEGMENT_FRAME)  # a receiver acknowledges every second segment
+from beamer.units import ETHERNET_HEADER, TCP_HEADERS, frame_bytes, segment
 
 
 def flows(spec: JobSpec, fabric: Fabric, plane: int, acknowledgements: bool) -> tuple[tuple[Flow, ...], ...]:
     """Return the flows of every phase of one synchronisation, sizes as on the wire; phases run one after another."""
+    _, frame = segment(fabric.mtu)
+    acknowledging = (ETHERNET_HEADER + TCP_HEADERS) / (2 * frame)  # a receiver acknowledges every second segment
     host_of = {worker.rank: worker.host for worker in spec.workers}
 
     def flow(transfer: Transfer) -> Flow:
@@ -19,7 +18,7 @@ def flows(spec: JobSpec, fabric: Fabric, plane: int, acknowledgements: bool) -> 
         usage = dict.fromkeys(fabric.path(src, dst, plane), 1.0)
         if acknowledgements:
             for link in fabric.path(dst, src, plane):
-                usage[link] = usage.get(link, 0.0) + ACK_USE
-        return Flow(usage, 8 * frame_bytes(transfer.size_bytes))
+                usage[link] = usage.get(link, 0.0) + acknowledging
+        return Flow(usage, 8 * frame_bytes(transfer.size_bytes, fabric.mtu))
 
     return tuple(tuple(flow(transfer) for transfer in phase) for phase in phases(spec))

@@ -63,7 +63,7 @@ def carries_every_byte(policy: str) -> None:
             for transfer in (transfer for phase in phases(spec) for transfer in phase):
                 src, dst = host_of[transfer.src_rank], host_of[transfer.dst_rank]
                 if src != dst:
-                    size = spec.iterations * frame_bytes(transfer.size_bytes)
+                    size = spec.iterations * frame_bytes(transfer.size_bytes, scenario.fabric.mtu)
                     expected[f"{src}-{edge[src]}"] += size
                     expected[f"{edge[dst]}-{dst}"] += size
         carried = _run(scenario, policy).link_bytes

@@ -8,7 +8,9 @@ from beamer.collectives import link_seconds, phase_seconds, phases, synchronisat
 from beamer.errors import InputError
 from beamer.model import JobSpec, Role, Worker
 from beamer.testing.fabrics import star
-from beamer.units import SEGMENT_FRAME, SEGMENT_PAYLOAD
+from beamer.units import ETHERNET_MTU, segment
+
+SEGMENT_PAYLOAD, SEGMENT_FRAME = segment(ETHERNET_MTU)
 
 FABRIC = star(4, rate_bps=8 * SEGMENT_FRAME * 1000)
 SECOND = 1000 * SEGMENT_PAYLOAD  # payload bytes that take a link one second

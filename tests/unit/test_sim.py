@@ -11,7 +11,9 @@ from beamer.scenario import Scenario, StagePlan, StudyPlan
 from beamer.sim import Assumptions, SimResult, simulate
 from beamer.sim.network import Flow, Network
 from beamer.testing.fabrics import star, two_spines
-from beamer.units import SEGMENT_FRAME, SEGMENT_PAYLOAD
+from beamer.units import ETHERNET_MTU, segment
+
+SEGMENT_PAYLOAD, SEGMENT_FRAME = segment(ETHERNET_MTU)
 
 RATE_BPS = 8 * SEGMENT_FRAME * 1000
 SECOND = 1000 * SEGMENT_PAYLOAD  # payload bytes that take a link one second

@@ -6,7 +6,9 @@ from beamer.model import JobSpec, Worker
 from beamer.scenario import Scenario, StagePlan, StudyPlan
 from beamer.sim import Assumptions, simulate
 from beamer.testing.fabrics import star
-from beamer.units import SEGMENT_FRAME, SEGMENT_PAYLOAD
+from beamer.units import ETHERNET_MTU, segment
+
+SEGMENT_PAYLOAD, SEGMENT_FRAME = segment(ETHERNET_MTU)
 
 RATE_BPS = 8 * SEGMENT_FRAME * 1000
 SECOND = 1000 * SEGMENT_PAYLOAD  # payload bytes that take a link one second

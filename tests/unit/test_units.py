@@ -34,4 +34,4 @@ def test_a_formatted_rate_reads_back(bps: int) -> None:
 
 
 def test_frames_add_the_headers_of_full_segments() -> None:
-    assert frame_bytes(1448 * 10) == 1514 * 10
+    assert frame_bytes(1448 * 10, 1500) == 1514 * 10

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from beamer.fabric import Fabric
-from beamer.units import SEGMENT_FRAME
+from beamer.units import segment
 
 # A queue that carried less than this share of its port's bytes is noise for a ratio, not a finding.
 NEGLIGIBLE_SHARE = 0.01
@@ -60,7 +60,8 @@ def hop_shares(fabric: Fabric, lanes: Iterable[LaneBytes], queues: Iterable[Queu
     for lane in lanes:
         for hop in fabric.path(lane.src, lane.dst, lane.plane):
             expected[fabric.links[hop].interface, lane.klass] += lane.sent_bytes
-    counted = {(q.interface, q.klass): q.sent_bytes + q.dropped_packets * SEGMENT_FRAME for q in queues if q.klass is not None}
+    _, frame = segment(fabric.mtu)
+    counted = {(q.interface, q.klass): q.sent_bytes + q.dropped_packets * frame for q in queues if q.klass is not None}
     port_bytes: Counter[str] = Counter()
     for (interface, _), sent in expected.items():
         port_bytes[interface] += sent

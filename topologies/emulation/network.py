@@ -92,7 +92,7 @@ class EmulatedNetwork:
             for node, interface in ((a, link.interface), (b, back.interface)):
                 # Checksums left to hardware that a veth does not have would stall TCP across the userspace datapath.
                 self._net.get(node).cmd(f"ethtool -K {interface} tx off")
-                self._net.get(node).cmd(f"ip link set dev {interface} txqueuelen {LEAF_QUEUE_PACKETS}")
+                self._net.get(node).cmd(f"ip link set dev {interface} txqueuelen {LEAF_QUEUE_PACKETS} mtu {self.fabric.mtu}")
 
     def _manage(self, host: str, address: str) -> None:
         outside, inside = f"{host}-m", f"{host}-mgmt"
