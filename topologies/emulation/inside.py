@@ -62,6 +62,7 @@ class Inside:
             self.start_agent(name)
         self.launchers = Launchers(self.network, self.scenario.fabric, self._log)
         self._wait_installed()
+        vswitch.deepen_receive_buffers(self.vswitchd)
 
     def start_controller(self) -> None:
         """Start the controller on the management address (again)."""
