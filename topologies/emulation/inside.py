@@ -62,7 +62,19 @@ class Inside:
             self.start_agent(name)
         self.launchers = Launchers(self.network, self.scenario.fabric, self._log)
         self._wait_installed()
-        vswitch.deepen_receive_buffers(self.vswitchd)
+        self._deepen_buffers()
+
+    def _deepen_buffers(self) -> None:
+        """Deepen the daemon's buffers: a socket per port, and the one for sending that its first packet makes it open."""
+        first, second = self.scenario.fabric.hosts[:2]
+        sockets = 1 + sum(link.src in self.scenario.fabric.switch for link in self.scenario.fabric.links)
+        deadline = time.monotonic() + READY_PATIENCE_S
+        while (found := vswitch.deepen_buffers(self.vswitchd)) < sockets:
+            if time.monotonic() > deadline:
+                raise EmulationError(f"Open vSwitch has {found} packet sockets, expected {sockets}")
+            command = ["bash", "-c", f"echo > /dev/udp/{second.ip}/9"]
+            subprocess.run([*self.network.enter(first.name), *command], check=True, stderr=subprocess.DEVNULL)
+            time.sleep(0.05)
 
     def start_controller(self) -> None:
         """Start the controller on the management address (again)."""

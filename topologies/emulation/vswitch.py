@@ -8,8 +8,8 @@ from pathlib import Path
 from hostagent.process import borrow, socket_descriptors
 
 NICE = -15
-RECEIVE_BUFFER_BYTES = 8 * 2**20
-_SO_RCVBUFFORCE = 33
+BUFFER_BYTES = 512 * 2**20
+_SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 
 # For every read of a port the daemon takes 32 packet buffers and gives the unused ones back: kept at hand, that is cheap; given
@@ -43,19 +43,22 @@ def start(directory: Path) -> int:
     return pid
 
 
-def deepen_receive_buffers(pid: int) -> int:
-    """Let every port of the switch daemon hold packets while its thread is away; return how many ports there are.
+def deepen_buffers(pid: int) -> int:
+    """Let the switch daemon's packet sockets hold all that its ports' queues may; return how many sockets there are.
 
-    The default buffer overflows within 40 ms at 20 Mbit/s, which would lose packets that no queue counts as dropped; the
-    default is the machine's and read-only in a namespace, so the daemon's own sockets are set from outside.
+    It sends through one socket for all ports, whose default send buffer is full when a dozen packets wait in any queues: the
+    next one, of whatever class, would be lost before its queue and counted by nobody. The receive buffers of its ports
+    overflow when its thread is away for 40 ms. The defaults are the machine's and read-only in a namespace, so the sockets
+    are set from outside.
     """
-    ports = 0
+    sockets = 0
     for inode, descriptor in socket_descriptors(pid).items():
         borrowed = borrow(pid, descriptor, inode)
         if borrowed is None:
             continue
         with borrowed:
             if borrowed.family == socket.AF_PACKET:
-                borrowed.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, RECEIVE_BUFFER_BYTES)
-                ports += 1
-    return ports
+                borrowed.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, BUFFER_BYTES)
+                borrowed.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, BUFFER_BYTES)
+                sockets += 1
+    return sockets
