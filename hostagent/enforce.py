@@ -7,9 +7,11 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 from beamer.errors import InputError
+from beamer.plan import codepoint
 from beamer.protocol import Assignment, ClassCounter, Connections, PortCounters
 from hostagent.guard import remove_queues
 from hostagent.htb import ClassCount, Queues
+from hostagent.process import Mark
 from hostagent.sockets import SocketTable
 from hostagent.state import StateDirectory
 from hostagent.tree import UNREGISTERED, Cap, Tree, cap_ids, caps_of, class_id, port_tree
@@ -64,7 +66,9 @@ class Enforcer:
             for port in assignment.ports
         }
         by_mark = any(port.classify == "mark" for port in assignment.ports)
-        marks = {w.job: ids.get(w.job, class_id(w.klass)) for w in assignment.workers} if by_mark else {}
+        marks = (
+            {w.job: Mark(ids.get(w.job, class_id(w.klass)), codepoint(w.klass)) for w in assignment.workers} if by_mark else {}
+        )
         return changes + self._sockets.assign(assignment.workers, assignment.addresses, marks)
 
     def _apply_trees(self, wanted: dict[str, Tree]) -> int:

@@ -10,6 +10,7 @@ import re
 import socket
 import struct
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 from beamer.errors import PlatformError
 
@@ -104,12 +105,29 @@ def is_tcp(sock: socket.socket) -> bool:
     return sock.family in (socket.AF_INET, socket.AF_INET6) and sock.proto == socket.IPPROTO_TCP
 
 
-def mark(sock: socket.socket, priority: int) -> bool:
-    """Set the mark that HTB classifies by and read it back; return whether it had to be changed."""
-    if sock.getsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY) == priority:
+@dataclass(frozen=True)
+class Mark:
+    """What a socket's packets carry. priority: HTB's class on this host. dscp: the class, told to the edge switch."""
+
+    priority: int
+    dscp: int
+
+
+UNMARKED = Mark(0, 0)
+
+
+def mark(sock: socket.socket, wanted: Mark) -> bool:
+    """Set a socket's mark and read it back; return whether it had to be changed."""
+    if _mark_of(sock) == wanted:
         return False
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, priority)
-    return sock.getsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY) == priority
+    # The order matters: the kernel derives a priority of its own from the TOS byte. It keeps TCP's ECN bits itself.
+    sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, wanted.dscp << 2)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, wanted.priority)
+    return _mark_of(sock) == wanted
+
+
+def _mark_of(sock: socket.socket) -> Mark:
+    return Mark(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY), sock.getsockopt(socket.IPPROTO_IP, socket.IP_TOS) >> 2)
 
 
 def bytes_sent(sock: socket.socket) -> int:

@@ -13,10 +13,10 @@ from typing import Any
 from pyroute2.netlink.diag import SS_CLOSE_WAIT, SS_ESTABLISHED, SS_FIN_WAIT1, SS_FIN_WAIT2, SS_LISTEN, DiagSocket
 
 from beamer.protocol import Connection, LocalWorker
-from hostagent.process import ProcessTrees, borrow, bytes_sent, is_tcp, mark, socket_descriptors
+from hostagent.process import UNMARKED, Mark, ProcessTrees, borrow, bytes_sent, is_tcp, mark, socket_descriptors
 
 _STATES = sum(1 << state for state in (SS_ESTABLISHED, SS_FIN_WAIT1, SS_FIN_WAIT2, SS_CLOSE_WAIT, SS_LISTEN))
-_ASK_MARK = 1 << 5  # INET_DIAG_TCLASS, which makes the kernel add INET_DIAG_CLASS_ID: the socket's priority
+_ASK_MARK = 1 << 5 | 1 << 4  # INET_DIAG_TCLASS, for which the kernel adds INET_DIAG_CLASS_ID, the priority; INET_DIAG_TOS
 _MAPPED = "::ffff:"  # an IPv4 end of an IPv6 socket
 
 
@@ -28,7 +28,7 @@ class Ends:
     local_port: int
     remote_ip: str
     remote_port: int
-    mark: int
+    mark: Mark
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class SocketTable:
         self._trees = ProcessTrees()
         self._workers: dict[int, LocalWorker] = {}
         self._addresses: frozenset[str] = frozenset()
-        self._marks: Mapping[str, int] = {}
+        self._marks: Mapping[str, Mark] = {}
         self._held: dict[int, _Held] = {}
         self._matched: dict[int, Connection] = {}
         self._seen: set[int] = set()
@@ -79,7 +79,7 @@ class SocketTable:
         """Whether every registered worker has a connection."""
         return {_place(worker) for worker in self._workers.values()} <= {_place(c) for c in self.connections}
 
-    def assign(self, workers: Iterable[LocalWorker], addresses: Collection[str], marks: Mapping[str, int]) -> int:
+    def assign(self, workers: Iterable[LocalWorker], addresses: Collection[str], marks: Mapping[str, Mark]) -> int:
         """Take over what is registered now and return how many sockets were marked anew, each read back.
 
         addresses: of the data network. marks: the mark of each job's sockets; empty where queues are not picked by mark.
@@ -130,7 +130,7 @@ class SocketTable:
     def release(self) -> None:
         """Take every mark off again and forget all workers."""
         if self._marks:
-            self._marks = {connection.job: 0 for connection in self._matched.values()}
+            self._marks = {connection.job: UNMARKED for connection in self._matched.values()}
             self.verify()
         self.assign((), (), {})
 
@@ -162,11 +162,11 @@ class SocketTable:
     def _mark(self, inode: int, unmarked_before: bool = False) -> int:
         """Give a matched socket its job's mark; return 1 if it had another. unmarked_before: count what it sent until now."""
         job = self._matched[inode].job
-        priority = self._marks.get(job)
-        if priority is None or (borrowed := _borrow(self._held[inode])) is None:
+        wanted = self._marks.get(job)
+        if wanted is None or (borrowed := _borrow(self._held[inode])) is None:
             return 0
         with borrowed:
-            changed = mark(borrowed, priority)
+            changed = mark(borrowed, wanted)
             if changed and unmarked_before:
                 self._unmatched[job] += bytes_sent(borrowed)
         return int(changed)
@@ -202,5 +202,5 @@ def _ends(message: Any) -> Ends:
         local_port=message["idiag_sport"],
         remote_ip=message["idiag_dst"].removeprefix(_MAPPED),
         remote_port=message["idiag_dport"],
-        mark=message.get_attr("INET_DIAG_CLASS_ID") or 0,
+        mark=Mark(message.get_attr("INET_DIAG_CLASS_ID") or 0, int(message.get_attr("INET_DIAG_TOS") or "0", 16) >> 2),
     )

@@ -118,6 +118,8 @@ class SwitchDriver:
                 log.error("refused a switch that the topology does not name", dpid=f"{dpid:016x}", peer=channel.peer)
         except* (ChannelError, RefusedError) as group:
             log.warning("switch connection ended", peer=channel.peer, reason=str(group.exceptions[0]))
+        except* asyncio.CancelledError:
+            pass  # by `stop`, or by the same switch dialling again; asyncio's server would report it as a fault
         finally:
             self._connections.discard(task)
             channel.close()

@@ -1,7 +1,7 @@
 """Which changes turn the rules that a switch holds into the wanted ones, without a packet that finds none.
 
-Nothing is changed in place where that would mix counts. A lane's new class is a new rule above the old one, so that every
-packet meets one of the two, and what is no longer wanted stays until no packet has met it for a while and its counts are
+Nothing is changed in place where that would mix counts. A lane's new class is new rules: one for packets marked with it, beside
+the old class's, and one above the old one for any other packet; so every packet meets one of them, and what is no longer wanted stays until no packet has met it for a while and its counts are
 complete.
 """
 
@@ -29,9 +29,9 @@ def difference(present: Iterable[Rule], wanted: Iterable[Rule]) -> Difference:
     held = {rule.key: rule for rule in present}
     highest: dict[Match, Rule] = {}
     for rule in held.values():
-        if rule.counts and (rule.match not in highest or rule.priority > highest[rule.match].priority):
+        if rule.climbs and (rule.match not in highest or rule.priority > highest[rule.match].priority):
             highest[rule.match] = rule
-    placed = {p.key: p for p in (_placed(r, highest.get(r.match)) if r.counts else r for r in wanted)}
+    placed = {p.key: p for p in (_placed(r, highest.get(r.match)) if r.climbs else r for r in wanted)}
     add = tuple(sorted((r for key, r in placed.items() if held.get(key) != r), key=lambda r: (-r.table, r.priority, r.match)))
     return Difference(add, frozenset(held.keys() - placed.keys()))
 

@@ -5,7 +5,8 @@ A packet passes up to four tables:
     ADMISSION  TRUNK       from another switch: its class stands; `set_queue` by codepoint -> ROUTE
                CONNECTION  a registered connection, matched exactly: its lane as metadata  -> CLASS
                ACCESS      anything else                                                   -> CLEAR
-    CLASS      LANE        one rule per lane and class: codepoint, queue, path; it counts  -> ROUTE
+    CLASS      MARKED      a lane's packet that its host has marked with the lane's class  -> ROUTE
+               LANE        any other of the lane's; both set codepoint, queue and path     -> ROUTE
                EXPIRED     a lane whose rule has timed out                                 -> CLEAR
     CLEAR      STRIP       carries a Beamer codepoint that nobody gave it: set to 0        -> ROUTE
                KEEP        any other                                                       -> ROUTE
@@ -13,9 +14,13 @@ A packet passes up to four tables:
                ADDRESS     any other IPv4 packet, by destination
                ARP         by the address asked for, so that a broadcast follows one path and floods nothing
 
+Per lane and class there is one MARKED and one LANE rule, and both count: the host's mark is a hint that keeps the counts of
+classes apart while a class changes, never an entitlement. The rules of the class before stay for a moment, for packets on
+their way.
+
 A *lane* is a job between two hosts in one direction. Its packets carry a *shadow* address as Ethernet destination, from which
 every switch on the way knows the plane; the last one puts the host's own back. ECN bits are never written.
-Nothing is sent to the controller, and all but LANE rules stay when it dies.
+Nothing is sent to the controller, and all but MARKED and LANE rules stay when it dies.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -54,6 +59,7 @@ class Band(Enum):
     TRUNK_CLASS = (Table.ADMISSION, 4, 3000)
     EXPIRED = (Table.CLASS, 5, 0)
     LANE = (Table.CLASS, 6, 1000)  # upwards: a lane's newest rule is its highest
+    MARKED = (Table.CLASS, 12, 50_000)
     KEEP = (Table.CLEAR, 7, 0)
     STRIP = (Table.CLEAR, 8, 1000)
     ARP = (Table.ROUTE, 9, 1000)
@@ -125,7 +131,16 @@ class Rule:
     @property
     def counts(self) -> bool:
         """Whether it counts a lane's traffic."""
-        return self.cookie >> 40 & 0xFF == Band.LANE.number
+        return self._band in (Band.LANE.number, Band.MARKED.number)
+
+    @property
+    def climbs(self) -> bool:
+        """Whether it supersedes an equal match by its priority."""
+        return self._band == Band.LANE.number
+
+    @property
+    def _band(self) -> int:
+        return self.cookie >> 40 & 0xFF
 
 
 @dataclass(frozen=True)
@@ -204,7 +219,7 @@ def job_rules(fabric: Fabric, jobs: Sequence[JobRules]) -> dict[str, frozenset[R
         host = fabric.hosts[src].name
         edge = fabric.edge_of[host]
         rules[edge].add(_connection(connection, lane, _port(fabric, edge, host)))
-        rules[edge].add(_lane(lane, job.klass, job.plane % fabric.planes))
+        rules[edge].update(_lane(lane, job.klass, job.plane % fabric.planes))
     return {name: frozenset(found) for name, found in rules.items()}
 
 
@@ -245,11 +260,14 @@ def _connection(connection: ConnectionTuple, lane: Lane, port: int) -> Rule:
     return _rule(Band.CONNECTION, fields, goto=Table.CLASS, job_seq=lane.job_seq, metadata=lane.metadata)
 
 
-def _lane(lane: Lane, klass: int, plane: int) -> Rule:
-    fields = match(eth_type=IPV4, metadata=lane.metadata)
+def _lane(lane: Lane, klass: int, plane: int) -> Iterable[Rule]:
     actions = (SetField("ip_dscp", codepoint(klass)), SetQueue(klass + 1), SetField("eth_dst", shadow(plane, lane.dst)))
-    rule = _rule(Band.LANE, fields, actions, Table.ROUTE, klass=klass, job_seq=lane.job_seq)
-    return replace(rule, idle_s=IDLE_S, hard_s=HARD_S, announced=True)
+    for band, fields in (
+        (Band.LANE, match(eth_type=IPV4, metadata=lane.metadata)),
+        (Band.MARKED, match(eth_type=IPV4, metadata=lane.metadata, ip_dscp=codepoint(klass))),
+    ):
+        rule = _rule(band, fields, actions, Table.ROUTE, klass=klass, job_seq=lane.job_seq)
+        yield replace(rule, idle_s=IDLE_S, hard_s=HARD_S, announced=True)
 
 
 def _entry(fabric: Fabric, switch: str) -> Iterable[Rule]:

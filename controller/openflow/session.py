@@ -1,9 +1,11 @@
 """Keeps one connected switch at what is wanted of it: read, compare, change, wait for the barrier, read again now and then.
 
 Open vSwitch's userspace datapath adds packets to a rule's counters only when its revalidator passes (every 500 ms, and at any
-change of a table), and then to the rule that matches *by then*. Hence two waits: before a change an unchanged rule is
-written again, which makes the revalidator pass, so that what was counted so far reaches the rules that were in force; and
-a rule without purpose is removed only when no packet has met it for `SETTLE_S`, so that its removal message is complete.
+change of a table), and then to the rule that matches *by then*. Hence two waits: before the rules of a connection, whose
+packets meet other rules so far, an unchanged rule is written again, which makes the revalidator pass, so that what was
+counted reaches the rules that were in force; and a rule without purpose is removed only when no packet has met it for
+`SETTLE_S`, so that its removal message is complete. A change of class needs no such wait: packets say which class they
+were marked with.
 """
 
 import asyncio
@@ -133,9 +135,10 @@ class Session:
     async def _change(self, message: Callable[[Any, Rule], Any], rules: tuple[Rule, ...] | list[Rule]) -> bool:
         """Send one message per rule and wait for the barrier; return whether the switch took them all."""
         datapath = self._channel.datapath
-        self._channel.send(wire.renewal(datapath, ACCESS_RULE))
-        await self._channel.request(wire.barrier(datapath))
-        await asyncio.sleep(FLUSH_S)
+        if any(rule.table == Table.ADMISSION for rule in rules):
+            self._channel.send(wire.renewal(datapath, ACCESS_RULE))
+            await self._channel.request(wire.barrier(datapath))
+            await asyncio.sleep(FLUSH_S)
         self._refused.clear()
         sent = dict(zip(self._channel.send(*(message(datapath, rule) for rule in rules)), rules, strict=True))
         for rule in rules:

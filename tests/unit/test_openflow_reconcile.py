@@ -18,7 +18,11 @@ def wanted(klass: int | None) -> frozenset[Rule]:
 
 
 def lane(rules: frozenset[Rule] | tuple[Rule, ...]) -> Rule:
-    return next(rule for rule in rules if rule.counts)
+    return next(rule for rule in rules if rule.climbs)
+
+
+def marked(rules: frozenset[Rule] | tuple[Rule, ...]) -> Rule:
+    return next(rule for rule in rules if rule.counts and not rule.climbs)
 
 
 def test_an_empty_switch_gets_everything_and_a_complete_one_nothing() -> None:
@@ -33,10 +37,15 @@ def test_what_a_packet_meets_later_is_added_first() -> None:
 
 def test_a_new_class_is_a_new_rule_above_the_old_one() -> None:
     change = difference(wanted(3), wanted(5))
-    (added,) = change.add
-    assert added.klass == 5
-    assert added.priority == lane(wanted(3)).priority + 1
-    assert change.retire == {lane(wanted(3)).key}
+    assert [rule.klass for rule in change.add] == [5, 5]
+    assert lane(change.add).priority == lane(wanted(3)).priority + 1
+    assert change.retire == {lane(wanted(3)).key, marked(wanted(3)).key}
+
+
+def test_packets_marked_with_either_class_are_told_apart_while_it_changes() -> None:
+    before, after = marked(wanted(3)), marked(difference(wanted(3), wanted(5)).add)
+    assert before.match != after.match
+    assert before.priority == after.priority > lane(difference(wanted(3), wanted(5)).add).priority
 
 
 def test_going_back_to_a_class_is_a_third_rule_while_the_first_is_still_there() -> None:
