@@ -134,6 +134,11 @@ class Rule:
         return self._band in (Band.LANE.number, Band.MARKED.number)
 
     @property
+    def lane(self) -> "Lane | None":
+        """The lane that it counts, if it does."""
+        return Lane.of(int(dict(self.match)["metadata"])) if self.counts else None
+
+    @property
     def climbs(self) -> bool:
         """Whether it supersedes an equal match by its priority."""
         return self._band == Band.LANE.number

@@ -5,14 +5,15 @@ change of a table), and then to the rule that matches *by then*. Hence two waits
 packets meet other rules so far, an unchanged rule is written again, which makes the revalidator pass, so that what was
 counted reaches the rules that were in force; and a rule without purpose is removed only when no packet has met it for
 `SETTLE_S`, so that its removal message is complete. A change of class needs no such wait: packets say which class they
-were marked with.
+were marked with. Some wait for seconds in the queues of their host, so the rule of the class before stays for `LINGER_S`;
+a host that goes on marking with a class that its job has lost has it no longer than that.
 """
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import structlog
@@ -25,7 +26,8 @@ from controller.openflow.reports import SwitchEvent, SwitchInstalled
 from controller.openflow.rules import ACCESS_RULE, HARD_S, Key, Lane, Rule, Table
 
 FLUSH_S = 0.02
-SETTLE_S = 1.0
+SETTLE_S = 1.2  # two looks, further apart than the revalidator's passes
+LINGER_S = 15.0
 AUDIT_S = HARD_S / 5
 RETRY_S = 5.0
 
@@ -40,6 +42,24 @@ class Target:
     rules: frozenset[Rule]
 
 
+@dataclass(frozen=True)
+class Retired:
+    """A rule that has lost its purpose.
+
+    since, idle_since: when it did, when a packet met it last. patience_s: how long none must meet it. packets: that met it.
+    """
+
+    since: float
+    idle_since: float
+    patience_s: float
+    packets: int | None = None
+
+    @property
+    def due(self) -> float:
+        """When to look whether it can go."""
+        return min(self.idle_since + self.patience_s / 2, self.since + LINGER_S)
+
+
 @dataclass
 class Tally:
     """Bytes and packets by lane and class."""
@@ -48,7 +68,8 @@ class Tally:
 
     def add(self, rule: Rule, sent_bytes: int, sent_packets: int) -> None:
         """Count what `rule`, one of a lane's, has counted."""
-        key = Lane.of(int(dict(rule.match)["metadata"])), rule.klass
+        assert rule.lane is not None
+        key = rule.lane, rule.klass
         before_bytes, before_packets = self.counts[key]
         self.counts[key] = before_bytes + sent_bytes, before_packets + sent_packets
 
@@ -70,7 +91,7 @@ class Session:
         self._target: Target | None = None
         self._installed: int | None = None
         self._present: dict[Key, Rule] = {}
-        self._unwanted_since: Mapping[Key, float] = {}
+        self._retired: Mapping[Key, Retired] = {}
         self._refused: dict[int, str] = {}
         self._audit_at = 0.0
         self._wake = asyncio.Event()
@@ -106,7 +127,7 @@ class Session:
         """Read what the switch holds and start the time-outs of lanes that are in use afresh."""
         answer = await self._channel.request(wire.inquiry(self._channel.datapath))
         self._present = {rule.key: rule for rule, _, _ in wire.observed(answer)}
-        wanted = (r for key, r in self._present.items() if r.counts and key not in self._unwanted_since)
+        wanted = (r for key, r in self._present.items() if r.counts and key not in self._retired)
         self._channel.send(*(wire.renewal(self._channel.datapath, rule) for rule in wanted))
         self._audit_at = now + AUDIT_S
 
@@ -116,8 +137,11 @@ class Session:
         if target is None:
             return self._audit_at
         change = difference(self._present.values(), target.rules)
-        fresh = change.retire - self._unwanted_since.keys()
-        self._unwanted_since = {key: self._unwanted_since.get(key, now) for key in change.retire}
+        fresh = change.retire - self._retired.keys()
+        in_use = {rule.lane for rule in target.rules if rule.counts}
+        self._retired = {
+            key: self._retired.get(key, Retired(now, now, _patience_s(self._present[key], in_use))) for key in change.retire
+        }
         if change.add and not await self._change(wire.addition, change.add):
             self._audit_at = now + RETRY_S
             return self._audit_at
@@ -125,12 +149,29 @@ class Session:
             self._installed = target.generation
             changes = len(change.add) + len(fresh)
             self._report(SwitchInstalled(self._switch, target.generation, changes, self._clock()))
-        due = [self._present[key] for key, since in self._unwanted_since.items() if since + SETTLE_S <= now]
-        # While rules were being added a removed one may be wanted again: look once more before removing.
+        due = await self._settled([key for key, retired in self._retired.items() if retired.due <= now], now)
+        # While others were being looked at a rule may be wanted again: look once more before removing.
         if due and not self._wake.is_set():
-            await self._change(wire.removal, due)
+            await self._change(wire.removal, [self._present[key] for key in due])
             return now
-        return min((self._audit_at, *(since + SETTLE_S for since in self._unwanted_since.values())))
+        return min((self._audit_at, *(retired.due for retired in self._retired.values())))
+
+    async def _settled(self, keys: list[Key], now: float) -> list[Key]:
+        """Return those of the retired rules that no packet has met since the last look, or that have lingered too long."""
+        if not any(self._present[key].counts for key in keys):
+            return keys
+        answer = await self._channel.request(wire.inquiry(self._channel.datapath, Table.CLASS))
+        packets = {rule.key: count for rule, _, count in wire.observed(answer)}
+        retired = dict(self._retired)
+        settled = []
+        for key in keys:
+            before, count = retired[key], packets.get(key)
+            if not self._present[key].counts or count == before.packets or before.since + LINGER_S <= now:
+                settled.append(key)
+            else:
+                retired[key] = replace(before, idle_since=now, packets=count)
+        self._retired = retired
+        return settled
 
     async def _change(self, message: Callable[[Any, Rule], Any], rules: tuple[Rule, ...] | list[Rule]) -> bool:
         """Send one message per rule and wait for the barrier; return whether the switch took them all."""
@@ -161,3 +202,8 @@ class Session:
             # One that Beamer removed is no longer present; any other timed out and may still be wanted.
             if self._present.pop(rule.key, None):
                 self._wake.set()
+
+
+def _patience_s(rule: Rule, in_use: Collection[Lane | None]) -> float:
+    """Return how long no packet must have met a retired rule: longer where packets marked with its class may be on their way."""
+    return LINGER_S if rule.counts and not rule.climbs and rule.lane in in_use else SETTLE_S

@@ -19,6 +19,7 @@ from pyroute2 import netns
 from beamer.fabric import Fabric
 from beamer.plan import codepoint
 from beamer.testing.fabrics import two_spines
+from controller.openflow import session
 from controller.openflow.driver import LaneCount, SwitchDriver, SwitchEvent, SwitchInstalled, SwitchLost
 from controller.openflow.rules import ConnectionTuple, JobRules
 from controller.openflow.session import SETTLE_S
@@ -30,7 +31,7 @@ FABRIC = two_spines(hosts_per_leaf=1)
 NAMES = {switch.name for switch in FABRIC.switches}
 LEFT, RIGHT = FABRIC.hosts
 
-# Per line on stdin, a number of kilobytes and a codepoint, sends these over one connection; says how much arrived, by codepoint, at the end.
+# Sends, per line on stdin, a number of kilobytes with a codepoint over one connection; says at the end how much arrived.
 SERVER = """
 import json, socket, threading, collections
 from struct import unpack_from
@@ -103,6 +104,11 @@ class Lab:
 
         with ThreadPoolExecutor(1) as thread:
             thread.submit(inside).result()
+
+
+@pytest.fixture(autouse=True)
+def _short_lingering(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "LINGER_S", SETTLE_S)
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ PAIR = frozenset({ConnectionTuple(LEFT.ip, 1, RIGHT.ip, 2), ConnectionTuple(RIGH
 @pytest.fixture(autouse=True)
 def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "SETTLE_S", 0.1)
+    monkeypatch.setattr(session, "LINGER_S", 0.1)
     monkeypatch.setattr(session, "FLUSH_S", 0.001)
     monkeypatch.setattr(session, "RETRY_S", 0.05)
 
