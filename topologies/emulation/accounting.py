@@ -1,7 +1,8 @@
 """Did the bytes travel in the class they were given? Edge rules' counts against every hop's queues, from the kernel.
 
-Each edge rule counts one job's bytes in one class between two hosts (a lane). A lane's path is known, so at every port the
-bytes of each queue must be the sum of the lanes through it, less what queues before it dropped.
+Each edge rule counts one job's bytes in one class between two hosts (a lane). A lane's path is known, so at every switch port
+the bytes of each queue must be the sum of the lanes through it, less what queues before it dropped. Hosts come before the
+edge: a difference there is the window in which a host and its edge switch do not yet agree, after a connect or a plan change.
 """
 
 from collections import Counter
@@ -76,6 +77,18 @@ def hop_shares(fabric: Fabric, lanes: Iterable[LaneBytes], queues: Iterable[Queu
         )
         for interface, klass in sorted(expected.keys() | {k for k, sent in counted.items() if sent})
     )
+
+
+def excluded_share(fabric: Fabric, hops: Iterable[HopShare], queues: Iterable[QueueBytes]) -> float:
+    """Return the share of all hosts' bytes that travelled in a window after a connect or a plan change.
+
+    These are the bytes that left their host without a class, and those that left it in another class than the edge counted.
+    """
+    at_hosts = {link.interface for link in fabric.links if link.src in fabric.host}
+    counted = [queue for queue in queues if queue.interface in at_hosts]
+    unmarked = sum(queue.sent_bytes for queue in counted if queue.klass is None)
+    strayed = sum(max(hop.queue_bytes - hop.edge_bytes, 0) for hop in hops if hop.interface in at_hosts)
+    return (unmarked + strayed) / max(sum(queue.sent_bytes for queue in counted), 1)
 
 
 def unregistered_share(lanes: Iterable[LaneBytes], unmatched_bytes: Mapping[str, int]) -> dict[str, float]:

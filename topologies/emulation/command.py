@@ -40,7 +40,7 @@ def emulate(
     for sign in (signal.SIGINT, signal.SIGTERM):
         signal.signal(sign, _terminate)
     console = Console()
-    outcomes = [_run(console, path, loaded, name, logs) for name in names]
+    outcomes = [_run(console, path, loaded, name, name == names[0], logs) for name in names]
     runs = [outcome.result for outcome in outcomes]
     console.print(job_table(runs, [outcome.job_class_shares for outcome in outcomes]))
     rows = [outcome.rows() for outcome in outcomes]
@@ -55,7 +55,7 @@ def emulate(
         plot_timeline(runs, plot)
 
 
-def _run(console: Console, path: Path, scenario: Scenario, policy: str, logs: Path | None) -> Outcome:
+def _run(console: Console, path: Path, scenario: Scenario, policy: str, baseline: bool, logs: Path | None) -> Outcome:
     columns = (
         TextColumn("{task.description:<24}"),
         BarColumn(),
@@ -65,7 +65,7 @@ def _run(console: Console, path: Path, scenario: Scenario, policy: str, logs: Pa
     )
     with Progress(*columns, console=console, transient=not console.is_terminal) as progress:
         setting_up = progress.add_task(f"{policy}: starting", total=None)
-        with emulated_run(path, policy, scenario.seed, logs and logs / policy) as run:
+        with emulated_run(path, policy, scenario.seed, baseline=baseline, keep_logs=logs and logs / policy) as run:
             progress.remove_task(setting_up)
             bars = {s.name: progress.add_task(f"{policy}: {s.name}", total=len(s.stages)) for s in scenario.studies}
             run.start_studies()

@@ -9,12 +9,17 @@ from topologies.emulation.sampling import Health
 
 @dataclass(frozen=True)
 class Config:
-    """What `supervisor` asks for. directory: the run's; scenario: path of its file."""
+    """What `supervisor` asks for.
+
+    directory: the run's; scenario: path of its file. baseline: whether to check fairness first. expiry_s: how long agents
+    keep their queues without a controller.
+    """
 
     directory: str
     scenario: str
     policy: str
     seed: int
+    baseline: bool = False
     expiry_s: float = 120.0
 
 
@@ -31,3 +36,4 @@ class Measured:
     switch_queues: list[QueueBytes]
     health: Health
     duration_s: float
+    jain: float | None

@@ -24,7 +24,7 @@ from pydantic import TypeAdapter
 
 from beamer.errors import BeamerError, EmulationError
 from beamer.scenario import Scenario, load
-from topologies.emulation import vswitch
+from topologies.emulation import fairness, vswitch
 from topologies.emulation.accounting import LaneBytes
 from topologies.emulation.exchange import Config, Measured
 from topologies.emulation.network import CONTROLLER_ADDRESS, EmulatedNetwork
@@ -119,6 +119,8 @@ class Inside:
 
     def run_studies(self) -> Measured:
         """Run all studies to their end and read every counter."""
+        if self.config.baseline:
+            Search(fairness.equal_jobs(self.scenario), self.launchers, self.url, lambda *_, **__: None).run()
         fabric = self.scenario.fabric
         readers = [
             subprocess.Popen([*self.network.enter(host), *READER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -147,7 +149,7 @@ class Inside:
         ]
         return Measured(
             started_s=started,
-            studies=studies,
+            studies=[study for study in studies if study["name"] != fairness.STUDY],
             latencies_ms=self._get("/v1/latencies")["plan_ms"],
             lanes=[
                 LaneBytes(c["job"], c["src"], c["dst"], planes[c["job"]], c["class"], c["sent_bytes"])
@@ -158,6 +160,7 @@ class Inside:
             switch_queues=switch_queues,
             health=health,
             duration_s=duration,
+            jain=fairness.fairness(studies),
         )
 
     def _get(self, path: str) -> Any:

@@ -1,6 +1,5 @@
 """From what an emulated run measured to the figures that it reports."""
 
-from collections import Counter
 from functools import cached_property
 from typing import Any
 
@@ -9,7 +8,7 @@ import numpy as np
 from beamer.report import run_document
 from beamer.results import JobResult, RunResult, StageResult
 from beamer.scenario import Scenario
-from topologies.emulation.accounting import HopShare, hop_shares, unregistered_share
+from topologies.emulation.accounting import HopShare, excluded_share, hop_shares, unregistered_share
 from topologies.emulation.exchange import Measured
 
 
@@ -30,8 +29,9 @@ class Outcome:
 
     @property
     def class_share_min(self) -> float:
-        """The smallest agreement between edge counts and a queue, over all queues that are not negligible."""
-        return min((hop.share for hop in self.hops if not hop.negligible), default=1.0)
+        """The smallest agreement between edge counts and a switch's queue, over all queues that are not negligible."""
+        at_switches = {link.interface for link in self._scenario.fabric.links if link.src in self._scenario.fabric.switch}
+        return min((hop.share for hop in self.hops if hop.interface in at_switches and not hop.negligible), default=1.0)
 
     @property
     def job_class_shares(self) -> dict[str, float]:
@@ -40,10 +40,8 @@ class Outcome:
 
     @property
     def excluded_share(self) -> float:
-        """The share of all bytes that travelled before their connection was matched."""
-        matched = sum(lane.sent_bytes for lane in self.measured.lanes)
-        unmatched = sum(self.measured.unmatched_bytes.values())
-        return unmatched / max(matched + unmatched, 1)
+        """The share of all bytes that travelled in a window after a connect or a plan change."""
+        return excluded_share(self._scenario.fabric, self.hops, self.measured.host_queues)
 
     @property
     def findings(self) -> tuple[str, ...]:
@@ -64,11 +62,12 @@ class Outcome:
             "simulated mean SCT (emulated against it)": f"{self.simulated.mean_sct_s:.2f} ({gap:+.1%})",
             "busiest link": f"{busiest} {self.result.utilisation[busiest]:.0%}",
             "mean link utilisation": f"{np.mean(list(self.result.utilisation.values())):.0%}",
-            "smallest class share at any queue": f"{self.class_share_min:.2%}",
-            "bytes before the match (excluded)": f"{self.excluded_share:.2%}",
+            "smallest class share at any switch queue": f"{self.class_share_min:.2%}",
+            "excluded: bytes in windows after a change": f"{self.excluded_share:.2%}",
             "stage event to plan installed, p50 / p99": f"{self.plan_ms(0.5):.0f} / {self.plan_ms(0.99):.0f} ms",
             "Open vSwitch's busiest thread": f"{health.busiest_thread:.0%} of a core",
             "least rate of a link with backlog": backlogged,
+            "Jain's index of equal jobs": "" if self.measured.jain is None else f"{self.measured.jain:.3f}",
         }
 
     def document(self) -> dict[str, Any]:
@@ -83,6 +82,7 @@ class Outcome:
             "plan_p99_ms": self.plan_ms(0.99),
             "vswitchd_thread_share": self.measured.health.busiest_thread,
             "backlogged_rate_share": self.measured.health.backlogged_rate,
+            "jain": self.measured.jain,
             "valid": not self.findings,
             "findings": list(self.findings),
             "hops": [
@@ -101,11 +101,14 @@ def _result(policy: str, scenario: Scenario, measured: Measured) -> RunResult:
             for job in stage["jobs"]:
                 start, end = (job[key] - measured.started_s for key in ("registered_s", "ended_s"))
                 jobs.append(JobResult(job["key"], start, end))
-    sent: Counter[str] = Counter()
-    for queue in [*measured.switch_queues, *measured.host_queues]:
-        sent[queue.interface] += queue.sent_bytes
+    fabric = scenario.fabric
+    carried = dict.fromkeys(range(len(fabric.links)), 0)
+    ran = {job.key for job in jobs}
+    for lane in measured.lanes:
+        if lane.job in ran:
+            for hop in fabric.path(lane.src, lane.dst, lane.plane):
+                carried[hop] += lane.sent_bytes
     utilisation = {
-        f"{link.src}-{link.dst}": 8 * sent[link.interface] / (link.rate_bps * measured.duration_s)
-        for link in scenario.fabric.links
+        f"{link.src}-{link.dst}": 8 * carried[i] / (link.rate_bps * measured.duration_s) for i, link in enumerate(fabric.links)
     }
     return RunResult(policy, tuple(stages), tuple(jobs), utilisation)

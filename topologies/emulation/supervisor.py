@@ -57,11 +57,15 @@ class EmulatedRun:
         pid: int = self.parts["processes"][part]
         return pid
 
+    def enter(self, host: str | None = None) -> list[str]:
+        """Return the command prefix that runs a program beside the switches, or on `host`."""
+        return ["nsenter", "-n", "-t", str(self.parts["hosts"][host])] if host else ["ip", "netns", "exec", self.run.namespace]
+
     def execute(self, *command: str, host: str | None = None) -> str:
         """Run `command` beside the switches, or on `host`, and return what it prints."""
-        enter = ["nsenter", "-n", "-t", str(self.parts["hosts"][host])] if host else ["ip", "netns", "exec", self.run.namespace]
         env = {**os.environ, "OVS_RUNDIR": str(self.run.directory / "ovs")}
-        return subprocess.run([*enter, *command], check=True, capture_output=True, text=True, env=env, timeout=30).stdout
+        done = subprocess.run([*self.enter(host), *command], check=True, capture_output=True, text=True, env=env, timeout=30)
+        return done.stdout
 
     def log(self, part: str) -> str:
         """Return what a part has logged."""
@@ -101,11 +105,18 @@ class EmulatedRun:
 
 @contextlib.contextmanager
 def emulated_run(
-    scenario: Path, policy: str, seed: int = 0, keep_logs: Path | None = None, expiry_s: float = 120.0
+    scenario: Path,
+    policy: str,
+    seed: int = 0,
+    *,
+    baseline: bool = False,
+    keep_logs: Path | None = None,
+    expiry_s: float = 120.0,
 ) -> Iterator[EmulatedRun]:
     """Bring up `scenario` under `policy` in fresh namespaces; remove all of it when the block is left, by whatever way.
 
-    keep_logs: a directory to which the run's logs are copied before they are removed.
+    baseline: whether to check first that equal jobs get equal shares. keep_logs: a directory to which the run's logs are
+    copied before they are removed. expiry_s: how long agents keep their queues without a controller.
     """
     with contextlib.ExitStack() as stack:
         started: list[subprocess.Popen[str]] = []
@@ -115,7 +126,9 @@ def emulated_run(
         run.directory.mkdir()
         subprocess.run(["ip", "netns", "add", run.namespace], check=True, capture_output=True)
         config = run.directory / "config.json"
-        config.write_text(json.dumps(asdict(Config(str(run.directory), str(scenario.resolve()), policy, seed, expiry_s))))
+        config.write_text(
+            json.dumps(asdict(Config(str(run.directory), str(scenario.resolve()), policy, seed, baseline, expiry_s)))
+        )
         with (run.directory / "inside.log").open("w") as log:
             inside = subprocess.Popen(
                 ["ip", "netns", "exec", run.namespace, sys.executable, "-m", "topologies.emulation.inside", str(config)],

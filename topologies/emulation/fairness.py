@@ -1,0 +1,37 @@
+"""A check before the baseline's run: do equal jobs through one port get equal shares, or would a gain be an artefact of TCP?"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from beamer.model import JobSpec, Worker
+from beamer.results import jain
+from beamer.scenario import Scenario, StagePlan, StudyPlan
+
+STUDY = "calibration.equal-jobs"
+JOBS = 4
+SECONDS = 3.0
+
+
+def equal_jobs(scenario: Scenario) -> Scenario:
+    """Return a scenario of equal jobs that all exchange bytes with the last host, for about `SECONDS` on its link."""
+    *others, last = [host.name for host in scenario.fabric.hosts]
+    link = scenario.fabric.links[scenario.fabric.link_index[last, scenario.fabric.edge_of[last]]]
+    size = int(link.rate_bps * SECONDS / 8 / JOBS)
+    jobs = tuple(
+        JobSpec(f"job{i}", (Worker(0, others[i % len(others)]), Worker(1, last)), iterations=1, sync_bytes=size)
+        for i in range(JOBS)
+    )
+    return replace(scenario, studies=(StudyPlan(STUDY, 1.0, 0.0, (StagePlan("equal", jobs),)),))
+
+
+def fairness(studies: list[Mapping[str, Any]]) -> float | None:
+    """Return Jain's index of the equal jobs' throughputs, None if they have not run. `studies`: as the API shows them."""
+    durations = [
+        job["ended_s"] - job["registered_s"]
+        for study in studies
+        if study["name"] == STUDY
+        for stage in study["stages"]
+        for job in stage["jobs"]
+    ]
+    return jain([1 / duration for duration in durations]) if durations else None
