@@ -8,11 +8,13 @@ import pytest
 
 from beamer.errors import PlatformError
 from beamer.scenario import Scenario, load
+from tests.emulation.traces import traces
 from topologies.emulation.platform import require
 from topologies.emulation.supervisor import EmulatedRun, emulated_run
 
 HERE = Path(__file__).parent
 SMALL = HERE / "small.yaml"
+LASTING = HERE / "lasting.yaml"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -30,8 +32,25 @@ def small() -> Scenario:
 
 
 @pytest.fixture
+def lasting() -> Scenario:
+    return load(LASTING)
+
+
+@pytest.fixture
 def run() -> Iterator[EmulatedRun]:
     """A run of the small scenario under `beamer` that is up, its studies not yet begun."""
+    yield from _up(SMALL)
+
+
+@pytest.fixture
+def lasting_run() -> Iterator[EmulatedRun]:
+    """A run of the lasting scenario under `beamer` that is up, its studies not yet begun."""
+    yield from _up(LASTING)
+
+
+def _up(scenario: Path) -> Iterator[EmulatedRun]:
     logs = os.environ.get("BEAMER_TEST_LOGS")
-    with emulated_run(SMALL, "beamer", keep_logs=Path(logs) if logs else None) as up:
+    with emulated_run(scenario, "beamer", keep_logs=Path(logs) if logs else None) as up:
+        before = traces(up.run.id)
         yield up
+    assert not traces(up.run.id, before.namespaces), "a run that came to its end left something behind"

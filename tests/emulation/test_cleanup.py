@@ -5,98 +5,174 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from beamer.errors import EmulationError
 from tests.emulation.conftest import SMALL
-from topologies.emulation.runfile import RUNS
+from tests.emulation.traces import NAMESPACES, RUNS, Traces, interfaces, launched, traces
+from topologies.emulation.supervisor import emulated_run
 
 pytestmark = pytest.mark.emulation
 
+HOSTS = 4
+INT, TERM = signal.SIGINT, signal.SIGTERM
 
-def _traces() -> tuple[set[str], set[str], set[str], set[str]]:
-    """Return namespaces, interfaces, processes of runs and run files that exist now."""
-    namespaces = {path.name for path in Path("/run/netns").glob("beamer-*")} if Path("/run/netns").exists() else set()
-    interfaces = set(os.listdir("/sys/class/net"))
-    processes = set()
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
+# How far a run has come, by what the machine shows of it.
+MOMENTS: dict[str, Callable[[str], bool]] = {
+    "recorded": lambda name: True,
+    "namespace": lambda name: (NAMESPACES / f"beamer-{name}").exists(),
+    "switches": lambda name: (RUNS / name / "ovs" / "ovs-vswitchd.pid").exists(),
+    "controller": lambda name: (RUNS / name / "beamer-controller.log").exists(),
+    "training": lambda name: launched(name) > HOSTS,
+}
+
+
+class Emulation:
+    """A `beamer emulate` of this test, told from others by the process that its run file names."""
+
+    def __init__(self, temporary: Path) -> None:
+        self.temporary = temporary
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "beamer.cli", "emulate", str(SMALL), "--policies", "beamer"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, "TMPDIR": str(temporary)},
+            start_new_session=True,
+        )
+        self.name = ""
+
+    def reach(self, moment: str, patience_s: float = 90.0) -> Traces:
+        """Wait until the run has come to `moment`; return what there is of it then."""
+        deadline = time.monotonic() + patience_s
+        while not (self._recorded() and MOMENTS[moment](self.name)):
+            assert self.process.poll() is None, self.process.communicate()[0]
+            assert time.monotonic() < deadline, f"the run did not come to {moment!r}"
+            time.sleep(0.05)
+        return traces(self.name)
+
+    def end(self) -> str:
+        """Wait for the command's end and return what it printed."""
+        return self.process.communicate(timeout=60)[0]
+
+    def _recorded(self) -> bool:
+        owner = f'"owner": {self.process.pid},'
+        for path in () if self.name else RUNS.glob("*.json"):
             try:
-                if b"BEAMER_RUN=" in (entry / "environ").read_bytes():
-                    processes.add(entry.name)
-            except OSError:
+                self.name = path.stem if owner in path.read_text() else ""
+            except FileNotFoundError:  # somebody else's, gone since
                 continue
-    files = {path.name for path in RUNS.iterdir()} if RUNS.exists() else set()
-    return namespaces, interfaces, processes, files
+            if self.name:
+                break
+        return bool(self.name)
 
-
-def _emulate() -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "beamer.cli", "emulate", str(SMALL), "--policies", "beamer"]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
-
-
-def _await_run(before: set[str], process: "subprocess.Popen[str]") -> str:
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline and process.poll() is None:
-        for path in RUNS.glob("*.json"):
-            if path.name not in before:
-                return path.stem
-        time.sleep(0.01)
-    raise AssertionError(f"no run was recorded: {process.communicate()[0]}")
+    def assert_gone(self, before: Traces) -> None:
+        """Assert that nothing is left of the run of which `before` was seen."""
+        assert not traces(self.name, before.namespaces)
+        assert not list(self.temporary.iterdir())
 
 
 @pytest.fixture
-def bystander() -> Iterator[str]:
-    """A namespace and a process in it that belong to somebody else."""
-    subprocess.run(["ip", "netns", "add", "bystander-t"], check=True)
-    process = subprocess.Popen(["ip", "netns", "exec", "bystander-t", "sleep", "120"])
-    yield "bystander-t"
-    assert process.poll() is None, "cleaning ended somebody else's process"
-    process.terminate()
-    process.wait()
-    subprocess.run(["ip", "netns", "del", "bystander-t"], check=True)
+def emulation(tmp_path: Path) -> Iterator[Emulation]:
+    """An emulation that has just been started; the machine's own interfaces are the same after it."""
+    before = interfaces()
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    started = Emulation(temporary)
+    yield started
+    if started.process.poll() is None:
+        started.process.terminate()
+        started.process.communicate(timeout=60)
+    assert interfaces() == before
 
 
-@pytest.mark.parametrize(("sign", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-@pytest.mark.parametrize("after_s", [0.0, 0.4, 1.5, 4.0, 9.0])
-def test_a_signal_at_any_moment_leaves_nothing(sign: signal.Signals, status: int, after_s: float) -> None:
-    before = _traces()
-    process = _emulate()
-    _await_run(before[3], process)
-    time.sleep(after_s)
-    process.send_signal(sign)
-    output, _ = process.communicate(timeout=30)
-    assert process.returncode == status, output
-    assert _traces() == before
+def _clean() -> str:
+    command = [sys.executable, "-m", "beamer.cli", "clean"]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
 
 
-def test_clean_repairs_after_sigkill_and_touches_nothing_else(bystander: str) -> None:
-    before = _traces()
-    process = _emulate()
-    name = _await_run(before[3], process)
-    time.sleep(4)
-    process.kill()
-    process.communicate(timeout=10)
-    assert _traces() != before
-    cleaned = subprocess.run(
-        [sys.executable, "-m", "beamer.cli", "clean"], capture_output=True, text=True, timeout=60, check=True
-    )
-    assert f"removed run {name}" in cleaned.stdout
-    assert _traces() == before
-    assert (Path("/run/netns") / bystander).exists()
+@contextmanager
+def _bystander() -> Iterator[None]:
+    """A namespace with a queue and a process in it that look like a run's, but that no run file names."""
+    name = f"beamer-t{os.getpid()}"
+    subprocess.run(["ip", "netns", "add", name], check=True)
+    process = subprocess.Popen(["ip", "netns", "exec", name, "sleep", "300"], env={**os.environ, "BEAMER_RUN": name})
+    try:
+        subprocess.run(["ip", "netns", "exec", name, "tc", "qdisc", "add", "dev", "lo", "root", "htb"], check=True)
+        yield
+        assert process.poll() is None, "cleaning ended somebody else's process"
+        queues = ["ip", "netns", "exec", name, "tc", "qdisc", "show", "dev", "lo"]
+        assert "htb" in subprocess.run(queues, capture_output=True, text=True, check=True).stdout
+    finally:
+        process.kill()
+        process.wait()
+        subprocess.run(["ip", "netns", "del", name], check=True)
 
 
-def test_clean_leaves_a_living_run_alone() -> None:
-    before = _traces()
-    process = _emulate()
-    name = _await_run(before[3], process)
-    cleaned = subprocess.run(
-        [sys.executable, "-m", "beamer.cli", "clean"], capture_output=True, text=True, timeout=60, check=True
-    )
-    assert f"run {name} belongs to process {process.pid}" in cleaned.stdout
-    assert process.poll() is None
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=30)
-    assert _traces() == before
+@pytest.mark.parametrize(
+    ("signs", "moment"),
+    [
+        ((INT,), "recorded"),
+        ((TERM,), "namespace"),
+        ((INT,), "switches"),
+        ((TERM,), "controller"),
+        ((INT, TERM, INT), "training"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "+".join(sign.name for sign in value),
+)
+def test_a_signal_at_any_moment_leaves_nothing(emulation: Emulation, signs: tuple[signal.Signals, ...], moment: str) -> None:
+    before = emulation.reach(moment)
+    assert before
+    for sign in signs:  # those that follow the first arrive while everything is being removed
+        emulation.process.send_signal(sign)
+        time.sleep(0.05)
+    output = emulation.end()
+    assert emulation.process.returncode in {128 + sign for sign in signs}, output
+    assert "Traceback" not in output
+    emulation.assert_gone(before)
+
+
+@pytest.mark.parametrize("moment", ["namespace", "training"])
+def test_clean_repairs_after_sigkill_and_touches_nothing_else(emulation: Emulation, moment: str) -> None:
+    with _bystander():
+        before = emulation.reach(moment)
+        alive = _clean()
+        assert f"run {emulation.name} belongs to process {emulation.process.pid}" in alive
+        assert emulation.process.poll() is None, "cleaning ended a run that its owner looks after"
+        before = traces(emulation.name, before.namespaces)
+        assert before.files
+        emulation.process.kill()
+        emulation.end()
+        assert traces(emulation.name).files == before.files
+        assert f"removed run {emulation.name}" in _clean()
+        emulation.assert_gone(before)
+        assert emulation.name not in _clean()
+
+
+def test_a_run_whose_main_process_dies_ends_with_one_line_and_leaves_nothing(emulation: Emulation) -> None:
+    before = emulation.reach("controller")
+    os.kill(_main_process(before), signal.SIGKILL)
+    output = emulation.end()
+    assert emulation.process.returncode == 1
+    assert "beamer: the run's main process ended" in output
+    assert "Traceback" not in output
+    emulation.assert_gone(before)
+
+
+def test_a_part_that_cannot_start_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = f"t{os.getpid()}"
+    monkeypatch.setattr("topologies.emulation.supervisor.secrets.token_hex", lambda _: name)
+    with pytest.raises(EmulationError, match="beamer-controller ended with status 2"), emulated_run(SMALL, "no-such-policy"):
+        pass
+    assert not traces(name)
+
+
+def _main_process(seen: Traces) -> int:
+    for pid in seen.processes:
+        if b"topologies.emulation.inside" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+            return pid
+    raise AssertionError("the run has no main process")

@@ -7,165 +7,275 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from itertools import permutations
-from typing import Any
+from pathlib import Path
+from typing import IO, Any
 
 import pytest
 
+from beamer.fabric import Host
 from beamer.scenario import Scenario
+from topologies.emulation.exchange import Measured
 from topologies.emulation.supervisor import EmulatedRun
 
 pytestmark = pytest.mark.emulation
 
-
-def _get(run: EmulatedRun, path: str) -> Any:
-    """Ask the controller from inside the run's namespace."""
-    code = f"import httpx; print(httpx.get('{run.parts['url']}{path}', timeout=5).text)"
-    return json.loads(run.execute(sys.executable, "-c", code))
-
-
-def _progress(run: EmulatedRun) -> dict[str, int]:
-    return {
-        job["key"]: job["done"]
-        for study in _get(run, "/v1/studies")["studies"]
-        for stage in study["stages"]
-        for job in stage["jobs"]
-    }
-
-
-def _connections(run: EmulatedRun, scenario: Scenario) -> set[tuple[str, str]]:
-    """Return all established data connections, both ends, by `ss`."""
-    found = set()
-    for host in scenario.fabric.host:
-        for line in run.execute("ss", "-Htn", "state", "established", host=host).splitlines():
-            local, remote = line.split()[2:4]
-            if local.startswith("10.77.") and remote.startswith("10.77."):
-                found.add((local, remote))
-    return found
+DEAD_S = 2.0
+REACHABLE_MS = 500
+PORT = 9999
+SERVER = f"""
+import socketserver
+socketserver.TCPServer(("", {PORT}), socketserver.BaseRequestHandler).serve_forever()
+"""
+CLIENT = f"""
+import socket, sys
+for address in sys.argv[1:]:
+    socket.create_connection((address, {PORT}), 5).close()
+"""
+STATISTICS = re.compile(r" ?(duration|n_packets|n_bytes|idle_age|hard_age)=[^,]*,?")
 
 
-def _rules(run: EmulatedRun, scenario: Scenario) -> dict[str, set[str]]:
-    """Return every switch's rules with their age, so that a rule made anew is told from one that stayed."""
-    rules = {}
-    for switch in scenario.fabric.switch:
-        text = run.execute("ovs-ofctl", "-O", "OpenFlow13", "--no-stats", "dump-flows", switch)
-        rules[switch] = {line.strip() for line in text.splitlines() if "table=" in line or "priority" in line}
-    return rules
+def test_controller_killed_mid_run(lasting_run: EmulatedRun, lasting: Scenario) -> None:
+    run = lasting_run
+    _begin(run, lasting)
+    connections, rules = _connections(run, lasting), _ages(run, lasting)
+    plan, jobs = _get(run, "/v1/plan"), _jobs(run)
+    pace = _carried_in(run, lasting, DEAD_S)
+
+    _kill(run, "beamer-controller")
+    dead = _carried_in(run, lasting, DEAD_S)
+    assert dead > pace / 2, "training slowed down with the controller dead"
+    run.restart("beamer-controller")
+    _await(lambda: _get(run, "/v1/plan")["installed_everywhere"])
+
+    recovered = _jobs(run)
+    assert recovered.keys() == jobs.keys()
+    assert all(recovered[key]["done"] >= jobs[key]["done"] for key in jobs)
+    assert {job["status"] for job in recovered.values()} == {"running"}, "the scenario is too short for this test"
+    assert _get(run, "/v1/plan")["jobs"] == plan["jobs"]
+    _assert_only_older(rules, _ages(run, lasting))
+    broken = connections - _connections(run, lasting)
+    assert len(broken) == 0, f"connections broke: {broken}"
+
+    _assert_complete(run.finish_studies(150), lasting)
+
+
+def test_agents_killed_mid_run(lasting_run: EmulatedRun, lasting: Scenario, tmp_path: Path) -> None:
+    run = lasting_run
+    switches = next(s.agent for s in lasting.fabric.switches if s.agent)
+    _begin(run, lasting)
+    connections, marks = _connections(run, lasting), _marks(run, lasting.fabric.host["h1"])
+    sent = _class_bytes(run)
+    assert any(mark != "0" for mark in marks.values())
+
+    with _monitored(run, "h1", tmp_path / "h1") as on_host, _monitored(run, None, tmp_path / "switches") as on_switches:
+        pace = _sent_in(run, "h1", DEAD_S)
+        _kill(run, "agent-h1")
+        _kill(run, f"agent-{switches}")
+        assert _sent_in(run, "h1", DEAD_S) > pace / 2, "the host's traffic slowed down with the agents dead"
+        for agent in ("h1", switches):
+            run.restart(f"agent-{agent}")
+        _await(lambda: _acknowledged(run, "h1") and _acknowledged(run, switches))
+        kept = _class_bytes(run)
+        assert all(kept[klass] >= count for klass, count in sent.items()), "a class was made anew"
+        assert on_host() == [], "the restarted agent changed its host's queues"
+        assert on_switches() == [], "the restarted agent changed the switches' queues"
+
+    assert {job["status"] for job in _jobs(run).values()} == {"running"}, "the scenario is too short for this test"
+    assert _marks(run, lasting.fabric.host["h1"]) == marks, "the restarted agent marked connections anew"
+    assert not connections - _connections(run, lasting)
+    _assert_complete(run.finish_studies(150), lasting)
+
+
+def test_forwards_with_the_controller_dead_for_longer_than_the_neighbour_timeout(run: EmulatedRun, small: Scenario) -> None:
+    for host in small.fabric.host:
+        run.execute("sysctl", "-qw", f"net.ipv4.neigh.{host}-eth0.base_reachable_time_ms={REACHABLE_MS}", host=host)
+        _forget(run, host)  # what was resolved before keeps the time-out that it began with
+    with ExitStack() as servers:
+        for host in small.fabric.host:
+            servers.enter_context(_beside(run, host, sys.executable, "-c", SERVER))
+        _await(lambda: all(f":{PORT} " in run.execute("ss", "-Hltn", host=host) for host in small.fabric.host))
+        _connect_all(run, small)
+        assert all(
+            _neighbours(run, src.name).keys() == {d.ip for d in small.fabric.hosts if d != src} for src in small.fabric.hosts
+        )
+        _kill(run, "beamer-controller")
+        _await(lambda: not any("REACHABLE" in _neighbours(run, host).values() for host in small.fabric.host))
+        for host in small.fabric.host:
+            _forget(run, host)
+        _connect_all(run, small)
+    for src, dst in permutations(small.fabric.hosts, 2):
+        assert dst.ip in _neighbours(run, src.name)
+
+
+def _begin(run: EmulatedRun, scenario: Scenario) -> None:
+    """Start the studies and wait until all first stages train under a plan that is in force everywhere."""
+    run.start_studies()
+    _await(
+        lambda: (
+            len(jobs := _jobs(run)) == len(scenario.studies)
+            and all(job["done"] >= 1 for job in jobs.values())
+            and _get(run, "/v1/plan")["installed_everywhere"]
+        ),
+        60,
+    )
+
+
+def _await(condition: Callable[[], Any], patience_s: float = 40.0) -> None:
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            if condition():
+                return
+        except subprocess.CalledProcessError:  # a controller that is not there does not answer
+            pass
+        assert time.monotonic() < deadline, "it did not come about in time"
+        time.sleep(0.2)
 
 
 def _kill(run: EmulatedRun, part: str) -> None:
     os.kill(run.pid(part), signal.SIGKILL)
 
 
-def _await(condition: Any, patience_s: float = 15.0) -> None:
-    deadline = time.monotonic() + patience_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come about in time"
-        time.sleep(0.1)
+def _get(run: EmulatedRun, path: str) -> Any:
+    """Ask the controller from inside the run's namespace."""
+    code = f"from urllib.request import urlopen; print(urlopen('{run.parts['url']}{path}', timeout=5).read().decode())"
+    return json.loads(run.execute(sys.executable, "-c", code))
 
 
-def test_controller_killed_mid_run(run: EmulatedRun, small: Scenario) -> None:
-    run.start_studies()
-    _await(lambda: len(_get(run, "/v1/plan")["jobs"]) == 4 and min(_progress(run).values()) >= 1)
-    before = _connections(run, small)
-    studies, plan = _get(run, "/v1/studies"), _get(run, "/v1/plan")
-    assert before
-    _kill(run, "beamer-controller")
-    bytes_before = _carried(run, small)
-    time.sleep(1.0)
-    assert _carried(run, small) > bytes_before, "training stopped with the controller"
-    rules = _rules(run, small)
-    run.restart("beamer-controller")
-    _await(lambda: _answers(run))
-    again = _get(run, "/v1/studies")
-    assert [s["name"] for s in again["studies"]] == [s["name"] for s in studies["studies"]]
-    known = {job["key"] for study in studies["studies"] for stage in study["stages"] for job in stage["jobs"]}
-    assert known <= {job["key"] for study in again["studies"] for stage in study["stages"] for job in stage["jobs"]}
-    assert _get(run, "/v1/plan")["generation"] >= plan["generation"]
-    gone = {switch: rules[switch] - left for switch, left in _rules(run, small).items()}
-    static = {
-        switch: {rule for rule in lost if "metadata" not in rule and "tp_src" not in rule} for switch, lost in gone.items()
-    }
-    assert not any(static.values()), "rules that still held were replaced"
-    run.finish_studies(120)
-    logs = [run.log(f"trainers-{host}") for host in small.fabric.host]
-    assert not any("Traceback" in log for log in logs), "a connection broke"
+def _jobs(run: EmulatedRun) -> dict[str, dict[str, Any]]:
+    studies = _get(run, "/v1/studies")["studies"]
+    return {job["key"]: job for study in studies for stage in study["stages"] for job in stage["jobs"]}
 
 
-def test_a_restarted_controller_installs_the_same_plan_without_a_change(run: EmulatedRun, small: Scenario) -> None:
+def _acknowledged(run: EmulatedRun, agent: str) -> bool:
     plan = _get(run, "/v1/plan")
-    rules = _ages(run, small)
-    _kill(run, "beamer-controller")
-    run.restart("beamer-controller")
-    _await(lambda: _answers(run) and _get(run, "/v1/plan")["installed_everywhere"])
-    assert _get(run, "/v1/plan")["jobs"] == plan["jobs"]
-    later = _ages(run, small)
-    for switch, ages in rules.items():
-        assert later[switch].keys() == ages.keys()
-        assert all(later[switch][rule] > age for rule, age in ages.items()), "a rule was installed anew"
+    return bool(plan["installed"]["agents"][agent] and plan["installed_everywhere"])
 
 
-def test_agent_killed_mid_run(run: EmulatedRun, small: Scenario) -> None:
-    run.start_studies()
-    _await(lambda: len(_get(run, "/v1/plan")["jobs"]) == 4 and min(_progress(run).values()) >= 1)
-    tree = _tree(run)
-    _kill(run, "agent-h1")
-    sent = _carried(run, small)
-    time.sleep(0.5)
-    assert _carried(run, small) > sent, "the host's traffic stopped with its agent"
-    assert _tree(run) == tree
-    run.restart("agent-h1")
-    run.finish_studies(120)
-    assert not any("Traceback" in run.log(f"trainers-{host}") for host in small.fabric.host)
-    assert _tree(run) == tree
+def _assert_complete(measured: Measured, scenario: Scenario) -> None:
+    """Assert that every job of every stage ran all its iterations; a broken connection would have ended its trainer."""
+    jobs = [job for study in measured.studies for stage in study["stages"] for job in stage["jobs"]]
+    assert len(jobs) == sum(len(stage.jobs) for study in scenario.studies for stage in study.stages)
+    assert all(job["done"] == job["iterations"] for job in jobs)
 
 
-def test_a_restarted_agent_reconciles_with_zero_changes(run: EmulatedRun) -> None:
-    tree = _tree(run)
-    _kill(run, "agent-h1")
-    run.restart("agent-h1")
-    _await(lambda: re.search(r"applied.*changes.{0,8}\b0\b", run.log("agent-h1").rpartition("start")[2]) is not None)
-    assert _tree(run) == tree
+def _connections(run: EmulatedRun, scenario: Scenario) -> set[tuple[str, str]]:
+    """Return the two ends of every established data connection, as each host sees it, by `ss`."""
+    found = set()
+    for host in scenario.fabric.hosts:
+        for line in run.execute("ss", "-Htn", "state", "established", host=host.name).splitlines():
+            local, remote = line.split()[2:4]
+            if local.startswith(host.ip):
+                found.add((local, remote))
+    assert found
+    return found
 
 
-def test_forwards_with_the_controller_dead_for_longer_than_the_neighbour_timeout(run: EmulatedRun, small: Scenario) -> None:
-    _kill(run, "beamer-controller")
-    time.sleep(2)
-    for host in small.fabric.host:
-        run.execute("ip", "neigh", "flush", "dev", f"{host}-eth0", host=host)
-        assert "10.77." not in run.execute("ip", "neigh", "show", "dev", f"{host}-eth0", host=host)
-    for src, dst in permutations(small.fabric.hosts, 2):
-        run.execute("ping", "-c", "1", "-W", "2", dst.ip, host=src.name)
-        assert dst.mac in run.execute("ip", "neigh", "show", "dev", f"{src.name}-eth0", host=src.name)
+def _marks(run: EmulatedRun, host: Host) -> dict[tuple[str, str], str]:
+    """Return the class that each of the host's data connections is marked with."""
+    found = {}
+    for line in run.execute("ss", "-HtnO", "--tos", "state", "established", host=host.name).splitlines():
+        local, remote = line.split()[2:4]
+        if local.startswith(host.ip) and (mark := re.search(r"class_id:(\S+)", line)):
+            found[local, remote] = mark[1]
+    return found
 
 
-def _answers(run: EmulatedRun) -> bool:
-    try:
-        return bool(_get(run, "/v1/health")["status"] == "ok")
-    except (subprocess.CalledProcessError, KeyError):
-        return False
+def _ages(run: EmulatedRun, scenario: Scenario) -> dict[tuple[str, str], float]:
+    """Return by switch and rule, its counts aside, the rule's age in seconds."""
+    ages = {}
+    for switch in scenario.fabric.switch:
+        for line in run.execute("ovs-ofctl", "-O", "OpenFlow13", "dump-flows", switch).splitlines():
+            if age := re.search(r"duration=([0-9.]+)s", line):
+                ages[switch, STATISTICS.sub("", line)] = float(age[1])
+    assert ages
+    return ages
 
 
-def _carried(run: EmulatedRun, scenario: Scenario) -> int:
-    return sum(
-        int(run.execute("cat", f"/sys/class/net/{link.interface}/statistics/tx_bytes"))
+def _assert_only_older(before: dict[tuple[str, str], float], after: dict[tuple[str, str], float]) -> None:
+    assert after.keys() == before.keys()
+    renewed = [rule for rule, age in before.items() if after[rule] <= age]
+    assert not renewed, "rules were installed anew"
+
+
+def _carried_in(run: EmulatedRun, scenario: Scenario, seconds: float) -> float:
+    """Return the bytes per second that all switches sent over `seconds` from now."""
+    files = [
+        f"/sys/class/net/{link.interface}/statistics/tx_bytes"
         for link in scenario.fabric.links
         if link.src in scenario.fabric.switch
-    )
+    ]
+    return _rate(lambda: sum(map(int, run.execute("cat", *files).split())), seconds)
 
 
-def _tree(run: EmulatedRun) -> str:
-    return run.execute("tc", "class", "show", "dev", "h1-eth0", host="h1")
+def _sent_in(run: EmulatedRun, host: str, seconds: float) -> float:
+    """Return the bytes per second that `host` sent over `seconds` from now."""
+    command = ("ip", "-s", "-j", "link", "show", "dev", f"{host}-eth0")
+    return _rate(lambda: int(json.loads(run.execute(*command, host=host))[0]["stats64"]["tx"]["bytes"]), seconds)
 
 
-def _ages(run: EmulatedRun, scenario: Scenario) -> dict[str, dict[str, float]]:
-    """Return the age in seconds of every rule of every switch."""
-    ages: dict[str, dict[str, float]] = {}
-    for switch in scenario.fabric.switch:
-        text = run.execute("ovs-ofctl", "-O", "OpenFlow13", "dump-flows", switch)
-        ages[switch] = {}
-        for line in text.splitlines():
-            if found := re.search(r"duration=([0-9.]+)s", line):
-                rule = re.sub(r"(duration|n_packets|n_bytes|idle_age|hard_age|reset_counts)=[^,]*,? ?", "", line)
-                ages[switch][rule] = float(found[1])
-    return ages
+def _rate(read: Callable[[], int], seconds: float) -> float:
+    first, began = read(), time.monotonic()
+    time.sleep(seconds)
+    return (read() - first) / (time.monotonic() - began)
+
+
+@contextmanager
+def _monitored(run: EmulatedRun, host: str | None, output: Path) -> Iterator[Callable[[], list[str]]]:
+    """Let `tc monitor` watch every queue of `host`, or of the switches; yield what returns the changes that it saw so far."""
+    with output.open("w") as file, _beside(run, host, "tc", "monitor", output=file):
+        marked = 0
+
+        def changes() -> list[str]:
+            # A change of our own, seen last, shows that the monitor watches and that everything before it has been seen.
+            nonlocal marked
+            marked += 1
+            run.execute(
+                "tc", "qdisc", "replace", "dev", "lo", "root", "handle", "77:", "pfifo", "limit", str(marked), host=host
+            )
+            _await(lambda: f"limit {marked}p" in output.read_text())
+            return [line for line in output.read_text().splitlines() if " dev lo " not in line]
+
+        changes()
+        yield changes
+
+
+@contextmanager
+def _beside(run: EmulatedRun, host: str | None, *command: str, output: IO[str] | None = None) -> Iterator[None]:
+    """Run `command` on `host`, or beside the switches, for as long as the block lasts."""
+    process = subprocess.Popen([*run.enter(host), *command], stdout=output)
+    try:
+        yield
+        assert process.poll() is None, f"{command[0]} ended early"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _class_bytes(run: EmulatedRun) -> dict[str, int]:
+    """Return the bytes that each class of h1's port has sent since it was made."""
+    text = run.execute("tc", "-s", "class", "show", "dev", "h1-eth0", host="h1")
+    found = {klass: int(count) for klass, count in re.findall(r"class htb (\S+) .*?\n Sent (\d+) bytes", text)}
+    assert any(found.values())
+    return found
+
+
+def _connect_all(run: EmulatedRun, scenario: Scenario) -> None:
+    for host in scenario.fabric.hosts:
+        run.execute(
+            sys.executable, "-c", CLIENT, *(other.ip for other in scenario.fabric.hosts if other != host), host=host.name
+        )
+
+
+def _forget(run: EmulatedRun, host: str) -> None:
+    run.execute("ip", "neigh", "flush", "dev", f"{host}-eth0", host=host)
+    assert not _neighbours(run, host)
+
+
+def _neighbours(run: EmulatedRun, host: str) -> dict[str, str]:
+    """Return the state of every neighbour whose address `host` has resolved, by IP address."""
+    entries = json.loads(run.execute("ip", "-j", "neigh", "show", "dev", f"{host}-eth0", host=host) or "[]")
+    return {entry["dst"]: entry["state"][0] for entry in entries if "lladdr" in entry}
