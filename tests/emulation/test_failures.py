@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from itertools import permutations
+from itertools import count, permutations
 from pathlib import Path
 from typing import IO, Any
 
@@ -227,16 +227,17 @@ def _rate(read: Callable[[], int], seconds: float) -> float:
 def _monitored(run: EmulatedRun, host: str | None, output: Path) -> Iterator[Callable[[], list[str]]]:
     """Let `tc monitor` watch every queue of `host`, or of the switches; yield what returns the changes that it saw so far."""
     with output.open("w") as file, _beside(run, host, "tc", "monitor", output=file):
-        marked = 0
+        limits = count(1)
+
+        def watching() -> bool:
+            limit = str(next(limits))
+            run.execute("tc", "qdisc", "replace", "dev", "lo", "root", "handle", "77:", "pfifo", "limit", limit, host=host)
+            time.sleep(0.1)
+            return f"limit {limit}p" in output.read_text()
 
         def changes() -> list[str]:
-            # A change of our own, seen last, shows that the monitor watches and that everything before it has been seen.
-            nonlocal marked
-            marked += 1
-            run.execute(
-                "tc", "qdisc", "replace", "dev", "lo", "root", "handle", "77:", "pfifo", "limit", str(marked), host=host
-            )
-            _await(lambda: f"limit {marked}p" in output.read_text())
+            # A change of our own that was seen shows that the monitor watches and has seen all that came before.
+            _await(watching)
             return [line for line in output.read_text().splitlines() if " dev lo " not in line]
 
         changes()
