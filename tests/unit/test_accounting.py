@@ -1,7 +1,7 @@
 """Edge counts against queues: sums along known paths, drops added, noise told from findings."""
 
-from topologies import single
-from topologies.emulation.accounting import LaneBytes, QueueBytes, hop_shares, unregistered_share
+from topologies import dumbbell, single
+from topologies.emulation.accounting import LaneBytes, QueueBytes, excluded_share, hop_shares, unregistered_share
 from topologies.emulation.sampling import Health, PortSample, backlogged_rate
 
 FABRIC = single.build(3)
@@ -29,10 +29,25 @@ def test_a_queue_that_nobody_was_given_is_found() -> None:
     assert not hop.negligible
 
 
-def test_drops_count_as_carried() -> None:
-    lanes = [LaneBytes("a", "h1", "h3", 0, 0, 15140)]
-    shares = {h.interface: h.share for h in hop_shares(FABRIC, lanes, [QueueBytes("h1-eth0", 0, 15140 - 1514, 1)])}
-    assert shares["h1-eth0"] == 1.0
+def test_drops_count_as_carried_where_they_fell_and_are_missing_after() -> None:
+    fabric = dumbbell.build(1)
+    lanes = [LaneBytes("a", "h1", "h2", 0, 0, 100 * 1514)]
+    queues = [
+        QueueBytes("h1-eth0", 0, 100 * 1514, 7),
+        QueueBytes("s1-eth1", 0, 90 * 1514, 10),
+        QueueBytes("s2-eth2", 0, 90 * 1514, 0),
+    ]
+    assert {hop.interface: hop.share for hop in hop_shares(fabric, lanes, queues)} == {
+        "h1-eth0": 1.0,
+        "s1-eth1": 1.0,
+        "s2-eth2": 1.0,
+    }
+
+
+def test_windows_are_what_left_a_host_in_no_class_or_in_another_than_the_edge_counted() -> None:
+    queues = [QueueBytes("h1-eth0", 0, 1100, 0), QueueBytes("h1-eth0", None, 100, 0), QueueBytes("h2-eth0", 0, 800, 0)]
+    hops = hop_shares(FABRIC, LANES, queues)
+    assert excluded_share(FABRIC, hops, queues) == (100 + 100 + 300) / 2000
 
 
 def test_bytes_before_the_match_are_a_share_of_the_job() -> None:

@@ -6,7 +6,7 @@ edge: a difference there is the window in which a host and its edge switch do no
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from beamer.fabric import Fabric
@@ -14,6 +14,8 @@ from beamer.units import segment
 
 # A queue that carried less than this share of its port's bytes is noise for a ratio, not a finding.
 NEGLIGIBLE_SHARE = 0.01
+
+Queue = tuple[str, int]  # interface and class
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class QueueBytes:
 
 @dataclass(frozen=True)
 class HopShare:
-    """One queue's account. edge_bytes: by the rules; queue_bytes: by the kernel, drops added."""
+    """One queue's account. edge_bytes: by the rules, less upstream drops; queue_bytes: by the kernel, drops added."""
 
     interface: str
     klass: int
@@ -56,27 +58,51 @@ class HopShare:
 
 
 def hop_shares(fabric: Fabric, lanes: Iterable[LaneBytes], queues: Iterable[QueueBytes]) -> tuple[HopShare, ...]:
-    """Return the account of every managed queue of every switch port and host interface in `queues`."""
-    expected: Counter[tuple[str, int]] = Counter()
-    for lane in lanes:
-        for hop in fabric.path(lane.src, lane.dst, lane.plane):
-            expected[fabric.links[hop].interface, lane.klass] += lane.sent_bytes
+    """Return the account of every managed queue of every switch port and host interface in `queues`.
+
+    What a queue dropped is taken from the lanes through it in proportion, for the queues after it. What a host dropped never
+    reached the edge.
+    """
+    lanes = list(lanes)
     _, frame = segment(fabric.mtu)
-    counted = {(q.interface, q.klass): q.sent_bytes + q.dropped_packets * frame for q in queues if q.klass is not None}
+    at_hosts = {link.interface for link in fabric.links if link.src in fabric.host}
+    counted, dropped = Counter[Queue](), Counter[Queue]()
+    for queue in queues:
+        if queue.klass is not None:
+            key = queue.interface, queue.klass
+            dropped[key] = 0 if queue.interface in at_hosts else queue.dropped_packets * frame
+            counted[key] = queue.sent_bytes + dropped[key]
+    expected = _arrivals(fabric, lanes, dropped)
     port_bytes: Counter[str] = Counter()
-    for (interface, _), sent in expected.items():
-        port_bytes[interface] += sent
+    for (interface, _), arrived in expected.items():
+        port_bytes[interface] += round(arrived)
     return tuple(
         HopShare(
             interface,
             klass,
-            expected[interface, klass],
-            counted.get((interface, klass), 0),
-            negligible=max(expected[interface, klass], counted.get((interface, klass), 0))
+            round(expected.get((interface, klass), 0.0)),
+            counted[interface, klass],
+            negligible=max(expected.get((interface, klass), 0.0), counted[interface, klass])
             < NEGLIGIBLE_SHARE * port_bytes[interface],
         )
-        for interface, klass in sorted(expected.keys() | {k for k, sent in counted.items() if sent})
+        for interface, klass in sorted(expected.keys() | {key for key, sent in counted.items() if sent})
     )
+
+
+def _arrivals(fabric: Fabric, lanes: Sequence[LaneBytes], dropped: Mapping[Queue, int]) -> dict[Queue, float]:
+    """Return the bytes that came to every queue on the lanes' paths, upstream drops subtracted."""
+    surviving: dict[Queue, float] = {}
+    arrived: dict[Queue, float] = {}
+    for _ in range(1 + max((len(fabric.path(lane.src, lane.dst, lane.plane)) for lane in lanes), default=0)):
+        arrived = {}
+        for lane in lanes:
+            left = float(lane.sent_bytes)
+            for hop in fabric.path(lane.src, lane.dst, lane.plane):
+                queue = fabric.links[hop].interface, lane.klass
+                arrived[queue] = arrived.get(queue, 0.0) + left
+                left *= surviving.get(queue, 1.0)
+        surviving = {queue: 1 - min(dropped.get(queue, 0) / sent, 1.0) for queue, sent in arrived.items() if sent}
+    return arrived
 
 
 def excluded_share(fabric: Fabric, hops: Iterable[HopShare], queues: Iterable[QueueBytes]) -> float:

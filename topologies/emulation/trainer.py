@@ -24,6 +24,7 @@ CONGESTION_CONTROL = b"reno"
 CONNECT_PATIENCE_S = 20.0
 STALL_PATIENCE_S = 60.0
 WAKE_BYTES = 32768  # a process woken for every packet would take the processor from the network
+WARM_UP_S = 0.2  # a framework takes longer from opening its connections to its first gradient
 REPORT_PATIENCE_S = 30.0  # at the end, for a controller that is being restarted
 
 Gradient = npt.NDArray[np.float32]
@@ -261,6 +262,7 @@ def train(task: Task) -> None:
     size = max(spec.sync_bytes // 4 // len(workers), 1) * len(workers)
     slice_sizes = [part.size for part in np.array_split(np.empty(size, dtype=np.bool_), max(len(servers), 1))]
     gradient = np.empty(size, dtype=np.float32)
+    time.sleep(WARM_UP_S)
     for iteration in range(1, spec.iterations + 1):
         if rank in servers:
             serve_slice(mesh, slice_sizes[servers.index(rank)], workers)
