@@ -60,6 +60,11 @@ class Installation:
         """Whether the wanted generation runs on every switch and agent."""
         return self._floor() >= self.generation
 
+    @property
+    def on_every_switch(self) -> bool:
+        """Whether the wanted generation runs on every switch."""
+        return all(party.has >= self.generation for party in self._switches.values())
+
     def want(self, generation: int, switches: bool, agents: Collection[str], events_at_s: Iterable[float]) -> None:
         """Make `generation` the wanted one.
 

@@ -42,6 +42,7 @@ from controller.targets import Targets, agent_names, agent_ports, targets
 
 COALESCE_S = 0.002  # events of one burst make one decision
 PROGRESS_S = 0.5  # progress alone re-orders no more often than this
+HEAD_START_S = 0.05  # that the switches have on the agents at most
 STAGE_EVENTS = (StageRegistered, StageSealed, JobRegistered, JobEnded)
 HAND_OUT_EVENTS = (WorkerAttached, ConnectionsSeen)
 
@@ -125,6 +126,8 @@ class Runtime:
         self._targets = self._targets_of(self.plan)
         self.installation = Installation((s.name for s in fabric.switches), self._ports, generation)
         self._deciding = Alarm(self._decide_now)
+        self._renewed: set[str] = set()
+        self._telling = Alarm(self._tell_agents)
         self._handing_out = Alarm(lambda: self._hand_out(self._state, self.plan))
         self._switches = drive(self._switch_said)
 
@@ -138,6 +141,7 @@ class Runtime:
     async def stop(self) -> None:
         """Stop, leaving switches and agents as they are."""
         self._deciding.cancel()
+        self._telling.cancel()
         self._handing_out.cancel()
         await self._switches.stop()
         self._journal.close()
@@ -193,6 +197,8 @@ class Runtime:
         match event:
             case SwitchInstalled():
                 self.installation.switch_installed(event.switch, event.generation, self.clock())
+                if self.installation.on_every_switch:
+                    self._tell_agents()
             case SwitchLost():
                 self.installation.switch_lost(event.switch)
                 log.info("switch lost", switch=event.switch)
@@ -250,10 +256,19 @@ class Runtime:
 
         renewed = [agent for agent, content in wanted.assignments.items() if content != before.assignments[agent]]
         self.installation.want(generation, wanted.rules != before.rules, renewed, caused_at_s)
+        self._renewed.update(renewed)
         if wanted.rules != before.rules:
+            # Switches first: a host that marks with a class of which its edge does not know yet is given the old one there.
+            self._telling.within(HEAD_START_S)
             self._switches.bring_about(generation, wanted.rules)
-        for agent in renewed:
+        else:
+            self._tell_agents()
+
+    def _tell_agents(self) -> None:
+        self._telling.cancel()
+        for agent in sorted(self._renewed):
             self.agents.send(agent, self._stamped(agent))
+        self._renewed.clear()
 
     def _stamped(self, agent: str) -> Assignment:
         return self._targets.assignments[agent].model_copy(update={"generation": self.installation.generation})

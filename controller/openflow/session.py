@@ -205,5 +205,5 @@ class Session:
 
 
 def _patience_s(rule: Rule, in_use: Collection[Lane | None]) -> float:
-    """Return how long no packet must have met a retired rule: longer where packets marked with its class may be on their way."""
+    """Return how long no packet must have met a retired rule: longer where packets with its mark may be on their way."""
     return LINGER_S if rule.counts and not rule.climbs and rule.lane in in_use else SETTLE_S
