@@ -1,13 +1,16 @@
 """The one decision: from what is known to a class for every running job, pure, shared by controller and simulator."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from types import MappingProxyType
 from typing import TypeVar
 
 from beamer.model import Snapshot
-from beamer.ordering.base import Order, Ordering
+from beamer.ordering.base import Order, Ordering, Tier
 from beamer.plan import JobPlan, Plan, check_queues
+
+SEPARATION = 4  # moved jobs that telling two jobs of the most urgent tier apart is worth
 
 S = TypeVar("S")
 
@@ -21,19 +24,59 @@ def decide(policy: Ordering[S], queues: int) -> Decide[S]:
 
     def decision(state: S, snapshot: Snapshot, now: float, rng: Random) -> tuple[S, Plan, float | None]:
         state, order, wake_at = policy.order(state, snapshot, now, rng)
-        jobs = {key: JobPlan(klass) for key, klass in assign_classes(order, queues).items()}
+        current = {job.key: job.klass for job in snapshot.jobs() if job.klass is not None}
+        jobs = {key: JobPlan(klass) for key, klass in assign_classes(order, queues, current).items()}
         return state, Plan(queues, MappingProxyType(jobs)), wake_at
 
     return decision
 
 
-def assign_classes(order: Order, queues: int) -> dict[str, int]:
+def assign_classes(order: Order, queues: int, current: Mapping[str, int] | None = None) -> dict[str, int]:
     """Return the class of every job of `order`, 0 served first.
 
     A class per tier in order; tiers that find none left share the lowest. Classes that tiers leave over separate the jobs of
-    divisible tiers, slowest first, the most urgent tier's before the next one's. [rebuilt]
+    divisible tiers, slowest first, the most urgent tier's before the next one's. current: the classes that jobs have; of all
+    assignments that keep the order, one that moves few of them, as every move touches rules, marks and packets under way.
+    [rebuilt]
     """
     tiers = [tier for tier in order if tier.jobs]
+    fresh = _fresh_classes(tiers, queues)
+    if not current or len(tiers) > queues:
+        return fresh
+    return _kept_classes(tiers, queues, current, fresh)
+
+
+def _kept_classes(tiers: Sequence[Tier], queues: int, current: Mapping[str, int], fresh: Mapping[str, int]) -> dict[str, int]:
+    """Return the assignment that moves fewest jobs, leaves fewest of the most urgent tier together, nearest to `fresh`."""
+    units: list[tuple[int, tuple[str, ...]]] = []
+    for number, tier in enumerate(tiers):
+        units += [(number, (key,)) for key in tier.jobs] if tier.divisible else [(number, tier.jobs)]
+    move = 1 + queues * len(units)
+    costs = [0.0] * queues  # of the units so far, by the class of the last one
+    reached_from: list[list[int]] = []
+    for position, (number, keys) in enumerate(units):
+        same_tier = position > 0 and units[position - 1][0] == number
+        row, parents = [], []
+        for klass in range(queues):
+            own = sum(move * (current.get(key, klass) != klass) + abs(klass - fresh[key]) for key in keys)
+            together = SEPARATION * move if number == 0 else 0
+            options = [(costs[last], last) for last in range(klass)] if position else [(0.0, 0)]
+            if same_tier:
+                options.append((costs[klass] + together, klass))
+            cost, parent = min(options, default=(math.inf, 0))
+            row.append(cost + own)
+            parents.append(parent)
+        costs = row
+        reached_from.append(parents)
+    klass = min(range(queues), key=costs.__getitem__)
+    kept: dict[str, int] = {}
+    for (_, keys), parents in zip(reversed(units), reversed(reached_from), strict=True):
+        kept.update(dict.fromkeys(keys, klass))
+        klass = parents[klass]
+    return kept
+
+
+def _fresh_classes(tiers: Sequence[Tier], queues: int) -> dict[str, int]:
     spare = max(queues - len(tiers), 0)
     klass: dict[str, int] = {}
     first = 0

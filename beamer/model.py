@@ -98,13 +98,17 @@ class Rung:
 
 @dataclass(frozen=True)
 class JobView:
-    """A running job as a policy sees it: `done` of `spec.iterations` are complete; `plane` selects its paths."""
+    """A running job as a policy sees it.
+
+    done: of `spec.iterations`, complete. plane: selects its paths. klass: the class it has now, None before its first plan.
+    """
 
     key: str
     spec: JobSpec
     done: int
     plane: int
     registered_s: float
+    klass: int | None = None
 
     @property
     def remaining(self) -> int:

@@ -211,7 +211,9 @@ class Tracker:
         for key in stage.jobs:
             job = self._jobs[key]
             if job.status is JobStatus.RUNNING:
-                yield JobView(key, job.spec, job.done, job.plane, job.registered_s)
+                planned = self._decision.jobs.get(key) if self._decision else None
+                klass = None if planned is None else planned.klass
+                yield JobView(key, job.spec, job.done, job.plane, job.registered_s, klass)
 
     def _check_study(self, event: StudyRegistered) -> bool:
         known = self._studies.get(event.study)

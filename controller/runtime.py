@@ -42,7 +42,7 @@ from controller.targets import Targets, agent_names, agent_ports, targets
 
 COALESCE_S = 0.002  # events of one burst make one decision
 PROGRESS_S = 0.5  # progress alone re-orders no more often than this
-HEAD_START_S = 0.05  # that the switches have on the agents at most
+HEAD_START_S = 0.3  # that the switches have on the agents at most
 STAGE_EVENTS = (StageRegistered, StageSealed, JobRegistered, JobEnded)
 HAND_OUT_EVENTS = (WorkerAttached, ConnectionsSeen)
 

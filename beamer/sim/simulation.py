@@ -8,7 +8,7 @@ from typing import Any
 
 from beamer.decide import decide
 from beamer.errors import InputError
-from beamer.events import Event, IterationDone, JobEnded, JobRegistered, StageRegistered, StageSealed, StudyRegistered
+from beamer.events import Decided, Event, IterationDone, JobEnded, JobRegistered, StageRegistered, StageSealed, StudyRegistered
 from beamer.model import JobStatus, StageStatus, job_key
 from beamer.ordering import Ordering, ordering
 from beamer.plan import Plan
@@ -151,6 +151,8 @@ class _Simulation:
             return
         self._plan = plan
         self._plan_changes += 1
+        now = self._agenda.now_s
+        self._tracker.apply(Decided(now, self._policy.name, self._plan_changes, plan.queues, None, dict(plan.jobs)))
         self._network.install({key: job.klass for key, job in plan.jobs.items()})
 
     def _stages_done(self) -> int:

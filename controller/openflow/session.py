@@ -176,7 +176,7 @@ class Session:
     async def _change(self, message: Callable[[Any, Rule], Any], rules: tuple[Rule, ...] | list[Rule]) -> bool:
         """Send one message per rule and wait for the barrier; return whether the switch took them all."""
         datapath = self._channel.datapath
-        if any(rule.table == Table.ADMISSION for rule in rules):
+        if message is wire.addition and any(rule.table == Table.ADMISSION for rule in rules):
             self._channel.send(wire.renewal(datapath, ACCESS_RULE))
             await self._channel.request(wire.barrier(datapath))
             await asyncio.sleep(FLUSH_S)

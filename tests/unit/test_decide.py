@@ -1,5 +1,8 @@
 """From an order of tiers to classes on K queues."""
 
+from itertools import pairwise
+from random import Random
+
 import pytest
 
 from beamer.decide import assign_classes, decide
@@ -33,3 +36,43 @@ def test_classes(order: tuple[Tier, ...], queues: int, expected: str) -> None:
 def test_a_number_of_queues_that_no_port_has(queues: int) -> None:
     with pytest.raises(InputError, match=r"queues: got .*, expected 1 to 8"):
         decide(ordering("fair"), queues)
+
+
+def _tiers(*groups: str) -> tuple[Tier, ...]:
+    return tuple(tier(group) for group in groups)
+
+
+def test_jobs_that_go_on_keep_their_classes_when_others_end_above_them() -> None:
+    before = assign_classes(_tiers("a", "bc", "d"), 8)
+    assert before == {"a": 0, "b": 1, "c": 2, "d": 3}
+    assert assign_classes(_tiers("bc", "d"), 8, before) == {"b": 1, "c": 2, "d": 3}
+
+
+def test_a_tier_that_comes_between_moves_as_few_as_it_can() -> None:
+    before = {"a": 0, "b": 1, "c": 2, "d": 3, "e": 4}
+    after = assign_classes(_tiers("a", "b", "x", "c", "d", "e"), 8, before)
+    assert (after["a"], after["b"]) == (0, 1)
+    assert 1 < after["x"] < after["c"] < after["d"] < after["e"]
+    assert sum(after[job] != klass for job, klass in before.items()) == 3
+
+
+def test_jobs_of_the_most_urgent_tier_are_told_apart_even_if_some_move() -> None:
+    before = {"a": 5, "b": 5, "c": 6}
+    after = assign_classes(_tiers("ab", "c"), 8, before)
+    assert after["a"] < after["b"] < after["c"]
+
+
+def test_whatever_the_classes_were_the_order_holds() -> None:
+    rng = Random(0)
+    for _ in range(200):
+        jobs = rng.sample("abcdefghij", rng.randint(1, 10))
+        cuts = sorted(rng.sample(range(len(jobs) + 1), rng.randint(0, min(4, len(jobs)))))
+        groups = [g for g in (jobs[i:j] for i, j in zip([0, *cuts], [*cuts, len(jobs)], strict=True)) if g]
+        order = tuple(Tier(tuple(g), divisible=rng.random() < 0.7) for g in groups)
+        classes = assign_classes(order, 8, {job: rng.randrange(8) for job in "abcdefghij" if rng.random() < 0.7})
+        for upper, lower in pairwise(order):
+            assert max(classes[j] for j in upper.jobs) < min(classes[j] for j in lower.jobs)
+        for each in order:
+            within = [classes[job] for job in each.jobs]
+            assert within == sorted(within)
+            assert each.divisible or len(set(within)) == 1
