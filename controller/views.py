@@ -56,6 +56,7 @@ def counters_view(runtime: Runtime, lanes: Iterable[LaneCount]) -> dict[str, Any
                 "src": lane.src,
                 "dst": lane.dst,
                 "class": lane.klass,
+                "marked": lane.marked,
                 "sent_bytes": lane.sent_bytes,
                 "sent_packets": lane.sent_packets,
                 "final": lane.final,

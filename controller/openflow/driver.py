@@ -100,10 +100,10 @@ class SwitchDriver:
 
     def _lane_counts(self, switch: str, tally: Tally, *, final: bool) -> Iterator[LaneCount]:
         hosts = self._fabric.hosts
-        for (lane, klass), (sent_bytes, sent_packets) in tally.counts.items():
+        for (lane, klass, marked), (sent_bytes, sent_packets) in tally.counts.items():
             if max(lane.src, lane.dst) < len(hosts):  # rules of an earlier, larger fabric may still be there
                 src, dst = hosts[lane.src].name, hosts[lane.dst].name
-                yield LaneCount(switch, lane.job_seq, src, dst, klass, sent_bytes, sent_packets, final)
+                yield LaneCount(switch, lane.job_seq, src, dst, klass, marked, sent_bytes, sent_packets, final)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

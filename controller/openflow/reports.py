@@ -37,6 +37,7 @@ SwitchEvent = SwitchConnected | SwitchLost | SwitchInstalled
 class LaneCount:
     """What a job sent from one host to another in one class, counted at the edge before the queue.
 
+    marked: by its host, too, with this class; otherwise in a moment in which host and edge did not agree.
     final: from rules that have been removed since this controller started; otherwise from rules in force.
     """
 
@@ -45,6 +46,7 @@ class LaneCount:
     src: str
     dst: str
     klass: int
+    marked: bool
     sent_bytes: int
     sent_packets: int
     final: bool

@@ -62,14 +62,14 @@ class Retired:
 
 @dataclass
 class Tally:
-    """Bytes and packets by lane and class."""
+    """Bytes and packets by lane, class and whether the host had marked them with it."""
 
-    counts: dict[tuple[Lane, int], tuple[int, int]] = field(default_factory=lambda: defaultdict(lambda: (0, 0)))
+    counts: dict[tuple[Lane, int, bool], tuple[int, int]] = field(default_factory=lambda: defaultdict(lambda: (0, 0)))
 
     def add(self, rule: Rule, sent_bytes: int, sent_packets: int) -> None:
         """Count what `rule`, one of a lane's, has counted."""
         assert rule.lane is not None
-        key = rule.lane, rule.klass
+        key = rule.lane, rule.klass, not rule.climbs
         before_bytes, before_packets = self.counts[key]
         self.counts[key] = before_bytes + sent_bytes, before_packets + sent_packets
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import httpx
 import pytest
-from controller.openflow.driver import LaneCount
 
 from beamer.ordering import ordering
 from beamer.protocol import Applied, Connection, Connections
 from beamer.store import Journal
 from controller.api import create_app
+from controller.openflow.driver import LaneCount
 from controller.runtime import Runtime
 from controller.testing import SwitchesInMemory
 from topologies.single import build
@@ -202,7 +202,7 @@ def test_counters_name_the_job(scene: Scene) -> None:
             connections=(Connection(job="mnist/rung0/trial1", rank=0, **ends),), unmatched_bytes={"mnist/rung0/trial1": 9}
         )
         api.runtime.agent_said(HOSTS[0].agent, seen)
-        api.switches.lanes = (LaneCount(FABRIC.switches[0].name, 1, HOSTS[0].name, HOSTS[1].name, 2, 3028, 2, False),)
+        api.switches.lanes = (LaneCount(FABRIC.switches[0].name, 1, HOSTS[0].name, HOSTS[1].name, 2, True, 3028, 2, False),)
         counters = await api.get("/v1/counters")
         [lane] = counters["lanes"]
         assert (lane["job"], lane["class"], lane["sent_bytes"], lane["final"]) == ("mnist/rung0/trial1", 2, 3028, False)

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from controller.openflow.rules import ConnectionTuple
 
 from beamer.errors import InputError, NotFoundError
 from beamer.events import (
@@ -26,6 +25,7 @@ from beamer.ordering import Order, Ordering, ordering
 from beamer.ordering.base import Nothing, Tier
 from beamer.protocol import Applied, Assignment, Connection, Connections
 from beamer.store import Journal
+from controller.openflow.rules import ConnectionTuple
 from controller.runtime import Runtime
 from controller.testing import SwitchesInMemory
 from topologies.dumbbell import build
@@ -226,7 +226,7 @@ def test_latency_is_taken_when_the_last_agent_answers(tmp_path: Path) -> None:
     async def play() -> None:
         desk = Desk(tmp_path)
         await desk.runtime.start()
-        desk.record(*REGISTERED, WorkerAttached(1000.0, "mnist/rung0/b", 0, 7))
+        desk.record(*REGISTERED, WorkerAttached(1000.0, "mnist/rung0/a", 0, 7))
         await until(lambda: len(desk.sent) == 1)
         desk.apply_all()
         desk.clock.now = 2000.5

@@ -166,9 +166,10 @@ def test_the_old_class_is_removed_after_the_new_one_holds_and_its_count_is_kept(
             assert old <= switch.entries.keys()
             await b.until(lambda: not old & switch.entries.keys())
             lanes = await b.driver.counters()
-            assert LaneCount("s1", 1, "h1", "h2", 2, 3000, 2, final=True) in lanes
-            assert LaneCount("s1", 1, "h1", "h2", 0, 0, 0, final=False) in lanes
-            assert len(lanes) == 4
+            assert LaneCount("s1", 1, "h1", "h2", 2, True, 1500, 1, final=True) in lanes
+            assert LaneCount("s1", 1, "h1", "h2", 2, False, 1500, 1, final=True) in lanes
+            assert LaneCount("s1", 1, "h1", "h2", 0, True, 0, 0, final=False) in lanes
+            assert len(lanes) == 8
 
             # The final counts of the removed rules remain when the switch is away.
             switch.hang_up()

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from beamer.fabric import Fabric
-from beamer.units import segment
 
 # A queue that carried less than this share of its port's bytes is noise for a ratio, not a finding.
 NEGLIGIBLE_SHARE = 0.01
@@ -20,40 +19,57 @@ Queue = tuple[str, int]  # interface and class
 
 @dataclass(frozen=True)
 class LaneBytes:
-    """Bytes that an edge rule counted for `job` from host `src` to host `dst` in class `klass`."""
+    """Bytes that an edge rule counted for `job` from host `src` to host `dst` in class `klass`.
+
+    marked: those that their host had marked with this class; the others passed while host and edge did not agree, in a window
+    after a connect or a plan change.
+    """
 
     job: str
     src: str
     dst: str
     plane: int
     klass: int
+    marked: bool
     sent_bytes: int
 
 
 @dataclass(frozen=True)
 class QueueBytes:
-    """What the kernel counted in one queue: bytes that left it, packets it dropped. klass None: unregistered traffic."""
+    """What the kernel counted in one queue: what left it, packets it dropped. klass None: unregistered traffic."""
 
     interface: str
     klass: int | None
     sent_bytes: int
+    sent_packets: int
     dropped_packets: int
+
+    @property
+    def dropped_bytes(self) -> float:
+        """What it dropped, by the mean size of what it sent: the kernel counts packets only."""
+        return self.dropped_packets * self.sent_bytes / self.sent_packets if self.sent_packets else 0.0
 
 
 @dataclass(frozen=True)
 class HopShare:
-    """One queue's account. edge_bytes: by the rules, less upstream drops; queue_bytes: by the kernel, drops added."""
+    """One queue's account.
+
+    edge_bytes: by the rules, less upstream drops. queue_bytes: by the kernel, drops added. window_bytes: of windows after a
+    change, through this port in any class; they may be in this queue and are not expected in it.
+    """
 
     interface: str
     klass: int
     edge_bytes: int
     queue_bytes: int
+    window_bytes: int
     negligible: bool
 
     @property
     def share(self) -> float:
-        """The smaller count over the larger one."""
-        low, high = sorted((self.edge_bytes, self.queue_bytes))
+        """The smaller count over the larger one, windows left out."""
+        queue_bytes = min(max(self.edge_bytes, self.queue_bytes - self.window_bytes), self.queue_bytes)
+        low, high = sorted((self.edge_bytes, queue_bytes))
         return low / high if high else 1.0
 
 
@@ -64,32 +80,39 @@ def hop_shares(fabric: Fabric, lanes: Iterable[LaneBytes], queues: Iterable[Queu
     reached the edge.
     """
     lanes = list(lanes)
-    _, frame = segment(fabric.mtu)
     at_hosts = {link.interface for link in fabric.links if link.src in fabric.host}
-    counted, dropped = Counter[Queue](), Counter[Queue]()
+    counted: dict[Queue, int] = {}
+    dropped: dict[Queue, float] = {}
     for queue in queues:
         if queue.klass is not None:
             key = queue.interface, queue.klass
-            dropped[key] = 0 if queue.interface in at_hosts else queue.dropped_packets * frame
-            counted[key] = queue.sent_bytes + dropped[key]
-    expected = _arrivals(fabric, lanes, dropped)
-    port_bytes: Counter[str] = Counter()
-    for (interface, _), arrived in expected.items():
-        port_bytes[interface] += round(arrived)
+            dropped[key] = 0.0 if queue.interface in at_hosts else queue.dropped_bytes
+            counted[key] = round(queue.sent_bytes + dropped[key])
+    expected = _arrivals(fabric, [lane for lane in lanes if lane.marked], dropped)
+    windows = _by_port(_arrivals(fabric, [lane for lane in lanes if not lane.marked], {}))
+    ports = _by_port(expected)
     return tuple(
         HopShare(
-            interface,
-            klass,
-            round(expected.get((interface, klass), 0.0)),
-            counted[interface, klass],
-            negligible=max(expected.get((interface, klass), 0.0), counted[interface, klass])
-            < NEGLIGIBLE_SHARE * port_bytes[interface],
+            interface=interface,
+            klass=klass,
+            edge_bytes=round(expected.get((interface, klass), 0.0)),
+            queue_bytes=counted.get((interface, klass), 0),
+            window_bytes=round(windows.get(interface, 0.0)),
+            negligible=max(expected.get((interface, klass), 0.0), counted.get((interface, klass), 0))
+            < NEGLIGIBLE_SHARE * ports.get(interface, 0.0),
         )
         for interface, klass in sorted(expected.keys() | {key for key, sent in counted.items() if sent})
     )
 
 
-def _arrivals(fabric: Fabric, lanes: Sequence[LaneBytes], dropped: Mapping[Queue, int]) -> dict[Queue, float]:
+def _by_port(arrived: Mapping[Queue, float]) -> dict[str, float]:
+    ports: dict[str, float] = {}
+    for (interface, _), sent in arrived.items():
+        ports[interface] = ports.get(interface, 0.0) + sent
+    return ports
+
+
+def _arrivals(fabric: Fabric, lanes: Sequence[LaneBytes], dropped: Mapping[Queue, float]) -> dict[Queue, float]:
     """Return the bytes that came to every queue on the lanes' paths, upstream drops subtracted."""
     surviving: dict[Queue, float] = {}
     arrived: dict[Queue, float] = {}
@@ -101,7 +124,7 @@ def _arrivals(fabric: Fabric, lanes: Sequence[LaneBytes], dropped: Mapping[Queue
                 queue = fabric.links[hop].interface, lane.klass
                 arrived[queue] = arrived.get(queue, 0.0) + left
                 left *= surviving.get(queue, 1.0)
-        surviving = {queue: 1 - min(dropped.get(queue, 0) / sent, 1.0) for queue, sent in arrived.items() if sent}
+        surviving = {queue: 1 - min(dropped.get(queue, 0.0) / sent, 1.0) for queue, sent in arrived.items() if sent}
     return arrived
 
 

@@ -152,7 +152,7 @@ class Inside:
             studies=[study for study in studies if study["name"] != fairness.STUDY],
             latencies_ms=self._get("/v1/latencies")["plan_ms"],
             lanes=[
-                LaneBytes(c["job"], c["src"], c["dst"], planes[c["job"]], c["class"], c["sent_bytes"])
+                LaneBytes(c["job"], c["src"], c["dst"], planes[c["job"]], c["class"], c["marked"], c["sent_bytes"])
                 for c in counters["lanes"]
             ],
             unmatched_bytes=counters["unmatched_bytes"],

@@ -86,7 +86,13 @@ class Outcome:
             "valid": not self.findings,
             "findings": list(self.findings),
             "hops": [
-                {"interface": h.interface, "class": h.klass, "edge_bytes": h.edge_bytes, "queue_bytes": h.queue_bytes}
+                {
+                    "interface": h.interface,
+                    "class": h.klass,
+                    "edge_bytes": h.edge_bytes,
+                    "queue_bytes": h.queue_bytes,
+                    "window_bytes": h.window_bytes,
+                }
                 for h in self.hops
             ],
         }
