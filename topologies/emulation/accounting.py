@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from beamer.fabric import Fabric
 
 # A queue that carried less than this share of its port's bytes is noise for a ratio, not a finding.
-NEGLIGIBLE_SHARE = 0.01
+NEGLIGIBLE_SHARE = 0.05
 
 Queue = tuple[str, int]  # interface and class
 
