@@ -14,9 +14,9 @@ LANES = [
 
 def test_lanes_add_up_at_the_port_they_share() -> None:
     queues = [
-        QueueBytes("s1-eth3", 0, 1500, 1500, 0),
-        QueueBytes("s1-eth3", 1, 250, 250, 0),
-        QueueBytes("s1-eth3", None, 99, 99, 0),
+        QueueBytes("s1-eth3", 0, 1500, 0),
+        QueueBytes("s1-eth3", 1, 250, 0),
+        QueueBytes("s1-eth3", None, 99, 0),
     ]
     shares = {(hop.interface, hop.klass): hop for hop in hop_shares(FABRIC, LANES, queues)}
     assert shares["s1-eth3", 0].edge_bytes == 1500
@@ -25,14 +25,14 @@ def test_lanes_add_up_at_the_port_they_share() -> None:
 
 
 def test_bytes_in_another_queue_lower_the_share() -> None:
-    queues = [QueueBytes("s1-eth3", 0, 1350, 1350, 0), QueueBytes("s1-eth3", 1, 400, 400, 0)]
+    queues = [QueueBytes("s1-eth3", 0, 1350, 0), QueueBytes("s1-eth3", 1, 400, 0)]
     shares = {(hop.interface, hop.klass): hop.share for hop in hop_shares(FABRIC, LANES, queues)}
     assert shares["s1-eth3", 0] == 0.9
     assert shares["s1-eth3", 1] == 250 / 400
 
 
 def test_a_queue_that_nobody_was_given_is_found() -> None:
-    (hop,) = [h for h in hop_shares(FABRIC, LANES, [QueueBytes("s1-eth3", 5, 700, 700, 0)]) if h.klass == 5]
+    (hop,) = [h for h in hop_shares(FABRIC, LANES, [QueueBytes("s1-eth3", 5, 700, 0)]) if h.klass == 5]
     assert hop.share == 0.0
     assert not hop.negligible
 
@@ -41,9 +41,9 @@ def test_drops_count_as_carried_where_they_fell_and_are_missing_after() -> None:
     fabric = dumbbell.build(1)
     lanes = [LaneBytes("a", "h1", "h2", 0, 0, True, 100 * 1514)]
     queues = [
-        QueueBytes("h1-eth0", 0, 100 * 1514, 100, 7),
-        QueueBytes("s1-eth1", 0, 90 * 1514, 90, 10),
-        QueueBytes("s2-eth2", 0, 90 * 1514, 90, 0),
+        QueueBytes("h1-eth0", 0, 100 * 1514, 7),
+        QueueBytes("s1-eth1", 0, 90 * 1514, 10),
+        QueueBytes("s2-eth2", 0, 90 * 1514, 0),
     ]
     assert {hop.interface: hop.share for hop in hop_shares(fabric, lanes, queues)} == {
         "h1-eth0": 1.0,
@@ -54,16 +54,16 @@ def test_drops_count_as_carried_where_they_fell_and_are_missing_after() -> None:
 
 def test_bytes_of_a_window_may_be_in_any_queue_of_the_port() -> None:
     lanes = [*LANES, LaneBytes("b", "h2", "h3", 0, 1, False, 100)]
-    queues = [QueueBytes("s1-eth3", 0, 1560, 2, 0), QueueBytes("s1-eth3", 1, 290, 2, 0), QueueBytes("s1-eth3", 2, 200, 2, 0)]
+    queues = [QueueBytes("s1-eth3", 0, 1560, 0), QueueBytes("s1-eth3", 1, 290, 0), QueueBytes("s1-eth3", 2, 200, 0)]
     shares = {hop.klass: hop.share for hop in hop_shares(FABRIC, lanes, queues) if hop.interface == "s1-eth3"}
     assert shares == {0: 1.0, 1: 1.0, 2: 0.0}
 
 
 def test_windows_are_what_left_a_host_in_no_class_or_in_another_than_the_edge_counted() -> None:
     queues = [
-        QueueBytes("h1-eth0", 0, 1100, 1100, 0),
-        QueueBytes("h1-eth0", None, 100, 100, 0),
-        QueueBytes("h2-eth0", 0, 800, 800, 0),
+        QueueBytes("h1-eth0", 0, 1100, 0),
+        QueueBytes("h1-eth0", None, 100, 0),
+        QueueBytes("h2-eth0", 0, 800, 0),
     ]
     hops = hop_shares(FABRIC, LANES, queues)
     assert excluded_share(FABRIC, hops, queues) == (100 + 100 + 300) / 2000

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from beamer.fabric import Fabric
+from beamer.units import ETHERNET_HEADER, TCP_HEADERS, segment
 
 # A queue that carried less than this share of its port's bytes is noise for a ratio, not a finding.
 NEGLIGIBLE_SHARE = 0.05
@@ -41,13 +42,7 @@ class QueueBytes:
     interface: str
     klass: int | None
     sent_bytes: int
-    sent_packets: int
     dropped_packets: int
-
-    @property
-    def dropped_bytes(self) -> float:
-        """What it dropped, by the mean size of what it sent: the kernel counts packets only."""
-        return self.dropped_packets * self.sent_bytes / self.sent_packets if self.sent_packets else 0.0
 
 
 @dataclass(frozen=True)
@@ -77,32 +72,52 @@ def hop_shares(fabric: Fabric, lanes: Iterable[LaneBytes], queues: Iterable[Queu
     """Return the account of every managed queue of every switch port and host interface in `queues`.
 
     What a queue dropped is taken from the lanes through it in proportion, for the queues after it. What a host dropped never
-    reached the edge.
+    reached the edge. The kernel counts dropped packets, not their bytes: of the sizes that a frame can have, the account takes
+    the one at which both counts come nearest to each other.
     """
-    lanes = list(lanes)
+    lanes, queues = list(lanes), [queue for queue in queues if queue.klass is not None]
+    windows = _by_port(_arrivals(fabric, [lane for lane in lanes if not lane.marked], {}))
+    smallest, (_, largest) = ETHERNET_HEADER + TCP_HEADERS, segment(fabric.mtu)
+    low, high = (_account(fabric, [lane for lane in lanes if lane.marked], queues, size) for size in (smallest, largest))
+    ports = _by_port({queue: expected for queue, (expected, _) in low.items()})
+    shares = []
+    for interface, klass in sorted(low):
+        expected, counted = _nearest(low[interface, klass], high[interface, klass])
+        shares.append(
+            HopShare(
+                interface=interface,
+                klass=klass,
+                edge_bytes=round(expected),
+                queue_bytes=round(counted),
+                window_bytes=round(windows.get(interface, 0.0)),
+                negligible=max(expected, counted) < NEGLIGIBLE_SHARE * ports.get(interface, 0.0),
+            )
+        )
+    return tuple(shares)
+
+
+def _account(
+    fabric: Fabric, lanes: Sequence[LaneBytes], queues: Sequence[QueueBytes], frame: int
+) -> dict[Queue, tuple[float, float]]:
+    """Return by queue what the edge lets expect and what the kernel counted, if every dropped frame had `frame` bytes."""
     at_hosts = {link.interface for link in fabric.links if link.src in fabric.host}
-    counted: dict[Queue, int] = {}
+    counted: dict[Queue, float] = {}
     dropped: dict[Queue, float] = {}
     for queue in queues:
-        if queue.klass is not None:
-            key = queue.interface, queue.klass
-            dropped[key] = 0.0 if queue.interface in at_hosts else queue.dropped_bytes
-            counted[key] = round(queue.sent_bytes + dropped[key])
-    expected = _arrivals(fabric, [lane for lane in lanes if lane.marked], dropped)
-    windows = _by_port(_arrivals(fabric, [lane for lane in lanes if not lane.marked], {}))
-    ports = _by_port(expected)
-    return tuple(
-        HopShare(
-            interface=interface,
-            klass=klass,
-            edge_bytes=round(expected.get((interface, klass), 0.0)),
-            queue_bytes=counted.get((interface, klass), 0),
-            window_bytes=round(windows.get(interface, 0.0)),
-            negligible=max(expected.get((interface, klass), 0.0), counted.get((interface, klass), 0))
-            < NEGLIGIBLE_SHARE * ports.get(interface, 0.0),
-        )
-        for interface, klass in sorted(expected.keys() | {key for key, sent in counted.items() if sent})
-    )
+        assert queue.klass is not None
+        key = queue.interface, queue.klass
+        dropped[key] = 0.0 if queue.interface in at_hosts else float(queue.dropped_packets * frame)
+        counted[key] = queue.sent_bytes + dropped[key]
+    expected = _arrivals(fabric, lanes, dropped)
+    carrying = expected.keys() | {key for key, sent in counted.items() if sent}
+    return {key: (expected.get(key, 0.0), counted.get(key, 0.0)) for key in carrying}
+
+
+def _nearest(low: tuple[float, float], high: tuple[float, float]) -> tuple[float, float]:
+    """Return the pair between `low` and `high`, each expected and counted, whose two values differ least."""
+    at_low, at_high = low[0] - low[1], high[0] - high[1]
+    part = min(max(at_low / (at_low - at_high), 0.0), 1.0) if at_low != at_high else 0.0
+    return low[0] + part * (high[0] - low[0]), low[1] + part * (high[1] - low[1])
 
 
 def _by_port(arrived: Mapping[Queue, float]) -> dict[str, float]:

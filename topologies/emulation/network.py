@@ -16,7 +16,7 @@ from topologies.cabling import DATA_NETWORK
 MANAGEMENT_NETWORK = IPv4Network("10.78.0.0/16")
 CONTROLLER_ADDRESS = str(MANAGEMENT_NETWORK[1])
 MANAGEMENT_BRIDGE = "mgmt"
-LEAF_QUEUE_PACKETS = 32  # about a tenth of a second of jumbo frames at 20 Mbit/s
+LEAF_QUEUE_PACKETS = 100
 
 
 class EmulatedNetwork:

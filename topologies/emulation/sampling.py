@@ -152,7 +152,7 @@ def _thread_ticks(pid: int) -> dict[str, int]:
 
 
 # iproute2 6.1 prints classes as text even when asked for JSON.
-_CLASS = re.compile(r"class htb 1:([0-9a-f]+) .*?\n Sent (\d+) bytes (\d+) pkt \(dropped (\d+),", re.DOTALL)
+_CLASS = re.compile(r"class htb 1:([0-9a-f]+) .*?\n Sent (\d+) bytes \d+ pkt \(dropped (\d+),", re.DOTALL)
 
 
 def queue_bytes(interface: str, enter: Sequence[str] = ()) -> tuple[QueueBytes, ...]:
@@ -164,5 +164,5 @@ def queue_bytes(interface: str, enter: Sequence[str] = ()) -> tuple[QueueBytes, 
         minor = int(match[1], 16)
         if minor != ROOT_MINOR:
             klass = minor - CLASS_MINOR if CLASS_MINOR <= minor < CLASS_MINOR + QUEUES else None
-            queues.append(QueueBytes(interface, klass, int(match[2]), int(match[3]), int(match[4])))
+            queues.append(QueueBytes(interface, klass, int(match[2]), int(match[3])))
     return tuple(queues)

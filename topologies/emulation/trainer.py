@@ -21,10 +21,11 @@ from beamer.collectives import phases
 from beamer.model import JobSpec, Role
 
 CONGESTION_CONTROL = b"reno"
+WINDOW_BYTES = 65536  # several times what the links hold: queues fill, equal flows get equal shares, and few packets are lost
 CONNECT_PATIENCE_S = 20.0
 STALL_PATIENCE_S = 60.0
 WAKE_BYTES = 32768  # a process woken for every packet would take the processor from the network
-WARM_UP_S = 0.2  # a framework takes longer from opening its connections to its first gradient
+WARM_UP_S = 0.5  # a framework takes longer from opening its connections to its first gradient
 REPORT_PATIENCE_S = 30.0  # at the end, for a controller that is being restarted
 
 Gradient = npt.NDArray[np.float32]
@@ -185,6 +186,7 @@ def serve_slice(mesh: Mesh, size: int, workers: list[int]) -> None:
 def _prepare(connection: socket.socket) -> socket.socket:
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, CONGESTION_CONTROL)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_WINDOW_CLAMP, WINDOW_BYTES)
     return connection
 
 
