@@ -41,21 +41,6 @@ class LocalWorker(Message):
     cap_bps: int | None = None
 
 
-class Assignment(Message):
-    """Everything one agent has to bring about.
-
-    addresses: the data addresses of all hosts; a socket counts only when both its ends are among them.
-    """
-
-    kind: Literal["assignment"] = "assignment"
-    generation: int
-    queues: int = QUEUES
-    unregistered_share: float = UNREGISTERED_SHARE
-    ports: tuple[Port, ...] = ()
-    workers: tuple[LocalWorker, ...] = ()
-    addresses: tuple[str, ...] = ()
-
-
 class Connection(Message):
     """A TCP connection of a registered worker, as seen from that worker's host."""
 
@@ -65,6 +50,23 @@ class Connection(Message):
     local_port: int
     remote_ip: str
     remote_port: int
+
+
+class Assignment(Message):
+    """Everything one agent has to bring about.
+
+    addresses: the data addresses of all hosts; a socket counts only when both its ends are among them. connections: those of
+    the workers' that the network knows by now; no other is marked.
+    """
+
+    kind: Literal["assignment"] = "assignment"
+    generation: int
+    queues: int = QUEUES
+    unregistered_share: float = UNREGISTERED_SHARE
+    ports: tuple[Port, ...] = ()
+    workers: tuple[LocalWorker, ...] = ()
+    addresses: tuple[str, ...] = ()
+    connections: tuple[Connection, ...] = ()
 
 
 class Hello(Message):

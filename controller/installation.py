@@ -14,10 +14,14 @@ KEPT_SAMPLES = 10_000  # a bound on memory; a long-lived controller reports its 
 
 @dataclass
 class _Party:
-    """A switch or an agent. has: the generation in force there, 0 if not known. asked: the last that changed it."""
+    """A switch or an agent.
+
+    has: the generation in force there, 0 if not known. asked: the last that changed it. present: whether it is connected.
+    """
 
     asked: int
     has: int = 0
+    present: bool = False
 
     def answer(self, generation: int, wanted: int) -> None:
         # An answer to a request that has been replaced since counts only for itself.
@@ -61,9 +65,9 @@ class Installation:
         return self._floor() >= self.generation
 
     @property
-    def on_every_switch(self) -> bool:
-        """Whether the wanted generation runs on every switch."""
-        return all(party.has >= self.generation for party in self._switches.values())
+    def on_switches(self) -> int:
+        """The latest generation that runs on every connected switch."""
+        return min((party.has for party in self._switches.values() if party.present), default=self.generation)
 
     def want(self, generation: int, switches: bool, agents: Collection[str], events_at_s: Iterable[float]) -> None:
         """Make `generation` the wanted one.
@@ -79,6 +83,10 @@ class Installation:
         if switches or agents:
             self._waiting += [(generation, at_s) for at_s in events_at_s]
 
+    def switch_connected(self, switch: str) -> None:
+        """Note that a switch can be reached; what it has is known when it answers."""
+        self._switches[switch].present = True
+
     def switch_installed(self, switch: str, generation: int, now: float) -> None:
         """Note a switch's barrier reply to what it was last asked to change for `generation`."""
         self._switches[switch].answer(generation, self.generation)
@@ -92,6 +100,7 @@ class Installation:
     def switch_lost(self, switch: str) -> None:
         """Forget what a switch had: it is known again when it answers again."""
         self._switches[switch].has = 0
+        self._switches[switch].present = False
 
     def agent_lost(self, agent: str) -> None:
         """Forget what an agent had: it is known again when it answers again."""

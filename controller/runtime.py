@@ -6,8 +6,9 @@ per few milliseconds, and only differences leave the process.
 
 import asyncio
 import random
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import structlog
@@ -42,7 +43,7 @@ from controller.targets import Targets, agent_names, agent_ports, targets
 
 COALESCE_S = 0.002  # events of one burst make one decision
 PROGRESS_S = 0.5  # progress alone re-orders no more often than this
-HEAD_START_S = 0.3  # that the switches have on the agents at most
+HEAD_START_S = 2.0  # that switches have on agents at most
 STAGE_EVENTS = (StageRegistered, StageSealed, JobRegistered, JobEnded)
 HAND_OUT_EVENTS = (WorkerAttached, ConnectionsSeen)
 
@@ -91,6 +92,14 @@ class Alarm:
         self._action()
 
 
+@dataclass(frozen=True)
+class Handout:
+    """What one generation asks of switches and agents."""
+
+    generation: int
+    targets: Targets
+
+
 class Runtime:
     """The state of one controller and everything that changes it.
 
@@ -126,8 +135,9 @@ class Runtime:
         self._targets = self._targets_of(self.plan)
         self.installation = Installation((s.name for s in fabric.switches), self._ports, generation)
         self._deciding = Alarm(self._decide_now)
-        self._renewed: set[str] = set()
-        self._telling = Alarm(self._tell_agents)
+        self._told = Handout(generation, self._targets)
+        self._untold: deque[Handout] = deque()
+        self._telling = Alarm(self._tell_anyway)
         self._handing_out = Alarm(lambda: self._hand_out(self._state, self.plan))
         self._switches = drive(self._switch_said)
 
@@ -175,7 +185,7 @@ class Runtime:
     def agent_joined(self, agent: str) -> Assignment:
         """Return what an agent that has just said hello has to bring about."""
         self.installation.agent_lost(agent)
-        return self._stamped(agent)
+        return self._assignment(agent)
 
     def agent_said(self, agent: str, message: Applied | Connections) -> None:
         """Take in an agent's acknowledgement or the connections that it sees."""
@@ -197,13 +207,13 @@ class Runtime:
         match event:
             case SwitchInstalled():
                 self.installation.switch_installed(event.switch, event.generation, self.clock())
-                if self.installation.on_every_switch:
-                    self._tell_agents()
             case SwitchLost():
                 self.installation.switch_lost(event.switch)
                 log.info("switch lost", switch=event.switch)
             case SwitchConnected():
+                self.installation.switch_connected(event.switch)
                 log.info("switch connected", switch=event.switch)
+        self._tell_agents(self.installation.on_switches)
 
     def _replay(self, journal: Journal) -> None:
         for event in journal.replay():
@@ -254,26 +264,41 @@ class Runtime:
         self.record(Decided(self.clock(), self.policy, generation, plan.queues, remembered, dict(plan.jobs)))
         self._state, self.plan, self._targets = state, plan, wanted
 
-        renewed = [agent for agent, content in wanted.assignments.items() if content != before.assignments[agent]]
-        self.installation.want(generation, wanted.rules != before.rules, renewed, caused_at_s)
-        self._renewed.update(renewed)
+        self.installation.want(generation, wanted.rules != before.rules, _renewed(before, wanted), caused_at_s)
+        self._untold.append(Handout(generation, wanted))
         if wanted.rules != before.rules:
-            # Switches first: a host that marks with a class of which its edge does not know yet is given the old one there.
-            self._telling.within(HEAD_START_S)
             self._switches.bring_about(generation, wanted.rules)
-        else:
-            self._tell_agents()
+        self._tell_agents(self.installation.on_switches)
 
-    def _tell_agents(self) -> None:
+    def _tell_agents(self, on_switches: int) -> None:
+        """Tell agents what they have to bring about up to the generation `on_switches`.
+
+        Switches go first: a packet that its host marks with a class of which its edge does not know yet is given the old one
+        there, and counted for the new one later.
+        """
+        renewed: set[str] = set()
+        while self._untold and self._untold[0].generation <= on_switches:
+            before, self._told = self._told, self._untold.popleft()
+            renewed.update(_renewed(before.targets, self._told.targets))
+        for agent in sorted(renewed):
+            self.agents.send(agent, self._assignment(agent))
         self._telling.cancel()
-        for agent in sorted(self._renewed):
-            self.agents.send(agent, self._stamped(agent))
-        self._renewed.clear()
+        if self._untold:
+            self._telling.within(HEAD_START_S)
 
-    def _stamped(self, agent: str) -> Assignment:
-        return self._targets.assignments[agent].model_copy(update={"generation": self.installation.generation})
+    def _tell_anyway(self) -> None:
+        behind = [name for name, generation in self.installation.switches.items() if generation < self.installation.generation]
+        log.warning("agents go ahead of switches that do not follow", switches=behind)
+        self._tell_agents(self.installation.generation)
+
+    def _assignment(self, agent: str) -> Assignment:
+        return self._told.targets.assignments[agent].model_copy(update={"generation": self._told.generation})
 
     def _targets_of(self, plan: Plan) -> Targets:
         seen: Mapping[str, tuple[JobConnection, ...]] = self.tracker.connections
-        every = (connection for agent in sorted(seen) for connection in seen[agent])
-        return targets(self.fabric, self._ports, self.tracker.jobs.values(), every, plan)
+        return targets(self.fabric, self._ports, self.tracker.jobs.values(), seen, plan)
+
+
+def _renewed(before: Targets, wanted: Targets) -> list[str]:
+    """Return the agents whose assignment differs."""
+    return [agent for agent, content in wanted.assignments.items() if content != before.assignments[agent]]

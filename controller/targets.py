@@ -4,14 +4,15 @@ Pure: equal inputs give equal targets, and equal targets need no message to anyb
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import Literal
 
 from beamer.events import JobConnection
 from beamer.fabric import Fabric
 from beamer.model import JobStatus
 from beamer.plan import Plan
-from beamer.protocol import Assignment, LocalWorker, Port
+from beamer.protocol import Assignment, Connection, LocalWorker, Port
 from beamer.tracker import JobRecord
 from beamer.units import segment
 from controller.openflow.rules import ConnectionTuple, JobRules
@@ -52,25 +53,29 @@ def targets(
     fabric: Fabric,
     ports: Mapping[str, tuple[Port, ...]],
     jobs: Iterable[JobRecord],
-    connections: Iterable[JobConnection],
+    connections: Mapping[str, Iterable[JobConnection]],
     plan: Plan,
 ) -> Targets:
-    """Return what `plan` means for the running `jobs`; `ports` is what `agent_ports` returned."""
+    """Return what `plan` means for the running `jobs`.
+
+    ports: what `agent_ports` returned. connections: by the agent that sees them.
+    """
     planned = [job for job in jobs if job.status is JobStatus.RUNNING and job.key in plan.jobs]
-    return Targets(_rules(fabric, planned, connections, plan), _assignments(fabric, ports, planned, plan))
+    # Traffic that stays on one host, or leaves the fabric, passes no switch of ours.
+    hosts, of_jobs = {host.ip for host in fabric.hosts}, {job.key for job in planned}
+    crossing = {
+        agent: [c for c in seen if c.job in of_jobs and c.local_ip != c.remote_ip and {c.local_ip, c.remote_ip} <= hosts]
+        for agent, seen in connections.items()
+    }
+    return Targets(_rules(planned, crossing, plan), _assignments(fabric, ports, planned, crossing, plan))
 
 
-def _rules(
-    fabric: Fabric, planned: Iterable[JobRecord], connections: Iterable[JobConnection], plan: Plan
-) -> tuple[JobRules, ...]:
-    addresses = {host.ip for host in fabric.hosts}
+def _rules(planned: Iterable[JobRecord], crossing: Mapping[str, Iterable[JobConnection]], plan: Plan) -> tuple[JobRules, ...]:
     found: dict[str, set[ConnectionTuple]] = {}
-    for c in connections:
-        # Traffic that stays on one host, or leaves the fabric, passes no switch of ours.
-        if c.local_ip != c.remote_ip and {c.local_ip, c.remote_ip} <= addresses:
-            there = ConnectionTuple(c.local_ip, c.local_port, c.remote_ip, c.remote_port)
-            back = ConnectionTuple(c.remote_ip, c.remote_port, c.local_ip, c.local_port)
-            found.setdefault(c.job, set()).update((there, back))
+    for c in chain.from_iterable(crossing.values()):
+        there = ConnectionTuple(c.local_ip, c.local_port, c.remote_ip, c.remote_port)
+        back = ConnectionTuple(c.remote_ip, c.remote_port, c.local_ip, c.local_port)
+        found.setdefault(c.job, set()).update((there, back))
     return tuple(
         JobRules(job.key, job.seq, job.plane, plan.jobs[job.key].klass, frozenset(found[job.key]))
         for job in planned
@@ -79,7 +84,11 @@ def _rules(
 
 
 def _assignments(
-    fabric: Fabric, ports: Mapping[str, tuple[Port, ...]], planned: Iterable[JobRecord], plan: Plan
+    fabric: Fabric,
+    ports: Mapping[str, tuple[Port, ...]],
+    planned: Iterable[JobRecord],
+    crossing: Mapping[str, Iterable[JobConnection]],
+    plan: Plan,
 ) -> dict[str, Assignment]:
     workers: dict[str, list[LocalWorker]] = {name: [] for name in ports}
     for job in planned:
@@ -97,6 +106,13 @@ def _assignments(
                 )
     addresses = tuple(host.ip for host in fabric.hosts)
     return {
-        name: Assignment(generation=0, queues=plan.queues, ports=owned, workers=tuple(workers[name]), addresses=addresses)
+        name: Assignment(
+            generation=0,
+            queues=plan.queues,
+            ports=owned,
+            workers=tuple(workers[name]),
+            addresses=addresses,
+            connections=tuple(sorted((Connection(**asdict(c)) for c in crossing.get(name, ())), key=str)),
+        )
         for name, owned in ports.items()
     }

@@ -69,7 +69,7 @@ class Enforcer:
         marks = (
             {w.job: Mark(ids.get(w.job, class_id(w.klass)), codepoint(w.klass)) for w in assignment.workers} if by_mark else {}
         )
-        return changes + self._sockets.assign(assignment.workers, assignment.addresses, marks)
+        return changes + self._sockets.assign(assignment.workers, assignment.addresses, assignment.connections, marks)
 
     def _apply_trees(self, wanted: dict[str, Tree]) -> int:
         owned = self._state.owned()
@@ -98,7 +98,7 @@ class Enforcer:
             return 0
 
     def poll(self) -> Sighting:
-        """Look for connections that came or went, and mark those that came."""
+        """Look for connections that came or went, and mark those that may be."""
         self._sockets.poll()
         report = Connections(connections=self._sockets.connections, unmatched_bytes=self._sockets.unmatched_bytes)
         return Sighting(report, self._sockets.settled)

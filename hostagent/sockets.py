@@ -1,7 +1,8 @@
 """Which TCP connection belongs to which job: found from outside, so that training code need not know a port or call anything.
 
 A connection is a job's when a process below one of the job's registered workers holds its socket and both ends are data
-addresses. Ends and marks come from the kernel's socket diagnostics; marks are set on a borrowed descriptor.
+addresses. Ends and marks come from the kernel's socket diagnostics; marks are set on a borrowed descriptor, once the
+controller says that the network knows the connection: a mark that the edge switch cannot place would be taken off there.
 """
 
 import socket
@@ -53,10 +54,11 @@ class SocketTable:
         self._trees = ProcessTrees()
         self._workers: dict[int, LocalWorker] = {}
         self._addresses: frozenset[str] = frozenset()
+        self._known: frozenset[Connection] = frozenset()
         self._marks: Mapping[str, Mark] = {}
+        self._given: dict[int, Mark] = {}
         self._held: dict[int, _Held] = {}
         self._matched: dict[int, Connection] = {}
-        self._seen: set[int] = set()
         self._irrelevant: set[int] = set()
         self._unmatched: Counter[str] = Counter()
 
@@ -71,7 +73,7 @@ class SocketTable:
 
     @property
     def unmatched_bytes(self) -> dict[str, int]:
-        """Payload bytes that connections had sent without their mark when they were first seen, by job."""
+        """Payload bytes that connections had sent when they were first marked, by job."""
         return dict(self._unmatched)
 
     @property
@@ -79,60 +81,58 @@ class SocketTable:
         """Whether every registered worker has a connection."""
         return {_place(worker) for worker in self._workers.values()} <= {_place(c) for c in self.connections}
 
-    def assign(self, workers: Iterable[LocalWorker], addresses: Collection[str], marks: Mapping[str, Mark]) -> int:
+    def assign(
+        self,
+        workers: Iterable[LocalWorker],
+        addresses: Collection[str],
+        known: Iterable[Connection],
+        marks: Mapping[str, Mark],
+    ) -> int:
         """Take over what is registered now and return how many sockets were marked anew, each read back.
 
-        addresses: of the data network. marks: the mark of each job's sockets; empty where queues are not picked by mark.
+        addresses: of the data network. known: connections that may be marked. marks: the mark of each job's sockets; empty
+        where queues are not picked by mark.
         """
         if self._addresses != frozenset(addresses):
             self._irrelevant.clear()
-        before = self._marks
         self._workers = {worker.pid: worker for worker in workers}
         places = {_place(worker) for worker in self._workers.values()}
         jobs = {job for job, _ in places}
-        self._addresses, self._marks = frozenset(addresses), marks
+        self._addresses, self._known, self._marks = frozenset(addresses), frozenset(known), marks
         self._matched = {inode: found for inode, found in self._matched.items() if _place(found) in places}
         self._unmatched = Counter({job: count for job, count in self._unmatched.items() if job in jobs})
-        return self.poll() + sum(
-            self._mark(inode)
-            for inode, found in self._matched.items()
-            if found.job in before and marks.get(found.job) != before[found.job]
-        )
+        return self.poll()
 
     def poll(self) -> int:
-        """Find and mark connections that came, forget those that went; return how many sockets were marked."""
+        """Find connections that came, forget those that went, mark what may be; return how many sockets were marked."""
         self._held = self._hold()
         for inode in self._matched.keys() - self._held.keys():
             del self._matched[inode]
         self._irrelevant &= self._held.keys()
-        self._seen &= self._held.keys()
+        self._given = {inode: given for inode, given in self._given.items() if inode in self._held}
         unknown = self._held.keys() - self._matched.keys() - self._irrelevant
         observed = self._ask() if unknown else {}
-        marked = 0
         for inode in unknown:
             if inode in observed:
-                marked += self._judge(self._held[inode], observed[inode])
+                self._judge(self._held[inode], observed[inode])
             elif not _may_connect(self._held[inode]):
                 self._irrelevant.add(inode)
-        return marked
+        return sum(self._mark(inode) for inode in self._matched if self._given.get(inode) != self._wanted(inode))
 
     def verify(self) -> int:
         """Read every matched socket's mark back, repair those that differ, and return how many did."""
-        if not self._marks or not self._matched:
+        if not self._given:
             return 0
         observed = self._ask()
         return sum(
-            self._mark(inode)
-            for inode, connection in self._matched.items()
-            if inode in observed and observed[inode].mark != self._marks.get(connection.job)
+            self._mark(inode) for inode in self._matched if inode in observed and observed[inode].mark != self._wanted(inode)
         )
 
     def release(self) -> None:
         """Take every mark off again and forget all workers."""
-        if self._marks:
-            self._marks = {connection.job: UNMARKED for connection in self._matched.values()}
-            self.verify()
-        self.assign((), (), {})
+        self._marks = dict.fromkeys(self._marks, UNMARKED)
+        self.poll()
+        self.assign((), (), (), {})
 
     def _hold(self) -> dict[int, _Held]:
         """Return every socket below a registered worker; one that two workers share goes to the elder process."""
@@ -142,11 +142,11 @@ class SocketTable:
                 found.setdefault(inode, _Held(inode, pid, descriptor, self._workers[root]))
         return found
 
-    def _judge(self, held: _Held, ends: Ends) -> int:
-        """Match or discard a socket that was not known before; return how many sockets were marked."""
+    def _judge(self, held: _Held, ends: Ends) -> None:
+        """Match or discard a socket that was not known before."""
         if ends.local_ip not in self._addresses or ends.remote_ip not in self._addresses:
             self._irrelevant.add(held.inode)
-            return 0
+            return
         self._matched[held.inode] = Connection(
             job=held.worker.job,
             rank=held.worker.rank,
@@ -155,20 +155,22 @@ class SocketTable:
             remote_ip=ends.remote_ip,
             remote_port=ends.remote_port,
         )
-        new = held.inode not in self._seen
-        self._seen.add(held.inode)
-        return self._mark(held.inode, unmarked_before=new)
 
-    def _mark(self, inode: int, unmarked_before: bool = False) -> int:
-        """Give a matched socket its job's mark; return 1 if it had another. unmarked_before: count what it sent until now."""
-        job = self._matched[inode].job
-        wanted = self._marks.get(job)
+    def _wanted(self, inode: int) -> Mark | None:
+        """Return the mark that a matched socket should carry, None where it is not to be touched."""
+        connection = self._matched[inode]
+        return self._marks.get(connection.job) if connection in self._known else self._given.get(inode)
+
+    def _mark(self, inode: int) -> int:
+        """Give a matched socket the mark that is wanted; return 1 if it had another."""
+        wanted = self._wanted(inode)
         if wanted is None or (borrowed := _borrow(self._held[inode])) is None:
             return 0
         with borrowed:
             changed = mark(borrowed, wanted)
-            if changed and unmarked_before:
-                self._unmatched[job] += bytes_sent(borrowed)
+            if changed and inode not in self._given:
+                self._unmatched[self._matched[inode].job] += bytes_sent(borrowed)
+        self._given[inode] = wanted
         return int(changed)
 
     def _ask(self) -> dict[int, Ends]:

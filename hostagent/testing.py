@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
-from beamer.protocol import Applied, Assignment, Connections, Counters, Hello, from_agent
+from beamer.protocol import Applied, Assignment, Connection, Connections, Counters, Hello, from_agent
 
 FromAgent = Applied | Connections | Counters | Hello
 _Result = TypeVar("_Result")
@@ -81,7 +81,10 @@ def cabled_namespaces(*names: str, prefix: str = "beamer-t") -> Iterator[tuple[N
 
 
 class FakeController:
-    """A WebSocket server that hands out assignments and keeps what agents say. It listens inside a namespace's loopback."""
+    """A WebSocket server that hands out assignments and keeps what agents say. It listens inside a namespace's loopback.
+
+    Like the real one it lets the agent mark the connections that it has reported.
+    """
 
     def __init__(self, space: Namespace, port: int = 8265) -> None:
         self.url = f"ws://127.0.0.1:{port}"
@@ -90,6 +93,7 @@ class FakeController:
         self._news = threading.Condition()
         self._lines: set[ServerConnection] = set()
         self._assignment: Assignment | None = None
+        self._known: tuple[Connection, ...] = ()
         self._loop = asyncio.new_event_loop()
         self._thread: threading.Thread | None = None
 
@@ -157,18 +161,22 @@ class FakeController:
             if self._assignment:
                 await line.send(self._assignment.model_dump_json())
             async for text in line:
+                message = from_agent.validate_json(text)
                 with self._news:
-                    self.said.append(from_agent.validate_json(text))
+                    self.said.append(message)
                     self._news.notify_all()
+                if isinstance(message, Connections) and self._assignment:
+                    self._known = message.connections
+                    await self._send(self._assignment)
         except ConnectionClosed:
             pass
         finally:
             self._lines.discard(line)
 
     async def _send(self, assignment: Assignment) -> None:
-        self._assignment = assignment
+        self._assignment = assignment.model_copy(update={"connections": self._known})
         for line in tuple(self._lines):
-            await line.send(assignment.model_dump_json())
+            await line.send(self._assignment.model_dump_json())
 
     async def _hang_up(self) -> None:
         for line in tuple(self._lines):

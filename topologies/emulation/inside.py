@@ -33,6 +33,7 @@ from topologies.emulation.search import Launchers, Search
 
 HTTP_PORT, OPENFLOW_PORT = 8265, 6653
 READY_PATIENCE_S = 60.0
+NICE = -10  # of controller and agents: below the switches, above the trainers
 SETTLE_S = 1.5  # queues drain and the switches' last counters arrive before they are read
 
 
@@ -80,7 +81,7 @@ class Inside:
         """Start the controller on the management address (again)."""
         self.processes["beamer-controller"] = subprocess.Popen(
             [
-                *_module("controller"),
+                *_prompt("controller"),
                 *("--fabric", str(self.directory / "fabric.json")),
                 *("--journal", f"sqlite:///{self.directory}/journal.db"),
                 *("--policy", self.config.policy, "--queues", str(self.scenario.queues), "--seed", str(self.config.seed)),
@@ -95,7 +96,7 @@ class Inside:
     def start_agent(self, name: str) -> None:
         """Start the agent called `name` (again): in its host's namespace, or in this one for the switches' ports."""
         command = [
-            *_module("hostagent"),
+            *_prompt("hostagent"),
             *("--name", name, "--controller", f"ws://{CONTROLLER_ADDRESS}:{HTTP_PORT}"),
             *("--expiry", str(self.config.expiry_s), "--state-dir", str(self.directory / "agents")),
         ]
@@ -190,8 +191,9 @@ class Inside:
         return " ".join((self.directory / f"{name}.log").read_text().split())[-400:]
 
 
-def _module(name: str) -> list[str]:
-    return [sys.executable, "-m", f"{name}.cli"]
+def _prompt(module: str) -> list[str]:
+    """Return the command of one of Beamer's own processes, which must not wait for trainers of hosts that are not its own."""
+    return ["nice", "-n", str(NICE), sys.executable, "-m", f"{module}.cli"]
 
 
 _emitting = threading.Lock()
