@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from controller.openflow.driver import LaneCount, SwitchEvent, SwitchInstalled
+from controller.openflow.driver import LaneCount, SwitchConnected, SwitchEvent, SwitchInstalled, SwitchLost
 from controller.openflow.rules import JobRules
 
 
@@ -20,7 +20,9 @@ class SwitchesInMemory:
         self._on_event = on_event
 
     async def start(self) -> None:
-        """Do nothing: there is nobody to listen for."""
+        """Let every switch connect."""
+        for name in self.names:
+            self._on_event(SwitchConnected(name))
 
     async def stop(self) -> None:
         """Do nothing: what was told stays."""
@@ -31,11 +33,15 @@ class SwitchesInMemory:
         if self.answering:
             self.answer()
 
-    def answer(self) -> None:
-        """Acknowledge the latest generation on every switch."""
-        generation = self.wanted[-1][0]
+    def answer(self, generation: int | None = None) -> None:
+        """Acknowledge a generation (default: the latest) on every switch."""
+        generation = self.wanted[-1][0] if generation is None else generation
         for name in self.names:
             self._on_event(SwitchInstalled(name, generation, 0, 0.0))
+
+    def lose(self, name: str) -> None:
+        """Let a switch be gone."""
+        self._on_event(SwitchLost(name))
 
     async def counters(self) -> tuple[LaneCount, ...]:
         """Return `lanes`."""

@@ -83,12 +83,13 @@ def cabled_namespaces(*names: str, prefix: str = "beamer-t") -> Iterator[tuple[N
 class FakeController:
     """A WebSocket server that hands out assignments and keeps what agents say. It listens inside a namespace's loopback.
 
-    Like the real one it lets the agent mark the connections that it has reported.
+    Like the real one it lets the agent mark the connections that it has reported, unless `knowing` is turned off.
     """
 
     def __init__(self, space: Namespace, port: int = 8265) -> None:
         self.url = f"ws://127.0.0.1:{port}"
         self.said: list[FromAgent] = []
+        self.knowing = True
         self._space, self._port = space, port
         self._news = threading.Condition()
         self._lines: set[ServerConnection] = set()
@@ -165,7 +166,7 @@ class FakeController:
                 with self._news:
                     self.said.append(message)
                     self._news.notify_all()
-                if isinstance(message, Connections) and self._assignment:
+                if isinstance(message, Connections) and self._assignment and self.knowing:
                     self._known = message.connections
                     await self._send(self._assignment)
         except ConnectionClosed:

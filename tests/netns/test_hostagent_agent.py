@@ -95,6 +95,11 @@ class Bench:
         self.controller.wait(Hello, after=after)
         return process
 
+    def marked(self, connections: int = 1) -> None:
+        """Wait until the agent has reported so many connections, been told that the network knows them, and marked them."""
+        seen = self.controller.wait(Connections, lambda m: len(m.connections) == connections)
+        self.controller.wait(Applied, after=self.controller.said.index(seen))
+
     def remove(self) -> None:
         self.here.run(*agent_command(sys.executable, "h1", "", str(self.state.path.parent), "--remove"))
 
@@ -162,7 +167,7 @@ def test_marks_send_each_job_through_its_class_most_urgent_first(bench: Bench) -
     patient, _ = bench.worker("busy", "10.77.0.2")
     jobs = local_worker(urgent, "s/t/urgent", 1), local_worker(patient, "s/t/patient", 2)
     bench.controller.applied(bench.assign(2, *jobs))
-    bench.controller.wait(Connections, lambda m: len(m.connections) == 2)
+    bench.marked(2)
     time.sleep(0.5)
     before, began = bench.classes(), time.monotonic()
     time.sleep(2)
@@ -181,12 +186,30 @@ def test_marks_send_each_job_through_its_class_most_urgent_first(bench: Bench) -
     assert after["1:11"] - before["1:11"] > 20 * (after["1:12"] - before["1:12"])
 
 
+def test_a_connection_that_the_network_does_not_know_travels_as_unregistered(bench: Bench) -> None:
+    bench.controller.knowing = False
+    bench.agent()
+    worker, _ = bench.worker("busy", "10.77.0.2")
+    assignment = bench.assign(1, local_worker(worker, "s/t/j", 3))
+    bench.controller.applied(assignment)
+    bench.controller.wait(Connections, lambda m: bool(m.connections))
+    before = bench.classes()
+    eventually(lambda: bench.classes()["1:9"] > before["1:9"] + 100_000)
+    assert bench.classes()["1:13"] == 0
+    bench.controller.knowing = True
+    bench.controller.hang_up()  # the agent reports anew
+    bench.marked()
+    eventually(lambda: bench.classes()["1:13"] > 100_000)
+    seen = bench.controller.wait(Connections, lambda m: bool(m.unmatched_bytes))
+    assert seen.unmatched_bytes["s/t/j"] > 100_000, "what it sent without its mark is told"
+
+
 def test_a_capped_job_keeps_to_its_rate_and_is_counted_in_its_queue(bench: Bench) -> None:
     bench.agent()
     bench.controller.applied(bench.assign(1))
     worker, _ = bench.worker("busy", "10.77.0.2")
     bench.controller.applied(bench.assign(2, local_worker(worker, "s/t/j", 0, cap_bps=2_000_000)))
-    bench.controller.wait(Connections, lambda m: bool(m.connections))
+    bench.marked()
     time.sleep(0.5)
     after = len(bench.controller.said)
     first = bench.controller.wait(Counters, after=after)
@@ -202,7 +225,7 @@ def test_a_restarted_agent_changes_nothing(bench: Bench, number: signal.Signals)
     worker, port = bench.worker("busy", "10.77.0.2")
     assignment = bench.assign(1, local_worker(worker, "s/t/j", 3))
     bench.controller.applied(assignment)
-    bench.controller.wait(Connections, lambda m: bool(m.connections))
+    bench.marked()
     agent.send_signal(number)
     assert agent.wait(10) == (-number if number == signal.SIGKILL else 0)
     before = bench.classes()
@@ -235,7 +258,7 @@ def test_without_a_controller_the_plan_stays_for_a_time_and_comes_back_with_it(b
     bench.agent(expiry_s=2)
     assignment = bench.assign(5, local_worker(worker, "s/t/j", 3))
     bench.controller.applied(assignment)
-    bench.controller.wait(Connections, lambda m: bool(m.connections))
+    bench.marked()
     bench.controller.stop()
     assert bench.classes()
     late, _ = bench.worker("quiet", "10.77.0.2")  # the agent's own loop must survive all of this
@@ -253,7 +276,7 @@ def test_a_dropped_line_is_dialled_again_and_everything_said_again(bench: Bench)
     worker, _ = bench.worker("quiet", "10.77.0.2")
     bench.agent()
     bench.controller.applied(bench.assign(4, local_worker(worker, "s/t/j", 3)))
-    bench.controller.wait(Connections, lambda m: bool(m.connections))
+    bench.marked()
     said = len(bench.controller.said)
     bench.controller.hang_up()
     assert bench.controller.wait(Hello, after=said).generation == 4

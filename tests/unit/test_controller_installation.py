@@ -76,3 +76,18 @@ def test_quantile_is_the_nearest_rank() -> None:
     assert quantile([3.0], 0.99) == 3.0
     assert quantile([float(i) for i in range(100, 0, -1)], 0.5) == 50.0
     assert quantile([float(i) for i in range(100, 0, -1)], 0.99) == 99.0
+
+
+def test_switches_have_what_the_slowest_connected_one_has() -> None:
+    ledger = Installation(["s1", "s2"], [], generation=1)
+    assert ledger.on_switches == 1, "nobody to wait for"
+    ledger.switch_connected("s1")
+    ledger.switch_connected("s2")
+    assert ledger.on_switches == 0
+    ledger.switch_installed("s1", 1, 0.0)
+    ledger.switch_installed("s2", 1, 0.0)
+    ledger.want(2, True, [], [])
+    ledger.switch_installed("s1", 2, 0.0)
+    assert ledger.on_switches == 1
+    ledger.switch_lost("s2")
+    assert ledger.on_switches == 2

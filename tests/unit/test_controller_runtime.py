@@ -126,6 +126,75 @@ def test_jobs_reach_switches_and_agents_in_their_classes(tmp_path: Path) -> None
     run(play())
 
 
+def test_agents_mark_what_every_switch_knows(tmp_path: Path) -> None:
+    async def play() -> None:
+        desk = Desk(tmp_path)
+        await desk.runtime.start()
+        desk.record(*REGISTERED, WorkerAttached(1000.0, "mnist/rung0/b", 0, pid=42))
+        await until(lambda: bool(desk.sent))
+        desk.switches.answering = False
+        desk.record(ConnectionsSeen(1000.0, AGENT[HOSTS[0]], (connection("mnist/rung0/b"),)))
+        await until(lambda: bool(desk.switches.wanted[-1][1]))
+        desk.record(WorkerAttached(1000.0, "mnist/rung0/a", 0, pid=43))  # asks nothing of switches and has to wait as well
+        await until(lambda: desk.runtime.installation.generation > desk.switches.wanted[-1][0])
+        assert len(desk.sent) == 1
+        assert not desk.runtime.agent_joined(AGENT[HOSTS[0]]).connections, "not even if the agent comes back in the meantime"
+        desk.switches.answer()
+        [(agent, assignment)] = desk.sent[1:]
+        assert (agent, assignment.generation) == (AGENT[HOSTS[0]], desk.runtime.installation.generation)
+        [known] = assignment.connections
+        assert (known.job, known.local_ip, known.local_port) == ("mnist/rung0/b", IP[HOSTS[0]], 5000)
+        assert {worker.pid for worker in assignment.workers} == {42, 43}
+        await desk.runtime.stop()
+
+    run(play())
+
+
+def test_agents_follow_switches_that_lag_behind(tmp_path: Path) -> None:
+    async def play() -> None:
+        desk = Desk(tmp_path)
+        await desk.runtime.start()
+        desk.record(*REGISTERED, WorkerAttached(1000.0, "mnist/rung0/b", 0, pid=42))
+        await until(lambda: bool(desk.sent))
+        desk.switches.answering = False
+        desk.record(ConnectionsSeen(1000.0, AGENT[HOSTS[0]], (connection("mnist/rung0/b"),)))
+        await until(lambda: bool(desk.switches.wanted[-1][1]))
+        first = desk.switches.wanted[-1][0]
+        both = connection("mnist/rung0/b"), connection("mnist/rung0/b", 5001)
+        desk.record(ConnectionsSeen(1000.0, AGENT[HOSTS[0]], both))
+        await until(lambda: desk.switches.wanted[-1][0] > first)
+        desk.switches.answer(first)
+        assert [(a.generation, len(a.connections)) for _, a in desk.sent[1:]] == [(first, 1)]
+        await desk.runtime.stop()
+
+    run(play())
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_agents_wait_long_for_a_silent_switch_and_not_for_a_lost_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: bool
+) -> None:
+    monkeypatch.setattr("controller.runtime.HEAD_START_S", 3600.0 if lost else 0.02)
+
+    async def play() -> None:
+        desk = Desk(tmp_path)
+        await desk.runtime.start()
+        desk.record(*REGISTERED, WorkerAttached(1000.0, "mnist/rung0/b", 0, pid=42))
+        await until(lambda: bool(desk.sent))
+        desk.switches.answering = False
+        desk.record(ConnectionsSeen(1000.0, AGENT[HOSTS[0]], (connection("mnist/rung0/b"),)))
+        await until(lambda: bool(desk.switches.wanted[-1][1]))
+        assert len(desk.sent) == 1
+        if lost:
+            for name in desk.switches.names:
+                desk.switches.lose(name)
+        await until(lambda: len(desk.sent) == 2)
+        assert desk.sent[-1][1].connections
+        await desk.runtime.stop()
+
+    run(play())
+
+
 def test_every_port_of_the_fabric_is_somebodys(tmp_path: Path) -> None:
     async def play() -> None:
         desk = Desk(tmp_path)

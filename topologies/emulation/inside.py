@@ -62,6 +62,7 @@ class Inside:
         for name in [*agents, *sorted({s.agent for s in self.scenario.fabric.switches if s.agent})]:
             self.start_agent(name)
         self.launchers = Launchers(self.network, self.scenario.fabric, self._log)
+        self.launchers.prepare(self.scenario, self.url)
         self._wait_installed()
         self._deepen_buffers()
 

@@ -5,9 +5,10 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import IO
+from typing import IO, Any
 
 from beamer.client import Client
 from beamer.errors import EmulationError
@@ -19,6 +20,8 @@ from topologies.emulation.trainer import Task
 
 FIRST_PORT = 20000
 STAGE_PATIENCE_S = 600.0
+START_PATIENCE_S = 60.0
+MOST_PREPARED = 40  # processes on one host that wait for a task
 
 
 class Launchers:
@@ -28,27 +31,47 @@ class Launchers:
         self.fabric = fabric
         self._processes: dict[str, subprocess.Popen[str]] = {}
         self._ended: dict[str, int] = {}
+        self._prepared: set[str] = set()
         self._changed = threading.Condition()
-        for host in fabric.hosts:
+        for host in fabric.host:
             process = subprocess.Popen(
-                [*network.enter(host.name), sys.executable, "-m", "topologies.emulation.launcher"],
+                [*network.enter(host), sys.executable, "-m", "topologies.emulation.launcher"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=log(f"trainers-{host.name}"),
+                stderr=log(f"trainers-{host}"),
                 text=True,
             )
-            self._processes[host.name] = process
-        for process in self._processes.values():
+            self._processes[host] = process
+        for host, process in self._processes.items():
             assert process.stdout is not None
             if "ready" not in process.stdout.readline():
                 raise EmulationError("a launcher of trainers did not start; its log says why")
-            threading.Thread(target=self._listen, args=(process.stdout,), daemon=True).start()
+            threading.Thread(target=self._listen, args=(host, process.stdout), daemon=True).start()
+
+    def prepare(self, scenario: Scenario, url: str) -> None:
+        """Fork ahead, on every host, the processes that the scenario will start there, for a controller at `url`."""
+        starts = Counter(
+            worker.host
+            for study in scenario.studies
+            for stage in study.stages
+            for spec in stage.jobs
+            for worker in spec.workers
+        )
+        for host, count in starts.items():
+            self._ask(host, {"prepare": min(count, MOST_PREPARED), "controller": url})
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._prepared >= starts.keys(), START_PATIENCE_S):
+                missing = sorted(starts.keys() - self._prepared)
+                raise EmulationError(f"the trainers of {missing} were not forked within {START_PATIENCE_S:.0f} s")
 
     def start(self, identity: str, host: str, task: Task) -> None:
         """Start `task` on `host` under the name `identity`."""
+        self._ask(host, {"start": identity, "task": asdict(task)})
+
+    def _ask(self, host: str, request: dict[str, Any]) -> None:
         stream = self._processes[host].stdin
         assert stream is not None
-        stream.write(json.dumps({"start": identity, "task": asdict(task)}) + "\n")
+        stream.write(json.dumps(request) + "\n")
         stream.flush()
 
     def wait(self, identities: list[str], patience_s: float) -> None:
@@ -67,11 +90,14 @@ class Launchers:
                 if not self._changed.wait(deadline - time.monotonic()):
                     raise EmulationError(f"trainers {missing} did not end within {patience_s:.0f} s")
 
-    def _listen(self, output: IO[str]) -> None:
+    def _listen(self, host: str, output: IO[str]) -> None:
         for line in output:
             message = json.loads(line)
             with self._changed:
-                self._ended[message["ended"]] = message["status"]
+                if "prepared" in message:
+                    self._prepared.add(host)
+                else:
+                    self._ended[message["ended"]] = message["status"]
                 self._changed.notify_all()
 
 

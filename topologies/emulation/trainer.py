@@ -252,10 +252,9 @@ def _barrier(mesh: Mesh, dial: Iterable[int], expect: Iterable[int], rank: int) 
             mesh.transfer({0: token}, {})
 
 
-def train(task: Task) -> None:
+def train(task: Task, client: Client) -> None:
     """Run the task's iterations. Raises `ArithmeticError` if a synchronised gradient is not the sum of all ranks'."""
     spec, rank = task.spec, task.rank
-    client = Client(task.controller)
     job = client.job(task.study, task.stage, spec.name)
     job.attach(rank, pid=os.getpid())
     mesh = connect(task)
@@ -289,6 +288,6 @@ def train(task: Task) -> None:
     client.close(REPORT_PATIENCE_S)
 
 
-def run(content: dict[str, Any]) -> None:
-    """Run the task that `content` (JSON data of a `Task`) describes."""
-    train(_TASK.validate_python(content))
+def run(content: dict[str, Any], client: Client) -> None:
+    """Run the task that `content` (JSON data of a `Task`) describes; `client` speaks with its controller."""
+    train(_TASK.validate_python(content), client)
