@@ -15,6 +15,7 @@ from beamer.cli import JsonFile, PlotFile, PolicyList, ScenarioFile, check_outpu
 from beamer.report import job_table, plot_timeline, stage_table
 from beamer.scenario import Scenario, load, shipped
 from beamer.sim import simulate
+from topologies.emulation import fairness
 from topologies.emulation.outcome import Outcome
 from topologies.emulation.platform import require
 from topologies.emulation.runfile import recorded, remove
@@ -40,7 +41,7 @@ def emulate(
     for sign in (signal.SIGINT, signal.SIGTERM):
         signal.signal(sign, _terminate)
     console = Console()
-    outcomes = [_run(console, path, loaded, name, name == names[0], logs) for name in names]
+    outcomes = [_run(console, path, loaded, name, logs) for name in names]
     runs = [outcome.result for outcome in outcomes]
     console.print(job_table(runs, [outcome.job_class_shares for outcome in outcomes]))
     rows = [outcome.rows() for outcome in outcomes]
@@ -55,7 +56,7 @@ def emulate(
         plot_timeline(runs, plot)
 
 
-def _run(console: Console, path: Path, scenario: Scenario, policy: str, baseline: bool, logs: Path | None) -> Outcome:
+def _run(console: Console, path: Path, scenario: Scenario, policy: str, logs: Path | None) -> Outcome:
     columns = (
         TextColumn("{task.description:<24}"),
         BarColumn(),
@@ -65,7 +66,9 @@ def _run(console: Console, path: Path, scenario: Scenario, policy: str, baseline
     )
     with Progress(*columns, console=console, transient=not console.is_terminal) as progress:
         setting_up = progress.add_task(f"{policy}: starting", total=None)
-        with emulated_run(path, policy, scenario.seed, baseline=baseline, keep_logs=logs and logs / policy) as run:
+        with emulated_run(
+            path, policy, scenario.seed, calibrate=policy == fairness.POLICY, keep_logs=logs and logs / policy
+        ) as run:
             progress.remove_task(setting_up)
             bars = {s.name: progress.add_task(f"{policy}: {s.name}", total=len(s.stages)) for s in scenario.studies}
             run.start_studies()

@@ -11,7 +11,7 @@ from topologies.emulation.sampling import Health
 class Config:
     """What `supervisor` asks for.
 
-    directory: the run's; scenario: path of its file. baseline: whether to check fairness first. expiry_s: how long agents
+    directory: the run's; scenario: path of its file. calibrate: whether to check fairness first. expiry_s: how long agents
     keep their queues without a controller.
     """
 
@@ -19,7 +19,7 @@ class Config:
     scenario: str
     policy: str
     seed: int
-    baseline: bool = False
+    calibrate: bool = False
     expiry_s: float = 120.0
 
 

@@ -1,4 +1,4 @@
-"""A check before the baseline's run: do equal jobs through one port get equal shares, or would a gain be an artefact of TCP?"""
+"""A check before the run of `fair`: do equal jobs through one port get equal shares, or would a gain be an artefact of TCP?"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -8,6 +8,7 @@ from beamer.model import JobSpec, Worker
 from beamer.results import jain
 from beamer.scenario import Scenario, StagePlan, StudyPlan
 
+POLICY = "fair"  # the one under which equal jobs are to get equal shares
 STUDY = "calibration.equal-jobs"
 JOBS = 4
 SECONDS = 3.0

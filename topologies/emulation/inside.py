@@ -121,7 +121,7 @@ class Inside:
 
     def run_studies(self) -> Measured:
         """Run all studies to their end and read every counter."""
-        if self.config.baseline:
+        if self.config.calibrate:
             Search(fairness.equal_jobs(self.scenario), self.launchers, self.url, lambda *_, **__: None).run()
         fabric = self.scenario.fabric
         readers = [

@@ -109,13 +109,13 @@ def emulated_run(
     policy: str,
     seed: int = 0,
     *,
-    baseline: bool = False,
+    calibrate: bool = False,
     keep_logs: Path | None = None,
     expiry_s: float = 120.0,
 ) -> Iterator[EmulatedRun]:
     """Bring up `scenario` under `policy` in fresh namespaces; remove all of it when the block is left, by whatever way.
 
-    baseline: whether to check first that equal jobs get equal shares. keep_logs: a directory to which the run's logs are
+    calibrate: whether to check first that equal jobs get equal shares. keep_logs: a directory to which the run's logs are
     copied before they are removed. expiry_s: how long agents keep their queues without a controller.
     """
     with contextlib.ExitStack() as stack:
@@ -127,7 +127,7 @@ def emulated_run(
         subprocess.run(["ip", "netns", "add", run.namespace], check=True, capture_output=True)
         config = run.directory / "config.json"
         config.write_text(
-            json.dumps(asdict(Config(str(run.directory), str(scenario.resolve()), policy, seed, baseline, expiry_s)))
+            json.dumps(asdict(Config(str(run.directory), str(scenario.resolve()), policy, seed, calibrate, expiry_s)))
         )
         with (run.directory / "inside.log").open("w") as log:
             inside = subprocess.Popen(
