@@ -62,6 +62,33 @@ for line in sys.stdin:
         time.sleep(0.001)
     print("sent", flush=True)
 """
+# Sends one packet per line on stdin, written as scapy's constructors.
+FORGER = """
+import sys
+from scapy.layers.inet import ICMP, IP, TCP, UDP
+from scapy.layers.l2 import Ether
+from scapy.sendrecv import sendp
+for line in sys.stdin:
+    sendp(eval(line), iface=sys.argv[1], verbose=False)
+print("sent", flush=True)
+"""
+# Prints the TOS byte of every packet from its first argument's address that ends in `#` and a label, by label.
+WITNESS = """
+import json, re, sys
+from scapy.layers.inet import IP
+from scapy.sendrecv import AsyncSniffer
+from scapy.config import conf
+seen, last = {}, sys.argv[2]
+def note(packet):
+    label = re.search(rb"#(\\w+)$", bytes(packet))
+    if label and IP in packet and packet[IP].src == sys.argv[1]:
+        seen[label[1].decode()] = packet[IP].tos
+ready = lambda: print("ready", flush=True)
+sniffer = AsyncSniffer(prn=note, store=False, stop_filter=lambda _: last in seen, started_callback=ready)
+sniffer.start()
+sniffer.join(timeout=15)
+print(json.dumps(seen), flush=True)
+"""
 THERE = ConnectionTuple(LEFT.ip, 7001, RIGHT.ip, 7000)
 BACK = ConnectionTuple(RIGHT.ip, 7000, LEFT.ip, 7001)
 
@@ -276,6 +303,44 @@ def test_a_restarted_driver_changes_nothing_and_breaks_no_connection(lab: Lab) -
                 await asyncio.sleep(1)
                 assert total(await second.driver.counters(), 4) > 200_000
             assert finish(client, server)[codepoint(4)] > 200_000
+
+    lab.drive(scenario)
+
+
+def test_codepoints_are_given_by_the_edge_and_forged_ones_are_taken_off(lab: Lab) -> None:
+    """Hosts are not trusted: only a registered connection has a class, whatever its packets claim. ECN is nobody's business."""
+    forged, ecn, expedited = codepoint(0) << 2, 0b01, 46 << 2
+    head = f"Ether(dst={RIGHT.mac!r}) / IP(src={LEFT.ip!r}, dst={RIGHT.ip!r}, tos={forged | ecn}"
+    registered = "TCP(sport=7001, dport=7000, flags='A')"
+    packets = {
+        "registered": f"{head}) / {registered}",
+        "unmarked": f"{head.replace(str(forged | ecn), str(ecn))}) / {registered}",
+        "stranger": f"{head}) / TCP(sport=7002, dport=7000, flags='A')",
+        "datagram": f"{head}) / UDP(sport=7001, dport=7000)",
+        "echo": f"{head}) / ICMP()",
+        "fragment": f"{head}, proto=6, frag=100)",
+        "others": f"{head.replace(str(forged | ecn), str(expedited))}) / UDP(sport=7001, dport=7000)",
+    }
+
+    async def scenario() -> None:
+        async with Listener() as listener:
+            await listener.install(1, job(klass=2))
+            with ExitStack() as stack:
+                witness = lab.python(RIGHT.name, WITNESS, LEFT.ip, "others")
+                stack.callback(lambda: (witness.kill(), witness.communicate()))
+                assert witness.stdout
+                assert await asyncio.to_thread(witness.stdout.readline) == "ready\n"
+                interface = FABRIC.links[FABRIC.link_index[LEFT.name, FABRIC.edge_of[LEFT.name]]].interface
+                forger = lab.python(LEFT.name, FORGER, interface)
+                lines = "".join(f"{packet} / b'#{label}'\n" for label, packet in packets.items())
+                assert (await asyncio.to_thread(forger.communicate, lines))[0] == "sent\n"
+                seen = json.loads(await asyncio.to_thread(witness.stdout.readline))
+        given = codepoint(2) << 2 | ecn
+        assert seen == {
+            **dict.fromkeys(("registered", "unmarked"), given),
+            **dict.fromkeys(("stranger", "datagram", "echo", "fragment"), ecn),
+            "others": expedited,
+        }
 
     lab.drive(scenario)
 

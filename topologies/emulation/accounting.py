@@ -50,7 +50,7 @@ class HopShare:
     """One queue's account.
 
     edge_bytes: by the rules, less upstream drops. queue_bytes: by the kernel, drops added. window_bytes: of windows after a
-    change, through this port in any class; they may be in this queue and are not expected in it.
+    change, through this port in any class; they may be in this queue and are not expected in it. dropped_packets: by it.
     """
 
     interface: str
@@ -58,6 +58,7 @@ class HopShare:
     edge_bytes: int
     queue_bytes: int
     window_bytes: int
+    dropped_packets: int
     negligible: bool
 
     @property
@@ -79,6 +80,7 @@ def hop_shares(fabric: Fabric, lanes: Iterable[LaneBytes], queues: Iterable[Queu
     windows = _by_port(_arrivals(fabric, [lane for lane in lanes if not lane.marked], {}))
     smallest, (_, largest) = ETHERNET_HEADER + TCP_HEADERS, segment(fabric.mtu)
     low, high = (_account(fabric, [lane for lane in lanes if lane.marked], queues, size) for size in (smallest, largest))
+    dropped = {(queue.interface, queue.klass): queue.dropped_packets for queue in queues}
     ports = _by_port({queue: expected for queue, (expected, _) in low.items()})
     shares = []
     for interface, klass in sorted(low):
@@ -90,6 +92,7 @@ def hop_shares(fabric: Fabric, lanes: Iterable[LaneBytes], queues: Iterable[Queu
                 edge_bytes=round(expected),
                 queue_bytes=round(counted),
                 window_bytes=round(windows.get(interface, 0.0)),
+                dropped_packets=dropped.get((interface, klass), 0),
                 negligible=max(expected, counted) < NEGLIGIBLE_SHARE * ports.get(interface, 0.0),
             )
         )

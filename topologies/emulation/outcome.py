@@ -92,6 +92,7 @@ class Outcome:
                     "edge_bytes": h.edge_bytes,
                     "queue_bytes": h.queue_bytes,
                     "window_bytes": h.window_bytes,
+                    "dropped_packets": h.dropped_packets,
                 }
                 for h in self.hops
             ],
