@@ -100,6 +100,11 @@ class Fabric:
         return {s.name: s for s in self.switches}
 
     @cached_property
+    def agents(self) -> frozenset[str]:
+        """The names of all host agents, those of switches included."""
+        return frozenset({h.agent for h in self.hosts} | {s.agent for s in self.switches if s.agent is not None})
+
+    @cached_property
     def link_index(self) -> dict[tuple[str, str], int]:
         """Position in `links` by (source, destination)."""
         return {(link.src, link.dst): i for i, link in enumerate(self.links)}

@@ -1,5 +1,6 @@
 """What a run of a scenario came to, emulated or simulated: the same figures by the same definitions."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -72,3 +73,8 @@ def jain(values: Sequence[float]) -> float:
     """Return Jain's fairness index of `values`: 1 when all are equal, 1/n when one has everything. [Jain 1984]"""
     total = sum(values)
     return total * total / (len(values) * sum(v * v for v in values)) if total > 0 else 1.0
+
+
+def quantile(samples: Sequence[float], share: float) -> float | None:
+    """Return the nearest-rank quantile of `samples`, `share` in (0, 1]; None of no samples."""
+    return sorted(samples)[math.ceil(share * len(samples)) - 1] if samples else None

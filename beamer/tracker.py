@@ -96,7 +96,6 @@ class Tracker:
 
     def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
-        self._agents = {h.agent for h in fabric.hosts} | {s.agent for s in fabric.switches if s.agent is not None}
         self._studies: dict[str, StudyRecord] = {}
         self._jobs: dict[str, JobRecord] = {}
         self._connections: dict[str, tuple[JobConnection, ...]] = {}
@@ -127,6 +126,10 @@ class Tracker:
 
     __hash__ = None  # type: ignore[assignment]  # it changes
 
+    def stage(self, study: str, name: str) -> StageRecord:
+        """Return a stage. Raises `NotFoundError`."""
+        return _find(self._study(study).stages, "stage", name)
+
     def check(self, event: Event) -> bool:
         """Say whether `event` changes anything: False for a repeat, True if it must be journaled and applied.
 
@@ -143,7 +146,7 @@ class Tracker:
                 known = self._study(study).stages
                 return check_name(stage, "stage") not in known
             case StageSealed(study=study, stage=stage):
-                return self._stage(study, stage).status is StageStatus.OPEN
+                return self.stage(study, stage).status is StageStatus.OPEN
             case JobRegistered():
                 return self._check_job(event)
             case WorkerAttached():
@@ -158,8 +161,8 @@ class Tracker:
                     raise InputError("status", status.value, "finished or killed")
                 return self._job(key).status is JobStatus.RUNNING
             case ConnectionsSeen(agent=agent, connections=connections):
-                if agent not in self._agents:
-                    raise NotFoundError("agent", agent, nearest(agent, self._agents))
+                if agent not in self.fabric.agents:
+                    raise NotFoundError("agent", agent, nearest(agent, self.fabric.agents))
                 return self._of_running(connections) != self._connections.get(agent, ())
             case Decided():
                 return self._check_decision(event)
@@ -235,7 +238,7 @@ class Tracker:
         return False
 
     def _check_job(self, event: JobRegistered) -> bool:
-        stage = self._stage(event.study, event.stage)
+        stage = self.stage(event.study, event.stage)
         check_spec(event.spec, self.fabric)
         known = self._jobs.get(job_key(event.study, event.stage, event.spec.name))
         if known is not None:
@@ -301,14 +304,11 @@ class Tracker:
     def _study(self, name: str) -> StudyRecord:
         return _find(self._studies, "study", name)
 
-    def _stage(self, study: str, name: str) -> StageRecord:
-        return _find(self._study(study).stages, "stage", name)
-
     def _job(self, key: str) -> JobRecord:
         if key in self._jobs:
             return self._jobs[key]
         study, stage, name = (*key.split("/", 2), "", "")[:3]
-        siblings = [self._jobs[sibling].spec.name for sibling in self._stage(study, stage).jobs]
+        siblings = [self._jobs[sibling].spec.name for sibling in self.stage(study, stage).jobs]
         raise _unknown("job", name, siblings)
 
 

@@ -4,7 +4,6 @@ A generation is installed everywhere when every switch has answered its barrier 
 nothing to change for a generation is up to date without being asked again.
 """
 
-import math
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -114,8 +113,3 @@ class Installation:
         floor = self._floor()
         self._plan_ms.extend(1000 * (now - at_s) for generation, at_s in self._waiting if generation <= floor)
         self._waiting = [entry for entry in self._waiting if entry[0] > floor]
-
-
-def quantile(samples: Sequence[float], share: float) -> float | None:
-    """Return the nearest-rank quantile of `samples`, `share` in (0, 1]; None of no samples."""
-    return sorted(samples)[math.ceil(share * len(samples)) - 1] if samples else None

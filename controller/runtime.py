@@ -15,7 +15,7 @@ import structlog
 from pydantic import TypeAdapter, ValidationError
 
 from beamer.decide import decide
-from beamer.errors import InputError
+from beamer.errors import InputError, PlatformError
 from beamer.events import (
     ConnectionsSeen,
     Decided,
@@ -39,11 +39,12 @@ from controller.agents import AgentHub
 from controller.installation import Installation
 from controller.openflow.driver import LaneCount, SwitchConnected, SwitchEvent, SwitchInstalled, SwitchLost
 from controller.openflow.rules import JobRules
-from controller.targets import Targets, agent_names, agent_ports, targets
+from controller.targets import Targets, agent_ports, targets
 
 COALESCE_S = 0.002  # events of one burst make one decision
 PROGRESS_S = 0.5  # progress alone re-orders no more often than this
 HEAD_START_S = 2.0  # that switches have on agents at most
+RETRY_S = 1.0  # after the journal could not be written
 STAGE_EVENTS = (StageRegistered, StageSealed, JobRegistered, JobEnded)
 HAND_OUT_EVENTS = (WorkerAttached, ConnectionsSeen)
 
@@ -122,7 +123,7 @@ class Runtime:
         self.clock = clock
         self.policy = policy.name
         self.tracker = Tracker(fabric)
-        self.agents = AgentHub(agent_names(fabric), self)
+        self.agents = AgentHub(fabric.agents, self)
         self._ports = agent_ports(fabric)
         self._decide = decide(policy, check_queues(queues))
         self._state_type: TypeAdapter[Any] = TypeAdapter(policy.State)
@@ -138,7 +139,7 @@ class Runtime:
         self._told = Handout(generation, self._targets)
         self._untold: deque[Handout] = deque()
         self._telling = Alarm(self._tell_anyway)
-        self._handing_out = Alarm(lambda: self._hand_out(self._state, self.plan))
+        self._handing_out = Alarm(self._hand_out_anew)
         self._switches = drive(self._switch_said)
 
     async def start(self) -> None:
@@ -248,20 +249,28 @@ class Runtime:
         except Exception:  # a policy's defect must not stop what runs
             log.exception("the policy failed, the old plan stays", policy=self.policy)
             state, plan, wake_at = self._state, self.plan, None
-        caused_at_s, self._caused_at_s = self._caused_at_s, []
-        self._hand_out(state, plan, caused_at_s)
+        if self._hand_out(state, plan, self._caused_at_s):
+            self._caused_at_s = []
         if wake_at is not None:
             self._deciding.within(max(wake_at - now, COALESCE_S))
 
-    def _hand_out(self, state: Any, plan: Plan, caused_at_s: Sequence[float] = ()) -> None:
-        """Journal what is new under a new generation, then tell those whom it concerns."""
+    def _hand_out_anew(self) -> None:
+        self._hand_out(self._state, self.plan)
+
+    def _hand_out(self, state: Any, plan: Plan, caused_at_s: Sequence[float] = ()) -> bool:
+        """Journal what is new under a new generation, then tell those whom it concerns; return whether that could be done."""
         self._handing_out.cancel()
         wanted, before = self._targets_of(plan), self._targets
         if (wanted, plan, state) == (before, self.plan, self._state):
-            return
+            return True
         generation = self.installation.generation + 1
         remembered = self._state_type.dump_python(state, mode="json")
-        self.record(Decided(self.clock(), self.policy, generation, plan.queues, remembered, dict(plan.jobs)))
+        try:
+            self.record(Decided(self.clock(), self.policy, generation, plan.queues, remembered, dict(plan.jobs)))
+        except PlatformError as error:
+            log.error("the journal takes no decision, the old plan stays", reason=str(error))
+            self._deciding.within(RETRY_S)
+            return False
         self._state, self.plan, self._targets = state, plan, wanted
 
         self.installation.want(generation, wanted.rules != before.rules, _renewed(before, wanted), caused_at_s)
@@ -269,6 +278,7 @@ class Runtime:
         if wanted.rules != before.rules:
             self._switches.bring_about(generation, wanted.rules)
         self._tell_agents(self.installation.on_switches)
+        return True
 
     def _tell_agents(self, on_switches: int) -> None:
         """Tell agents what they have to bring about up to the generation `on_switches`.

@@ -29,16 +29,10 @@ class Targets:
     assignments: Mapping[str, Assignment]
 
 
-def agent_names(fabric: Fabric) -> frozenset[str]:
-    """Return the names of all host agents of `fabric`."""
-    switches = {s.agent for s in fabric.switches if s.agent is not None}
-    return frozenset({h.agent for h in fabric.hosts} | switches)
-
-
 def agent_ports(fabric: Fabric) -> dict[str, tuple[Port, ...]]:
     """Return by agent the interfaces whose queues it owns: hosts classify by mark, switches by DSCP."""
     _, frame = segment(fabric.mtu)
-    ports: dict[str, list[Port]] = {name: [] for name in agent_names(fabric)}
+    ports: dict[str, list[Port]] = {name: [] for name in fabric.agents}
     for link in fabric.links:
         at_host = link.src in fabric.host
         owner = fabric.host[link.src].agent if at_host else fabric.switch[link.src].agent

@@ -3,9 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
-from beamer.errors import NotFoundError, nearest
+from beamer.results import quantile
 from beamer.tracker import JobRecord, StageRecord, StudyRecord
-from controller.installation import quantile
 from controller.openflow.driver import LaneCount
 from controller.runtime import Runtime
 
@@ -17,13 +16,7 @@ def studies_view(runtime: Runtime) -> dict[str, Any]:
 
 def stage_view(runtime: Runtime, study: str, stage: str) -> dict[str, Any]:
     """Return one stage with its jobs. Raises `NotFoundError`."""
-    studies = runtime.tracker.studies
-    if study not in studies:
-        raise NotFoundError("study", study, nearest(study, studies) if studies else "a registered study")
-    stages = studies[study].stages
-    if stage not in stages:
-        raise NotFoundError("stage", stage, nearest(stage, stages) if stages else "a registered stage")
-    return _stage(runtime, stages[stage])
+    return _stage(runtime, runtime.tracker.stage(study, stage))
 
 
 def plan_view(runtime: Runtime) -> dict[str, Any]:

@@ -149,16 +149,19 @@ class Session:
             self._installed = target.generation
             changes = len(change.add) + len(fresh)
             self._report(SwitchInstalled(self._switch, target.generation, changes, self._clock()))
+        self._forget_gone()
         due = await self._settled([key for key, retired in self._retired.items() if retired.due <= now], now)
+        self._forget_gone()
         # While others were being looked at a rule may be wanted again: look once more before removing.
         if due and not self._wake.is_set():
-            await self._change(wire.removal, [self._present[key] for key in due])
+            await self._change(wire.removal, [self._present[key] for key in due if key in self._present])
             return now
         return min((self._audit_at, *(retired.due for retired in self._retired.values())))
 
     async def _settled(self, keys: list[Key], now: float) -> list[Key]:
         """Return those of the retired rules that no packet has met since the last look, or that have lingered too long."""
-        if not any(self._present[key].counts for key in keys):
+        counting = {key for key in keys if self._present[key].counts}
+        if not counting:
             return keys
         answer = await self._channel.request(wire.inquiry(self._channel.datapath, Table.CLASS))
         packets = {rule.key: count for rule, _, count in wire.observed(answer)}
@@ -166,12 +169,16 @@ class Session:
         settled = []
         for key in keys:
             before, count = retired[key], packets.get(key)
-            if not self._present[key].counts or count == before.packets or before.since + LINGER_S <= now:
+            if key not in counting or count == before.packets or before.since + LINGER_S <= now:
                 settled.append(key)
             else:
                 retired[key] = replace(before, idle_since=now, packets=count)
         self._retired = retired
         return settled
+
+    def _forget_gone(self) -> None:
+        """Forget retired rules that timed out while the switch was being waited for."""
+        self._retired = {key: retired for key, retired in self._retired.items() if key in self._present}
 
     async def _change(self, message: Callable[[Any, Rule], Any], rules: tuple[Rule, ...] | list[Rule]) -> bool:
         """Send one message per rule and wait for the barrier; return whether the switch took them all."""

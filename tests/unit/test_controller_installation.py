@@ -1,4 +1,4 @@
-from controller.installation import Installation, quantile
+from controller.installation import Installation
 
 
 def test_everywhere_needs_every_switch_and_agent() -> None:
@@ -69,13 +69,6 @@ def test_who_is_lost_is_not_installed_until_it_answers_again() -> None:
     ledger.switch_installed("s1", 1, 0.0)
     ledger.agent_applied("h1", 1, 0.0)
     assert ledger.everywhere
-
-
-def test_quantile_is_the_nearest_rank() -> None:
-    assert quantile([], 0.5) is None
-    assert quantile([3.0], 0.99) == 3.0
-    assert quantile([float(i) for i in range(100, 0, -1)], 0.5) == 50.0
-    assert quantile([float(i) for i in range(100, 0, -1)], 0.99) == 99.0
 
 
 def test_switches_have_what_the_slowest_connected_one_has() -> None:

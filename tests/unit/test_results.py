@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from beamer.report import plot_timeline, run_document, stage_table
-from beamer.results import JobResult, RunResult, StageResult, jain
+from beamer.results import JobResult, RunResult, StageResult, jain, quantile
 
 
 def _run(policy: str, scale: float) -> RunResult:
@@ -48,3 +48,10 @@ def test_the_timeline_is_a_picture(tmp_path: Path) -> None:
 def test_jains_index() -> None:
     assert jain([1.0, 1.0, 1.0]) == pytest.approx(1.0)
     assert jain([1.0, 0.0]) == pytest.approx(0.5)
+
+
+def test_quantile_is_the_nearest_rank() -> None:
+    assert quantile([], 0.5) is None
+    assert quantile([3.0], 0.99) == 3.0
+    assert quantile([float(i) for i in range(100, 0, -1)], 0.5) == 50.0
+    assert quantile([float(i) for i in range(100, 0, -1)], 0.99) == 99.0

@@ -17,7 +17,7 @@ from beamer.scenario import Scenario, load, shipped
 from beamer.sim import simulate
 from topologies.emulation import fairness
 from topologies.emulation.outcome import Outcome
-from topologies.emulation.platform import require
+from topologies.emulation.platform import require, require_root
 from topologies.emulation.runfile import recorded, remove
 from topologies.emulation.supervisor import emulated_run
 
@@ -38,7 +38,7 @@ def emulate(
     check_output(json_file, "--json")
     check_output(plot, "--plot")
     require()
-    for sign in (signal.SIGINT, signal.SIGTERM):
+    for sign in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(sign, _terminate)
     console = Console()
     outcomes = [_run(console, path, loaded, name, logs) for name in names]
@@ -80,7 +80,7 @@ def _run(console: Console, path: Path, scenario: Scenario, policy: str, logs: Pa
 
 def clean() -> None:
     """Remove what a killed emulation left behind, as its run file says, and nothing else."""
-    require()
+    require_root()
     console = Console()
     for run in recorded():
         if run.abandoned:

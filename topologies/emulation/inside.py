@@ -61,7 +61,7 @@ class Inside:
         agents = {h.agent: h.name for h in self.scenario.fabric.hosts}
         for name in [*agents, *sorted({s.agent for s in self.scenario.fabric.switches if s.agent})]:
             self.start_agent(name)
-        self.launchers = Launchers(self.network, self.scenario.fabric, self._log)
+        self.launchers = Launchers(self.network, self.scenario.fabric, self._log, self._tail)
         self.launchers.prepare(self.scenario, self.url)
         self._wait_installed()
         self._deepen_buffers()

@@ -96,7 +96,7 @@ def serve() -> None:
             with contextlib.suppress(ChildProcessError):
                 while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                     if identity := running.pop(ended[0], None):
-                        print(json.dumps({"ended": identity, "status": ended[1]}), flush=True)
+                        print(json.dumps({"ended": identity, "status": os.waitstatus_to_exitcode(ended[1])}), flush=True)
 
 
 if __name__ == "__main__":

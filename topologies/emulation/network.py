@@ -3,8 +3,6 @@
 Emulated links are veth pairs without a rate of their own: the host agents' queues give them one, under every policy alike.
 """
 
-import os
-import subprocess
 from ipaddress import IPv4Network
 
 from mininet.net import Mininet
@@ -12,6 +10,7 @@ from mininet.node import OVSSwitch
 
 from beamer.fabric import Fabric
 from topologies.cabling import DATA_NETWORK
+from topologies.emulation.tools import run
 
 MANAGEMENT_NETWORK = IPv4Network("10.78.0.0/16")
 CONTROLLER_ADDRESS = str(MANAGEMENT_NETWORK[1])
@@ -30,12 +29,12 @@ class EmulatedNetwork:
 
     def start(self) -> None:
         """Make the management bridge, hosts, switches and links; switches forward nothing until a controller tells them."""
-        _run("ip", "link", "set", "lo", "up")
+        run("ip", "link", "set", "lo", "up")
         _sysctl("net.ipv6.conf.all.disable_ipv6", "1")
         _sysctl("net.ipv6.conf.default.disable_ipv6", "1")
-        _run("ip", "link", "add", MANAGEMENT_BRIDGE, "type", "bridge")
-        _run("ip", "address", "add", f"{CONTROLLER_ADDRESS}/{MANAGEMENT_NETWORK.prefixlen}", "dev", MANAGEMENT_BRIDGE)
-        _run("ip", "link", "set", MANAGEMENT_BRIDGE, "up")
+        run("ip", "link", "add", MANAGEMENT_BRIDGE, "type", "bridge")
+        run("ip", "address", "add", f"{CONTROLLER_ADDRESS}/{MANAGEMENT_NETWORK.prefixlen}", "dev", MANAGEMENT_BRIDGE)
+        run("ip", "link", "set", MANAGEMENT_BRIDGE, "up")
         for host in self.fabric.hosts:
             self._net.addHost(host.name, ip=f"{host.ip}/{DATA_NETWORK.prefixlen}", mac=host.mac)
         for switch in self.fabric.switches:
@@ -57,8 +56,8 @@ class EmulatedNetwork:
     def point_at_controller(self, openflow_port: int) -> None:
         """Tell every switch where its controller listens."""
         for switch in self.fabric.switches:
-            _run("ovs-vsctl", "set-controller", switch.name, f"tcp:{CONTROLLER_ADDRESS}:{openflow_port}")
-            _run("ovs-vsctl", "set", "controller", switch.name, "connection-mode=out-of-band", "max_backoff=1000")
+            run("ovs-vsctl", "set-controller", switch.name, f"tcp:{CONTROLLER_ADDRESS}:{openflow_port}")
+            run("ovs-vsctl", "set", "controller", switch.name, "connection-mode=out-of-band", "max_backoff=1000")
 
     def shell_pid(self, host: str) -> int:
         """Return the process whose network namespace is `host`'s."""
@@ -71,14 +70,14 @@ class EmulatedNetwork:
 
     def _quieten_hosts(self) -> None:
         for host in self.fabric.hosts:
-            node = self._net.get(host.name)
-            node.cmd("ip link set lo up")
+            inside = self.enter(host.name)
+            run("ip", "link", "set", "lo", "up", enter=inside)
             for key, value in (
                 ("net.ipv6.conf.all.disable_ipv6", 1),
                 ("net.ipv6.conf.default.disable_ipv6", 1),
                 ("net.ipv4.tcp_slow_start_after_idle", 0),
             ):
-                node.cmd(f"sysctl -q -w {key}={value}")
+                run("sysctl", "-q", "-w", f"{key}={value}", enter=inside)
 
     def _connect(self) -> None:
         ends = {(link.src, link.dst): link for link in self.fabric.links}
@@ -91,21 +90,19 @@ class EmulatedNetwork:
             self._net.addLink(a, b, port1=port_a, port2=port_b)
             for node, interface in ((a, link.interface), (b, back.interface)):
                 # Checksums left to hardware that a veth does not have would stall TCP across the userspace datapath.
-                self._net.get(node).cmd(f"ethtool -K {interface} tx off")
-                self._net.get(node).cmd(f"ip link set dev {interface} txqueuelen {LEAF_QUEUE_PACKETS} mtu {self.fabric.mtu}")
+                inside = self.enter(node if node in self.fabric.host else None)
+                run("ethtool", "-K", interface, "tx", "off", enter=inside)
+                limits = ("txqueuelen", str(LEAF_QUEUE_PACKETS), "mtu", str(self.fabric.mtu))
+                run("ip", "link", "set", "dev", interface, *limits, enter=inside)
 
     def _manage(self, host: str, address: str) -> None:
         outside, inside = f"{host}-m", f"{host}-mgmt"
-        _run("ip", "link", "add", outside, "type", "veth", "peer", "name", inside, "netns", str(self.shell_pid(host)))
-        _run("ip", "link", "set", outside, "master", MANAGEMENT_BRIDGE, "up")
-        node = self._net.get(host)
-        node.cmd(f"ip address add {address}/{MANAGEMENT_NETWORK.prefixlen} dev {inside}")
-        node.cmd(f"ip link set {inside} up")
-
-
-def _run(*command: str) -> None:
-    subprocess.run(command, check=True, capture_output=True, env=os.environ)
+        run("ip", "link", "add", outside, "type", "veth", "peer", "name", inside, "netns", str(self.shell_pid(host)))
+        run("ip", "link", "set", outside, "master", MANAGEMENT_BRIDGE, "up")
+        network = f"{address}/{MANAGEMENT_NETWORK.prefixlen}"
+        run("ip", "address", "add", network, "dev", inside, enter=self.enter(host))
+        run("ip", "link", "set", inside, "up", enter=self.enter(host))
 
 
 def _sysctl(key: str, value: str) -> None:
-    _run("sysctl", "-q", "-w", f"{key}={value}")
+    run("sysctl", "-q", "-w", f"{key}={value}")

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from beamer.report import run_document
-from beamer.results import JobResult, RunResult, StageResult
+from beamer.results import JobResult, RunResult, StageResult, quantile
 from beamer.scenario import Scenario
 from topologies.emulation.accounting import HopShare, excluded_share, hop_shares, unregistered_share
 from topologies.emulation.exchange import Measured
@@ -29,9 +29,8 @@ class Outcome:
 
     @property
     def class_share_min(self) -> float:
-        """The smallest agreement between edge counts and a switch's queue, over all queues that are not negligible."""
-        at_switches = {link.interface for link in self._scenario.fabric.links if link.src in self._scenario.fabric.switch}
-        return min((hop.share for hop in self.hops if hop.interface in at_switches and not hop.negligible), default=1.0)
+        """The smallest agreement between edge counts and a queue, over all queues on the way that are not negligible."""
+        return min((hop.share for hop in self.hops if not hop.negligible), default=1.0)
 
     @property
     def job_class_shares(self) -> dict[str, float]:
@@ -48,9 +47,9 @@ class Outcome:
         """What makes the run invalid."""
         return self.measured.health.findings()
 
-    def plan_ms(self, quantile: float) -> float:
-        """Return a quantile of the milliseconds from a stage event to its plan being installed everywhere."""
-        return float(np.percentile(self.measured.latencies_ms, 100 * quantile)) if self.measured.latencies_ms else 0.0
+    def plan_ms(self, share: float) -> float | None:
+        """Return a quantile of the milliseconds from a stage event to its plan being installed everywhere, None if none was."""
+        return quantile(self.measured.latencies_ms, share)
 
     def rows(self) -> dict[str, str]:
         """Return the figures for people, by their labels."""
@@ -62,9 +61,9 @@ class Outcome:
             "simulated mean SCT (emulated against it)": f"{self.simulated.mean_sct_s:.2f} ({gap:+.1%})",
             "busiest link": f"{busiest} {self.result.utilisation[busiest]:.0%}",
             "mean link utilisation": f"{np.mean(list(self.result.utilisation.values())):.0%}",
-            "smallest class share at any switch queue": f"{self.class_share_min:.2%}",
+            "smallest class share at any queue": f"{self.class_share_min:.2%}",
             "excluded: bytes in windows after a change": f"{self.excluded_share:.2%}",
-            "stage event to plan installed, p50 / p99": f"{self.plan_ms(0.5):.0f} / {self.plan_ms(0.99):.0f} ms",
+            "stage event to plan installed, p50 / p99": f"{_ms(self.plan_ms(0.5))} / {_ms(self.plan_ms(0.99))} ms",
             "Open vSwitch's busiest thread": f"{health.busiest_thread:.0%} of a core",
             "least rate of a link with backlog": backlogged,
             "Jain's index of equal jobs": "" if self.measured.jain is None else f"{self.measured.jain:.3f}",
@@ -97,6 +96,10 @@ class Outcome:
                 for h in self.hops
             ],
         }
+
+
+def _ms(value: float | None) -> str:
+    return "none" if value is None else f"{value:.0f}"
 
 
 def _result(policy: str, scenario: Scenario, measured: Measured) -> RunResult:

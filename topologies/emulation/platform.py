@@ -20,10 +20,15 @@ PROGRAMS = {
 }
 
 
-def require() -> None:
-    """Return if an emulation can run here. Raises `PlatformError` naming what is missing."""
+def require_root() -> None:
+    """Return if this process may make and remove network namespaces. Raises `PlatformError`."""
     if os.geteuid() != 0:
         raise PlatformError("emulation needs root", "run it with sudo, or use `beamer simulate` with the same scenario")
+
+
+def require() -> None:
+    """Return if an emulation can run here. Raises `PlatformError` naming what is missing."""
+    require_root()
     missing = {program: package for program, package in PROGRAMS.items() if shutil.which(program) is None}
     if missing:
         packages = " ".join(sorted(set(missing.values())))

@@ -10,13 +10,13 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from beamer.errors import EmulationError
+from topologies.emulation import tools
 
 RUNS = Path("/run/beamer")
 RUN_VARIABLE = "BEAMER_RUN"
@@ -76,10 +76,12 @@ def record(name: str) -> Run:
     assert start is not None
     run = Run(id=name, namespace=f"beamer-{name}", owner=os.getpid(), owner_start=start)
     RUNS.mkdir(parents=True, exist_ok=True)
-    with run.file.open("x") as file:
+    # Whole or not there at all, whenever this process is killed: written without a name, then linked to it.
+    with os.fdopen(os.open(RUNS, os.O_TMPFILE | os.O_WRONLY, 0o644), "w") as file:
         json.dump(asdict(run), file)
         file.flush()
         os.fsync(file.fileno())
+        os.link(f"/proc/self/fd/{file.fileno()}", run.file)
     return run
 
 
@@ -94,7 +96,7 @@ def remove(run: Run, patience_s: float = 5.0) -> None:
     """Remove everything of `run`, its run file last. Raises `EmulationError` if a process will not end."""
     _end_processes(run, patience_s)
     if (Path("/run/netns") / run.namespace).exists():
-        subprocess.run(["ip", "netns", "del", run.namespace], check=True, capture_output=True)
+        tools.run("ip", "netns", "del", run.namespace)
     shutil.rmtree(run.directory, ignore_errors=True)
     run.file.unlink(missing_ok=True)
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from beamer.errors import EmulationError
 from beamer.plan import QUEUES
 from topologies.emulation.accounting import QueueBytes
 
@@ -92,6 +93,7 @@ class Sampler:
         self._ports: dict[str, list[PortSample]] = {name: [] for name in rates_bps}
         self._threads: list[tuple[float, dict[str, int]]] = []
         self._ending = threading.Event()
+        self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._sample, daemon=True)
 
     def start(self) -> None:
@@ -99,11 +101,13 @@ class Sampler:
         self._thread.start()
 
     def stop(self) -> Health:
-        """End sampling and its readers and return what it came to."""
+        """End sampling and its readers and return what it came to. Raises `EmulationError` if it had broken off before."""
         self._ending.set()
         self._thread.join()
         for reader in self._readers:
             reader.terminate()
+        if self._failure is not None:
+            raise EmulationError(f"the run could not be watched to its end: {self._failure!r}") from self._failure
         rates = [backlogged_rate(samples, self._rates[name]) for name, samples in self._ports.items()]
         return Health(self._busiest(), min((r for r in rates if r is not None), default=None))
 
@@ -118,6 +122,12 @@ class Sampler:
         )
 
     def _sample(self) -> None:
+        try:
+            self._watch()
+        except (OSError, ValueError) as error:  # a reader or the daemon itself is gone
+            self._failure = error
+
+    def _watch(self) -> None:
         due = time.monotonic()
         while not self._ending.is_set():
             now = time.monotonic()

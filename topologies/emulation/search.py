@@ -27,11 +27,16 @@ MOST_PREPARED = 40  # processes on one host that wait for a task
 class Launchers:
     """The launcher of every host, and the ends of the processes that they started."""
 
-    def __init__(self, network: EmulatedNetwork, fabric: Fabric, log: Callable[[str], IO[str]]) -> None:
+    def __init__(
+        self, network: EmulatedNetwork, fabric: Fabric, log: Callable[[str], IO[str]], tail: Callable[[str], str]
+    ) -> None:
         self.fabric = fabric
+        self._tail = tail
         self._processes: dict[str, subprocess.Popen[str]] = {}
         self._ended: dict[str, int] = {}
         self._prepared: set[str] = set()
+        self._gone: set[str] = set()
+        self._host_of: dict[str, str] = {}
         self._changed = threading.Condition()
         for host in fabric.host:
             process = subprocess.Popen(
@@ -45,7 +50,7 @@ class Launchers:
         for host, process in self._processes.items():
             assert process.stdout is not None
             if "ready" not in process.stdout.readline():
-                raise EmulationError("a launcher of trainers did not start; its log says why")
+                raise EmulationError(f"the launcher of trainers on {host} did not start: {tail(f'trainers-{host}')}")
             threading.Thread(target=self._listen, args=(host, process.stdout), daemon=True).start()
 
     def prepare(self, scenario: Scenario, url: str) -> None:
@@ -66,6 +71,7 @@ class Launchers:
 
     def start(self, identity: str, host: str, task: Task) -> None:
         """Start `task` on `host` under the name `identity`."""
+        self._host_of[identity] = host
         self._ask(host, {"start": identity, "task": asdict(task)})
 
     def _ask(self, host: str, request: dict[str, Any]) -> None:
@@ -79,11 +85,13 @@ class Launchers:
         deadline = time.monotonic() + patience_s
         with self._changed:
             while True:
-                failed = [i for i in identities if self._ended.get(i, 0)]
-                if failed:
-                    raise EmulationError(
-                        f"trainer {failed[0]} ended with status {self._ended[failed[0]]}; its host's log says why"
-                    )
+                for identity in identities:
+                    host = self._host_of[identity]
+                    if self._ended.get(identity, 0):
+                        what = f"trainer {identity} on {host} ended with status {self._ended[identity]}"
+                        raise EmulationError(f"{what}: {self._tail(f'trainers-{host}')}")
+                    if host in self._gone and identity not in self._ended:
+                        raise EmulationError(f"the launcher of trainers on {host} ended: {self._tail(f'trainers-{host}')}")
                 missing = [i for i in identities if i not in self._ended]
                 if not missing:
                     return
@@ -99,6 +107,9 @@ class Launchers:
                 else:
                     self._ended[message["ended"]] = message["status"]
                 self._changed.notify_all()
+        with self._changed:
+            self._gone.add(host)
+            self._changed.notify_all()
 
 
 class Search:

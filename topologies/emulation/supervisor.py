@@ -19,6 +19,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from beamer.errors import EmulationError
+from topologies.emulation import tools
 from topologies.emulation.exchange import Config, Measured
 from topologies.emulation.runfile import RUN_VARIABLE, Run, record, remove
 
@@ -94,7 +95,7 @@ class EmulatedRun:
             try:
                 message = self._events.get(timeout=max(deadline - time.monotonic(), 0.01))
             except queue.Empty:
-                raise EmulationError(f"no {event!r} within {patience_s:.0f} s; logs are in {self.run.directory}") from None
+                raise EmulationError(f"no {event!r} within {patience_s:.0f} s: {self._last_words()}") from None
             if message["event"] == event:
                 return message
             if message["event"] == "failed":
@@ -124,7 +125,7 @@ def emulated_run(
             run = record(secrets.token_hex(3))
             stack.callback(_end, run, started, keep_logs)
         run.directory.mkdir()
-        subprocess.run(["ip", "netns", "add", run.namespace], check=True, capture_output=True)
+        tools.run("ip", "netns", "add", run.namespace)
         config = run.directory / "config.json"
         config.write_text(
             json.dumps(asdict(Config(str(run.directory), str(scenario.resolve()), policy, seed, calibrate, expiry_s)))
@@ -145,11 +146,13 @@ def emulated_run(
 
 def _end(run: Run, started: "list[subprocess.Popen[str]]", keep_logs: Path | None) -> None:
     with _uninterrupted():
-        if keep_logs is not None:
-            keep_logs.mkdir(parents=True, exist_ok=True)
-            for log in run.directory.glob("*.log"):
-                (keep_logs / log.name).write_bytes(log.read_bytes())
-        remove(run)
+        try:
+            if keep_logs is not None:
+                keep_logs.mkdir(parents=True, exist_ok=True)
+                for log in run.directory.glob("*.log"):
+                    (keep_logs / log.name).write_bytes(log.read_bytes())
+        finally:
+            remove(run)
         for process in started:
             process.wait()
             for stream in (process.stdin, process.stdout):
@@ -160,7 +163,7 @@ def _end(run: Run, started: "list[subprocess.Popen[str]]", keep_logs: Path | Non
 
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Hold back SIGINT and SIGTERM while the block runs, then let the last of them through."""
+    """Hold back SIGINT, SIGTERM and SIGHUP while the block runs, then let the last of them through."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -169,7 +172,7 @@ def _uninterrupted() -> Iterator[None]:
     def hold(signum: int, frame: FrameType | None) -> None:
         held.append(signum)
 
-    previous = {s: signal.signal(s, hold) for s in (signal.SIGINT, signal.SIGTERM)}
+    previous = {s: signal.signal(s, hold) for s in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
     finally:

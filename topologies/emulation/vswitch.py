@@ -2,10 +2,10 @@
 
 import os
 import socket
-import subprocess
 from pathlib import Path
 
 from hostagent.process import borrow, socket_descriptors
+from topologies.emulation.tools import run
 
 NICE = -15
 BUFFER_BYTES = 512 * 2**20
@@ -36,7 +36,7 @@ def start(directory: Path) -> int:
         ["ovs-vsctl", "--no-wait", "init"],
         ["ovs-vswitchd", f"unix:{socket}", *quiet],
     ):
-        subprocess.run(command, check=True, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        run(*command, env=env)
     pid = int((directory / "ovs-vswitchd.pid").read_text())
     # A switch has hardware of its own; this one must not wait for the processes of the hosts that it connects.
     os.setpriority(os.PRIO_PROCESS, pid, NICE)
