@@ -1,0 +1,14 @@
+"""Runs the system's own tools; one that fails ends the run with what it said."""
+
+import subprocess
+from collections.abc import Mapping, Sequence
+
+from beamer.errors import EmulationError
+
+
+def run(*command: str, enter: Sequence[str] = (), env: Mapping[str, str] | None = None) -> None:
+    """Run a command; `enter` is the prefix of the namespace to run it in. Raises `EmulationError` with its words."""
+    done = subprocess.run([*enter, *command], capture_output=True, text=True, env=env)
+    if done.returncode:
+        said = " ".join((done.stderr or done.stdout).split())
+        raise EmulationError(f"`{' '.join(command)}` ended with status {done.returncode}: {said or 'it said nothing'}")
