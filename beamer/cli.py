@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from contextlib import ExitStack
 from importlib.metadata import entry_points, version
 from pathlib import Path
 from typing import Annotated
@@ -34,14 +35,28 @@ def parse_policies(text: str) -> list[str]:
     return names
 
 
-def check_output(path: Path | None, option: str) -> None:
-    """Make the directory of an output file, before any work is done for it. Raises `InputError`."""
-    if path is None:
-        return
+def check_outputs(json_file: Path | None, plot: Path | None) -> None:
+    """Make the directories of the output files, before any work is done for them. Raises `InputError` and leaves nothing."""
+    if plot is not None and plot.suffix.lower() != ".png":
+        raise InputError("--plot", str(plot), "a file name that ends in .png")
+    with ExitStack() as undo:
+        for option, path in (("--json", json_file), ("--plot", plot)):
+            if path is not None:
+                _check_output(path, option, undo)
+        undo.pop_all()
+
+
+def _check_output(path: Path, option: str, undo: ExitStack) -> None:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        for directory in reversed(path.parents):
+            if not directory.exists():
+                directory.mkdir()
+                undo.callback(directory.rmdir)
+        new = not path.exists()
         with path.open("a"):
             pass
+        if new:  # or an empty file would outlive a run that breaks off
+            path.resolve().unlink()
     except OSError as error:
         raise InputError(option, str(path), f"a file that can be written ({error.strerror})") from error
 
@@ -55,9 +70,9 @@ def simulate(
 ) -> None:
     """Run a scenario in the flow-level simulator under each policy."""
     loaded = load(scenario or shipped())
-    check_output(json_file, "--json")
-    check_output(plot, "--plot")
-    runs = [run_simulation(loaded, name) for name in parse_policies(policies)]
+    names = parse_policies(policies)
+    check_outputs(json_file, plot)
+    runs = [run_simulation(loaded, name) for name in names]
     Console().print(stage_table(f"{loaded.name} on {loaded.fabric.name}, simulated", runs))
     if json_file is not None:
         json_file.write_text(json.dumps({"runs": [run_document(run) for run in runs]}, indent=2))

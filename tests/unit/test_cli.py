@@ -8,12 +8,38 @@ from pathlib import Path
 
 import pytest
 
+from beamer.cli import check_outputs
+from beamer.errors import InputError, PlatformError
 from beamer.scenario import shipped
+from topologies.emulation.platform import require
+
+NOBODY = "import os, beamer.cli; os.geteuid = lambda: 1000; beamer.cli.main()"  # the command line as if without root
 
 
-def _beamer(*arguments: str, env: dict[str, str] | None = None, user: int | None = None) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "beamer.cli", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=env, user=user)
+def _can_emulate() -> bool:
+    try:
+        require()
+    except PlatformError:
+        return False
+    return True
+
+
+each_command = pytest.mark.parametrize("command", ["simulate", "emulate"])
+each_command_that_runs = pytest.mark.parametrize(
+    "command",
+    [
+        "simulate",
+        pytest.param("emulate", marks=pytest.mark.skipif(not _can_emulate(), reason="what is missing for it is named first")),
+    ],
+)
+
+
+def _run(*command: str, env: dict[str, str] | None = None) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=120, env=env)
+
+
+def _beamer(*arguments: str, env: dict[str, str] | None = None) -> "subprocess.CompletedProcess[str]":
+    return _run("-m", "beamer.cli", *arguments, env=env)
 
 
 def _refused(done: "subprocess.CompletedProcess[str]", *parts: str) -> None:
@@ -24,36 +50,54 @@ def _refused(done: "subprocess.CompletedProcess[str]", *parts: str) -> None:
         assert part in line
 
 
-@pytest.mark.parametrize("command", ["simulate", "emulate"])
-def test_an_unknown_policy_is_named(command: str) -> None:
-    _refused(_beamer(command, "--policies", "fair,beemer"), "policy", "'beemer'", "did you mean 'beamer'")
+@each_command
+def test_an_unknown_policy_is_named_and_leaves_nothing_behind(command: str, tmp_path: Path) -> None:
+    outputs = ("--json", str(tmp_path / "new" / "f.json"), "--plot", str(tmp_path / "p.png"))
+    _refused(_beamer(command, "--policies", "fair,beemer", *outputs), "policy", "'beemer'", "did you mean 'beamer'")
+    assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("command", ["simulate", "emulate"])
+@each_command
 def test_an_unknown_key_is_named(command: str, tmp_path: Path) -> None:
     scenario = tmp_path / "s.yaml"
     scenario.write_text(shipped().read_text().replace("queues: 8", "quues: 8"))
     _refused(_beamer(command, str(scenario)), "quues", "8", "did you mean 'queues'")
 
 
-@pytest.mark.parametrize("command", ["simulate", "emulate"])
-def test_an_output_that_cannot_be_written_is_refused_before_the_run(command: str) -> None:
-    _refused(_beamer(command, "--json", "/proc/figures.json"), "--json", "/proc/figures.json", "can be written")
+@each_command_that_runs
+def test_an_output_that_cannot_be_written_is_refused_before_the_run(command: str, tmp_path: Path) -> None:
+    outputs = ("--json", str(tmp_path / "new" / "deep" / "f.json"), "--plot", "/proc/timeline.png")
+    _refused(_beamer(command, *outputs), "--plot", "/proc/timeline.png", "can be written")
+    assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else")
-def test_emulation_without_root_says_what_to_do() -> None:
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "import os, beamer.cli; os.geteuid = lambda: 1000; import sys; sys.argv = ['beamer', 'emulate']; beamer.cli.main()",
-        ],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+@pytest.mark.parametrize("plot", ["absent/" + "x" * 300 + "/p.png", "old.json/p.png", "p.pgn"])
+def test_a_refused_output_leaves_files_as_they_were(plot: str, tmp_path: Path) -> None:
+    old = tmp_path / "old.json"
+    old.write_text("figures")
+    with pytest.raises(InputError, match="--plot"):
+        check_outputs(old, tmp_path / plot)
+    assert list(tmp_path.iterdir()) == [old]
+    assert old.read_text() == "figures"
+
+
+def test_figures_that_cannot_be_written_are_refused_before_the_timeline_is_looked_at(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"--json: got '/proc/figures\.json', expected a file that can be written"):
+        check_outputs(Path("/proc/figures.json"), tmp_path / "new" / "p.png")
+    assert not list(tmp_path.iterdir())
+
+
+def test_outputs_are_checked_without_making_them(tmp_path: Path) -> None:
+    (tmp_path / "latest.json").symlink_to(tmp_path / "f.json")
+    check_outputs(tmp_path / "latest.json", tmp_path / "new" / "p.png")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["latest.json", "new"]
+    assert not list((tmp_path / "new").iterdir())
+
+
+def test_emulation_without_root_says_what_to_do_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    done = _run("-c", NOBODY, "emulate", "--json", str(tmp_path / "new" / "f.json"))
     _refused(done, "root", "beamer simulate")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="without root that is the first thing missing")

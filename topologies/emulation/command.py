@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from beamer.cli import JsonFile, PlotFile, PolicyList, ScenarioFile, check_output, parse_policies
+from beamer.cli import JsonFile, PlotFile, PolicyList, ScenarioFile, check_outputs, parse_policies
 from beamer.report import job_table, plot_timeline, stage_table
 from beamer.scenario import Scenario, load, shipped
 from beamer.sim import simulate
@@ -35,9 +35,8 @@ def emulate(
     path = scenario or shipped()
     loaded = load(path)
     names = parse_policies(policies)
-    check_output(json_file, "--json")
-    check_output(plot, "--plot")
     require()
+    check_outputs(json_file, plot)
     for sign in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(sign, _terminate)
     console = Console()
