@@ -6,11 +6,12 @@ An event is plain data with the Unix time at which the controller took it in. `e
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from beamer.errors import InputError, nearest
 from beamer.model import JobSpec, JobStatus, Rung
 from beamer.plan import JobPlan
+from beamer.validation import input_error
 
 
 @dataclass(frozen=True)
@@ -147,8 +148,11 @@ def encode(event: Event) -> tuple[str, str]:
 
 
 def decode(kind: str, content: str) -> Event:
-    """Return the event that `encode` wrote. Raises `InputError` for an unknown kind."""
+    """Return the event that `encode` wrote. Raises `InputError` for an unknown kind or another shape."""
     if kind not in _ADAPTERS:
         raise InputError("event", kind, nearest(kind, _ADAPTERS))
-    event: Event = _ADAPTERS[kind].validate_json(content)
+    try:
+        event: Event = _ADAPTERS[kind].validate_json(content)
+    except ValidationError as error:
+        raise input_error(error, prefix=f"event.{kind}") from error
     return event

@@ -5,16 +5,27 @@ node (modulo their number), so a pair of hosts and a plane name exactly one path
 byte accounting all ask `Fabric.path`.
 """
 
+import re
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
+from ipaddress import IPv4Address
+from typing import Annotated, Any
 
 import networkx as nx
+from pydantic import ConfigDict, Field, Strict, TypeAdapter, ValidationError
 
 from beamer.errors import InputError, nearest
 from beamer.units import ETHERNET_MTU
+from beamer.validation import input_error
 
 SMALLEST_MTU, LARGEST_MTU = 576, 9216
+MOST_PLANES = 256  # the shadow address of a path has one byte for its plane
+
+_MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")  # lower case, as switches report it
+
+Number = Annotated[int, Strict(), Field(ge=1)]  # or "20" and true would pass for numbers in a file
 
 
 @dataclass(frozen=True)
@@ -38,7 +49,7 @@ class Switch:
     """
 
     name: str
-    dpid: int
+    dpid: Number
     agent: str | None = None
 
 
@@ -52,8 +63,8 @@ class Link:
 
     src: str
     dst: str
-    rate_bps: int
-    port: int
+    rate_bps: Number
+    port: Number
     interface: str
 
 
@@ -63,31 +74,59 @@ class Fabric:
 
     planes: how many paths are told apart. mtu: of every link, in bytes without the Ethernet header.
 
-    Raises `InputError` for a link of no capacity, an unknown end or a host that is not attached exactly once.
+    Raises `InputError` for a name, address or port that is taken, a cable between hosts or in one direction only, a link of no
+    capacity and a host that is not attached exactly once.
     """
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     name: str
     hosts: tuple[Host, ...]
     switches: tuple[Switch, ...]
     links: tuple[Link, ...]
-    planes: int = 1
-    mtu: int = ETHERNET_MTU
+    planes: Number = 1
+    mtu: Number = ETHERNET_MTU
 
     def __post_init__(self) -> None:
-        nodes = {h.name for h in self.hosts} | {s.name for s in self.switches}
-        for link in self.links:
-            for end in (link.src, link.dst):
-                if end not in nodes:
-                    raise InputError(f"fabric.links[{link.src}-{link.dst}]", end, nearest(end, nodes))
-            if link.rate_bps <= 0:
-                raise InputError(f"fabric.links[{link.src}-{link.dst}].rate_bps", link.rate_bps, "a rate above 0 bit/s")
-        for host in self.hosts:
-            if sum(link.src == host.name for link in self.links) != 1:
-                raise InputError("fabric.hosts", host.name, "a host with exactly one link to a switch")
-        if self.planes < 1:
-            raise InputError("fabric.planes", self.planes, "at least 1")
+        self._check_nodes()
+        self._check_links()
+        if not 1 <= self.planes <= MOST_PLANES:
+            raise InputError("fabric.planes", self.planes, f"1 to {MOST_PLANES}")
         if not SMALLEST_MTU <= self.mtu <= LARGEST_MTU:
             raise InputError("fabric.mtu", self.mtu, f"{SMALLEST_MTU} to {LARGEST_MTU} bytes")
+
+    def _check_nodes(self) -> None:
+        _distinct("hosts", "name", (h.name for h in self.hosts))
+        _distinct("hosts", "ip", (h.ip for h in self.hosts))
+        _distinct("hosts", "mac", (h.mac for h in self.hosts))
+        _distinct("switches", "name", (s.name for s in self.switches))
+        _distinct("switches", "dpid", (s.dpid for s in self.switches))
+        for i, host in enumerate(self.hosts):
+            if not _is_ipv4(host.ip):
+                raise InputError(f"fabric.hosts[{i}].ip", host.ip, "an IPv4 address such as '10.77.0.1'")
+            if not _MAC.fullmatch(host.mac):
+                raise InputError(f"fabric.hosts[{i}].mac", host.mac, "a MAC address such as '02:00:00:00:00:0a', in lower case")
+        for i, switch in enumerate(self.switches):
+            if switch.name in self.host:
+                raise InputError(f"fabric.switches[{i}].name", switch.name, "a name that no host has")
+
+    def _check_links(self) -> None:
+        for i, link in enumerate(self.links):
+            for end, node in (("src", link.src), ("dst", link.dst)):
+                if node not in self.host and node not in self.switch:
+                    raise InputError(f"fabric.links[{i}].{end}", node, nearest(node, [*self.host, *self.switch]))
+            if link.src == link.dst or (link.src in self.host and link.dst in self.host):
+                raise InputError(f"fabric.links[{i}].dst", link.dst, "another node, one of the two a switch")
+            if link.rate_bps <= 0:
+                raise InputError(f"fabric.links[{i}].rate_bps", link.rate_bps, "a rate above 0 bit/s")
+            if (link.dst, link.src) not in self.link_index:
+                raise InputError(f"fabric.links[{i}]", f"{link.src}-{link.dst}", f"its reverse {link.dst}-{link.src}, too")
+        _distinct("links", "dst", ((link.src, link.dst) for link in self.links))
+        _distinct("links", "port", ((link.src, link.port) for link in self.links))
+        cables = Counter(link.src for link in self.links)
+        for i, host in enumerate(self.hosts):
+            if cables[host.name] != 1:
+                raise InputError(f"fabric.hosts[{i}]", host.name, "a host with exactly one link to a switch")
 
     @cached_property
     def host(self) -> dict[str, Host]:
@@ -179,18 +218,26 @@ class Fabric:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "Fabric":
         """Build a fabric from what `to_dict` returned. Raises `InputError` naming the part that does not fit."""
-        known = {"name", "hosts", "switches", "links", "planes", "mtu"}
-        for key in data:
-            if key not in known:
-                raise InputError(f"fabric.{key}", data[key], nearest(key, known))
         try:
-            return cls(
-                name=data["name"],
-                hosts=tuple(Host(**h) for h in data["hosts"]),
-                switches=tuple(Switch(**s) for s in data["switches"]),
-                links=tuple(Link(**link) for link in data["links"]),
-                planes=data.get("planes", 1),
-                mtu=data.get("mtu", ETHERNET_MTU),
-            )
-        except (KeyError, TypeError) as error:
-            raise InputError("fabric", str(error), "a mapping with name, hosts, switches and links") from error
+            return _PLAIN_FORM.validate_python(data)
+        except ValidationError as error:
+            raise input_error(error, cls, "fabric") from error
+
+
+_PLAIN_FORM: TypeAdapter[Fabric] = TypeAdapter(Fabric)
+
+
+def _distinct(part: str, key: str, values: Iterable[object]) -> None:
+    seen: set[object] = set()
+    for i, value in enumerate(values):
+        if value in seen:
+            raise InputError(f"fabric.{part}[{i}].{key}", value, "one that is not taken")
+        seen.add(value)
+
+
+def _is_ipv4(text: str) -> bool:
+    try:
+        IPv4Address(text)
+    except ValueError:
+        return False
+    return True

@@ -1,51 +1,63 @@
 """Turns pydantic's findings into the project's one-line `InputError`, with the nearest known key for an unknown one."""
 
 from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from beamer.errors import InputError, nearest
 
-
-def input_error(error: ValidationError, model: type[BaseModel] | None = None, prefix: str = "") -> InputError:
-    """Return the first finding of `error` as an `InputError`; `model` is where its unknown keys are looked up."""
-    return finding_error(error.errors(include_url=False)[0], model, prefix)
+_UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")  # in a model, in a dataclass
 
 
-def finding_error(finding: Mapping[str, Any], model: type[BaseModel] | None = None, prefix: str = "") -> InputError:
-    """Return one entry of pydantic's `errors()` as an `InputError`; `model` is where its unknown keys are looked up."""
+def input_error(error: ValidationError, record: type | None = None, prefix: str = "") -> InputError:
+    """Return one finding of `error` as an `InputError`; `record`, a model or dataclass, is where unknown keys are looked up."""
+    # A misspelt key explains a missing one better than the reverse.
+    finding = min(error.errors(include_url=False), key=lambda f: f["type"] not in _UNKNOWN_KEY)
+    return finding_error(finding, record, prefix)
+
+
+def finding_error(finding: Mapping[str, Any], record: type | None = None, prefix: str = "") -> InputError:
+    """Return one entry of pydantic's `errors()` as an `InputError`; `record` is where its unknown keys are looked up."""
     location: tuple[int | str, ...] = finding["loc"]
     path = prefix
     for part in location:
         path += f"[{part}]" if isinstance(part, int) else f"{'.' if path else ''}{part}"
-    if finding["type"] == "extra_forbidden":
-        known = _fields_at(model, location[:-1])
+    if finding["type"] in _UNKNOWN_KEY:
+        known = _fields_at(record, location[:-1])
         return InputError(path, finding["input"], nearest(str(location[-1]), known) if known else "no such key")
     if finding["type"] == "missing":
         return InputError(path, None, "a value (it is required)")
     context: dict[str, Any] = finding.get("ctx", {})
     cause = context.get("error")
     if isinstance(cause, InputError):
-        return InputError(path, cause.value, cause.expected)
+        # What the whole refuses about itself names its own field.
+        return InputError(path, cause.value, cause.expected) if location else cause
     expected = finding["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
     return InputError(path, finding["input"], expected)
 
 
-def _fields_at(model: type[BaseModel] | None, location: tuple[int | str, ...]) -> list[str]:
+def _fields_at(record: type | None, location: tuple[int | str, ...]) -> list[str]:
     for part in location:
-        if model is None or isinstance(part, int):
+        if record is None or isinstance(part, int):
             continue
-        field = model.model_fields.get(str(part))
-        model = _model_in(field.annotation) if field else None
-    return [field.alias or name for name, field in model.model_fields.items()] if model else []
+        record = _record_in(_fields(record).get(str(part)))
+    return list(_fields(record)) if record else []
 
 
-def _model_in(annotation: Any) -> type[BaseModel] | None:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+def _fields(record: type) -> dict[str, Any]:
+    """Return the types of a model's or dataclass's fields by the key that each is given under."""
+    if issubclass(record, BaseModel):
+        return {field.alias or name: field.annotation for name, field in record.model_fields.items()}
+    return {field.name: field.type for field in fields(record)} if is_dataclass(record) else {}
+
+
+def _record_in(annotation: Any) -> type | None:
+    if isinstance(annotation, type) and (issubclass(annotation, BaseModel) or is_dataclass(annotation)):
         return annotation
     for argument in getattr(annotation, "__args__", ()):
-        found = _model_in(argument)
+        found = _record_in(argument)
         if found:
             return found
     return None

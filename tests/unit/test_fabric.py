@@ -1,12 +1,21 @@
 """Links, planes and paths of a fabric."""
 
+import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from beamer.errors import InputError
-from beamer.fabric import Fabric, Link
+from beamer.fabric import Fabric, Link, Switch
 from beamer.testing.fabrics import star, two_spines
+
+STAR = star(2)
+H1, H2 = STAR.hosts
+
+
+def cable(a: str, b: str, port: int = 9) -> tuple[Link, Link]:
+    return Link(a, b, 1, port, "x"), Link(b, a, 1, port, "x")
 
 
 def nodes(fabric: Fabric, path: tuple[int, ...]) -> list[str]:
@@ -54,20 +63,42 @@ def test_edges_are_the_switches_of_hosts() -> None:
 def test_a_fabric_survives_its_plain_form() -> None:
     fabric = two_spines()
     assert Fabric.from_dict(fabric.to_dict()) == fabric
+    assert Fabric.from_dict(json.loads(json.dumps(fabric.to_dict()))) == fabric
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"links": (Link("h1", "s1", 0, 1, "h1-eth1"),)}, r"links\[h1-s1\].rate_bps: got 0, expected a rate above 0"),
-        ({"links": (Link("h1", "s9", 1, 1, "h1-eth1"),)}, r"got 's9', expected one of h1, h2, s1"),
-        ({"links": ()}, "a host with exactly one link"),
-        ({"planes": 0}, "fabric.planes: got 0, expected at least 1"),
+        ({"links": (Link("h1", "s1", 0, 1, "h1-eth1"),)}, r"links\[0\].rate_bps: got 0, expected a rate above 0"),
+        ({"links": (Link("h1", "s9", 1, 1, "h1-eth1"),)}, r"links\[0\].dst: got 's9', expected one of h1, h2, s1"),
+        ({"links": ()}, r"hosts\[0\]: got 'h1', expected a host with exactly one link"),
+        ({"links": cable("h1", "h2")}, r"links\[0\].dst: got 'h2', expected another node, one of the two a switch"),
+        ({"links": cable("s1", "s1")}, r"links\[0\].dst: got 's1', expected another node"),
+        ({"links": STAR.links[:-1]}, r"links\[2\]: got 'h2-s1', expected its reverse s1-h2, too"),
+        (
+            {"links": (*STAR.links, *cable("s1", "h1", 7))},
+            r"links\[4\].dst: got \('s1', 'h1'\), expected one that is not taken",
+        ),
+        (
+            {"links": (*STAR.links[:2], *cable("s1", "h2", 1))},
+            r"links\[2\].port: got \('s1', 1\), expected one that is not taken",
+        ),
+        ({"hosts": (H1, replace(H2, name="h1"))}, r"hosts\[1\].name: got 'h1', expected one that is not taken"),
+        ({"hosts": (H1, replace(H2, ip=H1.ip))}, r"hosts\[1\].ip: got '10.77.0.1', expected one that is not taken"),
+        ({"hosts": (H1, replace(H2, mac=H1.mac))}, r"hosts\[1\].mac: got '02:00:00:00:00:01', expected one that is not taken"),
+        ({"hosts": (H1, replace(H2, ip="10.77.0"))}, r"hosts\[1\].ip: got '10.77.0', expected an IPv4 address"),
+        ({"hosts": (H1, replace(H2, mac="02:00:00:00:00:0A"))}, r"hosts\[1\].mac: got .* in lower case"),
+        ({"switches": (Switch("s1", 1), Switch("s1", 2))}, r"switches\[1\].name: got 's1', expected one that is not taken"),
+        ({"switches": (Switch("s1", 1), Switch("s2", 1))}, r"switches\[1\].dpid: got 1, expected one that is not taken"),
+        ({"switches": (Switch("s1", 1), Switch("h2", 2))}, r"switches\[1\].name: got 'h2', expected a name that no host has"),
+        ({"planes": 0}, "fabric.planes: got 0, expected 1 to 256"),
+        ({"planes": 257}, "fabric.planes: got 257, expected 1 to 256"),
+        ({"mtu": 100}, "fabric.mtu: got 100, expected 576 to 9216 bytes"),
     ],
 )
 def test_networks_that_cannot_be(change: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        replace(star(2), **change)  # type: ignore[arg-type]
+        replace(STAR, **change)  # type: ignore[arg-type]
 
 
 def test_unknown_host_is_named_with_the_nearest_known() -> None:
@@ -75,10 +106,34 @@ def test_unknown_host_is_named_with_the_nearest_known() -> None:
         star(2).path("h1", "h9")
 
 
-def test_unknown_and_missing_keys_of_the_plain_form() -> None:
-    data = star(2).to_dict()
-    with pytest.raises(InputError, match=r"fabric.plane: got .*did you mean 'planes'"):
-        Fabric.from_dict({**data, "plane": 1})
-    del data["hosts"]
-    with pytest.raises(InputError, match="a mapping with name, hosts, switches and links"):
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (("plane",), 1, r"fabric.plane: got 1, expected one of .*did you mean 'planes'"),
+        (("hosts", 0, "adr"), "x", r"fabric.hosts\[0\].adr: got 'x', expected one of agent, ip, mac, name"),
+        (("hosts",), None, r"fabric.hosts: got None, expected a valid tuple"),
+        (("hosts", 1), "h2", r"fabric.hosts\[1\]: got 'h2', expected a dictionary"),
+        (("links", 3, "rate_bps"), "20mbit", r"fabric.links\[3\].rate_bps: got '20mbit', expected a valid integer"),
+        (("links", 3, "rate_bps"), 2e7, r"fabric.links\[3\].rate_bps: got 20000000.0, expected a valid integer"),
+        (("links", 0, "port"), True, r"fabric.links\[0\].port: got True, expected a valid integer"),
+        (("switches", 0, "dpid"), 0, r"fabric.switches\[0\].dpid: got 0, expected greater than or equal to 1"),
+        (("hosts", 1, "ip"), H1.ip, r"^fabric.hosts\[1\].ip: got '10.77.0.1', expected one that is not taken"),
+    ],
+)
+def test_plain_forms_that_do_not_fit(path: tuple[Any, ...], value: object, message: str) -> None:
+    data = json.loads(json.dumps(STAR.to_dict()))
+    place = data
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = value
+    with pytest.raises(InputError, match=message):
         Fabric.from_dict(data)
+
+
+def test_what_the_plain_form_lacks_is_named_unless_it_is_misspelt() -> None:
+    data = STAR.to_dict()
+    hosts = data.pop("hosts")
+    with pytest.raises(InputError, match=r"fabric.hosts: got None, expected a value"):
+        Fabric.from_dict(data)
+    with pytest.raises(InputError, match=r"fabric.host: got .*did you mean 'hosts'"):
+        Fabric.from_dict({**data, "host": hosts})

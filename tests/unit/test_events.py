@@ -1,0 +1,36 @@
+"""Stored events: what was written reads back, anything else is named."""
+
+import pytest
+
+from beamer.errors import InputError
+from beamer.events import JobRegistered, decode, encode
+from beamer.model import JobSpec, Role, Worker
+
+EVENT = JobRegistered(2.0, "vision", "rung0", JobSpec("t", (Worker(0, "h1"), Worker(1, "h2", Role.SERVER)), 3, 10**12))
+
+
+def test_an_event_survives_its_stored_form() -> None:
+    assert decode(*encode(EVENT)) == EVENT
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "message"),
+    [
+        ("JobRegistred", "{}", r"event: got 'JobRegistred', .*did you mean 'JobRegistered'"),
+        ("StageSealed", '{"at_s": 1, "study": "a"}', r"event\.StageSealed\.stage: got None, expected a value"),
+        (
+            "StageSealed",
+            '{"at_s": "soon", "study": "a", "stage": "b"}',
+            r"event\.StageSealed\.at_s: got 'soon', expected a valid",
+        ),
+        ("StageSealed", '{"at_s": 1', r"event\.StageSealed: got .*Invalid JSON"),
+        (
+            "JobRegistered",
+            encode(EVENT)[1].replace('"server"', '"chief"'),
+            r"event\.JobRegistered\.spec\.workers\[1\]\.role: got 'chief', expected 'worker' or 'server'",
+        ),
+    ],
+)
+def test_a_stored_event_of_another_shape_is_named(kind: str, content: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        decode(kind, content)
