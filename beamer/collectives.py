@@ -26,7 +26,9 @@ Collective = Callable[[tuple[Worker, ...], int], tuple[Phase, ...]]
 
 
 def ring(workers: tuple[Worker, ...], sync_bytes: int) -> tuple[Phase, ...]:
-    """Ring all-reduce: every rank sends 2(w-1)/w * G to its successor."""
+    """Ring all-reduce: every rank sends 2(w-1)/w * G to its successor. Raises `InputError` for a server among them."""
+    if any(w.role is Role.SERVER for w in workers):
+        raise InputError("workers", _roles(workers), "workers only for ring, which has no servers; parameter-server has")
     ranks = [w.rank for w in workers]
     count = len(ranks)
     if count < 2:
@@ -40,13 +42,15 @@ def parameter_server(workers: tuple[Worker, ...], sync_bytes: int) -> tuple[Phas
     servers = [w.rank for w in workers if w.role is Role.SERVER]
     trainers = [w.rank for w in workers if w.role is Role.WORKER]
     if not servers or not trainers:
-        raise InputError(
-            "workers", [(w.rank, w.role.value) for w in workers], "at least one server and one worker for parameter-server"
-        )
+        raise InputError("workers", _roles(workers), "at least one server and one worker for parameter-server")
     share = sync_bytes / len(servers)
     push = tuple(Transfer(w, s, share) for w in trainers for s in servers)
     pull = tuple(Transfer(s, w, share) for s in servers for w in trainers)
     return (push, pull)
+
+
+def _roles(workers: tuple[Worker, ...]) -> list[tuple[int, str]]:
+    return [(w.rank, w.role.value) for w in workers]
 
 
 COLLECTIVES: dict[str, Collective] = {"ring": ring, "parameter-server": parameter_server}

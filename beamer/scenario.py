@@ -102,12 +102,14 @@ def shipped() -> Path:
 def load(path: Path) -> Scenario:
     """Read a scenario file. Raises `InputError` that names the field, the value and what was expected."""
     try:
-        text = path.read_text()
+        text = path.read_text("utf-8")
     except OSError as error:
         raise InputError("scenario", str(path), f"a readable file ({error.strerror})") from error
+    except UnicodeDecodeError as error:
+        raise InputError("scenario", str(path), f"text in UTF-8 ({error.reason} at byte {error.start})") from error
     try:
         data = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # the latter for what only looks like a date
         raise InputError("scenario", str(path), f"valid YAML ({' '.join(str(error).split())})") from error
     return parse(data)
 
@@ -131,7 +133,7 @@ def build_topology(parameters: dict[str, Any]) -> Fabric:
     """Build the fabric that `shape` names with the other parameters. Raises `InputError`."""
     shapes = {entry.name: entry for entry in entry_points(group="beamer.topologies")}
     shape = parameters.get("shape")
-    if shape not in shapes:
+    if not isinstance(shape, str) or shape not in shapes:
         raise InputError("topology.shape", shape, nearest(str(shape), shapes))
     build = shapes[shape].load()
     arguments = {key: value for key, value in parameters.items() if key != "shape"}
@@ -156,6 +158,8 @@ def _study(study: _Study, field: str, seed: int, fabric: Fabric) -> StudyPlan:
             if rung.keep is None or rung.keep > len(trials):
                 raise InputError(f"{field}.rungs[{i}].keep", rung.keep, f"1 to {len(trials)}, the trials that run in this rung")
             trials = _best(trials, rung.keep, seed, study.study)
+        elif rung.keep is not None:
+            raise InputError(f"{field}.rungs[{i}].keep", rung.keep, "no such key in the last rung, after which nothing runs")
     return StudyPlan(study.study, study.weight, study.arrival_s, tuple(stages))
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network
 
 from beamer.errors import InputError
-from beamer.fabric import Fabric, Host, Link, Switch
+from beamer.fabric import LARGEST_MTU, SMALLEST_MTU, Fabric, Host, Link, Switch
 from beamer.units import ETHERNET_MTU
 
 DATA_NETWORK = IPv4Network("10.77.0.0/16")
@@ -53,12 +53,12 @@ def wire(
         switches=tuple(Switch(s, dpid=i + 1, agent=SWITCH_AGENT) for i, s in enumerate(switches)),
         links=tuple(links),
         planes=planes,
-        mtu=mtu,
+        mtu=count(mtu, "topology.mtu", SMALLEST_MTU, LARGEST_MTU),
     )
 
 
 def count(value: int, field: str, at_least: int = 1, at_most: int = 256) -> int:
-    """Return `value` if it is a sensible number of parts; raise `InputError` otherwise."""
+    """Return `value` if it is a whole number within its bounds; raise `InputError` otherwise."""
     if isinstance(value, bool) or not isinstance(value, int) or not at_least <= value <= at_most:
         raise InputError(field, value, f"a whole number from {at_least} to {at_most}")
     return value

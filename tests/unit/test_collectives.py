@@ -1,6 +1,7 @@
 """The flows of one synchronisation and what they need of links."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -52,6 +53,11 @@ def test_parameter_server_pushes_a_share_to_every_server_then_pulls_it() -> None
 def test_parameter_server_needs_both_roles(workers: str, parameter_servers: str) -> None:
     with pytest.raises(InputError, match="at least one server and one worker"):
         phases(servers(workers, parameter_servers, 1200))
+
+
+def test_a_ring_has_no_servers() -> None:
+    with pytest.raises(InputError, match=r"workers: got .*\(1, 'server'\).*expected workers only for ring"):
+        phases(replace(servers("1", "2", 1200), collective="ring"))
 
 
 def test_unknown_collective() -> None:

@@ -1,6 +1,7 @@
 """Scenario files: what is read, and that every mistake is named with its field, its value and what was expected."""
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -57,6 +58,9 @@ def test_the_shipped_scenario_is_what_the_readme_says() -> None:
         (("topology", "rate"), 0, "topology.rate", "above 0"),
         (("topology", "rate"), "fast", "topology.rate", "above 0"),
         (("topology", "host"), 3, "topology.host", "hosts"),
+        (("topology", "shape"), ["single"], "topology.shape", "leaf-spine"),
+        (("topology", "mtu"), "big", "topology.mtu", "576 to 9216"),
+        (("topology", "mtu"), 100, "topology.mtu", "576 to 9216"),
         (("studys",), [], "studys", "'studies'"),
         (("queues",), 9, "queues", "1 to 8"),
         (("studies", 0, "weight"), 0, "studies[0].weight", "greater than 0"),
@@ -65,10 +69,12 @@ def test_the_shipped_scenario_is_what_the_readme_says() -> None:
         (("studies", 0, "trials", 0, "collective"), "rings", "studies[0].trials[0].collective", "'ring'"),
         (("studies", 0, "trials", 0, "wrkers"), [], "studies[0].trials[0].wrkers", "'workers'"),
         (("studies", 0, "trials", 1, "servers"), [], "studies[0].trials[1].workers", "at least one server"),
+        (("studies", 0, "trials", 0, "servers"), ["h3"], "studies[0].trials[0].workers", "workers only for ring"),
         (("studies", 0, "trials", 1, "trial"), "x", "studies[0].trials[1]", "not taken"),
         (("studies", 0, "trials", 1, "trial"), "a/b", "studies[0].trials[1].trial", "letters"),
         (("studies", 0, "rungs", 0, "keep"), 3, "studies[0].rungs[0].keep", "1 to 2"),
         (("studies", 0, "rungs", 0, "keep"), None, "studies[0].rungs[0].keep", "1 to 2"),
+        (("studies", 0, "rungs", 1, "keep"), 1, "studies[0].rungs[1].keep", "last rung"),
     ],
 )
 def test_names_the_field_the_value_and_what_was_expected(path: tuple[Any, ...], value: Any, field: str, expected: str) -> None:
@@ -84,6 +90,21 @@ def test_names_the_field_the_value_and_what_was_expected(path: tuple[Any, ...], 
     assert repr(caught.value.value) in str(caught.value)
 
 
-def test_a_missing_file_is_named(tmp_path: Any) -> None:
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"name: caf\xe9", "text in UTF-8 .* at byte 9"),
+        (b"name: [", "valid YAML"),
+        (b"name: 2024-13-45", "valid YAML"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named(content: bytes, expected: str, tmp_path: Path) -> None:
+    path = tmp_path / "odd.yaml"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=rf"scenario: got '.*odd\.yaml', expected {expected}"):
+        load(path)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"absent\.yaml"):
         load(tmp_path / "absent.yaml")

@@ -40,9 +40,20 @@ def test_ports_of_a_node_are_distinct() -> None:
 
 
 @pytest.mark.parametrize(
-    ("build", "field"), [(lambda: single.build(1), "topology.hosts"), (lambda: leaf_spine.build(0), "topology.leaves")]
+    ("build", "field"),
+    [
+        (lambda: single.build(1), "topology.hosts"),
+        (lambda: dumbbell.build(0), "topology.hosts_per_side"),
+        (lambda: leaf_spine.build(0), "topology.leaves"),
+        (lambda: leaf_spine.build(1, 2, 1), "topology.hosts_per_leaf"),
+        (lambda: single.build(mtu=9217), "topology.mtu"),
+    ],
 )
 def test_counts_are_checked(build: object, field: str) -> None:
     with pytest.raises(InputError) as caught:
         build()  # type: ignore[operator]
     assert caught.value.field == field
+
+
+def test_two_hosts_are_enough() -> None:
+    assert [len(fabric.hosts) for fabric in (single.build(2), dumbbell.build(1), leaf_spine.build(1, 1, 2))] == [2, 2, 2]
