@@ -35,14 +35,6 @@ def parse_size(text: str | int | float, field: str = "bytes") -> int:
     return _parse(text, _SIZE, field, "a size of at least 0 such as '600kB' or '4MiB'")
 
 
-def format_rate(bps: float) -> str:
-    """Return a rate in bit/s the way `parse_rate` reads it."""
-    for unit, scale in reversed(_RATE.items()):
-        if bps >= scale:
-            return f"{bps / scale:g}{unit}"
-    return f"{bps:g}bit"
-
-
 ETHERNET_MTU = 1500
 ETHERNET_HEADER = 14
 TCP_HEADERS = 52  # 20 IPv4, 32 TCP with timestamps

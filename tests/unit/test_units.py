@@ -3,7 +3,7 @@
 import pytest
 
 from beamer.errors import InputError
-from beamer.units import format_rate, frame_bytes, parse_rate, parse_size
+from beamer.units import frame_bytes, parse_rate, parse_size
 
 
 @pytest.mark.parametrize(("text", "bps"), [("20mbit", 20_000_000), ("1.5 Gbit", 1_500_000_000), (64_000, 64_000), ("7bit", 7)])
@@ -26,11 +26,6 @@ def test_rates_that_cannot_be(text: str) -> None:
 def test_sizes_that_cannot_be(text: str) -> None:
     with pytest.raises(InputError, match="bytes: got"):
         parse_size(text)
-
-
-@pytest.mark.parametrize("bps", [1, 999, 64_000, 20_000_000, 1_500_000_000])
-def test_a_formatted_rate_reads_back(bps: int) -> None:
-    assert parse_rate(format_rate(bps)) == bps
 
 
 def test_frames_add_the_headers_of_full_segments() -> None:
