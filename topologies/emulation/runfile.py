@@ -81,7 +81,8 @@ def record(name: str) -> Run:
         json.dump(asdict(run), file)
         file.flush()
         os.fsync(file.fileno())
-        os.link(f"/proc/self/fd/{file.fileno()}", run.file)
+        # A directory is given, and not used, because only then does Python ask the system to follow the link in /proc.
+        os.link(f"/proc/self/fd/{file.fileno()}", run.file, src_dir_fd=file.fileno(), follow_symlinks=True)
     return run
 
 
