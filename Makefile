@@ -5,7 +5,6 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?= python3
-PACKAGES := openvswitch-switch mininet iproute2 ethtool procps util-linux
 ROOT := $(shell [ "$$(id -u)" = 0 ] && echo yes)
 
 .PHONY: demo test check setup system clean help
@@ -26,14 +25,16 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-# The system packages of the emulation: installed where root can, named where not.
-system:
-	@if [ "$(ROOT)" = yes ] && ! deploy/have-system-packages; then \
-	  echo "installing system packages: $(PACKAGES) ..."; \
-	  apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends $(PACKAGES) >/dev/null; \
+# The system packages of the emulation: installed where root can; where not, what needs them says so.
+system: setup
+	@missing=$$($(BIN)/python -m topologies.emulation.platform); \
+	if [ "$(ROOT)" = yes ] && [ -n "$$missing" ]; then \
+	  echo "installing system packages: $$missing ..."; \
+	  apt-get -qq update; \
+	  DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends $$missing >/dev/null; \
 	fi
 
-demo: system setup  ## real coflows ordered in an emulated network (without root: in the simulator)
+demo: system  ## real coflows ordered in an emulated network (without root: in the simulator)
 	@if [ "$(ROOT)" = yes ]; then \
 	  $(BIN)/beamer emulate --policies fair,beamer --plot results/demo.png --json results/demo.json; \
 	else \
@@ -42,7 +43,7 @@ demo: system setup  ## real coflows ordered in an emulated network (without root
 	fi
 	@echo "timeline: results/demo.png   figures: results/demo.json"
 
-test: system setup  ## every test: unit, conformance, network namespaces, emulation
+test: system  ## every test: unit, conformance, network namespaces, emulation
 	@$(BIN)/python -m pytest
 
 check: setup  ## ruff, mypy --strict, unit tests

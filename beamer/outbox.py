@@ -133,7 +133,7 @@ class Outbox:
         self.close(0.0 if self._away else EXIT_PATIENCE_S)
 
     def poll(self, names: tuple[str, ...], until: Callable[[Any], bool], timeout_s: float) -> bool:
-        """Read a study, stage or job until `until` holds of the answer, at most `timeout_s` seconds; say whether it does."""
+        """Read a stage until `until` holds of the answer, at most `timeout_s` seconds; say whether it does."""
         deadline = time.monotonic() + timeout_s
         try:
             url = path(names)

@@ -18,7 +18,7 @@ def test_stages_end_earlier_under_beamer_and_the_simulator_agrees(tmp_path: Path
     fair, beamer = json.loads(figures.read_text())["runs"]
     print(done.stdout)
     assert (fair["policy"], beamer["policy"]) == ("fair", "beamer")
-    assert beamer["mean_sct_s"] < fair["mean_sct_s"]
+    assert beamer["mean_sct_s"] <= 0.85 * fair["mean_sct_s"]
     for run in (fair, beamer):
         assert run["valid"], run["findings"]
         assert abs(run["mean_sct_s"] / run["simulated_mean_sct_s"] - 1) <= 0.15

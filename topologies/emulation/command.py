@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from beamer.cli import JsonFile, PlotFile, PolicyList, ScenarioFile, check_outputs, parse_policies
+from beamer.errors import InputError
 from beamer.report import job_table, plot_timeline, stage_table
 from beamer.scenario import Scenario, load, shipped
 from beamer.sim import simulate
@@ -37,6 +38,11 @@ def emulate(
     names = parse_policies(policies)
     require()
     check_outputs(json_file, plot)
+    if logs is not None:
+        try:
+            logs.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError("--logs", str(logs), f"a directory that can be written ({error.strerror})") from error
     for sign in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(sign, _terminate)
     console = Console()

@@ -1,7 +1,7 @@
 """The part of an emulated run that lives inside the run's network namespace: network, controller, agents, trainers, studies.
 
 Started as `python -m topologies.emulation.inside CONFIG` by `supervisor`. It prints one JSON object a line (`event`: ready,
-progress, finished, failed) and obeys one a line on standard input (`do`: studies, controller, agent, stop). It removes nothing:
+progress, finished, failed) and obeys one a line on standard input (`do`: studies, controller, agent). It removes nothing:
 the supervisor ends every process of the run and deletes the namespace.
 """
 
@@ -226,7 +226,7 @@ def _studies(inside: Inside) -> None:
 
 
 def main(config_path: str) -> None:
-    """Run what the configuration file at `config_path` says, until told to stop."""
+    """Run what the configuration file at `config_path` says, until standard input ends."""
     config = TypeAdapter(Config).validate_json(Path(config_path).read_bytes())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides when to end
     try:
@@ -246,8 +246,6 @@ def main(config_path: str) -> None:
             case "agent":
                 inside.start_agent(request["name"])
                 emit("started", **inside.describe())
-            case "stop":
-                return
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""What the machine must have before anything is made: root and the programs that an emulated network needs."""
+"""What the machine must have before anything is made: root and the programs that an emulated network needs.
+
+Run as a program it prints the Debian packages that are missing.
+"""
 
 import os
 import shutil
@@ -11,6 +14,7 @@ PROGRAMS = {
     "ovsdb-tool": "openvswitch-common",
     "ovs-vsctl": "openvswitch-switch",
     "ovs-ofctl": "openvswitch-common",
+    "ovs-appctl": "openvswitch-common",
     "mnexec": "mininet",
     "ip": "iproute2",
     "tc": "iproute2",
@@ -29,7 +33,17 @@ def require_root() -> None:
 def require() -> None:
     """Return if an emulation can run here. Raises `PlatformError` naming what is missing."""
     require_root()
-    missing = {program: package for program, package in PROGRAMS.items() if shutil.which(program) is None}
-    if missing:
-        packages = " ".join(sorted(set(missing.values())))
-        raise PlatformError(f"not found: {', '.join(missing)}", f"install them with `apt-get install {packages}`")
+    if missing := _missing():
+        raise PlatformError(f"not found: {', '.join(missing)}", f"install them with `apt-get install {_packages(missing)}`")
+
+
+def _missing() -> dict[str, str]:
+    return {program: package for program, package in PROGRAMS.items() if shutil.which(program) is None}
+
+
+def _packages(missing: dict[str, str]) -> str:
+    return " ".join(sorted(set(missing.values())))
+
+
+if __name__ == "__main__":
+    print(_packages(_missing()))
