@@ -2,7 +2,6 @@
 
 from topologies import dumbbell, single
 from topologies.emulation.accounting import LaneBytes, QueueBytes, excluded_share, hop_shares, unregistered_share
-from topologies.emulation.sampling import Health, PortSample, backlogged_rate
 
 FABRIC = single.build(3)
 LANES = [
@@ -72,20 +71,3 @@ def test_windows_are_what_left_a_host_in_no_class_or_in_another_than_the_edge_co
 def test_bytes_before_the_match_are_a_share_of_the_job() -> None:
     shares = unregistered_share(LANES, {"b": 250})
     assert shares == {"a": 0.0, "b": 0.25}
-
-
-def test_only_intervals_that_began_with_enough_waiting_count() -> None:
-    samples = [
-        PortSample(0.0, 0, 1000),
-        PortSample(1.0, 1000, 1000),
-        PortSample(2.0, 1900, 999),
-        PortSample(3.0, 1900, 0),
-    ]
-    assert backlogged_rate(samples, 8000) == 0.95
-    assert backlogged_rate(samples[2:], 8000) is None
-
-
-def test_a_busy_machine_makes_a_run_invalid() -> None:
-    assert Health(0.5, 0.99).findings() == ()
-    assert "86%" in Health(0.86, None).findings()[0]
-    assert "80%" in Health(0.1, 0.80).findings()[0]

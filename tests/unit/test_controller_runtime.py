@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from beamer.errors import InputError, NotFoundError
+from beamer.errors import InputError, NotFoundError, PlatformError
 from beamer.events import (
     ConnectionsSeen,
+    Decided,
     Event,
     IterationDone,
     JobConnection,
@@ -190,6 +191,33 @@ def test_agents_wait_long_for_a_silent_switch_and_not_for_a_lost_one(
                 desk.switches.lose(name)
         await until(lambda: len(desk.sent) == 2)
         assert desk.sent[-1][1].connections
+        await desk.runtime.stop()
+
+    run(play())
+
+
+def test_a_decision_that_the_journal_cannot_take_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controller.runtime.RETRY_S", 0.02)
+    append, full = Journal.append, [True]
+
+    def append_if_there_is_room(journal: Journal, event: Event) -> None:
+        if isinstance(event, Decided) and full:
+            full.pop()
+            raise PlatformError("the journal is full", "make room")
+        append(journal, event)
+
+    monkeypatch.setattr(Journal, "append", append_if_there_is_room)
+
+    async def play() -> None:
+        desk = Desk(tmp_path)
+        await desk.runtime.start()
+        desk.apply_all()
+        desk.record(*REGISTERED, WorkerAttached(1000.0, "mnist/rung0/b", 0, pid=42))
+        await until(lambda: bool(desk.sent))
+        assert not full
+        assert set(desk.runtime.plan.jobs) == {"mnist/rung0/a", "mnist/rung0/b"}
+        desk.apply_all()
+        assert len(desk.runtime.installation.plan_ms) == 3, "the events that caused it are timed all the same"
         await desk.runtime.stop()
 
     run(play())

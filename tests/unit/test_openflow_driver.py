@@ -286,3 +286,26 @@ def test_an_address_in_use_is_one_clear_error() -> None:
                 await SwitchDriver(FABRIC, host, port, b.events.append).start()
 
     asyncio.run(scenario())
+
+
+def test_a_retired_rule_may_time_out_while_the_switch_is_asked_about_it() -> None:
+    async def scenario() -> None:
+        switch = FakeSwitch(dpid=1)
+        async with bench() as b:
+            b.driver.bring_about(1, [job(2)])
+            b.dial(switch)
+            await b.installed(1)
+            lanes = [key for key in switch.entries if key[0] == 1 and key[1] >= 1000]
+            b.driver.bring_about(2, [])
+            await b.installed(2)
+            switch.answering.clear()
+            await asyncio.sleep(0.2)  # by now the driver has asked what the retired rules have counted
+            for key in lanes:
+                switch.expire(key)
+            await asyncio.sleep(0.05)
+            switch.answering.set()
+            b.driver.bring_about(3, [job(4)])
+            await b.installed(3)
+            assert SwitchLost("s1") not in b.events
+
+    asyncio.run(scenario())
