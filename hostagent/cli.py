@@ -4,9 +4,10 @@ import asyncio
 import contextlib
 import logging
 import math
+import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 from urllib.parse import urlsplit
@@ -28,7 +29,7 @@ def serve(
     name: Annotated[str, typer.Option(help="This agent's name in the controller's fabric.")],
     controller: Annotated[str, typer.Option(help="Where the controller listens: ws://HOST:PORT.")] = "",
     expiry: Annotated[float, typer.Option(help="Seconds that queues stay in place without a controller.")] = 60.0,
-    state_dir: Annotated[Path, typer.Option(help="Where agents record what is theirs.")] = DEFAULT_STATE,
+    state_dir: Annotated[Path, typer.Option(help="Where agents record what is theirs.", readable=False)] = DEFAULT_STATE,
     poll: Annotated[float, typer.Option(help="Seconds between looks for new connections.")] = 0.05,
     counters: Annotated[float, typer.Option(help="Seconds between counter reports.")] = 1.0,
     remove: Annotated[bool, typer.Option("--remove", help="Remove this agent's queues now and end.")] = False,
@@ -40,14 +41,15 @@ def serve(
     try:
         _check_name(name)
         if remove:
-            if (state_dir / name).is_dir():
-                _remove(_state(state_dir / name))
+            _check_root()
+            _remove(state_dir / name)
         else:
             _check_url(controller)
             for option, seconds in (("expiry", expiry), ("poll", poll), ("counters", counters)):
                 if not (math.isfinite(seconds) and seconds > 0):
                     raise InputError(option, seconds, "seconds above 0")
-            _run(name, controller, expiry, _state(state_dir / name), poll, counters)
+            _check_root()
+            _run(name, controller, expiry, state_dir / name, poll, counters)
     except BeamerError as error:
         print(f"beamer-hostagent: {error}", file=sys.stderr)
         raise typer.Exit(BAD_INPUT) from error
@@ -74,11 +76,18 @@ def _check_url(url: str) -> None:
         raise InputError("controller", url, "ws://HOST:PORT")
 
 
-def _state(path: Path) -> StateDirectory:
+def _check_root() -> None:
+    if os.geteuid() != 0:
+        raise PlatformError("not running as root", "run as root: queues and other processes' sockets need it")
+
+
+@contextlib.contextmanager
+def _working_in(path: Path) -> Iterator[None]:
+    """Turn what the system refuses into bad input."""
     try:
-        return StateDirectory(path)
+        yield
     except OSError as error:
-        raise InputError("state-dir", str(path), f"a directory that can be written ({error.strerror})") from error
+        raise InputError("state-dir", str(path), f"a directory that the agent can work in ({error})") from error
 
 
 def _take(state: StateDirectory) -> BinaryIO:
@@ -88,20 +97,27 @@ def _take(state: StateDirectory) -> BinaryIO:
     return held
 
 
-def _remove(state: StateDirectory) -> None:
-    with _take(state), state.changing():
-        remove_queues(state)
-    if not wait_for_guard(state):
-        raise PlatformError(f"the guard of {state.path} does not end", "end the process whose id is in guard.lock there")
+def _remove(path: Path) -> None:
+    with _working_in(path):
+        if not path.is_dir():
+            return
+        state = StateDirectory(path)
+        with _take(state), state.changing():
+            remove_queues(state)
+        if not wait_for_guard(state):
+            raise PlatformError(f"the guard of {path} does not end", "end the process whose id is in guard.lock there")
 
 
-def _run(name: str, controller: str, expiry: float, state: StateDirectory, poll: float, counters: float) -> None:
-    with _take(state):
-        # Imported this late because many agents start at once and --remove needs none of it.
-        from hostagent.agent import Agent, Options
-        from hostagent.probe import check_platform
+def _run(name: str, controller: str, expiry: float, path: Path, poll: float, counters: float) -> None:
+    # Imported this late because many agents start at once and --remove needs none of it.
+    from hostagent.agent import Agent, Options
+    from hostagent.probe import check_platform
 
-        check_platform()
+    check_platform()
+    with _working_in(path):
+        state = StateDirectory(path)
+        held = _take(state)
+    with held:
         logging.basicConfig(level=logging.INFO, format=f"%(asctime)s {name} %(levelname)s %(message)s")
         logging.getLogger("websockets").setLevel(logging.WARNING)
         agent = Agent(Options(name, controller, expiry, poll, counters), state)

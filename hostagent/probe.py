@@ -13,9 +13,7 @@ _CLONE_NEWNET = 0x40000000
 
 
 def check_platform() -> None:
-    """Raise `PlatformError` naming what is missing: root, network namespaces, HTB or u32."""
-    if os.geteuid() != 0:
-        raise PlatformError("not running as root", "run as root: queues and other processes' sockets need it")
+    """Raise `PlatformError` naming what is missing: network namespaces, HTB or u32."""
     found: list[BeamerError] = []
 
     def probe() -> None:  # in a thread, which alone enters the new namespace and takes it along when it ends

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from hostagent import probe
 from hostagent.cli import app
 from hostagent.state import StateDirectory
 
@@ -38,13 +39,42 @@ def test_bad_input_is_one_line_that_names_it(tmp_path: Path, option: str, value:
     assert not (tmp_path / "state").exists(), "nothing is left behind"
 
 
-def test_without_root_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def as_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pass for root on a machine that lacks nothing; what follows needs neither."""
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(probe, "check_platform", lambda: None)
+
+
+@pytest.mark.parametrize("flags", [(), ("--remove",)])
+@pytest.mark.parametrize("existing", [False, True])
+def test_without_root_it_says_so_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...], existing: bool
+) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    code, said = invoke(tmp_path)
+    state = tmp_path / "state"
+    if existing:
+        (state / "h1" / "agent.lock").mkdir(parents=True)  # whoever opens it fails, like an ordinary user at root's
+        monkeypatch.setattr(os, "access", lambda *_: False)  # what the option parser goes by
+    before = list(tmp_path.rglob("*"))
+    code, said = invoke(state, *flags)
     assert code == 2
+    assert said.count("\n") == 1
     assert "root" in said
+    assert list(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.parametrize("flags", [(), ("--remove",)])
+@pytest.mark.usefixtures("as_root")
+def test_a_state_directory_that_cannot_be_used_is_named(tmp_path: Path, flags: tuple[str, ...]) -> None:
+    (tmp_path / "h1" / "agent.lock").mkdir(parents=True)  # whoever opens it fails, root too
+    code, said = invoke(tmp_path, *flags)
+    assert code == 2
+    assert said.count("\n") == 1
+    assert f"state-dir: got '{tmp_path}/h1'" in said
+
+
+@pytest.mark.usefixtures("as_root")
 def test_a_state_directory_has_one_agent(tmp_path: Path) -> None:
     holder = StateDirectory(tmp_path / "h1").take("agent")
     assert holder is not None
@@ -55,6 +85,7 @@ def test_a_state_directory_has_one_agent(tmp_path: Path) -> None:
             assert "end that agent first" in said
 
 
+@pytest.mark.usefixtures("as_root")
 def test_removing_what_never_was_does_nothing(tmp_path: Path) -> None:
     assert invoke(tmp_path / "state", "--remove") == (0, "")
     assert not (tmp_path / "state").exists()
