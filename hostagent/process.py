@@ -117,13 +117,20 @@ UNMARKED = Mark(0, 0)
 
 
 def mark(sock: socket.socket, wanted: Mark) -> bool:
-    """Set a socket's mark and read it back; return whether it had to be changed."""
+    """Set a socket's mark and read it back; return whether it had to be changed.
+
+    Raises `PlatformError` where it reads back otherwise than written.
+    """
     if _mark_of(sock) == wanted:
         return False
     # The order matters: the kernel derives a priority of its own from the TOS byte. It keeps TCP's ECN bits itself.
     sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, wanted.dscp << 2)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, wanted.priority)
-    return _mark_of(sock) == wanted
+    if (found := _mark_of(sock)) != wanted:
+        raise PlatformError(
+            f"the socket at {sock.getsockname()} carries {found} instead of {wanted}", "let nothing else set its mark"
+        )
+    return True
 
 
 def _mark_of(sock: socket.socket) -> Mark:

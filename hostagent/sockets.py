@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyroute2.netlink.diag import SS_CLOSE_WAIT, SS_ESTABLISHED, SS_FIN_WAIT1, SS_FIN_WAIT2, SS_LISTEN, DiagSocket
+from pyroute2.netlink.exceptions import NetlinkError
 
+from beamer.errors import PlatformError
 from beamer.protocol import Connection, LocalWorker
 from hostagent.process import UNMARKED, Mark, ProcessTrees, borrow, bytes_sent, is_tcp, mark, socket_descriptors
 
@@ -91,7 +93,7 @@ class SocketTable:
         """Take over what is registered now and return how many sockets were marked anew, each read back.
 
         addresses: of the data network. known: connections that may be marked. marks: the mark of each job's sockets; empty
-        where queues are not picked by mark.
+        where queues are not picked by mark. Raises like `poll`, which then goes on trying.
         """
         if self._addresses != frozenset(addresses):
             self._irrelevant.clear()
@@ -104,7 +106,10 @@ class SocketTable:
         return self.poll()
 
     def poll(self) -> int:
-        """Find connections that came, forget those that went, mark what may be; return how many sockets were marked."""
+        """Find connections that came, forget those that went, mark what may be; return how many sockets were marked.
+
+        Raises `PlatformError` or `OSError` for the first socket that could not be marked, after the others have been.
+        """
         self._held = self._hold()
         for inode in self._matched.keys() - self._held.keys():
             del self._matched[inode]
@@ -117,22 +122,24 @@ class SocketTable:
                 self._judge(self._held[inode], observed[inode])
             elif not _may_connect(self._held[inode]):
                 self._irrelevant.add(inode)
-        return sum(self._mark(inode) for inode in self._matched if self._given.get(inode) != self._wanted(inode))
+        return self._mark_all(inode for inode in self._matched if self._given.get(inode) != self._wanted(inode))
 
     def verify(self) -> int:
-        """Read every matched socket's mark back, repair those that differ, and return how many did."""
+        """Read every matched socket's mark back, repair those that differ, and return how many did. Raises like `poll`."""
         if not self._given:
             return 0
         observed = self._ask()
-        return sum(
-            self._mark(inode) for inode in self._matched if inode in observed and observed[inode].mark != self._wanted(inode)
+        return self._mark_all(
+            inode for inode in self._matched if inode in observed and observed[inode].mark != self._wanted(inode)
         )
 
     def release(self) -> None:
         """Take every mark off again and forget all workers."""
         self._marks = dict.fromkeys(self._marks, UNMARKED)
-        self.poll()
-        self.assign((), (), (), {})
+        try:
+            self.poll()
+        finally:
+            self.assign((), (), (), {})
 
     def _hold(self) -> dict[int, _Held]:
         """Return every socket below a registered worker; one that two workers share goes to the elder process."""
@@ -161,6 +168,18 @@ class SocketTable:
         connection = self._matched[inode]
         return self._marks.get(connection.job) if connection in self._known else self._given.get(inode)
 
+    def _mark_all(self, inodes: Iterable[int]) -> int:
+        """Mark sockets and return how many had another mark; one that fails keeps no other from being marked."""
+        marked, failures = 0, []
+        for inode in inodes:
+            try:
+                marked += self._mark(inode)
+            except (PlatformError, OSError) as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
+        return marked
+
     def _mark(self, inode: int) -> int:
         """Give a matched socket the mark that is wanted; return 1 if it had another."""
         wanted = self._wanted(inode)
@@ -177,7 +196,11 @@ class SocketTable:
         """Return this network namespace's connected and listening TCP sockets by inode."""
         found: dict[int, Ends] = {}
         for family in (socket.AF_INET, socket.AF_INET6):
-            for message in self._diagnostics.get_sock_stats(family=family, states=_STATES, extensions=_ASK_MARK):
+            try:
+                messages = self._diagnostics.get_sock_stats(family=family, states=_STATES, extensions=_ASK_MARK)
+            except NetlinkError as error:
+                raise PlatformError(f"the kernel lists no TCP sockets ({error})", "load inet_diag and tcp_diag") from error
+            for message in messages:
                 found[message["idiag_inode"]] = _ends(message)
         return found
 

@@ -3,7 +3,10 @@ import socket
 import subprocess
 import sys
 
-from hostagent.process import ProcessTrees, borrow, bytes_sent, is_tcp, socket_descriptors
+import pytest
+
+from beamer.errors import PlatformError
+from hostagent.process import Mark, ProcessTrees, borrow, bytes_sent, is_tcp, mark, socket_descriptors
 
 # Starts a child, tells its process id, and exits when a line comes, leaving the child behind.
 ORPHANING = "import subprocess, sys; c = subprocess.Popen(['sleep', '60']); print(c.pid, flush=True); sys.stdin.readline()"
@@ -57,3 +60,18 @@ def test_a_borrowed_socket_is_the_same_socket() -> None:
     left, right = socket.socketpair()
     with left, right:
         assert not is_tcp(left)
+
+
+def test_a_mark_is_set_once_and_read_back() -> None:
+    with socket.socket() as sock:
+        assert mark(sock, Mark(3, 11))
+        assert sock.getsockopt(socket.IPPROTO_IP, socket.IP_TOS) >> 2 == 11
+        assert not mark(sock, Mark(3, 11)), "it was so already"
+
+
+def test_a_mark_that_does_not_take_effect_is_an_error() -> None:
+    class Stubborn(socket.socket):
+        def setsockopt(self, *_: object) -> None: ...
+
+    with Stubborn() as sock, pytest.raises(PlatformError, match=r"priority=0.* instead of Mark\(priority=3, dscp=11\)"):
+        mark(sock, Mark(3, 11))
