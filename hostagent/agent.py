@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
@@ -15,13 +16,15 @@ from pydantic import ValidationError
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
-from beamer.errors import BeamerError
+from beamer.errors import BeamerError, InputError
 from beamer.protocol import Applied, Assignment, Connections, Counters, Hello, Message
+from hostagent.demand import Demand, demand
 from hostagent.enforce import Enforcer
 from hostagent.guard import Guard
 from hostagent.state import StateDirectory, now
 
-_FIRST_RETRY_S, _LAST_RETRY_S = 0.1, 1.0
+_FIRST_RETRY_S, _LAST_RETRY_S = 0.1, 1.0  # of dialling
+_FIRST_ATTEMPT_S, _LAST_ATTEMPT_S = 1.0, 10.0  # between attempts at an assignment that could not be carried out
 _DIAL_S = 5.0
 _PING_EVERY_S, _PING_ANSWER_S = 5.0, 15.0
 _RENEWALS = 20  # of the lease, in the time that it lasts
@@ -37,8 +40,10 @@ _Result = TypeVar("_Result")
 class Options:
     """How an agent behaves.
 
-    name: in the controller's fabric. controller: `ws://HOST:PORT`. expiry_s: how long queues and marks stay without a
-    controller. poll_s: how often new sockets are looked for. counters_s: how often counters are reported.
+    name: in the controller's fabric. controller: `ws://HOST:PORT`. expiry_s: how long queues stay without a controller; an
+    agent that still runs takes the marks off with them, one that does not leaves them to end with their connections, powerless
+    once the edge switch's rules have expired. poll_s: how often new sockets are looked for. counters_s: how often counters are
+    reported.
     """
 
     name: str
@@ -46,6 +51,31 @@ class Options:
     expiry_s: float = 60.0
     poll_s: float = 0.05
     counters_s: float = 1.0
+
+
+class _Inbox:
+    """The newest assignment that has come; one that was not taken yet gives way to it."""
+
+    def __init__(self) -> None:
+        self._newest: Assignment | None = None
+        self._came = asyncio.Event()
+
+    def put(self, assignment: Assignment) -> None:
+        self._newest = assignment
+        self._came.set()
+
+    async def take(self) -> Assignment:
+        await self._came.wait()
+        self._came.clear()
+        assert self._newest is not None
+        return self._newest
+
+    async def arrival(self, patience_s: float) -> bool:
+        """Wait for an assignment and leave it there; return whether one has come."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience_s):
+                await self._came.wait()
+        return self._came.is_set()
 
 
 class Agent:
@@ -57,6 +87,7 @@ class Agent:
         self._guard = Guard(state)
         self._thread = ThreadPoolExecutor(1, "kernel")
         self._line: ClientConnection | None = None
+        self._wanted: Assignment | None = None  # and perhaps not carried out yet
         self._in_force: Assignment | None = None
         self._until = state.lease()
         self._awake = asyncio.Event()
@@ -99,10 +130,15 @@ class Agent:
                     reported = ""
                     await self._converse(line)
                     reason = f"closed: {line.close_code} {line.close_reason}".rstrip()
-            except (OSError, WebSocketException) as error:
-                reason = str(error) or type(error).__name__
+            except* (OSError, WebSocketException) as errors:
+                reason = str(errors.exceptions[0]) or type(errors.exceptions[0]).__name__
+            except* Exception as errors:  # a defect; a new line brings the whole assignment again
+                log.exception("the conversation with %s broke off", url)
+                reason = repr(errors.exceptions[0])
             finally:
                 self._line = None
+            if (this := asyncio.current_task()) and this.cancelling():  # a task group that fails meanwhile may swallow it
+                raise asyncio.CancelledError
             if reason != reported:
                 log.warning("no controller at %s (%s); keeping the last plan, dialling on", url, reason)
                 reported = reason
@@ -115,40 +151,50 @@ class Agent:
         generation = self._in_force.generation if self._in_force else 0
         await line.send(Hello(agent=self._options.name, generation=generation).model_dump_json())
         self._line = line
-        if self._in_force:
+        if self._wanted:
             self._renew()
             self._reported = None
             await self._look()
-        newest: asyncio.Queue[Assignment] = asyncio.Queue()
-        applying = asyncio.create_task(self._apply_newest(newest))
-        try:
+        inbox = _Inbox()
+        async with asyncio.TaskGroup() as halves:
+            applying = halves.create_task(self._apply_newest(inbox))
             async for text in line:
                 try:
-                    newest.put_nowait(Assignment.model_validate_json(text))
+                    inbox.put(Assignment.model_validate_json(text))
                 except ValidationError as error:
                     log.error("not an assignment: %s", error)
-        finally:
             applying.cancel()
 
-    async def _apply_newest(self, assignments: "asyncio.Queue[Assignment]") -> None:
+    async def _apply_newest(self, inbox: _Inbox) -> None:
         """Carry out assignments as they come, leaving out those that a newer one has overtaken."""
         while True:
-            assignment = await assignments.get()
-            while not assignments.empty():
-                assignment = assignments.get_nowait()
-            await self._say(await self._apply(assignment))
-            await self._look()
+            assignment = await inbox.take()
+            try:
+                wanted = demand(assignment)
+            except InputError as error:  # no later attempt would fare better
+                await self._say(_failed(assignment, error))
+                continue
+            pause, said = _FIRST_ATTEMPT_S, None
+            while True:
+                answer = await self._apply(wanted)
+                if answer != said:
+                    await self._say(answer)
+                    said = answer
+                await self._look()
+                if answer.error is None or await inbox.arrival(pause):
+                    break
+                pause = min(2 * pause, _LAST_ATTEMPT_S)
 
-    async def _apply(self, assignment: Assignment) -> Applied:
+    async def _apply(self, wanted: Demand) -> Applied:
+        self._wanted = wanted.assignment
+        self._awake.set()
         self._renew()  # before a queue is made, so that there is always somebody to remove it
         try:
-            changes = await self._kernel(self._enforcer.apply, assignment)
+            changes = await self._kernel(self._enforcer.apply, wanted)
         except (BeamerError, OSError) as error:
-            log.error("generation %d: %s", assignment.generation, error)
-            return Applied(generation=assignment.generation, changes=0, error=str(error))
-        self._in_force = assignment
-        self._awake.set()
-        return Applied(generation=assignment.generation, changes=changes)
+            return _failed(wanted.assignment, error)
+        self._in_force = wanted.assignment
+        return Applied(generation=wanted.assignment.generation, changes=changes)
 
     async def _say(self, message: Message) -> None:
         """Send a message if there is a controller; its absence is `_stay_connected`'s to deal with."""
@@ -182,7 +228,7 @@ class Agent:
                 self._renew()
             elif self._until is not None and self._until <= now():
                 log.warning("no controller for %g s: removing the queues", self._options.expiry_s)
-                self._until, self._in_force = None, None
+                self._until, self._wanted, self._in_force = None, None, None
                 try:
                     await self._kernel(self._enforcer.expire)
                 except (BeamerError, OSError) as error:  # the guard tries too, and goes on trying
@@ -192,7 +238,7 @@ class Agent:
 
     async def _watch_sockets(self) -> None:
         while True:
-            if not self._in_force or not self._in_force.workers:
+            if not self._wanted or not self._wanted.workers:
                 await self._awake.wait()
             self._awake.clear()
             settled = await self._look()
@@ -200,25 +246,32 @@ class Agent:
             await asyncio.sleep(self._options.poll_s * (_CALM if calm else 1))
 
     async def _look(self) -> bool:
-        """Look at the workers' sockets and report what changed; return whether every worker has a connection."""
-        try:
-            seen = await self._kernel(self._enforcer.poll)
-        except (BeamerError, OSError) as error:
-            self._trouble("sockets", error)
-            return True
+        """Look at the workers' sockets and report what changed; return whether there is nothing to hurry for."""
+        seen = await self._kernel(self._enforcer.poll)
+        if seen.trouble is not None:
+            self._trouble("sockets", seen.trouble)
         if seen.report != self._reported:
             self._reported = seen.report
             self._changed_at = now()
             await self._say(seen.report)
-        return seen.settled
+        return seen.settled or seen.trouble is not None
 
     async def _report_counters(self) -> None:
         while True:
             await asyncio.sleep(self._options.counters_s)
-            if self._in_force:
+            if self._wanted:
+                try:
+                    await self._kernel(self._enforcer.verify)
+                except (BeamerError, OSError) as error:
+                    self._trouble("marks", error)
                 try:
                     ports = await self._kernel(self._enforcer.counters)
                 except (BeamerError, OSError) as error:
                     self._trouble("counters", error)
                     continue
                 await self._say(Counters(at_s=time.time(), ports=ports))
+
+
+def _failed(assignment: Assignment, error: Exception) -> Applied:
+    log.error("generation %d: %s", assignment.generation, error)
+    return Applied(generation=assignment.generation, changes=0, error=str(error))

@@ -1,30 +1,33 @@
-"""Carry out an assignment on this host: trees on the ports, marks on the workers' sockets, everything read back.
+"""Carry out what an assignment demands of this host: trees on the ports, marks on the workers' sockets, everything read back.
 
 All of it blocks and belongs to one thread; `hostagent.agent` speaks with the controller beside it.
 """
 
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
-from beamer.errors import InputError
-from beamer.plan import codepoint
-from beamer.protocol import Assignment, ClassCounter, Connections, PortCounters
+from beamer.errors import BeamerError, InputError
+from beamer.protocol import ClassCounter, Connections, PortCounters
+from hostagent.demand import Demand
 from hostagent.guard import remove_queues
 from hostagent.htb import ClassCount, Queues
-from hostagent.process import Mark
 from hostagent.sockets import SocketTable
 from hostagent.state import StateDirectory
-from hostagent.tree import UNREGISTERED, Cap, Tree, cap_ids, caps_of, class_id, port_tree
+from hostagent.tree import Tree
 
+# Reading a whole tree costs several times what its counters cost: every port has its turn once in so many reports.
+WHOLE_TREE_EVERY = 20
 _NOTHING = ClassCount(0, 0, 0, 0)
 
 
 @dataclass(frozen=True)
 class Sighting:
-    """What a look at the sockets found. settled: whether every worker has a connection."""
+    """What a look at the sockets found. settled: whether every worker has a connection. trouble: what it could not do."""
 
     report: Connections
     settled: bool
+    trouble: Exception | None = None
 
 
 class Enforcer:
@@ -39,39 +42,26 @@ class Enforcer:
             opened.callback(self._sockets.close)
             self._opened = opened.pop_all()
         self._trees: dict[str, Tree] = {}
-        self._classes: dict[str, dict[int | None, tuple[int, ...]]] = {}
+        self._classes: Mapping[str, Mapping[int | None, tuple[int, ...]]] = {}
+        self._readings = 0
 
     def close(self) -> None:
         """Release the kernel's sockets; queues and marks stay."""
         self._opened.close()
 
-    def apply(self, assignment: Assignment) -> int:
-        """Bring queues and marks to `assignment`, read both back, and return how many kernel objects changed.
+    def apply(self, wanted: Demand) -> int:
+        """Bring queues and marks to what is wanted, read both back, and return how many kernel objects changed.
 
-        Raises `InputError` or `PlatformError`; anything wrong with the assignment is found before the first change.
+        Raises `InputError` before the first change, or `PlatformError`; in either case, calling it again completes the work.
         A tree that was read back before is not read again here: `counters` watches it.
         """
-        caps = caps_of(assignment.workers)
-        wanted = {
-            port.interface: port_tree(port, assignment.queues, assignment.unregistered_share, caps) for port in assignment.ports
-        }
-        for worker in assignment.workers:
-            if not 0 <= worker.klass < assignment.queues:
-                raise InputError(f"workers[{worker.job}].klass", worker.klass, f"0 to {assignment.queues - 1}")
-        ids = cap_ids(caps)
         with self._state.changing():
-            changes = self._apply_trees(wanted)
-        self._classes = {
-            port.interface: _classes_by_queue(assignment.queues, caps if port.classify == "mark" else {})
-            for port in assignment.ports
-        }
-        by_mark = any(port.classify == "mark" for port in assignment.ports)
-        marks = (
-            {w.job: Mark(ids.get(w.job, class_id(w.klass)), codepoint(w.klass)) for w in assignment.workers} if by_mark else {}
-        )
-        return changes + self._sockets.assign(assignment.workers, assignment.addresses, assignment.connections, marks)
+            changes = self._apply_trees(wanted.trees)
+        self._classes = wanted.classes
+        assignment = wanted.assignment
+        return changes + self._sockets.assign(assignment.workers, assignment.addresses, assignment.connections, wanted.marks)
 
-    def _apply_trees(self, wanted: dict[str, Tree]) -> int:
+    def _apply_trees(self, wanted: Mapping[str, Tree]) -> int:
         owned = self._state.owned()
         news = [name for name in wanted if self._trees.get(name) != wanted[name]]
         for name in news:
@@ -99,48 +89,53 @@ class Enforcer:
 
     def poll(self) -> Sighting:
         """Look for connections that came or went, and mark those that may be."""
-        self._sockets.poll()
+        trouble = None
+        try:
+            self._sockets.poll()
+        except (BeamerError, OSError) as error:  # the network is to know every connection, marked or not
+            trouble = error
         report = Connections(connections=self._sockets.connections, unmatched_bytes=self._sockets.unmatched_bytes)
-        return Sighting(report, self._sockets.settled)
+        return Sighting(report, self._sockets.settled, trouble)
+
+    def verify(self) -> int:
+        """Give back the marks that somebody else has changed, and return how many."""
+        return self._sockets.verify()
 
     def counters(self) -> tuple[PortCounters, ...]:
-        """Return every port's counters, and repair what somebody else has changed in the meantime."""
-        self._sockets.verify()
+        """Return every port's counters, and repair what somebody else has changed of its tree.
+
+        A class that is missing is noticed at once, anything else at the port's turn.
+        """
+        self._readings += 1
         ports = []
-        for name, classes in self._classes.items():
+        for place, (name, classes) in enumerate(self._classes.items()):
             with suppress(InputError):  # an interface that is gone has no counters
-                counts = self._watched_counts(name)
+                counts = self._watched_counts(name, whole=(self._readings + place) % WHOLE_TREE_EVERY == 0)
                 ports.append(
                     PortCounters(interface=name, classes=tuple(_counter(k, ids, counts) for k, ids in classes.items()))
                 )
         return tuple(ports)
 
-    def _watched_counts(self, interface: str) -> dict[int, ClassCount]:
+    def _watched_counts(self, interface: str, whole: bool) -> dict[int, ClassCount]:
         counts = self._queues.counts(interface)
         tree = self._trees.get(interface)
-        if tree is not None and counts.keys() != tree.classes.keys():
+        if tree is not None and (whole or counts.keys() != tree.classes.keys()):
             with self._state.changing():
                 self._state.own(self._state.owned() | {interface})
-                self._queues.reconcile(interface, tree)
-            counts = self._queues.counts(interface)
+                changes = self._queues.reconcile(interface, tree)
+            if changes:
+                counts = self._queues.counts(interface)
         return counts
 
     def expire(self) -> None:
         """Remove every tree and mark: the assignment's time is up."""
-        self._sockets.release()
         self._trees.clear()
-        self._classes.clear()
-        with self._state.changing():
-            remove_queues(self._state)
-
-
-def _classes_by_queue(queues: int, caps: dict[str, Cap]) -> dict[int | None, tuple[int, ...]]:
-    """Return the HTB classes that make up each queue: a managed class and the capped jobs in its priority."""
-    ids = cap_ids(caps)
-    managed: dict[int | None, tuple[int, ...]] = {
-        k: (class_id(k), *(ids[job] for job, cap in caps.items() if cap.klass == k)) for k in range(queues)
-    }
-    return managed | {None: (UNREGISTERED,)}
+        self._classes = {}
+        try:
+            self._sockets.release()
+        finally:
+            with self._state.changing():
+                remove_queues(self._state)
 
 
 def _counter(klass: int | None, ids: tuple[int, ...], counts: dict[int, ClassCount]) -> ClassCounter:

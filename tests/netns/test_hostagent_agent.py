@@ -319,6 +319,18 @@ def test_a_wrong_assignment_changes_nothing_and_is_answered(bench: Bench) -> Non
     assert not bench.classes()
 
 
+def test_an_interface_that_comes_later_completes_the_assignment(bench: Bench) -> None:
+    worker, _ = bench.worker("busy", "10.77.0.2")
+    bench.agent()
+    ports = PORT, PORT.model_copy(update={"interface": "late"})
+    assert "late" in (bench.controller.applied(bench.assign(1, local_worker(worker, "s/t/j", 3), ports=ports)).error or "")
+    bench.here.run("ip", "link", "add", "late", "type", "veth", "peer", "name", "late2")
+    done = bench.controller.wait(Applied, lambda m: m.error is None)
+    assert done.generation == 1
+    assert "htb 1:" in bench.here.run("tc", "qdisc", "show", "dev", "late")
+    eventually(lambda: bench.classes()["1:13"] > 100_000)
+
+
 def test_queues_that_somebody_removed_come_back(bench: Bench) -> None:
     bench.agent()
     bench.controller.applied(bench.assign(1))

@@ -1,0 +1,55 @@
+"""What an assignment asks of this host, worked out before anything is touched: pure, like `hostagent.tree`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from beamer.errors import InputError
+from beamer.plan import codepoint
+from beamer.protocol import Assignment
+from hostagent.process import Mark
+from hostagent.tree import UNREGISTERED, Cap, Tree, cap_ids, caps_of, class_id, port_tree
+
+
+@dataclass(frozen=True)
+class Demand:
+    """An assignment in the kernel's terms.
+
+    trees: by interface. classes: the HTB classes that make up each queue, by interface and queue, None being unregistered
+    traffic. marks: of each job's sockets; empty where queues are not picked by mark.
+    """
+
+    assignment: Assignment
+    trees: Mapping[str, Tree]
+    classes: Mapping[str, Mapping[int | None, tuple[int, ...]]]
+    marks: Mapping[str, Mark]
+
+
+def demand(assignment: Assignment) -> Demand:
+    """Return what `assignment` asks for. Raises `InputError` for one that no host can ever carry out."""
+    caps = caps_of(assignment.workers)
+    trees = {
+        port.interface: port_tree(port, assignment.queues, assignment.unregistered_share, caps) for port in assignment.ports
+    }
+    for worker in assignment.workers:
+        if not 0 <= worker.klass < assignment.queues:
+            raise InputError(f"workers[{worker.job}].klass", worker.klass, f"0 to {assignment.queues - 1}")
+    ids = cap_ids(caps)
+    by_mark = any(port.classify == "mark" for port in assignment.ports)
+    return Demand(
+        assignment,
+        trees,
+        {
+            port.interface: _classes_by_queue(assignment.queues, caps if port.classify == "mark" else {})
+            for port in assignment.ports
+        },
+        {w.job: Mark(ids.get(w.job, class_id(w.klass)), codepoint(w.klass)) for w in assignment.workers} if by_mark else {},
+    )
+
+
+def _classes_by_queue(queues: int, caps: Mapping[str, Cap]) -> dict[int | None, tuple[int, ...]]:
+    """Return the HTB classes that make up each queue: a managed class and the capped jobs in its priority."""
+    ids = cap_ids(caps)
+    managed: dict[int | None, tuple[int, ...]] = {
+        k: (class_id(k), *(ids[job] for job, cap in caps.items() if cap.klass == k)) for k in range(queues)
+    }
+    return managed | {None: (UNREGISTERED,)}

@@ -1,0 +1,101 @@
+"""Trees that somebody else tampers with while an agent runs, checked with `tc`."""
+
+import re
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from beamer.protocol import Assignment, PortCounters
+from hostagent.demand import demand
+from hostagent.enforce import WHOLE_TREE_EVERY, Enforcer
+from hostagent.htb import Queues
+from hostagent.state import StateDirectory
+from hostagent.testing import Namespace, cabled_namespaces
+from hostagent.tree import Tree
+
+pytestmark = pytest.mark.netns
+
+PORTS = (
+    {"interface": "data", "rate_bps": 20_000_000, "classify": "dscp"},
+    {"interface": "lo", "rate_bps": 10**9, "classify": "dscp"},
+)
+
+
+@pytest.fixture
+def spaces() -> Iterator[tuple[Namespace, ...]]:
+    with cabled_namespaces("a", "b") as made:
+        yield made
+
+
+def with_enforcer(space: Namespace, state: Path, use: Callable[[Enforcer], Any]) -> Any:
+    def inside() -> Any:
+        enforcer = Enforcer(StateDirectory(state))
+        try:
+            enforcer.apply(demand(Assignment.model_validate({"generation": 1, "ports": PORTS})))
+            return use(enforcer)
+        finally:
+            enforcer.close()
+
+    return space.call(inside)
+
+
+def reports(enforcer: Enforcer) -> list[tuple[PortCounters, ...]]:
+    """Take as many reports as it needs for every port's turn to have come."""
+    return [enforcer.counters() for _ in range(WHOLE_TREE_EVERY)]
+
+
+def shown(space: Namespace) -> list[str]:
+    """Return what `tc` shows of the ports' classes and filters, in whatever order it lists them."""
+    lines: list[str] = []
+    for port in PORTS:
+        for kind in ("class", "filter"):
+            lines += space.run("tc", kind, "show", "dev", str(port["interface"])).splitlines()
+    return sorted(re.sub(r" fh \S+| key ht \S+ bkt \S+|order \d+", "", line) for line in lines)
+
+
+def send(count: int) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, 3 << 2)
+        for _ in range(count):
+            sender.sendto(b"x", ("10.77.0.2", 9))
+
+
+def test_a_deleted_filter_and_a_changed_rate_come_back(spaces: tuple[Namespace, ...], tmp_path: Path) -> None:
+    def tamper(enforcer: Enforcer) -> None:
+        before = shown(spaces[0])
+        spaces[0].run("tc", "filter", "del", "dev", "data", "parent", "1:", "prio", "3")
+        spaces[0].run("tc", "class", "change", "dev", "lo", "parent", "1:1", "classid", "1:14", "htb", "rate", "9Mbit")
+        assert shown(spaces[0]) != before
+        reports(enforcer)
+        assert shown(spaces[0]) == before
+
+    with_enforcer(spaces[0], tmp_path, tamper)
+
+
+def test_looking_changes_nothing_and_no_repair_resets_a_counter(
+    spaces: tuple[Namespace, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[tuple[str, int]] = []
+    reconcile = Queues.reconcile
+
+    def noting(queues: Queues, interface: str, desired: Tree | None) -> int:
+        changes = reconcile(queues, interface, desired)
+        looked.append((interface, changes))
+        return changes
+
+    def sent(report: tuple[PortCounters, ...]) -> int:
+        return next(c.sent_packets for c in report[0].classes if c.klass == 0)
+
+    def look(enforcer: Enforcer) -> None:
+        monkeypatch.setattr(Queues, "reconcile", noting)
+        send(5)
+        assert [sent(report) for report in reports(enforcer)] == [5] * WHOLE_TREE_EVERY
+        assert sorted(looked) == [("data", 0), ("lo", 0)], "every port has one turn"
+        spaces[0].run("tc", "filter", "del", "dev", "data", "parent", "1:", "prio", "8")
+        assert [sent(report) for report in reports(enforcer)] == [5] * WHOLE_TREE_EVERY
+        assert sorted(looked[2:]) == [("data", 1), ("lo", 0)]
+
+    with_enforcer(spaces[0], tmp_path, look)

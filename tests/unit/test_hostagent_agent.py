@@ -1,0 +1,213 @@
+"""An agent's talk with its controller, over a kernel that does as it is told."""
+
+import asyncio
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from beamer.errors import PlatformError
+from beamer.protocol import Applied, Assignment, Connections, Counters, Hello, Port
+from hostagent import agent as module
+from hostagent.agent import Agent, Options
+from hostagent.demand import Demand
+from hostagent.enforce import Sighting
+from hostagent.state import StateDirectory
+from hostagent.testing import FakeController
+
+PORT = Port(interface="data", rate_bps=20_000_000, classify="mark")
+BROKEN = PlatformError("data: the kernel refused", "see the kernel's log")
+LATER = OSError(105, "No buffer space available")
+
+
+class Here:
+    """Stands in for a namespace: this very one."""
+
+    def call(self, function: Callable[[], Any]) -> Any:
+        return function()
+
+
+class FakeEnforcer:
+    """Fails as often as it has failures left, or for ever at the generations in `hopeless`."""
+
+    def __init__(self, *failures: Exception, hopeless: tuple[int, ...] = ()) -> None:
+        self.failures, self.hopeless = list(failures), hopeless
+        self.verifying: Exception | None = None
+        self.attempts: list[tuple[int, float]] = []
+
+    def apply(self, wanted: Demand) -> int:
+        generation = wanted.assignment.generation
+        self.attempts.append((generation, time.monotonic()))
+        if generation in self.hopeless:
+            raise BROKEN
+        if self.failures:
+            raise self.failures.pop(0)
+        return 3
+
+    def poll(self) -> Sighting:
+        return Sighting(Connections(connections=()), True, self.verifying)
+
+    def verify(self) -> int:
+        if self.verifying:
+            raise self.verifying
+        return 0
+
+    def counters(self) -> tuple[()]:
+        return ()
+
+    def expire(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class NoGuard:
+    def __init__(self, _: StateDirectory) -> None: ...
+
+    def ensure(self) -> None: ...
+
+
+@pytest.fixture
+def controller(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeController]:
+    monkeypatch.setattr(module, "Guard", NoGuard)
+    monkeypatch.setattr(module, "_FIRST_ATTEMPT_S", 0.05)
+    monkeypatch.setattr(module, "_LAST_ATTEMPT_S", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with FakeController(Here(), port) as made:
+        made.knowing = False  # or it would send everything again at every report
+        yield made
+
+
+@contextmanager
+def serving(
+    enforcer: FakeEnforcer, controller: FakeController, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """Run an agent over `enforcer` in a thread until the block ends; it has to end at once then."""
+    monkeypatch.setattr(module, "Enforcer", lambda _: enforcer)
+    agent = Agent(Options("h1", controller.url, counters_s=0.05), StateDirectory(tmp_path / "h1"))
+    loop, started = asyncio.new_event_loop(), threading.Event()
+
+    async def run() -> None:
+        nonlocal task
+        task = asyncio.create_task(agent.run())
+        started.set()
+        await asyncio.wait([task])
+        assert task.cancelled(), task.exception()
+
+    task: asyncio.Task[None]
+    thread = threading.Thread(target=lambda: loop.run_until_complete(run()))
+    thread.start()
+    try:
+        started.wait()
+        controller.wait(Hello)
+        yield
+    finally:
+        loop.call_soon_threadsafe(task.cancel)
+        thread.join(5)
+        assert not thread.is_alive(), "the agent does not end"
+        loop.close()
+
+
+def assign(generation: int, **other: object) -> Assignment:
+    return Assignment.model_validate({"generation": generation, "ports": (PORT,)} | other)
+
+
+def answers(controller: FakeController) -> list[Applied]:
+    return [m for m in controller.said if isinstance(m, Applied)]
+
+
+def test_a_failed_assignment_is_tried_again_until_it_succeeds(
+    controller: FakeController, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enforcer = FakeEnforcer(BROKEN, BROKEN, LATER, LATER)
+    with serving(enforcer, controller, tmp_path, monkeypatch):
+        controller.assign(assign(7))
+        controller.wait(Applied, lambda m: m.error is None)
+        controller.hang_up()
+        assert controller.wait(Hello, lambda m: m.generation != 0).generation == 7
+    assert answers(controller)[:3] == [
+        Applied(generation=7, changes=0, error=str(BROKEN)),  # said once as long as it stays the same
+        Applied(generation=7, changes=0, error=str(LATER)),
+        Applied(generation=7, changes=3),
+    ]
+    pauses = [later - earlier for (_, earlier), (_, later) in pairwise(enforcer.attempts[:5])]
+    assert all(pause >= least for pause, least in zip(pauses, (0.05, 0.1, 0.1, 0.1), strict=True)), "the pause grows"
+
+
+def test_a_newer_assignment_ends_the_attempts_at_the_older_one(
+    controller: FakeController, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enforcer = FakeEnforcer(hopeless=(1,))
+    with serving(enforcer, controller, tmp_path, monkeypatch):
+        assert controller.applied(assign(1)).error == str(BROKEN)
+        assert controller.applied(assign(2)) == Applied(generation=2, changes=3)
+        time.sleep(0.3)
+    assert enforcer.attempts[-1][0] == 2
+
+
+def test_an_assignment_that_is_wrong_in_itself_is_answered_and_not_tried(
+    controller: FakeController, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enforcer = FakeEnforcer()
+    with serving(enforcer, controller, tmp_path, monkeypatch):
+        wrong = assign(1, ports=(PORT.model_copy(update={"rate_bps": 0}),))
+        assert "rate_bps" in (controller.applied(wrong).error or "")
+        time.sleep(0.2)
+        assert enforcer.attempts == []
+        assert controller.applied(assign(2)).error is None
+
+
+def test_an_agent_ends_while_it_still_tries(
+    controller: FakeController, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_FIRST_ATTEMPT_S", 60)
+    with serving(FakeEnforcer(hopeless=(1,)), controller, tmp_path, monkeypatch):
+        assert controller.applied(assign(1)).error
+
+
+def test_a_defect_is_logged_and_the_controller_is_dialled_again(
+    controller: FakeController, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING), serving(FakeEnforcer(KeyError("defect")), controller, tmp_path, monkeypatch):
+        said = len(controller.said)
+        controller.assign(assign(1))
+        controller.wait(Hello, after=said)
+        assert controller.wait(Applied) == Applied(generation=1, changes=3)
+    broke = next(record for record in caplog.records if "broke off" in record.message)
+    assert "KeyError('defect')" in repr(broke.exc_info)
+
+
+def test_a_defect_at_the_end_does_not_keep_the_agent_alive(
+    controller: FakeController, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = threading.Event()
+
+    async def fail_when_cancelled(*_: object) -> None:
+        begun.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            raise KeyError("defect")
+
+    monkeypatch.setattr(Agent, "_apply", fail_when_cancelled)
+    with serving(FakeEnforcer(), controller, tmp_path, monkeypatch):
+        controller.assign(assign(1))
+        assert begun.wait(5)
+
+
+def test_trouble_with_marks_keeps_no_report_back(
+    controller: FakeController, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enforcer = FakeEnforcer()
+    enforcer.verifying = BROKEN
+    with serving(enforcer, controller, tmp_path, monkeypatch):
+        controller.applied(assign(1))
+        controller.wait(Connections)
+        controller.wait(Counters)

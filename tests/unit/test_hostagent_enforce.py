@@ -1,0 +1,113 @@
+"""Carrying out a demand over queues and sockets that do as they are told."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from beamer.errors import InputError, PlatformError
+from beamer.protocol import Assignment, LocalWorker, Port
+from hostagent import enforce as module
+from hostagent.demand import Demand, demand
+from hostagent.enforce import Enforcer
+from hostagent.process import Mark
+from hostagent.state import StateDirectory
+from hostagent.tree import Tree, class_id
+
+PORTS = tuple(Port(interface=name, rate_bps=20_000_000, classify="mark") for name in ("e0", "e1"))
+WORKER = LocalWorker(job="s/t/j", rank=0, pid=1, klass=2)
+
+
+class FakeQueues:
+    """Trees in memory; refuses those of the interfaces in `refusing`."""
+
+    def __init__(self) -> None:
+        self.trees: dict[str, Tree] = {}
+        self.refusing: set[str] = set()
+
+    def observe(self, interface: str) -> Tree | None:
+        return self.trees.get(interface)
+
+    def reconcile(self, interface: str, desired: Tree) -> int:
+        if interface in self.refusing:
+            raise PlatformError(interface, "try again")
+        self.trees[interface] = desired
+        return 1
+
+    def close(self) -> None: ...
+
+
+class FakeSockets:
+    """Remembers the marks that it was given; `failure` is raised by whatever touches a socket."""
+
+    def __init__(self) -> None:
+        self.marks: dict[str, Mark] | None = None
+        self.failure: Exception | None = None
+        self.connections: tuple[()] = ()
+        self.unmatched_bytes = {"s/t/j": 5}
+        self.settled = False
+
+    def assign(self, workers: Any, addresses: Any, known: Any, marks: dict[str, Mark]) -> int:
+        self.marks = marks
+        return 1
+
+    def poll(self) -> int:
+        if self.failure:
+            raise self.failure
+        return 0
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture
+def queues(monkeypatch: pytest.MonkeyPatch) -> FakeQueues:
+    made = FakeQueues()
+    monkeypatch.setattr(module, "Queues", lambda: made)
+    return made
+
+
+@pytest.fixture
+def sockets(monkeypatch: pytest.MonkeyPatch) -> FakeSockets:
+    made = FakeSockets()
+    monkeypatch.setattr(module, "SocketTable", lambda: made)
+    return made
+
+
+def wanted(**other: object) -> Demand:
+    return demand(Assignment.model_validate({"generation": 1, "ports": PORTS, "workers": (WORKER,)} | other))
+
+
+def test_what_failed_half_way_is_completed_by_the_next_attempt(
+    tmp_path: Path, queues: FakeQueues, sockets: FakeSockets
+) -> None:
+    enforcer = Enforcer(StateDirectory(tmp_path / "h1"))
+    queues.refusing = {"e1"}
+    with pytest.raises(PlatformError, match="e1"):
+        enforcer.apply(wanted())
+    assert set(queues.trees) == {"e0"}
+    queues.refusing = set()
+    assert enforcer.apply(wanted()) == 2, "the other port and the socket"
+    assert queues.trees == wanted().trees
+    assert sockets.marks == {"s/t/j": Mark(class_id(2), 8 * 2 + 3)}
+
+
+def test_connections_are_told_even_if_one_cannot_be_marked(tmp_path: Path, queues: FakeQueues, sockets: FakeSockets) -> None:
+    sockets.failure = PlatformError("a socket", "let nothing else set its mark")
+    seen = Enforcer(StateDirectory(tmp_path / "h1")).poll()
+    assert seen.report.unmatched_bytes == {"s/t/j": 5}
+    assert seen.trouble is sockets.failure
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "named"),
+    [
+        ("ports", (PORTS[0].model_copy(update={"rate_bps": 0}),), "rate_bps"),
+        ("workers", (WORKER.model_copy(update={"klass": 8}),), "klass"),
+        ("workers", (WORKER.model_copy(update={"cap_bps": 0}),), "cap_bps"),
+        ("queues", 0, "queues"),
+        ("unregistered_share", 1.0, "unregistered_share"),
+    ],
+)
+def test_what_no_host_can_carry_out_is_found_without_a_kernel(field: str, value: object, named: str) -> None:
+    with pytest.raises(InputError, match=named):
+        wanted(**{field: value})
