@@ -76,7 +76,7 @@ def sct(
     json_file: Annotated[Path | None, typer.Option("--json", help="Write every repetition's figures here.")] = None,
 ) -> None:
     """Compare mean stage completion times over repeated emulated runs."""
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 120)
     documents: list[list[Run]] = []
     for number in range(repetitions):
         with tempfile.TemporaryDirectory() as directory:
