@@ -1,4 +1,4 @@
-"""Emulation tier: whole runs on real packets; skipped, with the reason, where the machine cannot run them."""
+"""Emulation tier: whole runs on real packets."""
 
 import os
 from collections.abc import Iterator
@@ -6,24 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from beamer.errors import PlatformError
 from beamer.scenario import Scenario, load
 from tests.emulation.traces import traces
-from topologies.emulation.platform import require
 from topologies.emulation.supervisor import EmulatedRun, emulated_run
 
 HERE = Path(__file__).parent
 SMALL = HERE / "small.yaml"
 LASTING = HERE / "lasting.yaml"
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    try:
-        require()
-    except PlatformError as error:
-        for item in items:
-            if HERE in item.path.parents:
-                item.add_marker(pytest.mark.skip(reason=str(error)))
 
 
 @pytest.fixture
