@@ -25,7 +25,7 @@ WINDOW_BYTES = 65536  # several times what the links hold: queues fill, equal fl
 CONNECT_PATIENCE_S = 20.0
 STALL_PATIENCE_S = 60.0
 WAKE_BYTES = 32768  # a process woken for every packet would take the processor from the network
-WARM_UP_S = 0.5  # a framework takes longer from opening its connections to its first gradient
+WARM_UP_S = 0.8  # a framework takes longer from opening its connections to its first gradient
 REPORT_PATIENCE_S = 30.0  # at the end, for a controller that is being restarted
 
 Gradient = npt.NDArray[np.float32]
