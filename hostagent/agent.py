@@ -29,7 +29,7 @@ _DIAL_S = 5.0
 _PING_EVERY_S, _PING_ANSWER_S = 5.0, 15.0
 _RENEWALS = 20  # of the lease, in the time that it lasts
 _CALM_AFTER_S = 0.5  # after the last change of connections
-_CALM = 8  # how much rarer sockets are looked for then
+_CALM = 4  # how much rarer sockets are looked for then
 
 log = logging.getLogger("beamer.hostagent")
 _Args = ParamSpec("_Args")
@@ -49,7 +49,7 @@ class Options:
     name: str
     controller: str
     expiry_s: float = 60.0
-    poll_s: float = 0.05
+    poll_s: float = 0.1
     counters_s: float = 1.0
 
 
