@@ -119,7 +119,7 @@ class SocketTable:
         observed = self._ask() if unknown else {}
         for inode in unknown:
             if inode in observed:
-                self._judge(self._held[inode], observed[inode])
+                self._judge(self._held[inode], _ends(observed[inode]))
             elif not _may_connect(self._held[inode]):
                 self._irrelevant.add(inode)
         return self._mark_all(inode for inode in self._matched if self._given.get(inode) != self._wanted(inode))
@@ -130,7 +130,7 @@ class SocketTable:
             return 0
         observed = self._ask()
         return self._mark_all(
-            inode for inode in self._matched if inode in observed and observed[inode].mark != self._wanted(inode)
+            inode for inode in self._matched if inode in observed and _ends(observed[inode]).mark != self._wanted(inode)
         )
 
     def release(self) -> None:
@@ -192,8 +192,8 @@ class SocketTable:
         self._given[inode] = wanted
         return int(changed)
 
-    def _ask(self) -> dict[int, Ends]:
-        """Return this network namespace's connected and listening TCP sockets by inode."""
+    def _ask(self) -> dict[int, Any]:
+        """Return what the kernel says of this network namespace's connected and listening TCP sockets, by inode."""
         found: dict[int, Ends] = {}
         for family in (socket.AF_INET, socket.AF_INET6):
             try:
@@ -201,7 +201,7 @@ class SocketTable:
             except NetlinkError as error:
                 raise PlatformError(f"the kernel lists no TCP sockets ({error})", "load inet_diag and tcp_diag") from error
             for message in messages:
-                found[message["idiag_inode"]] = _ends(message)
+                found[message["idiag_inode"]] = message
         return found
 
 
