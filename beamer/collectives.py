@@ -27,14 +27,54 @@ Collective = Callable[[tuple[Worker, ...], int], tuple[Phase, ...]]
 
 def ring(workers: tuple[Worker, ...], sync_bytes: int) -> tuple[Phase, ...]:
     """Ring all-reduce: every rank sends 2(w-1)/w * G to its successor. Raises `InputError` for a server among them."""
-    if any(w.role is Role.SERVER for w in workers):
-        raise InputError("workers", _roles(workers), "workers only for ring, which has no servers; parameter-server has")
-    ranks = [w.rank for w in workers]
+    ranks = _ranks(workers, "ring")
     count = len(ranks)
     if count < 2:
         return ()
-    size = 2 * (count - 1) / count * sync_bytes
-    return (tuple(Transfer(ranks[i], ranks[(i + 1) % count], size) for i in range(count)),)
+    return (_to_successors(ranks, 2 * (count - 1) / count * sync_bytes),)
+
+
+def halving_doubling(workers: tuple[Worker, ...], sync_bytes: int) -> tuple[Phase, ...]:
+    """Halving-doubling all-reduce: in round k every rank exchanges G/2^(k+1) with its partner at distance 2^k, then all back.
+
+    2 log2(w) rounds, each a phase: reduce-scatter by halving, so that most bytes stay among neighbours, then all-gather by
+    doubling in reverse order. Sends as many bytes as `ring`. Raises `InputError` for a server and unless w is a power of two.
+    [Thakur, Rabenseifner, Gropp 2005]
+    """
+    ranks = _ranks(workers, "halving-doubling")
+    count = len(ranks)
+    if count & (count - 1) or not count:
+        raise InputError("workers", count, "a power of two for halving-doubling, whose ranks pair up in every round")
+    halving = tuple(
+        tuple(Transfer(rank, ranks[i ^ (1 << k)], sync_bytes / 2 ** (k + 1)) for i, rank in enumerate(ranks))
+        for k in range(count.bit_length() - 1)
+    )
+    return halving + halving[::-1]
+
+
+def fsdp(workers: tuple[Worker, ...], sync_bytes: int) -> tuple[Phase, ...]:
+    """Fully sharded data parallelism: all-gather, all-gather, reduce-scatter, each (w-1)/w * G to the successor.
+
+    The parameters are gathered for the forward and again for the backward pass, then the gradients are scattered: three phases.
+    Raises `InputError` for a server among them. [Zhao et al. 2023]
+    """
+    ranks = _ranks(workers, "fsdp")
+    count = len(ranks)
+    if count < 2:
+        return ()
+    return (_to_successors(ranks, (count - 1) / count * sync_bytes),) * 3
+
+
+def all_to_all(workers: tuple[Worker, ...], sync_bytes: int) -> tuple[Phase, ...]:
+    """Expert parallelism: every rank sends G/w to every other (dispatch), then as much again (combine).
+
+    G is what one rank's tokens amount to. Raises `InputError` for a server among them. [Lepikhin et al. 2021]
+    """
+    ranks = _ranks(workers, "all-to-all")
+    if len(ranks) < 2:
+        return ()
+    share = sync_bytes / len(ranks)
+    return (tuple(Transfer(a, b, share) for a in ranks for b in ranks if a != b),) * 2
 
 
 def parameter_server(workers: tuple[Worker, ...], sync_bytes: int) -> tuple[Phase, ...]:
@@ -49,11 +89,28 @@ def parameter_server(workers: tuple[Worker, ...], sync_bytes: int) -> tuple[Phas
     return (push, pull)
 
 
+def _ranks(workers: tuple[Worker, ...], collective: str) -> list[int]:
+    if any(w.role is Role.SERVER for w in workers):
+        expected = f"workers only for {collective}, which has no servers; parameter-server has"
+        raise InputError("workers", _roles(workers), expected)
+    return [w.rank for w in workers]
+
+
+def _to_successors(ranks: list[int], size_bytes: float) -> Phase:
+    return tuple(Transfer(rank, ranks[(i + 1) % len(ranks)], size_bytes) for i, rank in enumerate(ranks))
+
+
 def _roles(workers: tuple[Worker, ...]) -> list[tuple[int, str]]:
     return [(w.rank, w.role.value) for w in workers]
 
 
-COLLECTIVES: dict[str, Collective] = {"ring": ring, "parameter-server": parameter_server}
+COLLECTIVES: dict[str, Collective] = {
+    "ring": ring,
+    "halving-doubling": halving_doubling,
+    "parameter-server": parameter_server,
+    "fsdp": fsdp,
+    "all-to-all": all_to_all,
+}
 
 
 def phases(spec: JobSpec) -> tuple[Phase, ...]:

@@ -6,9 +6,9 @@ from random import Random
 from types import MappingProxyType
 from typing import TypeVar
 
-from beamer.model import Snapshot
 from beamer.ordering.base import Order, Ordering, Tier
 from beamer.plan import JobPlan, Plan, check_queues
+from beamer.snapshot import Snapshot
 
 SEPARATION = 4  # moved jobs that telling two jobs of the most urgent tier apart is worth
 
@@ -24,7 +24,7 @@ def decide(policy: Ordering[S], queues: int) -> Decide[S]:
 
     def decision(state: S, snapshot: Snapshot, now: float, rng: Random) -> tuple[S, Plan, float | None]:
         state, order, wake_at = policy.order(state, snapshot, now, rng)
-        current = {job.key: job.klass for job in snapshot.jobs() if job.klass is not None}
+        current = {key: klass for key, klass in zip(snapshot.jobs.key, snapshot.klass.tolist(), strict=True) if klass >= 0}
         jobs = {key: JobPlan(klass) for key, klass in assign_classes(order, queues, current).items()}
         return state, Plan(queues, MappingProxyType(jobs)), wake_at
 

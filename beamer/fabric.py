@@ -7,8 +7,8 @@ byte accounting all ask `Fabric.path`.
 
 import re
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from ipaddress import IPv4Address
 from typing import Annotated, Any
@@ -210,6 +210,14 @@ class Fabric:
         if host not in self.host:
             raise InputError("host", host, nearest(host, self.host))
         return host
+
+    def without(self, cables: Collection[tuple[str, str]]) -> "Fabric":
+        """Return what is left when these cables, named by their ends in either order, are dead.
+
+        Raises `InputError` where a host is cut off.
+        """
+        gone = {ends for a, b in cables for ends in ((a, b), (b, a))}
+        return replace(self, links=tuple(link for link in self.links if (link.src, link.dst) not in gone))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fabric as plain data for a JSON or YAML file."""

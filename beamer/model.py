@@ -1,6 +1,7 @@
 """What Beamer knows: studies run stages one after another, a stage holds jobs, a job's iteration moves one coflow.
 
-The registered facts (`JobSpec`, `Rung`) and the read-only views that a policy decides on (`Snapshot` and below) are frozen.
+The registered facts (`JobSpec`, `Rung`) and the read-only views of what runs (`StudyView` and its parts) are frozen; policies
+decide on the same as columns, see `beamer.snapshot`.
 Units: bytes, bit/s, seconds.
 """
 
@@ -9,7 +10,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from beamer.errors import InputError
-from beamer.fabric import Fabric
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
@@ -135,15 +135,3 @@ class StudyView:
     registered_s: float
     stages: tuple[StageView, ...]
     later: tuple[Rung, ...] = ()
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """Everything a network policy decides on, studies in order of registration."""
-
-    fabric: Fabric
-    studies: tuple[StudyView, ...]
-
-    def jobs(self) -> tuple[JobView, ...]:
-        """Return every running job in order of registration within its study."""
-        return tuple(job for study in self.studies for stage in study.stages for job in stage.jobs)

@@ -27,20 +27,28 @@ from beamer.validation import input_error
 
 @dataclass(frozen=True)
 class StagePlan:
-    """A rung with its trials resolved; the job of a trial bears the trial's name."""
+    """A rung with its trials resolved; the job of a trial bears the trial's name.
+
+    finish: how many jobs end the stage by finishing, upon which the others are killed; None: all of them.
+    """
 
     name: str
     jobs: tuple[JobSpec, ...]
+    finish: int | None = None
 
 
 @dataclass(frozen=True)
 class StudyPlan:
-    """One search: its stages run one after another from `arrival_s` (seconds after the scenario's start)."""
+    """One search: its stages run one after another.
+
+    arrival_s: seconds after the scenario's start or, closed-loop, after the end of the study named by `after`.
+    """
 
     name: str
     weight: float
     arrival_s: float
     stages: tuple[StagePlan, ...]
+    after: str | None = None
 
     @property
     def rungs(self) -> tuple[Rung, ...]:
@@ -49,14 +57,24 @@ class StudyPlan:
 
 
 @dataclass(frozen=True)
+class Failure:
+    """A cable that is dead, in both directions, from `at_s` to `until_s` (None: to the end)."""
+
+    ends: tuple[str, str]
+    at_s: float
+    until_s: float | None = None
+
+
+@dataclass(frozen=True)
 class Scenario:
-    """A fabric and the studies that run on it."""
+    """A fabric, the studies that run on it and the cables that fail meanwhile."""
 
     name: str
     fabric: Fabric
     seed: int
     queues: int
     studies: tuple[StudyPlan, ...]
+    failures: tuple[Failure, ...] = ()
 
 
 class _Entry(BaseModel):
@@ -76,14 +94,22 @@ class _Trial(_Entry):
 class _Rung(_Entry):
     iterations: int = Field(ge=1)
     keep: int | None = Field(default=None, ge=1)
+    finish: int | None = Field(default=None, ge=1)
 
 
 class _Study(_Entry):
     study: str
     weight: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     arrival_s: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    after: str | None = None
     trials: list[_Trial] = Field(min_length=1)
     rungs: list[_Rung] = Field(min_length=1)
+
+
+class _Failure(_Entry):
+    link: str
+    at_s: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    until_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)
 
 
 class _File(_Entry):
@@ -92,6 +118,7 @@ class _File(_Entry):
     seed: int = 0
     queues: int = QUEUES
     studies: list[_Study] = Field(min_length=1)
+    failures: list[_Failure] = []
 
 
 def shipped() -> Path:
@@ -126,7 +153,13 @@ def parse(data: Any) -> Scenario:
     fabric = build_topology(file.topology)
     _unique([s.study for s in file.studies], "studies")
     studies = tuple(_study(s, f"studies[{i}]", file.seed, fabric) for i, s in enumerate(file.studies))
-    return Scenario(file.name, fabric, file.seed, check_queues(file.queues), studies)
+    for i, study in enumerate(file.studies):
+        earlier = [other.study for other in file.studies[:i]]
+        if study.after is not None and study.after not in earlier:
+            raise InputError(f"studies[{i}].after", study.after, f"a study listed before it: {', '.join(earlier) or 'none is'}")
+    failures = tuple(_failure(failure, f"failures[{i}]", fabric) for i, failure in enumerate(file.failures))
+    _check_paths(fabric, studies, failures)
+    return Scenario(file.name, fabric, file.seed, check_queues(file.queues), studies, failures)
 
 
 def build_topology(parameters: dict[str, Any]) -> Fabric:
@@ -153,14 +186,52 @@ def _study(study: _Study, field: str, seed: int, fabric: Fabric) -> StudyPlan:
     stages: list[StagePlan] = []
     trials: list[_Trial] = list(study.trials)
     for i, rung in enumerate(study.rungs):
-        stages.append(StagePlan(f"rung{i}", tuple(_job(t, rung.iterations) for t in trials)))
+        if rung.finish is not None and rung.finish > len(trials):
+            raise InputError(f"{field}.rungs[{i}].finish", rung.finish, f"1 to {len(trials)}, the trials that run in this rung")
+        stages.append(StagePlan(f"rung{i}", tuple(_job(t, rung.iterations) for t in trials), rung.finish))
         if i + 1 < len(study.rungs):
             if rung.keep is None or rung.keep > len(trials):
                 raise InputError(f"{field}.rungs[{i}].keep", rung.keep, f"1 to {len(trials)}, the trials that run in this rung")
             trials = _best(trials, rung.keep, seed, study.study)
         elif rung.keep is not None:
             raise InputError(f"{field}.rungs[{i}].keep", rung.keep, "no such key in the last rung, after which nothing runs")
-    return StudyPlan(study.study, study.weight, study.arrival_s, tuple(stages))
+    return StudyPlan(study.study, study.weight, study.arrival_s, tuple(stages), study.after)
+
+
+def _failure(failure: _Failure, field: str, fabric: Fabric) -> Failure:
+    cables = [f"{link.src}-{link.dst}" for link in fabric.links]
+    if failure.link not in cables:
+        raise InputError(f"{field}.link", failure.link, nearest(failure.link, cables))
+    if failure.until_s is not None and failure.until_s <= failure.at_s:
+        raise InputError(f"{field}.until_s", failure.until_s, f"a time after at_s ({failure.at_s:g})")
+    link = fabric.links[cables.index(failure.link)]
+    return Failure((link.src, link.dst), failure.at_s, failure.until_s)
+
+
+def dead(failures: Sequence[Failure], now_s: float) -> frozenset[tuple[str, str]]:
+    """Return the cables that are dead at a time."""
+    return frozenset(f.ends for f in failures if f.at_s <= now_s and (f.until_s is None or now_s < f.until_s))
+
+
+def _check_paths(fabric: Fabric, studies: Sequence[StudyPlan], failures: Sequence[Failure]) -> None:
+    """Check that every job has a path at any time, whenever it may run. Raises `InputError`."""
+    pairs = {
+        (a.host, b.host)
+        for study in studies
+        for stage in study.stages
+        for job in stage.jobs
+        for a in job.workers
+        for b in job.workers
+    }
+    for i, failure in enumerate(failures):
+        cables = dead(failures, failure.at_s)
+        try:
+            left = fabric.without(cables)
+            for src, dst in sorted(pairs):
+                left.path(src, dst)
+        except InputError as error:
+            link = "-".join(failure.ends)
+            raise InputError(f"failures[{i}].link", link, f"one whose loss leaves every job a path ({error})") from error
 
 
 def _best(trials: Sequence[_Trial], keep: int, seed: int, study: str) -> list[_Trial]:

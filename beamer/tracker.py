@@ -32,7 +32,6 @@ from beamer.model import (
     JobStatus,
     JobView,
     Rung,
-    Snapshot,
     StageStatus,
     StageView,
     StudyView,
@@ -40,6 +39,7 @@ from beamer.model import (
     job_key,
 )
 from beamer.plan import check_queues
+from beamer.snapshot import Footprints, Snapshot
 
 _Record = TypeVar("_Record")
 
@@ -100,6 +100,7 @@ class Tracker:
         self._jobs: dict[str, JobRecord] = {}
         self._connections: dict[str, tuple[JobConnection, ...]] = {}
         self._decision: Decided | None = None
+        self._footprints = Footprints(fabric)
 
     @property
     def studies(self) -> Mapping[str, StudyRecord]:
@@ -194,12 +195,13 @@ class Tracker:
                 self._decision = event
 
     def snapshot(self) -> Snapshot:
-        """Return what a policy decides on: stages that are not done with their running jobs, and rungs yet to come.
+        """Return what a policy decides on: the running jobs, and their studies' rungs yet to come."""
+        return Snapshot.of(self.fabric, self.views(), self._footprints)
 
-        A study appears while it has one or the other.
-        """
+    def views(self) -> tuple[StudyView, ...]:
+        """Return the studies that have stages which are not done, with their running jobs, or rungs yet to come."""
         views = (self._view(study) for study in self._studies.values())
-        return Snapshot(self.fabric, tuple(view for view in views if view.stages or view.later))
+        return tuple(view for view in views if view.stages or view.later)
 
     def _view(self, study: StudyRecord) -> StudyView:
         stages = tuple(

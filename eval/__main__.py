@@ -2,6 +2,8 @@
 
 import typer
 
+from eval.bench import bench
+from eval.network import network
 from eval.sct import sct
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
@@ -12,6 +14,8 @@ def experiments() -> None:
     """Experiments, one command each."""
 
 
+app.command()(bench)
+app.command()(network)
 app.command()(sct)
 
 if __name__ == "__main__":

@@ -1,1 +1,31 @@
-"""From flows and their classes to rates: what the links of a fabric do."""
+"""Allocators: from an order to rates; one per file, each registered here under its name."""
+
+from typing import Any
+
+from beamer.allocation.base import Allocator
+from beamer.allocation.classes import Classes
+from beamer.allocation.equal_split import EqualSplit
+from beamer.allocation.greedy import Greedy
+from beamer.allocation.madd import Madd
+from beamer.allocation.maxmin import MaxMin
+from beamer.errors import InputError, nearest
+from beamer.ordering.base import Ordering
+
+__all__ = ["ALLOCATORS", "Allocator", "Classes", "EqualSplit", "Greedy", "Madd", "MaxMin", "allocator", "check_pair"]
+
+ALLOCATORS: dict[str, type[Allocator]] = {kind.name: kind for kind in (Greedy, Madd, MaxMin, Classes, EqualSplit)}
+
+
+def allocator(name: str) -> Allocator:
+    """Return the allocator that is registered under `name`. Raises `InputError` with the nearest name if there is none."""
+    if name not in ALLOCATORS:
+        raise InputError("allocator", name, nearest(name, ALLOCATORS))
+    return ALLOCATORS[name]()
+
+
+def check_pair(policy: Ordering[Any], chosen: Allocator) -> None:
+    """Check that `chosen` can carry out what `policy` orders. Raises `InputError` that says what it would need."""
+    if policy.shares and not chosen.shares:
+        raise InputError("allocator", chosen.name, f"one that lets coflows share, as {policy.name} asks: maxmin or classes")
+    if not chosen.heeds_order and policy.name != "fair":
+        raise InputError("policy", policy.name, f"fair, as {chosen.name} heeds no order; greedy, madd and classes do")

@@ -3,36 +3,42 @@
 This is the allocator that predicts the data plane.
 """
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 
-from beamer.allocation.demand import Demand
-from beamer.allocation.maxmin import maxmin
-from beamer.errors import InputError
+import numpy as np
+
+from beamer.allocation.base import Allocator, Arrangement, Mode, in_order
+from beamer.decide import assign_classes
+from beamer.ordering.base import Order
+from beamer.plan import QUEUES
+from beamer.snapshot import Snapshot
 
 
-def classes(demands: Sequence[Demand], capacity: Sequence[float], minimum_share: float = 0.0) -> list[float]:
-    """Return the rates of flows in strict-priority classes, bit/s.
+@dataclass(frozen=True)
+class Classes(Allocator):
+    """Serve jobs by class. [source: ALGORITHMS 4]
 
-    minimum_share: of every link's capacity that each class present is sure of, whatever is above it; the shares of all classes
-    present must fit, or `InputError` is raised. Work-conserving: every flow has a full link on its path. [source: ALGORITHMS 4]
+    queues: how many classes there are, assigned as the live system does; None: one for every tier, and for every job of a
+    divisible one. minimum_share: of every link, that each class present is sure of, whatever is above it. Work-conserving.
     """
-    present = sorted({demand.klass for demand in demands})
-    if minimum_share < 0 or minimum_share * len(present) > 1:
-        raise InputError("minimum_share", minimum_share, f"0 to 1/{len(present)}, as {len(present)} classes are present")
-    rates = [0.0] * len(demands)
-    left = list(capacity)
-    members = {klass: [i for i, demand in enumerate(demands) if demand.klass == klass] for klass in present}
 
-    def fill(klass: int, available: Sequence[float]) -> None:
-        these = [demands[i] for i in members[klass]]
-        for i, demand, rate in zip(members[klass], these, maxmin(these, available), strict=True):
-            rates[i] += rate
-            for link, use in demand.usage.items():
-                left[link] -= use * rate
+    name = "classes"
+    mode = Mode.SHARING
+    shares = True
+    queues: int | None = QUEUES
 
-    if minimum_share:
-        for klass in present:
-            fill(klass, [minimum_share * c for c in capacity])
-    for klass in present:
-        fill(klass, left)
-    return rates
+    @property
+    def sees_coflows(self) -> bool:
+        """Real queues are set by what a live system knows, which no coflow in flight is part of."""
+        return self.queues is None
+
+    def arrange(self, order: Order, snapshot: Snapshot) -> Arrangement:
+        """Serve jobs by the classes that the order gives them."""
+        places = in_order(order, snapshot)
+        if self.queues is None:
+            units = [len(unit) for tier in order for unit in ([(key,) for key in tier.jobs] if tier.divisible else [tier.jobs])]
+            return Arrangement(places, np.repeat(np.arange(len(units)), units))
+        current = {key: klass for key, klass in zip(snapshot.jobs.key, snapshot.klass.tolist(), strict=True) if klass >= 0}
+        klass = assign_classes(order, self.queues, current)
+        group = np.array([klass[key] for tier in order for key in tier.jobs], np.int64)
+        return Arrangement(places, group)

@@ -1,36 +1,18 @@
-"""Max-min fair rates: what TCP connections of one class come to on shared links."""
+"""What TCP alone comes to."""
 
-import math
-from collections.abc import Sequence
+from beamer.allocation.base import Allocator, Arrangement, Mode, together
+from beamer.ordering.base import Order
+from beamer.snapshot import Snapshot
 
-from beamer.allocation.demand import Demand
 
+class MaxMin(Allocator):
+    """Give flows max-min fair rates by water-filling: none can grow without a smaller or equal one shrinking. [ALGORITHMS 3]"""
 
-def maxmin(demands: Sequence[Demand], capacity: Sequence[float]) -> list[float]:
-    """Return max-min fair rates by water-filling, bit/s: no rate can grow without a smaller or equal one shrinking.
+    name = "maxmin"
+    mode = Mode.SHARING
+    heeds_order = False
+    shares = True
 
-    capacity: bit/s by link. Classes are ignored. [source: ALGORITHMS 3]
-    """
-    rates = [math.inf] * len(demands)
-    active = {i for i, demand in enumerate(demands) if demand.usage}
-    left: dict[int, float] = {}
-    weight: dict[int, float] = {}
-    users: dict[int, set[int]] = {}
-    for i in sorted(active):
-        for link, use in demands[i].usage.items():
-            left[link] = max(capacity[link], 0.0)
-            weight[link] = weight.get(link, 0.0) + use
-            users.setdefault(link, set()).add(i)
-    while active:
-        tightest = min(users, key=lambda link: left[link] / weight[link])
-        level = left[tightest] / weight[tightest]
-        for i in sorted(users[tightest]):
-            rates[i] = level
-            active.remove(i)
-            for link, use in demands[i].usage.items():
-                left[link] = max(left[link] - level * use, 0.0)
-                weight[link] -= use
-                users[link].remove(i)
-                if not users[link]:
-                    del users[link]
-    return rates
+    def arrange(self, order: Order, snapshot: Snapshot) -> Arrangement:
+        """Serve all jobs alike."""
+        return together(order, snapshot)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import ClassVar, Generic, TypeVar
 
-from beamer.model import Snapshot
+from beamer.snapshot import Snapshot
 
 S = TypeVar("S")
 
@@ -38,9 +38,13 @@ class Ordering(ABC, Generic[S]):
     """A network policy.
 
     name: what users select it by. State: the frozen dataclass that it remembers; plain JSON by pydantic, for the journal.
+    by_coflow: whether it wants to be asked whenever a coflow starts or ends, not only when jobs do.
+    shares: whether the jobs of a tier that is not divisible are meant to share, so that no order of them may be made up.
     """
 
     name: ClassVar[str]
+    by_coflow: ClassVar[bool] = False
+    shares: ClassVar[bool] = False
     State: type[S]
 
     def initial(self) -> S:

@@ -4,82 +4,74 @@ The algorithm is Sincronia's for coflows [source]; taking stages or studies as i
 critical path, is ours [rebuilt].
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-_VIRTUAL = -1  # links are numbered from 0; the virtual link of item i is _VIRTUAL - i
+import numpy as np
+
+from beamer.kernels import bssi
+from beamer.snapshot import Floats, Ints
+
+PASSES = 3
+FEW = 16  # items of which every move of one is tried
 
 
-@dataclass(frozen=True)
-class Item:
-    """What is ordered as one.
+@dataclass(frozen=True, eq=False)
+class Items:
+    """What is ordered, by row.
 
-    weight: its share in the objective. load: seconds that its remaining work needs of each link alone.
-    critical_s: the least time that its remaining work takes with the whole fabric to itself (T_s).
+    weight: share in the objective. first, link, seconds: item i needs link[first[i]:first[i+1]] alone for that long.
+    critical_s: the least time that it takes with the whole fabric to itself (T_s). links: how many there are.
     """
 
-    weight: float
-    load: Mapping[int, float]
-    critical_s: float
+    weight: Floats
+    first: Ints
+    link: Ints
+    seconds: Floats
+    critical_s: Floats
+    links: int
+
+    @classmethod
+    def of(cls, weight: Sequence[float], load: Sequence[Sequence[float]], critical_s: Sequence[float]) -> "Items":
+        """Make items of a dense table, a row of seconds by link for each."""
+        rows = np.array(load, np.float64).reshape(len(weight), -1 if weight else 0)
+        first = np.concatenate(([0], np.cumsum((rows > 0).sum(axis=1)))).astype(np.int64)
+        return cls(
+            np.array(weight, np.float64),
+            first,
+            np.nonzero(rows)[1].astype(np.int64),
+            rows[rows > 0],
+            np.array(critical_s, np.float64),
+            rows.shape[1],
+        )
 
 
-@dataclass(frozen=True)
-class Sequenced:
-    """An order of items as their positions, first served first, and its dual value.
+def sequence(items: Items) -> tuple[Ints, float]:
+    """Return positions in the order of least weighted completion, first served first, and its dual value in seconds.
 
-    dual_s: lower bound on the sum of weight x completion time of *any* schedule in which all items are released at 0, seconds.
+    The dual is a lower bound on the sum of weight x completion time of *any* schedule in which all items are released at 0.
+    Equal items stay in the order given; items without load come first: they wait for nothing. O(n (n + |P|)), sparse.
     """
-
-    order: tuple[int, ...]
-    dual_s: float
+    return bssi.sequence(items.weight, items.first, items.link, items.seconds, items.critical_s, items.links)
 
 
-def sequence(items: Sequence[Item]) -> Sequenced:
-    """Order items for the least sum of weight x completion time; equal items stay in the order given.
+def improved(items: Items, order: Ints) -> Ints:
+    """Return an order of no greater `weighted_completion`, by exchanges of neighbours and, of few items, by moving one.
 
-    O(n (n + |P|)) with sparse loads. Items without any load come first: they wait for nothing.
+    BSSI looks at one link at a time and may place a short item last for its load on a link where it matters little.
     """
-    loads = [{p: s for p, s in {**item.load, _VIRTUAL - i: item.critical_s}.items() if s > 0} for i, item in enumerate(items)]
-    users: dict[int, set[int]] = {}
-    total: dict[int, float] = {}
-    for i, load in enumerate(loads):
-        for p, seconds in load.items():
-            users.setdefault(p, set()).add(i)
-            total[p] = total.get(p, 0.0) + seconds
-    weight = [item.weight for item in items]
-    backwards: list[int] = []
-    dual = 0.0
-    while total:
-        bottleneck = max(total, key=lambda p: total[p])
-        last = min(users[bottleneck], key=lambda i: (weight[i] / loads[i][bottleneck], -i))
-        scale = weight[last] / loads[last][bottleneck]
-        on_it = [loads[i][bottleneck] for i in users[bottleneck]]
-        dual += scale * (sum(on_it) ** 2 + sum(s * s for s in on_it)) / 2
-        for i in users[bottleneck] - {last}:
-            weight[i] = max(weight[i] - scale * loads[i][bottleneck], 0.0)
-        for p, seconds in loads[last].items():
-            users[p].remove(last)
-            total[p] -= seconds
-            if not users[p]:
-                del total[p]
-        backwards.append(last)
-    placed = set(backwards)
-    idle = [i for i in range(len(items)) if i not in placed]
-    return Sequenced((*idle, *reversed(backwards)), dual)
+    better = order.copy()
+    rows = (items.weight, items.first, items.link, items.seconds, items.critical_s, items.links)
+    bssi.swap_neighbours(*rows, better, PASSES if len(order) <= FEW else 1)
+    if len(order) <= FEW:
+        while bssi.move_one(*rows, better):
+            pass
+    return better
 
 
-def weighted_completion(items: Sequence[Item], order: Sequence[int]) -> float:
+def weighted_completion(items: Items, order: Ints) -> float:
     """Estimate the sum of weight x completion time when every link serves the items one after another in `order`, seconds.
 
     An item is complete when its slowest link has served it and everything before it, and not before its critical path.
     """
-    served: dict[int, float] = {}
-    objective = 0.0
-    for i in order:
-        item = items[i]
-        end = item.critical_s
-        for p, seconds in item.load.items():
-            served[p] = served.get(p, 0.0) + seconds
-            end = max(end, served[p])
-        objective += item.weight * end
-    return objective
+    return bssi.weighted_completion(items.weight, items.first, items.link, items.seconds, items.critical_s, items.links, order)

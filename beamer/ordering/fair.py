@@ -2,17 +2,17 @@
 
 from random import Random
 
-from beamer.model import Snapshot
 from beamer.ordering.base import Nothing, Order, Ordering, Tier
+from beamer.snapshot import Snapshot
 
 
 class Fair(Ordering[Nothing]):
     """Put every job in one class, so that TCP alone shares the links: per-flow max-min fairness. [source: ALGORITHMS 3]"""
 
     name = "fair"
+    shares = True
     State = Nothing
 
     def order(self, state: Nothing, snapshot: Snapshot, now: float, rng: Random) -> tuple[Nothing, Order, float | None]:
         """Return one indivisible tier with all jobs."""
-        jobs = tuple(job.key for job in snapshot.jobs())
-        return state, (Tier(jobs),) if jobs else (), None
+        return state, (Tier(snapshot.jobs.key),) if snapshot.jobs.key else (), None

@@ -1,18 +1,17 @@
-"""First come, first served: the baseline that orders jobs but knows nothing of stages."""
+"""First come, first served: the baseline that orders coflows but knows nothing of stages."""
 
-from random import Random
+import numpy as np
 
-from beamer.model import Snapshot
-from beamer.ordering.base import Nothing, Order, Ordering, Tier
+from beamer.ordering.ranking import Ranking
+from beamer.snapshot import Floats, Snapshot
 
 
-class Fifo(Ordering[Nothing]):
-    """Serve jobs in order of registration, each ahead of all that came after it. [source: ALGORITHMS 3]"""
+class Fifo(Ranking):
+    """Serve coflows in order of release; where releases are not known, jobs in order of registration. [source: ALGORITHMS 3]"""
 
     name = "fifo"
-    State = Nothing
 
-    def order(self, state: Nothing, snapshot: Snapshot, now: float, rng: Random) -> tuple[Nothing, Order, float | None]:
-        """Return one tier per job, the first registered first; equal times in the snapshot's order."""
-        jobs = sorted(snapshot.jobs(), key=lambda job: job.registered_s)
-        return state, tuple(Tier((job.key,)) for job in jobs), None
+    def figure(self, snapshot: Snapshot) -> Floats:
+        """Return 0 for coflows in flight, which have been released, and 1 for those to come."""
+        known = snapshot.coflows.in_flight
+        return np.where(known, 0.0, 1.0) if known.any() else np.zeros(len(known))

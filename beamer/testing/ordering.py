@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from beamer.decide import decide
-from beamer.model import Snapshot, StudyView, job_key
+from beamer.model import StudyView, job_key
 from beamer.ordering.base import Order, Ordering
+from beamer.snapshot import Snapshot
 from beamer.testing.fabrics import star
-from beamer.testing.profile import PROFILE
-from beamer.testing.strategies import snapshots
+from beamer.testing.profile import POLICIES
+from beamer.testing.strategies import Situation, situations, snapshots
 
 OrderingCheck = Callable[[Ordering[Any]], None]
 
@@ -40,12 +41,12 @@ def _rename(study: StudyView) -> StudyView:
 def orders_every_job_once(policy: Ordering[Any]) -> None:
     """Every running job is in exactly one tier, no tier is empty, and a wake-up lies ahead."""
 
-    @PROFILE
+    @POLICIES
     @given(snapshots())
     def check(snapshot: Snapshot) -> None:
         _, order, wake_at = policy.order(policy.initial(), snapshot, NOW, Random(0))
         assert all(tier.jobs for tier in order)
-        assert sorted(key for tier in order for key in tier.jobs) == sorted(job.key for job in snapshot.jobs())
+        assert sorted(key for tier in order for key in tier.jobs) == sorted(snapshot.jobs.key)
         assert wake_at is None or wake_at > NOW
 
     check()
@@ -55,13 +56,13 @@ def orders_nothing_when_nothing_runs(policy: Ordering[Any]) -> None:
     """A snapshot without running jobs has an empty order."""
     fabric = star(2)
     for studies in ((), (StudyView("study0", 1.0, 0.0, ()),)):
-        assert _order(policy, Snapshot(fabric, studies)) == ()
+        assert _order(policy, Snapshot.of(fabric, studies)) == ()
 
 
 def repeats_itself(policy: Ordering[Any]) -> None:
     """Equal arguments give equal results, and asking again with the new state changes no order."""
 
-    @PROFILE
+    @POLICIES
     @given(snapshots())
     def check(snapshot: Snapshot) -> None:
         first = policy.order(policy.initial(), snapshot, NOW, Random(0))
@@ -74,12 +75,33 @@ def repeats_itself(policy: Ordering[Any]) -> None:
 def ignores_names(policy: Ordering[Any]) -> None:
     """Other names for the same studies give the same order, ties included."""
 
-    @PROFILE
-    @given(snapshots())
-    def check(snapshot: Snapshot) -> None:
-        renamed = replace(snapshot, studies=tuple(_rename(study) for study in snapshot.studies))
-        expected = tuple(replace(tier, jobs=tuple(map(_renamed, tier.jobs))) for tier in _order(policy, snapshot))
-        assert _order(policy, renamed) == expected
+    @POLICIES
+    @given(situations())
+    def check(situation: Situation) -> None:
+        renamed = replace(situation, studies=tuple(_rename(study) for study in situation.studies))
+        order = _order(policy, situation.snapshot())
+        expected = tuple(replace(tier, jobs=tuple(map(_renamed, tier.jobs))) for tier in order)
+        assert _order(policy, renamed.snapshot()) == expected
+
+    check()
+
+
+def leaves_the_snapshot_alone(policy: Ordering[Any]) -> None:
+    """Ordering changes none of the columns that it is given."""
+
+    @POLICIES
+    @given(situations())
+    def check(situation: Situation) -> None:
+        snapshot, untouched = situation.snapshot(), situation.snapshot()
+        _order(policy, snapshot)
+        for part in ("jobs", "coflows"):
+            after, before = vars(getattr(snapshot, part)), vars(getattr(untouched, part))
+            assert all(
+                (column == after[name]) if name == "key" else (column == after[name]).all() for name, column in before.items()
+            )
+        assert (snapshot.remaining == untouched.remaining).all()
+        assert (snapshot.klass == untouched.klass).all()
+        assert (snapshot.capacity_bps == untouched.capacity_bps).all()
 
     check()
 
@@ -88,7 +110,7 @@ def remembers_plain_data(policy: Ordering[Any]) -> None:
     """The state survives the journal: it is the same after a way through JSON."""
     adapter: TypeAdapter[Any] = TypeAdapter(policy.State)
 
-    @PROFILE
+    @POLICIES
     @given(snapshots())
     def check(snapshot: Snapshot) -> None:
         state, _, _ = policy.order(policy.initial(), snapshot, NOW, Random(0))
@@ -101,12 +123,12 @@ def remembers_plain_data(policy: Ordering[Any]) -> None:
 def outlives_any_change(policy: Ordering[Any]) -> None:
     """What was remembered of one situation does not spoil the order of another."""
 
-    @PROFILE
+    @POLICIES
     @given(snapshots(), snapshots())
     def check(before: Snapshot, after: Snapshot) -> None:
         state, _, _ = policy.order(policy.initial(), before, NOW, Random(0))
         _, order, _ = policy.order(state, after, NOW + 1, Random(0))
-        assert sorted(key for tier in order for key in tier.jobs) == sorted(job.key for job in after.jobs())
+        assert sorted(key for tier in order for key in tier.jobs) == sorted(after.jobs.key)
 
     check()
 
@@ -114,12 +136,12 @@ def outlives_any_change(policy: Ordering[Any]) -> None:
 def fits_the_queues(policy: Ordering[Any]) -> None:
     """On any number of queues every job has one of their classes, and no more urgent tier has a lower class."""
 
-    @PROFILE
+    @POLICIES
     @given(snapshots(), st.integers(1, 8))
     def check(snapshot: Snapshot, queues: int) -> None:
         _, plan, _ = decide(policy, queues)(policy.initial(), snapshot, NOW, Random(0))
         assert plan.queues == queues
-        assert plan.jobs.keys() == {job.key for job in snapshot.jobs()}
+        assert plan.jobs.keys() == set(snapshot.jobs.key)
         ranks = [plan.jobs[key].klass for tier in _order(policy, snapshot) for key in tier.jobs]
         assert ranks == sorted(ranks)
         assert all(0 <= klass < queues for klass in ranks)
@@ -132,6 +154,7 @@ ORDERING_CHECKS: tuple[OrderingCheck, ...] = (
     orders_nothing_when_nothing_runs,
     repeats_itself,
     ignores_names,
+    leaves_the_snapshot_alone,
     remembers_plain_data,
     outlives_any_change,
     fits_the_queues,

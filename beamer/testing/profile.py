@@ -1,5 +1,9 @@
 """How the suites run hypothesis: no deadline, since machines differ, and the same examples every time."""
 
-from hypothesis import settings
+from hypothesis import HealthCheck, Phase, settings
 
-PROFILE = settings(deadline=None, max_examples=60, derandomize=True, database=None)
+PROFILE = settings(deadline=None, max_examples=30, derandomize=True, database=None)
+POLICIES = settings(PROFILE, max_examples=15)  # for each of many policies
+RUNS = settings(  # whole runs, for each of many pairs; failures as found, since to shrink them takes minutes
+    PROFILE, max_examples=6, phases=(Phase.explicit, Phase.generate), suppress_health_check=[HealthCheck.too_slow]
+)

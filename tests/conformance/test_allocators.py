@@ -1,22 +1,18 @@
-"""Every allocator passes the suite that users run on their own."""
-
-from functools import partial
+"""Every registered allocator passes the suite that users run on their own."""
 
 import pytest
 
-from beamer.allocation.classes import classes
-from beamer.allocation.demand import Allocator
-from beamer.allocation.maxmin import maxmin
+from beamer.allocation import ALLOCATORS, Allocator, Classes, allocator
 from beamer.testing.allocation import ALLOCATOR_CHECKS, AllocatorCheck
 
-ALLOCATORS: dict[str, Allocator] = {
-    "maxmin": maxmin,
-    "classes": classes,
-    "classes with a minimum share": partial(classes, minimum_share=0.05),
+CHOSEN: dict[str, Allocator] = {name: allocator(name) for name in ALLOCATORS} | {
+    "two classes": Classes(queues=2),
+    "classes without end": Classes(queues=None),
+    "classes with a minimum share": Classes(minimum_share=0.05),
 }
 
 
-@pytest.mark.parametrize("name", ALLOCATORS)
+@pytest.mark.parametrize("name", CHOSEN)
 @pytest.mark.parametrize("check", ALLOCATOR_CHECKS, ids=lambda check: check.__name__)
 def test_rates(check: AllocatorCheck, name: str) -> None:
-    check(ALLOCATORS[name])
+    check(CHOSEN[name])

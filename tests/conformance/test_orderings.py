@@ -1,10 +1,26 @@
-"""Every registered network policy passes the suite that users run on their own."""
+"""Every registered network policy passes the suites that users run on their own, with every allocator that suits it."""
+
+from itertools import product
 
 import pytest
 
+from beamer.allocation import ALLOCATORS, allocator, check_pair
+from beamer.errors import InputError
 from beamer.ordering import ORDERINGS, ordering
 from beamer.testing.ordering import ORDERING_CHECKS, OrderingCheck
+from beamer.testing.replay import REPLAY_CHECKS, ReplayCheck
 from beamer.testing.simulation import SIMULATION_CHECKS, SimulationCheck
+
+
+def suits(policy: str, chosen: str) -> bool:
+    try:
+        check_pair(ordering(policy), allocator(chosen))
+    except InputError:
+        return False
+    return True
+
+
+PAIRS = [pair for pair in product(ORDERINGS, ALLOCATORS) if suits(*pair)]
 
 
 @pytest.mark.parametrize("name", ORDERINGS)
@@ -13,7 +29,13 @@ def test_order(check: OrderingCheck, name: str) -> None:
     check(ordering(name))
 
 
-@pytest.mark.parametrize("name", ORDERINGS)
+@pytest.mark.parametrize(("policy", "chosen"), PAIRS)
 @pytest.mark.parametrize("check", SIMULATION_CHECKS, ids=lambda check: check.__name__)
-def test_simulated_runs(check: SimulationCheck, name: str) -> None:
-    check(name)
+def test_simulated_runs(check: SimulationCheck, policy: str, chosen: str) -> None:
+    check(ordering(policy), allocator(chosen))
+
+
+@pytest.mark.parametrize(("policy", "chosen"), PAIRS)
+@pytest.mark.parametrize("check", REPLAY_CHECKS, ids=lambda check: check.__name__)
+def test_replays(check: ReplayCheck, policy: str, chosen: str) -> None:
+    check(ordering(policy), allocator(chosen))

@@ -2,10 +2,11 @@
 
 from collections import Counter
 from dataclasses import replace
+from itertools import chain, permutations
 
 import pytest
 
-from beamer.collectives import link_seconds, phase_seconds, phases, synchronisation_seconds
+from beamer.collectives import COLLECTIVES, Phase, link_seconds, phase_seconds, phases, synchronisation_seconds
 from beamer.errors import InputError
 from beamer.model import JobSpec, Role, Worker
 from beamer.testing.fabrics import star
@@ -80,3 +81,82 @@ def test_a_server_is_the_bottleneck_of_its_workers_in_both_phases() -> None:
     assert seconds(spec)["h4-s1"] == pytest.approx(3)
     assert [max(load.values()) for load in phase_seconds(spec, FABRIC, 0)] == pytest.approx([3, 3])
     assert synchronisation_seconds(spec, FABRIC, 0) == pytest.approx(6)
+
+
+def workers(count: int, collective: str, sync_bytes: int = 1200) -> JobSpec:
+    return JobSpec("job", tuple(Worker(10 + i, f"h{i % 4 + 1}") for i in range(count)), 1, sync_bytes, collective)
+
+
+def sent(*sequence: Phase) -> dict[int, float]:
+    total: dict[int, float] = {}
+    for transfer in chain(*sequence):
+        total[transfer.src_rank] = total.get(transfer.src_rank, 0.0) + transfer.size_bytes
+    return total
+
+
+def test_halving_doubling_pairs_ranks_at_growing_distance_and_goes_back() -> None:
+    rounds = phases(workers(8, "halving-doubling", 800))
+    assert [{abs(t.src_rank - t.dst_rank) for t in phase} for phase in rounds] == [{1}, {2}, {4}, {4}, {2}, {1}]
+    assert [{t.size_bytes for t in phase} for phase in rounds] == [{400}, {200}, {100}, {100}, {200}, {400}]
+    for phase in rounds:
+        pairs = {(t.src_rank, t.dst_rank) for t in phase}
+        assert pairs == {(b, a) for a, b in pairs}
+        assert Counter(a for a, _ in pairs) == Counter(range(10, 18))
+
+
+@pytest.mark.parametrize("count", [2, 4, 8, 16])
+def test_halving_doubling_sends_as_many_bytes_as_a_ring(count: int) -> None:
+    assert sent(*phases(workers(count, "halving-doubling"))) == pytest.approx(sent(*phases(workers(count, "ring"))))
+
+
+def test_halving_leaves_every_rank_a_different_part_of_the_sum() -> None:
+    held = {rank: {rank} for rank in range(10, 18)}  # whose gradients a rank's part has summed
+    for phase in phases(workers(8, "halving-doubling"))[:3]:
+        held = {t.dst_rank: held[t.dst_rank] | held[t.src_rank] for t in phase}
+    assert all(ranks == set(range(10, 18)) for ranks in held.values())
+
+
+@pytest.mark.parametrize("count", [3, 6, 12])
+def test_halving_doubling_needs_a_power_of_two(count: int) -> None:
+    with pytest.raises(InputError, match=rf"workers: got {count}, expected a power of two for halving-doubling"):
+        phases(workers(count, "halving-doubling"))
+
+
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_fsdp_gathers_twice_and_scatters_once_along_the_ring(count: int) -> None:
+    steps = phases(workers(count, "fsdp"))
+    assert len(steps) == 3
+    for phase in steps:
+        assert [(t.src_rank - 10, t.dst_rank - 10) for t in phase] == [(i, (i + 1) % count) for i in range(count)]
+        assert {t.size_bytes for t in phase} == {(count - 1) / count * 1200}
+
+
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_all_to_all_dispatches_to_every_other_and_combines(count: int) -> None:
+    steps = phases(workers(count, "all-to-all"))
+    assert len(steps) == 2
+    for phase in steps:
+        assert Counter((t.src_rank - 10, t.dst_rank - 10) for t in phase) == Counter(permutations(range(count), 2))
+        assert {t.size_bytes for t in phase} == {1200 / count}
+
+
+@pytest.mark.parametrize("collective", sorted(COLLECTIVES.keys() - {"parameter-server"}))
+def test_without_servers_one_worker_sends_nothing_and_servers_are_refused(collective: str) -> None:
+    assert phases(workers(1, collective)) == ()
+    with pytest.raises(InputError, match=rf"workers: got .*'server'.*expected workers only for {collective}"):
+        phases(replace(servers("123", "4", 1200), collective=collective))
+
+
+@pytest.mark.parametrize(
+    ("collective", "expected"), [("ring", 1.5), ("halving-doubling", 1.5), ("fsdp", 2.25), ("all-to-all", 1.5)]
+)
+def test_seconds_of_a_synchronisation_of_four_on_one_switch(collective: str, expected: float) -> None:
+    spec = workers(4, collective, SECOND)
+    assert synchronisation_seconds(spec, FABRIC, 0) == pytest.approx(expected)
+    assert list(seconds(spec).values()) == pytest.approx([expected] * 8)
+
+
+def test_rounds_within_a_host_load_no_link() -> None:
+    spec = JobSpec("job", tuple(Worker(i, f"h{i // 2 + 1}") for i in range(4)), 1, SECOND, "halving-doubling")
+    assert [bool(load) for load in phase_seconds(spec, FABRIC, 0)] == [False, True, True, False]
+    assert synchronisation_seconds(spec, FABRIC, 0) == pytest.approx(2 * 2 / 4)  # two ranks of a host send G/4 each, twice

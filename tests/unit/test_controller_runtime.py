@@ -21,10 +21,11 @@ from beamer.events import (
     WorkerAttached,
 )
 from beamer.fabric import Fabric
-from beamer.model import JobSpec, JobStatus, Snapshot, Worker
+from beamer.model import JobSpec, JobStatus, Worker
 from beamer.ordering import Order, Ordering, ordering
 from beamer.ordering.base import Nothing, Tier
 from beamer.protocol import Applied, Assignment, Connection, Connections
+from beamer.snapshot import Snapshot
 from beamer.store import Journal
 from controller.openflow.rules import ConnectionTuple
 from controller.runtime import Runtime
@@ -358,7 +359,7 @@ class Scripted(Ordering[Nothing]):
         self.calls += 1
         if self.failing:
             raise ZeroDivisionError
-        keys = [job.key for job in snapshot.jobs()][:: -1 if self.calls % 2 else 1]
+        keys = snapshot.jobs.key[:: -1 if self.calls % 2 else 1]
         return state, tuple(Tier((key,)) for key in keys), None if self.wake_in_s is None else now + self.wake_in_s
 
 

@@ -6,8 +6,9 @@ from random import Random
 import pytest
 
 from beamer.errors import InputError
-from beamer.model import JobSpec, JobView, Rung, Snapshot, StageStatus, StageView, StudyView, Worker, job_key
+from beamer.model import JobSpec, JobView, Rung, StageStatus, StageView, StudyView, Worker, job_key
 from beamer.ordering import Tier, ordering
+from beamer.snapshot import Snapshot
 from beamer.testing.fabrics import star
 
 FABRIC = star(4)
@@ -28,7 +29,7 @@ def study(name: str, *jobs: JobView, later: tuple[Rung, ...] = (), weight: float
 
 def tiers(policy: str, *studies: StudyView) -> tuple[Tier, ...]:
     chosen = ordering(policy)
-    return chosen.order(chosen.initial(), Snapshot(FABRIC, studies), 0.0, Random(0))[1]
+    return chosen.order(chosen.initial(), Snapshot.of(FABRIC, studies), 0.0, Random(0))[1]
 
 
 def units(policy: str, *studies: StudyView) -> list[tuple[str, ...]]:
@@ -99,7 +100,7 @@ def test_an_order_stands_until_another_promises_a_real_gain() -> None:
     policy = ordering("beamer")
 
     def at(done: int) -> Snapshot:
-        return Snapshot(
+        return Snapshot.of(
             FABRIC, (study("a", job("a", "x", iterations=100)), study("b", job("b", "z", iterations=102, done=done)))
         )
 
@@ -114,29 +115,29 @@ def test_an_order_stands_until_another_promises_a_real_gain() -> None:
 def test_a_new_study_is_ordered_at_once() -> None:
     policy = ordering("beamer")
     first = study("a", job("a", "x", iterations=100))
-    state, _, _ = policy.order(policy.initial(), Snapshot(FABRIC, (first,)), 0.0, Random(0))
-    _, order, _ = policy.order(state, Snapshot(FABRIC, (first, study("b", job("b", "z", iterations=99)))), 1.0, Random(0))
+    state, _, _ = policy.order(policy.initial(), Snapshot.of(FABRIC, (first,)), 0.0, Random(0))
+    _, order, _ = policy.order(state, Snapshot.of(FABRIC, (first, study("b", job("b", "z", iterations=99)))), 1.0, Random(0))
     assert order[0].jobs == ("b/rung0/z",)
 
 
 def test_jobs_of_a_stage_swap_only_when_clearly_slower() -> None:
     policy = ordering("beamer")
     jobs = (job("a", "x", iterations=100), job("a", "y", iterations=99))
-    state, order, _ = policy.order(policy.initial(), Snapshot(FABRIC, (study("a", *jobs),)), 0.0, Random(0))
+    state, order, _ = policy.order(policy.initial(), Snapshot.of(FABRIC, (study("a", *jobs),)), 0.0, Random(0))
     slightly = (replace(jobs[0], done=5), jobs[1])
-    state, order, _ = policy.order(state, Snapshot(FABRIC, (study("a", *slightly),)), 1.0, Random(0))
+    state, order, _ = policy.order(state, Snapshot.of(FABRIC, (study("a", *slightly),)), 1.0, Random(0))
     assert order[0].jobs == ("a/rung0/x", "a/rung0/y")
     clearly = (replace(jobs[0], done=30), jobs[1])
-    _, order, _ = policy.order(state, Snapshot(FABRIC, (study("a", *clearly),)), 2.0, Random(0))
+    _, order, _ = policy.order(state, Snapshot.of(FABRIC, (study("a", *clearly),)), 2.0, Random(0))
     assert order[0].jobs == ("a/rung0/y", "a/rung0/x")
 
 
 def test_a_job_that_ends_does_not_reshuffle_the_others() -> None:
     policy = ordering("beamer")
     jobs = (job("a", "x", iterations=100), job("a", "y", iterations=99), job("a", "z", iterations=98))
-    state, _, _ = policy.order(policy.initial(), Snapshot(FABRIC, (study("a", *jobs),)), 0.0, Random(0))
+    state, _, _ = policy.order(policy.initial(), Snapshot.of(FABRIC, (study("a", *jobs),)), 0.0, Random(0))
     left = (replace(jobs[1], done=3), jobs[2])
-    _, order, _ = policy.order(state, Snapshot(FABRIC, (study("a", *left),)), 1.0, Random(0))
+    _, order, _ = policy.order(state, Snapshot.of(FABRIC, (study("a", *left),)), 1.0, Random(0))
     assert order[0].jobs == ("a/rung0/y", "a/rung0/z")
 
 

@@ -1,6 +1,6 @@
 """The simulator on cases small enough to work out by hand."""
 
-import math
+from dataclasses import replace
 
 import pytest
 
@@ -9,7 +9,6 @@ from beamer.fabric import Fabric
 from beamer.model import JobSpec, Role, Worker
 from beamer.scenario import Scenario, StagePlan, StudyPlan
 from beamer.sim import Assumptions, SimResult, simulate
-from beamer.sim.network import Flow, Network
 from beamer.testing.fabrics import star, two_spines
 from beamer.units import ETHERNET_MTU, segment
 
@@ -78,7 +77,15 @@ def test_fair_jobs_share_and_ordered_jobs_wait() -> None:
 def test_a_job_computes_while_a_less_urgent_one_has_the_network() -> None:
     # The first needs 2 s of computing between its two 1 s synchronisations: the second fits into the gaps.
     urgent = ring("urgent", "12", seconds=1.0, iterations=2, compute_s=2.0)
-    assert ends(run((urgent,), (ring("other", "12", seconds=4.0),), policy="fifo")) == pytest.approx([6.0, 5.0])
+    other = ring("other", "12", seconds=4.0)
+    assert ends(run((urgent,), (other,), policy="fifo")) == pytest.approx([6.0, 5.0])
+
+
+def test_fifo_goes_by_the_release_of_coflows_where_it_knows_them() -> None:
+    first_to_send = ring("other", "12", seconds=4.0)
+    urgent = ring("urgent", "12", seconds=1.0, iterations=2, compute_s=2.0)
+    known = replace(PLAIN, coflows_known=True)
+    assert ends(run((urgent,), (first_to_send,), policy="fifo", assumptions=known)) == pytest.approx([8.0, 4.0])
 
 
 def test_planes_keep_successive_jobs_apart() -> None:
@@ -128,12 +135,3 @@ def test_assumptions_that_cannot_be() -> None:
         Assumptions(decision_delay_s=-1)
     with pytest.raises(InputError, match=r"minimum_share: got 0\.6"):
         run((ring("a", "12", 1.0),), (ring("b", "12", 1.0),), policy="fifo", assumptions=Assumptions(minimum_share=0.6))
-
-
-def test_a_coflow_is_complete_when_its_last_flow_is() -> None:
-    network = Network([1.0, 1.0], lowest=0)
-    assert network.release("job", [Flow({0: 1.0}, 1.0), Flow({1: 1.0}, 2.0)])
-    assert network.next_end_s() == 1.0
-    assert network.advance(1.0) == []
-    assert network.advance(network.next_end_s()) == ["job"]
-    assert network.next_end_s() == math.inf

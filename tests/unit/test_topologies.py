@@ -1,15 +1,19 @@
 """The shipped shapes: every pair of hosts is connected on every plane, and planes differ where there is a choice."""
 
+from collections import Counter
 from itertools import pairwise, permutations
 
 import pytest
 
 from beamer.errors import InputError
 from beamer.fabric import Fabric
-from topologies import dumbbell, leaf_spine, single
+from beamer.scenario import build_topology
+from topologies import dumbbell, fat_tree, leaf_spine, single
+
+SHAPES = (single.build(4), dumbbell.build(3), leaf_spine.build(3, 2, 2), fat_tree.build(4))
 
 
-@pytest.mark.parametrize("fabric", [single.build(4), dumbbell.build(3), leaf_spine.build(3, 2, 2)], ids=lambda f: f.name)
+@pytest.mark.parametrize("fabric", SHAPES, ids=lambda f: f.name)
 def test_paths_are_contiguous_and_simple(fabric: Fabric) -> None:
     for src, dst in permutations(fabric.host, 2):
         for plane in range(fabric.planes):
@@ -28,13 +32,45 @@ def test_planes_use_different_spines() -> None:
     assert spines == {"s1", "s2"}
 
 
-def test_the_file_form_is_the_same_fabric() -> None:
-    fabric = leaf_spine.build(2, 2, 2)
+def test_a_fat_tree_of_k_ports_has_its_published_sizes() -> None:
+    for k in (2, 4, 6):
+        fabric = fat_tree.build(k)
+        assert len(fabric.hosts) == k**3 // 4
+        assert len(fabric.switches) == 5 * k * k // 4
+        assert len(fabric.links) == 2 * 3 * k**3 // 4
+        assert Counter(link.src for link in fabric.links if link.src in fabric.switch) == dict.fromkeys(fabric.switch, k)
+        assert {len(fabric.path(src, dst)) for src, dst in permutations(fabric.host, 2)} <= {2, 4, 6}
+
+
+def test_planes_of_a_fat_tree_share_no_link_between_switches() -> None:
+    fabric = fat_tree.build(8)  # 32 aggregation switches: names of one and of two digits in one pod, unless they are padded
+    first_of_edge = list({edge: host for host, edge in fabric.edge_of.items()}.values())
+    used = [
+        {i for src, dst in permutations(first_of_edge, 2) for i in fabric.path(src, dst, plane)[1:-1]}
+        for plane in range(fabric.planes)
+    ]
+    assert fabric.planes == 4
+    assert sum(len(links) for links in used) == len(set().union(*used))
+
+
+def test_a_fat_tree_may_be_oversubscribed() -> None:
+    fabric = fat_tree.build(4, rate="20mbit", uplink_rate="5mbit")
+    rates = {bool({link.src, link.dst} & fabric.host.keys()): link.rate_bps for link in fabric.links}
+    assert rates == {True: 20_000_000, False: 5_000_000}
+
+
+def test_every_shape_may_be_named_in_a_scenario() -> None:
+    shapes = {"single", "dumbbell", "leaf-spine", "fat-tree"}
+    assert {build_topology({"shape": shape}).name for shape in shapes} == shapes
+
+
+@pytest.mark.parametrize("fabric", SHAPES, ids=lambda f: f.name)
+def test_the_file_form_is_the_same_fabric(fabric: Fabric) -> None:
     assert Fabric.from_dict(fabric.to_dict()) == fabric
 
 
-def test_ports_of_a_node_are_distinct() -> None:
-    fabric = leaf_spine.build(4, 2, 2)
+@pytest.mark.parametrize("fabric", SHAPES, ids=lambda f: f.name)
+def test_ports_of_a_node_are_distinct(fabric: Fabric) -> None:
     assert len({(link.src, link.port) for link in fabric.links}) == len(fabric.links)
     assert len({link.interface for link in fabric.links}) == len(fabric.links)
 
@@ -47,6 +83,11 @@ def test_ports_of_a_node_are_distinct() -> None:
         (lambda: leaf_spine.build(0), "topology.leaves"),
         (lambda: leaf_spine.build(1, 2, 1), "topology.hosts_per_leaf"),
         (lambda: single.build(mtu=9217), "topology.mtu"),
+        (lambda: fat_tree.build(0), "topology.k"),
+        (lambda: fat_tree.build(5), "topology.k"),
+        (lambda: fat_tree.build(64), "topology.k"),
+        (lambda: fat_tree.build(rate=0), "topology.rate"),
+        (lambda: fat_tree.build(uplink_rate="slow"), "topology.uplink_rate"),
     ],
 )
 def test_counts_are_checked(build: object, field: str) -> None:
@@ -56,4 +97,5 @@ def test_counts_are_checked(build: object, field: str) -> None:
 
 
 def test_two_hosts_are_enough() -> None:
-    assert [len(fabric.hosts) for fabric in (single.build(2), dumbbell.build(1), leaf_spine.build(1, 1, 2))] == [2, 2, 2]
+    smallest = (single.build(2), dumbbell.build(1), leaf_spine.build(1, 1, 2), fat_tree.build(2))
+    assert [len(fabric.hosts) for fabric in smallest] == [2, 2, 2, 2]

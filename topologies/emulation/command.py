@@ -11,15 +11,16 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from beamer.cli import JsonFile, PlotFile, PolicyList, ScenarioFile, check_outputs, parse_policies
+from beamer.cli import JsonFile, PlotFile, PolicyList, ScenarioFile, parse_policies
 from beamer.errors import InputError
-from beamer.report import job_table, plot_timeline, stage_table
+from beamer.report import check_outputs, job_table, plot_timeline, stage_table
 from beamer.scenario import Scenario, load, shipped
 from beamer.sim import simulate
 from topologies.emulation import fairness
 from topologies.emulation.outcome import Outcome
 from topologies.emulation.platform import require, require_root
 from topologies.emulation.runfile import recorded, remove
+from topologies.emulation.search import check_emulable
 from topologies.emulation.supervisor import emulated_run
 
 RUN_PATIENCE_S = 900.0
@@ -36,8 +37,9 @@ def emulate(
     path = scenario or shipped()
     loaded = load(path)
     names = parse_policies(policies)
+    check_emulable(loaded)
     require()
-    check_outputs(json_file, plot)
+    check_outputs({"--json": json_file, "--plot": plot})
     if logs is not None:
         try:
             logs.mkdir(parents=True, exist_ok=True)

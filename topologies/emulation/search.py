@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import IO, Any
 
 from beamer.client import Client
-from beamer.errors import EmulationError
+from beamer.errors import EmulationError, InputError
 from beamer.fabric import Fabric
 from beamer.model import job_key
 from beamer.scenario import Scenario, StagePlan, StudyPlan
@@ -21,7 +21,23 @@ from topologies.emulation.trainer import Task
 FIRST_PORT = 20000
 STAGE_PATIENCE_S = 600.0
 START_PATIENCE_S = 60.0
+EMULATED = ("ring", "parameter-server")
 MOST_PREPARED = 40  # processes on one host that wait for a task
+
+
+def check_emulable(scenario: Scenario) -> None:
+    """Check that the emulation can run `scenario` as it is. Raises `InputError`: the simulator can do more."""
+    if scenario.failures:
+        raise InputError("failures", len(scenario.failures), "none: cables fail in the simulator only")
+    for study in scenario.studies:
+        for stage in study.stages:
+            if stage.finish is not None:
+                field = f"{study.name}/{stage.name}.finish"
+                raise InputError(field, stage.finish, "no such key: jobs are killed in the simulator only")
+            for job in stage.jobs:
+                if job.collective not in EMULATED:
+                    field = f"{study.name}/{stage.name}/{job.name}.collective"
+                    raise InputError(field, job.collective, f"{' or '.join(EMULATED)}, which the emulated trainer speaks")
 
 
 class Launchers:
@@ -123,6 +139,7 @@ class Search:
         self._ports = iter(range(FIRST_PORT, 60000))
         self._lock = threading.Lock()
         self._errors: list[BaseException] = []
+        self._over = {study.name: threading.Event() for study in scenario.studies}
 
     def run(self) -> None:
         """Run all studies to their end. Raises the first error of any."""
@@ -136,10 +153,16 @@ class Search:
 
     def _guard(self, study: StudyPlan) -> None:
         try:
+            if study.after is not None:
+                self._over[study.after].wait()
+                if self._errors:
+                    return
             time.sleep(study.arrival_s)
             self._study(study)
         except Exception as error:  # noqa: BLE001  raised again by run()
             self._errors.append(error)
+        finally:
+            self._over[study.name].set()
 
     def _study(self, plan: StudyPlan) -> None:
         with Client(self._url) as client, client.study(plan.name, weight=plan.weight, rungs=plan.rungs) as study:

@@ -1,11 +1,10 @@
-"""The simulated network: coflows in flight and the rates at which their flows drain."""
+"""The plain simulated network: coflows in flight and the rates at which their flows drain."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from beamer.allocation.classes import classes
-from beamer.allocation.demand import Demand
+from beamer.testing.reference.demand import Demand, Rates
 
 _DONE = 1e-9  # share of a flow's size that rounding may leave over
 
@@ -27,13 +26,16 @@ class _Moving:
 
 
 class Network:
-    """Flows on links of `capacity` bit/s, one coflow per owner at a time, at the rates of `allocation.classes`."""
+    """Flows on links of `capacity` bit/s, one coflow per owner at a time, at the rates of a plain allocator.
 
-    def __init__(self, capacity: Sequence[float], lowest: int, minimum_share: float = 0.0) -> None:
+    klass: of every owner. by_coflow: whether rates stand while only flows end, not coflows.
+    """
+
+    def __init__(self, capacity: Sequence[float], allocate: Rates, klass: Mapping[str, int], by_coflow: bool = False) -> None:
         self._capacity = tuple(capacity)
-        self._lowest = lowest
-        self._minimum_share = minimum_share
-        self._classes: Mapping[str, int] = {}
+        self._allocate = allocate
+        self._klass = klass
+        self._by_coflow = by_coflow
         self._moving: list[_Moving] = []
         self._stale = False
         self.carried_bits = [0.0] * len(self._capacity)
@@ -45,16 +47,15 @@ class Network:
         self._stale = self._stale or bool(started)
         return bool(started)
 
-    def install(self, classes_by_owner: Mapping[str, int]) -> None:
-        """Move every owner's traffic to its class; an owner without one is served in the lowest."""
-        self._classes = classes_by_owner
+    def reallocate(self) -> None:
+        """Have rates worked out anew."""
         self._stale = True
 
     def next_end_s(self) -> float:
         """Return the seconds until the next flow ends, infinite if none moves."""
         if self._stale:
-            demands = [Demand(m.flow.usage, self._classes.get(m.owner, self._lowest)) for m in self._moving]
-            for moving, rate in zip(self._moving, classes(demands, self._capacity, self._minimum_share), strict=True):
+            demands = [Demand(m.flow.usage, self._klass[m.owner], 0, m.left_bits) for m in self._moving]
+            for moving, rate in zip(self._moving, self._allocate(demands, self._capacity), strict=True):
                 moving.rate_bps = rate
             self._stale = False
         return min((m.left_bits / m.rate_bps for m in self._moving if m.rate_bps > 0), default=math.inf)
@@ -72,8 +73,9 @@ class Network:
                 ended.append(moving.owner)
             else:
                 staying.append(moving)
-        if ended:
-            self._moving = staying
-            self._stale = True
+        self._moving = staying
         waiting = {m.owner for m in staying}
-        return [owner for owner in dict.fromkeys(ended) if owner not in waiting]
+        complete = [owner for owner in dict.fromkeys(ended) if owner not in waiting]
+        if complete if self._by_coflow else ended:
+            self._stale = True
+        return complete

@@ -3,7 +3,7 @@
 from beamer.collectives import Transfer, phases
 from beamer.fabric import Fabric
 from beamer.model import JobSpec
-from beamer.sim.network import Flow
+from beamer.testing.reference.network import Flow
 from beamer.units import ETHERNET_HEADER, TCP_HEADERS, frame_bytes, segment
 
 

@@ -1,10 +1,10 @@
-"""A simulated training job: every iteration computes, synchronises phase after phase, and waits for both."""
+"""A plain simulated training job: every iteration computes, synchronises phase after phase, and waits for both."""
 
 from collections.abc import Callable, Sequence
 
 from beamer.model import JobSpec
-from beamer.sim.agenda import Agenda
-from beamer.sim.network import Flow, Network
+from beamer.testing.reference.agenda import Agenda
+from beamer.testing.reference.network import Flow, Network
 
 
 class Training:

@@ -1,0 +1,108 @@
+"""All bounds that apply to an instance, and the best of them."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from beamer.bounds.barrier import barrier
+from beamer.bounds.dual import dual
+from beamer.bounds.instance import Instance
+from beamer.bounds.jobs import Jobs
+from beamer.bounds.relaxation import lp_ov
+from beamer.bounds.release import release_busy, release_srpt
+from beamer.bounds.study import chained
+from beamer.bounds.subset import subset_dp
+from beamer.errors import InputError, nearest
+
+BOUNDS: Mapping[str, Callable[[Instance], float]] = {
+    "dual": dual,
+    "lp-ov": lp_ov,
+    "subset-dp": subset_dp,
+    "release-srpt": release_srpt,
+    "release-busy": release_busy,
+}
+
+BARRIER = "barrier"  # needs the jobs, not only their loads
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Lower bounds on one sum of weight x (completion - release).
+
+    values: seconds by name. inapplicable: by name, why the bound does not apply. weight: what the mean divides by.
+    """
+
+    values: Mapping[str, float]
+    inapplicable: Mapping[str, str]
+    weight: float
+
+    @property
+    def best(self) -> str:
+        """The name of the largest bound."""
+        return max(self.values, key=lambda name: self.values[name])
+
+    @property
+    def best_s(self) -> float:
+        """The largest bound, seconds."""
+        return self.values[self.best]
+
+    @property
+    def mean_s(self) -> float:
+        """The largest bound on the weighted mean of completion - release, seconds; 0 of nothing."""
+        return self.best_s / self.weight if self.weight > 0 else 0.0
+
+
+def bounds(instance: Instance, only: Sequence[str] = tuple(BOUNDS)) -> Bounds:
+    """Return every bound that applies to `instance`; only: of these names.
+
+    Raises `InputError` for a name that is none, and if no bound applies.
+    """
+    return _applicable({name: BOUNDS[_known(name, BOUNDS)] for name in only}, instance, float(instance.weight.sum()))
+
+
+def study_bounds(study: Sequence[str], stages: Instance, only: Sequence[str] = tuple(BOUNDS)) -> Bounds:
+    """Return the bounds on the sum of weight x stage completion time of chained stages; see `chained` and `bounds`.
+
+    `mean_s` is per stage: the sum divided by the sum of the stages' weights.
+    """
+    found = bounds(chained(study, stages), only)
+    return Bounds(found.values, found.inapplicable, float(stages.weight.sum()))
+
+
+def job_bounds(jobs: Jobs, only: Sequence[str] = (*BOUNDS, BARRIER)) -> Bounds:
+    """Return the bounds on the sum of weight x stage completion time of iterating jobs, the barrier bound among them.
+
+    `mean_s` is per stage, as in `study_bounds`. Raises `InputError` as `bounds` does.
+    """
+    of_instance = [name for name in only if name != BARRIER]
+    functions: dict[str, Callable[[Jobs], float]] = {
+        name: _of_jobs(BOUNDS[_known(name, (*BOUNDS, BARRIER))]) for name in of_instance
+    }
+    if BARRIER in only:
+        functions[BARRIER] = barrier
+    return _applicable(functions, jobs, float(jobs.stages[1].weight.sum()))
+
+
+def _of_jobs(bound: Callable[[Instance], float]) -> Callable[[Jobs], float]:
+    return lambda jobs: bound(jobs.instance)
+
+
+def _known(name: str, names: Collection[str]) -> str:
+    if name not in names:
+        raise InputError("bound", name, nearest(name, names))
+    return name
+
+
+def _applicable(functions: Mapping[str, Callable[[T], float]], subject: T, weight: float) -> Bounds:
+    values: dict[str, float] = {}
+    inapplicable: dict[str, str] = {}
+    for name, function in functions.items():
+        try:
+            values[name] = function(subject)
+        except InputError as error:
+            inapplicable[name] = str(error)
+    if not values:
+        raise InputError("bounds", inapplicable, "at least one that applies")
+    return Bounds(values, inapplicable, weight)

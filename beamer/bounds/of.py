@@ -1,0 +1,194 @@
+"""What scenarios and traces come to as instances, and the bounds that a result on them is compared with.
+
+Completion times are reported as plain means, so that all weights are 1 here.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.sparse import csr_array  # type: ignore[import-untyped]
+
+from beamer.bounds.barrier import barrier
+from beamer.bounds.best import BARRIER, BOUNDS, Bounds, bounds, study_bounds
+from beamer.bounds.instance import Instance
+from beamer.bounds.jobs import Jobs
+from beamer.collectives import phases
+from beamer.fabric import Fabric
+from beamer.kernels.jit import Floats
+from beamer.model import JobSpec
+from beamer.scenario import Scenario, StagePlan
+from beamer.sim.flows import Routes
+from beamer.sim.replay import big_switch
+from beamer.traces import Trace
+from beamer.units import frame_bytes
+
+MOST_ORDERED = 40  # items for `lp-ov` beside a simulation: seconds; the programme grows with their square
+MOST_CHAINED = 8  # studies for `barrier`, and
+MOST_ITERATING = 100  # jobs, which keep a programme at milliseconds
+PROGRAMMES = 60
+
+
+def trace_instance(trace: Trace, rate_bps: float) -> Instance:
+    """Return the coflows of `trace` as items on a big switch: port p's uplink is link p, its downlink link `ports` + p."""
+    _, jobs = big_switch(trace, rate_bps)
+    many = len(jobs.key)
+    load = csr_array((jobs.seconds, jobs.link, jobs.first), shape=(many, 2 * trace.ports))
+    return Instance(np.ones(many), load, jobs.iteration_s, jobs.registered_s)
+
+
+def trace_bounds(trace: Trace, rate_bps: float) -> Bounds:
+    """Return the bounds on the sum of the coflow completion times of `trace` that take no longer than its replay."""
+    return _affordable_bounds(trace_instance(trace, rate_bps))
+
+
+def scenario_instance(scenario: Scenario, acknowledgements: bool = True) -> tuple[tuple[str, ...], Instance]:
+    """Return each stage's study, and the stages as items that are released when their study arrives, for `study_bounds`.
+
+    Which plane a job takes depends on when it starts, so on the schedule: loads are those that a job has on any plane. The
+    links are the fabric's; where there are several planes, also the sum of each switch's links to other switches and the sum
+    of those from them, as nothing gets past all of these. acknowledgements: as the simulator is told.
+    """
+    demands = _Demands(scenario.fabric, acknowledgements)
+    names = tuple(study.name for study in scenario.studies for _ in study.stages)
+    rows = [_stage(stage, demands) for study in scenario.studies for stage in study.stages]
+    load, head, tail = (np.stack([row[part] for row in rows]) for part in (0, 1, 2))
+    used = load.any(axis=0)
+    return names, Instance(
+        weight=np.ones(len(rows)),
+        load=load[:, used],
+        critical_s=np.array([row[3] for row in rows]),
+        release_s=np.array([study.arrival_s for study in scenario.studies for _ in study.stages]),
+        head_s=head[:, used],
+        tail_s=tail[:, used],
+    )
+
+
+def scenario_jobs(scenario: Scenario, acknowledgements: bool = True) -> Jobs:
+    """Return the jobs of a scenario for the barrier bound, studies as items, as if all arrived at 0; links as above."""
+    demands = _Demands(scenario.fabric, acknowledgements)
+    placed = [
+        (item, number, job)
+        for item, study in enumerate(scenario.studies)
+        for number, stage in enumerate(study.stages)
+        for job in stage.jobs
+    ]
+    of = [demands.of(job) for _, _, job in placed]
+    load = np.stack([demand.seconds for demand in of])
+    return Jobs(
+        weight=np.ones(len(scenario.studies)),
+        item=np.array([item for item, _, _ in placed]),
+        stage=np.array([number for _, number, _ in placed]),
+        iterations=np.array([job.iterations for _, _, job in placed]),
+        lead_s=np.array([_lead_s(job) for _, _, job in placed]),
+        period_s=np.array([_period_s(job, demand) for (_, _, job), demand in zip(placed, of, strict=True)]),
+        load=load[:, load.any(axis=0)],
+    )
+
+
+def scenario_bounds(scenario: Scenario, acknowledgements: bool = True) -> Bounds:
+    """Return the bounds on the sum of the stage completion times of `scenario` that take seconds at most.
+
+    `barrier` is among them where few studies arrive together. `mean_s` of the result bounds the mean over stages.
+    """
+    names, stages = scenario_instance(scenario, acknowledgements)
+    found = study_bounds(names, stages, _affordable(len(scenario.studies)))
+    iterating = sum(len(stage.jobs) for study in scenario.studies for stage in study.stages)
+    if np.ptp(stages.release_s) > 0 or len(scenario.studies) > MOST_CHAINED or iterating > MOST_ITERATING:
+        return found
+    value = barrier(scenario_jobs(scenario, acknowledgements), PROGRAMMES)
+    return replace(found, values={**found.values, BARRIER: value})
+
+
+def _affordable(items: int) -> Sequence[str]:
+    return [name for name in BOUNDS if name != "lp-ov" or items <= MOST_ORDERED]
+
+
+def _affordable_bounds(instance: Instance) -> Bounds:
+    return bounds(instance, _affordable(instance.items))
+
+
+@dataclass(frozen=True, eq=False)
+class _Demand:
+    """What one iteration of a job needs at least, whatever its plane.
+
+    seconds [P]: of each link alone. first_s, after_s [P]: from the release of the coflow to the first use of the link, from
+    the last use to the end of the coflow; infinite where unused. gamma_s: of the synchronisation, phase after phase.
+    """
+
+    seconds: Floats
+    first_s: Floats
+    after_s: Floats
+    gamma_s: float
+
+
+class _Demands:
+    """The demands of jobs on a fabric, worked out once per kind of job."""
+
+    def __init__(self, fabric: Fabric, acknowledgements: bool) -> None:
+        self._fabric = fabric
+        self._routes = Routes(fabric, acknowledgements)
+        self._rate = np.array([float(link.rate_bps) for link in fabric.links])
+        self._cuts = _cuts(fabric)
+        self._known: dict[JobSpec, _Demand] = {}
+
+    def of(self, spec: JobSpec) -> _Demand:
+        """Return the demand of a job."""
+        kind = replace(spec, name="", iterations=1, compute_s=0.0, overlap=0.0)
+        if kind not in self._known:
+            planes = [self._on(kind, plane) for plane in range(self._fabric.planes)]
+            seconds, first_s, after_s = (
+                np.min([getattr(demand, name) for demand in planes], axis=0) for name in ("seconds", "first_s", "after_s")
+            )
+            self._known[kind] = _Demand(seconds, first_s, after_s, min(demand.gamma_s for demand in planes))
+        return self._known[kind]
+
+    def _on(self, spec: JobSpec, plane: int) -> _Demand:
+        host_of = {worker.rank: worker.host for worker in spec.workers}
+        bits = np.zeros((len(phases(spec)), len(self._rate)))
+        for row, phase in zip(bits, phases(spec), strict=True):
+            for transfer in phase:
+                usage = self._routes.usage(host_of[transfer.src_rank], host_of[transfer.dst_rank], plane)
+                row[list(usage.links)] += 8 * frame_bytes(transfer.size_bytes, self._fabric.mtu) * np.array(usage.uses)
+        through = [bits[:, cut].sum(axis=1, keepdims=True) / self._rate[cut].sum() for cut in self._cuts]
+        load = np.concatenate([bits / self._rate, *through], axis=1)
+        length = load.max(axis=1, initial=0.0)
+        before, after = np.cumsum(length) - length, np.cumsum(length[::-1])[::-1] - length
+        used = load > 0
+        return _Demand(
+            seconds=load.sum(axis=0),
+            first_s=np.where(used, before[:, None], np.inf).min(axis=0, initial=np.inf),
+            after_s=np.where(used, after[:, None], np.inf).min(axis=0, initial=np.inf),
+            gamma_s=float(length.sum()),
+        )
+
+
+def _cuts(fabric: Fabric) -> list[list[int]]:
+    """Return the links of each switch to other switches, and those from them; none on a fabric of one plane."""
+    if fabric.planes == 1:
+        return []
+    inner = [(i, link) for i, link in enumerate(fabric.links) if link.src in fabric.switch and link.dst in fabric.switch]
+    cuts = [[i for i, link in inner if getattr(link, end) == name] for name in fabric.switch for end in ("src", "dst")]
+    return [cut for cut in cuts if len(cut) > 1]
+
+
+def _lead_s(job: JobSpec) -> float:
+    return (1 - job.overlap) * job.compute_s
+
+
+def _period_s(job: JobSpec, demand: _Demand) -> float:
+    return max(job.compute_s, _lead_s(job) + demand.gamma_s)
+
+
+def _stage(stage: StagePlan, demands: _Demands) -> tuple[Floats, Floats, Floats, float]:
+    """Return load, head and tail [P] of a stage, and its critical path, seconds."""
+    of = [demands.of(job) for job in stage.jobs]
+    load = np.sum([job.iterations * demand.seconds for job, demand in zip(stage.jobs, of, strict=True)], axis=0)
+    counted = [demand.seconds > 0 for demand in of]
+    heads = [
+        np.where(use, _lead_s(job) + demand.first_s, np.inf) for use, job, demand in zip(counted, stage.jobs, of, strict=True)
+    ]
+    tails = [np.where(use, demand.after_s, np.inf) for use, demand in zip(counted, of, strict=True)]
+    head, tail = (np.where(load > 0, np.min(times, axis=0), 0.0) for times in (heads, tails))
+    critical_s = max(job.iterations * _period_s(job, demand) for job, demand in zip(stage.jobs, of, strict=True))
+    return load, head, tail, critical_s

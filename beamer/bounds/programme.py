@@ -1,0 +1,55 @@
+"""Linear programmes whose value is a bound whatever the solver's tolerance."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy.optimize import linprog  # type: ignore[import-untyped]
+from scipy.sparse import csr_array  # type: ignore[import-untyped]
+
+from beamer.errors import BeamerError
+from beamer.kernels.jit import Floats, Ints
+
+
+@dataclass
+class Rows:
+    """Constraints `coefficients @ variables >= least`, collected row by row."""
+
+    _columns: list[Ints] = field(default_factory=list)
+    _values: list[Floats] = field(default_factory=list)
+    _least: list[float] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self._least)
+
+    def add(self, columns: Ints, values: Floats, least: float) -> None:
+        """Add one constraint."""
+        self._columns.append(columns)
+        self._values.append(values)
+        self._least.append(least)
+
+    def minimise(self, cost: Floats, lower: Floats, upper: Floats, method: str) -> tuple[Floats, float]:
+        """Return the variables of least `cost` between `lower` and `upper`, and a bound on that cost.
+
+        The bound is that of the solver's dual solution, its signs put right: any dual solution is a bound where all variables
+        have finite limits. Limits may be of any size: they scale the variables, since the solver's tolerances are absolute.
+        Raises `BeamerError` if the solver gives up.
+        """
+        first = np.concatenate([[0], np.cumsum([len(columns) for columns in self._columns])]).astype(np.int64)
+        columns = np.concatenate([np.zeros(0, np.int64), *self._columns])
+        values = np.concatenate([np.zeros(0), *self._values])
+        matrix = csr_array((values, columns, first), shape=(len(self), len(cost)))
+        least = np.array(self._least)
+        scale = np.where(upper > 0, upper, 1.0)
+        unit = float(np.max(cost * scale, initial=0.0)) or 1.0
+        result = linprog(
+            cost * scale / unit,
+            A_ub=csr_array((-values * scale[columns], columns, first), shape=matrix.shape),
+            b_ub=-least,
+            bounds=np.stack([lower / scale, upper / scale], axis=1),
+            method=method,
+        )
+        if result.x is None:
+            raise BeamerError(f"a programme of {len(cost)} variables was not solved: {result.message}")
+        dual = np.maximum(-result.ineqlin.marginals * unit, 0.0)
+        reduced = cost - matrix.T @ dual
+        return result.x * scale, float(dual @ least + np.minimum(reduced * lower, reduced * upper).sum())

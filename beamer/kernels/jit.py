@@ -1,0 +1,40 @@
+"""How the kernels are compiled, and the array types that they take."""
+
+import hashlib
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar, cast
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+Records = npt.NDArray[np.void]
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+def kernel(function: F) -> F:
+    """Compile `function` at its first call with arguments of a kind; later processes load the result."""
+    return cast(F, numba.njit(cache=True)(function))
+
+
+def _forget_other_sources(folder: Path) -> None:
+    """Remove what was compiled from other sources: a kernel is kept with those that it calls, numba only watches its file."""
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(folder.glob("*.py")))).hexdigest()
+    cache = folder / "__pycache__"
+    stamp = cache / "sources.sha256"
+    with suppress(OSError):  # where nothing can be written, nothing was kept here
+        if stamp.exists() and stamp.read_text() == digest:
+            return
+        for compiled in [*cache.glob("*.nbi"), *cache.glob("*.nbc")]:
+            compiled.unlink(missing_ok=True)
+        cache.mkdir(exist_ok=True)
+        stamp.write_text(digest)
+
+
+_forget_other_sources(Path(__file__).parent)

@@ -1,0 +1,63 @@
+"""What an order would come to: the running jobs simulated to their end, each coflow as one flow over all its links."""
+
+import numpy as np
+
+from beamer.ordering.beamer import Units
+from beamer.snapshot import Ints, Snapshot
+
+
+class Lookahead:
+    """Simulates the jobs of a snapshot from where they are, under orders of their units.
+
+    A coflow moves as one, at the rate that its scarcest link allows; stages to come count by their critical path.
+    """
+
+    def __init__(self, snapshot: Snapshot, units: Units) -> None:
+        from beamer.sim.flows import Block  # the simulator imports the policies
+
+        jobs = snapshot.jobs
+        many = len(jobs.key)
+        widths = np.diff(jobs.first)
+        sync_s = np.maximum(jobs.iteration_s - (1 - jobs.overlap) * jobs.compute_s, 0.0)
+        self._units = units
+        self._block = Block(
+            hop_first=jobs.first,
+            hop_link=jobs.link,
+            hop_use=jobs.seconds / np.repeat(np.maximum(sync_s, 1e-300), widths),
+            path=np.arange(many),
+            size=sync_s,
+            flow_job=np.arange(many),
+            phase_first=np.arange(many + 1),
+            job_phase=np.arange(many + 1),
+            iterations=np.maximum(snapshot.remaining, 1),
+            compute=jobs.compute_s,
+            overlap=jobs.overlap,
+            load_first=np.zeros(many + 1, np.int64),
+            hop_load=np.full(len(jobs.link), -1),
+        )
+        self._links = len(snapshot.capacity_bps)
+        ends = np.zeros(len(units.name))
+        np.maximum.at(ends, units.of_job, units.critical_s)
+        self._later_s = np.maximum(units.items.critical_s - ends, 0.0)
+
+    def objective_s(self, urgent_first: Ints) -> float:
+        """Return the sum of weight x completion time of the units in this order, seconds from now."""
+        from beamer.allocation import Greedy
+        from beamer.allocation.base import Arrangement
+        from beamer.sim.engine import Engine
+
+        place = np.empty(len(urgent_first), np.int64)
+        place[urgent_first] = np.arange(len(urgent_first))
+        order = np.lexsort((-self._units.critical_s, place[self._units.of_job]))
+        engine = Engine(np.ones(self._links), Greedy())
+        engine.add(self._block)
+        running = order.tolist()
+        engine.start(running)
+        end_s = np.zeros(len(self._later_s))
+        while running:
+            now_served = np.array(running, np.int64)
+            engine.arrange(Arrangement(now_served, np.arange(len(running))))
+            for _, job in engine.run(np.inf, by_coflow=False):
+                running.remove(job)
+                end_s[self._units.of_job[job]] = engine.now_s
+        return float(self._units.items.weight @ (end_s + self._later_s))

@@ -1,0 +1,36 @@
+"""Sincronia's order, made anew at every event."""
+
+from random import Random
+
+import numpy as np
+
+from beamer.ordering.base import Nothing, Order, Ordering, Tier
+from beamer.ordering.bssi import Items, sequence
+from beamer.snapshot import Snapshot
+
+
+class SincroniaEvent(Ordering[Nothing]):
+    """Order what is left of the coflows in flight by BSSI whenever one starts or ends. [rebuilt: ALGORITHMS 3]
+
+    Every coflow weighs the same. This is not Sincronia's online algorithm, see `sincronia`.
+    """
+
+    name = "sincronia-event"
+    State = Nothing
+    by_coflow = True
+
+    def order(self, state: Nothing, snapshot: Snapshot, now: float, rng: Random) -> tuple[Nothing, Order, float | None]:
+        """Return one tier per job; those without a coflow in flight last, if any has one."""
+        jobs, coflows = snapshot.jobs, snapshot.coflows
+        items = Items(
+            np.ones(len(jobs.key)),
+            jobs.first,
+            jobs.link,
+            coflows.seconds,
+            np.zeros(len(jobs.key)),
+            len(snapshot.capacity_bps),
+        )
+        places = sequence(items)[0]
+        if coflows.in_flight.any():
+            places = places[np.argsort(~coflows.in_flight[places], kind="stable")]
+        return state, tuple(Tier((jobs.key[i],)) for i in places.tolist()), None

@@ -1,0 +1,29 @@
+"""What people and programs read after a run: tables, JSON documents, pictures, files of rows, timelines for a viewer."""
+
+from beamer.report.chrome import replay_events, run_events, write_events
+from beamer.report.documents import replay_document, run_document, simulation_document
+from beamer.report.outputs import check_outputs
+from beamer.report.plots import plot_cdf, plot_timeline
+from beamer.report.rows import Row, coflow_rows, job_rows, stage_rows, write_rows
+from beamer.report.tables import bound_rows, job_table, replay_table, stage_table
+
+__all__ = [
+    "Row",
+    "bound_rows",
+    "check_outputs",
+    "coflow_rows",
+    "job_rows",
+    "job_table",
+    "plot_cdf",
+    "plot_timeline",
+    "replay_document",
+    "replay_events",
+    "replay_table",
+    "run_document",
+    "run_events",
+    "simulation_document",
+    "stage_rows",
+    "stage_table",
+    "write_events",
+    "write_rows",
+]

@@ -1,0 +1,93 @@
+"""Timelines in the trace event format, for Perfetto (https://ui.perfetto.dev) and chrome://tracing.
+
+A process is a study under a policy, the policies one after another; its first thread shows the stages, each other thread a
+trial. A trace of coflows is one process per policy; its threads are lanes, of which a coflow takes the first that is free.
+[https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU]
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from heapq import heappop, heappush
+from pathlib import Path
+from typing import Any
+
+from beamer.results import RunResult
+from beamer.sim.replay import Replay
+
+Event = dict[str, Any]
+
+STAGES = 0  # thread id
+
+
+def run_events(runs: Sequence[RunResult]) -> list[Event]:
+    """Return the stages and jobs of runs as complete events, processes and threads named and sorted."""
+    return list(_run_events(runs))
+
+
+def _run_events(runs: Sequence[RunResult]) -> Iterator[Event]:
+    process = 0
+    for run in runs:
+        for study in run.makespans_s:
+            process += 1
+            yield from _process(process, f"{run.policy}: {study}")
+            yield from _thread(process, STAGES, "stages")
+            for stage in run.stages:
+                if stage.study == study:
+                    yield _complete(process, STAGES, stage.stage, "stage", stage.start_s, stage.end_s)
+            threads: dict[str, int] = {}
+            for job in run.jobs:
+                of, rung, trial = job.key.split("/")
+                if of != study:
+                    continue
+                if trial not in threads:
+                    threads[trial] = len(threads) + 1
+                    yield from _thread(process, threads[trial], trial)
+                yield _complete(process, threads[trial], f"{rung}/{trial}", "job", job.start_s, job.end_s)
+
+
+def replay_events(replays: Sequence[Replay]) -> list[Event]:
+    """Return the coflows of replays as complete events, processes and threads named and sorted."""
+    return list(_replay_events(replays))
+
+
+def _replay_events(replays: Sequence[Replay]) -> Iterator[Event]:
+    for process, one in enumerate(replays, 1):
+        yield from _process(process, f"{one.policy}, {one.allocator}")
+        release, completion = one.release_s.tolist(), one.completion_s.tolist()
+        busy: list[tuple[float, int]] = []
+        free: list[int] = []
+        lanes = 0
+        for i in sorted(range(len(release)), key=release.__getitem__):
+            while busy and busy[0][0] <= release[i]:
+                heappush(free, heappop(busy)[1])
+            if not free:
+                lanes += 1
+                heappush(free, lanes)
+                yield from _thread(process, lanes, f"lane {lanes}")
+            lane = heappop(free)
+            heappush(busy, (completion[i], lane))
+            yield _complete(process, lane, one.id[i], "coflow", release[i], completion[i])
+
+
+def write_events(events: Sequence[Event], path: Path) -> None:
+    """Write events as a file that the viewers open."""
+    path.write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}), "utf-8")
+
+
+def _complete(process: int, thread: int, name: str, category: str, start_s: float, end_s: float) -> Event:
+    microseconds = {"ts": start_s * 1e6, "dur": (end_s - start_s) * 1e6}
+    return {"ph": "X", "pid": process, "tid": thread, "name": name, "cat": category, **microseconds}
+
+
+def _process(process: int, name: str) -> Iterator[Event]:
+    yield _about("process_name", process, 0, name=name)
+    yield _about("process_sort_index", process, 0, sort_index=process)
+
+
+def _thread(process: int, thread: int, name: str) -> Iterator[Event]:
+    yield _about("thread_name", process, thread, name=name)
+    yield _about("thread_sort_index", process, thread, sort_index=thread)
+
+
+def _about(what: str, process: int, thread: int, **arguments: Any) -> Event:
+    return {"ph": "M", "pid": process, "tid": thread, "name": what, "args": arguments}

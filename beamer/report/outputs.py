@@ -1,0 +1,48 @@
+"""Where a run's results go, checked before any work is done for them."""
+
+import os
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+from beamer.errors import InputError
+from beamer.report.rows import check_rows
+
+PICTURES = ("--plot", "--cdf")
+
+
+def check_outputs(outputs: Mapping[str, Path | None]) -> None:
+    """Make the directories of the output files, given by option, before any work is done for them; None: not asked for.
+
+    Raises `InputError` for a name that does not fit, for two outputs in one file and for a file that cannot be written, and
+    leaves nothing.
+    """
+    given = {option: path for option, path in outputs.items() if path is not None}
+    option_of: dict[str, str] = {}
+    for option, path in given.items():
+        if option in PICTURES and path.suffix.lower() != ".png":
+            raise InputError(option, str(path), "a file name that ends in .png")
+        if option == "--table":
+            check_rows(path)
+        other = option_of.setdefault(os.path.realpath(path), option)
+        if other != option:
+            raise InputError(option, str(path), f"another file than that of {other}")
+    with ExitStack() as undo:
+        for option, path in given.items():
+            _check_output(path, option, undo)
+        undo.pop_all()
+
+
+def _check_output(path: Path, option: str, undo: ExitStack) -> None:
+    try:
+        for directory in reversed(path.parents):
+            if not directory.exists():
+                directory.mkdir()
+                undo.callback(directory.rmdir)
+        new = not path.exists()
+        with path.open("a"):
+            pass
+        if new:  # or an empty file would outlive a run that breaks off
+            path.resolve().unlink()
+    except OSError as error:
+        raise InputError(option, str(path), f"a file that can be written ({error.strerror})") from error

@@ -1,0 +1,91 @@
+"""Files of rows, one per stage, job or coflow and policy: CSV anywhere, Parquet where pyarrow is installed."""
+
+import csv
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from beamer.errors import InputError
+from beamer.results import RunResult
+from beamer.sim.replay import Replay
+
+CSV, PARQUET = ".csv", ".parquet"
+
+Row = dict[str, str | float]
+
+
+def stage_rows(run: RunResult, allocator: str) -> list[Row]:
+    """Return a row per stage of a run, seconds by name."""
+    return [
+        {
+            "policy": run.policy,
+            "allocator": allocator,
+            "study": s.study,
+            "stage": s.stage,
+            "start_s": s.start_s,
+            "end_s": s.end_s,
+            "sct_s": s.sct_s,
+        }
+        for s in run.stages
+    ]
+
+
+def job_rows(run: RunResult, allocator: str) -> list[Row]:
+    """Return a row per job of a run, seconds by name."""
+    rows: list[Row] = []
+    for j in run.jobs:
+        study, stage, job = j.key.split("/")
+        rows.append(
+            {
+                "policy": run.policy,
+                "allocator": allocator,
+                "study": study,
+                "stage": stage,
+                "job": job,
+                "start_s": j.start_s,
+                "end_s": j.end_s,
+                "jct_s": j.jct_s,
+            }
+        )
+    return rows
+
+
+def coflow_rows(one: Replay) -> list[Row]:
+    """Return a row per coflow of a replay, seconds by name."""
+    columns = zip(one.id, one.release_s.tolist(), one.completion_s.tolist(), one.cct_s.tolist(), strict=True)
+    return [
+        {
+            "policy": one.policy,
+            "allocator": one.allocator,
+            "coflow": key,
+            "release_s": release,
+            "completion_s": completion,
+            "cct_s": cct,
+        }
+        for key, release, completion, cct in columns
+    ]
+
+
+def check_rows(path: Path) -> None:
+    """Check that rows can be written to a file of that name. Raises `InputError`."""
+    suffix = path.suffix.lower()
+    if suffix not in (CSV, PARQUET):
+        raise InputError("--table", str(path), f"a file name that ends in {CSV} or {PARQUET}")
+    if suffix == PARQUET and find_spec("pyarrow") is None:
+        raise InputError("--table", str(path), f"a {CSV} file, as pyarrow is not installed (pip install 'beamer[parquet]')")
+
+
+def write_rows(rows: Sequence[Row], path: Path) -> None:
+    """Write rows, all with the keys of the first, as the suffix of `path` says. Raises `InputError` as `check_rows` does."""
+    check_rows(path)
+    if path.suffix.lower() == CSV:
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, list(rows[0]) if rows else [])
+            writer.writeheader()
+            writer.writerows(rows)
+        return
+    import pyarrow  # type: ignore[import-untyped]
+    from pyarrow import parquet
+
+    names = list(rows[0]) if rows else []
+    parquet.write_table(pyarrow.table({name: [row[name] for row in rows] for name in names}), path)

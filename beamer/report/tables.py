@@ -1,0 +1,76 @@
+"""Tables for the terminal."""
+
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from beamer.bounds import Bounds
+from beamer.report.documents import ratio
+from beamer.results import RunResult
+from beamer.sim.replay import Replay
+
+
+def stage_table(title: str, runs: Sequence[RunResult], extra: Sequence[tuple[str, Sequence[str]]] = ()) -> Table:
+    """Return a table with a column per run: SCT per stage, then the means; `extra` rows follow, a cell per run."""
+    table = Table(title=title, title_justify="left")
+    table.add_column("stage completion time (s)")
+    for run in runs:
+        table.add_column(run.policy, justify="right")
+    keys = [(s.study, s.stage) for s in runs[0].stages]
+    times = [{(s.study, s.stage): s.sct_s for s in run.stages} for run in runs]
+    for number, key in enumerate(keys):
+        last_of_study = number + 1 == len(keys) or keys[number + 1][0] != key[0]
+        table.add_row("/".join(key), *(f"{t[key]:.2f}" for t in times), end_section=last_of_study)
+    base = runs[0]
+    for name, value in (("mean SCT", "mean_sct_s"), ("p95 SCT", "p95_sct_s"), ("mean JCT", "mean_jct_s")):
+        table.add_row(name, *(_against(getattr(run, value), getattr(base, value), run is base) for run in runs))
+    for study in base.makespans_s:
+        table.add_row(
+            f"makespan {study}", *(_against(run.makespans_s[study], base.makespans_s[study], run is base) for run in runs)
+        )
+    for name, cells in extra:
+        table.add_row(name, *cells)
+    return table
+
+
+def _against(value: float, base: float, alone: bool) -> str:
+    return f"{value:.2f}" if alone or not base else f"{value:.2f} ({value / base - 1:+.0%})"
+
+
+def bound_rows(runs: Sequence[RunResult], found: Bounds) -> list[tuple[str, list[str]]]:
+    """Return the rows for `stage_table` that compare each run's mean SCT with the best lower bound on it."""
+    ratios = [ratio(run.mean_sct_s, found) for run in runs]
+    return [
+        (f"lower bound on mean SCT ({found.best})", [f"{found.mean_s:.2f}"] * len(runs)),
+        ("mean SCT / lower bound", [_ratio(value) for value in ratios]),
+    ]
+
+
+def job_table(runs: Sequence[RunResult], class_shares: Sequence[dict[str, float]]) -> Table:
+    """Return a table of every job's completion time and the share of its bytes that travelled in its class, per run."""
+    table = Table(title="jobs: completion time (s), share of bytes in the class given", title_justify="left")
+    table.add_column("job")
+    for run in runs:
+        table.add_column(run.policy, justify="right")
+    times = [{j.key: j.jct_s for j in run.jobs} for run in runs]
+    for job in runs[0].jobs:
+        table.add_row(
+            job.key, *(f"{t[job.key]:.2f}  {s.get(job.key, 0.0):.1%}" for t, s in zip(times, class_shares, strict=True))
+        )
+    return table
+
+
+def replay_table(title: str, replays: Sequence[Replay], found: Bounds) -> Table:
+    """Return a table with a row per replay of a trace: coflow completion times beside the best lower bound on their mean."""
+    table = Table(title=title, title_justify="left")
+    table.add_column("coflow completion time (s)")
+    for heading in ("mean", "p50", "p95", f"bound ({found.best})", "mean / bound", "run time (s)"):
+        table.add_column(heading, justify="right")
+    for one in replays:
+        times = (one.mean_cct_s, one.quantile_cct_s(0.5), one.quantile_cct_s(0.95), found.mean_s)
+        table.add_row(one.policy, *(f"{t:.3f}" for t in times), _ratio(ratio(one.mean_cct_s, found)), f"{one.wall_s:.1f}")
+    return table
+
+
+def _ratio(value: float | None) -> str:
+    return "none" if value is None else f"{value:.3f}"

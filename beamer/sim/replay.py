@@ -1,0 +1,190 @@
+"""Replays a trace of coflows on a big switch: the policies and the engine are those of scenarios, each coflow a job."""
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from beamer.allocation import Allocator, check_pair
+from beamer.allocation.base import Arrangement
+from beamer.errors import InputError
+from beamer.ordering import Ordering
+from beamer.sim.engine import Engine, Happening
+from beamer.sim.flows import Block
+from beamer.snapshot import Floats, Ints, Jobs, Snapshot, Study
+from beamer.traces import Coflow, Trace
+
+
+@dataclass(frozen=True, eq=False)
+class Replay:
+    """When each coflow of a trace was complete under a policy. Times in seconds, by place in the trace.
+
+    wall_s: how long the replay took. decisions: how often the policy was asked.
+    """
+
+    policy: str
+    allocator: str
+    id: tuple[str, ...]
+    release_s: Floats
+    completion_s: Floats
+    wall_s: float
+    decisions: int
+
+    @property
+    def cct_s(self) -> Floats:
+        """Coflow completion times."""
+        return self.completion_s - self.release_s
+
+    @property
+    def mean_cct_s(self) -> float:
+        """Mean coflow completion time."""
+        return float(np.mean(self.cct_s)) if len(self.id) else 0.0
+
+    def quantile_cct_s(self, share: float) -> float:
+        """Return a quantile of the coflow completion times, `share` in [0, 1]."""
+        return float(np.quantile(self.cct_s, share)) if len(self.id) else 0.0
+
+
+def replay(trace: Trace, rate_bps: float, policy: Ordering[Any], allocator: Allocator, rng: Random | None = None) -> Replay:
+    """Run the coflows of `trace` on a switch whose ports carry `rate_bps` each way.
+
+    Raises `InputError` if the allocator cannot carry out what the policy orders.
+    """
+    check_pair(policy, allocator)
+    if not 0 < rate_bps < math.inf:
+        raise InputError("rate", rate_bps, "a rate above 0 bit/s")
+    started = time.perf_counter()
+    capacity = np.full(2 * trace.ports, float(rate_bps))
+    engine = Engine(capacity, allocator)
+    block, columns = big_switch(trace, rate_bps)
+    engine.add(block)
+    release = columns.registered_s
+    completion = np.full(len(release), math.nan)
+    studies = [Study(key, 1.0) for key in columns.key]
+    to_come = np.argsort(release, kind="stable").tolist()[::-1]
+    running: list[int] = []
+    state = policy.initial()
+    random = rng or Random(0)
+    wake_s = math.inf
+    decisions = 0
+    while to_come or running:
+        until = release[to_come[-1]] if to_come else math.inf
+        ended = _ended(engine.run(min(until, wake_s), by_coflow=False))
+        now = engine.now_s
+        completion[ended] = now
+        running = [job for job in running if job not in ended]
+        arriving = []
+        while to_come and release[to_come[-1]] <= now:
+            arriving.append(to_come.pop())
+        if arriving:  # released behind all others first, so that the policy sees them in flight
+            running += arriving
+            engine.start(arriving)
+            engine.arrange(_behind(engine.arrangement, running, allocator))
+            empty = _ended(engine.run(now, by_coflow=True))
+            completion[empty] = now
+            running = [job for job in running if job not in empty]
+        if not (ended or arriving or now >= wake_s):
+            continue
+        members = np.array(running, np.int64)
+        jobs = columns.take(members)
+        snapshot = Snapshot(
+            capacity_bps=capacity,
+            studies=tuple(studies[i] for i in running),
+            stages=jobs.key,
+            jobs=jobs,
+            remaining=np.ones(len(members), np.int64),
+            klass=np.full(len(members), -1),
+            coflows=engine.coflows(members, jobs),
+        )
+        state, order, wake_at = policy.order(state, snapshot, now, random)
+        decisions += 1
+        wake_s = math.inf if wake_at is None or wake_at <= now else wake_at
+        arrangement = allocator.arrange(order, snapshot)
+        engine.arrange(Arrangement(members[arrangement.order], arrangement.group))
+    wall_s = time.perf_counter() - started
+    return Replay(policy.name, allocator.name, columns.key, release, completion, wall_s, decisions)
+
+
+def _ended(happened: Sequence[tuple[Happening, int]]) -> list[int]:
+    return [job for kind, job in happened if kind is Happening.FINISHED]
+
+
+def _behind(now: Arrangement, running: Sequence[int], allocator: Allocator) -> Arrangement:
+    """Return the arrangement of the running jobs in which those that `now` does not hold come last."""
+    group = dict(zip(now.order.tolist(), now.group.tolist(), strict=True))
+    last = max(group.values(), default=0) if allocator.minimum_share or not allocator.heeds_order else 1 << 30
+    here = set(running)
+    order = [job for job in now.order.tolist() if job in here] + [job for job in running if job not in group]
+    return Arrangement(np.array(order, np.int64), np.array([group.get(job, last) for job in order], np.int64))
+
+
+def big_switch(trace: Trace, rate_bps: float) -> tuple[Block, Jobs]:
+    """Return the coflows of a trace as jobs: port p's uplink is link p, its downlink link `ports` + p."""
+    ports = trace.ports
+    many = len(trace.coflows)
+    flows = np.array([len(c.src) for c in trace.coflows], np.int64)
+    src = _joined([c.src for c in trace.coflows])
+    dst = _joined([c.dst for c in trace.coflows])
+    size = 8 * np.concatenate([np.zeros(0), *(c.size_bytes for c in trace.coflows)])
+    owner = np.repeat(np.arange(many), flows)
+    hop_link = np.stack((src, ports + dst), axis=1).ravel()
+    pair, hop_load = np.unique(np.repeat(owner, 2) * (2 * ports) + hop_link, return_inverse=True)
+    seconds = np.bincount(hop_load, np.repeat(size, 2), len(pair)) / rate_bps
+    loaded = seconds > 0
+    hop_load = np.where(loaded, np.cumsum(loaded) - 1, -1)[hop_load]
+    pair, seconds = pair[loaded], seconds[loaded]
+    first = _first(np.bincount(pair // (2 * ports), minlength=many))
+    gamma = np.zeros(many)
+    np.maximum.at(gamma, pair // (2 * ports), seconds)
+    longest = np.zeros(many)
+    np.maximum.at(longest, owner, size)
+    block = Block(
+        hop_first=2 * np.arange(len(size) + 1),
+        hop_link=hop_link,
+        hop_use=np.ones(2 * len(size)),
+        path=src * ports + dst,
+        size=size,
+        flow_job=owner,
+        phase_first=_first(flows),
+        job_phase=np.arange(many + 1),
+        iterations=np.ones(many, np.int64),
+        compute=np.zeros(many),
+        overlap=np.zeros(many),
+        load_first=first,
+        hop_load=hop_load,
+    )
+    columns = Jobs(
+        key=tuple(c.id for c in trace.coflows),
+        stage=np.arange(many),
+        study=np.arange(many),
+        registered_s=np.array([c.release_s for c in trace.coflows], np.float64),
+        compute_s=np.zeros(many),
+        overlap=np.zeros(many),
+        iteration_s=gamma,
+        size_bits=np.bincount(owner, size, many).astype(np.float64),
+        longest_bits=longest,
+        senders=np.array([len(np.unique(c.src)) for c in trace.coflows], np.int64),
+        receivers=np.array([len(np.unique(c.dst)) for c in trace.coflows], np.int64),
+        first=first,
+        link=pair % (2 * ports),
+        seconds=seconds,
+    )
+    return block, columns
+
+
+def at_once(trace: Trace, most_flows: int | None = None) -> Trace:
+    """Return the coflows of a trace, of at most `most_flows` flows each if given, all released at 0."""
+    kept = [c for c in trace.coflows if most_flows is None or len(c.src) <= most_flows]
+    return Trace(trace.ports, tuple(Coflow(c.id, 0.0, c.src, c.dst, c.size_bytes) for c in kept))
+
+
+def _joined(parts: Sequence[Ints]) -> Ints:
+    return np.concatenate([np.zeros(0, np.int64), *parts]).astype(np.int64)
+
+
+def _first(widths: Ints) -> Ints:
+    return np.concatenate(([0], np.cumsum(widths))).astype(np.int64)

@@ -1,0 +1,295 @@
+"""Runs a scenario on a simulated network: the tracker, the decision and the scenario are those of the live system."""
+
+import heapq
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from beamer.allocation import Allocator, Classes, check_pair
+from beamer.allocation.base import Arrangement
+from beamer.errors import InputError
+from beamer.events import Event, IterationDone, JobEnded, JobRegistered, StageRegistered, StageSealed, StudyRegistered
+from beamer.model import JobStatus, StageStatus, job_key
+from beamer.ordering import Ordering, ordering
+from beamer.results import JobResult, RunResult, StageResult
+from beamer.scenario import Scenario, StudyPlan, dead
+from beamer.sim.engine import Engine, Happening
+from beamer.sim.flows import Routes, Usage
+from beamer.snapshot import Footprints, Snapshot
+from beamer.tracker import Tracker
+
+
+@dataclass(frozen=True)
+class Assumptions:
+    """What the simulator assumes of the system around the network.
+
+    acknowledgements: TCP's load the way back. progress_s: how long reports of progress are gathered before they wake a
+    decision. decision_delay_s: from an event to the plan's being in force. minimum_share: of every link, for each class.
+    coflows_known: whether policies see the coflows in flight, which no live system can; None: if the allocator is an ideal one.
+    """
+
+    acknowledgements: bool = True
+    progress_s: float = 0.5
+    decision_delay_s: float = 0.0
+    minimum_share: float = 0.0
+    coflows_known: bool | None = None
+
+    def __post_init__(self) -> None:
+        if not self.progress_s > 0:
+            raise InputError("progress_s", self.progress_s, "seconds above 0")
+        if not self.decision_delay_s >= 0:
+            raise InputError("decision_delay_s", self.decision_delay_s, "seconds of at least 0")
+
+
+@dataclass(frozen=True)
+class SimResult(RunResult):
+    """A simulated run. link_bytes: what each directed link carried. plan_changes: how often the plan was another one."""
+
+    link_bytes: Mapping[str, float] = field(default_factory=dict)
+    plan_changes: int = 0
+
+
+def simulate(
+    scenario: Scenario,
+    policy: str | Ordering[Any],
+    rng: Random | None = None,
+    assumptions: Assumptions | None = None,
+    allocator: Allocator | None = None,
+) -> SimResult:
+    """Run `scenario` under a policy, or the one of that name, until its last stage is done.
+
+    rng: what the policy draws from; the scenario's seed decides if None. allocator: the scenario's classes if None. Raises
+    `InputError` for an unknown policy and for one that the allocator cannot carry out.
+    """
+    assumed = assumptions or Assumptions()
+    chosen = allocator or Classes(queues=scenario.queues, minimum_share=assumed.minimum_share)
+    ordered = ordering(policy) if isinstance(policy, str) else policy
+    check_pair(ordered, chosen)
+    return _Simulation(scenario, ordered, rng or Random(scenario.seed), assumed, chosen).run()
+
+
+class _Simulation:
+    def __init__(
+        self, scenario: Scenario, policy: Ordering[Any], rng: Random, assumptions: Assumptions, allocator: Allocator
+    ) -> None:
+        self._scenario = scenario
+        self._policy = policy
+        self._rng = rng
+        self._assumptions = assumptions
+        self._allocator = allocator
+        self._tracker = Tracker(scenario.fabric)
+        self._footprints = Footprints(scenario.fabric)
+        self._routes = Routes(scenario.fabric, assumptions.acknowledgements)
+        self._engine = Engine(np.array([float(link.rate_bps) for link in scenario.fabric.links]), allocator)
+        known = assumptions.coflows_known
+        self._by_coflow = policy.by_coflow and (allocator.sees_coflows if known is None else known)
+        self._state = policy.initial()
+        self._due: list[tuple[float, int, Callable[[], None]]] = []
+        self._seq = 0
+        self._number: dict[str, int] = {}
+        self._running: dict[int, tuple[StudyPlan, int, str]] = {}
+        self._snapshot: Snapshot | None = None  # of the jobs that run now; None when it has to be made anew
+        self._members = np.zeros(0, np.int64)
+        self._unfinished = len(scenario.studies)
+        self._decision_due = False
+        self._decided_s = 0.0
+        self._quiet_until_s = 0.0
+        self._remaining = np.zeros(0, np.int64)  # iterations of every job, at the last decision
+        self._woken_s = 0.0
+        self._plan_changes = 0
+        self._group: dict[str, int] = {}  # as installed, like the next
+        self._place: dict[str, int] = {}
+
+    def run(self) -> SimResult:
+        for study in self._scenario.studies:
+            if study.after is None:
+                self._after(study.arrival_s, partial(self._begin_study, study))
+        failures = self._scenario.failures
+        for at_s in sorted({f.at_s for f in failures} | {f.until_s for f in failures if f.until_s is not None}):
+            self._after(at_s, self._reroute)
+        while self._unfinished:
+            until = self._due[0][0] if self._due else math.inf
+            happened = self._engine.run(min(until, self._progress_at()), self._by_coflow)
+            for kind, job in happened:
+                if kind is Happening.FINISHED:
+                    self._finish(job)
+                elif self._by_coflow:
+                    self._decision_due = True
+            while self._due and self._due[0][0] <= self._now:
+                heapq.heappop(self._due)[2]()
+            if self._decision_due or (self._now >= self._progress_at() and self._progressed()):
+                self._decide()
+        return self._result()
+
+    @property
+    def _now(self) -> float:
+        return self._engine.now_s
+
+    def _after(self, seconds: float, act: Callable[[], None]) -> None:
+        self._seq += 1
+        heapq.heappush(self._due, (self._now + seconds, self._seq, act))
+
+    def _begin_study(self, study: StudyPlan) -> None:
+        self._record(StudyRegistered(self._now, study.name, study.weight, study.rungs))
+        self._begin_stage(study, 0)
+
+    def _begin_stage(self, study: StudyPlan, index: int) -> None:
+        now, stage = self._now, study.stages[index]
+        self._record(StageRegistered(now, study.name, stage.name))
+        for spec in stage.jobs:
+            self._record(JobRegistered(now, study.name, stage.name, spec))
+        self._record(StageSealed(now, study.name, stage.name))
+        keys = [job_key(study.name, stage.name, spec.name) for spec in stage.jobs]
+        placed = [(self._tracker.jobs[key].spec, self._tracker.jobs[key].plane) for key in keys]
+        first = self._engine.add(self._routes.block(placed, [self._footprints.of(*job) for job in placed]))
+        for number, key in enumerate(keys, first):
+            self._number[key] = number
+            self._running[number] = (study, index, key)
+        self._engine.start(range(first, first + len(keys)))
+        self._changed()
+
+    def _finish(self, job: int) -> None:
+        study, index, key = self._running.pop(job)
+        self._record(IterationDone(self._now, key, self._tracker.jobs[key].spec.iterations))
+        self._record(JobEnded(self._now, key, JobStatus.FINISHED))
+        stage = self._tracker.stage(study.name, study.stages[index].name)
+        self._changed()
+        self._kill_losers(study, index)
+        if stage.status is not StageStatus.DONE:
+            return
+        if index + 1 < len(study.stages):
+            self._begin_stage(study, index + 1)
+            return
+        self._unfinished -= 1
+        for other in self._scenario.studies:
+            if other.after == study.name:
+                self._after(other.arrival_s, partial(self._begin_study, other))
+
+    def _kill_losers(self, study: StudyPlan, index: int) -> None:
+        """Kill the jobs of a stage that has as many finished ones as it asks for."""
+        here = [number for number, (of, stage, _) in self._running.items() if of is study and stage == index]
+        plan = study.stages[index]
+        if plan.finish is None or len(plan.jobs) - len(here) < plan.finish:
+            return
+        self._engine.kill(here)
+        for number in here:
+            key = self._running.pop(number)[2]
+            self._record(JobEnded(self._now, key, JobStatus.KILLED))
+
+    def _reroute(self) -> None:
+        """Lead what runs, and what starts later, around the cables that are dead now."""
+        self._routes.lose(dead(self._scenario.failures, self._now))
+        flow: list[int] = []
+        usages: list[Usage] = []
+        for number, (_, _, key) in self._running.items():
+            job = self._tracker.jobs[key]
+            flow += self._engine.flows_of(number)
+            usages += self._routes.of_job(job.spec, job.plane)
+        self._engine.reroute(flow, [(u.links, u.uses) for u in usages], [self._routes.number(u) for u in usages])
+        self._changed()
+
+    def _changed(self) -> None:
+        """Other jobs run than before."""
+        self._snapshot = None
+        self._decision_due = True
+
+    def _record(self, event: Event) -> None:
+        if self._tracker.check(event):
+            self._tracker.apply(event)
+
+    def _progress_at(self) -> float:
+        if self._by_coflow or not self._running:
+            return math.inf
+        return max(self._decided_s + self._assumptions.progress_s, self._quiet_until_s)
+
+    def _progressed(self) -> bool:
+        """Say whether an iteration has ended since the last decision; if not, nothing will before the next event."""
+        remaining = self._engine.remaining
+        if len(remaining) == len(self._remaining) and np.array_equal(remaining, self._remaining):
+            self._quiet_until_s = self._engine.next_s()
+            return False
+        return True
+
+    def _current(self) -> Snapshot:
+        """Return what a policy may know now."""
+        if self._snapshot is None:
+            self._snapshot = self._tracker.snapshot()
+            self._members = np.array([self._number[key] for key in self._snapshot.jobs.key], np.int64)
+        still = self._snapshot
+        left = self._engine.remaining[self._members]
+        coflows = self._engine.coflows(self._members, still.jobs) if self._by_coflow else still.coflows
+        klass = np.array([self._group.get(key, -1) for key in still.jobs.key], np.int64)
+        return replace(still, remaining=left, klass=klass, coflows=coflows)
+
+    def _decide(self) -> None:
+        now = self._now
+        self._decision_due = False
+        self._decided_s = now
+        self._remaining = self._engine.remaining
+        snapshot = self._current()
+        self._state, order, wake_at = self._policy.order(self._state, snapshot, now, self._rng)
+        if wake_at is not None and wake_at > now:
+            self._wake_at(wake_at)
+        arrangement = self._allocator.arrange(order, snapshot)
+        keys = snapshot.jobs.key
+        chosen = [(keys[i], group) for i, group in zip(arrangement.order.tolist(), arrangement.group.tolist(), strict=True)]
+        if self._assumptions.decision_delay_s:
+            self._serve()
+            self._after(self._assumptions.decision_delay_s, partial(self._install, chosen))
+        else:
+            self._install(chosen)
+
+    def _wake_at(self, at_s: float) -> None:
+        if self._woken_s <= self._now or at_s < self._woken_s:
+            self._woken_s = at_s
+            self._after(at_s - self._now, self._wake)
+
+    def _wake(self) -> None:
+        self._decision_due = True
+
+    def _install(self, chosen: list[tuple[str, int]]) -> None:
+        group = dict(chosen)
+        if group != self._group:
+            self._plan_changes += 1
+            self._group = group
+        self._place = {key: place for place, (key, _) in enumerate(chosen)}
+        self._serve()
+
+    def _serve(self) -> None:
+        """Serve what runs as last decided; jobs of which nothing is decided yet come last, in the lowest class."""
+        if not self._allocator.heeds_order:
+            lowest = 0
+        elif self._allocator.sees_coflows:
+            lowest = max(self._group.values(), default=-1) + 1
+        else:
+            lowest = self._scenario.queues - 1
+        keys = {number: key for number, (_, _, key) in self._running.items()}
+        behind = len(self._place)
+        order = sorted(keys, key=lambda number: (self._place.get(keys[number], behind), number))
+        group = [self._group.get(keys[number], lowest) for number in order]
+        self._engine.arrange(Arrangement(np.array(order, np.int64), np.array(group, np.int64)))
+
+    def _result(self) -> SimResult:
+        # Every stage is done here, so that the records' ends are set.
+        stages = tuple(
+            StageResult(study.name, stage.name, stage.registered_s, stage.ended_s or 0.0)
+            for study in self._tracker.studies.values()
+            for stage in study.stages.values()
+        )
+        jobs = tuple(JobResult(job.key, job.registered_s, job.ended_s or 0.0) for job in self._tracker.jobs.values())
+        carried = self._engine.carried_bits().tolist()
+        names = [f"{link.src}-{link.dst}" for link in self._scenario.fabric.links]
+        possible = [link.rate_bps * self._now for link in self._scenario.fabric.links]
+        return SimResult(
+            policy=self._policy.name,
+            stages=stages,
+            jobs=jobs,
+            utilisation={name: bits / most if most else 0.0 for name, bits, most in zip(names, carried, possible, strict=True)},
+            link_bytes={name: bits / 8 for name, bits in zip(names, carried, strict=True)},
+            plan_changes=self._plan_changes,
+        )

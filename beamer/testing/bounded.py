@@ -1,0 +1,29 @@
+"""A policy that may only be asked so often, so that a run that gets nowhere fails instead of running on."""
+
+from random import Random
+from typing import Any
+
+from beamer.ordering.base import Order, Ordering
+from beamer.snapshot import Snapshot
+
+MOST = 3000  # decisions; what the strategies draw needs a few hundred at most
+
+
+class Bounded(Ordering[Any]):
+    """Pass `policy` what it is asked, at most `MOST` times."""
+
+    def __init__(self, policy: Ordering[Any]) -> None:
+        self._policy = policy
+        self._asked = 0
+        for attribute in ("name", "by_coflow", "shares", "State"):
+            setattr(self, attribute, getattr(policy, attribute))
+
+    def initial(self) -> Any:
+        """Return what `policy` remembers before its first decision."""
+        return self._policy.initial()
+
+    def order(self, state: Any, snapshot: Snapshot, now: float, rng: Random) -> tuple[Any, Order, float | None]:
+        """Return the order of `policy`."""
+        self._asked += 1
+        assert self._asked <= MOST, f"{self._policy.name} has been asked {MOST} times by {now:g} s"
+        return self._policy.order(state, snapshot, now, rng)

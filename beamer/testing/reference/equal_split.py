@@ -1,0 +1,16 @@
+"""CoflowSim's fair share."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+from beamer.testing.reference.demand import Demand
+
+
+def equal_split(demands: Sequence[Demand], capacity: Sequence[float]) -> list[float]:
+    """Return for each flow the least, over its links, of capacity / flows there, bit/s. [source: CoflowSim]"""
+    flows = Counter(link for demand in demands for link in demand.usage)
+    return [
+        min((capacity[link] / (flows[link] * use) for link, use in demand.usage.items()), default=math.inf)
+        for demand in demands
+    ]

@@ -1,0 +1,26 @@
+"""Greedy order-preserving rates, all anew."""
+
+import math
+from collections.abc import Sequence
+
+from beamer.testing.reference.demand import Demand
+
+SPENT = 1e-12  # share of a link's capacity below which it counts as taken
+
+
+def greedy(demands: Sequence[Demand], capacity: Sequence[float]) -> list[float]:
+    """Return the rates of flows that take, one after another, what those before them leave of their paths, bit/s.
+
+    Flows come by class, then in the order given. [source: Sincronia, by ALGORITHMS 4]
+    """
+    rates = [math.inf] * len(demands)
+    left = list(capacity)
+    for i in sorted(range(len(demands)), key=lambda i: demands[i].klass):
+        usage = demands[i].usage
+        if any(left[link] <= SPENT * capacity[link] for link in usage):
+            rates[i] = 0.0
+        elif usage:
+            rates[i] = min(left[link] / use for link, use in usage.items())
+            for link, use in usage.items():
+                left[link] -= rates[i] * use
+    return rates

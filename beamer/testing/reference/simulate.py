@@ -1,0 +1,84 @@
+"""A plain event-driven run of a scenario whose jobs keep the classes that they are given."""
+
+from collections.abc import Mapping
+from functools import partial
+
+from beamer.events import Event, IterationDone, JobEnded, JobRegistered, StageRegistered, StageSealed, StudyRegistered
+from beamer.model import JobStatus, StageStatus, job_key
+from beamer.scenario import Scenario, StudyPlan
+from beamer.testing.reference.agenda import Agenda
+from beamer.testing.reference.demand import Rates
+from beamer.testing.reference.network import Network
+from beamer.testing.reference.traffic import flows
+from beamer.testing.reference.training import Training
+from beamer.tracker import Tracker
+
+
+def simulate(
+    scenario: Scenario, klass: Mapping[str, int], allocate: Rates, by_coflow: bool = False, acknowledgements: bool = False
+) -> tuple[dict[str, float], list[float]]:
+    """Return when each job ends, in seconds, and the bits that each link carries.
+
+    klass: by job. by_coflow: whether the allocator is asked only when coflows or jobs start or end.
+    """
+    run = _Run(scenario, klass, allocate, by_coflow, acknowledgements)
+    return run.to_the_end(), run.network.carried_bits
+
+
+class _Run:
+    def __init__(
+        self, scenario: Scenario, klass: Mapping[str, int], allocate: Rates, by_coflow: bool, acknowledgements: bool
+    ) -> None:
+        self.network = Network([float(link.rate_bps) for link in scenario.fabric.links], allocate, klass, by_coflow)
+        self._scenario = scenario
+        self._acknowledgements = acknowledgements
+        self._tracker = Tracker(scenario.fabric)
+        self._agenda = Agenda()
+        self._trainings: dict[str, Training] = {}
+        self._ends: dict[str, float] = {}
+
+    def to_the_end(self) -> dict[str, float]:
+        for study in self._scenario.studies:
+            self._agenda.after(study.arrival_s, partial(self._begin_study, study))
+        while self._agenda.next_s() < float("inf") or self._trainings:
+            step = min(self._agenda.next_s(), self.network.next_end_s())
+            for key in self.network.advance(step):
+                self._agenda.after(step, self._trainings[key].phase_complete)
+            self._agenda.advance(step)
+        return self._ends
+
+    def _begin_study(self, study: StudyPlan) -> None:
+        self._record(StudyRegistered(self._agenda.now_s, study.name, study.weight, study.rungs))
+        self._begin_stage(study, 0)
+
+    def _begin_stage(self, study: StudyPlan, index: int) -> None:
+        now, stage = self._agenda.now_s, study.stages[index]
+        self._record(StageRegistered(now, study.name, stage.name))
+        for spec in stage.jobs:
+            self._record(JobRegistered(now, study.name, stage.name, spec))
+        self._record(StageSealed(now, study.name, stage.name))
+        for spec in stage.jobs:
+            key = job_key(study.name, stage.name, spec.name)
+            phases = flows(spec, self._scenario.fabric, self._tracker.jobs[key].plane, self._acknowledgements)
+            progressed = partial(self._progressed, study, index)
+            self._trainings[key] = Training(key, spec, phases, self._agenda, self.network, progressed)
+            self._trainings[key].iterate()
+        self.network.reallocate()
+
+    def _progressed(self, study: StudyPlan, index: int, key: str, done: int) -> None:
+        now = self._agenda.now_s
+        self._record(IterationDone(now, key, done))
+        if done < self._tracker.jobs[key].spec.iterations:
+            return
+        del self._trainings[key]
+        self._ends[key] = now
+        self._record(JobEnded(now, key, JobStatus.FINISHED))
+        self.network.reallocate()
+        if self._tracker.stage(study.name, study.stages[index].name).status is StageStatus.DONE and index + 1 < len(
+            study.stages
+        ):
+            self._begin_stage(study, index + 1)
+
+    def _record(self, event: Event) -> None:
+        if self._tracker.check(event):
+            self._tracker.apply(event)

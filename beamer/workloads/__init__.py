@@ -1,0 +1,22 @@
+"""Generated workloads: searches on a cluster, drawn from a seed and written as scenario files."""
+
+from beamer.workloads.generate import Workload, generate, write
+from beamer.workloads.models import MODELS, Model
+from beamer.workloads.placement import PLACEMENTS
+from beamer.workloads.searches import SEARCHES, Hyperband, PopulationBased, RandomSearch, Search, SuccessiveHalving, search
+
+__all__ = [
+    "MODELS",
+    "PLACEMENTS",
+    "SEARCHES",
+    "Hyperband",
+    "Model",
+    "PopulationBased",
+    "RandomSearch",
+    "Search",
+    "SuccessiveHalving",
+    "Workload",
+    "generate",
+    "search",
+    "write",
+]

@@ -1,0 +1,120 @@
+"""`beamer workload`."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+from rich.console import Console
+
+from beamer.errors import InputError
+from beamer.scenario import load
+from beamer.workloads.generate import Workload, write
+from beamer.workloads.searches import search as build_search
+
+
+def workload(
+    out: Annotated[Path, typer.Option(help="Scenario file (YAML) to write.", dir_okay=False)],
+    seed: Annotated[int, typer.Option(help="Decides every draw.")] = 0,
+    search: Annotated[
+        str, typer.Option(help="successive-halving, hyperband, random or population-based.")
+    ] = "successive-halving",
+    studies: Annotated[int, typer.Option(help="How many searches share the network.")] = 4,
+    trials: Annotated[int | None, typer.Option(help="Trials of a search, or members of its population.")] = None,
+    eta: Annotated[int | None, typer.Option(help="Successive halving and Hyperband: one of eta goes on.")] = None,
+    resource: Annotated[int | None, typer.Option(help="Hyperband: budget of a whole trial (R), in units.")] = None,
+    batch: Annotated[int | None, typer.Option(help="Random search: trials at a time.")] = None,
+    generations: Annotated[int | None, typer.Option(help="Population-based: how many there are.")] = None,
+    iterations: Annotated[int | None, typer.Option(help="Of the first rung, a unit, a trial or a generation.")] = None,
+    resume: Annotated[bool | None, typer.Option("--resume", help="Halving: survivors go on from their checkpoint.")] = None,
+    hosts: Annotated[int | None, typer.Option(help="Hosts of a leaf-spine network.  [default: 16]")] = None,
+    hosts_per_leaf: Annotated[int | None, typer.Option(help="Of a leaf-spine network.  [default: 4]")] = None,
+    spines: Annotated[int | None, typer.Option(help="Of a leaf-spine network.  [default: 2]")] = None,
+    rate: Annotated[str | None, typer.Option(help="Of its links.  [default: 10gbit]")] = None,
+    topology: Annotated[
+        str | None, typer.Option(help="Another network, as in a scenario file: '{shape: fat-tree, k: 4, rate: 10gbit}'.")
+    ] = None,
+    models: Annotated[str, typer.Option(help="Comma-separated models, drawn evenly.")] = "resnet50,vgg16,bert-base",
+    collectives: Annotated[str, typer.Option(help="Comma-separated, with relative frequencies: 'ring=3,fsdp=1'.")] = "ring",
+    workers: Annotated[str, typer.Option(help="Comma-separated numbers of workers of a job, drawn evenly.")] = "4",
+    servers: Annotated[int, typer.Option(help="Parameter servers of a job that has any.")] = 1,
+    placement: Annotated[str, typer.Option(help="packed on the fewest leaves, or random.")] = "packed",
+    arrivals_per_hour: Annotated[
+        float | None, typer.Option(help="Searches arrive as a Poisson process; all together by default.")
+    ] = None,
+    compute_ratio: Annotated[
+        float | None, typer.Option(help="Computing as a multiple of the synchronisation alone; as measured by default.")
+    ] = None,
+    bytes_scale: Annotated[float, typer.Option(help="Factor on the gradients' bytes.")] = 1.0,
+    overlap: Annotated[float, typer.Option(help="Share of the computing in which the gradients already move.")] = 0.0,
+) -> None:
+    """Write a workload of hyper-parameter searches, drawn from a seed, as a scenario file."""
+    settings = {"trials": trials, "eta": eta, "resource": resource, "batch": batch, "generations": generations}
+    named = {"--hosts": hosts, "--hosts-per-leaf": hosts_per_leaf, "--spines": spines, "--rate": rate}
+    drawn = Workload(
+        seed=seed,
+        topology=_leaf_spine(hosts, hosts_per_leaf, spines, rate) if topology is None else _other(topology, named),
+        studies=studies,
+        search=build_search(search, **settings, iterations=iterations, resume=resume),
+        models=tuple(name.strip() for name in models.split(",")),
+        collectives=_frequencies(collectives),
+        workers=tuple(_count(text) for text in workers.split(",")),
+        servers=servers,
+        placement=placement,
+        arrivals_per_hour=arrivals_per_hour,
+        compute_ratio=compute_ratio,
+        bytes_scale=bytes_scale,
+        overlap=overlap,
+    )
+    write(drawn, out)
+    plan = load(out)
+    stages = [stage for study in plan.studies for stage in study.stages]
+    jobs = sum(len(stage.jobs) for stage in stages)
+    Console().print(f"{out}: {len(plan.studies)} studies, {len(stages)} stages, {jobs} jobs on {len(plan.fabric.hosts)} hosts")
+
+
+def _leaf_spine(hosts: int | None, hosts_per_leaf: int | None, spines: int | None, rate: str | None) -> dict[str, Any]:
+    how_many = 16 if hosts is None else hosts
+    per_leaf = 4 if hosts_per_leaf is None else hosts_per_leaf
+    if per_leaf < 1:
+        raise InputError("--hosts-per-leaf", per_leaf, "a whole number of at least 1")
+    if how_many < 1 or how_many % per_leaf:
+        raise InputError("--hosts", how_many, f"a multiple of the {per_leaf} hosts per leaf")
+    return {
+        "shape": "leaf-spine",
+        "leaves": how_many // per_leaf,
+        "hosts_per_leaf": per_leaf,
+        "spines": 2 if spines is None else spines,
+        "rate": "10gbit" if rate is None else rate,
+    }
+
+
+def _other(text: str, named: dict[str, Any]) -> dict[str, Any]:
+    for option, value in named.items():
+        if value is not None:
+            raise InputError(option, value, "no such option beside --topology, which describes the whole network")
+    try:
+        parsed = yaml.safe_load(text)
+    except yaml.YAMLError:
+        parsed = None
+    if not isinstance(parsed, dict):
+        raise InputError("--topology", text, "a mapping such as '{shape: fat-tree, k: 4}'")
+    return parsed
+
+
+def _frequencies(text: str) -> dict[str, float]:
+    frequencies: dict[str, float] = {}
+    for part in text.split(","):
+        name, given, frequency = part.partition("=")
+        try:
+            frequencies[name.strip()] = float(frequency) if given else 1.0
+        except ValueError:
+            raise InputError("--collectives", part, "a name, or name=frequency such as ring=3") from None
+    return frequencies
+
+
+def _count(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise InputError("--workers", text, "whole numbers, separated by commas") from None

@@ -1,0 +1,196 @@
+"""Workloads of searches on a cluster, drawn from a seed, in the form of a scenario file.
+
+A *search* tunes one model, trained one way by jobs of one size; its trials differ in hyper-parameters and in their place. A
+search of several brackets is as many studies, which arrive together. Every search draws from a stream of its own, so that a
+longer workload begins like a shorter one.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import product
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import yaml
+
+from beamer.collectives import COLLECTIVES, phases, synchronisation_seconds
+from beamer.errors import InputError, nearest
+from beamer.fabric import Fabric
+from beamer.model import JobSpec, Role, Worker, check_name
+from beamer.scenario import build_topology
+from beamer.workloads.models import MODELS, Model
+from beamer.workloads.placement import PLACEMENTS
+from beamer.workloads.searches import Bracket, Search, SuccessiveHalving
+
+SERVED = "parameter-server"
+ARRIVAL_DIGITS = 6  # of a second: what logarithms of different platforms agree on
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What to draw; equal workloads give equal files.
+
+    topology: shape and parameters as in a scenario file.
+    studies: how many searches there are.
+    search: what each of them runs.
+    models: names in `MODELS`, drawn evenly.
+    collectives: names in `COLLECTIVES` with their relative frequencies; `all-to-all` moves as many bytes of tokens as the model
+    has of gradients, for want of a published figure.
+    workers: of a job, one of these, drawn evenly.
+    servers: parameter servers of a job that has any.
+    placement: a name in `PLACEMENTS`.
+    arrivals_per_hour: searches arrive open-loop as a Poisson process of this rate, the first at 0; all at 0 if None.
+    compute_ratio: computing lasts this many times what the job's synchronisation takes alone on plane 0; what the models' table
+    says if None.
+    bytes_scale: factor on the gradients, so that slow links remain usable.
+    overlap: as of a trial in a scenario file.
+
+    Raises `InputError` for whatever cannot be drawn on this topology, before anything is drawn.
+    """
+
+    seed: int
+    topology: Mapping[str, Any]
+    studies: int = 4
+    search: Search = field(default_factory=SuccessiveHalving)
+    models: tuple[str, ...] = ("resnet50",)
+    collectives: Mapping[str, float] = field(default_factory=lambda: {"ring": 1.0})
+    workers: tuple[int, ...] = (4,)
+    servers: int = 1
+    placement: str = "packed"
+    arrivals_per_hour: float | None = None
+    compute_ratio: float | None = None
+    bytes_scale: float = 1.0
+    overlap: float = 0.0
+    name: str = "workload"
+
+    def __post_init__(self) -> None:
+        check_name(self.name, "name")
+        _whole("seed", self.seed, None)
+        _whole("studies", self.studies, 1)
+        _whole("servers", self.servers, 1)
+        _names("models", self.models, MODELS)
+        _names("collectives", self.collectives, COLLECTIVES)
+        _names("placement", (self.placement,), PLACEMENTS)
+        for name, frequency in self.collectives.items():
+            _above_zero(f"collectives.{name}", frequency)
+        _above_zero("bytes_scale", self.bytes_scale)
+        if self.arrivals_per_hour is not None:
+            _above_zero("arrivals_per_hour", self.arrivals_per_hour)
+        if self.compute_ratio is not None and not (_number(self.compute_ratio) and self.compute_ratio >= 0):
+            raise InputError("compute_ratio", self.compute_ratio, "a number of at least 0")
+        if not (_number(self.overlap) and 0 <= self.overlap <= 1):
+            raise InputError("overlap", self.overlap, "a number from 0 to 1")
+        self._check_jobs()
+
+    def _check_jobs(self) -> None:
+        if not self.workers:
+            raise InputError("workers", self.workers, "at least one number of workers")
+        for collective, workers in product(self.collectives, self.workers):
+            _whole("workers", workers, 1)
+            processes = workers + self._servers(collective)
+            if processes > len(self.fabric.hosts):
+                raise InputError("workers", workers, f"at most {len(self.fabric.hosts)} processes of a job, one per host")
+            if not phases(self._spec(("",) * processes, collective, 1)) and self.compute_ratio is not None:
+                raise InputError("compute_ratio", self.compute_ratio, "jobs of two workers or more, which have traffic")
+
+    @cached_property
+    def fabric(self) -> Fabric:
+        """The network that the topology describes. Raises `InputError`."""
+        return build_topology(dict(self.topology))
+
+    def _servers(self, collective: str) -> int:
+        return self.servers if collective == SERVED else 0
+
+    def _spec(self, hosts: tuple[str, ...], collective: str, sync_bytes: int) -> JobSpec:
+        first_server = len(hosts) - self._servers(collective)
+        placed = (Worker(i, host, Role.SERVER if i >= first_server else Role.WORKER) for i, host in enumerate(hosts))
+        return JobSpec("job", tuple(placed), 1, sync_bytes, collective)
+
+    def _arrivals(self) -> list[float]:
+        if self.arrivals_per_hour is None:
+            return [0.0] * self.studies
+        rng = Random(f"{self.seed}/arrivals")
+        arrivals = [0.0]
+        while len(arrivals) < self.studies:
+            arrivals.append(arrivals[-1] + 3600 * rng.expovariate(self.arrivals_per_hour))
+        return [round(arrival, ARRIVAL_DIGITS) for arrival in arrivals]
+
+    def _study(self, name: str, arrival_s: float, bracket: Bracket, trials: list[dict[str, Any]]) -> dict[str, Any]:
+        rungs = [
+            {"iterations": rung.iterations} | ({} if rung.keep is None else {"keep": rung.keep})  # no key where nothing follows
+            for rung in bracket
+        ]
+        return {"study": name, "arrival_s": arrival_s, "trials": trials, "rungs": rungs}
+
+    def _trial(self, name: str, hosts: tuple[str, ...], model: Model, collective: str) -> dict[str, Any]:
+        sync_bytes = max(round(model.gradient_bytes * self.bytes_scale), 1)
+        if self.compute_ratio is None:
+            compute_s = model.compute_s
+        else:
+            alone = synchronisation_seconds(self._spec(hosts, collective, sync_bytes), self.fabric, 0)
+            compute_s = self.compute_ratio * alone
+        first_server = len(hosts) - self._servers(collective)
+        trial: dict[str, Any] = {"trial": name, "collective": collective, "workers": list(hosts[:first_server])}
+        if hosts[first_server:]:
+            trial["servers"] = list(hosts[first_server:])
+        return trial | {"bytes": sync_bytes, "compute_s": float(compute_s), "overlap": float(self.overlap)}
+
+
+def generate(workload: Workload) -> dict[str, Any]:
+    """Return the workload as the content of a scenario file, plain data that `beamer.scenario.parse` accepts."""
+    place = PLACEMENTS[workload.placement]
+    frequencies = dict(sorted(workload.collectives.items()))
+    load: Counter[str] = Counter()
+    studies: list[dict[str, Any]] = []
+    for i, arrival_s in enumerate(workload._arrivals()):
+        rng = Random(f"{workload.seed}/search{i}")
+        model = MODELS[rng.choice(workload.models)]
+        (collective,) = rng.choices(list(frequencies), list(frequencies.values()))
+        processes = rng.choice(workload.workers) + workload._servers(collective)
+        brackets = workload.search.brackets()
+        for bracket in brackets:
+            trials: list[dict[str, Any]] = []
+            for j in range(bracket[0].jobs):
+                hosts = place(workload.fabric, processes, load, rng)
+                load.update(hosts)
+                trials.append(workload._trial(f"t{j}", hosts, model, collective))
+            name = f"search{i}-{model.name}" + (f"-bracket{len(bracket) - 1}" if len(brackets) > 1 else "")
+            studies.append(workload._study(name, arrival_s, bracket, trials))
+    topology = {"shape": workload.topology["shape"]} | dict(sorted(workload.topology.items()))
+    return {"name": workload.name, "topology": topology, "seed": workload.seed, "studies": studies}
+
+
+def write(workload: Workload, path: Path) -> None:
+    """Write the workload as a scenario file. Raises `InputError` if the file cannot be written."""
+    text = yaml.safe_dump(generate(workload), sort_keys=False, default_flow_style=None, width=128)
+    try:
+        path.write_text(text, "utf-8")
+    except OSError as error:
+        raise InputError("--out", str(path), f"a file that can be written ({error.strerror})") from error
+
+
+def _names(field: str, given: Any, known: Mapping[str, object]) -> None:
+    if not given:
+        raise InputError(field, given, f"at least one of {', '.join(sorted(known))}")
+    for name in given:
+        if name not in known:
+            raise InputError(field, name, nearest(str(name), known))
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _above_zero(field: str, value: Any) -> None:
+    if not (_number(value) and value > 0):
+        raise InputError(field, value, "a finite number above 0")
+
+
+def _whole(field: str, value: Any, at_least: int | None) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or (at_least is not None and value < at_least):
+        expected = "a whole number" + ("" if at_least is None else f" of at least {at_least}")
+        raise InputError(field, value, expected)

@@ -1,0 +1,44 @@
+"""The time that the replay of a whole trace takes under each policy."""
+
+from pathlib import Path
+
+from rich.table import Table
+
+from beamer.allocation import allocator
+from beamer.ordering import ordering
+from beamer.sim.replay import replay
+from beamer.traces import read
+
+RATE_BPS = 1.048576e9  # 1 MiB in 8 ms
+PAIRS = (
+    ("fair", "maxmin"),
+    ("fair", "equal-split"),
+    ("fifo", "greedy"),
+    ("fifo-lm", "classes"),
+    ("scf", "greedy"),
+    ("ncf", "greedy"),
+    ("lcf", "greedy"),
+    ("sebf", "greedy"),
+    ("sebf", "madd"),
+    ("aalo", "greedy"),
+    ("sincronia-event", "greedy"),
+    ("sincronia", "greedy"),
+    ("beamer", "greedy"),
+)
+
+
+def trace_table(path: Path) -> Table:
+    """Return a table with a row per policy; the first is the baseline of the times."""
+    trace = read(path, "coflow-benchmark")
+    replay(trace, RATE_BPS, ordering("sebf"), allocator("greedy"))  # compile
+    table = Table(title=f"{path.name} on ports of {RATE_BPS / 1e9:g} Gbit/s", title_justify="left")
+    for column in ("policy", "allocator", "mean CCT", "p50", "p95", "wall", "against the first", "decisions"):
+        table.add_column(column, justify="left" if column in ("policy", "allocator") else "right")
+    base = None
+    for policy, kind in PAIRS:
+        run = replay(trace, RATE_BPS, ordering(policy), allocator(kind))
+        base = base or run.wall_s
+        times = (run.mean_cct_s, run.quantile_cct_s(0.5), run.quantile_cct_s(0.95))
+        cells = (*(f"{1e3 * t:.1f} ms" for t in times), f"{run.wall_s:.1f} s", f"{run.wall_s / base:.2f}", str(run.decisions))
+        table.add_row(policy, kind, *cells)
+    return table

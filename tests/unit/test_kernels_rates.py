@@ -1,0 +1,175 @@
+"""Rates in the engine against the plain allocators: at a start, and kept up to date through starts, ends and kills."""
+
+from collections.abc import Callable, Sequence
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+from beamer.allocation import Allocator, Classes, EqualSplit, Greedy, Madd, MaxMin
+from beamer.allocation.base import Arrangement
+from beamer.sim.engine import Engine, Happening
+from beamer.testing.loads import Load, Paths, active, advance, block, demands, next_s, rates, used
+from beamer.testing.profile import PROFILE
+from beamer.testing.reference.classes import classes
+from beamer.testing.reference.demand import Demand, Rates
+from beamer.testing.reference.equal_split import equal_split
+from beamer.testing.reference.greedy import greedy
+from beamer.testing.reference.madd import madd
+from beamer.testing.reference.maxmin import maxmin
+from beamer.testing.reference.network import Flow
+from beamer.testing.strategies import networks
+
+SHARE = 0.04
+
+
+def with_minimum_share(demands: Sequence[Demand], capacity: Sequence[float]) -> list[float]:
+    return classes(demands, capacity, SHARE)
+
+
+PAIRS: dict[str, tuple[Allocator, Rates]] = {
+    "greedy": (Greedy(), greedy),
+    "madd": (Madd(), madd),
+    "maxmin": (MaxMin(), maxmin),
+    "classes": (Classes(queues=None), classes),
+    "minimum share": (Classes(queues=None, minimum_share=SHARE), with_minimum_share),
+    "equal-split": (EqualSplit(), equal_split),
+}
+
+
+def grouped(allocator: Allocator, places: Sequence[int], rng: Random) -> Arrangement:
+    """Serve jobs in this order: one by one, all alike, or in classes of up to three."""
+    many = len(places)
+    if allocator.name == "classes":
+        group = np.cumsum([rng.random() < 0.5 for _ in places])
+    else:
+        group = np.arange(many) if allocator.heeds_order else np.zeros(many, np.int64)
+    return Arrangement(np.array(places, np.int64), group.astype(np.int64))
+
+
+def same(engine: Engine, arrangement: Arrangement, allocate: Rates, capacity: Sequence[float]) -> None:
+    """Check that rates are those that a fresh plain allocation gives."""
+    places, group = arrangement.order.tolist(), arrangement.group.tolist()
+    asked = demands(engine, places, group)
+    given = rates(engine, places)
+    rounding = [1e-12 * max(capacity[link] for link in demand.usage) for demand in asked]
+    wrong = [
+        (demand, rate, due)
+        for demand, rate, due, most in zip(asked, given.tolist(), allocate(asked, capacity), rounding, strict=True)
+        if abs(rate - due) > 1e-6 * due + most
+    ]
+    assert not wrong, f"at {engine.now_s} s"
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_rates_at_the_start(name: str) -> None:
+    allocator, allocate = PAIRS[name]
+
+    @PROFILE
+    @given(networks())
+    def check(network: tuple[list[Load], list[float]]) -> None:
+        loads, capacity = network
+        engine = Engine(np.array(capacity), allocator)
+        engine.add(block(loads))
+        engine.start(range(len(loads)))
+        arrangement = grouped(allocator, list(range(len(loads)))[::-1], Random(len(loads)))
+        engine.arrange(arrangement)
+        advance(engine, 0.0)
+        same(engine, arrangement, allocate, capacity)
+
+    check()
+
+
+def drawn(rng: Random, links: int) -> Load:
+    """A job of up to three phases of up to five flows, often equal in path or size, with acknowledgements at times."""
+
+    def flow() -> Flow:
+        path = rng.sample(range(links), rng.randint(1, min(3, links)))
+        usage = dict.fromkeys(path, 1.0)
+        if rng.random() < 0.3:
+            back = rng.randrange(links)
+            usage[back] = usage.get(back, 0.0) + 0.0218
+        return Flow(usage, rng.choice((0.0, 1e6, 1e6, 3e6, rng.uniform(1e5, 1e7))))
+
+    phases = tuple(tuple(flow() for _ in range(rng.randint(0, 5))) for _ in range(rng.randint(1, 3)))
+    return Load(phases, rng.randint(1, 3), rng.choice((0.0, 0.0, 0.2, rng.uniform(0, 0.5))), rng.choice((0.0, 0.5, 1.0)))
+
+
+def drive(
+    allocator: Allocator, rng: Random, capacity: Sequence[float], look: Callable[[Engine, Arrangement, bool], None]
+) -> None:
+    """Let jobs come, be reordered, be killed and end; show `look` every event, and whether all rates are of that moment."""
+    engine = Engine(np.array(capacity), allocator)
+    loads = [drawn(rng, len(capacity)) for _ in range(10)]
+    waiting, running = list(range(len(loads))), list[int]()
+    arrangement = grouped(allocator, [], rng)
+    changed, paths = False, Paths()
+    for _ in range(400):
+        if not running and not waiting:
+            return
+        if waiting and (not running or rng.random() < 0.15):
+            many = min(len(waiting), rng.randint(1, 3))
+            first = engine.add(block([loads[waiting.pop(0)] for _ in range(many)], paths))
+            engine.start(range(first, first + many))
+            running += range(first, first + many)
+            changed = True
+        if running and rng.random() < 0.05:
+            engine.kill([running.pop(rng.randrange(len(running)))])
+            changed = True
+        if changed or rng.random() < 0.2:
+            rng.shuffle(running)
+            before, arrangement = arrangement, grouped(allocator, running, rng)
+            engine.arrange(arrangement)
+            changed = changed or not np.array_equal(before.order, arrangement.order)
+            changed = changed or not np.array_equal(before.group, arrangement.group)
+        soon, moving = next_s(engine), active(engine)
+        happened = engine.run(engine.now_s if changed or soon == float("inf") else soon, by_coflow=True)
+        running = [job for job in running if (Happening.FINISHED, job) not in happened]
+        if happened:
+            changed = True
+            gone = set(arrangement.order.tolist()) - set(running)
+            if gone:
+                arrangement = grouped(allocator, [job for job in arrangement.order.tolist() if job not in gone], rng)
+                engine.arrange(arrangement)
+        else:
+            look(engine, arrangement, changed and np.array_equal(active(engine), moving))
+            changed = False
+    raise AssertionError("the jobs do not end")
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("name", PAIRS)
+def test_rates_are_kept_up_to_date(name: str, seed: int) -> None:
+    allocator, allocate = PAIRS[name]
+    rng = Random(seed)
+    capacity = [rng.choice((1e6, 1e6, 1e7, 1e9)) for _ in range(rng.randint(2, 6))]
+    seen = 0
+
+    def look(engine: Engine, arrangement: Arrangement, changed: bool) -> None:
+        nonlocal seen
+        if changed or allocator.name != "madd":  # whose rates stand until then
+            same(engine, arrangement, allocate, capacity)
+            seen += 1
+
+    drive(allocator, rng, capacity, look)
+    assert seen > 10
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("name", PAIRS)
+def test_what_links_carry_is_what_rates_add_up_to(name: str, seed: int) -> None:
+    rng = Random(100 + seed)
+    capacity = [rng.choice((1e6, 1e7)) for _ in range(4)]
+    moved, taken, before_s = np.zeros(4), [0.0] * 4, 0.0
+
+    def look(engine: Engine, arrangement: Arrangement, changed: bool) -> None:
+        nonlocal moved, taken, before_s
+        moved = moved + np.array(taken) * (engine.now_s - before_s)
+        assert np.allclose(engine.carried_bits(), moved, rtol=1e-6, atol=1.0), f"at {engine.now_s} s"
+        places = arrangement.order.tolist()
+        taken = used(demands(engine, places, arrangement.group.tolist()), rates(engine, places).tolist(), 4)
+        before_s = engine.now_s
+
+    drive(PAIRS[name][0], rng, capacity, look)
+    assert moved.any()

@@ -1,0 +1,84 @@
+"""What the simulator makes of a scenario around the engine: when it decides, and what is in force meanwhile."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from beamer.allocation import Allocator, Classes, EqualSplit, Greedy, MaxMin
+from beamer.errors import InputError
+from beamer.fabric import Fabric
+from beamer.model import JobSpec, JobView, Role, StageStatus, StageView, StudyView, Worker
+from beamer.ordering import Tier, ordering
+from beamer.scenario import Scenario, StagePlan, StudyPlan
+from beamer.sim import Assumptions, SimResult, simulate
+from beamer.sim.engine import Engine
+from beamer.sim.flows import Routes
+from beamer.snapshot import Footprints, Snapshot
+from beamer.testing.bounded import Bounded
+from beamer.testing.fabrics import star
+
+PLAIN = Assumptions(acknowledgements=False)
+PAIR = (Worker(0, "h1"), Worker(1, "h2"))
+
+
+def job(sync_bytes: int, iterations: int = 1) -> JobSpec:
+    return JobSpec("job", PAIR, iterations, sync_bytes)
+
+
+def scenario(*jobs: tuple[float, JobSpec], fabric: Fabric | None = None) -> Scenario:
+    """A study of one stage per job, from the time given."""
+    studies = tuple(StudyPlan(f"s{i}", 1.0, at_s, (StagePlan("rung0", (spec,)),)) for i, (at_s, spec) in enumerate(jobs))
+    return Scenario("small", fabric or star(4), 0, 8, studies)
+
+
+def ends(result: SimResult) -> list[float]:
+    return [done.end_s for done in result.jobs]
+
+
+@pytest.mark.parametrize("policy", ["fair", "beamer"])
+def test_nothing_is_decided_while_nothing_happens(policy: str) -> None:
+    """Half a day of one iteration: a decision for every half second would be 85 000 of them."""
+    simulate(scenario((0.0, job(10**11))), Bounded(ordering(policy)), assumptions=PLAIN)
+
+
+@pytest.mark.parametrize("allocator", [MaxMin(), EqualSplit()], ids=lambda allocator: allocator.name)
+def test_a_late_decision_delays_nothing_where_all_are_served_alike(allocator: Allocator) -> None:
+    """Without classes there is no lowest one to wait in."""
+    two = scenario((0.0, job(10**6)), (0.1, job(10**6)))
+    at_once = simulate(two, "fair", assumptions=PLAIN, allocator=allocator)
+    late = simulate(two, "fair", assumptions=replace(PLAIN, decision_delay_s=0.3), allocator=allocator)
+    assert ends(late) == pytest.approx(ends(at_once))
+
+
+@pytest.mark.parametrize("queues", [8, None])
+def test_no_link_carries_more_than_it_can_while_a_decision_is_due(queues: int | None) -> None:
+    """The class in which jobs wait for their plan has its minimum share, too."""
+    two = scenario((0.0, job(10**6)), (0.35, job(10**6)))
+    assumed = replace(PLAIN, decision_delay_s=0.3)
+    with pytest.raises(InputError, match=r"minimum_share: got 0\.6, expected 0 to 1/2"):
+        simulate(two, "fair", assumptions=assumed, allocator=Classes(queues=queues, minimum_share=0.6))
+
+
+def test_a_run_is_over_when_its_last_job_is() -> None:
+    """A decision that is on its way then makes no link less used."""
+    one = scenario((0.0, job(10**6)))
+    late = simulate(one, "fair", assumptions=replace(PLAIN, decision_delay_s=0.3))
+    assert late.utilisation["h1-s1"] == pytest.approx(1.0)
+
+
+def test_the_rest_of_an_iteration_counts_as_left_to_do() -> None:
+    """While workers push to their server, the pull that follows is still to come."""
+    fabric = star(3, 8_000_000)
+    workers = (Worker(0, "h1"), Worker(1, "h2"), Worker(2, "h3", Role.SERVER))
+    spec = JobSpec("job", workers, 3, 10**6, collective="parameter-server")
+    view = JobView("a/rung0/job", spec, 0, 0, 0.0)
+    still = Snapshot.of(fabric, (StudyView("a", 1.0, 0.0, (StageView("rung0", StageStatus.SEALED, 0.0, (view,)),)),))
+    engine = Engine(still.capacity_bps, Greedy())
+    engine.add(Routes(fabric, False).block([(spec, 0)], [Footprints(fabric).of(spec, 0)]))
+    engine.start([0])
+    engine.arrange(Greedy().arrange((Tier(still.jobs.key),), still))
+    engine.run(0.0, by_coflow=False)
+    flying = replace(still, coflows=engine.coflows(np.array([0]), still.jobs))
+    assert flying.coflows.in_flight.tolist() == [True]
+    assert flying.left_s == pytest.approx(still.left_s)
