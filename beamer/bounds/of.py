@@ -13,6 +13,7 @@ from beamer.bounds.barrier import barrier
 from beamer.bounds.best import BARRIER, BOUNDS, Bounds, bounds, study_bounds
 from beamer.bounds.instance import Instance
 from beamer.bounds.jobs import Jobs
+from beamer.bounds.study import chained
 from beamer.collectives import phases
 from beamer.fabric import Fabric
 from beamer.kernels.jit import Floats
@@ -27,6 +28,7 @@ MOST_ORDERED = 40  # items for `lp-ov` beside a simulation: seconds; the program
 MOST_CHAINED = 8  # studies for `barrier`, and
 MOST_ITERATING = 100  # jobs, which keep a programme at milliseconds
 PROGRAMMES = 60
+ALONE = "alone"
 
 
 def trace_instance(trace: Trace, rate_bps: float) -> Instance:
@@ -47,9 +49,11 @@ def scenario_instance(scenario: Scenario, acknowledgements: bool = True) -> tupl
 
     Which plane a job takes depends on when it starts, so on the schedule: loads are those that a job has on any plane. The
     links are the fabric's; where there are several planes, also the sum of each switch's links to other switches and the sum
-    of those from them, as nothing gets past all of these. acknowledgements: as the simulator is told.
+    of those from them, as nothing gets past all of these. Where cables fail, of the links only those of hosts count, which no
+    other path avoids; of a stage that kills its last jobs only the time of the others does. acknowledgements: as the simulator
+    is told.
     """
-    demands = _Demands(scenario.fabric, acknowledgements)
+    demands = _Demands(scenario.fabric, acknowledgements, bool(scenario.failures))
     names = tuple(study.name for study in scenario.studies for _ in study.stages)
     rows = [_stage(stage, demands) for study in scenario.studies for stage in study.stages]
     load, head, tail = (np.stack([row[part] for row in rows]) for part in (0, 1, 2))
@@ -66,7 +70,7 @@ def scenario_instance(scenario: Scenario, acknowledgements: bool = True) -> tupl
 
 def scenario_jobs(scenario: Scenario, acknowledgements: bool = True) -> Jobs:
     """Return the jobs of a scenario for the barrier bound, studies as items, as if all arrived at 0; links as above."""
-    demands = _Demands(scenario.fabric, acknowledgements)
+    demands = _Demands(scenario.fabric, acknowledgements, bool(scenario.failures))
     placed = [
         (item, number, job)
         for item, study in enumerate(scenario.studies)
@@ -89,12 +93,17 @@ def scenario_jobs(scenario: Scenario, acknowledgements: bool = True) -> Jobs:
 def scenario_bounds(scenario: Scenario, acknowledgements: bool = True) -> Bounds:
     """Return the bounds on the sum of the stage completion times of `scenario` that take seconds at most.
 
-    `barrier` is among them where few studies arrive together. `mean_s` of the result bounds the mean over stages.
+    `barrier` is among them where few studies arrive together and all jobs run to their end. Where studies wait for others,
+    their releases are the schedule's, and only what each takes alone is a bound. `mean_s` bounds the mean over stages.
     """
     names, stages = scenario_instance(scenario, acknowledgements)
+    if any(study.after is not None for study in scenario.studies):
+        inapplicable = dict.fromkeys(BOUNDS, "studies that wait for others are released by the schedule")
+        return Bounds({ALONE: chained(names, stages).floors_s()}, inapplicable, float(stages.weight.sum()))
     found = study_bounds(names, stages, _affordable(len(scenario.studies)))
     iterating = sum(len(stage.jobs) for study in scenario.studies for stage in study.stages)
-    if np.ptp(stages.release_s) > 0 or len(scenario.studies) > MOST_CHAINED or iterating > MOST_ITERATING:
+    killing = any(stage.finish is not None for study in scenario.studies for stage in study.stages)
+    if killing or np.ptp(stages.release_s) > 0 or len(scenario.studies) > MOST_CHAINED or iterating > MOST_ITERATING:
         return found
     value = barrier(scenario_jobs(scenario, acknowledgements), PROGRAMMES)
     return replace(found, values={**found.values, BARRIER: value})
@@ -125,8 +134,10 @@ class _Demand:
 class _Demands:
     """The demands of jobs on a fabric, worked out once per kind of job."""
 
-    def __init__(self, fabric: Fabric, acknowledgements: bool) -> None:
+    def __init__(self, fabric: Fabric, acknowledgements: bool, rerouted: bool) -> None:
         self._fabric = fabric
+        inner = np.array([link.src in fabric.switch and link.dst in fabric.switch for link in fabric.links], np.bool_)
+        self._avoidable = inner & rerouted
         self._routes = Routes(fabric, acknowledgements)
         self._rate = np.array([float(link.rate_bps) for link in fabric.links])
         self._cuts = _cuts(fabric)
@@ -151,7 +162,7 @@ class _Demands:
                 usage = self._routes.usage(host_of[transfer.src_rank], host_of[transfer.dst_rank], plane)
                 row[list(usage.links)] += 8 * frame_bytes(transfer.size_bytes, self._fabric.mtu) * np.array(usage.uses)
         through = [bits[:, cut].sum(axis=1, keepdims=True) / self._rate[cut].sum() for cut in self._cuts]
-        load = np.concatenate([bits / self._rate, *through], axis=1)
+        load = np.concatenate([np.where(self._avoidable, 0.0, bits / self._rate), *through], axis=1)
         length = load.max(axis=1, initial=0.0)
         before, after = np.cumsum(length) - length, np.cumsum(length[::-1])[::-1] - length
         used = load > 0
@@ -190,5 +201,7 @@ def _stage(stage: StagePlan, demands: _Demands) -> tuple[Floats, Floats, Floats,
     ]
     tails = [np.where(use, demand.after_s, np.inf) for use, demand in zip(counted, of, strict=True)]
     head, tail = (np.where(load > 0, np.min(times, axis=0), 0.0) for times in (heads, tails))
-    critical_s = max(job.iterations * _period_s(job, demand) for job, demand in zip(stage.jobs, of, strict=True))
-    return load, head, tail, critical_s
+    critical_s = sorted(job.iterations * _period_s(job, demand) for job, demand in zip(stage.jobs, of, strict=True))
+    if stage.finish is not None and stage.finish < len(stage.jobs):
+        return 0 * load, 0 * head, 0 * tail, critical_s[stage.finish - 1]
+    return load, head, tail, critical_s[-1]

@@ -14,7 +14,7 @@ from beamer.allocation import Allocator, Classes, check_pair
 from beamer.allocation.base import Arrangement
 from beamer.errors import InputError
 from beamer.events import Event, IterationDone, JobEnded, JobRegistered, StageRegistered, StageSealed, StudyRegistered
-from beamer.model import JobStatus, StageStatus, job_key
+from beamer.model import JobStatus, job_key
 from beamer.ordering import Ordering, ordering
 from beamer.results import JobResult, RunResult, StageResult
 from beamer.scenario import Scenario, StudyPlan, dead
@@ -115,11 +115,11 @@ class _Simulation:
         while self._unfinished:
             until = self._due[0][0] if self._due else math.inf
             happened = self._engine.run(min(until, self._progress_at()), self._by_coflow)
-            for kind, job in happened:
-                if kind is Happening.FINISHED:
-                    self._finish(job)
-                elif self._by_coflow:
-                    self._decision_due = True
+            finished = [job for kind, job in happened if kind is Happening.FINISHED]
+            for study, index in dict.fromkeys([self._finish(job) for job in finished]):
+                self._end_stage(study, index)
+            if happened and self._by_coflow:
+                self._decision_due = True
             while self._due and self._due[0][0] <= self._now:
                 heapq.heappop(self._due)[2]()
             if self._decision_due or (self._now >= self._progress_at() and self._progressed()):
@@ -153,15 +153,24 @@ class _Simulation:
         self._engine.start(range(first, first + len(keys)))
         self._changed()
 
-    def _finish(self, job: int) -> None:
+    def _finish(self, job: int) -> tuple[StudyPlan, int]:
+        """Record the end of a job; return its study and the position of its stage."""
         study, index, key = self._running.pop(job)
         self._record(IterationDone(self._now, key, self._tracker.jobs[key].spec.iterations))
         self._record(JobEnded(self._now, key, JobStatus.FINISHED))
-        stage = self._tracker.stage(study.name, study.stages[index].name)
         self._changed()
-        self._kill_losers(study, index)
-        if stage.status is not StageStatus.DONE:
+        return study, index
+
+    def _end_stage(self, study: StudyPlan, index: int) -> None:
+        """If enough of a stage's jobs have finished, kill the others and begin what follows."""
+        plan = study.stages[index]
+        losers = [number for number, (of, stage, _) in self._running.items() if of is study and stage == index]
+        if len(plan.jobs) - len(losers) < (plan.finish or len(plan.jobs)):
             return
+        self._engine.kill(losers)
+        for number in losers:
+            key = self._running.pop(number)[2]
+            self._record(JobEnded(self._now, key, JobStatus.KILLED))
         if index + 1 < len(study.stages):
             self._begin_stage(study, index + 1)
             return
@@ -169,17 +178,6 @@ class _Simulation:
         for other in self._scenario.studies:
             if other.after == study.name:
                 self._after(other.arrival_s, partial(self._begin_study, other))
-
-    def _kill_losers(self, study: StudyPlan, index: int) -> None:
-        """Kill the jobs of a stage that has as many finished ones as it asks for."""
-        here = [number for number, (of, stage, _) in self._running.items() if of is study and stage == index]
-        plan = study.stages[index]
-        if plan.finish is None or len(plan.jobs) - len(here) < plan.finish:
-            return
-        self._engine.kill(here)
-        for number in here:
-            key = self._running.pop(number)[2]
-            self._record(JobEnded(self._now, key, JobStatus.KILLED))
 
     def _reroute(self) -> None:
         """Lead what runs, and what starts later, around the cables that are dead now."""
