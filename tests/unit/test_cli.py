@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from beamer.cli import check_outputs
 from beamer.errors import InputError, PlatformError
+from beamer.report import check_outputs
 from beamer.scenario import shipped
 from topologies.emulation.platform import require
 
@@ -76,20 +76,20 @@ def test_a_refused_output_leaves_files_as_they_were(plot: str, tmp_path: Path) -
     old = tmp_path / "old.json"
     old.write_text("figures")
     with pytest.raises(InputError, match="--plot"):
-        check_outputs(old, tmp_path / plot)
+        check_outputs({"--json": old, "--plot": tmp_path / plot})
     assert list(tmp_path.iterdir()) == [old]
     assert old.read_text() == "figures"
 
 
 def test_figures_that_cannot_be_written_are_refused_before_the_timeline_is_looked_at(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"--json: got '/proc/figures\.json', expected a file that can be written"):
-        check_outputs(Path("/proc/figures.json"), tmp_path / "new" / "p.png")
+        check_outputs({"--json": Path("/proc/figures.json"), "--plot": tmp_path / "new" / "p.png"})
     assert not list(tmp_path.iterdir())
 
 
 def test_outputs_are_checked_without_making_them(tmp_path: Path) -> None:
     (tmp_path / "latest.json").symlink_to(tmp_path / "f.json")
-    check_outputs(tmp_path / "latest.json", tmp_path / "new" / "p.png")
+    check_outputs({"--json": tmp_path / "latest.json", "--plot": tmp_path / "new" / "p.png"})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["latest.json", "new"]
     assert not list((tmp_path / "new").iterdir())
 

@@ -1,0 +1,90 @@
+"""`beamer simulate` on traces, and what it writes beside a table."""
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TRACE = "2 3\na 0 1 1 1 2:10\nb 0 1 1 1 2:20\nc 100 1 2 1 1:10\n"  # 0.08, 0.16 and 0.08 s on ports of 1 Gbit/s = 125 MB/s
+MB_S = 2**20 * 8 / 1e9
+
+
+def beamer(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "beamer.cli", *arguments], capture_output=True, text=True, timeout=200, check=False
+    )
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    path = tmp_path / "trace.txt"
+    path.write_text(TRACE)
+    return path
+
+
+def replayed(trace: Path, *more: str) -> "subprocess.CompletedProcess[str]":
+    return beamer("simulate", "--trace", str(trace), "--format", "coflow-benchmark", "--rate", "1gbit", *more)
+
+
+def test_a_trace_is_replayed_and_written_as_json(trace: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    done = replayed(trace, "--policy", "sebf", "--allocator", "greedy", "--json", str(out))
+    assert done.returncode == 0, done.stderr
+    document: dict[str, Any] = json.loads(out.read_text())
+    assert list(document) == [
+        "policy", "allocator", "mean_cct_s", "p95_cct_s", "mean_sct_s", "lower_bound_s", "wall_s", "coflows", "stages",
+    ]  # fmt: skip
+    assert (document["policy"], document["allocator"]) == ("sebf", "greedy")
+    assert (document["mean_sct_s"], document["stages"]) == (None, [])
+    ends = {coflow["id"]: coflow["completion_s"] for coflow in document["coflows"]}
+    assert ends == pytest.approx({"a": 10 * MB_S, "b": 30 * MB_S, "c": 0.1 + 10 * MB_S})
+    assert document["mean_cct_s"] == pytest.approx(50 * MB_S / 3)
+    assert document["lower_bound_s"] == pytest.approx(document["mean_cct_s"]), "one link, SRPT: the bound is met"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (("--policy", "fair", "--allocator", "greedy"), ("allocator", "'greedy'", "maxmin or classes")),
+        (("--policy", "sebf", "--allocator", "maxmin"), ("policy", "'sebf'", "fair")),
+        (("--policy", "sebf", "--allocator", "gready"), ("allocator", "'gready'", "greedy")),
+        (("--policy", "sebf", "--policies", "fair", "--allocator", "greedy"), ("--polic",)),
+        (("--policy", "sebf", "--allocator", "greedy", "--table", "t.txt"), ("--table", "t.txt")),
+    ],
+)
+def test_what_cannot_be_replayed(trace: Path, arguments: tuple[str, ...], parts: tuple[str, ...]) -> None:
+    done = replayed(trace, *arguments)
+    assert done.returncode == 2
+    (line,) = done.stderr.strip().splitlines()
+    for part in parts:
+        assert part in line
+
+
+def test_a_broken_trace_is_refused_with_file_line_field_and_value(tmp_path: Path) -> None:
+    path = tmp_path / "broken.txt"
+    path.write_text("2 2\na 0 1 1 1 2:10\nb 0 1 1 1 2:nan\n")
+    done = replayed(path, "--policy", "sebf", "--allocator", "greedy")
+    assert done.returncode == 2
+    for part in ("broken.txt", "line 3", "megabytes", "'nan'"):
+        assert part in done.stderr
+
+
+def test_rows_and_events_of_a_scenario(tmp_path: Path) -> None:
+    table, events, picture = tmp_path / "t.csv", tmp_path / "c.json", tmp_path / "cdf.png"
+    done = beamer(
+        "simulate", "--policies", "fair,beamer", "--table", str(table), "--chrome", str(events), "--cdf", str(picture)
+    )
+    assert done.returncode == 0, done.stderr
+    assert "lower bound on mean SCT" in done.stdout
+    rows = list(csv.DictReader(table.read_text().splitlines()))
+    assert {row["policy"] for row in rows} == {"fair", "beamer"}
+    stages = [row for row in rows if row["stage"]]
+    assert all(float(row["end_s"]) > float(row["start_s"]) for row in stages)
+    written = json.loads(events.read_text())
+    spans = [event for event in written["traceEvents"] if event["ph"] == "X"]
+    assert len([span for span in spans if span["cat"] == "stage"]) == len(rows)
+    assert picture.read_bytes().startswith(b"\x89PNG")
