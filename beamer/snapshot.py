@@ -41,7 +41,7 @@ class Footprint:
 
 @dataclass
 class Footprints:
-    """The footprints of jobs on a fabric, worked out once per kind of job."""
+    """The footprints of jobs on a fabric, each worked out once."""
 
     fabric: Fabric
     _known: dict[tuple[JobSpec, int], Footprint] = field(default_factory=dict, compare=False, repr=False)
@@ -155,7 +155,7 @@ class Jobs:
 
 @dataclass(frozen=True, eq=False)
 class Coflows:
-    """The coflow that each job has in flight; where that is not known, or none is, the next one as a whole.
+    """The coflow that each job has in flight; where that is not known, or none is, the next synchronisation as a whole.
 
     in_flight: whether one is known to be. released_s: when, or the job's registration. sent_bits, left_bits, longest_bits (of
     what its flows have left): so far. seconds: what is left needs of each link alone, as `Jobs.seconds`. later: what the

@@ -27,5 +27,9 @@ def check_pair(policy: Ordering[Any], chosen: Allocator) -> None:
     """Check that `chosen` can carry out what `policy` orders. Raises `InputError` that says what it would need."""
     if policy.shares and not chosen.shares:
         raise InputError("allocator", chosen.name, f"one that lets coflows share, as {policy.name} asks: maxmin or classes")
-    if not chosen.heeds_order and policy.name != "fair":
-        raise InputError("policy", policy.name, f"fair, as {chosen.name} heeds no order; greedy, madd and classes do")
+    if not chosen.heeds_order and policy.orders:
+        raise InputError(
+            "policy",
+            policy.name,
+            f"one that orders nothing, such as fair, as {chosen.name} heeds no order; greedy, madd and classes do",
+        )

@@ -5,6 +5,7 @@ worked out by the kernel that it names; on real links, queues and TCP do what `c
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import ClassVar
@@ -12,17 +13,18 @@ from typing import ClassVar
 import numpy as np
 
 from beamer.errors import InputError
+from beamer.kernels import engine as kernels
 from beamer.ordering.base import Order
 from beamer.snapshot import Ints, Snapshot
 
 
 class Mode(IntEnum):
-    """The kernels that turn places in an order, or groups, into rates; numbered as `beamer.kernels.engine` has them."""
+    """The kernels that turn places in an order, or groups, into rates."""
 
-    GREEDY = 0
-    MADD = 1
-    SHARING = 2
-    SPLIT = 3
+    GREEDY = kernels.GREEDY
+    MADD = kernels.MADD
+    SHARING = kernels.SHARING
+    SPLIT = kernels.SPLIT
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,11 +52,17 @@ class Allocator(ABC):
     def __post_init__(self) -> None:
         if not 0 <= self.minimum_share <= 1:
             raise InputError("minimum_share", self.minimum_share, "a share from 0 to 1")
+        if self.minimum_share and self.mode is not Mode.SHARING:
+            raise InputError("minimum_share", self.minimum_share, f"0, as {self.name} has no groups that share")
 
     @property
     def sees_coflows(self) -> bool:
         """Whether it stands for a network whose coflows in flight are known, as ideal allocators do."""
         return True
+
+    def lowest(self, groups: Collection[int]) -> int:
+        """Return the group behind all `groups` that are in use, in which those wait that no order names yet."""
+        return max(groups, default=-1) + 1 if self.heeds_order else 0
 
     @abstractmethod
     def arrange(self, order: Order, snapshot: Snapshot) -> Arrangement:

@@ -3,6 +3,7 @@
 This is the allocator that predicts the data plane.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,6 +32,10 @@ class Classes(Allocator):
     def sees_coflows(self) -> bool:
         """Real queues are set by what a live system knows, which no coflow in flight is part of."""
         return self.queues is None
+
+    def lowest(self, groups: Collection[int]) -> int:
+        """Return the last queue; with one for each job, one more than are in use."""
+        return super().lowest(groups) if self.queues is None else self.queues - 1
 
     def arrange(self, order: Order, snapshot: Snapshot) -> Arrangement:
         """Serve jobs by the classes that the order gives them."""

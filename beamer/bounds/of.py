@@ -140,7 +140,7 @@ class _Demands:
         self._avoidable = inner & rerouted
         self._routes = Routes(fabric, acknowledgements)
         self._rate = np.array([float(link.rate_bps) for link in fabric.links])
-        self._cuts = _cuts(fabric)
+        self._cuts = [] if rerouted else _cuts(fabric)
         self._known: dict[JobSpec, _Demand] = {}
 
     def of(self, spec: JobSpec) -> _Demand:

@@ -145,6 +145,7 @@ def _end_flows(w: World, until: float, complete: Ints) -> int:
 
 @kernel
 def _reallocate(w: World, mode: int, order: Ints, minimum_share: float) -> None:
+    """Bring the rates up to date with what has changed."""
     now = w.now[0]
     if mode == GREEDY:
         if now.reordered:
@@ -197,6 +198,8 @@ def run(w: World, mode: int, order: Ints, minimum_share: float, until: float, by
     while True:
         _reallocate(w, mode, order, minimum_share)
         at = next_s(w)
+        if at >= NEVER and until >= NEVER:
+            return 0
         if at > until:
             w.now[0].s = max(until, w.now[0].s)
             return 0

@@ -61,7 +61,7 @@ def allocate(w: World, order: Ints) -> None:
             flow = w.flows[f]
             if not flow.active:
                 continue
-            rate = 1e300
+            rate = NEVER
             for h in range(flow.hop_first, flow.hop_end):
                 link = w.links[w.hops[h].link]
                 if link.free <= SPENT * link.capacity:
@@ -189,7 +189,7 @@ def _reconsider(w: World, f: int) -> None:
     """Give `f` the rate that is its due; where that changes what a link has left, look on there."""
     flow = w.flows[f]
     key = w.motion[f].key
-    rate = 1e300 if flow.active else 0.0
+    rate = NEVER if flow.active else 0.0
     if flow.active:
         for h in range(flow.hop_first, flow.hop_end):
             rate = min(rate, _free(w, w.hops[h].link, key) / w.hops[h].use)

@@ -4,13 +4,19 @@ What that leaves free is split evenly among the flows of each coflow that was pa
 (backfilling), all in the same order.
 """
 
-from beamer.kernels.channels import NEVER, append_end, bits_left, settle
+from beamer.kernels.channels import DONE, NEVER, append_end, bits_left, settle
 from beamer.kernels.greedy import stop_ended
 from beamer.kernels.heap import empty, heapify
 from beamer.kernels.jit import Ints, kernel
 from beamer.kernels.state import World
 
 SPENT = 1e-9  # share of a link's capacity below which a coflow that needs it is passed over
+
+
+@kernel
+def _bits(w: World, f: int) -> float:
+    """Return what flow `f` has still to move, never nothing: rounding must not leave a flow without a rate."""
+    return max(bits_left(w, f), DONE * float(w.motion[f].size))
 
 
 @kernel
@@ -21,7 +27,7 @@ def _duration(w: World, p: int) -> float:
     for f in range(phase.flow_first, phase.flow_end):
         if w.flows[f].active:
             settle(w, f)
-            bits = bits_left(w, f)
+            bits = _bits(w, f)
             for h in range(w.flows[f].hop_first, w.flows[f].hop_end):
                 w.links[w.hops[h].link].weight += bits * w.hops[h].use
     for f in range(phase.flow_first, phase.flow_end):
@@ -111,7 +117,7 @@ def allocate(w: World, order: Ints) -> None:
         phase = w.phases[w.jobs[j].phase]
         for f in range(phase.flow_first, phase.flow_end):
             if w.flows[f].active:
-                rate = bits_left(w, f) / duration if 0.0 < duration < NEVER else 0.0
+                rate = _bits(w, f) / duration if 0.0 < duration < NEVER else 0.0
                 w.channels[f].rate = rate
                 for h in range(w.flows[f].hop_first, w.flows[f].hop_end):
                     w.links[w.hops[h].link].free -= rate * w.hops[h].use

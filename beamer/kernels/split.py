@@ -1,16 +1,17 @@
 """Equal split: a flow's rate is the least, over its links, of capacity / flows there; what that leaves free stays free."""
 
-from beamer.kernels.channels import set_rate
+from beamer.kernels.channels import NEVER, set_rate
 from beamer.kernels.jit import kernel
 from beamer.kernels.state import World
 
 
 @kernel
 def _assign(w: World, c: int) -> None:
+    """Give channel `c` its rate."""
     ch = w.channels[c]
     rate = 0.0
     if ch.count > 0:
-        rate = 1e300
+        rate = NEVER
         for h in range(w.flows[ch.flow].hop_first, w.flows[ch.flow].hop_end):
             link = w.links[w.hops[h].link]
             rate = min(rate, link.capacity / (link.users * w.hops[h].use))

@@ -39,11 +39,13 @@ class Ordering(ABC, Generic[S]):
 
     name: what users select it by. State: the frozen dataclass that it remembers; plain JSON by pydantic, for the journal.
     by_coflow: whether it wants to be asked whenever a coflow starts or ends, not only when jobs do.
+    orders: whether it serves any jobs before others.
     shares: whether the jobs of a tier that is not divisible are meant to share, so that no order of them may be made up.
     """
 
     name: ClassVar[str]
     by_coflow: ClassVar[bool] = False
+    orders: ClassVar[bool] = True
     shares: ClassVar[bool] = False
     State: type[S]
 

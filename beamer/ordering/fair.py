@@ -10,6 +10,7 @@ class Fair(Ordering[Nothing]):
     """Put every job in one class, so that TCP alone shares the links: per-flow max-min fairness. [source: ALGORITHMS 3]"""
 
     name = "fair"
+    orders = False
     shares = True
     State = Nothing
 

@@ -1,4 +1,4 @@
-"""What an order would come to: the running jobs simulated to their end, each coflow as one flow over all its links."""
+"""What an order would come to: the running jobs simulated to their end, each coflow as one flow."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from beamer.snapshot import Ints, Snapshot
 
 
 class Lookahead:
-    """Simulates the jobs of a snapshot from where they are, under orders of their units.
+    """Simulates the remaining iterations of a snapshot's jobs under orders of their units; a coflow in flight starts anew.
 
     A coflow moves as one, at the rate that its scarcest link allows; stages to come count by their critical path.
     """

@@ -5,8 +5,6 @@ from random import Random
 from typing import ClassVar
 
 import numpy as np
-from scipy.optimize import linprog  # type: ignore[import-untyped]
-from scipy.sparse import csr_array  # type: ignore[import-untyped]
 
 from beamer.ordering.base import Order, Ordering, Tier
 from beamer.ordering.bssi import Items, sequence
@@ -81,6 +79,9 @@ def _ranked(snapshot: Snapshot, candidates: Ints, length_s: float) -> Ints:
     loads = np.bincount(part.link, seconds * share[part.owner], links)
     crowded = np.flatnonzero(loads > length_s)
     if len(crowded):
+        from scipy.optimize import linprog  # type: ignore[import-untyped]  # a second to import, which others need not wait for
+        from scipy.sparse import csr_array  # type: ignore[import-untyped]
+
         table = csr_array((seconds, (part.link, part.owner)), shape=(links, len(candidates)))
         relaxed = linprog(
             -np.ones(len(small)),

@@ -32,7 +32,8 @@ class SincroniaOffline(Ordering[OfflineState]):
         """Return one tier per job, by its coflow as a whole."""
         jobs = snapshot.jobs
         known = [key for key in state.order if key in jobs.position]
-        new = np.array([i for i, key in enumerate(jobs.key) if key not in set(known)], np.int64)
+        placed = set(known)
+        new = np.array([i for i, key in enumerate(jobs.key) if key not in placed], np.int64)
         fresh = jobs.take(new)
         many = len(new)
         items = Items(np.ones(many), fresh.first, fresh.link, fresh.seconds, np.zeros(many), len(snapshot.capacity_bps))

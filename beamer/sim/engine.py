@@ -126,17 +126,21 @@ class Engine:
 
     def next_s(self) -> float:
         """Return when the next timer or flow ends, after a run that ended without any; infinite if none will."""
-        return min(kernels.next_s(self._world), math.inf)
+        at = kernels.next_s(self._world)
+        return at if at < NEVER else math.inf
 
     def run(self, until_s: float, by_coflow: bool) -> list[tuple[Happening, int]]:
         """Run to `until_s`, or to the first instant before at which something happens that is asked for.
 
         That is a job's end and, with `by_coflow`, the release or completion of a coflow. Returns what happened, to which jobs.
+        Raises `RuntimeError` if without a limit nothing would ever happen.
         """
         room = 6 * len(self._world.jobs) + 8
         kinds, who = np.empty(room, np.int64), np.empty(room, np.int64)
         mode, share = int(self._allocator.mode), float(self._allocator.minimum_share)
         entries = kernels.run(self._world, mode, self._order, share, float(min(until_s, NEVER)), by_coflow, kinds, who)
+        if not entries and until_s >= NEVER:
+            raise RuntimeError(f"nothing will ever happen after {self.now_s} s, and jobs are not done")
         return [(Happening(kind), job) for kind, job in zip(kinds[:entries].tolist(), who[:entries].tolist(), strict=True)]
 
     def flows_of(self, job: int) -> range:
@@ -148,15 +152,20 @@ class Engine:
     def reroute(self, flow: Sequence[int], hops: Sequence[tuple[Sequence[int], Sequence[float]]], path: Sequence[int]) -> None:
         """Lead flows over other hops, given as links and uses; what they have moved stays moved, where it was.
 
-        path: the number of each new path. Policies do not hear of it: their loads are those of the paths before.
+        path: the number of each new path. Policies do not hear of it: loads are those of the paths before, of which what is in
+        flight counts only where the new path goes, too.
         """
         w = self._world
         w.links["moved"] = self.carried_bits()
         self._counted = self._moved_bits()
         split = [w.hops[a:b] for a, b in zip(w.flows["hop_first"], w.flows["hop_end"], strict=True)]
+        pair = {(j, hop["link"]): hop["load"] for part, j in zip(split, w.motion["job"].tolist(), strict=True) for hop in part}
         for f, (links, uses), number in zip(flow, hops, path, strict=True):
+            if w.motion["path"][f] == number:
+                continue
             split[f] = np.zeros(len(links), HOP)
-            split[f]["link"], split[f]["use"], split[f]["load"] = links, uses, -1
+            split[f]["link"], split[f]["use"] = links, uses
+            split[f]["load"] = [pair.get((w.motion["job"][f], link), -1) for link in links]
             w.motion["path"][f] = number
         ends = np.cumsum([len(part) for part in split])
         w.flows["hop_end"] = ends

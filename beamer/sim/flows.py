@@ -16,7 +16,7 @@ from beamer.units import ETHERNET_HEADER, TCP_HEADERS, frame_bytes, segment
 class Block:
     """Jobs with their phases, the flows of these and their hops, numbered from 0 within the block.
 
-    Meaning and units as in `beamer.kernels.state.Layout`. load_first: where each job's entries start among the (job, link)
+    Meaning and units as in `beamer.kernels.state`. load_first: where each job's entries start among the (job, link)
     pairs of its footprint. hop_load: the pair of every hop, -1 for one that no policy knows of.
     """
 

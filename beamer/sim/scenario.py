@@ -67,6 +67,8 @@ def simulate(
     `InputError` for an unknown policy and for one that the allocator cannot carry out.
     """
     assumed = assumptions or Assumptions()
+    if allocator is not None and assumed.minimum_share:
+        raise InputError("minimum_share", assumed.minimum_share, "0, as the allocator that is given has its own")
     chosen = allocator or Classes(queues=scenario.queues, minimum_share=assumed.minimum_share)
     ordered = ordering(policy) if isinstance(policy, str) else policy
     check_pair(ordered, chosen)
@@ -228,6 +230,7 @@ class _Simulation:
         now = self._now
         self._decision_due = False
         self._decided_s = now
+        self._quiet_until_s = 0.0
         self._remaining = self._engine.remaining
         snapshot = self._current()
         self._state, order, wake_at = self._policy.order(self._state, snapshot, now, self._rng)
@@ -260,12 +263,7 @@ class _Simulation:
 
     def _serve(self) -> None:
         """Serve what runs as last decided; jobs of which nothing is decided yet come last, in the lowest class."""
-        if not self._allocator.heeds_order:
-            lowest = 0
-        elif self._allocator.sees_coflows:
-            lowest = max(self._group.values(), default=-1) + 1
-        else:
-            lowest = self._scenario.queues - 1
+        lowest = self._allocator.lowest(self._group.values())
         keys = {number: key for number, (_, _, key) in self._running.items()}
         behind = len(self._place)
         order = sorted(keys, key=lambda number: (self._place.get(keys[number], behind), number))

@@ -15,7 +15,7 @@ class Bounded(Ordering[Any]):
     def __init__(self, policy: Ordering[Any]) -> None:
         self._policy = policy
         self._asked = 0
-        for attribute in ("name", "by_coflow", "shares", "State"):
+        for attribute in ("name", "by_coflow", "orders", "shares", "State"):
             setattr(self, attribute, getattr(policy, attribute))
 
     def initial(self) -> Any:

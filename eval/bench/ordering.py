@@ -75,11 +75,16 @@ def dense(weights: Floats, load: Floats) -> list[int]:
     return order[::-1]
 
 
-def _stage_loads(snapshot: Snapshot) -> tuple[Floats, Ints]:
+def _stage_loads(snapshot: Snapshot) -> Floats:
     jobs = snapshot.jobs
     load = np.zeros((len(snapshot.stages), len(snapshot.capacity_bps)))
     np.add.at(load, (jobs.stage[jobs.owner], jobs.link), snapshot.left_s)
-    return load, jobs.stage
+    return load
+
+
+def _fresh(snapshot: Snapshot) -> Snapshot:
+    """Return a copy which has nothing worked out yet."""
+    return replace(snapshot, jobs=replace(snapshot.jobs))
 
 
 def _seconds(act: Callable[[], object]) -> float:
@@ -104,11 +109,11 @@ def ordering_table(sizes: Sequence[int]) -> Table:
         order: list[Order] = []
 
         def sort(snapshot: Snapshot = snapshot) -> Ints:
-            units = units_of(replace(snapshot), looks_ahead=True)  # a copy, which has nothing worked out yet
+            units = units_of(_fresh(snapshot), looks_ahead=True)
             return improved(units.items, sequence(units.items)[0])
 
         def decide(snapshot: Snapshot = snapshot, order: list[Order] = order) -> None:
-            order[:] = [policy.order(policy.initial(), replace(snapshot), 0.0, Random(0))[1]]
+            order[:] = [policy.order(policy.initial(), _fresh(snapshot), 0.0, Random(0))[1]]
 
         beamer_s = _seconds(sort)
         whole_s = _seconds(decide)
@@ -119,7 +124,7 @@ def ordering_table(sizes: Sequence[int]) -> Table:
         tracemalloc.stop()
         dense_s = bssi_s = None
         if stages <= DENSEST:
-            load, _ = _stage_loads(snapshot)
+            load = _stage_loads(snapshot)
             items = Items.of([1.0] * stages, load.tolist(), [0.0] * stages)
             dense_s = _seconds(partial(dense, np.ones(len(load)), load))
             bssi_s = _seconds(partial(sequence, items))

@@ -17,6 +17,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "uvicorn": ("controller/",),
     "pyroute2": ("hostagent/",),
     "mininet": ("topologies/emulation/",),
+    "numba": ("beamer/kernels/",),
     "sqlalchemy": JOURNAL,
     "alembic": JOURNAL,
     "scapy": (),  # GPL-2: in tests alone

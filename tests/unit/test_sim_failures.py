@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from beamer.allocation import Greedy
 from beamer.errors import InputError
 from beamer.model import JobSpec
 from beamer.scenario import parse
@@ -57,6 +58,15 @@ def test_traffic_is_led_around_a_dead_cable_and_back() -> None:
     assert result.link_bytes["l1-s1"] < whole.link_bytes["l1-s1"]
     spines = result.link_bytes["l1-s1"] + result.link_bytes["l1-s2"]
     assert spines == pytest.approx(whole.link_bytes["l1-s1"] + whole.link_bytes["l1-s2"])
+
+
+@pytest.mark.parametrize("policy", ["sebf", "beamer"])
+def test_policies_go_on_seeing_coflows_after_a_failure(policy: str) -> None:
+    """The small job overtakes the large one on the links that both still have, before and after the cable dies."""
+    both = (one_stage("a", trial("large", "13", 6.0)), one_stage("b", trial("small", "13", 1.0), arrival_s=2.0))
+    cut = document(*both, failures=[{"link": "l1-s1", "at_s": 1.0}])
+    result = simulate(parse(cut), policy, assumptions=PLAIN, allocator=Greedy())
+    assert ends(result) == pytest.approx({"a/rung0/large": 7.0, "b/rung0/small": 3.0}, rel=1e-5)
 
 
 def test_jobs_that_start_while_a_cable_is_dead_go_around_it_too() -> None:

@@ -47,9 +47,10 @@ class Fixed(Ordering[Nothing]):
 
 
 class Fair(Fixed):
-    """The same under the name that allocators without order ask for."""
+    """The same as a policy that orders nothing."""
 
     name = "fair"
+    orders = False
     shares = True
 
 

@@ -4,6 +4,7 @@ import json
 import signal
 import sys
 from pathlib import Path
+from random import Random
 from types import FrameType
 from typing import Annotated
 
@@ -13,9 +14,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from beamer.cli import JsonFile, PlotFile, PolicyList, ScenarioFile, parse_policies
 from beamer.errors import InputError
+from beamer.ordering import ordering
 from beamer.report import check_outputs, job_table, plot_timeline, stage_table
 from beamer.scenario import Scenario, load, shipped
 from beamer.sim import simulate
+from beamer.snapshot import Snapshot
 from topologies.emulation import fairness
 from topologies.emulation.outcome import Outcome
 from topologies.emulation.platform import require, require_root
@@ -47,6 +50,9 @@ def emulate(
             raise InputError("--logs", str(logs), f"a directory that can be written ({error.strerror})") from error
     for sign in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(sign, _terminate)
+    for name in names:  # what a policy compiles at its first decision ever, no controller should have to
+        policy = ordering(name)
+        policy.order(policy.initial(), Snapshot.of(loaded.fabric, ()), 0.0, Random(0))
     console = Console()
     outcomes = [_run(console, path, loaded, name, logs) for name in names]
     runs = [outcome.result for outcome in outcomes]
