@@ -21,8 +21,14 @@ class Ranking(Ordering[Nothing]):
 
     def order(self, state: Nothing, snapshot: Snapshot, now: float, rng: Random) -> tuple[Nothing, Order, float | None]:
         """Return one tier per job; jobs without a coflow in flight are ranked by their next one."""
-        places = np.lexsort((snapshot.coflows.released_s, self.figure(snapshot)))
+        places = np.lexsort((snapshot.coflows.released_s, _without_rounding(self.figure(snapshot))))
         return state, tuple(Tier((snapshot.jobs.key[i],)) for i in places.tolist()), None
+
+
+def _without_rounding(figure: Floats) -> Floats:
+    """Return figures to nine digits, so that what is equal but for rounding is a tie."""
+    magnitude = 10.0 ** np.floor(np.log10(np.where(figure > 0, figure, 1.0)))
+    return np.round(figure / magnitude, 9) * magnitude
 
 
 def look_again_s(interval_s: float, snapshot: Snapshot, now: float) -> float:
