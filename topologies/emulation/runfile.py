@@ -103,18 +103,28 @@ def remove(run: Run, patience_s: float = 5.0) -> None:
 
 
 def _end_processes(run: Run, patience_s: float) -> None:
+    ended: set[int] = set()
     for sign in (signal.SIGTERM, signal.SIGKILL):
         deadline = time.monotonic() + patience_s
         for pid in run.processes():
+            ended.add(pid)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, sign)
         while time.monotonic() < deadline:
-            left = run.processes()
-            if not left:
+            if not run.processes() and not any(map(_holds_a_namespace, ended)):
                 return
             _reap()
             time.sleep(0.02)
     raise EmulationError(f"run {run.id}: processes {run.processes()} do not end")
+
+
+def _holds_a_namespace(pid: int) -> bool:
+    """Say whether a process still is in one, as it is for a while after its memory, and so its mark, has gone."""
+    try:
+        os.readlink(f"/proc/{pid}/ns/net")
+    except OSError:
+        return False
+    return True
 
 
 def _reap() -> None:
