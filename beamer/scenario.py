@@ -67,7 +67,10 @@ class Failure:
 
 @dataclass(frozen=True)
 class Scenario:
-    """A fabric, the studies that run on it and the cables that fail meanwhile."""
+    """A fabric, the studies that run on it and the cables that fail meanwhile.
+
+    start_up_s: from each job's start, when it opens its connections, to its first iteration.
+    """
 
     name: str
     fabric: Fabric
@@ -75,6 +78,7 @@ class Scenario:
     queues: int
     studies: tuple[StudyPlan, ...]
     failures: tuple[Failure, ...] = ()
+    start_up_s: float = 0.0
 
 
 class _Entry(BaseModel):
@@ -117,6 +121,7 @@ class _File(_Entry):
     topology: dict[str, Any]
     seed: int = 0
     queues: int = QUEUES
+    start_up_s: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     studies: list[_Study] = Field(min_length=1)
     failures: list[_Failure] = []
 
@@ -159,7 +164,7 @@ def parse(data: Any) -> Scenario:
             raise InputError(f"studies[{i}].after", study.after, f"a study listed before it: {', '.join(earlier) or 'none is'}")
     failures = tuple(_failure(failure, f"failures[{i}]", fabric) for i, failure in enumerate(file.failures))
     _check_paths(fabric, studies, failures)
-    return Scenario(file.name, fabric, file.seed, check_queues(file.queues), studies, failures)
+    return Scenario(file.name, fabric, file.seed, check_queues(file.queues), studies, failures, file.start_up_s)
 
 
 def build_topology(parameters: dict[str, Any]) -> Fabric:

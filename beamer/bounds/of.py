@@ -22,7 +22,6 @@ from beamer.scenario import Scenario, StagePlan
 from beamer.sim.flows import Routes
 from beamer.sim.replay import big_switch
 from beamer.traces import Trace
-from beamer.units import frame_bytes
 
 MOST_ORDERED = 40  # items for `lp-ov` beside a simulation: seconds; the programme grows with their square
 MOST_CHAINED = 8  # studies for `barrier`, and
@@ -55,7 +54,7 @@ def scenario_instance(scenario: Scenario, acknowledgements: bool = True) -> tupl
     """
     demands = _Demands(scenario.fabric, acknowledgements, bool(scenario.failures))
     names = tuple(study.name for study in scenario.studies for _ in study.stages)
-    rows = [_stage(stage, demands) for study in scenario.studies for stage in study.stages]
+    rows = [_stage(stage, demands, scenario.start_up_s) for study in scenario.studies for stage in study.stages]
     load, head, tail = (np.stack([row[part] for row in rows]) for part in (0, 1, 2))
     used = load.any(axis=0)
     return names, Instance(
@@ -159,8 +158,8 @@ class _Demands:
         bits = np.zeros((len(phases(spec)), len(self._rate)))
         for row, phase in zip(bits, phases(spec), strict=True):
             for transfer in phase:
-                usage = self._routes.usage(host_of[transfer.src_rank], host_of[transfer.dst_rank], plane)
-                row[list(usage.links)] += 8 * frame_bytes(transfer.size_bytes, self._fabric.mtu) * np.array(usage.uses)
+                path = self._routes.path(host_of[transfer.src_rank], host_of[transfer.dst_rank], plane)
+                row[list(path)] += self._routes.bits(transfer.size_bytes)
         through = [bits[:, cut].sum(axis=1, keepdims=True) / self._rate[cut].sum() for cut in self._cuts]
         load = np.concatenate([np.where(self._avoidable, 0.0, bits / self._rate), *through], axis=1)
         length = load.max(axis=1, initial=0.0)
@@ -191,17 +190,20 @@ def _period_s(job: JobSpec, demand: _Demand) -> float:
     return max(job.compute_s, _lead_s(job) + demand.gamma_s)
 
 
-def _stage(stage: StagePlan, demands: _Demands) -> tuple[Floats, Floats, Floats, float]:
-    """Return load, head and tail [P] of a stage, and its critical path, seconds."""
+def _stage(stage: StagePlan, demands: _Demands, start_up_s: float) -> tuple[Floats, Floats, Floats, float]:
+    """Return load, head and tail [P] of a stage whose jobs start up first, and its critical path, seconds."""
     of = [demands.of(job) for job in stage.jobs]
     load = np.sum([job.iterations * demand.seconds for job, demand in zip(stage.jobs, of, strict=True)], axis=0)
     counted = [demand.seconds > 0 for demand in of]
     heads = [
-        np.where(use, _lead_s(job) + demand.first_s, np.inf) for use, job, demand in zip(counted, stage.jobs, of, strict=True)
+        np.where(use, start_up_s + _lead_s(job) + demand.first_s, np.inf)
+        for use, job, demand in zip(counted, stage.jobs, of, strict=True)
     ]
     tails = [np.where(use, demand.after_s, np.inf) for use, demand in zip(counted, of, strict=True)]
     head, tail = (np.where(load > 0, np.min(times, axis=0), 0.0) for times in (heads, tails))
-    critical_s = sorted(job.iterations * _period_s(job, demand) for job, demand in zip(stage.jobs, of, strict=True))
+    critical_s = sorted(
+        start_up_s + job.iterations * _period_s(job, demand) for job, demand in zip(stage.jobs, of, strict=True)
+    )
     if stage.finish is not None and stage.finish < len(stage.jobs):
         return 0 * load, 0 * head, 0 * tail, critical_s[stage.finish - 1]
     return load, head, tail, critical_s[-1]

@@ -16,18 +16,18 @@ TOGETHER = 1e-12  # share of the time that has passed within which two events co
 
 
 @kernel
-def _iterate(w: World, j: int) -> None:
-    """Start the next iteration of job `j`."""
+def _iterate(w: World, j: int, at: float) -> None:
+    """Start the next iteration of job `j` at `at`."""
     job = w.jobs[j]
     job.phase = job.phase_first
     job.awaited = 2
-    push(w.timers, 2 * j, w.now[0].s + job.compute)
-    push(w.timers, 2 * j + 1, w.now[0].s + (1.0 - job.overlap) * job.compute)
+    push(w.timers, 2 * j, at + job.compute)
+    push(w.timers, 2 * j + 1, at + (1.0 - job.overlap) * job.compute)
 
 
 @kernel
-def start(w: World, j: int) -> None:
-    """Let job `j` start its first iteration now."""
+def start(w: World, j: int, after: float) -> None:
+    """Let job `j` start its first iteration `after` seconds from now."""
     job = w.jobs[j]
     job.running = True
     idle = job.compute == 0.0
@@ -36,7 +36,7 @@ def start(w: World, j: int) -> None:
             idle = idle and not w.flows[f].moves
     if idle:
         job.done = job.iterations - 1  # or as many empty iterations would follow each other in no time
-    _iterate(w, j)
+    _iterate(w, j, w.now[0].s + after)
 
 
 @kernel
@@ -116,7 +116,7 @@ def _arrive(w: World, j: int) -> bool:
         return False
     job.done += 1
     if job.done < job.iterations:
-        _iterate(w, j)
+        _iterate(w, j, w.now[0].s)
         return False
     job.running = False
     return True

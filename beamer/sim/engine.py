@@ -96,10 +96,10 @@ class Engine:
         )
         return len(w.jobs)
 
-    def start(self, jobs: Sequence[int]) -> None:
-        """Let jobs start their first iteration now; an arrangement that holds them has to follow."""
+    def start(self, jobs: Sequence[int], after_s: float = 0.0) -> None:
+        """Let jobs start their first iteration so many seconds from now; an arrangement that holds them has to follow."""
         for job in jobs:
-            kernels.start(self._world, job)
+            kernels.start(self._world, job, after_s)
 
     def kill(self, jobs: Sequence[int]) -> None:
         """Stop jobs where they are; an arrangement without them has to follow."""
@@ -149,8 +149,8 @@ class Engine:
         of = w.phases[w.jobs["phase_first"][job] : w.jobs["phase_end"][job]]
         return range(int(of["flow_first"][0]), int(of["flow_end"][-1])) if len(of) else range(0)
 
-    def reroute(self, flow: Sequence[int], hops: Sequence[tuple[Sequence[int], Sequence[float]]], path: Sequence[int]) -> None:
-        """Lead flows over other hops, given as links and uses; what they have moved stays moved, where it was.
+    def reroute(self, flow: Sequence[int], hops: Sequence[Sequence[int]], path: Sequence[int]) -> None:
+        """Lead flows over other links; what they have moved stays moved, where it was.
 
         path: the number of each new path. Policies do not hear of it: loads are those of the paths before, of which what is in
         flight counts only where the new path goes, too.
@@ -160,11 +160,11 @@ class Engine:
         self._counted = self._moved_bits()
         split = [w.hops[a:b] for a, b in zip(w.flows["hop_first"], w.flows["hop_end"], strict=True)]
         pair = {(j, hop["link"]): hop["load"] for part, j in zip(split, w.motion["job"].tolist(), strict=True) for hop in part}
-        for f, (links, uses), number in zip(flow, hops, path, strict=True):
+        for f, links, number in zip(flow, hops, path, strict=True):
             if w.motion["path"][f] == number:
                 continue
             split[f] = np.zeros(len(links), HOP)
-            split[f]["link"], split[f]["use"] = links, uses
+            split[f]["link"], split[f]["use"] = links, 1.0
             split[f]["load"] = [pair.get((w.motion["job"][f], link), -1) for link in links]
             w.motion["path"][f] = number
         ends = np.cumsum([len(part) for part in split])

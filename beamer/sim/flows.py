@@ -35,36 +35,34 @@ class Block:
     hop_load: Ints
 
 
-@dataclass(frozen=True)
-class Usage:
-    """A flow's hops: links, and the bit/s there for each bit/s of its rate."""
-
-    links: tuple[int, ...]
-    uses: tuple[float, ...]
-
-
 class Routes:
-    """The paths of flows on a fabric, numbered; acknowledgements load the way back if `acknowledgements`."""
+    """The paths of flows on a fabric, numbered, and what flows weigh on them.
+
+    acknowledgements: whether each flow carries, on top of its own, as many of the other direction's as it causes there: exact
+    where both directions are loaded alike. To load the way back itself would bind a flow to its level in max-min sharing,
+    which a packet of acknowledgement in the same queue is not.
+    """
 
     def __init__(self, fabric: Fabric, acknowledgements: bool) -> None:
         _, frame = segment(fabric.mtu)
         self.fabric = fabric
         self._alive = fabric
         self._link = tuple(range(len(fabric.links)))
-        self._ack = (ETHERNET_HEADER + TCP_HEADERS) / (2 * frame) if acknowledgements else 0.0  # for every second segment
-        self._known: dict[tuple[str, str, int], Usage] = {}
-        self._number: dict[Usage, int] = {}
+        acknowledging = (ETHERNET_HEADER + TCP_HEADERS) / (2 * frame)  # a receiver acknowledges every second segment
+        self._weight = 1 + acknowledging if acknowledgements else 1.0
+        self._known: dict[tuple[str, str, int], tuple[int, ...]] = {}
+        self._number: dict[tuple[int, ...], int] = {}
 
-    def usage(self, src: str, dst: str, plane: int) -> Usage:
-        """Return the hops of a flow between two hosts."""
+    def path(self, src: str, dst: str, plane: int) -> tuple[int, ...]:
+        """Return the links of a flow between two hosts."""
         key = (src, dst, plane)
         if key not in self._known:
-            use = {self._link[hop]: 1.0 for hop in self._alive.path(src, dst, plane)}
-            if self._ack:
-                for hop in self._alive.path(dst, src, plane):
-                    use[self._link[hop]] = use.get(self._link[hop], 0.0) + self._ack
-            self._known[key] = Usage(tuple(use), tuple(use.values()))
+            self._known[key] = tuple(self._link[hop] for hop in self._alive.path(src, dst, plane))
         return self._known[key]
+
+    def bits(self, size_bytes: float) -> float:
+        """Return what moving so many bytes puts on every link of a path."""
+        return 8 * frame_bytes(size_bytes, self.fabric.mtu) * self._weight
 
     def lose(self, cables: Collection[tuple[str, str]]) -> None:
         """Lead all flows around dead cables from now on."""
@@ -72,20 +70,19 @@ class Routes:
         self._link = tuple(self.fabric.link_index[link.src, link.dst] for link in self._alive.links)
         self._known.clear()
 
-    def of_job(self, spec: JobSpec, plane: int) -> list[Usage]:
-        """Return the hops of a job's flows, phase after phase."""
+    def of_job(self, spec: JobSpec, plane: int) -> list[tuple[int, ...]]:
+        """Return the links of a job's flows, phase after phase."""
         host_of = {worker.rank: worker.host for worker in spec.workers}
         transfers = (transfer for phase in phases(spec) for transfer in phase)
-        return [self.usage(host_of[t.src_rank], host_of[t.dst_rank], plane) for t in transfers]
+        return [self.path(host_of[t.src_rank], host_of[t.dst_rank], plane) for t in transfers]
 
-    def number(self, usage: Usage) -> int:
+    def number(self, path: tuple[int, ...]) -> int:
         """Return the number of a path; equal ones have an equal number."""
-        return self._number.setdefault(usage, len(self._number))
+        return self._number.setdefault(path, len(self._number))
 
     def block(self, specs: Sequence[tuple[JobSpec, int]], footprints: Sequence[Footprint]) -> Block:
         """Return jobs given as (spec, plane), in the order given; sizes as on the wire."""
         hop_link: list[int] = []
-        hop_use: list[float] = []
         hop_load: list[int] = []
         hops: list[int] = [0]
         path: list[int] = []
@@ -99,15 +96,12 @@ class Routes:
             load_of = {link: load_first[-1] + i for i, link in enumerate(foot.link.tolist())}
             for phase in phases(spec):
                 for transfer in phase:
-                    usage = self.usage(host_of[transfer.src_rank], host_of[transfer.dst_rank], plane)
-                    hop_link += usage.links
-                    hop_use += usage.uses
-                    hop_load += [
-                        load_of.get(link, -1) if use >= 1 else -1 for link, use in zip(usage.links, usage.uses, strict=True)
-                    ]
+                    links = self.path(host_of[transfer.src_rank], host_of[transfer.dst_rank], plane)
+                    hop_link += links
+                    hop_load += [load_of.get(link, -1) for link in links]
                     hops.append(len(hop_link))
-                    path.append(self.number(usage))
-                    size.append(8 * frame_bytes(transfer.size_bytes, self.fabric.mtu))
+                    path.append(self.number(links))
+                    size.append(self.bits(transfer.size_bytes))
                     flow_job.append(j)
                 phase_first.append(len(size))
             job_phase.append(len(phase_first) - 1)
@@ -115,7 +109,7 @@ class Routes:
         return Block(
             hop_first=np.array(hops, np.int64),
             hop_link=np.array(hop_link, np.int64),
-            hop_use=np.array(hop_use, np.float64),
+            hop_use=np.ones(len(hop_link)),
             path=np.array(path, np.int64),
             size=np.array(size, np.float64),
             flow_job=np.array(flow_job, np.int64),

@@ -19,7 +19,7 @@ from beamer.ordering import Ordering, ordering
 from beamer.results import JobResult, RunResult, StageResult
 from beamer.scenario import Scenario, StudyPlan, dead
 from beamer.sim.engine import Engine, Happening
-from beamer.sim.flows import Routes, Usage
+from beamer.sim.flows import Routes
 from beamer.snapshot import Footprints, Snapshot
 from beamer.tracker import Tracker
 
@@ -28,7 +28,7 @@ from beamer.tracker import Tracker
 class Assumptions:
     """What the simulator assumes of the system around the network.
 
-    acknowledgements: TCP's load the way back. progress_s: how long reports of progress are gathered before they wake a
+    acknowledgements: whether TCP's load links, too. progress_s: how long reports of progress are gathered before they wake a
     decision. decision_delay_s: from an event to the plan's being in force. minimum_share: of every link, for each class.
     coflows_known: whether policies see the coflows in flight, which no live system can; None: if the allocator is an ideal one.
     """
@@ -152,7 +152,7 @@ class _Simulation:
         for number, key in enumerate(keys, first):
             self._number[key] = number
             self._running[number] = (study, index, key)
-        self._engine.start(range(first, first + len(keys)))
+        self._engine.start(range(first, first + len(keys)), self._scenario.start_up_s)
         self._changed()
 
     def _finish(self, job: int) -> tuple[StudyPlan, int]:
@@ -185,12 +185,12 @@ class _Simulation:
         """Lead what runs, and what starts later, around the cables that are dead now."""
         self._routes.lose(dead(self._scenario.failures, self._now))
         flow: list[int] = []
-        usages: list[Usage] = []
+        paths: list[tuple[int, ...]] = []
         for number, (_, _, key) in self._running.items():
             job = self._tracker.jobs[key]
             flow += self._engine.flows_of(number)
-            usages += self._routes.of_job(job.spec, job.plane)
-        self._engine.reroute(flow, [(u.links, u.uses) for u in usages], [self._routes.number(u) for u in usages])
+            paths += self._routes.of_job(job.spec, job.plane)
+        self._engine.reroute(flow, paths, [self._routes.number(path) for path in paths])
         self._changed()
 
     def _changed(self) -> None:

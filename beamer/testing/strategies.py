@@ -128,7 +128,14 @@ def scenarios(draw: st.DrawFn, fabrics: Sequence[Fabric] = (*FABRICS, *FABRICS, 
             for g in range(draw(st.integers(1, 3)))
         )
         studies.append(StudyPlan(f"study{s}", draw(_weights), draw(st.sampled_from((0.0, 0.0, 0.3))), stages))
-    return Scenario("drawn", fabric, seed=0, queues=draw(st.integers(1, 8)), studies=tuple(studies))
+    return Scenario(
+        "drawn",
+        fabric,
+        seed=0,
+        queues=draw(st.integers(1, 8)),
+        studies=tuple(studies),
+        start_up_s=draw(st.sampled_from((0.0, 0.0, 0.4))),
+    )
 
 
 @st.composite

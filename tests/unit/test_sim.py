@@ -94,10 +94,16 @@ def test_planes_keep_successive_jobs_apart() -> None:
     assert ends(result) == pytest.approx([1.0, 1.0])
 
 
-def test_acknowledgements_load_the_way_back() -> None:
+def test_links_carry_the_acknowledgements_of_the_other_direction() -> None:
     result = run((ring("job", "12", seconds=1.0),), assumptions=Assumptions())
     assert ends(result) == pytest.approx([1 + 66 / (2 * SEGMENT_FRAME)])
     assert result.link_bytes["h1-s1"] == pytest.approx(1000 * SEGMENT_FRAME + 500 * 66)
+
+
+def test_jobs_start_up_before_their_first_iteration_in_every_stage() -> None:
+    plan = StudyPlan("study", 1.0, 0.5, (StagePlan("one", (ring("a", "12", 1.0),)), StagePlan("two", (ring("a", "12", 1.0),))))
+    result = simulate(Scenario("slow", star(2, RATE_BPS), 0, 8, (plan,), start_up_s=0.8), "fair", assumptions=PLAIN)
+    assert [at for stage in result.stages for at in (stage.start_s, stage.end_s)] == pytest.approx([0.5, 2.3, 2.3, 4.1])
 
 
 def test_a_late_plan_leaves_traffic_in_the_lowest_class_until_then() -> None:

@@ -193,7 +193,7 @@ class Search:
                 ports = tuple(next(self._ports) for _ in spec.workers)
             addresses = tuple(self._launchers.fabric.host[w.host].ip for w in spec.workers)
             for worker in spec.workers:
-                task = Task(study, stage.name, spec, worker.rank, addresses, ports, self._url)
+                task = Task(study, stage.name, spec, worker.rank, addresses, ports, self._url, self._scenario.start_up_s)
                 identity = f"{job_key(study, stage.name, spec.name)}#{worker.rank}"
                 self._launchers.start(identity, worker.host, task)
                 identities.append(identity)

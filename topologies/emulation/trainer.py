@@ -25,7 +25,6 @@ WINDOW_BYTES = 65536  # several times what the links hold: queues fill, equal fl
 CONNECT_PATIENCE_S = 20.0
 STALL_PATIENCE_S = 60.0
 WAKE_BYTES = 32768  # a process woken for every packet would take the processor from the network
-WARM_UP_S = 0.8  # a framework takes longer from opening its connections to its first gradient
 REPORT_PATIENCE_S = 30.0  # at the end, for a controller that is being restarted
 
 Gradient = npt.NDArray[np.float32]
@@ -35,7 +34,8 @@ Gradient = npt.NDArray[np.float32]
 class Task:
     """What one process runs.
 
-    addresses, ports: where each rank listens, by rank. controller: URL of the stage API.
+    addresses, ports: where each rank listens, by rank. controller: URL of the stage API. start_up_s: from having connected to
+    the first iteration, which takes a framework longer than it takes connections to get their class.
     """
 
     study: str
@@ -45,6 +45,7 @@ class Task:
     addresses: tuple[str, ...]
     ports: tuple[int, ...]
     controller: str
+    start_up_s: float
 
 
 _TASK = TypeAdapter(Task)  # built once, before launchers fork
@@ -263,7 +264,7 @@ def train(task: Task, client: Client) -> None:
     size = max(spec.sync_bytes // 4 // len(workers), 1) * len(workers)
     slice_sizes = [part.size for part in np.array_split(np.empty(size, dtype=np.bool_), max(len(servers), 1))]
     gradient = np.empty(size, dtype=np.float32)
-    time.sleep(WARM_UP_S)
+    time.sleep(task.start_up_s)
     for iteration in range(1, spec.iterations + 1):
         if rank in servers:
             serve_slice(mesh, slice_sizes[servers.index(rank)], workers)

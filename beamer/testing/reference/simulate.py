@@ -62,7 +62,7 @@ class _Run:
             phases = flows(spec, self._scenario.fabric, self._tracker.jobs[key].plane, self._acknowledgements)
             progressed = partial(self._progressed, study, index)
             self._trainings[key] = Training(key, spec, phases, self._agenda, self.network, progressed)
-            self._trainings[key].iterate()
+            self._agenda.after(self._scenario.start_up_s, self._trainings[key].iterate)
         self.network.reallocate()
 
     def _progressed(self, study: StudyPlan, index: int, key: str, done: int) -> None:

@@ -15,10 +15,7 @@ def flows(spec: JobSpec, fabric: Fabric, plane: int, acknowledgements: bool) -> 
 
     def flow(transfer: Transfer) -> Flow:
         src, dst = host_of[transfer.src_rank], host_of[transfer.dst_rank]
-        usage = dict.fromkeys(fabric.path(src, dst, plane), 1.0)
-        if acknowledgements:
-            for link in fabric.path(dst, src, plane):
-                usage[link] = usage.get(link, 0.0) + acknowledging
-        return Flow(usage, 8 * frame_bytes(transfer.size_bytes, fabric.mtu))
+        data = 8 * frame_bytes(transfer.size_bytes, fabric.mtu)
+        return Flow(dict.fromkeys(fabric.path(src, dst, plane), 1.0), data * (1 + acknowledging) if acknowledgements else data)
 
     return tuple(tuple(flow(transfer) for transfer in phase) for phase in phases(spec))
