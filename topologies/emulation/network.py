@@ -16,6 +16,7 @@ MANAGEMENT_NETWORK = IPv4Network("10.78.0.0/16")
 CONTROLLER_ADDRESS = str(MANAGEMENT_NETWORK[1])
 MANAGEMENT_BRIDGE = "mgmt"
 LEAF_QUEUE_PACKETS = 100
+PATIENCE_S = 3  # before TCP takes a packet that waits in a starved class for lost, sends it again and slows down
 
 
 class EmulatedNetwork:
@@ -51,6 +52,9 @@ class EmulatedNetwork:
         self._net.build()
         for number, host in enumerate(self.fabric.hosts):
             self._manage(host.name, str(MANAGEMENT_NETWORK[number + 2]))
+            uplink = self.fabric.links[self.fabric.link_index[host.name, self.fabric.edge_of[host.name]]].interface
+            route = (str(DATA_NETWORK), "dev", uplink, "src", host.ip, "scope", "link", "proto", "kernel")
+            run("ip", "route", "change", *route, "rto_min", f"{PATIENCE_S}s", enter=self.enter(host.name))
         self._net.start()
 
     def point_at_controller(self, openflow_port: int) -> None:

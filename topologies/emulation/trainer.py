@@ -21,7 +21,7 @@ from beamer.collectives import phases
 from beamer.model import JobSpec, Role
 
 CONGESTION_CONTROL = b"reno"
-WINDOW_BYTES = 65536  # several times what the links hold: queues fill, equal flows get equal shares, and few packets are lost
+WINDOW_BYTES = 131072  # several times what the links hold: queues fill, equal flows get equal shares, and few packets are lost
 CONNECT_PATIENCE_S = 20.0
 STALL_PATIENCE_S = 60.0
 WAKE_BYTES = 32768  # a process woken for every packet would take the processor from the network
