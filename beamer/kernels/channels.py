@@ -1,14 +1,14 @@
 """Channels: time passes for them, they get rates, flows enter and leave them."""
 
-from beamer.kernels.heap import append, meld, push, remove
-from beamer.kernels.jit import kernel
+from beamer.kernels.heap import append, meld, push, remove, size
+from beamer.kernels.jit import inner
 from beamer.kernels.state import World
 
 NEVER = 1e300  # seconds
 DONE = 1e-9  # share of a flow's size that rounding may leave over
 
 
-@kernel
+@inner
 def settle(w: World, c: int) -> None:
     """Bring what channel `c` has served up to date."""
     ch = w.channels[c]
@@ -17,7 +17,7 @@ def settle(w: World, c: int) -> None:
     ch.since = w.now[0].s
 
 
-@kernel
+@inner
 def end_s(w: World, c: int) -> float:
     """Return when the next flow of channel `c`, which is settled, ends."""
     ch = w.channels[c]
@@ -26,17 +26,32 @@ def end_s(w: World, c: int) -> float:
     return float(w.now[0].s + max(w.motion[ch.top].mark - ch.served, 0.0) / ch.rate)
 
 
-@kernel
+@inner
 def queue_end(w: World, c: int) -> None:
     """Put channel `c`, which is settled, where its end belongs."""
     at = end_s(w, c)
-    if at < NEVER:
+    if w.now[0].many:
+        w.due[c] = at
+    elif at < NEVER:
         push(w.ends, c, at)
     else:
         remove(w.ends, c)
 
 
-@kernel
+@inner
+def next_end_s(w: World) -> float:
+    """Return when the next flow ends; NEVER if none will."""
+    at = NEVER
+    if w.now[0].many:
+        for c in range(w.now[0].channels):
+            if w.due[c] < at:
+                at = w.due[c]
+    elif size(w.ends) > 0:
+        at = w.ends[w.ends[0].item].key
+    return at
+
+
+@inner
 def append_end(w: World, c: int) -> None:
     """Put channel `c`, which is settled, behind all others that end; `heapify` has to follow."""
     at = end_s(w, c)
@@ -44,7 +59,7 @@ def append_end(w: World, c: int) -> None:
         append(w.ends, c, at)
 
 
-@kernel
+@inner
 def set_rate(w: World, c: int, rate: float) -> None:
     """Let the flows of channel `c` move at `rate` bit/s each from now on."""
     settle(w, c)
@@ -52,7 +67,7 @@ def set_rate(w: World, c: int, rate: float) -> None:
     queue_end(w, c)
 
 
-@kernel
+@inner
 def enter(w: World, f: int, bits: float) -> None:
     """Let flow `f`, which has `bits` to move, join its channel."""
     motion = w.motion[f]
@@ -70,7 +85,7 @@ def enter(w: World, f: int, bits: float) -> None:
         queue_end(w, motion.channel)  # it may end before those that were there
 
 
-@kernel
+@inner
 def leave(w: World, f: int) -> None:
     """Let flow `f`, which is the next to end, leave its channel."""
     motion = w.motion[f]
@@ -83,21 +98,21 @@ def leave(w: World, f: int) -> None:
     note(w, ~f)
 
 
-@kernel
+@inner
 def note(w: World, change: int) -> None:
     """Remember that a flow started (f) or ended (~f)."""
     w.changed[w.now[0].changes] = change
     w.now[0].changes += 1
 
 
-@kernel
+@inner
 def bits_left(w: World, f: int) -> float:
     """Return what flow `f` has still to move."""
     ch = w.channels[w.motion[f].channel]
     return max(float(w.motion[f].mark - ch.served - ch.rate * (w.now[0].s - ch.since)), 0.0)
 
 
-@kernel
+@inner
 def listed(w: World, j: int, p: int, f: int) -> bool:
     """Say whether flow `f` of phase `p` of job `j` moves or will move."""
     job = w.jobs[j]

@@ -3,9 +3,9 @@
 import numpy as np
 
 from beamer.kernels import greedy, madd, sharing, split
-from beamer.kernels.channels import DONE, NEVER, bits_left, enter, leave, note, queue_end, settle
+from beamer.kernels.channels import DONE, NEVER, bits_left, enter, leave, next_end_s, note, queue_end, settle
 from beamer.kernels.heap import meld, push, remove, size
-from beamer.kernels.jit import Floats, Ints, kernel
+from beamer.kernels.jit import Floats, Ints, inner, kernel
 from beamer.kernels.state import World
 
 GREEDY, MADD, SHARING, SPLIT = 0, 1, 2, 3
@@ -15,7 +15,7 @@ CLEAN = 1 << 60
 TOGETHER = 1e-12  # share of the time that has passed within which two events count as one
 
 
-@kernel
+@inner
 def _iterate(w: World, j: int, at: float) -> None:
     """Start the next iteration of job `j` at `at`."""
     job = w.jobs[j]
@@ -82,11 +82,12 @@ def kill(w: World, j: int) -> None:
             note(w, ~f)
             queue_end(w, c)
     job.in_flight = 0
+    w.now[0].slowest = 0.0
     w.now[0].coflows = True
     w.now[0].group = min(w.now[0].group, job.group)
 
 
-@kernel
+@inner
 def _release(w: World, j: int) -> bool:
     """Release the next phase of job `j` that has something to move; return False if none has."""
     job = w.jobs[j]
@@ -100,6 +101,7 @@ def _release(w: World, j: int) -> bool:
                 note(w, f)
         if job.in_flight > 0:
             job.released = w.now[0].s
+            w.now[0].slowest = 0.0
             w.now[0].coflows = True
             w.now[0].group = min(w.now[0].group, job.group)
             return True
@@ -107,7 +109,7 @@ def _release(w: World, j: int) -> bool:
     return False
 
 
-@kernel
+@inner
 def _arrive(w: World, j: int) -> bool:
     """One of the two that the iteration waits for is there; return whether the job has finished."""
     job = w.jobs[j]
@@ -122,24 +124,35 @@ def _arrive(w: World, j: int) -> bool:
     return True
 
 
-@kernel
+@inner
+def _end_next(w: World, c: int, complete: Ints, number: int) -> int:
+    """End the next flow of channel `c` and those that end with it; return how many jobs are listed as complete then."""
+    ch = w.channels[c]
+    ch.served = w.motion[ch.top].mark
+    ch.since = w.now[0].s
+    w.now[0].slowest = min(w.now[0].slowest, ch.rate)
+    while ch.top >= 0 and w.motion[ch.top].mark <= ch.served + DONE * w.motion[ch.top].size:
+        job = w.jobs[w.motion[ch.top].job]
+        w.now[0].group = min(w.now[0].group, job.group)
+        job.in_flight -= 1
+        if job.in_flight == 0:
+            complete[number] = w.motion[ch.top].job
+            number += 1
+        leave(w, ch.top)
+    queue_end(w, c)
+    return number
+
+
+@inner
 def _end_flows(w: World, until: float, complete: Ints) -> int:
     """End the flows that are due; list the jobs whose coflow is complete and return how many they are."""
     number = 0
+    if w.now[0].many:
+        for c in range(w.now[0].channels):
+            while w.due[c] <= until:
+                number = _end_next(w, c, complete, number)
     while size(w.ends) > 0 and w.ends[w.ends[0].item].key <= until:
-        c = w.ends[0].item
-        ch = w.channels[c]
-        ch.served = w.motion[ch.top].mark
-        ch.since = w.now[0].s
-        while ch.top >= 0 and w.motion[ch.top].mark <= ch.served + DONE * w.motion[ch.top].size:
-            job = w.jobs[w.motion[ch.top].job]
-            w.now[0].group = min(w.now[0].group, job.group)
-            job.in_flight -= 1
-            if job.in_flight == 0:
-                complete[number] = w.motion[ch.top].job
-                number += 1
-            leave(w, ch.top)
-        queue_end(w, c)
+        number = _end_next(w, w.ends[0].item, complete, number)
     return number
 
 
@@ -161,9 +174,9 @@ def _reallocate(w: World, mode: int, order: Ints, minimum_share: float) -> None:
     elif mode == SHARING:
         if now.reordered:
             sharing.rearrange(w, order)
-            sharing.allocate(w, 0, minimum_share)
+            sharing.allocate(w, 0, 0.0, minimum_share)
         elif now.changes > 0:
-            sharing.allocate(w, now.group, minimum_share)
+            sharing.allocate(w, now.group, now.slowest, minimum_share)
     elif now.reordered:
         sharing.rearrange(w, order)
         split.allocate(w)
@@ -173,16 +186,15 @@ def _reallocate(w: World, mode: int, order: Ints, minimum_share: float) -> None:
     now.reordered = False
     now.coflows = False
     now.group = CLEAN
+    now.slowest = NEVER
 
 
 @kernel
 def next_s(w: World) -> float:
     """Return when the next timer or flow ends at the rates in force; NEVER if none will."""
-    at = NEVER
+    at = next_end_s(w)
     if size(w.timers) > 0:
-        at = w.timers[w.timers[0].item].key
-    if size(w.ends) > 0:
-        at = min(at, w.ends[w.ends[0].item].key)
+        at = min(at, w.timers[w.timers[0].item].key)
     return float(at)
 
 
@@ -237,6 +249,12 @@ def run(w: World, mode: int, order: Ints, minimum_share: float, until: float, by
                 entries += 1
         if entries > 0:
             return entries
+
+
+@kernel
+def left(w: World, f: int) -> float:
+    """Return what flow `f`, which is active, has still to move."""
+    return bits_left(w, f)
 
 
 @kernel

@@ -6,14 +6,14 @@ or end: a change reaches only flows behind it in the order, link by link, until 
 
 from beamer.kernels.channels import NEVER, listed, set_rate
 from beamer.kernels.heap import push, remove, size
-from beamer.kernels.jit import Ints, kernel
+from beamer.kernels.jit import Ints, inner
 from beamer.kernels.state import World
 
 SPENT = 1e-12  # share of a link's capacity below which it counts as taken
 NOWHERE = -1
 
 
-@kernel
+@inner
 def rearrange(w: World, order: Ints) -> None:
     """List the flows of every link in the order of their jobs, each in a channel of its own."""
     for link in w.links:
@@ -35,7 +35,7 @@ def rearrange(w: World, order: Ints) -> None:
                     place += 1.0
 
 
-@kernel
+@inner
 def stop_ended(w: World) -> None:
     """Take the rates of flows that have ended."""
     for i in range(w.now[0].changes):
@@ -45,7 +45,7 @@ def stop_ended(w: World) -> None:
             w.flows[~f].carries = False
 
 
-@kernel
+@inner
 def allocate(w: World, order: Ints) -> None:
     """Give all flows their rates."""
     stop_ended(w)
@@ -86,7 +86,7 @@ def allocate(w: World, order: Ints) -> None:
                 set_rate(w, f, rate)
 
 
-@kernel
+@inner
 def _free(w: World, number: int, key: float) -> float:
     """Return what flows before `key` leave of link `number`, bit/s."""
     link = w.links[number]
@@ -100,7 +100,7 @@ def _free(w: World, number: int, key: float) -> float:
     return float(free)
 
 
-@kernel
+@inner
 def _carry(w: World, f: int, number: int, amount: float) -> float:
     """Let `f` take `amount` of link `number`; return the change."""
     link = w.links[number]
@@ -135,7 +135,7 @@ def _carry(w: World, f: int, number: int, amount: float) -> float:
     return change
 
 
-@kernel
+@inner
 def _may_gain(w: World, number: int, at: int) -> bool:
     """Say whether the flow of entry `at` could take more now that link `number` has more free.
 
@@ -157,7 +157,7 @@ def _may_gain(w: World, number: int, at: int) -> bool:
     return True
 
 
-@kernel
+@inner
 def _look_on(w: World, number: int, key: float) -> None:
     """Queue the next flow of link `number` after `key` that the change there may concern."""
     link = w.links[number]
@@ -184,7 +184,7 @@ def _look_on(w: World, number: int, key: float) -> None:
     remove(w.queue, number)
 
 
-@kernel
+@inner
 def _reconsider(w: World, f: int) -> None:
     """Give `f` the rate that is its due; where that changes what a link has left, look on there."""
     flow = w.flows[f]
@@ -207,7 +207,7 @@ def _reconsider(w: World, f: int) -> None:
             _look_on(w, number, key)
 
 
-@kernel
+@inner
 def sweep(w: World) -> None:
     """Bring the rates up to date with the flows that have started and ended."""
     many = len(w.links)

@@ -5,15 +5,15 @@ stand in `item` from 0 on, `place` says where each stands (-1: nowhere) and `key
 many are in. `meld` joins two *skew* heaps of flows, linked by `left` and `right`, with their `mark` as the key.
 """
 
-from beamer.kernels.jit import Records, kernel
+from beamer.kernels.jit import Records, inner
 
 
-@kernel
+@inner
 def _before(heap: Records, one: int, other: int) -> bool:
     return bool(heap[one].key < heap[other].key or (heap[one].key == heap[other].key and one < other))
 
 
-@kernel
+@inner
 def _up(heap: Records, at: int) -> None:
     item = heap[at].item
     while at > 0:
@@ -28,7 +28,7 @@ def _up(heap: Records, at: int) -> None:
     heap[item].place = at
 
 
-@kernel
+@inner
 def _down(heap: Records, at: int) -> None:
     item = heap[at].item
     many = heap[len(heap) - 1].place
@@ -48,13 +48,13 @@ def _down(heap: Records, at: int) -> None:
     heap[item].place = at
 
 
-@kernel
+@inner
 def size(heap: Records) -> int:
     """Return how many are in."""
     return int(heap[len(heap) - 1].place)
 
 
-@kernel
+@inner
 def push(heap: Records, item: int, key: float) -> None:
     """Put `item` in with `key`, or move it to where that belongs."""
     heap[item].key = key
@@ -67,7 +67,7 @@ def push(heap: Records, item: int, key: float) -> None:
     _down(heap, heap[item].place)
 
 
-@kernel
+@inner
 def remove(heap: Records, item: int) -> None:
     """Take `item` out, wherever it stands; do nothing if it is not in."""
     at = heap[item].place
@@ -84,7 +84,7 @@ def remove(heap: Records, item: int) -> None:
         _down(heap, heap[moved].place)
 
 
-@kernel
+@inner
 def empty(heap: Records) -> None:
     """Take all out."""
     for at in range(heap[len(heap) - 1].place):
@@ -92,7 +92,7 @@ def empty(heap: Records) -> None:
     heap[len(heap) - 1].place = 0
 
 
-@kernel
+@inner
 def append(heap: Records, item: int, key: float) -> None:
     """Put `item`, which is not in, behind all others; `heapify` has to follow."""
     end = heap[len(heap) - 1].place
@@ -102,14 +102,14 @@ def append(heap: Records, item: int, key: float) -> None:
     heap[item].key = key
 
 
-@kernel
+@inner
 def heapify(heap: Records) -> None:
     """Restore the order after `append`."""
     for at in range(heap[len(heap) - 1].place // 2 - 1, -1, -1):
         _down(heap, at)
 
 
-@kernel
+@inner
 def meld(motion: Records, one: int, other: int) -> int:
     """Join two skew heaps by their roots (-1: empty) and return the root of both."""
     if one < 0:

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
@@ -15,12 +15,22 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Records = npt.NDArray[np.void]
 
+UNCOUNTED: dict[str, Any] = {"_nrt": False}
+
 F = TypeVar("F", bound=Callable[..., object])
 
 
 def kernel(function: F) -> F:
     """Compile `function` at its first call with arguments of a kind; later processes load the result."""
     return cast(F, numba.njit(cache=True)(function))
+
+
+def inner(function: F) -> F:
+    """Compile `function`, which makes no array and is called by kernels only, not by Python.
+
+    Without this, arrays are counted as they are passed on, which takes longer than what most of these functions do.
+    """
+    return cast(F, numba.njit(cache=True, **UNCOUNTED)(function))
 
 
 def _forget_other_sources(folder: Path) -> None:

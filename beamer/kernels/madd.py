@@ -7,19 +7,19 @@ What that leaves free is split evenly among the flows of each coflow that was pa
 from beamer.kernels.channels import DONE, NEVER, append_end, bits_left, settle
 from beamer.kernels.greedy import stop_ended
 from beamer.kernels.heap import empty, heapify
-from beamer.kernels.jit import Ints, kernel
+from beamer.kernels.jit import Ints, inner
 from beamer.kernels.state import World
 
 SPENT = 1e-9  # share of a link's capacity below which a coflow that needs it is passed over
 
 
-@kernel
+@inner
 def _bits(w: World, f: int) -> float:
     """Return what flow `f` has still to move, never nothing: rounding must not leave a flow without a rate."""
     return max(bits_left(w, f), DONE * float(w.motion[f].size))
 
 
-@kernel
+@inner
 def _duration(w: World, p: int) -> float:
     """Return the seconds that what is left of phase `p` takes on what links have free; NEVER if one has nothing."""
     phase = w.phases[p]
@@ -41,7 +41,7 @@ def _duration(w: World, p: int) -> float:
     return duration
 
 
-@kernel
+@inner
 def _may_move(w: World, f: int) -> bool:
     """Say whether flow `f` moves and every link of its path has something free."""
     if not w.flows[f].active:
@@ -53,7 +53,7 @@ def _may_move(w: World, f: int) -> bool:
     return True
 
 
-@kernel
+@inner
 def _take(w: World, f: int, rate: float) -> None:
     """Let flow `f` move at `rate` bit/s more."""
     w.channels[f].rate += rate
@@ -61,7 +61,7 @@ def _take(w: World, f: int, rate: float) -> None:
         w.links[w.hops[h].link].free -= rate * w.hops[h].use
 
 
-@kernel
+@inner
 def _split(w: World, p: int) -> None:
     """Split what links have free evenly among the flows of phase `p`, if it was passed over."""
     phase = w.phases[p]
@@ -89,7 +89,7 @@ def _split(w: World, p: int) -> None:
             _take(w, f, rate)
 
 
-@kernel
+@inner
 def _fill_up(w: World, p: int) -> None:
     """Let each flow of phase `p` take all that links still have free, one after another."""
     phase = w.phases[p]
@@ -103,7 +103,7 @@ def _fill_up(w: World, p: int) -> None:
             append_end(w, f)
 
 
-@kernel
+@inner
 def allocate(w: World, order: Ints) -> None:
     """Give all flows their rates; each is in a channel of its own, as `greedy.rearrange` puts it."""
     stop_ended(w)

@@ -1,43 +1,39 @@
 """Equal split: a flow's rate is the least, over its links, of capacity / flows there; what that leaves free stays free."""
 
 from beamer.kernels.channels import NEVER, set_rate
-from beamer.kernels.jit import kernel
+from beamer.kernels.jit import inner
 from beamer.kernels.state import World
 
 
-@kernel
+@inner
 def _assign(w: World, c: int) -> None:
     """Give channel `c` its rate."""
     ch = w.channels[c]
     rate = 0.0
     if ch.count > 0:
         rate = NEVER
-        for h in range(w.flows[ch.flow].hop_first, w.flows[ch.flow].hop_end):
+        for h in range(ch.hop_first, ch.hop_end):
             link = w.links[w.hops[h].link]
             rate = min(rate, link.capacity / (link.users * w.hops[h].use))
     if rate != ch.rate:
         set_rate(w, c, rate)
 
 
-@kernel
+@inner
 def allocate(w: World) -> None:
     """Give all channels, as `sharing.rearrange` has just made them, their rates."""
     for link in w.links:
-        link.size = 0
         link.users = 0
         link.delta = 0.0
     for c in range(w.now[0].channels):
         ch = w.channels[c]
-        for h in range(w.flows[ch.flow].hop_first, w.flows[ch.flow].hop_end):
-            link = w.links[w.hops[h].link]
-            w.entries[link.first + link.size].item = c
-            link.size += 1
-            link.users += ch.count
+        for h in range(ch.hop_first, ch.hop_end):
+            w.links[w.hops[h].link].users += ch.count
     for c in range(w.now[0].channels):
         _assign(w, c)
 
 
-@kernel
+@inner
 def update(w: World) -> None:
     """Bring the rates up to date with the flows that have started and ended: only their links' channels change."""
     for i in range(w.now[0].changes):

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from beamer.kernels.jit import Ints, Records
+from beamer.kernels.jit import Floats, Ints, Records
 
 LINK = np.dtype(
     [
@@ -96,7 +96,8 @@ JOB = np.dtype(
 )
 CHANNEL = np.dtype(
     [
-        ("flow", "i8"),  # one whose path stands for all
+        ("hop_first", "i4"),  # of the path of its flows
+        ("hop_end", "i4"),
         ("group", "i8"),
         ("count", "i8"),  # flows in it
         ("top", "i8"),  # the flow that ends first, -1: none
@@ -110,10 +111,12 @@ NOW = np.dtype(
     [
         ("s", "f8"),  # the time
         ("channels", "i8"),  # how many there are
+        ("many", "?"),  # whether many of them move, so that their ends are listed in World.due and not in World.ends
         ("changes", "i8"),  # entries in World.changed
         ("reordered", "?"),  # since the last allocation, like the next
         ("coflows", "?"),  # one started or ended
         ("group", "i8"),  # the lowest that a flow started or ended in
+        ("slowest", "f8"),  # of the flows that ended, bit/s; 0 if any started or was stopped
     ]
 )
 
@@ -121,7 +124,9 @@ NOW = np.dtype(
 class World(NamedTuple):
     """Everything; a record array of the kind named like each, but for these.
 
-    ends: heap of channels by the end of their next flow. timers: 2 j for the end of job j's computing, 2 j + 1 for the start of
+    ends: heap of channels by the end of their next flow. due: that end by channel, NEVER if there is none, where rates of
+    many channels change at once: to look through a list is then faster than to keep a heap. sequence: channels by group and,
+    within it, by rate. timers: 2 j for the end of job j's computing, 2 j + 1 for the start of
     its synchronisation. fills: links by the rate at which they fill up. queue: links l, and flows f as len(links) + f, that a
     sweep has to look at. changed: flows that started, and ~f for those that ended, since the last allocation. now: one record.
     """
@@ -136,6 +141,8 @@ class World(NamedTuple):
     jobs: Records
     channels: Records
     ends: Records
+    due: Floats
+    sequence: Ints
     timers: Records
     fills: Records
     queue: Records

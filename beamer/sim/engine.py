@@ -6,10 +6,10 @@ from enum import IntEnum
 
 import numpy as np
 
-from beamer.allocation.base import Allocator, Arrangement
+from beamer.allocation.base import Allocator, Arrangement, Mode
 from beamer.errors import InputError
 from beamer.kernels import engine as kernels
-from beamer.kernels.channels import NEVER, bits_left
+from beamer.kernels.channels import NEVER
 from beamer.kernels.jit import Records
 from beamer.kernels.state import CARRIER, CHANNEL, ENTRY, FLOW, HEAP, HOP, JOB, LINK, MOTION, NOW, PHASE, World
 from beamer.sim.flows import Block
@@ -38,6 +38,7 @@ class Engine:
         links["capacity"] = capacity
         now = np.zeros(1, NOW)
         now["s"] = now_s
+        now["many"] = allocator.mode in (Mode.SHARING, Mode.SPLIT)
         self._world = _world(
             links,
             np.zeros(0, HOP),
@@ -213,7 +214,7 @@ class Engine:
         job = w.jobs[w.motion["job"]]
         moved = (job["done"] + ((phase < job["phase"]) & (job["awaited"] > 0))) * w.motion["size"]
         for f in np.flatnonzero((phase == job["phase"]) & (job["in_flight"] > 0)).tolist():
-            moved[f] += w.motion["size"][f] - (bits_left(w, f) if w.flows["active"][f] else 0.0)
+            moved[f] += w.motion["size"][f] - (kernels.left(w, f) if w.flows["active"][f] else 0.0)
         bits: Floats = moved
         return bits
 
@@ -246,6 +247,8 @@ def _world(
         jobs=jobs,
         channels=channels,
         ends=_heap(len(flows), old.ends if old else None),
+        due=np.full(len(flows), NEVER),
+        sequence=np.zeros(len(flows), np.int64),
         timers=_heap(2 * len(jobs), old.timers if old else None),
         fills=_heap(len(links), None),
         queue=_heap(len(links) + len(flows), None),

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from beamer.kernels.channels import bits_left
-from beamer.kernels.heap import size
+from beamer.kernels import engine as kernels
 from beamer.kernels.state import World
 from beamer.sim.engine import Engine
 from beamer.sim.flows import Block
@@ -109,9 +108,7 @@ def world(engine: Engine) -> World:
 
 def next_s(engine: Engine) -> float:
     """Return when the next flow or computing ends, infinite if none does."""
-    w = world(engine)
-    tops = [float(heap[heap[0]["item"]]["key"]) for heap in (w.ends, w.timers) if size(heap) > 0]
-    return max(min(tops), engine.now_s) if tops else float("inf")
+    return max(engine.next_s(), engine.now_s)
 
 
 def active(engine: Engine) -> Ints:
@@ -131,7 +128,7 @@ def demands(engine: Engine, places: Sequence[int], group: Sequence[int]) -> list
             if w.motion["job"][f] == job:
                 hops = w.hops[w.flows["hop_first"][f] : w.flows["hop_end"][f]]
                 usage = dict(zip(hops["link"].tolist(), hops["use"].tolist(), strict=True))
-                asked.append(Demand(usage, klass, job, bits_left(w, f)))
+                asked.append(Demand(usage, klass, job, kernels.left(w, f)))
     return asked
 
 
