@@ -16,6 +16,9 @@ from beamer.sim.flows import Block
 from beamer.snapshot import Coflows, Floats, Ints, Jobs
 
 
+WITHOUT_ORDER = (Mode.SHARING, Mode.SPLIT)  # the order inside a group does not matter, nor do jobs that have ended
+
+
 class Happening(IntEnum):
     """What `Engine.run` stops at: a coflow's release, its completion, a job's last iteration."""
 
@@ -38,7 +41,7 @@ class Engine:
         links["capacity"] = capacity
         now = np.zeros(1, NOW)
         now["s"] = now_s
-        now["many"] = allocator.mode in (Mode.SHARING, Mode.SPLIT)
+        now["many"] = allocator.mode in WITHOUT_ORDER
         self._world = _world(
             links,
             np.zeros(0, HOP),
@@ -114,11 +117,15 @@ class Engine:
             expected = f"0 to 1/{present}, as {present} classes are present"
             raise InputError("minimum_share", self._allocator.minimum_share, expected)
         group = self._world.jobs["group"]
-        if np.array_equal(self._order, arrangement.order) and np.array_equal(group[self._order], arrangement.group):
-            return
+        if self._allocator.mode in WITHOUT_ORDER:
+            known = bool(np.isin(arrangement.order, self._order).all())
+        else:
+            known = np.array_equal(self._order, arrangement.order)
+        same = known and np.array_equal(group[arrangement.order], arrangement.group)
         self._order = arrangement.order
         group[self._order] = arrangement.group
-        self._world.now["reordered"] = True
+        if not same:
+            self._world.now["reordered"] = True
 
     @property
     def arrangement(self) -> Arrangement:
