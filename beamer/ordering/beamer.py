@@ -18,7 +18,7 @@ REORDER_GAIN = 0.05
 REORDER_SLOWNESS = 0.1
 
 PLACE_POWER = 0.5
-SPARE_POWER = 0.3
+SPARE_POWER = 0.2
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,9 @@ class Beamer(Ordering[BeamerState]):
     more than `REORDER_SLOWNESS` slower than one before it, so that rules do not flap.
 
     Where they are known, each coflow has an index, the smallest first: the seconds that what is left of it needs alone, times
-    powers of its unit's place in the order and of how much longer its stage's slowest job takes than its own. A coflow that is
-    nearly done, whose job would go on computing, may so pass one of a more urgent study, and a job whose stage does not wait
+    powers of its unit's place among those that it shares links with and of how much longer its stage's slowest job takes than
+    its own. A coflow that is nearly done, whose job would go on computing, may so pass one of a more urgent study, and a job
+    whose stage does not wait
     for it lets others by. `PLACE_POWER` and `SPARE_POWER` were chosen by trial, see docs/policies.md.
     """
 
@@ -90,8 +91,7 @@ class Beamer(Ordering[BeamerState]):
 def by_index(snapshot: Snapshot, units: Units, urgent_first: Ints) -> Order:
     """Return one tier per job by the index of its coflow; jobs that have none in flight come last."""
     jobs, flying = snapshot.jobs, snapshot.coflows.in_flight
-    place = np.empty(len(urgent_first), np.int64)
-    place[urgent_first] = np.arange(1, len(urgent_first) + 1)
+    place = _shared_place(units.items, urgent_first)
     left_s = effective_bottleneck_s(snapshot)
     whole = np.where(flying, np.maximum(snapshot.remaining - 1, 0), snapshot.remaining)
     critical_s = whole * jobs.iteration_s + np.where(flying, left_s, 0.0)
@@ -100,6 +100,20 @@ def by_index(snapshot: Snapshot, units: Units, urgent_first: Ints) -> Order:
     spare = np.divide(slowest_s[jobs.stage], critical_s, out=np.ones(len(critical_s)), where=critical_s > 0)
     index = left_s * place[units.of_job] ** PLACE_POWER * spare**SPARE_POWER
     return tuple(Tier((jobs.key[i],)) for i in np.lexsort((place[units.of_job], index, ~flying)).tolist())
+
+
+def _shared_place(items: Items, urgent_first: Ints) -> Floats:
+    """Return 1 plus how many units go before each on a link of its own, on average over its load."""
+    position = np.empty(len(urgent_first), np.int64)
+    position[urgent_first] = np.arange(len(urgent_first))
+    owner = np.repeat(np.arange(len(position)), np.diff(items.first))
+    by_link = np.lexsort((position[owner], items.link))
+    begins = np.searchsorted(items.link[by_link], np.arange(items.links))
+    before = np.empty(len(by_link))
+    before[by_link] = np.arange(len(by_link)) - begins[items.link[by_link]]
+    load = np.bincount(owner, items.seconds, len(position))
+    met = np.bincount(owner, items.seconds * before, len(position))
+    return 1 + np.divide(met, load, out=np.zeros(len(load)), where=load > 0)
 
 
 def units_of(snapshot: Snapshot, looks_ahead: bool) -> Units:

@@ -15,7 +15,6 @@ from beamer.kernels.state import CARRIER, CHANNEL, ENTRY, FLOW, HEAP, HOP, JOB, 
 from beamer.sim.flows import Block
 from beamer.snapshot import Coflows, Floats, Ints, Jobs
 
-
 WITHOUT_ORDER = (Mode.SHARING, Mode.SPLIT)  # the order inside a group does not matter, nor do jobs that have ended
 
 
