@@ -63,8 +63,7 @@ class Beamer(Ordering[BeamerState]):
     Where they are known, each coflow has an index, the smallest first: the seconds that what is left of it needs alone, times
     powers of its unit's place among those that it shares links with and of how much longer its stage's slowest job takes than
     its own. A coflow that is nearly done, whose job would go on computing, may so pass one of a more urgent study, and a job
-    whose stage does not wait
-    for it lets others by. `PLACE_POWER` and `SPARE_POWER` were chosen by trial, see docs/policies.md.
+    whose stage does not wait for it lets others by. `PLACE_POWER` and `SPARE_POWER` were chosen by trial, see docs/policies.md.
     """
 
     name = "beamer"
