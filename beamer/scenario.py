@@ -69,7 +69,7 @@ class Failure:
 class Scenario:
     """A fabric, the studies that run on it and the cables that fail meanwhile.
 
-    start_up_s: from each job's start, when it opens its connections, to its first iteration.
+    start_up_s: from each job's start to its first iteration; in the emulation, from having opened its connections.
     """
 
     name: str

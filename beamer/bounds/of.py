@@ -68,7 +68,10 @@ def scenario_instance(scenario: Scenario, acknowledgements: bool = True) -> tupl
 
 
 def scenario_jobs(scenario: Scenario, acknowledgements: bool = True) -> Jobs:
-    """Return the jobs of a scenario for the barrier bound, studies as items, as if all arrived at 0; links as above."""
+    """Return the jobs of a scenario for the barrier bound, studies as items; links as above.
+
+    As if all studies arrived at 0 and their jobs needed no start-up.
+    """
     demands = _Demands(scenario.fabric, acknowledgements, bool(scenario.failures))
     placed = [
         (item, number, job)

@@ -30,7 +30,7 @@ def end_s(w: World, c: int) -> float:
 def queue_end(w: World, c: int) -> None:
     """Put channel `c`, which is settled, where its end belongs."""
     at = end_s(w, c)
-    if w.now[0].many:
+    if w.now[0].lists_ends:
         w.due[c] = at
     elif at < NEVER:
         push(w.ends, c, at)
@@ -42,7 +42,7 @@ def queue_end(w: World, c: int) -> None:
 def next_end_s(w: World) -> float:
     """Return when the next flow ends; NEVER if none will."""
     at = NEVER
-    if w.now[0].many:
+    if w.now[0].lists_ends:
         for c in range(w.now[0].channels):
             if w.due[c] < at:
                 at = w.due[c]

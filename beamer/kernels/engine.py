@@ -78,6 +78,8 @@ def kill(w: World, j: int) -> None:
             settle(w, c)
             w.channels[c].top = _without(w, w.channels[c].top, f)
             w.channels[c].count -= 1
+            if w.channels[c].count == 0:
+                w.channels[c].rate = 0.0
             flow.active = False
             note(w, ~f)
             queue_end(w, c)
@@ -147,7 +149,7 @@ def _end_next(w: World, c: int, complete: Ints, number: int) -> int:
 def _end_flows(w: World, until: float, complete: Ints) -> int:
     """End the flows that are due; list the jobs whose coflow is complete and return how many they are."""
     number = 0
-    if w.now[0].many:
+    if w.now[0].lists_ends:
         for c in range(w.now[0].channels):
             while w.due[c] <= until:
                 number = _end_next(w, c, complete, number)
@@ -212,7 +214,7 @@ def run(w: World, mode: int, order: Ints, minimum_share: float, until: float, by
         at = next_s(w)
         if at >= NEVER and until >= NEVER:
             return 0
-        if at > until:
+        if at > until + TOGETHER * until:  # or rounding would leave what ends at `until` to wait for the next decision
             w.now[0].s = max(until, w.now[0].s)
             return 0
         w.now[0].s = max(at, w.now[0].s)

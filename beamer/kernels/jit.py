@@ -15,7 +15,7 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Records = npt.NDArray[np.void]
 
-UNCOUNTED: dict[str, Any] = {"_nrt": False}
+UNCOUNTED: dict[str, Any] = {"_nrt": False}  # undocumented, but numba's own kernels are compiled so; constraints.txt pins it
 
 F = TypeVar("F", bound=Callable[..., object])
 

@@ -111,7 +111,7 @@ NOW = np.dtype(
     [
         ("s", "f8"),  # the time
         ("channels", "i8"),  # how many there are
-        ("many", "?"),  # whether many of them move, so that their ends are listed in World.due and not in World.ends
+        ("lists_ends", "?"),  # whether their ends are listed in World.due instead of kept in World.ends
         ("changes", "i8"),  # entries in World.changed
         ("reordered", "?"),  # since the last allocation, like the next
         ("coflows", "?"),  # one started or ended
@@ -124,11 +124,12 @@ NOW = np.dtype(
 class World(NamedTuple):
     """Everything; a record array of the kind named like each, but for these.
 
-    ends: heap of channels by the end of their next flow. due: that end by channel, NEVER if there is none, where rates of
-    many channels change at once: to look through a list is then faster than to keep a heap. sequence: channels by group and,
-    within it, by rate. timers: 2 j for the end of job j's computing, 2 j + 1 for the start of
-    its synchronisation. fills: links by the rate at which they fill up. queue: links l, and flows f as len(links) + f, that a
-    sweep has to look at. changed: flows that started, and ~f for those that ended, since the last allocation. now: one record.
+    ends: heap of channels by the end of their next flow. due: that end by channel, NEVER if there is none, where the rates of
+    many change at once: to look through a list is then faster than to keep a heap. sequence: channels by group and, within it,
+    in the order in which links filled up, idle ones last. timers: 2 j for the end of job j's computing, 2 j + 1 for the start
+    of its synchronisation. fills: links by the rate at which they fill up. queue: links l, and flows f as len(links) + f, that
+    a sweep has to look at. changed: flows that started, and ~f for those that ended, since the last allocation. now: one
+    record.
     """
 
     links: Records

@@ -102,7 +102,7 @@ def by_index(snapshot: Snapshot, units: Units, urgent_first: Ints) -> Order:
 
 
 def _shared_place(items: Items, urgent_first: Ints) -> Floats:
-    """Return 1 plus how many units go before each on a link of its own, on average over its load."""
+    """Return 1 plus how many units, of those that have used a link, go before each there, on average over its own load."""
     position = np.empty(len(urgent_first), np.int64)
     position[urgent_first] = np.arange(len(urgent_first))
     owner = np.repeat(np.arange(len(position)), np.diff(items.first))

@@ -40,7 +40,7 @@ class Engine:
         links["capacity"] = capacity
         now = np.zeros(1, NOW)
         now["s"] = now_s
-        now["many"] = allocator.mode in WITHOUT_ORDER
+        now["lists_ends"] = allocator.mode in WITHOUT_ORDER  # those that change many rates at once
         self._world = _world(
             links,
             np.zeros(0, HOP),

@@ -82,7 +82,7 @@ def test_rates_at_the_start(name: str) -> None:
 
 
 def drawn(rng: Random, links: int) -> Load:
-    """A job of up to three phases of up to five flows, often equal in path or size, with acknowledgements at times."""
+    """A job of up to three phases of up to five flows, often equal in path or size, some weighing little on some links."""
 
     def flow() -> Flow:
         path = rng.sample(range(links), rng.randint(1, min(3, links)))

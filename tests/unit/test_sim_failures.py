@@ -134,7 +134,7 @@ def test_a_search_waits_only_for_one_before_it(after: str) -> None:
         parse(document(*studies))
 
 
-@pytest.mark.parametrize("what", ["failures", "finish", "collective"])
+@pytest.mark.parametrize("what", ["failures", "finish", "collective", "start_up_s"])
 def test_the_emulation_says_what_it_cannot_do(what: str) -> None:
     study = one_stage("a", trial("t", "13", 1.0))
     failures = []
@@ -142,12 +142,13 @@ def test_the_emulation_says_what_it_cannot_do(what: str) -> None:
         failures = [{"link": "l1-s1"}]
     elif what == "finish":
         study["rungs"][0]["finish"] = 1
-    else:
+    elif what == "collective":
         study["trials"][0]["collective"] = "fsdp"
+    start_up_s = 0.4 if what == "start_up_s" else 1.0
     with pytest.raises(InputError, match=what):
-        check_emulable(parse(document(study, failures=failures)))
+        check_emulable(parse(document(study, failures=failures) | {"start_up_s": start_up_s}))
 
 
 def test_a_plain_scenario_can_be_emulated() -> None:
-    check_emulable(parse(document(*TWO_PATHS)))
+    check_emulable(parse(document(*TWO_PATHS) | {"start_up_s": 0.5}))
     assert isinstance(parse(document(*TWO_PATHS)).studies[0].stages[0].jobs[0], JobSpec)

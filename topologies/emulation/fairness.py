@@ -26,10 +26,13 @@ def equal_jobs(scenario: Scenario) -> Scenario:
     return replace(scenario, studies=(StudyPlan(STUDY, 1.0, 0.0, (StagePlan("equal", jobs),)),))
 
 
-def fairness(studies: list[Mapping[str, Any]]) -> float | None:
-    """Return Jain's index of the equal jobs' throughputs, None if they have not run. `studies`: as the API shows them."""
+def fairness(studies: list[Mapping[str, Any]], start_up_s: float) -> float | None:
+    """Return Jain's index of the equal jobs' throughputs once started up, None if they have not run.
+
+    studies: as the API shows them.
+    """
     durations = [
-        job["ended_s"] - job["registered_s"]
+        job["ended_s"] - job["registered_s"] - start_up_s
         for study in studies
         if study["name"] == STUDY
         for stage in study["stages"]

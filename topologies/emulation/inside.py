@@ -162,7 +162,7 @@ class Inside:
             switch_queues=switch_queues,
             health=health,
             duration_s=duration,
-            jain=fairness.fairness(studies),
+            jain=fairness.fairness(studies, self.scenario.start_up_s),
         )
 
     def _get(self, path: str) -> Any:

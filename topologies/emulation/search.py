@@ -22,6 +22,7 @@ FIRST_PORT = 20000
 STAGE_PATIENCE_S = 600.0
 START_PATIENCE_S = 60.0
 EMULATED = ("ring", "parameter-server")
+LEAST_START_UP_S = 0.5
 MOST_PREPARED = 40  # processes on one host that wait for a task
 
 
@@ -29,6 +30,9 @@ def check_emulable(scenario: Scenario) -> None:
     """Check that the emulation can run `scenario` as it is. Raises `InputError`: the simulator can do more."""
     if scenario.failures:
         raise InputError("failures", len(scenario.failures), "none: cables fail in the simulator only")
+    if scenario.start_up_s < LEAST_START_UP_S:
+        expected = f"at least {LEAST_START_UP_S}, or first bytes leave before the network knows their class"
+        raise InputError("start_up_s", scenario.start_up_s, expected)
     for study in scenario.studies:
         for stage in study.stages:
             if stage.finish is not None:

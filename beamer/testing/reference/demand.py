@@ -8,9 +8,9 @@ from dataclasses import dataclass
 class Demand:
     """A flow that can use any rate.
 
-    usage: per link that it loads, the bit/s there for each bit/s of its rate: 1 on its path, unless it stands
-    for several flows at once. Empty for a flow that stays on one host. klass: 0 is served first. coflow: flows of one class and
-    one coflow belong together. bits: what it has left to move.
+    usage: per link that it loads, the bit/s there for each bit/s of its rate: 1 on its path, unless it stands for several flows
+    at once. Empty for a flow that stays on one host. klass: 0 is served first. coflow: flows of one class and one coflow belong
+    together. bits: what it has left to move.
     """
 
     usage: Mapping[int, float]
