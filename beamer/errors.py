@@ -6,6 +6,7 @@ BeamerError
 |   +-- ConflictError  a repeated registration that differs from the first (HTTP 409)
 +-- PlatformError      the machine lacks something: root, Open vSwitch, a kernel module (exit code 2)
 +-- EmulationError     an emulated run broke off: names the step and what was found (exit code 1)
++-- EngineError        an engine could not do what it was asked for a job: names both and what it saw (exit code 1)
 """
 
 from collections.abc import Iterable
@@ -45,6 +46,10 @@ class PlatformError(BeamerError):
 
 class EmulationError(BeamerError):
     """An emulated run that broke off."""
+
+
+class EngineError(BeamerError):
+    """A call that an engine could not carry out; it may be repeated."""
 
 
 def nearest(value: str, known: Iterable[str]) -> str:

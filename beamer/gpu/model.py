@@ -1,0 +1,260 @@
+"""What GPU policies decide on, and what they decide: nodes, jobs with what they reported, grants.
+
+All of it is frozen. Progress is counted in *iterations of the requested batch size*: a job that runs at another batch size has
+done `samples / request.batch_size` of them. Units: seconds, GPUs, samples.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from beamer.errors import InputError
+
+
+@dataclass(frozen=True)
+class Node:
+    """A machine. cpus: cores that workers and parameter servers may be given; 0 where nobody asks for any."""
+
+    name: str
+    gpus: int
+    cpus: float = 0.0
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The nodes that are up, in the order in which they are listed."""
+
+    nodes: tuple[Node, ...]
+
+    @cached_property
+    def node(self) -> dict[str, Node]:
+        """Nodes by name."""
+        return {node.name: node for node in self.nodes}
+
+    @cached_property
+    def gpus(self) -> int:
+        """GPUs of all nodes."""
+        return sum(node.gpus for node in self.nodes)
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What changing a job's GPUs takes, seconds in which it computes nothing.
+
+    suspend_s, resume_s: memory kept. restart_s: from a checkpoint, on other GPUs or another number of them.
+    """
+
+    suspend_s: float = 0.0
+    resume_s: float = 0.0
+    restart_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a job asks for when it is submitted.
+
+    gpus: what a policy of fixed sizes grants. min_gpus, max_gpus: between which it can run; 0: `gpus`.
+    gang: whether it holds all its GPUs or none; otherwise it may hold some while it waits for `min_gpus`.
+    iterations: after which it ends. epoch: iterations between two reports.
+    batch_size: samples of an iteration, all workers together. max_batch_size, max_local_batch_size: the largest that it may be
+    run at, in all and per GPU; 0: `batch_size`, no limit.
+    learning_rate, max_learning_rate: at `batch_size`, and the largest; 0: unknown.
+    target_loss, target_accuracy: at which its search has what it looks for; None: not stated.
+    servers: whether parameter servers synchronise it, each beside its workers; asynchronous: whether they do so one by one.
+    worker_cpus, server_cpus: cores of each.
+    """
+
+    iterations: int
+    gpus: int = 1
+    min_gpus: int = 0
+    max_gpus: int = 0
+    gang: bool = True
+    epoch: int = 1
+    batch_size: int = 1
+    max_batch_size: int = 0
+    max_local_batch_size: int = 0
+    learning_rate: float = 0.0
+    max_learning_rate: float = 0.0
+    target_loss: float | None = None
+    target_accuracy: float | None = None
+    servers: bool = False
+    asynchronous: bool = False
+    worker_cpus: float = 0.0
+    server_cpus: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("iterations", "gpus", "epoch", "batch_size"):
+            if getattr(self, name) < 1:
+                raise InputError(name, getattr(self, name), "at least 1")
+        for name in ("min_gpus", "max_gpus", "max_batch_size", "max_local_batch_size", "worker_cpus", "server_cpus"):
+            if not getattr(self, name) >= 0:
+                raise InputError(name, getattr(self, name), "at least 0")
+        if not self.least <= self.gpus <= self.most:
+            raise InputError("gpus", self.gpus, f"{self.least} to {self.most}, from min_gpus to max_gpus")
+
+    @property
+    def least(self) -> int:
+        """The fewest GPUs that it runs on."""
+        return self.min_gpus or self.gpus
+
+    @property
+    def most(self) -> int:
+        """The most GPUs that it can use."""
+        return self.max_gpus or self.gpus
+
+
+@dataclass(frozen=True)
+class Grant:
+    """What a job is given: GPUs, one worker each, and parameter servers, by node in order of names.
+
+    batch_size: of all workers together; 0: the requested one.
+    """
+
+    gpus: tuple[tuple[str, int], ...]
+    servers: tuple[tuple[str, int], ...] = ()
+    batch_size: int = 0
+
+    @classmethod
+    def of(cls, gpus: Mapping[str, int], servers: Mapping[str, int] | None = None, batch_size: int = 0) -> "Grant":
+        """Return a grant of so many GPUs and servers by node; nodes with none are left out."""
+        return cls(_by_node(gpus), _by_node(servers or {}), batch_size)
+
+    @cached_property
+    def size(self) -> int:
+        """GPUs in all."""
+        return sum(count for _, count in self.gpus)
+
+    @property
+    def nodes(self) -> int:
+        """Nodes on which it has GPUs."""
+        return len(self.gpus)
+
+
+def _by_node(counts: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted((node, count) for node, count in counts.items() if count))
+
+
+Allocation = Mapping[str, Grant]
+"""What every job is given that is given anything, by key: the whole cluster's, whatever was granted before."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """A job's word about its progress.
+
+    iteration: iterations done. service_s: how long it has computed for them, seconds, changes of its GPUs left out.
+    gradient_sqr, gradient_var: the squared norm of its gradient and the variance of one of `batch_size`; 0: not measured.
+    """
+
+    at_s: float
+    iteration: float
+    loss: float
+    service_s: float
+    accuracy: float | None = None
+    gradient_sqr: float = 0.0
+    gradient_var: float = 0.0
+
+
+@dataclass(frozen=True)
+class Speed:
+    """How long a step took on a shape of grant.
+
+    batch_size: samples of a step, all workers together. sync_s: of the step's time, spent synchronising; 0: not measured.
+    """
+
+    gpus: int
+    nodes: int
+    servers: int
+    batch_size: int
+    step_s: float
+    sync_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The stage that a job is judged in.
+
+    jobs: how many have joined it. keeps: how many of them go on to the study's next rung; None: not declared.
+    losses: the last losses of those that have finished. sealed: whether no more join.
+    """
+
+    study: str
+    name: str
+    jobs: int = 1
+    keeps: int | None = None
+    losses: tuple[float, ...] = ()
+    sealed: bool = False
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job that has not ended.
+
+    reports: oldest first. speeds: the latest of each shape that was measured. grant: what it holds, None while it waits or is
+    suspended. since_s: when that last changed. service_s, gpu_s: seconds on GPUs and GPU-seconds until `since_s`.
+    last: what it held last, on whose GPUs its memory may still lie.
+    """
+
+    key: str
+    request: Request
+    submitted_s: float
+    stage: Stage
+    reports: tuple[Report, ...] = ()
+    speeds: tuple[Speed, ...] = ()
+    grant: Grant | None = None
+    last: Grant | None = None
+    since_s: float = 0.0
+    service_s: float = 0.0
+    gpu_s: float = 0.0
+    costs: Costs = field(default=Costs())
+
+    @property
+    def done(self) -> float:
+        """Iterations done, as last reported."""
+        return self.reports[-1].iteration if self.reports else 0.0
+
+    @property
+    def remaining(self) -> float:
+        """Iterations still to do, as last reported."""
+        return max(self.request.iterations - self.done, 0.0)
+
+    def service_at(self, now: float) -> float:
+        """Return the seconds that it has been on GPUs."""
+        return self.service_s + (max(now - self.since_s, 0.0) if self.grant else 0.0)
+
+    def gpu_seconds_at(self, now: float) -> float:
+        """Return the GPU-seconds that it has had."""
+        return self.gpu_s + (max(now - self.since_s, 0.0) * self.grant.size if self.grant else 0.0)
+
+
+def check_allocation(cluster: Cluster, jobs: Iterable[Job], allocation: Allocation) -> None:
+    """Check that `allocation` can be carried out: known jobs and nodes, no more than each node has, gangs whole.
+
+    Raises `InputError` naming the first grant that cannot be.
+    """
+    known = {job.key: job for job in jobs}
+    gpus: dict[str, int] = {}
+    cpus: dict[str, float] = {}
+    for key, grant in allocation.items():
+        where = f"allocation[{key}]"
+        if key not in known:
+            raise InputError(where, grant, "a job that has been submitted and has not ended")
+        request = known[key].request
+        least = request.least if request.gang else 1
+        if not least <= grant.size <= request.most:
+            raise InputError(f"{where}.gpus", grant.size, f"{least} to {request.most}")
+        for counts, cores, total in ((grant.gpus, request.worker_cpus, True), (grant.servers, request.server_cpus, False)):
+            for node, count in counts:
+                if node not in cluster.node:
+                    raise InputError(where, node, "a node that is up")
+                if count < 1:
+                    raise InputError(f"{where}[{node}]", count, "at least 1")
+                cpus[node] = cpus.get(node, 0.0) + count * cores
+                if total:
+                    gpus[node] = gpus.get(node, 0) + count
+    for name, used in gpus.items():
+        if used > cluster.node[name].gpus:
+            raise InputError(f"allocation on {name}", used, f"at most {cluster.node[name].gpus} GPUs")
+    for name, cores in cpus.items():
+        if cores > cluster.node[name].cpus + 1e-9:
+            raise InputError(f"allocation on {name}", cores, f"at most {cluster.node[name].cpus} cores")

@@ -1,0 +1,25 @@
+"""GPU policies: one per file, each registered here under its name."""
+
+from dataclasses import fields
+from typing import Any
+
+from beamer.errors import InputError, nearest
+from beamer.gpu.policies.base import GpuPolicy, Nothing
+from beamer.gpu.policies.fifo import Fifo
+
+__all__ = ["GPU_POLICIES", "GpuPolicy", "Nothing", "gpu_policy"]
+
+_POLICIES: tuple[type[GpuPolicy[Any]], ...] = (Fifo,)
+GPU_POLICIES: dict[str, type[GpuPolicy[Any]]] = {policy.name: policy for policy in _POLICIES}
+
+
+def gpu_policy(name: str, **parameters: Any) -> GpuPolicy[Any]:
+    """Return the policy that is registered under `name`. Raises `InputError` for a name or a parameter that does not exist."""
+    if name not in GPU_POLICIES:
+        raise InputError("policy", name, nearest(name, GPU_POLICIES))
+    policy = GPU_POLICIES[name]
+    known = [field.name for field in fields(policy)]  # type: ignore[arg-type]  # every policy is a dataclass
+    for parameter, value in parameters.items():
+        if parameter not in known:
+            raise InputError(f"{name}.{parameter}", value, nearest(parameter, known) if known else "no parameter")
+    return policy(**parameters)

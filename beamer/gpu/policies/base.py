@@ -1,0 +1,50 @@
+"""The seam of GPU policies: from what is known now to what every job is given.
+
+Simulator and engines call the same policies. A policy is one frozen dataclass, whose fields are its parameters, with one method
+in one file, and one line in the registry of `beamer.gpu.policies`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import ClassVar, Generic, TypeVar
+
+from beamer.gpu.model import Allocation, Cluster, Job
+
+S = TypeVar("S")
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """The state of a policy that remembers nothing."""
+
+
+class GpuPolicy(ABC, Generic[S]):
+    """A GPU policy.
+
+    name: what users select it by. State: the frozen dataclass that it remembers; plain JSON by pydantic, for the journal.
+    fair: whether every job that fits the cluster makes progress as long as it waits.
+    resizes: whether it gives jobs other numbers of GPUs than they ask for.
+    """
+
+    name: ClassVar[str]
+    fair: ClassVar[bool] = False
+    resizes: ClassVar[bool] = False
+    State: type[S]
+
+    def initial(self) -> S:
+        """Return what the policy remembers before its first decision."""
+        return self.State()
+
+    @abstractmethod
+    def allocate(
+        self, state: S, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
+    ) -> tuple[S, Allocation, float | None]:
+        """Decide what every job is given.
+
+        jobs: those that have not ended, in order of submission. now: seconds, on the clock of the jobs' times.
+        Returns the new state, the whole allocation, and when to be asked again if nothing happens (None: not at all). It is
+        asked whenever a job is submitted, reports or ends, a stage ends, a node comes or goes, and at that time. Equal arguments
+        give equal results.
+        """
