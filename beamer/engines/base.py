@@ -59,7 +59,7 @@ class Observed:
 class Engine(ABC):
     """Something that runs training jobs.
 
-    Every call but `report` raises `EngineError` for a job it cannot serve, or when `timeout_s` is over; it may then be repeated.
+    Every call but `report` raises `EngineError` for a job it cannot serve, or when `timeout_s` is over, and may then be repeated.
     keeps_memory: whether a suspended job keeps its memory, so that only the same GPUs can resume it; otherwise it is parked.
     """
 
@@ -93,5 +93,5 @@ class Engine(ABC):
     def report(self) -> Mapping[str, Observed]:
         """Return every job that the engine knows, ended ones until they are stopped."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027  # most have nothing to let go of
         """Let go of the engine; jobs go on."""

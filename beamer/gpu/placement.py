@@ -1,7 +1,7 @@
 """Where free GPUs are taken from: on the fewest nodes, leaving large gaps whole.
 
-`Room` is what a policy fills up while it decides: nodes by the number of their free GPUs, so that placing a job does not look at
-all of them.
+`Room` is what a policy fills up while it decides: nodes by the number of their free GPUs, so that placing a job does not look
+at all of them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -81,7 +81,7 @@ class Room:
 
 
 def kept(jobs: Iterable[Job], room: Room) -> dict[str, Grant]:
-    """Take what the jobs hold and return it by job; grants on nodes that are gone, or are no longer theirs to hold, are left out."""
+    """Take what the jobs hold and return it by job; grants on nodes that are gone are left out."""
     grants: dict[str, Grant] = {}
     for job in jobs:
         if job.grant and room.fits(job.grant.gpus):

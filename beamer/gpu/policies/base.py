@@ -45,6 +45,6 @@ class GpuPolicy(ABC, Generic[S]):
 
         jobs: those that have not ended, in order of submission. now: seconds, on the clock of the jobs' times.
         Returns the new state, the whole allocation, and when to be asked again if nothing happens (None: not at all). It is
-        asked whenever a job is submitted, reports or ends, a stage ends, a node comes or goes, and at that time. Equal arguments
-        give equal results.
+        asked whenever a job is submitted, reports or ends, a stage ends, a node comes or goes, and at that time. Equal
+        arguments give equal results.
         """
