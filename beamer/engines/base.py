@@ -59,7 +59,7 @@ class Observed:
 class Engine(ABC):
     """Something that runs training jobs.
 
-    Every call but `report` raises `EngineError` for a job it cannot serve, or when `timeout_s` is over, and may then be repeated.
+    Every call but `report` raises `EngineError` for a job it cannot serve or when `timeout_s` is over; it may be repeated.
     keeps_memory: whether a suspended job keeps its memory, so that only the same GPUs can resume it; otherwise it is parked.
     """
 
