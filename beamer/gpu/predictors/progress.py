@@ -1,0 +1,176 @@
+"""How far a job has come on its way to convergence, as a Beta distribution: the progress model of ONES.
+
+The share `rho` of its work that a job has done is taken as Beta(alpha, beta): alpha, the epochs it has processed; beta, one
+more than what a perceptron with one hidden layer of `HIDDEN` makes of five figures of the job. It is trained on the negative
+log-likelihood of the shares of jobs that have ended [source: authors' artifact, re-written]. Learning rate, steps, decay and
+the standardisation of the figures are ours [rebuilt].
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import betaln, psi  # type: ignore[import-untyped]
+
+from beamer.gpu.predictors.base import Estimate
+
+Floats = NDArray[np.float64]
+
+HIDDEN = 64
+INPUTS = 5
+STEPS = 200
+RATE = 0.01
+DECAY = 0.5
+LEAST_EPOCHS = 1.0  # alpha of a job that has done less: of one without evidence every share would be as likely as none
+MARGIN = 1e-3  # shares of 0 and 1 have no density
+LIMIT = 1e4  # of a figure of a job, beyond which it is garbage
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What a job looked like once.
+
+    size: samples of an epoch. first_loss, loss, accuracy: first and last reported. epochs: processed until then.
+    total: epochs that it had processed when it ended; 0 where it has not.
+    """
+
+    size: float
+    first_loss: float
+    loss: float
+    accuracy: float
+    epochs: float
+    total: float = 0.0
+
+
+@dataclass(frozen=True)
+class BetaModel:
+    """A trained perceptron, as plain numbers.
+
+    centre, scale: by which its inputs are standardised. hidden: its first layer's weights, row by row of `HIDDEN`; bias: of the
+    first layer. out, out_bias: the second layer's. samples: how many it was trained on.
+    """
+
+    centre: tuple[float, ...]
+    scale: tuple[float, ...]
+    hidden: tuple[float, ...]
+    bias: tuple[float, ...]
+    out: tuple[float, ...]
+    out_bias: float
+    samples: int
+
+    def beta(self, figures: Floats) -> Floats:
+        """Return beta for each row of `figures`."""
+        inputs = (figures - np.array(self.centre)) / np.array(self.scale)
+        layer = np.maximum(inputs @ np.array(self.hidden).reshape(HIDDEN, INPUTS).T + np.array(self.bias), 0.0)
+        return np.asarray(1.0 + np.maximum(layer @ np.array(self.out) + self.out_bias, 0.0))
+
+
+def figures_of(samples: Iterable[Sample]) -> Floats:
+    """Return what the perceptron looks at, a row of `INPUTS` for each sample; garbage becomes zero or the limit."""
+    rows = np.array([(s.size, s.first_loss, s.epochs, s.loss, s.accuracy) for s in samples], np.float64).reshape(-1, INPUTS)
+    size, first, epochs, loss, accuracy = np.clip(np.nan_to_num(rows, posinf=LIMIT, neginf=-LIMIT), -1e18, 1e18).T
+    drop = 1.0 - loss / np.where(first == 0.0, 1.0, first)
+    columns = (np.log(np.maximum(size, 1.0)), first, epochs, drop, accuracy)
+    return np.asarray(np.clip(np.stack(columns, axis=1), -LIMIT, LIMIT))
+
+
+def alpha_of(epochs: Floats) -> Floats:
+    """Return alpha of jobs that have processed so many epochs."""
+    return np.asarray(np.maximum(epochs, LEAST_EPOCHS))
+
+
+def prior_beta(remaining_epochs: Floats) -> Floats:
+    """Return beta of jobs of which nothing was learnt: as if each ended after the epochs it was submitted for [rebuilt]."""
+    return np.asarray(1.0 + np.maximum(remaining_epochs, 0.0))
+
+
+def nll(model: BetaModel | float, samples: Sequence[Sample]) -> float:
+    """Return the mean negative log-likelihood of the samples' shares. model: or one beta for all of them."""
+    alpha, share = _known(samples)
+    beta = np.full(len(share), model) if isinstance(model, float) else model.beta(figures_of(samples))
+    return float(-_log_density(alpha, beta, share).mean())
+
+
+def share(model: BetaModel | None, sample: Sample, remaining_epochs: float) -> Estimate:
+    """Return the share of its work that a job has done. remaining_epochs: what it was submitted for; counts without a model."""
+    alpha = float(alpha_of(np.array([np.nan_to_num(sample.epochs)]))[0])
+    beta = float((prior_beta(np.array([remaining_epochs])) if model is None else model.beta(figures_of([sample])))[0])
+    mean = alpha / (alpha + beta)
+    return Estimate(mean, float(np.sqrt(mean * (1.0 - mean) / (alpha + beta + 1.0))))
+
+
+def constant(samples: Sequence[Sample]) -> float:
+    """Return the one beta under which the samples' shares are likeliest."""
+    alpha, rho = _known(samples)
+    grid = 1.0 + np.geomspace(1e-2, 1e3, 400)
+    return float(grid[_log_density(alpha, grid[:, None], rho).mean(axis=1).argmax()])
+
+
+def fit(samples: Sequence[Sample], rng: np.random.Generator, start: BetaModel | None = None, steps: int = STEPS) -> BetaModel:
+    """Train a perceptron on jobs that have ended: full batches, Adam, equal for equal arguments.
+
+    start: an earlier one that is trained further; its standardisation stays. Samples without a total are left out.
+    """
+    ended = [sample for sample in samples if sample.total > 0]
+    if not ended:
+        return start or _untrained(rng)
+    figures = figures_of(ended)
+    alpha, rho = _known(ended)
+    model = start or _untrained(rng, figures.mean(axis=0), np.maximum(figures.std(axis=0), 1e-6), constant(ended) - 1.0)
+    inputs = (figures - np.array(model.centre)) / np.array(model.scale)
+    layers = [
+        np.array(model.hidden).reshape(HIDDEN, INPUTS),
+        np.array(model.bias),
+        np.array(model.out),
+        np.array([model.out_bias]),
+    ]
+    first = [np.zeros_like(layer) for layer in layers]
+    second = [np.zeros_like(layer) for layer in layers]
+    for step in range(1, steps + 1):
+        gradient = _gradient(inputs, alpha, rho, *layers)
+        for layer, mean, square, slope in zip(layers, first, second, gradient, strict=True):
+            mean += 0.1 * (slope - mean)
+            square += 1e-3 * (slope * slope - square)
+            layer -= RATE * (mean / (1 - 0.9**step) / (np.sqrt(square / (1 - 0.999**step)) + 1e-8) + DECAY * layer)
+    hidden, bias, out, out_bias = (tuple(layer.ravel().tolist()) for layer in layers)
+    return BetaModel(model.centre, model.scale, hidden, bias, out, out_bias[0], len(ended))
+
+
+def _untrained(
+    rng: np.random.Generator, centre: Floats | None = None, scale: Floats | None = None, out_bias: float = 1.0
+) -> BetaModel:
+    return BetaModel(
+        tuple(centre.tolist()) if centre is not None else (0.0,) * INPUTS,
+        tuple(scale.tolist()) if scale is not None else (1.0,) * INPUTS,
+        tuple((rng.standard_normal(HIDDEN * INPUTS) * (2.0 / INPUTS) ** 0.5).tolist()),
+        (0.0,) * HIDDEN,
+        tuple((rng.standard_normal(HIDDEN) * 0.1 * (2.0 / HIDDEN) ** 0.5).tolist()),
+        out_bias,
+        0,
+    )
+
+
+def _known(samples: Sequence[Sample]) -> tuple[Floats, Floats]:
+    rows = np.array([(sample.epochs, sample.total) for sample in samples], np.float64).reshape(-1, 2)
+    epochs, total = np.nan_to_num(rows, posinf=LIMIT, neginf=0.0).T
+    return alpha_of(epochs), np.clip(epochs / np.maximum(total, 1e-9), MARGIN, 1.0 - MARGIN)
+
+
+def _log_density(alpha: Floats, beta: Floats, rho: Floats) -> Floats:
+    return np.asarray((alpha - 1.0) * np.log(rho) + (beta - 1.0) * np.log1p(-rho) - betaln(alpha, beta))
+
+
+def _gradient(
+    inputs: Floats, alpha: Floats, rho: Floats, hidden: Floats, bias: Floats, out: Floats, out_bias: Floats
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """Return the slopes of the mean negative log-likelihood along each layer."""
+    before = inputs @ hidden.T + bias
+    layer = np.maximum(before, 0.0)
+    raw = layer @ out + out_bias[0]
+    beta = 1.0 + np.maximum(raw, 0.0)
+    slope = -(np.log1p(-rho) + psi(alpha + beta) - psi(beta)) / len(rho)
+    # below zero the rectifier has no slope; what would raise beta is let through, or it could never be learnt again
+    slope = np.where((raw > 0.0) | (slope < 0.0), slope, 0.0)
+    back = np.outer(slope, out) * (before > 0.0)
+    return back.T @ inputs, back.sum(axis=0), layer.T @ slope, np.array([slope.sum()])

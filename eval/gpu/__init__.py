@@ -1,0 +1,1 @@
+"""What the studies of GPU policies run on, and the studies."""
