@@ -1,0 +1,184 @@
+"""How fast a job would run on other numbers of workers and parameter servers than those it was measured on.
+
+A model gives the seconds of a step as a sum of terms, each with a factor of at least 0, so that it is fitted by non-negative
+least squares on the measured steps. Residuals count relative to the measured step: a job's steps differ by orders of magnitude.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from math import inf, isfinite, sqrt
+from statistics import median
+
+import numpy as np
+from scipy.optimize import nnls  # type: ignore[import-untyped]
+
+from beamer.gpu.model import Job, Speed
+from beamer.gpu.predictors.base import Estimate
+
+FEWEST = 3
+"""Measured shapes below which no model is fitted."""
+
+POINTS = 64
+"""Shapes that a model is fitted to, the latest."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """The terms of a step's seconds, for w workers, p servers and a batch of M samples, all workers together."""
+
+    name: str
+    terms: Callable[[float, float, float], tuple[float, ...]]
+
+
+SYNC = Form("t0 M/w + t1 + t2 w/p + t3 w + t4 p", lambda w, p, m: (m / w, 1.0, w / p, w, p))
+"""[source: Optimus, by ALGORITHMS 6]"""
+
+ASYNC = Form("(t0 + t1 w/p + t2 w + t3 p) / w", lambda w, p, m: (1.0 / w, 1.0 / p, 1.0, p / w))
+"""[source: Optimus, by ALGORITHMS 6] The seconds in which all workers together do a step."""
+
+ALL_REDUCE = Form("t0 M/w + t1 + t2 w", lambda w, p, m: (m / w, 1.0, w))
+"""[rebuilt] Optimus' synchronous form without servers: what is computed, what is constant, what grows with the ring."""
+
+ASSUMED = Form("t0 M/w", lambda w, p, m: (m / w,))
+"""[rebuilt] A job without servers that was hardly measured: its speed is linear in its workers."""
+
+ASSUMED_SERVERS = Form("t0 (M/w + M/p)", lambda w, p, m: (m / w + m / p,))
+"""[rebuilt] A job with servers that was hardly measured: half of a step at w = p is the workers', half the servers'."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A measured step. workers, servers: counts. batch_size: samples of it, all workers together."""
+
+    workers: int
+    servers: int
+    batch_size: float
+    step_s: float
+
+
+@dataclass(frozen=True)
+class SpeedModel:
+    """A fitted form. factors: of its terms. covariance: of the factors. noise: relative deviation of steps from the model."""
+
+    form: Form
+    factors: tuple[float, ...]
+    covariance: tuple[tuple[float, ...], ...] = ()
+    noise: float = inf
+
+    def step_s(self, workers: int, servers: int = 1, batch_size: float = 1.0) -> float:
+        """Return the seconds of a step."""
+        return sum(map(float.__mul__, self.factors, self.form.terms(float(workers), float(servers), float(batch_size))))
+
+    def step(self, workers: int, servers: int = 1, batch_size: float = 1.0) -> Estimate:
+        """Return the seconds of a step as they would be measured."""
+        value = self.step_s(workers, servers, batch_size)
+        if not isfinite(self.noise):
+            return Estimate(value, inf)
+        terms = np.asarray(self.form.terms(float(workers), float(servers), float(batch_size)))
+        return Estimate(value, sqrt(max((self.noise * value) ** 2 + float(terms @ np.asarray(self.covariance) @ terms), 0.0)))
+
+    def speed(self, workers: int, servers: int = 1, batch_size: float = 1.0) -> Estimate:
+        """Return the steps per second."""
+        step = self.step(workers, servers, batch_size)
+        return Estimate(1.0 / step.value, step.deviation / step.value**2) if step.value > 0 else Estimate(inf, inf)
+
+
+def fit_speed(form: Form, samples: Iterable[Sample], relative: bool = True) -> SpeedModel | None:
+    """Fit a form to measured steps; None if fewer than `FEWEST` shapes were measured.
+
+    relative: whether residuals count relative to the step, as they should; otherwise in seconds.
+    """
+    # of a shape, the latest: it tells the machine as it is
+    usable = {(s.workers, s.servers, s.batch_size): s for s in samples if _usable(s)}
+    latest = list(usable.values())[-POINTS:]
+    if len(latest) < FEWEST:
+        return None
+    design = np.array([form.terms(float(s.workers), float(max(s.servers, 1)), float(s.batch_size)) for s in latest])
+    step = np.array([s.step_s for s in latest])
+    scale = step if relative else np.full(len(step), float(step.mean()))
+    rows, target = design / scale[:, None], step / scale
+    length = np.sqrt((rows**2).sum(0))
+    rows = rows / length
+    factors, residual = nnls(rows, target)
+    free = len(latest) - int((factors > 0).sum())
+    if not factors.any() or not np.isfinite(factors).all():
+        return None
+    listed = tuple(map(float, factors / length))
+    if free <= 0:
+        return SpeedModel(form, listed)
+    noise = float(residual) / sqrt(free)
+    covariance = noise**2 * np.linalg.pinv(rows.T @ rows) / np.outer(length, length)
+    return SpeedModel(form, listed, tuple(tuple(map(float, row)) for row in covariance), noise)
+
+
+def _usable(sample: Sample) -> bool:
+    return 0 < sample.step_s < inf and sample.workers > 0 and 0 < sample.batch_size < inf and sample.servers >= 0
+
+
+def assumed_speed(samples: Iterable[Sample], servers: bool, batch_size: float, typical_s: float) -> SpeedModel:
+    """Return the model of a job that was hardly measured: linear, through what was measured.
+
+    servers: whether it has any. typical_s: seconds of a step of `batch_size` on one worker where nothing was measured.
+    """
+    form = ASSUMED_SERVERS if servers else ASSUMED
+    usable = [s for s in samples if _usable(s)] or [Sample(1, 1, batch_size, typical_s)]
+    factors = [s.step_s / form.terms(float(s.workers), float(max(s.servers, 1)), float(s.batch_size))[0] for s in usable]
+    return SpeedModel(form, (float(median(factors)),))
+
+
+def form_of(job: Job) -> Form:
+    """Return the form of a job's steps, from how it synchronises."""
+    if not job.request.servers:
+        return ALL_REDUCE
+    return ASYNC if job.request.asynchronous else SYNC
+
+
+def samples_of(job: Job) -> list[Sample]:
+    """Return what was measured of a job."""
+    return [Sample(s.gpus, s.servers, s.batch_size, s.step_s) for s in job.speeds]
+
+
+def speed_of(job: Job, typical_s: float = 1.0) -> SpeedModel:
+    """Return the model of a job's steps, fitted if enough was measured, assumed otherwise. typical_s: as in `assumed_speed`."""
+    samples = samples_of(job)
+    fitted = fit_speed(form_of(job), samples) if len(samples) >= FEWEST else None
+    return fitted or assumed_speed(samples, job.request.servers, job.request.batch_size, typical_s)
+
+
+def typical_step_s(jobs: Iterable[Job], otherwise_s: float = 1.0) -> float:
+    """Return the median over jobs of the seconds of a step of the requested batch on one worker, speeds taken as linear."""
+    steps = [
+        s.step_s * s.gpus * job.request.batch_size / s.batch_size
+        for job in jobs
+        for s in job.speeds[-1:]
+        if 0 < s.step_s < inf and s.batch_size > 0
+    ]
+    return median(steps) if steps else otherwise_s
+
+
+def interpolated(measured: Mapping[int, float], count: float) -> Estimate:
+    """Return the throughput at `count` from those measured at other counts.
+
+    Straight lines between neighbours, from 0 at 0; beyond the largest the last line goes on, never falling below 0. Nothing
+    measured: 0, unknown. [source: ONES, by ALGORITHMS 6; the deviation: rebuilt]
+    """
+    points = sorted((float(n), x) for n, x in measured.items() if n > 0 and 0 <= x < inf)
+    if not points:
+        return Estimate(0.0, inf)
+    points.insert(0, (0.0, 0.0))
+    right = next((i for i, (n, _) in enumerate(points) if n >= count), len(points) - 1)
+    (n0, x0), (n1, x1) = points[max(right - 1, 0)], points[max(right, 1)]
+    value = max(x0 + (x1 - x0) * (count - n0) / (n1 - n0), 0.0)
+    outside = max(count - points[-1][0], 0.0) / points[-1][0]
+    # halfway between two measurements the curve may lie as far off as the line rises; on a measurement it does not
+    inside = min(abs(count - n0), abs(count - n1)) / (n1 - n0) if not outside else 0.0
+    return Estimate(value, abs(x1 - x0) * inside + value * outside)
+
+
+def throughputs(speeds: Iterable[Speed]) -> dict[int, float]:
+    """Return samples per second by number of GPUs, the mean over the shapes measured with as many."""
+    by_gpus: dict[int, list[float]] = {}
+    for speed in speeds:
+        if 0 < speed.step_s < inf:
+            by_gpus.setdefault(speed.gpus, []).append(speed.batch_size / speed.step_s)
+    return {gpus: sum(values) / len(values) for gpus, values in by_gpus.items()}
