@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from beamer.errors import InputError, nearest
+from beamer.gpu.model import Costs, Grant, Node, Report, Request, Speed
 from beamer.model import JobSpec, JobStatus, Rung
 from beamer.plan import JobPlan
 from beamer.validation import input_error
@@ -73,7 +74,7 @@ class IterationDone:
 
 @dataclass(frozen=True)
 class JobEnded:
-    """The job finished or was killed."""
+    """The job finished, was killed, or broke off."""
 
     at_s: float
     job: str
@@ -113,6 +114,47 @@ class Decided:
     jobs: dict[str, JobPlan]
 
 
+@dataclass(frozen=True)
+class NodesSeen:
+    """These nodes are up; replaces what was known before."""
+
+    at_s: float
+    nodes: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class JobSubmitted:
+    """A job of an open stage asks for GPUs."""
+
+    at_s: float
+    study: str
+    stage: str
+    job: str
+    request: Request
+
+
+@dataclass(frozen=True)
+class JobReported:
+    """What a submitted job says: of its progress, of its speed, of what changing its GPUs took; each may be missing."""
+
+    at_s: float
+    job: str
+    report: Report | None = None
+    speeds: tuple[Speed, ...] = ()
+    costs: Costs | None = None
+
+
+@dataclass(frozen=True)
+class Allocated:
+    """A GPU policy's decision. state: what the policy remembers, as plain JSON. grants: the whole allocation, by job."""
+
+    at_s: float
+    policy: str
+    generation: int
+    state: Any
+    grants: dict[str, Grant]
+
+
 Event = (
     StudyRegistered
     | StageRegistered
@@ -123,6 +165,10 @@ Event = (
     | JobEnded
     | ConnectionsSeen
     | Decided
+    | NodesSeen
+    | JobSubmitted
+    | JobReported
+    | Allocated
 )
 
 _ADAPTERS: dict[str, TypeAdapter[Any]] = {
@@ -137,6 +183,10 @@ _ADAPTERS: dict[str, TypeAdapter[Any]] = {
         JobEnded,
         ConnectionsSeen,
         Decided,
+        NodesSeen,
+        JobSubmitted,
+        JobReported,
+        Allocated,
     )
 }
 

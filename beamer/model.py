@@ -42,11 +42,12 @@ class StageStatus(StrEnum):
 
 
 class JobStatus(StrEnum):
-    """A job runs until it finishes its iterations or is killed."""
+    """A job runs until it finishes its iterations, is killed, or breaks off."""
 
     RUNNING = "running"
     FINISHED = "finished"
     KILLED = "killed"
+    FAILED = "failed"
 
 
 @dataclass(frozen=True)

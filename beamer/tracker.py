@@ -14,6 +14,7 @@ from typing import TypeVar
 from beamer.collectives import phases
 from beamer.errors import ConflictError, InputError, NotFoundError, nearest
 from beamer.events import (
+    Allocated,
     ConnectionsSeen,
     Decided,
     Event,
@@ -21,12 +22,17 @@ from beamer.events import (
     JobConnection,
     JobEnded,
     JobRegistered,
+    JobReported,
+    JobSubmitted,
+    NodesSeen,
     StageRegistered,
     StageSealed,
     StudyRegistered,
     WorkerAttached,
 )
 from beamer.fabric import Fabric
+from beamer.gpu.ledger import Ledger, StageKey
+from beamer.gpu.model import Job, Stage, check_allocation, check_nodes
 from beamer.model import (
     JobSpec,
     JobStatus,
@@ -101,6 +107,8 @@ class Tracker:
         self._connections: dict[str, tuple[JobConnection, ...]] = {}
         self._decision: Decided | None = None
         self._footprints = Footprints(fabric)
+        self._ledger = Ledger()
+        self._allocation: Allocated | None = None
 
     @property
     def studies(self) -> Mapping[str, StudyRecord]:
@@ -121,6 +129,16 @@ class Tracker:
     def decision(self) -> Decided | None:
         """The latest decision, None before the first."""
         return self._decision
+
+    @property
+    def ledger(self) -> Ledger:
+        """What the GPU level knows of nodes and submitted jobs."""
+        return self._ledger
+
+    @property
+    def allocation(self) -> Allocated | None:
+        """The latest decision of the GPU level, None before the first."""
+        return self._allocation
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Tracker) and vars(self) == vars(other)
@@ -152,6 +170,15 @@ class Tracker:
                 return self._check_job(event)
             case WorkerAttached():
                 return self._check_attach(event)
+            case JobSubmitted():
+                return self._check_submission(event)
+            case JobReported():
+                return self._check_report(event)
+            case NodesSeen(nodes=nodes):
+                check_nodes(nodes)
+                return nodes != self._ledger.cluster.nodes
+            case Allocated():
+                return self._check_allocation(event)
             case IterationDone(job=key, iteration=iteration):
                 job = self._job(key)
                 if not 0 <= iteration <= job.spec.iterations:
@@ -159,8 +186,8 @@ class Tracker:
                 return job.status is JobStatus.RUNNING and iteration > job.done
             case JobEnded(job=key, status=status):
                 if status is JobStatus.RUNNING:
-                    raise InputError("status", status.value, "finished or killed")
-                return self._job(key).status is JobStatus.RUNNING
+                    raise InputError("status", status.value, "finished, killed or failed")
+                return self._is_live(key)
             case ConnectionsSeen(agent=agent, connections=connections):
                 if agent not in self.fabric.agents:
                     raise NotFoundError("agent", agent, nearest(agent, self.fabric.agents))
@@ -179,7 +206,8 @@ class Tracker:
                 stage = self._studies[event.study].stages[event.stage]
                 stage.status = StageStatus.SEALED
                 stage.sealed_s = event.at_s
-                self._end_if_over(stage, event.at_s)
+                self._ledger.touch((event.study, event.stage))
+                self._end_if_over(event.study, stage, event.at_s)
             case JobRegistered():
                 self._apply_job(event)
             case WorkerAttached():
@@ -193,6 +221,18 @@ class Tracker:
                 self._prune_connections()
             case Decided():
                 self._decision = event
+            case NodesSeen():
+                self._ledger.see(event.nodes)
+            case JobSubmitted():
+                key = job_key(event.study, event.stage, event.job)
+                self._ledger.submit(key, (event.study, event.stage), event.request, event.at_s)
+            case JobReported():
+                self._ledger.report(event.job, event.report, event.speeds)
+                if event.costs:
+                    self._ledger.change(event.job, costs=event.costs)
+            case Allocated():
+                self._allocation = event
+                self._ledger.allocate(event.grants, event.at_s)
 
     def snapshot(self) -> Snapshot:
         """Return what a policy decides on: the running jobs, and their studies' rungs yet to come."""
@@ -202,6 +242,25 @@ class Tracker:
         """Return the studies that have stages which are not done, with their running jobs, or rungs yet to come."""
         views = (self._view(study) for study in self._studies.values())
         return tuple(view for view in views if view.stages or view.later)
+
+    def submitted(self) -> tuple[Job, ...]:
+        """Return what a GPU policy decides on: the submitted jobs that have not ended, in order of submission."""
+        return self._ledger.jobs(self._stage_facts)
+
+    def _stage_facts(self, key: StageKey) -> Stage:
+        study, stage = self._studies[key[0]], self._studies[key[0]].stages[key[1]]
+        rungs = [rung.name for rung in study.rungs]
+        later = study.rungs[rungs.index(stage.name) + 1 :] if stage.name in rungs else study.rungs
+        later = tuple(rung for rung in later if rung.name not in study.stages)
+        keeps = later[0].jobs if later else None
+        return Stage(
+            study.name,
+            stage.name,
+            len(self._ledger.members(key)),
+            keeps,
+            self._ledger.losses(key),
+            stage.status is not StageStatus.OPEN,
+        )
 
     def _view(self, study: StudyRecord) -> StudyView:
         stages = tuple(
@@ -250,6 +309,43 @@ class Tracker:
             raise ConflictError("stage", stage.name, f"an open stage; it is {stage.status.value}, no further job may join")
         return True
 
+    def _check_submission(self, event: JobSubmitted) -> bool:
+        stage = self.stage(event.study, event.stage)
+        key = job_key(event.study, event.stage, check_name(event.job, "job"))
+        known = self._ledger.job(key) or self._ledger.ended.get(key)
+        if known is not None:
+            for name, value in vars(event.request).items():
+                before = getattr(known.request, name)
+                if value != before:
+                    raise ConflictError(f"request.{name}", value, f"{before!r}, with which job {key} was submitted")
+            return False
+        if stage.status is not StageStatus.OPEN:
+            raise ConflictError("stage", stage.name, f"an open stage; it is {stage.status.value}, no further job may join")
+        return True
+
+    def _check_report(self, event: JobReported) -> bool:
+        job = self._ledger.job(event.job)
+        if job is None:
+            if event.job in self._ledger.ended:
+                return False
+            raise NotFoundError("job", event.job, "a job that was submitted")
+        if event.report is None:
+            return bool(event.speeds) or event.costs not in (None, job.costs)
+        for name in ("iteration", "service_s"):
+            value = getattr(event.report, name)
+            if not (math.isfinite(value) and value >= 0):
+                raise InputError(f"report.{name}", value, "a finite number, at least 0")
+        # A job that went back to its checkpoint reports again what it had reported.
+        return not job.reports or event.report.iteration > job.done
+
+    def _check_allocation(self, event: Allocated) -> bool:
+        if self._allocation is not None and event.generation <= self._allocation.generation:
+            if event == self._allocation:
+                return False
+            raise ConflictError("generation", event.generation, f"above {self._allocation.generation}, the latest allocation's")
+        check_allocation(self._ledger.cluster, self.submitted(), event.grants)
+        return True
+
     def _check_attach(self, event: WorkerAttached) -> bool:
         job = self._job(event.job)
         ranks = [worker.rank for worker in job.spec.workers]
@@ -282,15 +378,27 @@ class Tracker:
         self._jobs[key] = JobRecord(key, seq, event.study, event.stage, _by_rank(event.spec), plane, event.at_s)
         self._studies[event.study].stages[event.stage].jobs.append(key)
 
-    def _apply_end(self, event: JobEnded) -> None:
-        job = self._jobs[event.job]
-        job.status = event.status
-        job.ended_s = event.at_s
-        self._prune_connections()
-        self._end_if_over(self._studies[job.study].stages[job.stage], event.at_s)
+    def _is_live(self, key: str) -> bool:
+        if self._ledger.job(key):
+            return True
+        if key not in self._jobs and key in self._ledger.ended:
+            return False
+        return self._job(key).status is JobStatus.RUNNING
 
-    def _end_if_over(self, stage: StageRecord, at_s: float) -> None:
-        if stage.status is StageStatus.SEALED and all(self._jobs[key].ended_s is not None for key in stage.jobs):
+    def _apply_end(self, event: JobEnded) -> None:
+        if self._ledger.job(event.job):
+            self._ledger.end(event.job, event.at_s)
+        if event.job in self._jobs:
+            job = self._jobs[event.job]
+            job.status = event.status
+            job.ended_s = event.at_s
+            self._prune_connections()
+        study, stage, _ = event.job.split("/", 2)
+        self._end_if_over(study, self._studies[study].stages[stage], event.at_s)
+
+    def _end_if_over(self, study: str, stage: StageRecord, at_s: float) -> None:
+        ended = not self._ledger.live((study, stage.name)) and all(self._jobs[key].ended_s is not None for key in stage.jobs)
+        if stage.status is StageStatus.SEALED and ended:
             stage.status = StageStatus.DONE
             stage.ended_s = at_s
 

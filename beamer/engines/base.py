@@ -10,10 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from beamer.gpu.devices import Devices
 from beamer.gpu.model import Costs, Node, Report, Speed
-
-Devices = tuple[tuple[str, int], ...]
-"""GPUs as (node, index on it), in order: rank i of the job runs on the i-th."""
 
 
 class RunState(StrEnum):
@@ -54,6 +52,11 @@ class Observed:
     speeds: tuple[Speed, ...] = ()
     costs: Costs | None = None
     exit: str = ""
+
+    @property
+    def news(self) -> bool:
+        """Whether it says more than where the job is."""
+        return bool(self.reports or self.speeds or self.costs) or self.state in (RunState.FINISHED, RunState.FAILED)
 
 
 class Engine(ABC):

@@ -1,12 +1,14 @@
 """What GPU policies decide on, and what they decide: nodes, jobs with what they reported, grants.
 
-All of it is frozen. Progress is counted in *iterations of the requested batch size*: a job that runs at another batch size has
-done `samples / request.batch_size` of them. Units: seconds, GPUs, samples.
+All of it is frozen. Progress is counted in *iterations of the requested batch size*: what a step of another batch size is worth
+is for the job to say (its samples over `batch_size`, less what a large batch loses). Units: seconds, GPUs, samples.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+
+from pydantic import ConfigDict
 
 from beamer.errors import InputError
 
@@ -142,9 +144,12 @@ Allocation = Mapping[str, Grant]
 class Report:
     """A job's word about its progress.
 
-    iteration: iterations done. service_s: how long it has computed for them, seconds, changes of its GPUs left out.
+    iteration: iterations done. loss: may be infinite or not a number. service_s: how long it has computed for them, seconds,
+    changes of its GPUs left out.
     gradient_sqr, gradient_var: the squared norm of its gradient and the variance of one of `batch_size`; 0: not measured.
     """
+
+    __pydantic_config__ = ConfigDict(ser_json_inf_nan="strings")
 
     at_s: float
     iteration: float
@@ -190,8 +195,8 @@ class Stage:
 class Job:
     """A job that has not ended.
 
-    reports: oldest first. speeds: the latest of each shape that was measured. grant: what it holds, None while it waits or is
-    suspended. since_s: when that last changed. service_s, gpu_s: seconds on GPUs and GPU-seconds until `since_s`.
+    reports: oldest first. speeds: of each shape that was measured, the mean of the last five. grant: what it holds, None while
+    it waits or is suspended. since_s: when that last changed. service_s, gpu_s: seconds on GPUs and GPU-seconds until then.
     last: what it held last, on whose GPUs its memory may still lie.
     """
 
@@ -225,6 +230,19 @@ class Job:
     def gpu_seconds_at(self, now: float) -> float:
         """Return the GPU-seconds that it has had."""
         return self.gpu_s + (max(now - self.since_s, 0.0) * self.grant.size if self.grant else 0.0)
+
+
+def check_nodes(nodes: Iterable[Node]) -> None:
+    """Check that a cluster may consist of `nodes`. Raises `InputError`."""
+    seen: set[str] = set()
+    for i, node in enumerate(nodes):
+        if not node.name or node.name in seen:
+            raise InputError(f"nodes[{i}].name", node.name, "a name that no other node has")
+        seen.add(node.name)
+        if node.gpus < 0:
+            raise InputError(f"nodes[{i}].gpus", node.gpus, "at least 0")
+        if not node.cpus >= 0:
+            raise InputError(f"nodes[{i}].cpus", node.cpus, "at least 0")
 
 
 def check_allocation(cluster: Cluster, jobs: Iterable[Job], allocation: Allocation) -> None:

@@ -5,6 +5,7 @@ at all of them.
 """
 
 from collections.abc import Iterable, Mapping
+from heapq import heapify, heappop, heapreplace
 
 from beamer.gpu.model import Cluster, Grant, Job
 
@@ -57,6 +58,20 @@ class Room:
             count -= here
         return tuple(sorted(chosen.items()))
 
+    def spread(self, count: int) -> tuple[tuple[str, int], ...]:
+        """Return where `count` free GPUs, of at least as many, lie on the emptiest nodes, one GPU after another."""
+        chosen: dict[str, int] = {}
+        gaps = [(-free, place, name) for place, (name, free) in enumerate(self.free.items()) if free]
+        heapify(gaps)
+        for _ in range(count):
+            gap, place, name = gaps[0]
+            chosen[name] = chosen.get(name, 0) + 1
+            if gap == -1:
+                heappop(gaps)
+            else:
+                heapreplace(gaps, (gap + 1, place, name))
+        return tuple(sorted(chosen.items()))
+
     def _best(self, count: int, chosen: Mapping[str, int]) -> str:
         """Return the node with the smallest gap that holds `count`, or the largest gap there is."""
         for node, had in chosen.items():
@@ -78,6 +93,27 @@ class Room:
         self.total += free - before
         self.free[node] = free
         self._by_free[free][node] = None
+
+
+def pack(cluster: Cluster, order: Iterable[Job]) -> dict[str, Grant]:
+    """Grant jobs the GPUs that they ask for, in order, as far as they fit; those that run stay in place."""
+    left = cluster.gpus
+    chosen: list[Job] = []
+    for job in order:
+        if job.request.gpus <= left:
+            left -= job.request.gpus
+            chosen.append(job)
+            if not left:
+                break
+    room = Room(cluster)
+    grants = kept((job for job in chosen if job.grant and job.grant.size == job.request.gpus), room)
+    for job in chosen:
+        if job.key not in grants:
+            place = room.place(job.request.gpus, dict(job.last.gpus) if job.last else None)
+            assert place is not None
+            room.take(place)
+            grants[job.key] = Grant(place)
+    return grants
 
 
 def kept(jobs: Iterable[Job], room: Room) -> dict[str, Grant]:

@@ -6,10 +6,22 @@ from typing import Any
 from beamer.errors import InputError, nearest
 from beamer.gpu.policies.base import GpuPolicy, Nothing
 from beamer.gpu.policies.fifo import Fifo
+from beamer.gpu.policies.hermes import Hermes
+from beamer.gpu.policies.k8s_default import K8sDefault
+from beamer.gpu.policies.round_robin import RoundRobin
+from beamer.gpu.policies.srtf import Srtf
+from beamer.gpu.policies.tiresias import Tiresias
 
 __all__ = ["GPU_POLICIES", "GpuPolicy", "Nothing", "gpu_policy"]
 
-_POLICIES: tuple[type[GpuPolicy[Any]], ...] = (Fifo,)
+_POLICIES: tuple[type[GpuPolicy[Any]], ...] = (
+    Fifo,
+    RoundRobin,
+    Srtf,
+    Tiresias,
+    K8sDefault,
+    Hermes,
+)
 GPU_POLICIES: dict[str, type[GpuPolicy[Any]]] = {policy.name: policy for policy in _POLICIES}
 
 

@@ -1,0 +1,271 @@
+"""A simulated cluster: jobs of known speed and convergence on virtual GPUs, at the times that its owner says.
+
+Rates are constant between reports, which a job makes when it first starts and once per epoch. A change of GPUs takes effect at
+once and costs the job the seconds that `Costs` says; it goes on from where it was, or, after its node has failed, from its last
+report.
+"""
+
+import heapq
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+
+from beamer.engines.base import Engine, Observed, Placement, RunState
+from beamer.errors import EngineError
+from beamer.gpu.model import Costs, Grant, Node, Report, Request, Speed
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How good a job's model is at some iteration; as in `Report`."""
+
+    loss: float
+    accuracy: float | None = None
+    gradient_sqr: float = 0.0
+    gradient_var: float = 0.0
+
+
+class Profile(ABC):
+    """How a simulated job behaves."""
+
+    @abstractmethod
+    def step_s(self, grant: Grant, batch_size: int) -> tuple[float, float]:
+        """Return how long a step of `batch_size` samples takes on `grant`, and how much of that it synchronises, seconds."""
+
+    @abstractmethod
+    def outcome(self, iteration: float) -> Outcome:
+        """Return what it has learned after so many iterations."""
+
+    def efficiency(self, batch_size: int, iteration: float) -> float:
+        """Return the progress per sample at `batch_size`, relative to that at the requested one."""
+        return 1.0
+
+
+@dataclass(frozen=True)
+class SimulatedJob:
+    """A job of a simulated cluster."""
+
+    request: Request
+    profile: Profile
+    costs: Costs = field(default=Costs())
+
+
+@dataclass
+class _Run:
+    job: SimulatedJob
+    state: RunState = RunState.PARKED
+    placement: Placement | None = None
+    iteration: float = 0.0  # at since_s
+    since_s: float = 0.0  # from when on it computes
+    rate: float = 0.0  # iterations per second
+    service_s: float = 0.0
+    reported: float = 0.0  # iterations
+    version: int = 0
+    started: bool = False
+    speeds: list[Speed] = field(default_factory=list)
+
+
+class SimulatedCluster(Engine):
+    """An engine in virtual time.
+
+    jobs: by key, all that will ever be started. nodes: that are up at first.
+    busy_s, lost_s: GPU-seconds spent computing, and on changes and on what failures undid, by job.
+    started_s: when each first ran.
+    """
+
+    def __init__(self, nodes: Sequence[Node], jobs: Mapping[str, SimulatedJob]) -> None:
+        self.now = 0.0
+        self.jobs = dict(jobs)
+        self.busy_s: dict[str, float] = {}
+        self.lost_s: dict[str, float] = {}
+        self.started_s: dict[str, float] = {}
+        self._nodes = {node.name: node for node in nodes}
+        self._runs: dict[str, _Run] = {}
+        self._seen: dict[str, Observed] = {}
+        self._due: list[tuple[float, int, str, int]] = []
+        self._order = count()
+
+    def nodes(self) -> tuple[Node, ...]:
+        """Return the nodes that are up."""
+        return tuple(self._nodes.values())
+
+    def next_s(self) -> float:
+        """Return when the next report or end comes, infinity if none does."""
+        while self._due and self._due[0][3] != self._runs[self._due[0][2]].version:
+            heapq.heappop(self._due)
+        return self._due[0][0] if self._due else math.inf
+
+    def advance(self, now: float) -> None:
+        """Let time pass until `now`, at most until `next_s`."""
+        self.now = now
+        while self.next_s() <= now:
+            _, _, key, _ = heapq.heappop(self._due)
+            self._reach_report(key)
+
+    def lose(self, name: str) -> None:
+        """Take a node away; its jobs go back to their last reports."""
+        del self._nodes[name]
+        for key, run in self._runs.items():
+            if run.placement and any(node == name for node, _ in run.placement.devices):
+                self._settle(key)
+                self.lost_s[key] = self.lost_s.get(key, 0.0) + len(run.placement.devices) * (
+                    (run.iteration - run.reported) / run.rate if run.rate else 0.0
+                )
+                run.iteration = run.reported
+                self._leave(key, RunState.PARKED)
+
+    def join(self, node: Node) -> None:
+        """Bring a node up."""
+        self._nodes[node.name] = node
+
+    def start(self, job: str, placement: Placement, timeout_s: float = 5.0) -> None:
+        """Run a job; from its checkpoint, for the cost of a restart, if it ran before."""
+        run = self._runs.get(job)
+        if run is None:
+            run = self._runs[job] = _Run(self.jobs[job])
+        if run.state in (RunState.RUNNING, RunState.SUSPENDED):
+            return
+        self._run_on(job, placement, run.job.costs.restart_s if run.started else 0.0)
+
+    def suspend(self, job: str, timeout_s: float = 5.0) -> None:
+        """Stop a job's progress; what it takes is charged when the job is resumed."""
+        run = self._known(job)
+        if run.state is RunState.RUNNING:
+            self._settle(job)
+            self._leave(job, RunState.SUSPENDED)
+
+    def resume(self, job: str, timeout_s: float = 5.0) -> None:
+        """Go on after what suspending and resuming take."""
+        run = self._known(job)
+        if run.state is RunState.SUSPENDED and run.placement:
+            self._run_on(job, run.placement, run.job.costs.suspend_s + run.job.costs.resume_s)
+
+    def resize(self, job: str, placement: Placement | None, timeout_s: float = 5.0) -> None:
+        """Go on elsewhere after what a restart takes."""
+        run = self._known(job)
+        if placement == run.placement and run.state is RunState.RUNNING:
+            return
+        if run.state is RunState.RUNNING:
+            self._settle(job)
+        if placement is None:
+            self._leave(job, RunState.PARKED)
+        else:
+            self._run_on(job, placement, run.job.costs.restart_s)
+
+    def stop(self, job: str, timeout_s: float = 5.0) -> None:
+        """End a job."""
+        run = self._known(job)
+        if run.state is RunState.RUNNING:
+            self._settle(job)
+        run.version += 1
+        run.state = RunState.FINISHED
+        self._seen.pop(job, None)
+
+    def report(self) -> Mapping[str, Observed]:
+        """Return what each job that was started and not stopped does."""
+        seen = dict(self._seen)
+        for key, one in seen.items():
+            if one.reports or one.speeds or one.costs:
+                self._seen[key] = replace(one, reports=(), speeds=(), costs=None)
+        return seen
+
+    def _known(self, job: str) -> _Run:
+        if job not in self._runs:
+            raise EngineError(f"{job}: it was never started")
+        return self._runs[job]
+
+    def _run_on(self, key: str, placement: Placement, cost_s: float) -> None:
+        for node, index in placement.devices:
+            if node not in self._nodes or index >= self._nodes[node].gpus:
+                raise EngineError(f"{key}: there is no GPU {index} on {node}")
+        run = self._runs[key]
+        run.placement = placement
+        run.state = RunState.RUNNING
+        run.since_s = self.now + cost_s
+        self.lost_s[key] = self.lost_s.get(key, 0.0) + cost_s * len(placement.devices)
+        first = not run.started
+        run.started = True
+        self.started_s.setdefault(key, self.now)
+        reports, costs = ((self._report(run),), run.job.costs) if first else ((), None)
+        self._seen[key] = Observed(run.state, placement, reports, (), costs)
+        self._schedule(key)
+
+    def _schedule(self, key: str) -> None:
+        run = self._runs[key]
+        assert run.placement
+        request = run.job.request
+        grant = grant_of(run.placement)
+        batch = run.placement.batch_size or request.batch_size
+        run.version += 1
+        run.rate = 0.0
+        if grant.size < request.least:
+            return
+        step_s, sync_s = run.job.profile.step_s(grant, batch)
+        run.rate = batch / request.batch_size * run.job.profile.efficiency(batch, run.iteration) / step_s
+        run.speeds = [Speed(grant.size, grant.nodes, len(run.placement.servers), batch, step_s, sync_s)]
+        if run.rate > 0:
+            at_s = run.since_s + (_next_report(run) - run.iteration) / run.rate
+            heapq.heappush(self._due, (at_s, next(self._order), key, run.version))
+
+    def _report(self, run: _Run) -> Report:
+        outcome = run.job.profile.outcome(run.iteration)
+        return Report(
+            self.now,
+            run.iteration,
+            outcome.loss,
+            run.service_s,
+            outcome.accuracy,
+            outcome.gradient_sqr,
+            outcome.gradient_var,
+        )
+
+    def _settle(self, key: str) -> None:
+        """Count what a running job has done until now."""
+        run = self._runs[key]
+        assert run.placement
+        seconds = max(self.now - run.since_s, 0.0)
+        if run.rate:
+            run.iteration = min(run.iteration + seconds * run.rate, _next_report(run))
+            run.service_s += seconds
+        self.busy_s[key] = self.busy_s.get(key, 0.0) + seconds * len(run.placement.devices)
+        run.since_s = max(run.since_s, self.now)
+
+    def _leave(self, key: str, state: RunState) -> None:
+        run = self._runs[key]
+        run.version += 1
+        run.state = state
+        if state is RunState.PARKED:
+            run.placement = None
+        self._seen[key] = Observed(state, run.placement)
+
+    def _reach_report(self, key: str) -> None:
+        run = self._runs[key]
+        self._settle(key)
+        run.iteration = run.reported = _next_report(run)
+        finished = run.iteration >= run.job.request.iterations
+        state = RunState.FINISHED if finished else RunState.RUNNING
+        seen = self._seen[key]
+        self._seen[key] = Observed(
+            state, run.placement, (*seen.reports, self._report(run)), (*seen.speeds, *run.speeds), seen.costs
+        )
+        run.state = state
+        if not finished:
+            self._schedule(key)
+
+
+def _next_report(run: _Run) -> float:
+    epoch = run.job.request.epoch
+    return min(run.reported + epoch, float(run.job.request.iterations))
+
+
+def grant_of(placement: Placement) -> Grant:
+    """Return what a placement holds, by node."""
+    gpus: dict[str, int] = {}
+    servers: dict[str, int] = {}
+    for node, _ in placement.devices:
+        gpus[node] = gpus.get(node, 0) + 1
+    for node in placement.servers:
+        servers[node] = servers.get(node, 0) + 1
+    return Grant.of(gpus, servers, placement.batch_size)

@@ -1,0 +1,51 @@
+"""Which GPUs of a node a grant means: jobs stay where they are, whoever comes takes what is free."""
+
+from collections.abc import Iterable, Mapping
+
+from beamer.gpu.model import Allocation, Cluster, Grant
+
+Devices = tuple[tuple[str, int], ...]
+"""GPUs as (node, index on it), in order: rank i of the job runs on the i-th."""
+
+
+def assign(cluster: Cluster, allocation: Allocation, before: Mapping[str, Devices]) -> dict[str, Devices]:
+    """Return the GPUs of every job of `allocation`, no two jobs on one.
+
+    before: the GPUs that jobs have or had last, on which their memory may lie. Those that have what they are granted keep it;
+    the others get back what they had as far as it is free, then the lowest indices.
+    """
+    free = {node.name: dict.fromkeys(range(node.gpus)) for node in cluster.nodes}
+    assigned: dict[str, Devices] = {}
+
+    def take(devices: Iterable[tuple[str, int]]) -> None:
+        for node, index in devices:
+            del free[node][index]
+
+    def is_free(devices: Devices) -> bool:
+        return all(index in free.get(node, ()) for node, index in devices)
+
+    pending: list[tuple[str, Grant]] = []
+    for key, grant in allocation.items():
+        had = before.get(key, ())
+        if _counts(had) == dict(grant.gpus) and is_free(had):
+            take(had)
+            assigned[key] = had
+        else:
+            pending.append((key, grant))
+    for key, grant in pending:
+        again = {device: None for device in before.get(key, ()) if is_free((device,))}
+        devices: list[tuple[str, int]] = []
+        for node, count in grant.gpus:
+            mine = [index for name, index in again if name == node][:count]
+            mine += [index for index in free[node] if index not in mine][: count - len(mine)]
+            devices += [(node, index) for index in sorted(mine)]
+        take(devices)
+        assigned[key] = tuple(devices)
+    return assigned
+
+
+def _counts(devices: Devices) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for node, _ in devices:
+        counts[node] = counts.get(node, 0) + 1
+    return counts

@@ -1,0 +1,44 @@
+"""Time-slicing: the baseline that serves every job alike."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+from beamer.gpu.model import Allocation, Cluster, Job
+from beamer.gpu.placement import pack
+from beamer.gpu.policies.base import GpuPolicy
+
+
+@dataclass(frozen=True)
+class Round:
+    """When the present round of time slices ends."""
+
+    ends_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class RoundRobin(GpuPolicy[Round]):
+    """Give every job the GPUs it asks for, for a time slice, those that have waited longest first.
+
+    quantum_s: length of a slice. Slices begin together, so that a large job finds its GPUs free; jobs that fit what is left
+    over run in between.
+    """
+
+    quantum_s: float = 60.0
+
+    name = "round-robin"
+    fair = True
+    State = Round
+
+    def allocate(
+        self, state: Round, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
+    ) -> tuple[Round, Allocation, float | None]:
+        """Turn over when the round is over, and otherwise keep what runs."""
+        waiting = sorted((job for job in jobs if not job.grant), key=lambda job: job.since_s)
+        running = sorted((job for job in jobs if job.grant), key=lambda job: job.since_s)
+        if now < state.ends_s:
+            grants = pack(cluster, running + waiting)
+        else:
+            state = Round(now + self.quantum_s)
+            grants = pack(cluster, waiting + running)
+        return state, grants, state.ends_s if len(grants) < len(jobs) else None

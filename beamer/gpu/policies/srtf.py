@@ -1,0 +1,41 @@
+"""Shortest remaining time first: the best order for one machine, were the remaining times known."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+from beamer.gpu.model import Allocation, Cluster, Job
+from beamer.gpu.placement import pack
+from beamer.gpu.policies.base import GpuPolicy, Nothing
+
+
+@dataclass(frozen=True)
+class Srtf(GpuPolicy[Nothing]):
+    """Run the jobs that have least left, at the size they ask for, by their declared iterations and measured speed.
+
+    hysteresis: by what share a waiting job must be shorter than a running one to take its place.
+    A job that has not reported its speed runs first, to learn it.
+    """
+
+    hysteresis: float = 0.1
+
+    name = "srtf"
+    State = Nothing
+
+    def allocate(
+        self, state: Nothing, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
+    ) -> tuple[Nothing, Allocation, float | None]:
+        """Order by what is left, running jobs at an advantage."""
+        return state, pack(cluster, sorted(jobs, key=self._key)), None
+
+    def _key(self, job: Job) -> float:
+        left = remaining_s(job)
+        return left / (1 + self.hysteresis) if job.grant else left
+
+
+def remaining_s(job: Job) -> float:
+    """Return how long the job has still to run at the size it asks for, as its reports say; 0 where they do not yet."""
+    last = job.reports[-1] if job.reports else None
+    if last is None or last.iteration <= 0:
+        return 0.0
+    return job.remaining * last.service_s / last.iteration

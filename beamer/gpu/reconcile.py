@@ -1,0 +1,89 @@
+"""From what every job was granted, and what the engine sees, to the calls that are due now.
+
+Calls that free GPUs come first; a job waits until those that it was granted are free. What is left to do shows when the engine
+is looked at again.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from beamer.engines.base import Engine, Observed, Placement, RunState
+
+COMPUTING = (RunState.RUNNING, RunState.STOPPING)
+
+
+class Call(StrEnum):
+    """A call of an engine."""
+
+    START = "start"
+    SUSPEND = "suspend"
+    RESUME = "resume"
+    RESIZE = "resize"
+    PARK = "park"
+    STOP = "stop"
+
+
+@dataclass(frozen=True)
+class Action:
+    """A call for a job. placement: of `START` and `RESIZE`."""
+
+    call: Call
+    job: str
+    placement: Placement | None = None
+
+    def perform(self, engine: Engine) -> None:
+        """Make the call. Raises `EngineError`."""
+        match self.call:
+            case Call.START:
+                assert self.placement
+                engine.start(self.job, self.placement)
+            case Call.RESIZE | Call.PARK:
+                engine.resize(self.job, self.placement)
+            case Call.SUSPEND:
+                engine.suspend(self.job)
+            case Call.RESUME:
+                engine.resume(self.job)
+            case Call.STOP:
+                engine.stop(self.job)
+
+
+def actions(wanted: Mapping[str, Placement], live: Collection[str], observed: Mapping[str, Observed]) -> tuple[Action, ...]:
+    """Return the calls that bring what is observed nearer to what is wanted and can be made at once.
+
+    wanted: by job that was granted GPUs. live: jobs that have not ended; others that the engine knows are stopped.
+    """
+    freeing: list[Action] = []
+    busy: set[tuple[str, int]] = set()
+    for key, seen in observed.items():
+        if key not in live:
+            freeing.append(Action(Call.STOP, key))
+            continue
+        if seen.state not in COMPUTING or not seen.placement:
+            continue
+        busy |= set(seen.placement.devices)
+        if seen.state is RunState.RUNNING and key not in wanted:
+            freeing.append(Action(Call.SUSPEND, key))
+    if freeing:
+        return tuple(freeing)
+    blocked: list[Action] = []
+    due: list[Action] = []
+    for key, placement in wanted.items():
+        one = observed.get(key)
+        state = one.state if one else RunState.PARKED
+        held = one.placement if one else None
+        if state is RunState.STOPPING or (state is RunState.RUNNING and held == placement) or key not in live:
+            continue
+        own = set(held.devices) if held and state is RunState.RUNNING else set()
+        if busy.isdisjoint(set(placement.devices) - own):
+            busy |= set(placement.devices)
+            due.append(Action(_call(state, held, placement), key, placement))
+        elif state is RunState.RUNNING:
+            blocked.append(Action(Call.PARK, key))
+    return tuple(due + blocked)
+
+
+def _call(state: RunState, held: Placement | None, placement: Placement) -> Call:
+    if state is RunState.SUSPENDED:
+        return Call.RESUME if held == placement else Call.RESIZE
+    return Call.RESIZE if state is RunState.RUNNING else Call.START

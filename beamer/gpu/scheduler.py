@@ -1,0 +1,132 @@
+"""The GPU scheduler: what the engine sees becomes events, events wake the policy, its decision is journaled, then carried out.
+
+The simulator and the live system run this one; they differ in the engine and in who says what time it is.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from beamer.engines.base import Engine, Observed, Placement, RunState
+from beamer.errors import EngineError
+from beamer.events import Allocated, Event, JobEnded, JobReported, JobSubmitted, NodesSeen, StageSealed
+from beamer.gpu.model import Allocation
+from beamer.gpu.policies.base import GpuPolicy
+from beamer.gpu.reconcile import actions
+from beamer.model import JobStatus
+from beamer.tracker import Tracker
+
+ENDS = {RunState.FINISHED: JobStatus.FINISHED, RunState.FAILED: JobStatus.FAILED}
+WAKING = (NodesSeen, JobSubmitted, JobReported, JobEnded, StageSealed)
+ROUNDS = 8  # of calls in one step: every job may have to leave its GPUs before another comes
+
+log = logging.getLogger("beamer.gpu")
+
+
+class Scheduler:
+    """Keep a policy's decisions carried out on an engine.
+
+    tracker: as its journal left it. write: makes an event durable, before it takes effect. seed: of the policy's randomness;
+    decision g draws from (seed, g), so that a restarted scheduler decides as its predecessor would have.
+    """
+
+    def __init__(
+        self, tracker: Tracker, policy: GpuPolicy[Any], engine: Engine, write: Callable[[Event], None], seed: int = 0
+    ) -> None:
+        self.tracker = tracker
+        self.policy = policy
+        self.engine = engine
+        self._write = write
+        self._seed = seed
+        self._state_type: TypeAdapter[Any] = TypeAdapter(policy.State)
+        self._state, self._generation = self._recall()
+        self._wake_s: float | None = None
+        self._awake = True
+
+    def take(self, event: Event) -> bool:
+        """Journal and apply an event that changes anything, and say whether it did. Raises `InputError` as `Tracker.check`."""
+        if not self.tracker.check(event):
+            return False
+        self._write(event)
+        self.tracker.apply(event)
+        self._awake = self._awake or isinstance(event, WAKING)
+        return True
+
+    def step(self, now: float) -> float | None:
+        """Take in what the engine sees, decide if anything has changed or it is time, and make the calls that are due.
+
+        Returns when to step again if nothing happens: when the policy wants to be asked again, or at once where something
+        happened meanwhile; None: not at all.
+        """
+        self.take(NodesSeen(now, self.engine.nodes()))
+        seen = self._look(now)
+        if self._awake or (self._wake_s is not None and now >= self._wake_s):
+            self._decide(now)
+        self._carry_out(seen, now)
+        return now if self._awake else self._wake_s
+
+    def _look(self, now: float) -> Mapping[str, Observed]:
+        seen = self.engine.report()
+        for key, one in seen.items():
+            if one.news and self.tracker.ledger.job(key):
+                self._take_in(key, one, now)
+        return seen
+
+    def _take_in(self, key: str, seen: Observed, now: float) -> None:
+        for report in seen.reports:
+            self.take(JobReported(now, key, report))
+        if seen.speeds or seen.costs:
+            self.take(JobReported(now, key, None, seen.speeds, seen.costs))
+        if seen.state in ENDS:
+            if seen.exit:
+                log.warning("%s failed: %s", key, seen.exit)
+            self.take(JobEnded(now, key, ENDS[seen.state]))
+
+    def _decide(self, now: float) -> None:
+        self._awake = False
+        generation = self._generation + 1
+        rng = Random(f"{self._seed}/{generation}")
+        cluster = self.tracker.ledger.cluster
+        state, allocation, self._wake_s = self.policy.allocate(self._state, cluster, self.tracker.submitted(), now, rng)
+        if state == self._state and allocation == self._granted():
+            return
+        content = self._state_type.dump_python(state, mode="json")
+        self.take(Allocated(now, self.policy.name, generation, content, dict(allocation)))
+        self._state, self._generation = state, generation
+
+    def _granted(self) -> Allocation:
+        last = self.tracker.allocation
+        live = self.tracker.ledger.live_jobs
+        return {key: grant for key, grant in last.grants.items() if key in live} if last else {}
+
+    def _carry_out(self, seen: Mapping[str, Observed], now: float) -> None:
+        for _ in range(ROUNDS):
+            due = actions(self._wanted(), self.tracker.ledger.live_jobs, seen)
+            failed = 0
+            for action in due:
+                try:
+                    action.perform(self.engine)
+                except EngineError as error:
+                    failed += 1
+                    log.warning("%s %s: %s", action.call.value, action.job, error)
+            if failed == len(due):  # nothing was due, or nothing could be done: the next step tries again
+                return
+            seen = self._look(now)
+
+    def _wanted(self) -> Mapping[str, Placement]:
+        devices = self.tracker.ledger.devices
+        wanted: dict[str, Placement] = {}
+        for key, grant in self._granted().items():
+            servers = tuple(node for node, count in grant.servers for _ in range(count))
+            wanted[key] = Placement(devices[key], servers, grant.batch_size)
+        return wanted
+
+    def _recall(self) -> tuple[Any, int]:
+        """Return the state and the generation of the journal's last decision, if this policy made it."""
+        last = self.tracker.allocation
+        if last is None or last.policy != self.policy.name:
+            return self.policy.initial(), last.generation if last else 0
+        return self._state_type.validate_python(last.state), last.generation

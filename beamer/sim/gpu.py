@@ -1,0 +1,295 @@
+"""Runs GPU policies on simulated clusters: jobs arrive, a tuner judges them, nodes fail, the GPU scheduler does the rest."""
+
+import math
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from heapq import heapify, heappop
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from beamer.engines.simulated import SimulatedCluster, SimulatedJob
+from beamer.errors import InputError
+from beamer.events import Event, JobEnded, JobReported, JobSubmitted, StageRegistered, StageSealed, StudyRegistered
+from beamer.fabric import Fabric
+from beamer.gpu.model import Node, Report
+from beamer.gpu.policies.base import GpuPolicy
+from beamer.gpu.scheduler import Scheduler
+from beamer.model import JobStatus, Rung, job_key
+from beamer.tracker import Tracker
+
+NO_NETWORK = Fabric("none", (), (), ())
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A job that is submitted at a time, in a stage that is registered with its first job. rungs: later ones of its study."""
+
+    at_s: float
+    study: str
+    stage: str
+    name: str
+    job: SimulatedJob
+    rungs: tuple[Rung, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """The job's key."""
+        return job_key(self.study, self.stage, self.name)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A node is lost at a time, and comes back at another."""
+
+    at_s: float
+    node: str
+    back_s: float = math.inf
+
+
+class Tuner(ABC):
+    """What judges the jobs of a search while they run."""
+
+    done: bool = False
+
+    @abstractmethod
+    def judge(self, event: Event) -> Iterable[Event | Arrival]:
+        """Return what it does about an event: jobs that it ends, stages that it seals, jobs that it starts."""
+
+
+class NoTuner(Tuner):
+    """Lets every job run to its end."""
+
+    def judge(self, event: Event) -> Iterable[Event | Arrival]:
+        """Do nothing."""
+        return ()
+
+
+@dataclass(frozen=True)
+class JobRun:
+    """What became of a job. started_s, ended_s: None if it never did. gpu_s: GPU-seconds held; lost_s: of them, on changes."""
+
+    key: str
+    submitted_s: float
+    started_s: float | None
+    ended_s: float | None
+    status: JobStatus
+    gpu_s: float
+    lost_s: float
+    reports: tuple[Report, ...] = field(repr=False, default=())
+
+    @property
+    def jct_s(self) -> float:
+        """From submission to end, infinite without one."""
+        return math.inf if self.ended_s is None else self.ended_s - self.submitted_s
+
+    def reached_s(self, loss: float) -> float:
+        """Return when it first reported at most `loss`, infinity if it never did."""
+        return next((report.at_s for report in self.reports if report.loss <= loss), math.inf)
+
+
+@dataclass(frozen=True)
+class GpuRun:
+    """A policy's run. decision_s: wall time of its decisions."""
+
+    policy: str
+    jobs: tuple[JobRun, ...]
+    end_s: float
+    decision_s: tuple[float, ...] = field(repr=False, default=())
+
+    @property
+    def mean_jct_s(self) -> float:
+        """Mean job completion time."""
+        return fmean(job.jct_s for job in self.jobs)
+
+    @property
+    def makespan_s(self) -> float:
+        """From the first submission to the last end."""
+        return max(job.submitted_s + job.jct_s for job in self.jobs) - min(job.submitted_s for job in self.jobs)
+
+    def quantile_jct_s(self, share: float) -> float:
+        """Return the job completion time that `share` of the jobs do not exceed."""
+        return float(np.quantile([job.jct_s for job in self.jobs], share))
+
+
+class _Timed(GpuPolicy[Any]):
+    """A policy that is watched."""
+
+    def __init__(self, policy: GpuPolicy[Any]) -> None:
+        self.policy = policy
+        self.name = policy.name  # type: ignore[misc]  # it stands for the other
+        self.State = policy.State
+        self.seconds: list[float] = []
+
+    def initial(self) -> Any:
+        return self.policy.initial()
+
+    def allocate(self, *arguments: Any) -> Any:
+        started = time.perf_counter()
+        decided = self.policy.allocate(*arguments)
+        self.seconds.append(time.perf_counter() - started)
+        return decided
+
+
+class _Simulation:
+    def __init__(
+        self, policy: GpuPolicy[Any], nodes: Sequence[Node], arrivals: Sequence[Arrival], tuner: Tuner, seed: int
+    ) -> None:
+        self.policy = _Timed(policy)
+        self.engine = SimulatedCluster(nodes, {arrival.key: arrival.job for arrival in arrivals})
+        self.scheduler = Scheduler(Tracker(NO_NETWORK), self.policy, self.engine, self._note, seed)
+        self.tuner = tuner
+        self.submitted: dict[str, float] = {}
+        self.ended: dict[str, JobEnded] = {}
+        self._news: list[Event] = []
+
+    def _note(self, event: Event) -> None:
+        self._news.append(event)
+        if isinstance(event, JobEnded):
+            self.ended[event.job] = event
+
+    def submit(self, arrival: Arrival) -> None:
+        """Submit a job, with its study and its stage if it is their first."""
+        now = self.engine.now
+        self.engine.jobs.setdefault(arrival.key, arrival.job)
+        self.scheduler.take(StudyRegistered(now, arrival.study, rungs=arrival.rungs))
+        self.scheduler.take(StageRegistered(now, arrival.study, arrival.stage))
+        self.scheduler.take(JobSubmitted(now, arrival.study, arrival.stage, arrival.name, arrival.job.request))
+        self.submitted[arrival.key] = now
+
+    def step(self) -> float | None:
+        """Let scheduler and tuner act until neither has anything left to do at this instant."""
+        now = self.engine.now
+        while True:
+            wake_s = self.scheduler.step(now)
+            news, self._news = self._news, []
+            acted = False
+            for event in news:
+                for reaction in self.tuner.judge(event):
+                    acted = True
+                    if isinstance(reaction, Arrival):
+                        self.submit(reaction)
+                    else:
+                        self.scheduler.take(reaction)
+            if not acted and (wake_s is None or wake_s > now):
+                return wake_s
+
+    def results(self) -> GpuRun:
+        """Return what became of every job."""
+        ledger = self.scheduler.tracker.ledger
+        now = self.engine.now
+        runs = []
+        for key, submitted_s in self.submitted.items():
+            job = ledger.job(key) or ledger.ended[key]
+            end = self.ended.get(key)
+            status = end.status if end else JobStatus.RUNNING
+            started_s = self.engine.started_s.get(key)
+            lost_s = self.engine.lost_s.get(key, 0.0)
+            ended_s = end.at_s if end else None
+            runs.append(JobRun(key, submitted_s, started_s, ended_s, status, job.gpu_seconds_at(now), lost_s, job.reports))
+        return GpuRun(self.policy.name, tuple(runs), now, tuple(self.policy.seconds))
+
+
+def simulate_gpus(
+    policy: GpuPolicy[Any],
+    nodes: Sequence[Node],
+    arrivals: Sequence[Arrival],
+    tuner: Tuner | None = None,
+    failures: Sequence[Failure] = (),
+    seed: int = 0,
+    until_s: float = math.inf,
+) -> GpuRun:
+    """Run jobs on nodes under a policy until all have ended, the tuner is done, nothing moves any more or `until_s`.
+
+    Raises `InputError` for two jobs of one key and for the failure of a node that is not there.
+    """
+    _check(nodes, arrivals, failures)
+    sim = _Simulation(policy, nodes, arrivals, tuner or NoTuner(), seed)
+    engine = sim.engine
+    node = {one.name: one for one in nodes}
+    queue = sorted(arrivals, key=lambda arrival: arrival.at_s)[::-1]
+    changes = [(failure.at_s, failure.node, True) for failure in failures]
+    changes += [(failure.back_s, failure.node, False) for failure in failures if failure.back_s < math.inf]
+    heapify(changes)
+    wake_s: float | None = None
+    while not sim.tuner.done:
+        now = min(
+            engine.next_s(),
+            queue[-1].at_s if queue else math.inf,
+            changes[0][0] if changes else math.inf,
+            math.inf if wake_s is None or len(sim.ended) == len(sim.submitted) else wake_s,
+        )
+        if now > until_s or now == math.inf:
+            break
+        engine.advance(now)
+        while changes and changes[0][0] <= now:
+            _, name, lost = heappop(changes)
+            if lost:
+                engine.lose(name)
+            else:
+                engine.join(node[name])
+        while queue and queue[-1].at_s <= now:
+            sim.submit(queue.pop())
+        wake_s = sim.step()
+    return sim.results()
+
+
+def _check(nodes: Sequence[Node], arrivals: Sequence[Arrival], failures: Sequence[Failure]) -> None:
+    keys: set[str] = set()
+    for arrival in arrivals:
+        if arrival.key in keys:
+            raise InputError("arrivals", arrival.key, "a key that no other job has")
+        keys.add(arrival.key)
+    names = [node.name for node in nodes]
+    for failure in failures:
+        if failure.node not in names:
+            raise InputError("failure.node", failure.node, f"one of {', '.join(names)}")
+
+
+class Halving(Tuner):
+    """Successive halving: when all jobs of a rung have ended, the best go on in the next. [source: SHA]
+
+    rungs: every one, the first included. job: that of a trial in a rung, which goes on where it stopped in the one before.
+    """
+
+    def __init__(self, study: str, rungs: Sequence[Rung], job: Callable[[str, int], SimulatedJob]) -> None:
+        self.study = study
+        self._rungs = tuple(rungs)
+        self._job = job
+        self._at = 0
+        self._losses: dict[str, float] = {}
+        self._ended: list[str] = []
+
+    def first(self, trials: Sequence[str], at_s: float = 0.0) -> list[Arrival]:
+        """Return the arrivals of the first rung's jobs."""
+        return [self._arrival(trial, at_s) for trial in trials]
+
+    def judge(self, event: Event) -> Iterable[Event | Arrival]:
+        """Seal a rung when its last job ends, and start the next one's jobs."""
+        rung = self._rungs[self._at]
+        match event:
+            case JobReported(job=key, report=Report(loss=loss)) if key.startswith(f"{self.study}/{rung.name}/"):
+                self._losses[key.split("/")[2]] = loss if math.isfinite(loss) else math.inf
+            case JobEnded(job=key, at_s=at_s) if key.startswith(f"{self.study}/{rung.name}/"):
+                self._ended.append(key.split("/")[2])
+                if len(self._ended) == rung.jobs:
+                    yield StageSealed(at_s, self.study, rung.name)
+                    yield from self._next(at_s)
+
+    def _next(self, at_s: float) -> Iterable[Arrival]:
+        ranked = sorted(self._ended, key=lambda trial: self._losses.get(trial, math.inf))
+        self._ended.clear()
+        self._at += 1
+        if self._at == len(self._rungs):
+            self._at -= 1
+            self.done = True
+            return
+        for trial in ranked[: self._rungs[self._at].jobs]:
+            yield self._arrival(trial, at_s)
+
+    def _arrival(self, trial: str, at_s: float) -> Arrival:
+        job = self._job(trial, self._at)
+        return Arrival(at_s, self.study, self._rungs[self._at].name, trial, job, self._rungs[1:])
