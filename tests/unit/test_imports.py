@@ -20,6 +20,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "numba": ("beamer/kernels/",),
     "sqlalchemy": JOURNAL,
     "alembic": JOURNAL,
+    "ray": ("beamer/engines/ray_tune/", "eval/gpu/ray_search.py"),
     "scapy": (),  # GPL-2: in tests alone
     **{folder: tuple(f"{other}/" for other in OTHERS) for folder in OTHERS},
 }

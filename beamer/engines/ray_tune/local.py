@@ -1,0 +1,84 @@
+"""A Ray cluster of several nodes on this machine, which declare GPUs that they need not have."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",  # nobody is told of it
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "TUNE_DISABLE_AUTO_CALLBACK_SYNCER": "1",
+    "TUNE_WARN_INSUFFICENT_RESOURCE_THRESHOLD_S": "-1",
+}
+OBJECT_STORE_BYTES = 80 * 2**20  # just above Ray's least
+
+
+class LocalCluster:
+    """Run a head without GPUs and a node for each entry of `gpus`, each on its own loopback address, until the context ends.
+
+    gpus: of each node. cpus: of each node, declared as well: trials share the machine's cores. path: what trials import their
+    modules from, the working directory by default. The driver is connected to the head.
+    """
+
+    def __init__(self, gpus: Sequence[int] = (2, 2), cpus: int = 8, path: Path | None = None) -> None:
+        self._gpus, self._cpus = tuple(gpus), cpus
+        self._path = path or Path.cwd()
+        self._nodes: list[Any] = []
+        self._made = 0
+
+    def __enter__(self) -> Self:
+        for name, value in QUIET.items():
+            os.environ.setdefault(name, value)
+        import ray  # its environment is read when it is imported
+        from ray.cluster_utils import Cluster
+
+        self._cluster = Cluster()
+        try:
+            self._cluster.add_node(include_dashboard=False, **self._arguments(0))
+            for gpus in self._gpus:
+                self.add(gpus)
+            ray.init(
+                address=self._cluster.address,
+                _node_ip_address="127.0.0.2",
+                log_to_driver=False,
+                logging_level="warning",
+                runtime_env={"env_vars": {"PYTHONPATH": str(self._path)}},
+            )
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stop()
+
+    @property
+    def nodes(self) -> int:
+        """Nodes with GPUs that are up."""
+        return len(self._nodes)
+
+    def add(self, gpus: int) -> None:
+        """Start another node."""
+        self._nodes.append(self._cluster.add_node(**self._arguments(gpus)))
+
+    def kill(self, index: int = 0) -> None:
+        """Kill a node with everything that runs on it, the first one by default."""
+        self._cluster.remove_node(self._nodes.pop(index), allow_graceful=False)
+
+    def _arguments(self, gpus: int) -> dict[str, Any]:
+        self._made += 1
+        return {
+            "num_gpus": gpus,
+            "num_cpus": self._cpus,
+            "object_store_memory": OBJECT_STORE_BYTES,
+            "node_ip_address": f"127.0.0.{self._made + 1}",  # Ray takes 127.0.0.1 for another address of the machine
+        }
+
+    def _stop(self) -> None:
+        import ray
+
+        ray.shutdown()
+        self._cluster.shutdown()

@@ -1,0 +1,29 @@
+"""A Ray cluster of two nodes with two declared GPUs each, for all tests of this folder; skipped where Ray is not installed."""
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from beamer.engines.ray_tune.local import LocalCluster
+
+ROOT = Path(__file__).parents[2]
+collect_ignore_glob = [] if find_spec("ray") else ["test_*.py"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            for warning in ("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"):
+                item.add_marker(pytest.mark.filterwarnings(warning))
+
+
+@pytest.fixture(scope="package")
+def cluster() -> Iterator["LocalCluster"]:
+    from beamer.engines.ray_tune.local import LocalCluster
+
+    with LocalCluster((2, 2), path=ROOT) as cluster:
+        yield cluster
