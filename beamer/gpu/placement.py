@@ -1,98 +1,145 @@
 """Where free GPUs are taken from: on the fewest nodes, leaving large gaps whole.
 
 `Room` is what a policy fills up while it decides: nodes by the number of their free GPUs, so that placing a job does not look
-at all of them.
+at all of them. A job that is synchronised by parameter servers gets one beside each worker, with its cores.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from heapq import heapify, heappop, heapreplace
 
-from beamer.gpu.model import Cluster, Grant, Job
+from beamer.gpu.model import Cluster, Grant, Job, Request
+
+ROUNDING = 1e-9
 
 
 class Room:
-    """The free GPUs of a cluster, changed by `take` and `put_back`.
+    """The free GPUs and cores of a cluster, changed by `take`.
 
-    free: by node. total: of all nodes.
+    total: free GPUs of all nodes.
     """
 
     def __init__(self, cluster: Cluster) -> None:
-        self.free = {node.name: node.gpus for node in cluster.nodes}
         self.total = cluster.gpus
-        most = max(self.free.values(), default=0)
-        self._by_free: list[dict[str, None]] = [{} for _ in range(most + 1)]
-        for name, count in self.free.items():
-            self._by_free[count][name] = None
+        self._gpus = {node.name: node.gpus for node in cluster.nodes}
+        self._cpus = {node.name: node.cpus for node in cluster.nodes}
+        most = max(self._gpus.values(), default=0)
+        self._by_gpus: list[dict[str, None]] = [{} for _ in range(most + 1)]
+        for name, count in self._gpus.items():
+            self._by_gpus[count][name] = None
 
-    def fits(self, gpus: Iterable[tuple[str, int]]) -> bool:
-        """Say whether so many GPUs are free on each of these nodes."""
-        return all(self.free.get(node, 0) >= count for node, count in gpus)
+    def fits(self, grant: Grant, request: Request) -> bool:
+        """Say whether what is granted is free, on nodes that are up."""
+        return all(self._gpus.get(node, -1) >= count for node, count in grant.gpus) and all(
+            self._cpus.get(node, -1.0) + ROUNDING >= cores for node, cores in _cores(grant, request)
+        )
 
-    def take(self, gpus: Iterable[tuple[str, int]]) -> None:
-        """Take so many GPUs of each node."""
-        for node, count in gpus:
-            self._set(node, self.free[node] - count)
+    def take(self, grant: Grant, request: Request) -> None:
+        """Take what is granted, which fits."""
+        for node, count in grant.gpus:
+            before = self._gpus[node]
+            del self._by_gpus[before][node]
+            self._gpus[node] = before - count
+            self._by_gpus[before - count][node] = None
+            self.total -= count
+        for node, cores in _cores(grant, request):
+            self._cpus[node] -= cores
 
-    def put_back(self, gpus: Iterable[tuple[str, int]]) -> None:
-        """Give so many GPUs of each node back."""
-        for node, count in gpus:
-            self._set(node, self.free[node] + count)
+    def grant(self, job: Job, count: int, batch_size: int = 0) -> Grant | None:
+        """Take `count` GPUs for a job and return them; None, and nothing taken, if there are not as many.
 
-    def place(self, count: int, prefer: Mapping[str, int] | None = None) -> tuple[tuple[str, int], ...] | None:
-        """Return where `count` free GPUs lie on few nodes, by node in order of names; None if there are not as many.
-
-        prefer: by node, how many the job has or had there; they are used first.
+        Those of nodes on which it runs or ran last come first, then the smallest gap that holds the rest, or the largest gaps.
         """
         if count > self.total:
             return None
+        before = job.grant or job.last
         chosen: dict[str, int] = {}
-        for node, had in sorted((prefer or {}).items(), key=lambda item: (-item[1], item[0])):
-            here = min(self.free.get(node, 0), count, had)
+        left = count
+        for node, had in sorted(before.gpus if before else (), key=lambda item: (-item[1], item[0])):
+            here = min(self._gap(node, job.request), left, had)
             if here:
                 chosen[node] = here
-                count -= here
-        while count:
-            node = self._best(count, chosen)
-            here = min(self.free[node] - chosen.get(node, 0), count)
+                left -= here
+        for node in self._gaps(left, job.request, chosen) if left else ():
+            here = min(self._gap(node, job.request) - chosen.get(node, 0), left)
             chosen[node] = chosen.get(node, 0) + here
-            count -= here
-        return tuple(sorted(chosen.items()))
+            left -= here
+            if not left:
+                break
+        return None if left else self._taken(chosen, job.request, batch_size)
 
-    def spread(self, count: int) -> tuple[tuple[str, int], ...]:
-        """Return where `count` free GPUs, of at least as many, lie on the emptiest nodes, one GPU after another."""
+    def grant_on(self, job: Job, node: str, count: int) -> Grant | None:
+        """Take `count` GPUs of one node for a job and return them; None if it has not as many."""
+        return self._taken({node: count}, job.request, 0) if self._gap(node, job.request) >= count else None
+
+    def spread(self, job: Job, count: int, whole: bool) -> Grant | None:
+        """Take up to `count` GPUs for a job, one after another on the emptiest node, and return them; None if there are none.
+
+        whole: whether they are to be as many as asked for, or else none.
+        """
         chosen: dict[str, int] = {}
-        gaps = [(-free, place, name) for place, (name, free) in enumerate(self.free.items()) if free]
+        gaps = [(-gap, place, name) for place, name in enumerate(self._gpus) if (gap := self._gap(name, job.request))]
         heapify(gaps)
-        for _ in range(count):
+        left = count
+        while gaps and left:
             gap, place, name = gaps[0]
             chosen[name] = chosen.get(name, 0) + 1
+            left -= 1
             if gap == -1:
                 heappop(gaps)
             else:
                 heapreplace(gaps, (gap + 1, place, name))
-        return tuple(sorted(chosen.items()))
+        return self._taken(chosen, job.request, 0) if chosen and not (left and whole) else None
 
-    def _best(self, count: int, chosen: Mapping[str, int]) -> str:
-        """Return the node with the smallest gap that holds `count`, or the largest gap there is."""
-        for node, had in chosen.items():
-            if self.free[node] > had:  # a node that is used anyway
-                return node
-        for free in range(count, len(self._by_free)):
-            for node in self._by_free[free]:
-                if node not in chosen:
-                    return node
-        for free in range(min(count, len(self._by_free)) - 1, 0, -1):
-            for node in self._by_free[free]:
-                if node not in chosen:
-                    return node
-        raise AssertionError("the total does not agree with the nodes")
+    def _taken(self, gpus: Mapping[str, int], request: Request, batch_size: int) -> Grant:
+        grant = Grant.of(gpus, gpus if request.servers else None, batch_size)
+        self.take(grant, request)
+        return grant
 
-    def _set(self, node: str, free: int) -> None:
-        before = self.free[node]
-        del self._by_free[before][node]
-        self.total += free - before
-        self.free[node] = free
-        self._by_free[free][node] = None
+    def _gap(self, node: str, request: Request) -> int:
+        """Return how many GPUs of a node a job can have, given the cores that come with each."""
+        each = request.worker_cpus + (request.server_cpus if request.servers else 0.0)
+        gpus = self._gpus.get(node, 0)
+        return min(gpus, int((self._cpus[node] + ROUNDING) / each)) if each and gpus else gpus
+
+    def _gaps(self, count: int, request: Request, chosen: Mapping[str, int]) -> Iterator[str]:
+        """Yield nodes with room for a job that still needs `count`, in the order in which they are to be used."""
+        for node, had in list(chosen.items()):
+            if self._gap(node, request) > had:  # a node that is used anyway
+                yield node
+        wide = (node for free in range(count, len(self._by_gpus)) for node in self._by_gpus[free])
+        whole = next((node for node in wide if node not in chosen and self._gap(node, request) >= count), None)
+        if whole is not None:
+            yield whole
+        for free in range(len(self._by_gpus) - 1, 0, -1):
+            for node in self._by_gpus[free]:
+                if node not in chosen and node != whole and self._gap(node, request):
+                    yield node
+
+
+def _cores(grant: Grant, request: Request) -> list[tuple[str, float]]:
+    """Return the cores that a grant takes, by node, each node once per kind of process."""
+    if not (request.worker_cpus or request.server_cpus):
+        return []
+    cores: dict[str, float] = {}
+    for counts, each in ((grant.gpus, request.worker_cpus), (grant.servers, request.server_cpus)):
+        for node, count in counts:
+            cores[node] = cores.get(node, 0.0) + count * each
+    return list(cores.items())
+
+
+def can_ever_run(job: Job, cluster: Cluster) -> bool:
+    """Say whether the empty cluster holds a job at the size that it asks for."""
+    return Room(cluster).grant(job, job.request.gpus) is not None
+
+
+def kept(jobs: Iterable[Job], room: Room) -> dict[str, Grant]:
+    """Take what the jobs hold and return it by job; grants on nodes that are gone are left out."""
+    grants: dict[str, Grant] = {}
+    for job in jobs:
+        if job.grant and room.fits(job.grant, job.request):
+            room.take(job.grant, job.request)
+            grants[job.key] = job.grant
+    return grants
 
 
 def pack(cluster: Cluster, order: Iterable[Job]) -> dict[str, Grant]:
@@ -105,22 +152,31 @@ def pack(cluster: Cluster, order: Iterable[Job]) -> dict[str, Grant]:
             chosen.append(job)
             if not left:
                 break
+    return arrange(cluster, chosen, {job.key: job.request.gpus for job in chosen})
+
+
+def arrange(
+    cluster: Cluster, jobs: Iterable[Job], sizes: Mapping[str, int], batches: Mapping[str, int] | None = None
+) -> dict[str, Grant]:
+    """Grant jobs so many GPUs, of at most as many as there are: where they are, or near what they have or had last.
+
+    What keeps its size stays in place, then the largest choose first; where cores are short, some get nothing.
+    batches: by job, as `Grant.batch_size`.
+    """
     room = Room(cluster)
-    grants = kept((job for job in chosen if job.grant and job.grant.size == job.request.gpus), room)
-    for job in chosen:
-        if job.key not in grants:
-            place = room.place(job.request.gpus, dict(job.last.gpus) if job.last else None)
-            assert place is not None
-            room.take(place)
-            grants[job.key] = Grant(place)
-    return grants
-
-
-def kept(jobs: Iterable[Job], room: Room) -> dict[str, Grant]:
-    """Take what the jobs hold and return it by job; grants on nodes that are gone are left out."""
+    batches = batches or {}
+    moving: list[Job] = []
     grants: dict[str, Grant] = {}
     for job in jobs:
-        if job.grant and room.fits(job.grant.gpus):
-            room.take(job.grant.gpus)
-            grants[job.key] = job.grant
+        size = sizes.get(job.key, 0)
+        if job.grant and job.grant.size == size and room.fits(job.grant, job.request):
+            room.take(job.grant, job.request)
+            grants[job.key] = Grant(job.grant.gpus, job.grant.servers, batches.get(job.key, 0))
+        elif size:
+            moving.append(job)
+    moving.sort(key=lambda job: -sizes[job.key])
+    for job in moving:
+        grant = room.grant(job, sizes[job.key], batches.get(job.key, 0))
+        if grant:
+            grants[job.key] = grant
     return grants

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-from beamer.gpu.model import Allocation, Cluster, Grant, Job
-from beamer.gpu.placement import Room, kept
+from beamer.gpu.model import Allocation, Cluster, Job
+from beamer.gpu.placement import Room, can_ever_run, kept
 from beamer.gpu.policies.base import GpuPolicy, Nothing
 
 
@@ -25,11 +25,10 @@ class Fifo(GpuPolicy[Nothing]):
         for job in jobs:
             if job.key in grants:
                 continue
-            if job.request.gpus > cluster.gpus:
-                continue  # it can never run; it must not hold up the others
-            place = room.place(job.request.gpus, dict(job.last.gpus) if job.last else None)
-            if place is None:
+            if not can_ever_run(job, cluster):
+                continue  # it must not hold up the others
+            grant = room.grant(job, job.request.gpus)
+            if grant is None:
                 break
-            room.take(place)
-            grants[job.key] = Grant(place)
+            grants[job.key] = grant
         return state, grants, None

@@ -60,17 +60,10 @@ class Hermes(GpuPolicy[Homes]):
         for job in order:
             if not room.total:
                 break
-            place: tuple[tuple[str, int], ...] | None
-            if job.key in homes:
-                place = ((homes[job.key], job.request.gpus),)
-                place = place if room.fits(place) else None
-            elif job.grant and room.fits(job.grant.gpus):
-                place = job.grant.gpus
-            else:
-                place = room.place(job.request.gpus, dict(job.last.gpus) if job.last else None)
-            if place:
-                room.take(place)
-                grants[job.key] = Grant(place)
+            count = job.request.gpus
+            grant = room.grant_on(job, homes[job.key], count) if job.key in homes else room.grant(job, count)
+            if grant:
+                grants[job.key] = grant
         ends = [job.since_s + self.quantum_s for job in jobs if job.key in grants and job.grant]
         wake_at = (
             min((at_s for at_s in ends if at_s > now), default=None) if self.quantum_s and len(grants) < len(jobs) else None

@@ -1,11 +1,12 @@
 """What a cluster does that knows pods and nothing of jobs."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
 from beamer.gpu.model import Allocation, Cluster, Grant, Job
-from beamer.gpu.placement import Room
+from beamer.gpu.placement import Room, kept
 from beamer.gpu.policies.base import GpuPolicy, Nothing
 
 
@@ -25,21 +26,21 @@ class K8sDefault(GpuPolicy[Nothing]):
     ) -> tuple[Nothing, Allocation, float | None]:
         """Keep what runs, complete what waits, start what fits."""
         room = Room(cluster)
-        grants: dict[str, Grant] = {}
-        for job in jobs:
-            if job.grant and room.fits(job.grant.gpus):
-                room.take(job.grant.gpus)
-                grants[job.key] = job.grant
+        grants = kept(jobs, room)
         for job in jobs:
             had = grants.get(job.key)
             missing = job.request.gpus - (had.size if had else 0)
             if not room.total:
                 break
-            if missing > 0 and (missing <= room.total or not job.request.gang):
-                added = room.spread(min(missing, room.total))
-                room.take(added)
-                both = dict(had.gpus) if had else {}
-                for node, count in added:
-                    both[node] = both.get(node, 0) + count
-                grants[job.key] = Grant.of(both)
+            added = room.spread(job, missing, whole=job.request.gang) if missing > 0 else None
+            if added:
+                grants[job.key] = _both(had, added) if had else added
         return state, grants, None
+
+
+def _both(one: Grant, other: Grant) -> Grant:
+    """Return the sum of two grants."""
+    gpus, servers = Counter(dict(one.gpus)), Counter(dict(one.servers))
+    gpus.update(dict(other.gpus))
+    servers.update(dict(other.servers))
+    return Grant.of(gpus, servers)
