@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from math import inf, isfinite, nan, sqrt
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from beamer.gpu.predictors.base import Estimate
 
 Floats = NDArray[np.float64]
 Parameters = tuple[float, ...]
+T = TypeVar("T")
 
 POINTS = 64
 """Points that a curve is fitted to; longer histories are thinned out evenly, so that a fit takes as long for any of them."""
@@ -148,6 +149,14 @@ class LossCurve:
         return max(variance, 0.0) if isfinite(variance) else inf
 
 
+def thinned(reports: Sequence[T], most: int = POINTS) -> Sequence[T]:
+    """Return at most so many of the reports, evenly spread, the first and the last among them."""
+    if len(reports) <= most:
+        return reports
+    last = len(reports) - 1
+    return [reports[round(i * last / (most - 1))] for i in range(most)]
+
+
 def fit_inverse(iterations: Sequence[float], losses: Sequence[float]) -> LossCurve:
     """Fit Optimus' curve to losses, outliers replaced by what is around them. [source; how b2 is found: rebuilt]"""
     seen = _Seen.of(iterations, losses, smooth=True)
@@ -185,10 +194,7 @@ class _Seen:
 
     @classmethod
     def of(cls, iterations: Sequence[float], losses: Sequence[float], smooth: bool) -> "_Seen":
-        x, y = np.asarray(iterations, float), np.asarray(losses, float)
-        if len(x) > POINTS:
-            picked = np.linspace(0, len(x) - 1, POINTS).round().astype(int)
-            x, y = x[picked], y[picked]
+        x, y = np.asarray(thinned(iterations), float), np.asarray(thinned(losses), float)
         good = np.isfinite(x) & np.isfinite(y) & (x >= 0) & (np.abs(y) < LARGEST)
         # a job that went back to a checkpoint says some iterations twice: the last word counts
         x, index = np.unique(x[good][::-1], return_index=True)

@@ -1,0 +1,51 @@
+"""Dominant resource fairness: whoever has the smallest share gets the next task."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from heapq import heapify, heappop, heapreplace
+
+from beamer.gpu.model import Job
+from beamer.gpu.packing import Machines
+from beamer.gpu.policies.rounds import Ration, Rounds, Sizes
+
+
+@dataclass(frozen=True)
+class Drf(Rounds):
+    """Fill up by dominant share of GPUs and cores, in whole tasks: a worker, with its server where there are any. [rebuilt]
+
+    Of equal shares the job comes first that has held the fewest GPU-seconds, so that where not all can run they take turns.
+    interval_s: between rounds. patience_s: after a round, until the next for a job that came since and finds no room.
+    """
+
+    interval_s: float = 600.0
+    patience_s: float = 60.0
+
+    name = "drf"
+    fair = True
+
+    @property
+    def rounds(self) -> tuple[float, float]:
+        """interval_s and patience_s."""
+        return self.interval_s, self.patience_s
+
+    def sizes(self, machines: Machines, jobs: Sequence[Job], now: float) -> Sizes:
+        """Return workers and servers by job, by progressive filling."""
+        ration = Ration(machines)
+        ordered = sorted(jobs, key=lambda job: job.gpu_seconds_at(now))
+        workers = {job.key: job.request.least for job in ordered if ration.take(job, *self.smallest(job))}
+        growing = [job for job in ordered if job.key in workers]
+
+        def share(job: Job) -> float:
+            return ration.share(job, workers[job.key], workers[job.key] * job.request.servers)
+
+        heap = [(share(job), order) for order, job in enumerate(growing)]
+        heapify(heap)
+        while heap and ration.gpus:
+            _, order = heap[0]
+            job = growing[order]
+            if workers[job.key] < job.request.most and ration.take(job, 1, int(job.request.servers)):
+                workers[job.key] += 1
+                heapreplace(heap, (share(job), order))
+            else:
+                heappop(heap)
+        return {job.key: (workers[job.key], workers[job.key] * job.request.servers) for job in growing}

@@ -1,0 +1,105 @@
+"""SLAQ: give the next GPU where the loss is predicted to fall most in the coming epoch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from heapq import heapify, heappop, heapreplace
+from itertools import pairwise
+from math import inf, isfinite
+
+from beamer.gpu.model import Job
+from beamer.gpu.packing import Machines
+from beamer.gpu.policies.rounds import Ration, Rounds, Sizes
+from beamer.gpu.predictors.loss_curve import LossCurve, fit_weighted, thinned
+from beamer.gpu.predictors.speed import SpeedModel, speed_of, typical_step_s
+
+
+@dataclass(frozen=True)
+class Slaq(Rounds):
+    """Start jobs small in order of arrival, then grow those whose normalised loss is predicted to fall most. [rebuilt]
+
+    epoch_s: between rounds, and how far ahead is looked. patience_s: after a round, until the next for a job that came since
+    and finds no room. decay: weight of a reported loss relative to the next one.
+    A job whose curve is not known yet counts as dropping by its largest drop at the size it asked for, in proportion to its
+    speed at others.
+    """
+
+    epoch_s: float = 60.0
+    patience_s: float = 60.0
+    decay: float = 0.9
+
+    name = "slaq"
+
+    @property
+    def rounds(self) -> tuple[float, float]:
+        """epoch_s and patience_s."""
+        return self.epoch_s, self.patience_s
+
+    def sizes(self, machines: Machines, jobs: Sequence[Job], now: float) -> Sizes:
+        """Return workers by job, each with a server where there are any."""
+        ration = Ration(machines)
+        workers = {job.key: job.request.least for job in jobs if ration.take(job, *self.smallest(job))}
+        started = [job for job in jobs if job.key in workers]
+        if ration.gpus:
+            typical_s = typical_step_s(started)
+            growing = [_Dropping(self, job, typical_s) for job in started if job.request.most > job.request.least]
+            heap = [(-dropping.gain, order) for order, dropping in enumerate(growing)]
+            heapify(heap)
+            while heap and ration.gpus:
+                _, order = heap[0]
+                dropping = growing[order]
+                job = dropping.job
+                if dropping.gain > 0 and ration.take(job, 1, int(job.request.servers)):
+                    workers[job.key] += 1
+                    dropping.grow()
+                    heapreplace(heap, (-dropping.gain, order))
+                else:
+                    heappop(heap)
+        return {job.key: (workers[job.key], workers[job.key] * job.request.servers) for job in started}
+
+
+class _Dropping:
+    """A job while it grows. gain: by how much further its normalised loss falls within the epoch with one GPU more."""
+
+    def __init__(self, policy: Slaq, job: Job, typical_s: float) -> None:
+        self.job = job
+        self._workers = job.request.least
+        self._epoch_s = policy.epoch_s
+        self._model: SpeedModel = speed_of(job, typical_s)
+        self._curve, self._largest = _curve(job, policy.decay)
+        self._drop = self._at(self._workers)
+        self.gain = self._next()
+
+    def grow(self) -> None:
+        """Give it one more."""
+        self._workers += 1
+        self._drop = self._at(self._workers)
+        self.gain = self._next()
+
+    def _next(self) -> float:
+        if self._workers >= self.job.request.most:
+            return 0.0
+        gain = self._at(self._workers + 1) - self._drop
+        return gain if isfinite(gain) else 0.0
+
+    def _at(self, workers: int) -> float:
+        step_s = self._step_s(workers)
+        if self._curve is None:
+            return self._step_s(self.job.request.gpus) / step_s if step_s > 0 else 0.0
+        iterations = min(self._epoch_s / step_s if step_s > 0 else inf, self.job.remaining)
+        fall = self._curve.at(self.job.done) - self._curve.at(self.job.done + iterations)
+        return max(fall, 0.0) / self._largest
+
+    def _step_s(self, workers: int) -> float:
+        return self._model.step_s(workers, workers, self.job.request.batch_size)
+
+
+def _curve(job: Job, decay: float) -> tuple[LossCurve | None, float]:
+    """Return a job's curve and the largest drop between two of its reports; None while either is unknown."""
+    reports = thinned(job.reports)
+    losses = [report.loss for report in reports]
+    drops = [before - after for before, after in pairwise(losses)]
+    largest = max((drop for drop in drops if 0 < drop < inf), default=0.0)
+    curve = fit_weighted([report.iteration for report in reports], losses, decay)
+    if largest > 0 and isfinite(curve.noise):
+        return curve, largest
+    return None, 1.0

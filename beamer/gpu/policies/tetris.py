@@ -1,0 +1,160 @@
+"""Tetris: put the job next whose tasks suit what is free, short ones first."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from random import Random
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamer.gpu.model import Allocation, Cluster, Grant, Job, Request
+from beamer.gpu.packing import Machines
+from beamer.gpu.policies.base import GpuPolicy, Nothing
+from beamer.gpu.predictors.speed import speed_of, typical_step_s
+
+ROUNDING = 1e-10
+
+
+@dataclass(frozen=True)
+class Tetris(GpuPolicy[Nothing]):
+    """Start waiting jobs at the size they ask for by packing score; what runs goes on to its end. [from memory: rebuilt]
+
+    A job's score is the alignment of its tasks with the nodes they would go to, the sum over GPUs and cores of free x demand,
+    each as a part of the cluster's largest node, less `weight` x its remaining GPU-seconds, relative to the means of both over
+    those that wait. A task is a worker, with its server beside it where there is room for both, or apart.
+    weight: of remaining work against alignment; 0: packing alone.
+    """
+
+    weight: float = 1.0
+
+    name = "tetris"
+    State = Nothing
+
+    def allocate(
+        self, state: Nothing, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
+    ) -> tuple[Nothing, Allocation, float | None]:
+        """Keep what runs and start the job with the best score until none that waits fits."""
+        machines = Machines(cluster)
+        grants = machines.keep(jobs)
+        waiting = [job for job in jobs if job.key not in grants and job.request.gpus <= machines.free_gpus]
+        if waiting:
+            self._fill(_Bins(cluster, machines), jobs, waiting, grants)
+        return state, grants, None
+
+    def _fill(self, bins: "_Bins", jobs: Sequence[Job], waiting: Sequence[Job], grants: dict[str, Grant]) -> None:
+        typical_s = typical_step_s(jobs)
+        work = {job.key: _gpu_seconds(job, typical_s) for job in waiting}
+        # jobs that ask for the same differ in their work alone, so that only the shortest of each kind has to be looked at
+        kinds: dict[_Kind, list[Job]] = {}
+        for job in waiting:
+            kinds.setdefault(_kind(job.request), []).append(job)
+        for queue in kinds.values():
+            queue.sort(key=lambda job: work[job.key], reverse=True)
+        aligned = {kind: bins.place(queue[0].request) for kind, queue in kinds.items()}
+        known = [(found[0], len(kinds[kind])) for kind, found in aligned.items() if found]
+        if not known:
+            return
+        mean = sum(score * count for score, count in known) / sum(count for _, count in known)
+        scale = self.weight * mean / (sum(work.values()) / len(work) or 1.0)
+
+        def entry(order: int, kind: _Kind, alignment: float) -> tuple[float, int, _Kind]:
+            return scale * work[kinds[kind][-1].key] - alignment, order, kind
+
+        heap = [entry(order, kind, found[0]) for order, (kind, found) in enumerate(aligned.items()) if found]
+        heapify(heap)
+        while heap:
+            # alignment only falls while room is taken: a score that is still ahead when looked at again is the best
+            _, order, kind = heappop(heap)
+            request = kinds[kind][-1].request
+            found = bins.place(request)
+            if found is None:
+                continue  # nor will any other of its kind fit
+            again = entry(order, kind, found[0])
+            if heap and again > heap[0]:
+                heappush(heap, again)
+                continue
+            job = kinds[kind].pop()
+            grants[job.key] = bins.take(request, found[1], found[2])
+            if kinds[kind]:
+                heappush(heap, entry(order, kind, found[0]))
+
+
+_Kind = tuple[int, bool, float, float]
+_Counts = dict[int, int]
+
+
+def _kind(request: Request) -> _Kind:
+    return request.gpus, request.servers, request.worker_cpus, request.server_cpus
+
+
+def _gpu_seconds(job: Job, typical_s: float) -> float:
+    request = job.request
+    return job.remaining * speed_of(job, typical_s).step_s(request.gpus, request.gpus, request.batch_size) * request.gpus
+
+
+class _Bins:
+    """What is free on each node, in columns, after what runs."""
+
+    def __init__(self, cluster: Cluster, machines: Machines) -> None:
+        self._names = machines.names
+        self._gpus = np.array(machines.gpus, float)
+        self._cpus = np.array(machines.cpus, float)
+        self._most_gpus = max((node.gpus for node in cluster.nodes), default=0) or 1
+        self._most_cpus = max((node.cpus for node in cluster.nodes), default=0.0) or 1.0
+
+    def place(self, request: Request) -> tuple[float, _Counts, _Counts] | None:
+        """Return the mean alignment of a job's tasks, its workers and its servers by node; None where it does not fit."""
+        if not request.servers:
+            found = self._put(request.gpus, 1, request.worker_cpus, self._cpus)
+            return None if found is None else (found[0], found[1], {})
+        beside = self._put(request.gpus, 1, request.worker_cpus + request.server_cpus, self._cpus)
+        if beside:
+            return beside[0], beside[1], beside[1]
+        workers = self._put(request.gpus, 1, request.worker_cpus, self._cpus)
+        if workers is None:
+            return None
+        left = self._cpus.copy()
+        for node, count in workers[1].items():
+            left[node] -= count * request.worker_cpus
+        servers = self._put(request.gpus, 0, request.server_cpus, left)
+        if servers is None:
+            return None
+        return workers[0] + servers[0], workers[1], servers[1]
+
+    def _put(self, tasks: int, gpus: int, cores: float, free: NDArray[np.float64]) -> tuple[float, _Counts] | None:
+        """Return the mean alignment of so many tasks, and where they go: on the best node for them all, or by alignment."""
+        fit = self._gpus.copy() if gpus else np.full(len(free), float(tasks))
+        if cores > 0:
+            np.minimum(fit, np.floor((free + ROUNDING) / cores), out=fit)
+        np.clip(fit, 0.0, tasks, out=fit)
+        if fit.sum() < tasks:
+            return None
+        alignment = self._gpus * (gpus / self._most_gpus**2) + free * (cores / self._most_cpus**2)
+        whole = fit >= tasks
+        if whole.any():
+            best = int(np.argmax(np.where(whole, alignment, -1.0)))
+            return float(alignment[best]), {best: tasks}
+        placed: _Counts = {}
+        total, left = 0.0, tasks
+        for node in np.argsort(-alignment, kind="stable"):
+            here = min(int(fit[node]), left)
+            if here:
+                placed[int(node)] = here
+                total += here * float(alignment[node])
+                left -= here
+            if not left:
+                break
+        return total / tasks, placed
+
+    def take(self, request: Request, workers: _Counts, servers: _Counts) -> Grant:
+        """Take room and return it as a grant."""
+        for node, count in workers.items():
+            self._gpus[node] -= count
+            self._cpus[node] -= count * request.worker_cpus
+        for node, count in servers.items():
+            self._cpus[node] -= count * request.server_cpus
+        names = self._names
+        return Grant.of(
+            {names[node]: count for node, count in workers.items()}, {names[node]: count for node, count in servers.items()}
+        )
