@@ -5,11 +5,17 @@ from typing import Any
 
 from beamer.errors import InputError, nearest
 from beamer.gpu.policies.base import GpuPolicy, Nothing
+from beamer.gpu.policies.drf import Drf
+from beamer.gpu.policies.elastic import Elastic, Termination
 from beamer.gpu.policies.fifo import Fifo
 from beamer.gpu.policies.hermes import Hermes
 from beamer.gpu.policies.k8s_default import K8sDefault
+from beamer.gpu.policies.ones import Ones
+from beamer.gpu.policies.optimus import Optimus
 from beamer.gpu.policies.round_robin import RoundRobin
+from beamer.gpu.policies.slaq import Slaq
 from beamer.gpu.policies.srtf import Srtf
+from beamer.gpu.policies.tetris import Tetris
 from beamer.gpu.policies.tiresias import Tiresias
 
 __all__ = ["GPU_POLICIES", "GpuPolicy", "Nothing", "gpu_policy"]
@@ -21,6 +27,13 @@ _POLICIES: tuple[type[GpuPolicy[Any]], ...] = (
     Tiresias,
     K8sDefault,
     Hermes,
+    Elastic,
+    Termination,
+    Ones,
+    Drf,
+    Optimus,
+    Slaq,
+    Tetris,
 )
 GPU_POLICIES: dict[str, type[GpuPolicy[Any]]] = {policy.name: policy for policy in _POLICIES}
 
