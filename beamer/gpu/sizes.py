@@ -1,9 +1,6 @@
-"""From how many GPUs a job gets to which ones, and at what batch size: for policies that resize jobs."""
+"""What follows from the number of GPUs that a job gets."""
 
-from collections.abc import Mapping, Sequence
-
-from beamer.gpu.model import Cluster, Grant, Job, Request
-from beamer.gpu.placement import Room, kept
+from beamer.gpu.model import Request
 
 
 def scaled_batch(request: Request, gpus: int) -> int:
@@ -18,25 +15,3 @@ def scaled_batch(request: Request, gpus: int) -> int:
         largest = min(largest, float(request.max_local_batch_size * gpus))
     batch = max(int(min(float(request.batch_size * gpus), largest) + 1e-6), 1)
     return 0 if batch == request.batch_size else batch
-
-
-def sized_grants(
-    cluster: Cluster, jobs: Sequence[Job], sizes: Mapping[str, int], batches: Mapping[str, int] | None = None
-) -> dict[str, Grant]:
-    """Grant jobs so many GPUs each, of at most as many as there are: what keeps its size stays, then large jobs choose first.
-
-    batches: by job, as `Grant.batch_size`.
-    """
-    room = Room(cluster)
-    places = {
-        key: grant.gpus
-        for key, grant in kept((job for job in jobs if job.grant and job.grant.size == sizes.get(job.key)), room).items()
-    }
-    for job in sorted((job for job in jobs if sizes.get(job.key) and job.key not in places), key=lambda job: -sizes[job.key]):
-        held = job.grant or job.last
-        place = room.place(sizes[job.key], dict(held.gpus) if held else None)
-        assert place is not None
-        room.take(place)
-        places[job.key] = place
-    batches = batches or {}
-    return {job.key: Grant(places[job.key], batch_size=batches.get(job.key, 0)) for job in jobs if job.key in places}

@@ -16,10 +16,11 @@ import numpy as np
 from beamer.gpu import evolution
 from beamer.gpu.evolution import EMPTY, Bools, Floats, Ints, Throughputs
 from beamer.gpu.model import Allocation, Cluster, Job
+from beamer.gpu.placement import arrange
 from beamer.gpu.policies.base import GpuPolicy
 from beamer.gpu.predictors.lessons import Lessons, sample_of
 from beamer.gpu.predictors.progress import BetaModel, alpha_of, figures_of, prior_beta
-from beamer.gpu.sizes import scaled_batch, sized_grants
+from beamer.gpu.sizes import scaled_batch
 
 RECENT = 5  # throughputs at a number of GPUs that are averaged
 LEAST_SHARE = 1e-6
@@ -103,7 +104,7 @@ class Ones(GpuPolicy[Population]):
         sizes = {job.key: int(size) for job, size in zip(table.jobs, chosen, strict=True) if size}
         batches = {job.key: scaled_batch(job.request, sizes[job.key]) for job in table.jobs if job.key in sizes}
         wake = state.next_s if jobs and state.next_s > now else None
-        return state, sized_grants(cluster, table.jobs, sizes, batches), wake
+        return state, arrange(cluster, table.jobs, sizes, batches), wake
 
     def _limits(self, state: Population, cluster: Cluster, jobs: Sequence[Job]) -> dict[str, Limit]:
         """Double the size limits of jobs that have been at theirs for long enough."""

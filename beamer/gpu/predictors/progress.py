@@ -70,7 +70,7 @@ def figures_of(samples: Iterable[Sample]) -> Floats:
     """Return what the perceptron looks at, a row of `INPUTS` for each sample; garbage becomes zero or the limit."""
     rows = np.array([(s.size, s.first_loss, s.epochs, s.loss, s.accuracy) for s in samples], np.float64).reshape(-1, INPUTS)
     size, first, epochs, loss, accuracy = np.clip(np.nan_to_num(rows, posinf=LIMIT, neginf=-LIMIT), -1e18, 1e18).T
-    drop = 1.0 - loss / np.where(first == 0.0, 1.0, first)
+    drop = 1.0 - loss / np.where(np.abs(first) < 1e-9, 1.0, first)
     columns = (np.log(np.maximum(size, 1.0)), first, epochs, drop, accuracy)
     return np.asarray(np.clip(np.stack(columns, axis=1), -LIMIT, LIMIT))
 
