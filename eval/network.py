@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -20,16 +19,15 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field
 from rich.console import Console
 from rich.table import Table
-from scipy import stats  # type: ignore[import-untyped]
 
 from beamer.allocation import Allocator, Classes, allocator
 from beamer.bounds.of import scenario_bounds
 from beamer.scenario import Scenario, parse
 from beamer.sim import Assumptions, simulate
 from beamer.workloads import SuccessiveHalving, Workload, generate
+from eval.statistics import Interval
 
 CONFIG = Path(__file__).parent / "configs" / "network.yaml"
-CONFIDENCE = 0.95
 PLAIN = Assumptions(acknowledgements=False)
 LIVE = Assumptions(acknowledgements=False, coflows_known=False)
 
@@ -85,23 +83,6 @@ class Config(_Entry):
     def cell(self, name: str) -> Cell:
         """Return the cell of that name."""
         return Cell.model_validate(self.base.model_dump() | self.cells[name])
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A mean with its confidence interval of `CONFIDENCE` by Student's t."""
-
-    mean: float
-    half_width: float
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> "Interval":
-        """Return the interval of independent values, at least two."""
-        spread = float(np.std(values, ddof=1)) / len(values) ** 0.5
-        return cls(float(np.mean(values)), float(stats.t.ppf((1 + CONFIDENCE) / 2, len(values) - 1)) * spread)
-
-    def __str__(self) -> str:
-        return f"{self.mean:.3f} ±{self.half_width:.3f}"
 
 
 def scenario(cell: Cell, seed: int) -> Scenario:

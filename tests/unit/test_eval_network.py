@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from eval.network import CONFIG, Config, Interval, plot, ratios, run_seed, scenario, significantly_worse, summary
+from eval.network import CONFIG, Config, plot, ratios, run_seed, scenario, significantly_worse, summary
+from eval.statistics import Interval
 
 
 @pytest.fixture(scope="module")
