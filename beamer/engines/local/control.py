@@ -1,0 +1,105 @@
+"""Asking a supervisor: by its socket where files are shared, by this module as a command elsewhere.
+
+    python -m beamer.engines.local.control DIR '{"call": "status"}' [--timeout SECONDS] [--start KIND]
+
+A supervisor that is not there is started first if `--start` says so. Prints the answer as a line of JSON.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from beamer.engines.local import groups, store
+
+RETRY_S = 0.01
+
+
+class Unreachable(Exception):  # the absence of an answer
+    """No supervisor answers; the message says what was seen."""
+
+
+def ask(directory: Path, request: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+    """Return what the supervisor of a directory answers. Raises `Unreachable` where none does in time."""
+    try:
+        with store.connect(directory, timeout_s) as client, client.makefile("rwb") as stream:
+            stream.write(json.dumps(request).encode() + b"\n")
+            stream.flush()
+            line = stream.readline()
+    except OSError as error:
+        raise Unreachable(f"{type(error).__name__} at {directory}/control: {error}") from error
+    if not line:
+        raise Unreachable(f"the supervisor of {directory} hung up")
+    return answer(line)
+
+
+def answer(line: str | bytes) -> dict[str, Any]:
+    """Return the answer that a line holds. Raises `Unreachable` where it holds none."""
+    try:
+        value: dict[str, Any] = json.loads(line)
+    except ValueError as error:
+        raise Unreachable(f"no answer: {line[:200]!r}") from error
+    return value
+
+
+def supervisor_command(directory: str, kind: str, python: str) -> list[str]:
+    """Return the command that starts the supervisor of a directory."""
+    return [python, "-m", "beamer.engines.local.supervisor", directory, "--group", kind]
+
+
+def control_command(directory: str, request: Mapping[str, Any], timeout_s: float, kind: str | None, python: str) -> list[str]:
+    """Return the command that asks the supervisor of a directory; kind: of the group of one that is started for it."""
+    command = [python, "-m", "beamer.engines.local.control", directory, json.dumps(request), "--timeout", str(timeout_s)]
+    return [*command, "--start", kind] if kind else command
+
+
+def run(command: list[str], timeout_s: float) -> str:
+    """Return what a command prints. Raises `Unreachable` if it fails or is late."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, stdin=subprocess.DEVNULL)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Unreachable(f"{' '.join(command[:4])} ...: {error}") from error
+    if done.returncode:
+        raise Unreachable(f"{' '.join(command[:4])} ... exited with {done.returncode}: {done.stderr.strip()[-500:]}")
+    return done.stdout
+
+
+def ask_or_start(directory: Path, request: Mapping[str, Any], timeout_s: float, start: list[str] | None) -> dict[str, Any]:
+    """Ask, and where nobody listens, run the command `start` and ask again."""
+    until = time.monotonic() + timeout_s
+    try:
+        return ask(directory, request, timeout_s)
+    except Unreachable as error:
+        if start is None or not isinstance(error.__cause__, ConnectionRefusedError | FileNotFoundError):
+            raise
+    run(start, max(until - time.monotonic(), RETRY_S))
+    while True:
+        try:
+            return ask(directory, request, max(until - time.monotonic(), RETRY_S))
+        except Unreachable:
+            if time.monotonic() > until:
+                raise
+            time.sleep(RETRY_S)  # another one is starting it, too
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Ask as the command line says."""
+    options = argparse.ArgumentParser(prog="python -m beamer.engines.local.control", description=__doc__)
+    options.add_argument("directory", type=Path)
+    options.add_argument("request", type=json.loads, help="JSON with the name of the call")
+    options.add_argument("--timeout", type=float, default=5.0)
+    options.add_argument("--start", choices=groups.KINDS, help="the group of a supervisor that is started if there is none")
+    chosen = options.parse_args(arguments)
+    start = supervisor_command(str(chosen.directory), chosen.start, sys.executable) if chosen.start else None
+    try:
+        print(json.dumps(ask_or_start(chosen.directory, chosen.request, chosen.timeout, start)))
+    except Unreachable as error:
+        raise SystemExit(str(error)) from error
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,246 @@
+"""Runs jobs as processes on this machine and on others, each under a supervisor per node that outlives the engine.
+
+What is to become of a job is written down before anything is done (`Record`), and the job is led there step by step: by the
+call that asks, then by a thread for jobs on their way, and by `report`. An engine that takes the place of one that died reads
+the records and goes on; as long as one lives no other can use its directory.
+"""
+
+import hashlib
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from beamer.engines.base import Engine, Observed, Placement
+from beamer.engines.local import groups, store
+from beamer.engines.local.job import MOST_POLL_S, POLL_S, LocalJob
+from beamer.engines.local.links import Link
+from beamer.engines.local.record import MOVING, Phase, Record, load
+from beamer.engines.local.spec import LaunchSpec, LocalCluster
+from beamer.errors import EngineError, InputError, nearest
+from beamer.gpu.model import Node
+
+MOVE_S = 5.0
+WORKERS = 16
+
+
+class LocalEngine(Engine):
+    """Runs real training processes.
+
+    cluster: where. root: the directory of jobs, which one engine at a time uses. launch: what to run for a job, asked when it
+    is first started. keep_memory: whether suspended jobs stand still on their GPUs, or leave them at an iteration boundary.
+    group: how processes are frozen, one of `groups.KINDS`. clock: the scheduler's, which reports are on.
+    """
+
+    def __init__(
+        self,
+        cluster: LocalCluster,
+        root: Path,
+        launch: Callable[[str], LaunchSpec],
+        keep_memory: bool = True,
+        group: str = "auto",
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        if group not in groups.KINDS:
+            raise InputError("group", group, nearest(group, groups.KINDS))
+        self.keeps_memory = keep_memory
+        self._cluster = cluster
+        self._root = root.resolve()
+        self._launch = launch
+        self._group = group
+        self._clock = clock
+        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock = store.take(self._root / "lock")
+        if self._lock is None:
+            raise EngineError(f"another engine uses {self._root}: end it first")
+        self._guard = threading.Lock()
+        self._jobs: dict[str, LocalJob] = {}
+        for path in sorted(self._root.glob("*/job")):
+            if (record := load(path)) is not None:
+                self._jobs[record.job] = LocalJob(record, path.parent, cluster, group)
+        self._pool = ThreadPoolExecutor(WORKERS, "beamer-nodes")
+        self._closed = False
+        self._moving = threading.Event()
+        self._moving.set()
+        self._mover = threading.Thread(target=self._move, name="beamer-jobs", daemon=True)
+        self._mover.start()
+
+    def close(self) -> None:
+        """Let go of the jobs, which go on; another engine may take them up."""
+        self._closed = True
+        self._moving.set()
+        self._mover.join()
+        self._pool.shutdown()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def nodes(self) -> tuple[Node, ...]:
+        """Return the declared nodes that processes can be started on."""
+        up = self._pool.map(Link.reaches, self._cluster.nodes)
+        return tuple(
+            Node(node.name, node.gpus, node.cpus) for node, there in zip(self._cluster.nodes, up, strict=True) if there
+        )
+
+    def start(self, job: str, placement: Placement, timeout_s: float = 5.0) -> None:
+        """Run a job on these GPUs, from its checkpoint if it has one.
+
+        A suspended one is resumed, or restarted where they differ. A job that runs or has ended is left as it is.
+        """
+        self._check(job, "start", placement)
+        with self._held(self._jobs.get(job) or self._new(job, placement), "start", timeout_s) as (held, until):
+            held.refresh("start", until)
+            if held.record.phase is Phase.PARKED:
+                held.relaunch(placement)
+            elif held.record.phase is Phase.STOP:
+                held.set(then=placement)
+            elif held.record.phase is Phase.UP and held.suspended:
+                if held.record.placement == placement:
+                    held.freeze(False, until)
+                else:
+                    held.set(phase=Phase.STOP, then=placement)
+                    held.step(until)
+            held.moved("start", until, Phase.LAUNCH)
+
+    def suspend(self, job: str, timeout_s: float = 5.0) -> None:
+        """Freeze a job's processes on all of its nodes, or park the job where memory is not kept."""
+        if not self.keeps_memory:
+            self.resize(job, None, timeout_s)
+            return
+        with self._held(self._get(job, "suspend"), "suspend", timeout_s) as (held, until):
+            held.moved("suspend", until, Phase.LAUNCH, Phase.STOP, Phase.KILL)
+            if held.record.phase is Phase.UP:
+                held.freeze(True, until)
+
+    def resume(self, job: str, timeout_s: float = 5.0) -> None:
+        """Let a suspended job's processes go on; where memory is not kept, run it on the GPUs that it had."""
+        with self._held(self._get(job, "resume"), "resume", timeout_s) as (held, until):
+            if not self.keeps_memory and held.record.phase in (Phase.PARKED, Phase.STOP):
+                self.start(job, held.record.then or held.record.placement, timeout_s)
+            held.moved("resume", until, Phase.LAUNCH)
+            if held.record.phase is Phase.UP:
+                held.freeze(False, until)
+            elif held.record.phase is Phase.PARKED:
+                raise EngineError(f"{job}: resume: it is parked and its memory gone; start it")
+
+    def resize(self, job: str, placement: Placement | None, timeout_s: float = 5.0) -> None:
+        """Stop a job at an iteration boundary and run it from its checkpoint on these GPUs; None: park it.
+
+        It returns when the ranks are told; the rest goes on and shows in `report`. A job that has ended is left as it is.
+        """
+        if placement is not None:
+            self._check(job, "resize", placement)
+        with self._held(self._get(job, "resize"), "resize", timeout_s) as (held, until):
+            held.refresh("resize", until)
+            phase = held.record.phase
+            if phase is Phase.STOP:
+                held.set(then=placement)
+            elif phase is Phase.PARKED and placement is not None:
+                held.relaunch(placement)
+                held.moved("resize", until, Phase.LAUNCH)
+            elif phase in (Phase.UP, Phase.LAUNCH) and (held.record.placement != placement or held.suspended):
+                held.set(phase=Phase.STOP, then=placement)
+                held.step(until)
+
+    def checkpoint(self, job: str, timeout_s: float = 5.0) -> None:
+        """Tell a running job to write a checkpoint at its next iteration boundary and to go on."""
+        with self._held(self._get(job, "checkpoint"), "checkpoint", timeout_s) as (held, until):
+            held.ask_all("checkpoint", until)
+
+    def stop(self, job: str, timeout_s: float = 5.0) -> None:
+        """Kill what a job still runs and forget it; its checkpoint and what it printed stay."""
+        known = self._jobs.get(job)
+        if known is None:
+            return
+        with self._held(known, "stop", timeout_s) as (held, until):
+            if held.record.phase in MOVING or held.record.phase is Phase.UP:
+                held.set(phase=Phase.KILL, after=Phase.PARKED)  # whatever happens now, it does not go on
+            held.ask_all("end", until, held.record.nodes, forget=True)
+            held.forget()
+            with self._guard:
+                self._jobs.pop(job, None)
+
+    def report(self) -> Mapping[str, Observed]:
+        """Return every job. `exit` says what is lost, does not answer or does not get on, too.
+
+        An engine that has taken up the jobs of another passes on all of their reports once more.
+        """
+        jobs = sorted(self._jobs.items())
+        return {job: seen for (job, _), seen in zip(jobs, self._pool.map(self._observe, (one for _, one in jobs)), strict=True)}
+
+    def _observe(self, job: LocalJob) -> Observed:
+        try:
+            with job.held("report", MOST_POLL_S):
+                return job.observe(self._clock())
+        except EngineError:  # a call is at work on it
+            return job.observed()
+
+    def _check(self, job: str, call: str, placement: Placement) -> None:
+        """Check that the GPUs exist."""
+        devices = placement.devices
+        if not devices or len(set(devices)) != len(devices):
+            raise InputError(f"{job}: {call}: devices", devices, "at least one GPU, none twice")
+        for node, index in devices:
+            if node not in self._cluster.node:
+                raise InputError(f"{job}: {call}: node", node, nearest(node, self._cluster.node))
+            if not 0 <= index < self._cluster.node[node].gpus:
+                raise InputError(f"{job}: {call}: GPU on {node}", index, f"0 to {self._cluster.node[node].gpus - 1}")
+        if placement.servers:
+            raise EngineError(f"{job}: {call}: the local engine runs no parameter servers, {len(placement.servers)} asked for")
+
+    def _new(self, job: str, placement: Placement) -> LocalJob:
+        """Write down a job that is not known yet."""
+        spec = self._launch(job)
+        name = re.sub(r"[^A-Za-z0-9_.-]", "_", job)[-40:] + "-" + hashlib.sha256(job.encode()).hexdigest()[:8]
+        directory = self._root / name
+        nodes = tuple(dict.fromkeys(node for node, _ in placement.devices))
+        with self._guard:
+            if job not in self._jobs:
+                directory.mkdir(mode=0o700, exist_ok=True)
+                spec = replace(spec, checkpoint=spec.checkpoint or str(directory / "checkpoint"))
+                known = LocalJob(Record(job, spec, placement, nodes), directory, self._cluster, self._group)
+                known.set()
+                self._jobs[job] = known
+            return self._jobs[job]
+
+    def _get(self, job: str, call: str) -> LocalJob:
+        if job not in self._jobs:
+            raise EngineError(f"{job}: {call}: no such job has been started")
+        return self._jobs[job]
+
+    @contextmanager
+    def _held(self, job: LocalJob, call: str, timeout_s: float) -> Iterator[tuple[LocalJob, float]]:
+        """Hold a job for a call; afterwards it is led on if it is on its way."""
+        try:
+            with job.held(call, timeout_s) as until:
+                yield job, until
+        finally:
+            if job.record.phase in MOVING:
+                self._moving.set()
+
+    def _move(self) -> None:
+        """Lead jobs on that are on their way, as long as the engine is open."""
+        pause = POLL_S
+        while True:
+            self._moving.clear()  # before looking, so that whatever comes afterwards is seen
+            if self._closed:
+                break
+            moving = [job for job in list(self._jobs.values()) if job.record.phase in MOVING]
+            if not moving:
+                self._moving.wait()
+                pause = POLL_S
+                continue
+            before = [job.record for job in moving]
+            for job in moving:
+                try:
+                    with job.held("move", 0.0) as now:
+                        job.step(now + MOVE_S)
+                except (EngineError, OSError) as error:
+                    job.error = str(error)
+            pause = POLL_S if before != [job.record for job in moving] else min(pause * 1.3, MOST_POLL_S)
+            time.sleep(pause)

@@ -1,0 +1,289 @@
+"""One job as the engine leads it: what is written down, what its supervisors say, and the steps from one to the other."""
+
+import re
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from beamer.engines.base import Observed, Placement, RunState
+from beamer.engines.local.control import Unreachable
+from beamer.engines.local.links import Link
+from beamer.engines.local.progress import Progress
+from beamer.engines.local.record import MOVING, Phase, Record
+from beamer.engines.local.spec import LocalCluster
+from beamer.errors import EngineError
+from beamer.gpu.model import Costs, Report, Speed
+
+LIVE = frozenset({"running", "suspended", "stopping"})
+"""States of a supervisor's ranks in which they hold something."""
+
+POLL_S, MOST_POLL_S = 0.004, 0.1
+REPORT_S = 5.0
+SMOOTHING = 0.3
+"""The weight of the newest measured cost."""
+
+NEVER = 1 << 60
+
+_STATES = {
+    Phase.STOP: RunState.STOPPING,
+    Phase.KILL: RunState.STOPPING,
+    Phase.PARKED: RunState.PARKED,
+    Phase.FINISHED: RunState.FINISHED,
+    Phase.FAILED: RunState.FAILED,
+}
+
+
+class LocalJob:
+    """A job. record: what is written down of it, in `directory`; group: the kind of process group on its nodes.
+
+    Everything but `held` is for who holds the job.
+    """
+
+    def __init__(self, record: Record, directory: Path, cluster: LocalCluster, group: str) -> None:
+        self.record = record
+        self.directory = directory
+        self.suspended = False
+        self.costs = Costs()
+        self.error = ""
+        self._cluster = cluster
+        self._group = group
+        self._lock = threading.RLock()
+        self._after: dict[str, int] = {}
+        self._measured: tuple[int, float] = (0, 0.0)
+
+    @contextmanager
+    def held(self, call: str, timeout_s: float) -> Iterator[float]:
+        """Hold the job for a call; yield until when, on the monotonic clock."""
+        until = time.monotonic() + timeout_s
+        if not self._lock.acquire(timeout=max(timeout_s, 0.0)):
+            raise EngineError(
+                f"{self.record.job}: {call}: another call has not ended for {timeout_s:g} s ({self.record.phase})"
+            )
+        try:
+            yield until
+        finally:
+            self._lock.release()
+
+    def set(self, **values: Any) -> None:
+        """Write down what has changed, before anything is done about it."""
+        record = replace(self.record, **values)
+        record.save(self.directory / "job")
+        self.record = record
+
+    def relaunch(self, placement: Placement) -> None:
+        """Write down that the next run is to be launched."""
+        nodes = tuple(dict.fromkeys((*self.record.nodes, *(node for node, _ in placement.devices))))
+        self.set(phase=Phase.LAUNCH, run=self.record.run + 1, placement=placement, nodes=nodes, then=None, port=0)
+        self.suspended = False
+
+    def forget(self) -> None:
+        """Leave nothing but the checkpoint and what was printed."""
+        (self.directory / "job").unlink(missing_ok=True)
+
+    # Supervisors.
+
+    def ask(self, node: str, call: str, until: float, **values: Any) -> dict[str, Any]:
+        """Return a supervisor's answer. Raises `EngineError` if it does not answer or refuses."""
+        left = max(until - time.monotonic(), 0.05)
+        where = f"{self.record.job}: {call} on {node}"
+        if node not in self._cluster.node:
+            raise EngineError(f"{where}: the node is no longer declared, the job may still run there")
+        there = self._cluster.node[node]
+        home = Path(there.root) / self.directory.name if there.root else self.directory
+        link = Link(there, home / re.sub(r"[^A-Za-z0-9_.-]", "_", node), self._group)
+        try:
+            answer = link.ask({"call": call, "timeout_s": left, **values}, left)
+        except Unreachable as error:
+            raise EngineError(f"{where}: {error}") from error
+        if not answer["ok"]:
+            raise EngineError(f"{where}: refused: {answer['why']}")
+        return answer
+
+    def ask_all(self, call: str, until: float, nodes: Iterable[str] | None = None, **values: Any) -> dict[str, dict[str, Any]]:
+        """Return the answers of the run's supervisors, or of those on `nodes`; all are asked, whatever one of them says."""
+        asked = tuple(self.record.ranks if nodes is None else nodes)
+        if len(asked) == 1:
+            return {asked[0]: self.ask(asked[0], call, until, **values)}
+        with ThreadPoolExecutor(max(len(asked), 1)) as pool:
+            waiting = {node: pool.submit(self.ask, node, call, until, **values) for node in asked}
+        return {node: future.result() for node, future in waiting.items()}
+
+    def statuses(self, until: float) -> dict[str, dict[str, Any]]:
+        """Return what the run's supervisors say, reports left out."""
+        return self.ask_all("status", until, after=NEVER)
+
+    def freeze(self, suspend: bool, until: float) -> None:
+        """Let the run stand still, or go on, on all of its nodes, and remember what that took."""
+        begun = time.monotonic()
+        statuses = self.statuses(until)
+        if self.settle(statuses):
+            return
+        wanted = "suspended" if suspend else "running"
+        asked = [node for node, status in statuses.items() if status["state"] not in (wanted, "finished")]
+        if asked:
+            self.ask_all("suspend" if suspend else "resume", until, asked)
+            self._cost("suspend_s" if suspend else "resume_s", time.monotonic() - begun)
+        self.suspended = suspend
+
+    # On the way.
+
+    def moved(self, call: str, until: float, *phases: Phase) -> None:
+        """Lead the job on as long as it is in one of these phases. Raises `EngineError` when the time is over."""
+        pause = POLL_S
+        while self.record.phase in phases:
+            self.step(until)
+            if self.record.phase in phases:
+                if time.monotonic() > until:
+                    raise EngineError(f"{self.record.job}: {call}: it is still in phase {self.record.phase}")
+                time.sleep(pause)
+                pause = min(pause * 1.5, MOST_POLL_S)
+
+    def step(self, until: float) -> None:
+        """Take the next step of a job that is on its way."""
+        if self.record.phase in MOVING:
+            {Phase.LAUNCH: self._launch, Phase.STOP: self._stop, Phase.KILL: self._kill}[self.record.phase](until)
+            self.error = ""
+
+    def _launch(self, until: float) -> None:
+        """Start the ranks on every node; a node that has been asked before answers without doing it again."""
+        first = self.record.placement.devices[0][0]
+        if not self.record.port:
+            self.set(port=self.ask(first, "port", until)["port"])
+        record = self.record
+        address = "127.0.0.1" if len(record.ranks) == 1 else self._cluster.node[first].address
+        for node, numbers in record.ranks.items():
+            devices = [self._cluster.node[node].device(index) for name, index in record.placement.devices if name == node]
+            self.ask(
+                node, "launch", until, run=record.run, spec=record.spec.to_json(), ranks=numbers, devices=devices,
+                world_size=len(record.placement.devices), master_addr=address, master_port=record.port,
+                batch_size=self._batch_size, progress=vars(record.progress), gap_s=record.gap_s,
+            )  # fmt: skip
+        self.set(phase=Phase.UP)
+
+    def _stop(self, until: float) -> None:
+        """Tell the ranks to stop, and when all are gone go on as planned."""
+        self.ask_all("stop", until)
+        statuses = self.statuses(until)
+        if self.settle(statuses) or any(status["state"] in LIVE for status in statuses.values()):
+            return
+        then, note = self.record.then, _notes(statuses, "note")
+        leader = self._leader(statuses)
+        if leader is not None:
+            gap_s = leader["tail_s"] + (leader["ended_s"] if then else 0.0)
+            self.set(progress=Progress(**leader["progress"]), gap_s=gap_s, note=note)
+        if then is None:
+            self.set(phase=Phase.PARKED)
+            self.suspended = False
+        else:
+            self.relaunch(then)
+            self._launch(until)
+
+    def _kill(self, until: float) -> None:
+        """Kill what is left of a run that cannot go on."""
+        self.ask_all("kill", until)
+        statuses = self.statuses(until)
+        if not any(status["state"] in LIVE for status in statuses.values()):
+            leader = self._leader(statuses)
+            self.set(
+                phase=self.record.after, gap_s=0.0, progress=Progress(**leader["progress"]) if leader else self.record.progress
+            )
+            self.suspended = False
+
+    def settle(self, statuses: Mapping[str, dict[str, Any]]) -> bool:
+        """Take note of a run that has ended by itself, on some node at least; return whether it has."""
+        of_run = {node: status for node, status in statuses.items() if status["run"] == self.record.run}
+        states = {status["state"] for status in of_run.values()}
+        if "failed" in states:
+            self.set(phase=Phase.KILL, after=Phase.FAILED, note=_notes(of_run, "exit"))
+        elif self.record.phase is Phase.STOP and states != {"finished"}:
+            return False  # however it came to its end, it goes on as planned
+        elif "lost" in states or (self.record.phase is Phase.UP and "stopped" in states):
+            self.set(phase=Phase.KILL, after=Phase.PARKED, note=_notes(of_run, "note"))
+        elif len(of_run) == len(statuses) and states == {"finished"}:
+            self.set(phase=Phase.FINISHED, note="")
+        else:
+            return False
+        return True
+
+    def refresh(self, call: str, until: float) -> None:
+        """See what has become of a launched run since it was written down."""
+        if self.record.phase is Phase.UP:
+            self.notice(self.statuses(until))
+        self.moved(call, until, Phase.KILL)
+
+    def notice(self, statuses: Mapping[str, dict[str, Any]]) -> None:
+        """Take note of what a launched run does."""
+        if not self.settle(statuses):
+            self.suspended = {status["state"] for status in statuses.values()} == {"suspended"}
+
+    def _leader(self, statuses: Mapping[str, dict[str, Any]]) -> dict[str, Any] | None:
+        """Return the status of the node that knows most about the progress of the run, None if none has launched it."""
+        of_run = [status for status in statuses.values() if status["run"] == self.record.run]
+        return max(of_run, key=lambda status: float(status["progress"]["step"]), default=None)
+
+    # Reports.
+
+    def observe(self, now: float) -> Observed:
+        """Return what is new. now: on the scheduler's clock."""
+        until = time.monotonic() + REPORT_S
+        statuses: dict[str, dict[str, Any]] = {}
+        problem = self.error
+        for node in self.record.nodes:
+            try:
+                statuses[node] = self.ask(node, "status", until, after=self._after.get(node, 0))
+            except EngineError as error:
+                problem = problem or str(error)
+        reports = []
+        for node, status in statuses.items():
+            self._after[node] = status["count"]
+            reports += [Report(**{**entry, "at_s": now - entry["at_s"]}) for entry in status["reports"]]
+        speeds = [speed for status in statuses.values() if (speed := self._speed(status)) is not None]
+        if self.record.phase is Phase.UP and set(self.record.ranks) <= set(statuses):
+            self.notice({node: statuses[node] for node in self.record.ranks})
+        with suppress(EngineError):
+            self.moved("report", until, Phase.KILL)
+        self._leave([node for node in statuses if node not in self.record.ranks], until)
+        reports.sort(key=lambda report: (report.at_s, report.iteration))
+        return self.observed(tuple(reports), tuple(speeds[:1]), problem)
+
+    def observed(self, reports: tuple[Report, ...] = (), speeds: tuple[Speed, ...] = (), problem: str = "") -> Observed:
+        """Return the job's state without asking anybody."""
+        phase = self.record.phase
+        state = RunState.SUSPENDED if phase is Phase.UP and self.suspended else _STATES.get(phase, RunState.RUNNING)
+        placement = None if phase in (Phase.PARKED, Phase.FINISHED, Phase.FAILED) else self.record.placement
+        return Observed(state, placement, reports, speeds, self.costs, "; ".join(filter(None, (self.record.note, problem))))
+
+    def _leave(self, nodes: Iterable[str], until: float) -> None:
+        """End the supervisors on nodes that the job has left: their word has been heard."""
+        for node in nodes:
+            with suppress(EngineError):  # the next report tries again
+                self.ask(node, "end", until, forget=True)
+                self._after.pop(node, None)
+                self.set(nodes=tuple(one for one in self.record.nodes if one != node))
+
+    @property
+    def _batch_size(self) -> int:
+        return self.record.placement.batch_size or self.record.spec.batch_size
+
+    def _speed(self, status: Mapping[str, Any]) -> Speed | None:
+        """Return the speed of a node's run if it is newly measured, and remember what its start took."""
+        run, step_s = status["run"], status["iteration_s"]
+        if run != self.record.run or not step_s or self._measured == (run, step_s):
+            return None
+        if self._measured[0] != run and run > 1 and status["restart_s"] is not None:
+            self._cost("restart_s", status["restart_s"])
+        self._measured = (run, step_s)
+        return Speed(len(self.record.placement.devices), len(self.record.ranks), 0, self._batch_size, step_s)
+
+    def _cost(self, name: str, seconds: float) -> None:
+        before = getattr(self.costs, name)
+        self.costs = replace(self.costs, **{name: (1 - SMOOTHING) * before + SMOOTHING * seconds if before else seconds})
+
+
+def _notes(statuses: Mapping[str, dict[str, Any]], name: str) -> str:
+    return "; ".join(f"{node}: {status[name]}" for node, status in statuses.items() if status[name])

@@ -1,0 +1,124 @@
+"""The ranks of one run on a node, as child processes of the supervisor."""
+
+import ctypes
+import os
+import signal
+import subprocess
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from beamer.engines.local.groups import Group
+from beamer.engines.local.spec import LaunchSpec
+
+LAST_LINES = 12
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def adopt_orphans() -> None:
+    """Let the orphans among this process' descendants become its children, so that none escapes it."""
+    _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+class Rank:
+    """A rank: its process and what it prints, as lines."""
+
+    def __init__(self, number: int, process: "subprocess.Popen[bytes]") -> None:
+        self.number = number
+        self.process = process
+        self.pidfd = os.pidfd_open(process.pid)
+        self.last: deque[str] = deque(maxlen=LAST_LINES)
+        self._rest: dict[int, bytes] = {}
+        self.pipes: dict[int, bool] = {}
+        for pipe, is_error in ((process.stdout, False), (process.stderr, True)):
+            if pipe is not None:
+                os.set_blocking(pipe.fileno(), False)
+                self.pipes[pipe.fileno()] = is_error
+
+    def read(self, pipe: int, line: Callable[[str], None], log: BinaryIO) -> bool:
+        """Take what a pipe holds, line by line; return whether more may come."""
+        while True:
+            try:
+                data = os.read(pipe, 65536)
+            except BlockingIOError:
+                return True
+            log.write(data)
+            *lines, self._rest[pipe] = (self._rest.get(pipe, b"") + data).split(b"\n")
+            if not data and self._rest[pipe]:
+                lines.append(self._rest.pop(pipe))
+            for text in (one.decode("utf-8", "replace") for one in lines):
+                if self.pipes[pipe] and text.strip():
+                    self.last.append(text)
+                line(text)
+            if not data:
+                return False
+
+    def signal(self, number: int) -> None:
+        """Send a signal to this process, if it is still there."""
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.pidfd, number)
+
+    def died(self) -> str:
+        """Say how the process ended, with its last words."""
+        code = self.process.returncode
+        how = f"exited with code {code}" if code >= 0 else f"was killed by {signal.Signals(-code).name}"
+        return "\n".join((f"rank {self.number} {how}", *self.last))
+
+    def close(self) -> None:
+        """Let go of the process, which has ended."""
+        os.close(self.pidfd)
+        for pipe in (self.process.stdout, self.process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+
+def start(
+    spec: LaunchSpec, message: Mapping[str, Any], directory: Path, group: Group, locks: Sequence[int], checkpoint: Path
+) -> list[Rank]:
+    """Start the ranks that a launch message puts on this node. Raises `OSError` where the command cannot be run.
+
+    locks: descriptors that the ranks inherit.
+    """
+    supervisor = os.getpid()
+
+    def enter() -> None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != supervisor:  # it died before the call
+            os._exit(1)
+        group.enter()
+
+    ranks: list[Rank] = []
+    mark, value = group.mark.split("=", 1)
+    for local, number in enumerate(message["ranks"]):
+        environment = {
+            **os.environ,
+            "PYTHONUNBUFFERED": "1",
+            "RANK": str(number),
+            "WORLD_SIZE": str(message["world_size"]),
+            "LOCAL_RANK": str(local),
+            "LOCAL_WORLD_SIZE": str(len(message["ranks"])),
+            "MASTER_ADDR": message["master_addr"],
+            "MASTER_PORT": str(message["master_port"]),
+            "CUDA_VISIBLE_DEVICES": ",".join(message["devices"]),
+            "BEAMER_CHECKPOINT": str(checkpoint),
+            "BEAMER_BATCH_SIZE": str(message["batch_size"]),
+            **dict(spec.env),
+            mark: value,
+        }
+        try:
+            process = subprocess.Popen(
+                spec.command, cwd=spec.cwd or directory, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE, start_new_session=True, preexec_fn=enter, pass_fds=tuple(locks),
+            )  # fmt: skip
+        except (OSError, subprocess.SubprocessError):
+            group.kill(1.0)
+            for rank in ranks:
+                rank.process.wait()
+                rank.close()
+            raise
+        ranks.append(Rank(number, process))
+    return ranks

@@ -1,0 +1,89 @@
+"""What the engine knows of a job, kept in a file so that the next engine knows it, too."""
+
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from beamer.engines.base import Placement
+from beamer.engines.local.progress import Progress
+from beamer.engines.local.spec import LaunchSpec
+from beamer.engines.local.store import read_json, write_json
+
+
+class Phase(StrEnum):
+    """How far a job is on its way.
+
+    LAUNCH: its run is to be launched on its placement, all before it are gone. UP: it is launched. STOP: it is to stop at an
+    iteration boundary, and then to go on as `Record.then`. KILL: its run is to be killed. PARKED: its run is gone.
+    """
+
+    LAUNCH = "launch"
+    UP = "up"
+    STOP = "stop"
+    KILL = "kill"
+    PARKED = "parked"
+    FINISHED = "finished"
+    FAILED = "failed"
+
+
+MOVING = frozenset({Phase.LAUNCH, Phase.STOP, Phase.KILL})
+
+
+@dataclass(frozen=True)
+class Record:
+    """A job. It is written before anything is done, so that what was begun is found and ended by whoever comes next.
+
+    run: counts launches. placement: of the run, or of the last one. nodes: that may have a supervisor. then: where to go on
+    after STOP, None: nowhere. after: KILL's end. port: of rank 0. gap_s: without computing before the launch so far.
+    note: what there is to know beyond the state.
+    """
+
+    job: str
+    spec: LaunchSpec
+    placement: Placement
+    nodes: tuple[str, ...]
+    phase: Phase = Phase.LAUNCH
+    run: int = 1
+    then: Placement | None = None
+    after: Phase = Phase.PARKED
+    port: int = 0
+    gap_s: float = 0.0
+    note: str = ""
+    progress: Progress = field(default=Progress())
+
+    @property
+    def ranks(self) -> dict[str, list[int]]:
+        """The ranks of the run by node, in order."""
+        found: dict[str, list[int]] = {}
+        for rank, (node, _) in enumerate(self.placement.devices):
+            found.setdefault(node, []).append(rank)
+        return found
+
+    def save(self, path: Path) -> None:
+        """Write the record."""
+        write_json(path, asdict(self), durable=True)
+
+
+def load(path: Path) -> Record | None:
+    """Return the record of a file, None if it does not exist."""
+    values = read_json(path)
+    if values is None:
+        return None
+    return Record(
+        **{
+            **values,
+            "spec": LaunchSpec.from_json(values["spec"]),
+            "placement": _placement(values["placement"]),
+            "then": values["then"] and _placement(values["then"]),
+            "nodes": tuple(values["nodes"]),
+            "phase": Phase(values["phase"]),
+            "after": Phase(values["after"]),
+            "progress": Progress(**values["progress"]),
+        }
+    )
+
+
+def _placement(values: dict[str, Any]) -> Placement:
+    devices = tuple((str(node), int(index)) for node, index in values["devices"])
+    return Placement(devices, tuple(values["servers"]), values["batch_size"])
