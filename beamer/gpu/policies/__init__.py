@@ -12,6 +12,7 @@ from beamer.gpu.policies.hermes import Hermes
 from beamer.gpu.policies.k8s_default import K8sDefault
 from beamer.gpu.policies.ones import Ones
 from beamer.gpu.policies.optimus import Optimus
+from beamer.gpu.policies.pollux import Pollux
 from beamer.gpu.policies.round_robin import RoundRobin
 from beamer.gpu.policies.slaq import Slaq
 from beamer.gpu.policies.srtf import Srtf
@@ -30,6 +31,7 @@ _POLICIES: tuple[type[GpuPolicy[Any]], ...] = (
     Elastic,
     Termination,
     Ones,
+    Pollux,
     Drf,
     Optimus,
     Slaq,

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import isfinite
 from random import Random
 
 import numpy as np
@@ -18,7 +19,7 @@ def sample_of(job: Job) -> Sample:
     """Return what a job looks like now, without garbage."""
     request, last = job.request, job.reports[-1] if job.reports else None
     figures = (job.reports[0].loss, last.loss, last.accuracy or 0.0) if last else (0.0, 0.0, 0.0)
-    first, loss, accuracy = np.nan_to_num(figures, posinf=0.0, neginf=0.0).tolist()
+    first, loss, accuracy = (figure if isfinite(figure) else 0.0 for figure in figures)
     return Sample(float(request.epoch * request.batch_size), first, loss, accuracy, job.done / request.epoch)
 
 

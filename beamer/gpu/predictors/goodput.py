@@ -1,0 +1,250 @@
+"""Goodput: how much a job learns per second on a placement and at a batch size, as Pollux defines it. [from memory: rebuilt]
+
+A step of `m` samples on `n` GPUs takes `(T_grad^g + T_sync^g)^(1/g)` seconds, g between 1 (no overlap) and 10 (all of it),
+with `T_grad = a + b m/n`, and `T_sync` nothing on one GPU, `s0 + s1 (n - 2)` on one node and `r0 + r1 (n - 2)` on several. A
+sample of a batch of m is worth `(phi + m0) / (phi + m)` of one of a batch of m0, where phi, the noise scale, is m0 times the
+variance of a gradient of m0 over its squared norm. Goodput is samples per second times that.
+
+All jobs are fitted at once, by damped Gauss-Newton steps on the logarithms of parameters and step times, with a weak pull to a
+first guess. What was not measured is hoped for, so that it is tried: no synchronisation costs anything before one was seen.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isfinite
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamer.gpu.model import Job, Request, Speed
+from beamer.gpu.predictors.base import Estimate
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+A, B, S0, S1, R0, R1, G = range(7)
+STEPS = 30
+DONE = 1e-3  # share of its cost below which a step does not count as progress
+NOISE = 0.05  # of the logarithm of a step time, at least
+PULL = (NOISE / 3.0) ** 2  # a parameter may well be e^3 times what was guessed first
+LEAST = 1e-12  # seconds
+OVERLAP = 9.0  # the exponent's range beyond 1
+RECENT = 5  # gradients whose statistics are averaged
+NOISIEST = 1e12
+BATCHES = 24  # batch sizes that are tried between the smallest and the largest
+UNSEEN = 1.0  # relative deviation where no synchronisation of that kind was measured
+
+
+@dataclass(frozen=True, eq=False)
+class StepTimes:
+    """Fitted step times, a row per job.
+
+    theta: logarithms of a, b, s0, s1, r0, r1, and the exponent's logit. spread: covariance of theta. seen: whether a step on
+    any GPU, on several of a node, on several nodes was measured.
+    """
+
+    theta: Floats
+    spread: Floats
+    seen: Bools
+
+    def at(self, rows: Ints, gpus: Ints, nodes: Ints, batch: Floats) -> Floats:
+        """Return the seconds of steps of `batch` samples of the jobs `rows`; of one never measured, 1 per sample."""
+        return np.asarray(np.exp(_log_step(self.theta[rows], gpus, nodes, batch / gpus)[0]))
+
+    def estimate(self, row: int, gpus: int, nodes: int, batch: float) -> Estimate:
+        """Return the seconds of a step of one job."""
+        n, k, local = np.array([[gpus]]), np.array([[nodes]]), np.array([[batch / gpus]])
+        log_s, slope = _log_step(self.theta[row][None, None], n, k, local)
+        variance = max(float(slope[0, 0] @ self.spread[row] @ slope[0, 0]), 0.0)
+        kind = 0 if gpus == 1 else 1 if nodes == 1 else 2
+        if not self.seen[row, 0]:
+            return Estimate(float(np.exp(log_s[0, 0])), float("inf"))
+        if not self.seen[row, kind]:
+            variance += UNSEEN**2
+        value = float(np.exp(log_s[0, 0]))
+        return Estimate(value, value * float(np.sqrt(variance)))
+
+
+def fit_steps(jobs: Sequence[Sequence[Speed]]) -> StepTimes:
+    """Fit the step times of many jobs at once, each on what was measured of it; rows of garbage are left out."""
+    usable = [[s for s in speeds if 0 < s.step_s < 1e9 and s.gpus > 0 and s.batch_size > 0] for speeds in jobs]
+    count = len(usable)
+    theta, spread = np.zeros((count, 7)), np.zeros((count, 7, 7))
+    seen = np.zeros((count, 3), np.bool_)
+    theta[:, [A, S0, S1, R0, R1]] = np.log(LEAST)
+    by_columns: dict[int, list[int]] = {}
+    for row, speeds in enumerate(usable):
+        if speeds:  # columns by their own number alone, so that the last digit of a fit does not depend on the other jobs
+            by_columns.setdefault(max(4, 1 << (len(speeds) - 1).bit_length()), []).append(row)
+    for columns, rows in by_columns.items():
+        theta[rows], spread[rows], seen[rows] = _fit([usable[row] for row in rows], columns)
+    return StepTimes(theta, spread, seen)
+
+
+def noise_scale(job: Job) -> float:
+    """Return phi in samples, of the last gradients; 0, under which large batches gain nothing, where none was measured."""
+    found: list[tuple[float, float]] = []
+    for report in job.reports[: -4 * RECENT - 1 : -1]:
+        if report.gradient_sqr > 0 and report.gradient_var >= 0 and isfinite(report.gradient_sqr + report.gradient_var):
+            found.append((report.gradient_sqr, report.gradient_var))
+            if len(found) == RECENT:
+                break
+    if not found:
+        return 0.0
+    sqr, var = (sum(column) for column in zip(*found, strict=True))
+    return float(min(job.request.batch_size * var / sqr, NOISIEST))
+
+
+def batch_range(request: Request, gpus: int) -> tuple[int, int]:
+    """Return the smallest and the largest batch size on so many GPUs."""
+    largest = max(request.max_batch_size or request.batch_size, request.batch_size)
+    if request.max_local_batch_size:
+        largest = min(largest, request.max_local_batch_size * gpus)
+    return min(request.batch_size, largest), largest
+
+
+def efficiency(noise: Floats, requested: Floats, batch: Floats) -> Floats:
+    """Return what a sample of a batch is worth, relative to one of the batch size requested."""
+    return np.asarray((noise + requested) / (noise + batch))
+
+
+def best_goodput(
+    times: StepTimes, rows: Ints, gpus: Ints, nodes: Ints, noise: Floats, requested: Floats, low: Floats, high: Floats
+) -> tuple[Floats, Ints]:
+    """Return the largest goodput of each of `rows` on its GPUs, in samples worth those of the batch requested per second.
+
+    Batch sizes from `low` to `high` are tried, in equal ratios; the second result is the best one.
+    """
+    share = np.linspace(0.0, 1.0, BATCHES)
+    batch = np.round(low[:, None] * (high / low)[:, None] ** share)
+    step_s = times.at(rows[:, None], gpus[:, None], nodes[:, None], batch)
+    goodput = batch / step_s * efficiency(noise[:, None], requested[:, None], batch)
+    chosen = goodput.argmax(axis=1)
+    at = np.arange(len(rows))
+    return goodput[at, chosen], batch[at, chosen].astype(np.int64)
+
+
+def _log_step(theta: Floats, gpus: Ints, nodes: Ints, local: Floats) -> tuple[Floats, Floats]:
+    """Return the logarithms of step times, and their slopes along theta on one more axis. theta: one more axis than `local`."""
+    value = np.exp(theta)
+    extra = np.maximum(gpus - 2, 0)
+    near, far = (gpus > 1) & (nodes == 1), (gpus > 1) & (nodes > 1)
+    compute = value[..., A] + value[..., B] * local
+    sync_near = near * (value[..., S0] + value[..., S1] * extra)
+    sync_far = far * (value[..., R0] + value[..., R1] * extra)
+    compute, sync = np.maximum(compute, LEAST), np.maximum(sync_near + sync_far, LEAST)
+    logit = np.clip(theta[..., G], -30.0, 30.0)
+    part = 1.0 / (1.0 + np.exp(-logit))
+    exponent = 1.0 + OVERLAP * part
+    log_compute, log_sync = np.log(compute), np.log(sync)
+    largest = np.maximum(log_compute, log_sync)
+    ratio = np.exp(-exponent * np.abs(log_compute - log_sync))
+    both = np.log1p(ratio)
+    log_step = largest + both / exponent
+    larger = 1.0 / (1.0 + ratio)
+    by_compute = np.where(log_compute >= log_sync, larger, 1.0 - larger)
+    by_sync = 1.0 - by_compute
+    by_exponent = -both / exponent**2 + (by_compute * (log_compute - largest) + by_sync * (log_sync - largest)) / exponent
+    slopes = np.stack(
+        (
+            by_compute * value[..., A] / compute,
+            by_compute * value[..., B] * local / compute,
+            by_sync * near * value[..., S0] / sync,
+            by_sync * near * value[..., S1] * extra / sync,
+            by_sync * far * value[..., R0] / sync,
+            by_sync * far * value[..., R1] * extra / sync,
+            by_exponent * OVERLAP * part * (1.0 - part),
+        ),
+        axis=-1,
+    )
+    return np.asarray(log_step), np.asarray(slopes)
+
+
+def _fit(speeds: Sequence[Sequence[Speed]], columns: int) -> tuple[Floats, Floats, Bools]:
+    """Fit jobs of up to `columns` measurements; return theta, its covariance and what was seen."""
+    # what is repeated to fill a row counts for nothing
+    table = np.array([[_figures(job[min(i, len(job) - 1)]) for i in range(columns)] for job in speeds], np.float64)
+    count = np.array([len(job) for job in speeds])
+    weight = (np.arange(columns) < count[:, None]).astype(np.float64)
+    gpus, nodes = table[..., 0].astype(np.int64), table[..., 1].astype(np.int64)
+    local, target = table[..., 2], np.log(table[..., 3])
+    near, far = (gpus > 1) & (nodes == 1), (gpus > 1) & (nodes > 1)
+    seen = np.stack((np.ones(len(table), np.bool_), near.any(axis=1), far.any(axis=1)), axis=1)
+    active = np.stack(
+        (
+            seen[:, 0],
+            seen[:, 0],
+            seen[:, 1],
+            (near & (gpus > 2)).any(axis=1),
+            seen[:, 2],
+            (far & (gpus > 2)).any(axis=1),
+            seen[:, 1] | seen[:, 2],
+        ),
+        axis=1,
+    )
+    guess = _guess(local, gpus, table[..., 3], active)
+    theta = guess.copy()
+    damping = np.full(len(table), 1e-2)
+    going = np.ones(len(table), np.bool_)
+
+    def look(point: Floats) -> tuple[Floats, Floats, Floats]:
+        log_s, slopes = _log_step(point[:, None, :], gpus, nodes, local)
+        off = (log_s - target) * weight
+        return (
+            off,
+            slopes * active[:, None, :] * weight[..., None],
+            (off**2).sum(axis=1) + PULL * ((point - guess) ** 2).sum(axis=1),
+        )
+
+    off, slopes, cost = look(theta)
+    unit = np.eye(7)
+    for _ in range(STEPS):
+        curve = slopes.transpose(0, 2, 1) @ slopes + PULL * unit
+        down = (slopes.transpose(0, 2, 1) @ off[..., None])[..., 0] + PULL * (theta - guess)
+        scale = np.einsum("bii->bi", curve)[:, :, None] * unit
+        move = -np.linalg.solve(curve + damping[:, None, None] * scale, down[..., None])[..., 0]
+        trial = theta + np.clip(move, -2.0, 2.0) * active
+        new_off, new_slopes, new_cost = look(trial)
+        better = going & (new_cost < cost)
+        theta = np.where(better[:, None], trial, theta)
+        off = np.where(better[:, None], new_off, off)
+        slopes = np.where(better[:, None, None], new_slopes, slopes)
+        # a job is done by its own figures, whatever the others still need
+        going &= np.where(better, cost - new_cost > DONE * cost, damping < 1e6)
+        damping = np.clip(np.where(better, damping / 5.0, damping * 4.0), 1e-9, 1e9)
+        cost = np.where(better, new_cost, cost)
+        if not going.any():
+            break
+    degrees = np.maximum(count - active.sum(axis=1), 1)
+    noise = np.maximum((off**2).sum(axis=1) / degrees, NOISE**2)
+    curve = slopes.transpose(0, 2, 1) @ slopes + PULL * unit
+    spread = noise[:, None, None] * np.linalg.inv(curve) * active[:, :, None] * active[:, None, :]
+    # one kind of synchronisation stands for the other until that is seen
+    for ours, others, column in ((S0, R0, 2), (S1, R1, 2), (R0, S0, 1), (R1, S1, 1)):
+        copied = ~seen[:, column] & seen[:, 3 - column]
+        theta[copied, others] = theta[copied, ours]
+    return theta, spread, seen
+
+
+def _figures(speed: Speed) -> tuple[float, float, float, float]:
+    return speed.gpus, speed.nodes, speed.batch_size / speed.gpus, speed.step_s
+
+
+def _guess(local: Floats, gpus: Ints, step_s: Floats, active: Bools) -> Floats:
+    """Return where the search starts: half of the fastest step per sample computes, a fifth of the slowest synchronises."""
+    alone = np.where(gpus == 1, step_s, np.inf).min(axis=1)
+    fastest = np.minimum(np.where(np.isfinite(alone), alone, np.inf), step_s.min(axis=1))
+    start = np.stack(
+        (
+            0.3 * fastest,
+            0.7 * (step_s / local).min(axis=1),
+            0.2 * step_s.max(axis=1),
+            0.02 * step_s.max(axis=1),
+            0.2 * step_s.max(axis=1),
+            0.02 * step_s.max(axis=1),
+        ),
+        axis=1,
+    )
+    guess = np.log(np.maximum(np.where(active[:, :G], start, LEAST), LEAST))
+    return np.concatenate((guess, np.full((len(guess), 1), -1.0)), axis=1)
