@@ -66,13 +66,14 @@ class _Dropping:
         self._epoch_s = policy.epoch_s
         self._model: SpeedModel = speed_of(job, typical_s)
         self._curve, self._largest = _curve(job, policy.decay)
+        self._loss = self._curve.at(job.done) if self._curve else 0.0
         self._drop = self._at(self._workers)
         self.gain = self._next()
 
     def grow(self) -> None:
         """Give it one more."""
         self._workers += 1
-        self._drop = self._at(self._workers)
+        self._drop += self.gain
         self.gain = self._next()
 
     def _next(self) -> float:
@@ -86,7 +87,7 @@ class _Dropping:
         if self._curve is None:
             return self._step_s(self.job.request.gpus) / step_s if step_s > 0 else 0.0
         iterations = min(self._epoch_s / step_s if step_s > 0 else inf, self.job.remaining)
-        fall = self._curve.at(self.job.done) - self._curve.at(self.job.done + iterations)
+        fall = self._loss - self._curve.at(self.job.done + iterations)
         return max(fall, 0.0) / self._largest
 
     def _step_s(self, workers: int) -> float:

@@ -7,7 +7,6 @@ cannot be fitted (no points, two points, no fall) is a level.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from math import inf, isfinite, nan, sqrt
 from typing import Any, TypeVar
 
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamer.gpu.predictors.base import Estimate
+from beamer.gpu.predictors.least_squares import inverse_gram, nnls_of_each
 
 Floats = NDArray[np.float64]
 Parameters = tuple[float, ...]
@@ -33,7 +33,7 @@ TINY = 1e-9  # of the largest loss' inverse: a curve may start above what was se
 
 _FLOORS = np.concatenate([[0.2, 0.1, 0.05, 0.02, 0.01, 0.0], -np.geomspace(1e-3, 10.0, 14)])
 _RATES = np.geomspace(0.05, 100.0, 24)
-_REFINED = 9
+_STEPS = np.linspace(0.0, 1.0, 9)
 _REFINEMENTS = 3
 
 
@@ -233,8 +233,7 @@ class _Seen:
             noise = sqrt(_error(form, parameters, self, weights) / float(weights.mean()) / (free + len(parameters)))
             noise *= sqrt((free + len(parameters)) / free)
             columns = np.stack(form.gradient(parameters, self.x), 1) * np.sqrt(weights)[:, None]
-            length = np.sqrt((columns**2).sum(0)) + 1e-300
-            covariance = noise**2 * np.linalg.pinv((columns / length).T @ (columns / length)) / np.outer(length, length)
+            covariance = noise**2 * inverse_gram(columns)
         listed = tuple(tuple(map(float, row)) for row in covariance)
         return LossCurve(form, parameters, listed, noise, self.unit_iterations, self.unit_loss, self.base)
 
@@ -264,7 +263,7 @@ def _fit_floor(seen: _Seen, weights: Floats, degree: int) -> Parameters:
         target = 1.0 / np.maximum(above, TINY)
         # an error of the inverse counts by what it does to the loss; points below the floor cannot be inverted
         trust = weights * np.where(above > 0, above, 0.0) ** 4
-        coefficients = _nnls((trust @ products).reshape(-1, degree + 1, degree + 1), (trust * target) @ powers)
+        coefficients = nnls_of_each((trust @ products).reshape(-1, degree + 1, degree + 1), (trust * target) @ powers)
         value = 1.0 / (coefficients @ powers.T + TINY) + floors[:, None]
         return coefficients, ((value - seen.y) ** 2) @ weights
 
@@ -279,7 +278,7 @@ def _fit_rate(seen: _Seen, weights: Floats) -> Parameters:
     def tried(rates: Floats) -> tuple[Floats, Floats]:
         design = np.stack([np.exp(-rates[:, None] * seen.x), np.ones((len(rates), len(seen.x)))], 2)
         weighted = design * weights[:, None]
-        coefficients = _nnls(weighted.transpose(0, 2, 1) @ design, seen.y @ weighted)
+        coefficients = nnls_of_each(weighted.transpose(0, 2, 1) @ design, seen.y @ weighted)
         return coefficients, (((design @ coefficients[:, :, None])[:, :, 0] - seen.y) ** 2) @ weights
 
     amplitude, floor, rate = _refined(tried, _RATES)
@@ -295,36 +294,8 @@ def _refined(tried: Callable[[Floats], tuple[Floats, Floats]], grid: Floats) -> 
         around = np.sort(grid[max(best - 1, 0) : best + 2])
         if not around[-1] > around[0]:
             break
-        grid = np.linspace(around[0], around[-1], _REFINED)
+        grid = around[0] + (around[-1] - around[0]) * _STEPS
     return kept
-
-
-def _nnls(gram: Floats, moment: Floats) -> Floats:
-    """Return the non-negative least-squares solutions of many problems with up to three unknowns.
-
-    gram: (g, p, p). moment: (g, p). Every set of unknowns that may be above 0 is tried: there are few.
-    """
-    unknowns = moment.shape[1]
-    ridge = 1e-12 * np.trace(gram, axis1=1, axis2=2)[:, None, None] + 1e-300
-    gram = gram + ridge * np.eye(unknowns)
-    best = np.asarray(np.linalg.solve(gram, moment[:, :, None])[:, :, 0], np.float64)
-    rest = (best < 0).any(1)
-    if not rest.any():
-        return best
-    gram, moment = gram[rest], moment[rest]
-    found, gained = np.zeros_like(moment), np.zeros(len(moment))
-    for size in range(1, unknowns):
-        for chosen in map(list, combinations(range(unknowns), size)):
-            part, right = gram[:, chosen][:, :, chosen], moment[:, chosen]
-            solution = right / part[:, :, 0] if size == 1 else np.linalg.solve(part, right[:, :, None])[:, :, 0]
-            gain = (solution * right).sum(1)
-            better = (solution >= 0).all(1) & (gain > gained)
-            candidate = np.zeros_like(moment)
-            candidate[:, chosen] = solution
-            found = np.where(better[:, None], candidate, found)
-            gained = np.where(better, gain, gained)
-    best[rest] = found
-    return best
 
 
 def _crossing(above: Callable[[float], float], step: float, most: float = 1e12) -> float:

@@ -14,6 +14,7 @@ from scipy.optimize import nnls  # type: ignore[import-untyped]
 
 from beamer.gpu.model import Job, Speed
 from beamer.gpu.predictors.base import Estimate
+from beamer.gpu.predictors.least_squares import inverse_gram
 
 FEWEST = 3
 """Measured shapes below which no model is fitted."""
@@ -107,7 +108,7 @@ def fit_speed(form: Form, samples: Iterable[Sample], relative: bool = True) -> S
     if free <= 0:
         return SpeedModel(form, listed)
     noise = float(residual) / sqrt(free)
-    covariance = noise**2 * np.linalg.pinv(rows.T @ rows) / np.outer(length, length)
+    covariance = noise**2 * inverse_gram(rows * length)
     return SpeedModel(form, listed, tuple(tuple(map(float, row)) for row in covariance), noise)
 
 

@@ -1,0 +1,64 @@
+"""Small least-squares problems, as predictors solve them by the thousand."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+RIDGE = 1e-12
+"""Added to the diagonal relative to it, so that columns that say the same thing do no harm."""
+
+
+def nnls_of_each(gram: Floats, moment: Floats) -> Floats:
+    """Return the non-negative least-squares solutions of many problems with up to three unknowns.
+
+    gram: (g, p, p). moment: (g, p). Where the solution without bounds has unknowns below 0, every smaller set of them is tried.
+    """
+    unknowns = moment.shape[1]
+    ridge = RIDGE * np.trace(gram, axis1=1, axis2=2)[:, None, None] + 1e-300
+    gram = gram + ridge * np.eye(unknowns)
+    best = np.asarray(np.linalg.solve(gram, moment[:, :, None])[:, :, 0], np.float64)
+    rest = (best < 0).any(1)
+    if not rest.any():
+        return best
+    best[rest] = _few_above_0(gram[rest], moment[rest])
+    return best
+
+
+def _few_above_0(gram: Floats, moment: Floats) -> Floats:
+    """Return the best solutions with one or two unknowns above 0."""
+    count, unknowns = moment.shape
+    first, second = np.triu_indices(unknowns, 1)
+    diagonal = np.diagonal(gram, axis1=1, axis2=2)
+    alone = np.maximum(moment / diagonal, 0.0)
+    g, h, between = diagonal[:, first], diagonal[:, second], gram[:, first, second]
+    determinant = np.maximum(g * h - between**2, RIDGE * g * h)
+    left = (moment[:, first] * h - moment[:, second] * between) / determinant
+    right = (moment[:, second] * g - moment[:, first] * between) / determinant
+    gained = np.concatenate(
+        [
+            alone * moment,
+            np.where((left >= 0) & (right >= 0), left * moment[:, first] + right * moment[:, second], 0.0),
+        ],
+        axis=1,
+    )
+    chosen = gained.argmax(1)
+    found = np.zeros_like(moment)
+    rows = np.arange(count)
+    single = chosen < unknowns
+    found[rows[single], chosen[single]] = alone[single, chosen[single]]
+    pair, rows = chosen[~single] - unknowns, rows[~single]
+    found[rows, first[pair]] = left[rows, pair]
+    found[rows, second[pair]] = right[rows, pair]
+    return found
+
+
+def inverse_gram(rows: Floats) -> Floats:
+    """Return the inverse of `rows.T @ rows`: the covariance of least-squares solutions for errors of variance 1.
+
+    Directions that the rows say nothing about have a large variance, not an infinite one.
+    """
+    length = np.sqrt((rows**2).sum(0)) + 1e-150
+    unit = rows / length
+    inverse = np.linalg.inv(unit.T @ unit + RIDGE * np.eye(len(length)))
+    return np.asarray(inverse / np.outer(length, length), np.float64)

@@ -1,0 +1,260 @@
+from math import inf, isfinite, isnan, nan
+
+import numpy as np
+import pytest
+from scipy.optimize import nnls  # type: ignore[import-untyped]
+
+from beamer.errors import InputError
+from beamer.gpu.model import Job, Request, Speed, Stage
+from beamer.gpu.predictors.least_squares import nnls_of_each
+from beamer.gpu.predictors.loss_curve import GEOMETRIC, LEVEL, LossCurve, fit_inverse, fit_weighted, thinned
+from beamer.gpu.predictors.speed import (
+    ALL_REDUCE,
+    ASSUMED,
+    ASSUMED_SERVERS,
+    ASYNC,
+    SYNC,
+    Form,
+    Sample,
+    fit_speed,
+    interpolated,
+    speed_of,
+    throughputs,
+    typical_step_s,
+)
+from eval.gpu.dl2 import read_speeds, speed_model_errors
+
+FITS = (fit_inverse, fit_weighted)
+STEPS = np.arange(0.0, 1000.0, 20.0)
+
+
+def inverse(k: float) -> float:
+    return 1.0 / (0.01 * k + 0.4) + 0.3
+
+
+def geometric(k: float) -> float:
+    return 2.0 * 0.99**k + 0.5
+
+
+def test_nnls_agrees_with_lawson_and_hanson() -> None:
+    rng = np.random.default_rng(0)
+    for unknowns in (2, 3):
+        rows, target = rng.normal(size=(300, 6, unknowns)), rng.normal(size=(300, 6))
+        found = nnls_of_each(rows.transpose(0, 2, 1) @ rows, np.einsum("gnp,gn->gp", rows, target))
+        expected = np.array([nnls(a, b)[0] for a, b in zip(rows, target, strict=True)])
+        assert (expected == 0).any()
+        assert found == pytest.approx(expected, abs=1e-8)
+
+
+@pytest.mark.parametrize("fit", FITS)
+def test_a_curve_of_its_own_form_is_found_again_and_continued(fit: type) -> None:
+    curve: LossCurve = fit(STEPS, [inverse(k) for k in STEPS])
+    for k in (0.0, 500.0, 2000.0, 5000.0):
+        assert curve.at(k) == pytest.approx(inverse(k), rel=0.02)
+    assert curve.loss(2000.0).deviation < 0.01
+
+
+def test_slaq_takes_the_form_that_fits() -> None:
+    curve = fit_weighted(STEPS[:20], [geometric(k) for k in STEPS[:20]])
+    assert curve.form is GEOMETRIC
+    assert curve.at(2000.0) == pytest.approx(0.5, abs=0.02)
+
+
+@pytest.mark.parametrize("fit", FITS)
+def test_noise_shows_in_the_deviation_and_the_prediction_lies_within_it(fit: type) -> None:
+    off = []
+    for seed in range(20):
+        noise = np.random.default_rng(seed).normal(0.0, 0.02, len(STEPS))
+        estimate = fit(STEPS, [inverse(k) for k in STEPS] + noise).loss(1200.0)
+        assert 0.005 < estimate.deviation < 0.2
+        off.append(abs(estimate.value - inverse(1200.0)) / estimate.deviation)
+    assert np.median(off) < 2.0
+    assert fit(STEPS, [inverse(k) for k in STEPS]).loss(1200.0).deviation < 0.005
+
+
+def test_recent_losses_count_most() -> None:
+    late = [3.0 if k < 500 else geometric(k - 500.0) for k in STEPS]
+    off = [abs(fit_weighted(STEPS, late, decay).at(1200.0) - geometric(700.0)) for decay in (0.6, 1.0)]
+    assert off[0] < 0.05 < off[1]
+
+
+def test_an_outlier_is_taken_out() -> None:
+    losses = [inverse(k) for k in STEPS]
+    losses[20] = 5.0
+    assert fit_inverse(STEPS, losses).at(2000.0) == pytest.approx(inverse(2000.0), rel=0.02)
+
+
+@pytest.mark.parametrize("fit", FITS)
+def test_iterations_until_a_loss_and_until_little_is_gained(fit: type) -> None:
+    curve: LossCurve = fit(STEPS, [inverse(k) for k in STEPS])
+    until = curve.until_loss(inverse(3000.0), since=980.0)
+    assert until.value == pytest.approx(2020.0, rel=0.1)
+    assert until.known
+    assert curve.until_loss(10.0, since=980.0).value == 0.0
+    never = curve.until_loss(-1.0)
+    assert never.value == inf
+    assert not never.known
+    left = curve.until_drop(1e-3, epoch=20.0, since=980.0)
+    expected = next(k for k in range(10**6) if inverse(980.0 + k) - inverse(1000.0 + k) <= 1e-3 * inverse(0.0))
+    assert left.value == pytest.approx(expected, rel=0.05)
+    assert left.known
+    assert curve.until_drop(1e-3, epoch=20.0, since=980.0 + 2 * expected).value == 0.0
+    assert curve.drop(980.0, 100.0).value == pytest.approx(inverse(980.0) - inverse(1080.0), rel=0.05)
+
+
+GARBAGE = {
+    "nothing": ([], []),
+    "one point": ([0.0], [1.0]),
+    "two points": ([0.0, 10.0], [1.0, 0.5]),
+    "not a number": ([0.0, 10.0, 20.0, 30.0], [nan] * 4),
+    "some numbers": ([0.0, 10.0, 20.0, 30.0, 40.0, 50.0], [2.0, nan, 1.0, inf, 0.7, -inf]),
+    "flat": (list(range(20)), [0.7] * 20),
+    "zero": (list(range(20)), [0.0] * 20),
+    "rising": (list(range(20)), [0.1 * k for k in range(20)]),
+    "negative": (list(range(20)), [-1.0 - k for k in range(20)]),
+    "huge": (list(range(20)), [1e300 / (k + 1) for k in range(20)]),
+    "tiny": (list(range(20)), [1e-300 / (k + 1) for k in range(20)]),
+    "same iteration": ([5.0] * 20, [1.0 / (k + 1) for k in range(20)]),
+    "iterations to infinity": ([0.0, inf, nan, 1e15, 2e15], [2.0, 1.0, 1.0, 0.5, 0.4]),
+    "a cliff": (list(range(20)), [1e9] + [1.0] * 19),
+    "before the start": ([-5.0, -4.0, -3.0], [3.0, 2.0, 1.0]),
+}
+
+
+@pytest.mark.parametrize("name", GARBAGE)
+@pytest.mark.parametrize("fit", FITS)
+def test_garbage_gives_an_answer_and_no_false_certainty(fit: type, name: str) -> None:
+    iterations, losses = GARBAGE[name]
+    curve: LossCurve = fit(iterations, losses)
+    good = [loss for k, loss in zip(iterations, losses, strict=True) if isfinite(k) and k >= 0 and abs(loss) < 1e100]
+    for estimate in (curve.loss(100.0), curve.drop(10.0, 5.0), curve.until_loss(0.1), curve.until_drop(0.01, 1.0, 5.0)):
+        assert not isnan(estimate.deviation)
+        assert estimate.deviation >= 0
+        assert not isnan(estimate.value) or not good
+    if len({k for k in iterations if isfinite(k) and k >= 0}) < 3 or len(good) < 3:
+        assert curve.form is LEVEL
+        assert not curve.loss(100.0).known
+        assert not curve.until_drop(0.01, 1.0).known
+
+
+@pytest.mark.parametrize("name", ["flat", "zero", "rising"])
+def test_what_does_not_fall_has_nothing_left_to_gain(name: str) -> None:
+    left = fit_inverse(*GARBAGE[name]).until_drop(0.01, 1.0)
+    assert left.value == 0.0
+    assert left.known
+
+
+def test_long_histories_are_thinned_out() -> None:
+    assert thinned([1, 2, 3], 4) == [1, 2, 3]
+    assert thinned(range(101), 5) == [0, 25, 50, 75, 100]
+    many = np.arange(0.0, 1000.0, 0.05)
+    assert fit_inverse(many, [inverse(k) for k in many]).at(2000.0) == pytest.approx(inverse(2000.0), rel=0.02)
+
+
+TRUE = {SYNC.name: (0.02, 0.1, 0.3, 0.01, 0.02), ASYNC.name: (1.0, 0.2, 0.02, 0.1), ALL_REDUCE.name: (0.02, 0.1, 0.01)}
+
+
+def true_s(form: Form, workers: int, servers: int, batch_size: float = 32.0) -> float:
+    terms = form.terms(float(workers), float(servers), batch_size)
+    return sum(factor * term for factor, term in zip(TRUE[form.name], terms, strict=True))
+
+
+@pytest.mark.parametrize("form", [SYNC, ASYNC, ALL_REDUCE], ids=lambda form: form.name)
+def test_a_speed_model_is_found_again(form: Form) -> None:
+    shapes = [(1, 1), (2, 1), (1, 3), (4, 2), (4, 6), (8, 4), (8, 9), (3, 3)]
+    model = fit_speed(form, [Sample(w, p, 32.0, true_s(form, w, p)) for w, p in shapes])
+    assert model is not None
+    for w, p in ((6, 2), (12, 12), (2, 5)):
+        assert model.step_s(w, p, 32.0) == pytest.approx(true_s(form, w, p), rel=1e-6)
+    assert model.speed(6, 2, 32.0).value == pytest.approx(1.0 / true_s(form, 6, 2), rel=1e-6)
+    assert model.speed(6, 2, 32.0).deviation < 1e-6
+
+
+def test_noise_shows_in_the_deviation_of_a_speed() -> None:
+    rng = np.random.default_rng(0)
+    shapes = [(w, p) for w in (1, 2, 4, 8) for p in (1, 2, 4, 8)]
+    measured = [Sample(w, p, 32.0, true_s(SYNC, w, p) * (1.0 + rng.normal(0.0, 0.05))) for w, p in shapes]
+    model = fit_speed(SYNC, measured)
+    assert model is not None
+    near, far = model.step(4, 4, 32.0), model.step(64, 64, 32.0)
+    assert near.value == pytest.approx(true_s(SYNC, 4, 4), rel=0.1)
+    assert 0.02 < near.deviation / near.value < 0.2
+    assert far.deviation / far.value > near.deviation / near.value
+
+
+def test_few_or_useless_samples_give_no_model() -> None:
+    garbage = [Sample(2, 1, 1.0, nan), Sample(3, 1, 1.0, inf), Sample(4, 1, 1.0, 0.0), Sample(0, 1, 1.0, 1.0)]
+    for samples in ([], garbage, [Sample(1, 1, 1.0, 1.0)] * 9, [Sample(1, 1, 1.0, 1.0), Sample(2, 1, 1.0, 0.6), *garbage]):
+        assert fit_speed(SYNC, samples) is None
+
+
+def job(speeds: tuple[Speed, ...], **request: bool) -> Job:
+    return Job("j", Request(iterations=10, batch_size=32, **request), 0.0, Stage("s", "r"), speeds=speeds)
+
+
+def test_a_job_that_was_hardly_measured_is_taken_as_linear() -> None:
+    alone = speed_of(job(()), typical_s=2.0)
+    assert alone.form is ASSUMED
+    assert alone.step_s(4, 1, 32.0) == pytest.approx(0.5)
+    assert not alone.speed(4, 1, 32.0).known
+    one = speed_of(job((Speed(2, 1, 0, 32, 1.0),)))
+    assert one.step_s(4, 1, 32.0) == pytest.approx(0.5)
+    served = speed_of(job((Speed(2, 1, 2, 32, 1.0),), servers=True))
+    assert served.form is ASSUMED_SERVERS
+    assert served.step_s(2, 2, 32.0) == pytest.approx(1.0)
+    assert served.step_s(4, 4, 32.0) == pytest.approx(0.5)
+    assert 0.5 < served.step_s(4, 2, 32.0) < 1.0
+
+
+def test_a_job_that_was_measured_has_the_form_of_its_synchronisation() -> None:
+    speeds = tuple(Speed(n, 1, n, 32, 1.0 / n + 0.1) for n in (1, 2, 4))
+    assert speed_of(job(speeds)).form is ALL_REDUCE
+    assert speed_of(job(speeds, servers=True)).form is SYNC
+    assert speed_of(job(speeds, servers=True, asynchronous=True)).form is ASYNC
+    assert typical_step_s([job(speeds[:1]), job(())]) == pytest.approx(1.1)
+    assert typical_step_s([job(())], 3.0) == 3.0
+
+
+def test_throughput_between_and_beyond_what_was_measured() -> None:
+    measured = throughputs([Speed(2, 1, 0, 32, 1.0), Speed(2, 2, 0, 32, 2.0), Speed(4, 1, 0, 32, 1.0), Speed(4, 1, 0, 1, nan)])
+    assert measured == {2: 24.0, 4: 32.0}
+    assert interpolated(measured, 1).value == 12.0
+    assert interpolated(measured, 2).value == 24.0
+    assert interpolated(measured, 3).value == 28.0
+    assert interpolated(measured, 6).value == 40.0
+    assert interpolated(measured, 2).deviation == 0.0
+    assert interpolated(measured, 6).deviation > interpolated(measured, 3).deviation > 0.0
+    assert interpolated({1: 10.0, 2: 2.0}, 9).value == 0.0
+    assert not interpolated({}, 3).known
+
+
+def test_reading_speeds_tells_the_line_that_cannot_be_read(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    path = tmp_path / "speed.txt"
+    line = "('m', 'dist_sync', 8, {0}, {1}, [{2}], [1.0], [1.0])\n"
+    path.write_text(line.format(1, 2, "3.0, 1.0") + "\n" + line.format(1, 2, "0.0, 0.0"))
+    (only,) = read_speeds(path)
+    assert (only.servers, only.workers, only.speed) == (1, 2, 4.0)
+    path.write_text(line.format(1, 1, "3.0") + "('m', 'dist_sync'\n")
+    with pytest.raises(InputError, match=r"speed\.txt:2"):
+        read_speeds(path)
+    path.write_text(line.format(1, 1, "3.0").replace("sync", "other"))
+    with pytest.raises(InputError, match="dist_other"):
+        read_speeds(path)
+
+
+def test_the_check_of_the_speed_model_holds_points_out(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    path = tmp_path / "speed.txt"
+    lines = [
+        f"('m', 'dist_sync', 32, {p}, {w}, {[1.0 / true_s(SYNC, w, p) / w] * w}, [1.0], [1.0])"
+        for w in (1, 2, 4, 8)
+        for p in (1, 2, 4, 8)
+    ]
+    path.write_text("\n".join(lines))
+    (exact,) = speed_model_errors(path, splits=5)
+    assert (exact.points, exact.fitted, exact.splits) == (16, 10, 5)
+    assert exact.median < 1e-6
+    path.write_text("\n".join(line.replace("'m', 'dist_sync', 32, 8", "'m', 'dist_sync', 32, 1") for line in lines))
+    (wrong,) = speed_model_errors(path, splits=5)
+    assert wrong.median > exact.median
+    with pytest.raises(InputError, match="fitted"):
+        speed_model_errors(path, splits=5, fitted=16)
