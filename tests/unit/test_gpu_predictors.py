@@ -1,4 +1,6 @@
+from collections.abc import Callable
 from math import inf, isfinite, isnan, nan
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,7 +26,9 @@ from beamer.gpu.predictors.speed import (
 )
 from eval.gpu.dl2 import read_speeds, speed_model_errors
 
-FITS = (fit_inverse, fit_weighted)
+Fit = Callable[..., LossCurve]
+
+FITS: tuple[Fit, ...] = (fit_inverse, fit_weighted)
 STEPS = np.arange(0.0, 1000.0, 20.0)
 
 
@@ -47,7 +51,7 @@ def test_nnls_agrees_with_lawson_and_hanson() -> None:
 
 
 @pytest.mark.parametrize("fit", FITS)
-def test_a_curve_of_its_own_form_is_found_again_and_continued(fit: type) -> None:
+def test_a_curve_of_its_own_form_is_found_again_and_continued(fit: Fit) -> None:
     curve: LossCurve = fit(STEPS, [inverse(k) for k in STEPS])
     for k in (0.0, 500.0, 2000.0, 5000.0):
         assert curve.at(k) == pytest.approx(inverse(k), rel=0.02)
@@ -61,7 +65,7 @@ def test_slaq_takes_the_form_that_fits() -> None:
 
 
 @pytest.mark.parametrize("fit", FITS)
-def test_noise_shows_in_the_deviation_and_the_prediction_lies_within_it(fit: type) -> None:
+def test_noise_shows_in_the_deviation_and_the_prediction_lies_within_it(fit: Fit) -> None:
     off = []
     for seed in range(20):
         noise = np.random.default_rng(seed).normal(0.0, 0.02, len(STEPS))
@@ -85,7 +89,7 @@ def test_an_outlier_is_taken_out() -> None:
 
 
 @pytest.mark.parametrize("fit", FITS)
-def test_iterations_until_a_loss_and_until_little_is_gained(fit: type) -> None:
+def test_iterations_until_a_loss_and_until_little_is_gained(fit: Fit) -> None:
     curve: LossCurve = fit(STEPS, [inverse(k) for k in STEPS])
     until = curve.until_loss(inverse(3000.0), since=980.0)
     assert until.value == pytest.approx(2020.0, rel=0.1)
@@ -102,28 +106,28 @@ def test_iterations_until_a_loss_and_until_little_is_gained(fit: type) -> None:
     assert curve.drop(980.0, 100.0).value == pytest.approx(inverse(980.0) - inverse(1080.0), rel=0.05)
 
 
-GARBAGE = {
+GARBAGE: dict[str, tuple[list[float], list[float]]] = {
     "nothing": ([], []),
     "one point": ([0.0], [1.0]),
     "two points": ([0.0, 10.0], [1.0, 0.5]),
     "not a number": ([0.0, 10.0, 20.0, 30.0], [nan] * 4),
     "some numbers": ([0.0, 10.0, 20.0, 30.0, 40.0, 50.0], [2.0, nan, 1.0, inf, 0.7, -inf]),
-    "flat": (list(range(20)), [0.7] * 20),
-    "zero": (list(range(20)), [0.0] * 20),
-    "rising": (list(range(20)), [0.1 * k for k in range(20)]),
-    "negative": (list(range(20)), [-1.0 - k for k in range(20)]),
-    "huge": (list(range(20)), [1e300 / (k + 1) for k in range(20)]),
-    "tiny": (list(range(20)), [1e-300 / (k + 1) for k in range(20)]),
+    "flat": ([float(k) for k in range(20)], [0.7] * 20),
+    "zero": ([float(k) for k in range(20)], [0.0] * 20),
+    "rising": ([float(k) for k in range(20)], [0.1 * k for k in range(20)]),
+    "negative": ([float(k) for k in range(20)], [-1.0 - k for k in range(20)]),
+    "huge": ([float(k) for k in range(20)], [1e300 / (k + 1) for k in range(20)]),
+    "tiny": ([float(k) for k in range(20)], [1e-300 / (k + 1) for k in range(20)]),
     "same iteration": ([5.0] * 20, [1.0 / (k + 1) for k in range(20)]),
     "iterations to infinity": ([0.0, inf, nan, 1e15, 2e15], [2.0, 1.0, 1.0, 0.5, 0.4]),
-    "a cliff": (list(range(20)), [1e9] + [1.0] * 19),
+    "a cliff": ([float(k) for k in range(20)], [1e9] + [1.0] * 19),
     "before the start": ([-5.0, -4.0, -3.0], [3.0, 2.0, 1.0]),
 }
 
 
 @pytest.mark.parametrize("name", GARBAGE)
 @pytest.mark.parametrize("fit", FITS)
-def test_garbage_gives_an_answer_and_no_false_certainty(fit: type, name: str) -> None:
+def test_garbage_gives_an_answer_and_no_false_certainty(fit: Fit, name: str) -> None:
     iterations, losses = GARBAGE[name]
     curve: LossCurve = fit(iterations, losses)
     good = [loss for k, loss in zip(iterations, losses, strict=True) if isfinite(k) and k >= 0 and abs(loss) < 1e100]
@@ -228,7 +232,7 @@ def test_throughput_between_and_beyond_what_was_measured() -> None:
     assert not interpolated({}, 3).known
 
 
-def test_reading_speeds_tells_the_line_that_cannot_be_read(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_reading_speeds_tells_the_line_that_cannot_be_read(tmp_path: Path) -> None:
     path = tmp_path / "speed.txt"
     line = "('m', 'dist_sync', 8, {0}, {1}, [{2}], [1.0], [1.0])\n"
     path.write_text(line.format(1, 2, "3.0, 1.0") + "\n" + line.format(1, 2, "0.0, 0.0"))
@@ -242,7 +246,7 @@ def test_reading_speeds_tells_the_line_that_cannot_be_read(tmp_path) -> None:  #
         read_speeds(path)
 
 
-def test_the_check_of_the_speed_model_holds_points_out(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_the_check_of_the_speed_model_holds_points_out(tmp_path: Path) -> None:
     path = tmp_path / "speed.txt"
     lines = [
         f"('m', 'dist_sync', 32, {p}, {w}, {[1.0 / true_s(SYNC, w, p) / w] * w}, [1.0], [1.0])"
