@@ -11,8 +11,10 @@ QUIET = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_AIR_NEW_OUTPUT": "0",
     "TUNE_DISABLE_AUTO_CALLBACK_SYNCER": "1",
+    "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
     "TUNE_WARN_INSUFFICENT_RESOURCE_THRESHOLD_S": "-1",
 }
+HEALTH = {"health_check_initial_delay_ms": 2000, "health_check_period_ms": 500, "health_check_failure_threshold": 8}
 OBJECT_STORE_BYTES = 80 * 2**20  # just above Ray's least
 
 
@@ -37,7 +39,7 @@ class LocalCluster:
 
         self._cluster = Cluster()
         try:
-            self._cluster.add_node(include_dashboard=False, **self._arguments(0))
+            self._cluster.add_node(include_dashboard=False, _system_config=HEALTH, **self._arguments(0))
             for gpus in self._gpus:
                 self.add(gpus)
             ray.init(
@@ -55,18 +57,15 @@ class LocalCluster:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._stop()
 
-    @property
-    def nodes(self) -> int:
-        """Nodes with GPUs that are up."""
-        return len(self._nodes)
-
     def add(self, gpus: int) -> None:
         """Start another node."""
         self._nodes.append(self._cluster.add_node(**self._arguments(gpus)))
 
-    def kill(self, index: int = 0) -> None:
-        """Kill a node with everything that runs on it, the first one by default."""
-        self._cluster.remove_node(self._nodes.pop(index), allow_graceful=False)
+    def kill(self, address: str) -> None:
+        """Kill the node of that address with everything that runs on it."""
+        node = next(node for node in self._nodes if node.node_ip_address == address)
+        self._nodes.remove(node)
+        self._cluster.remove_node(node, allow_graceful=False)
 
     def _arguments(self, gpus: int) -> dict[str, Any]:
         self._made += 1

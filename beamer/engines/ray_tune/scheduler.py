@@ -184,7 +184,7 @@ class BeamerScheduler(TrialScheduler):  # type: ignore[misc]  # Ray is untyped w
         raw = _unwrapped(tune_controller)
         for run in list(self._runs.values()):
             wanted = self._wanted(run)
-            if run.trial.status == Trial.PENDING and wanted != run.held and run.trial not in raw._resetting_trials:
+            if run.trial.status == Trial.PENDING and wanted != run.held and not _has_begun(raw, run.trial):
                 self._withdraw(tune_controller, run, now)
             if run.trial.status == Trial.PAUSED and wanted:
                 self._start(tune_controller, run, wanted, now)
@@ -210,7 +210,8 @@ class BeamerScheduler(TrialScheduler):  # type: ignore[misc]  # Ray is untyped w
             stop = until or run.trial.stopping_criterion.get(self._iteration)
             if stop is None:
                 raise InputError("request", None, f"a request, or a Tuner that stops trials by {self._iteration!r}")
-            return Request(iterations=int(stop), gpus=gpus_asked(run.asked))
+            gpus = gpus_asked(run.asked)
+            return Request(iterations=int(stop), gpus=gpus, worker_cpus=run.asked.required_resources.get("CPU", 0.0) / gpus)
         request = self._request(config) if callable(self._request) else self._request
         return replace(request, iterations=until) if until else request
 
@@ -332,7 +333,7 @@ class BeamerScheduler(TrialScheduler):  # type: ignore[misc]  # Ray is untyped w
                 self._carry_out(controller, self._rungs.leave(trial.trial_id), now)
 
     def _tell(self, now: float, what: str, **details: Any) -> None:
-        if self._on_decision:
+        if self._on_decision is not None:
             self._on_decision(now, what, details)
 
 
@@ -343,6 +344,12 @@ def _stage(rung: int | str) -> str:
 def _unwrapped(controller: Any) -> Any:
     """Return Tune's controller itself: some calls bring it, others a wrapper."""
     return vars(controller).get("_tune_controller", controller)
+
+
+def _has_begun(controller: Any, trial: Trial) -> bool:
+    """Say whether a pending trial has its GPUs: it then runs for a step, so that each start is worth something."""
+    actor = controller._trial_to_actor.get(trial)
+    return trial in controller._resetting_trials or (actor is not None and controller._actor_manager.is_actor_started(actor))
 
 
 def _meets(report: Report, request: Request) -> bool:

@@ -1,0 +1,183 @@
+"""What trials live through: pauses, other numbers of GPUs, rungs, nodes that are killed."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("ray", reason="ray is not installed: the extra `ray`")
+
+from ray import tune
+from ray.tune.result import NODE_IP
+
+from beamer.engines.ray_tune.local import LocalCluster
+from beamer.engines.ray_tune.scheduler import BeamerScheduler
+from beamer.errors import InputError
+from beamer.gpu.model import Allocation, Cluster, Job, Request
+from beamer.gpu.placement import Room
+from beamer.gpu.policies import GpuPolicy, Nothing, gpu_policy
+from beamer.workloads.searches import SuccessiveHalving
+from tests.ray.searches import Regression, overlaps, run, steps, undisturbed, write
+
+RATES = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4)
+
+
+@dataclass(frozen=True)
+class Restless(GpuPolicy[Nothing]):
+    """Give jobs other GPUs, and other numbers of them, at one decision in `every`."""
+
+    every: int = 6
+
+    name = "restless"
+    resizes = True
+    State = Nothing
+
+    def allocate(
+        self, state: Nothing, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
+    ) -> tuple[Nothing, Allocation, float | None]:
+        held = {job.key: job.grant for job in jobs if job.grant}
+        room = Room(cluster)
+        if held and rng.randrange(self.every):
+            held = {key: grant for key, grant in held.items() if all(node in cluster.node for node, _ in grant.gpus)}
+            return state, held, now + 1.0
+        grants = {}
+        for job in rng.sample(jobs, len(jobs)):
+            count = min(rng.randint(job.request.least, job.request.most), room.total)
+            if count and (grant := room.grant(job, count, batch_size=8 * count)):
+                grants[job.key] = grant
+        return state, grants, now + 1.0
+
+
+class Journal(list[tuple[float, str, dict[str, Any]]]):
+    """What was decided, in order."""
+
+    def __call__(self, now: float, what: str, details: dict[str, Any]) -> None:
+        self.append((now, what, details))
+
+    def of(self, what: str) -> list[dict[str, Any]]:
+        return [details for _, kind, details in self if kind == what]
+
+
+def test_no_step_is_lost_or_done_twice_however_often_trials_move(cluster: LocalCluster, tmp_path: Path) -> None:
+    journal = Journal()
+    request = Request(6, max_gpus=3, batch_size=8)
+    scheduler = BeamerScheduler(Restless(), request, batch_size="batch_size", on_decision=journal)
+    results = run(tmp_path, scheduler, RATES, pause_s=0.05)
+    assert not results.errors
+    done = steps(tmp_path)
+    assert sorted([line.loss for line in lines] for lines in done.values()) == sorted(undisturbed(rate, 6) for rate in RATES)
+    assert all([line.step for line in lines] == list(range(1, 7)) for lines in done.values())
+    lines = [line for lines in done.values() for line in lines]
+    assert overlaps(lines) == []
+    assert {line.gpus for line in lines} > {1.0}
+    assert all(line.batch_size == 8 * line.gpus for line in lines)
+    assert len(journal.of("pause")) >= 5
+
+
+def test_a_trial_runs_where_it_was_granted_gpus(cluster: LocalCluster, tmp_path: Path) -> None:
+    journal = Journal()
+    run(tmp_path, BeamerScheduler("fifo", on_decision=journal), RATES[:4], iterations=2)
+    granted = {start["trial"]: start["gpus"] for start in journal.of("start")}
+    assert len({node for gpus in granted.values() for node in gpus}) == 2
+    for trial, lines in steps(tmp_path).items():
+        assert {node: 1 for line in lines for node, _ in line.devices} == granted[trial]
+
+
+def trained(config: dict[str, Any]) -> None:
+    """Train as a function does that keeps a checkpoint of every second step."""
+    from tempfile import TemporaryDirectory
+
+    model, first = Regression(config["rate"]), 1
+    if checkpoint := tune.get_checkpoint():
+        with checkpoint.as_directory() as folder:
+            model.weights, first = np.load(Path(folder) / "weights.npy"), int(np.load(Path(folder) / "step.npy")) + 1
+    for step in range(first, 9):
+        with TemporaryDirectory() as folder:
+            loss = model.step()
+            write(config, tune.get_context().get_trial_id(), step, loss, 0.0, 1.0)
+            np.save(Path(folder) / "weights.npy", model.weights)
+            np.save(Path(folder) / "step.npy", step)
+            tune.report({"loss": loss, "step": step}, checkpoint=None if step % 2 else tune.Checkpoint.from_directory(folder))
+
+
+def test_functions_are_paused_with_their_checkpoints_only(cluster: LocalCluster, tmp_path: Path) -> None:
+    journal = Journal()
+    policy = gpu_policy("round-robin", quantum_s=1.0)
+    run(tmp_path, BeamerScheduler(policy, Request(8), iteration="step", on_decision=journal), RATES, trainable=trained)
+    assert journal.of("pause")
+    assert sorted([line.loss for line in lines] for lines in steps(tmp_path).values()) == sorted(
+        undisturbed(rate, 8) for rate in RATES
+    )
+
+
+def test_losers_are_stopped_at_the_rungs(cluster: LocalCluster, tmp_path: Path) -> None:
+    rungs = SuccessiveHalving(trials=6, eta=2, iterations=2, resume=True).brackets()[0]
+    results = run(tmp_path, BeamerScheduler("fifo", rungs=rungs), RATES, reuse=True)
+    assert not results.errors
+    best = sorted(RATES, key=lambda rate: undisturbed(rate, 2)[-1])
+    assert sorted(best[:3], key=lambda rate: undisturbed(rate, 4)[-1])[0] == best[0]
+    until = {rate: 8 if rate == best[0] else 4 if rate in best[:3] else 2 for rate in RATES}
+    assert {result.config["rate"]: result.metrics["training_iteration"] for result in results} == until
+
+
+def test_the_search_ends_with_the_first_trial_that_meets_the_target(cluster: LocalCluster, tmp_path: Path) -> None:
+    target = undisturbed(RATES[-1], 6)[-1]
+    assert all(undisturbed(rate, 6)[-1] > target for rate in RATES[:-1])
+    journal = Journal()
+    scheduler = BeamerScheduler("fifo", Request(500, target_loss=target), stop_at_target=True, on_decision=journal)
+    results = run(tmp_path, scheduler, RATES[2:], pause_s=0.1)
+    assert [reached["iteration"] for reached in journal.of("target")] == [6]
+    assert all(result.metrics["training_iteration"] < 500 for result in results)
+
+
+def test_a_trial_whose_results_lack_a_key_fails_the_search(cluster: LocalCluster, tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="the key 'accuracy'"):
+        run(tmp_path, BeamerScheduler("fifo", accuracy="accuracy"), RATES[:1], iterations=2)
+
+
+class Killing(BeamerScheduler):
+    """Kills the node of the first trial that has come to `at`."""
+
+    def __init__(self, *arguments: Any, kill: Callable[[str], None], at: int, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.kill, self.at, self.killed = kill, at, False
+
+    def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
+        if result["training_iteration"] == self.at and not self.killed:
+            self.killed = True
+            self.kill(result[NODE_IP])
+        return super().on_trial_result(tune_controller, trial, result)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return super().__getstate__() | {"kill": None}
+
+
+def test_a_search_ends_correctly_though_a_node_is_killed(cluster: LocalCluster, tmp_path: Path) -> None:
+    journal = Journal()
+    scheduler = Killing("fifo", on_decision=journal, kill=cluster.kill, at=3)
+    try:
+        results = run(tmp_path, scheduler, RATES, iterations=6, pause_s=0.05, saved_every=1, failures=5)
+    finally:
+        cluster.add(2)
+    assert scheduler.killed
+    assert not results.errors
+    done = steps(tmp_path)
+    assert sorted(lines[-1].loss for lines in done.values()) == sorted(undisturbed(rate, 6)[-1] for rate in RATES)
+    assert [sum(nodes["nodes"].values()) for nodes in journal.of("nodes")] == [4, 2]
+    assert any(lines[0].devices[0][0] != lines[-1].devices[0][0] for lines in done.values())
+
+
+def test_half_a_gpu_and_an_unknown_end_are_refused() -> None:
+    from ray.tune import PlacementGroupFactory
+
+    from beamer.engines.ray_tune.cluster import gpus_asked
+
+    for gpus in (0, 0.5, 1.5):
+        with pytest.raises(InputError, match="whole GPUs"):
+            gpus_asked(PlacementGroupFactory([{"CPU": 1, "GPU": gpus}]))
+    with pytest.raises(InputError, match="mode"):
+        BeamerScheduler("fifo", mode="best")  # type: ignore[arg-type]
