@@ -1,8 +1,12 @@
 """Real training processes here, in Mininet hosts or over ssh, each job under supervisors that outlive the engine."""
 
-from beamer.engines.local.engine import LocalEngine
+from typing import TYPE_CHECKING, Any
+
 from beamer.engines.local.launchers import Launcher, MininetHost, NetworkNamespace, Ssh, Subprocess
 from beamer.engines.local.spec import LaunchSpec, LocalCluster, LocalNode
+
+if TYPE_CHECKING:
+    from beamer.engines.local.engine import LocalEngine
 
 __all__ = [
     "LaunchSpec",
@@ -15,3 +19,12 @@ __all__ = [
     "Ssh",
     "Subprocess",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the engine when it is asked for: supervisors are in this package, too, and start in every job's way."""
+    if name != "LocalEngine":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from beamer.engines.local.engine import LocalEngine
+
+    return LocalEngine

@@ -20,7 +20,11 @@ RETRY_S = 0.01
 
 
 class Unreachable(Exception):  # the absence of an answer
-    """No supervisor answers; the message says what was seen."""
+    """No supervisor answers; the message says what was seen. gone: whether because there is none, not because it is slow."""
+
+    def __init__(self, seen: str, gone: bool = False) -> None:
+        super().__init__(seen)
+        self.gone = gone
 
 
 def ask(directory: Path, request: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
@@ -31,9 +35,10 @@ def ask(directory: Path, request: Mapping[str, Any], timeout_s: float) -> dict[s
             stream.flush()
             line = stream.readline()
     except OSError as error:
-        raise Unreachable(f"{type(error).__name__} at {directory}/control: {error}") from error
+        gone = isinstance(error, ConnectionError | FileNotFoundError)
+        raise Unreachable(f"{type(error).__name__} at {directory}/control: {error}", gone) from error
     if not line:
-        raise Unreachable(f"the supervisor of {directory} hung up")
+        raise Unreachable(f"the supervisor of {directory} hung up", gone=True)
     return answer(line)
 
 
@@ -69,19 +74,19 @@ def run(command: list[str], timeout_s: float) -> str:
 
 
 def ask_or_start(directory: Path, request: Mapping[str, Any], timeout_s: float, start: list[str] | None) -> dict[str, Any]:
-    """Ask, and where nobody listens, run the command `start` and ask again."""
+    """Ask, and where nobody is there, or not any more, run the command `start` and ask again: requests may be repeated."""
     until = time.monotonic() + timeout_s
     try:
         return ask(directory, request, timeout_s)
     except Unreachable as error:
-        if start is None or not isinstance(error.__cause__, ConnectionRefusedError | FileNotFoundError):
+        if start is None or not error.gone:
             raise
     run(start, max(until - time.monotonic(), RETRY_S))
     while True:
         try:
             return ask(directory, request, max(until - time.monotonic(), RETRY_S))
-        except Unreachable:
-            if time.monotonic() > until:
+        except Unreachable as error:
+            if time.monotonic() > until or not error.gone:
                 raise
             time.sleep(RETRY_S)  # another one is starting it, too
 

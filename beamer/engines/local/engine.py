@@ -18,7 +18,7 @@ from pathlib import Path
 
 from beamer.engines.base import Engine, Observed, Placement
 from beamer.engines.local import groups, store
-from beamer.engines.local.job import MOST_POLL_S, POLL_S, LocalJob
+from beamer.engines.local.job import MOST_POLL_S, POLL_S, Busy, LocalJob
 from beamer.engines.local.links import Link
 from beamer.engines.local.record import MOVING, Phase, Record, load
 from beamer.engines.local.spec import LaunchSpec, LocalCluster
@@ -177,7 +177,7 @@ class LocalEngine(Engine):
         try:
             with job.held("report", MOST_POLL_S):
                 return job.observe(self._clock())
-        except EngineError:  # a call is at work on it
+        except Busy:
             return job.observed()
 
     def _check(self, job: str, call: str, placement: Placement) -> None:
@@ -240,6 +240,8 @@ class LocalEngine(Engine):
                 try:
                     with job.held("move", 0.0) as now:
                         job.step(now + MOVE_S)
+                except Busy:
+                    continue  # who is at work on it leads it on
                 except (EngineError, OSError) as error:
                     job.error = str(error)
             pause = POLL_S if before != [job.record for job in moving] else min(pause * 1.3, MOST_POLL_S)

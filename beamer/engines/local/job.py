@@ -38,6 +38,10 @@ _STATES = {
 }
 
 
+class Busy(EngineError):
+    """A job that another call is at work on."""
+
+
 class LocalJob:
     """A job. record: what is written down of it, in `directory`; group: the kind of process group on its nodes.
 
@@ -61,9 +65,7 @@ class LocalJob:
         """Hold the job for a call; yield until when, on the monotonic clock."""
         until = time.monotonic() + timeout_s
         if not self._lock.acquire(timeout=max(timeout_s, 0.0)):
-            raise EngineError(
-                f"{self.record.job}: {call}: another call has not ended for {timeout_s:g} s ({self.record.phase})"
-            )
+            raise Busy(f"{self.record.job}: {call}: another call has not ended for {timeout_s:g} s ({self.record.phase})")
         try:
             yield until
         finally:
@@ -198,7 +200,7 @@ class LocalJob:
         """Take note of a run that has ended by itself, on some node at least; return whether it has."""
         of_run = {node: status for node, status in statuses.items() if status["run"] == self.record.run}
         states = {status["state"] for status in of_run.values()}
-        if "failed" in states:
+        if "failed" in states and "lost" not in states:  # ranks that lose others to a lost supervisor fail, too
             self.set(phase=Phase.KILL, after=Phase.FAILED, note=_notes(of_run, "exit"))
         elif self.record.phase is Phase.STOP and states != {"finished"}:
             return False  # however it came to its end, it goes on as planned

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import selectors
+import socket
 import subprocess
 import time
 from contextlib import suppress

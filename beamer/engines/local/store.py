@@ -51,21 +51,6 @@ def take(path: Path) -> int | None:
     return descriptor
 
 
-def is_held(path: Path) -> bool:
-    """Say whether somebody holds the lock of a file."""
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
-
-
 @contextmanager
 def _short(directory: Path) -> Iterator[str]:
     """Give a directory a name short enough for a socket's address, however deep it lies."""

@@ -30,27 +30,24 @@ def _detach(directory: Path) -> int:
         os._exit(word != "ready")
     os.close(reading)
     os.setsid()
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    log = os.open(directory / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    for source, target in ((nothing, 0), (log, 1), (log, 2)):
-        os.dup2(source, target)
-        os.close(source) if source > 2 and source != log else None
-    os.close(log)
+    with open(os.devnull) as nothing, open(directory / "log", "a") as log:
+        os.dup2(nothing.fileno(), 0)
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
     return writing
 
 
-def _lock(directory: Path, kind: str) -> list[int] | None:
+def _lock(directory: Path) -> list[int] | None:
     """Take the directory; None if it has a supervisor. Ranks that outlived theirs are killed on the way."""
-    patient = time.monotonic() + PATIENCE_S  # others may hold it for a moment, to see whether it is held
+    patient = time.monotonic() + PATIENCE_S  # one that dies lets go of its socket first
     while (own := store.take(directory / "lock")) is None:
         if time.monotonic() > patient:
             return None
         time.sleep(0.01)
-    recorded = (store.read_json(directory / "state") or {}).get("group")
+    kind, path = (store.read_json(directory / "state") or {}).get("group") or ("signals", "")
     until = time.monotonic() + KILL_S
     while (inherited := store.take(directory / "ranks")) is None:
-        group = recorded or ("signals", "")
-        groups.reopen(group[0], group[1], mark(directory)).kill(KILL_S)
+        groups.reopen(kind, path, mark(directory)).kill(KILL_S)
         if time.monotonic() > until:
             raise SystemExit("ranks that outlived their supervisor do not die")
         time.sleep(0.01)
@@ -71,7 +68,7 @@ def main(arguments: list[str] | None = None) -> None:
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     ranks.adopt_orphans()
-    locks = _lock(directory, chosen.group)
+    locks = _lock(directory)
     supervisor = Supervisor(directory, chosen.group, locks) if locks else None
     if word is not None:
         os.write(word, b"ready")

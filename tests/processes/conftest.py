@@ -1,0 +1,32 @@
+"""Real processes on the local engine; whatever a test starts is gone when it ends."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from beamer.engines.local.groups import KINDS
+from tests.processes.site import Site, of_directory, until, works
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    made = Site(tmp_path)
+    yield made
+    for engine in made.engines:
+        engine.close()
+    engine = made.engine()
+    for job in list(engine.report()):
+        engine.stop(job)
+    engine.close()
+    until(lambda: not of_directory(tmp_path), "all processes to be gone")
+
+
+@pytest.fixture(params=[kind for kind in KINDS if kind != "auto"])
+def group(request: pytest.FixtureRequest, site: Site) -> str:
+    """Return every kind of process group in turn, which the site's engines then use."""
+    kind: str = request.param
+    if not works(kind):
+        pytest.skip(f"no process group of kind {kind} can be made here: needs root and its hierarchy")
+    site.group = kind
+    return kind

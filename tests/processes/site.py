@@ -1,0 +1,123 @@
+"""What tests on real processes share: a directory with an engine, and looks at processes that ask /proc alone."""
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from beamer.engines.base import Observed, Placement, RunState
+from beamer.engines.local import LaunchSpec, LocalCluster, LocalEngine, LocalNode
+from beamer.engines.local.groups import candidates, reopen
+from beamer.engines.local.processes import look
+from beamer.gpu.model import Report
+
+PATIENCE_S = 60.0
+ONE_THREAD = (("OPENBLAS_NUM_THREADS", "1"),)
+
+
+def works(kind: str) -> bool:
+    for one, path in candidates(f"beamer-probe-{os.getpid()}", kind):
+        group = reopen(one, path, "BEAMER_PROBE=1")
+        try:
+            group.open()
+        except OSError:
+            return False
+        group.close()
+        return True
+    return False
+
+
+def until(holds: Callable[[], Any], what: str = "") -> Any:
+    """Wait as long as it takes, within reason, and return what `holds` returns."""
+    patient = time.monotonic() + PATIENCE_S
+    while not (result := holds()):
+        assert time.monotonic() < patient, f"waited for {what or holds}"
+        time.sleep(0.005)
+    return result
+
+
+def read(pid: int, name: str) -> bytes:
+    """Return what /proc holds of a process, nothing if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    except OSError:
+        return b""
+
+
+def of_directory(root: Path) -> list[int]:
+    """Return the living ranks, with all of their descendants, and supervisors below a directory, found by /proc alone."""
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) != os.getpid():
+            told = read(int(name), "environ") + read(int(name), "cmdline")
+            process = look(int(name))
+            if str(root).encode() in told and process and process.state not in "ZX":
+                found.append(int(name))
+    return found
+
+
+@dataclass
+class Site:
+    """A directory with an engine on nodes of this machine. specs: what jobs are, by key."""
+
+    root: Path
+    specs: dict[str, LaunchSpec] = field(default_factory=dict)
+    nodes: tuple[LocalNode, ...] = (LocalNode("localhost", 8),)
+    group: str = "auto"
+    engines: list[LocalEngine] = field(default_factory=list)
+    heard: dict[str, list[Report]] = field(default_factory=dict)
+
+    def engine(self, **options: Any) -> LocalEngine:
+        made = LocalEngine(LocalCluster(self.nodes), self.root / "jobs", self.specs.__getitem__, group=self.group, **options)
+        self.engines.append(made)
+        return made
+
+    def program(self, job: str, code: str, **options: Any) -> None:
+        self.specs[job] = LaunchSpec((sys.executable, "-c", code), **options)
+
+    def trainer(self, job: str, iterations: int, *arguments: str, **options: Any) -> Path:
+        """Say that a job is the deterministic trainer; return its trace."""
+        trace = self.root / f"{job}.trace"
+        command = (sys.executable, "-m", "beamer.testing.trainer", "--iterations", str(iterations), "--trace", str(trace))
+        self.specs[job] = LaunchSpec((*command, *arguments), env=ONE_THREAD, batch_size=64, **options)
+        return trace
+
+    def see(self, engine: LocalEngine, job: str) -> Observed:
+        """Return what the engine sees of a job, its reports with all before."""
+        for key, seen in engine.report().items():
+            self.heard.setdefault(key, []).extend(seen.reports)
+            if key == job:
+                found = seen
+        return replace(found, reports=tuple(self.heard[job]))
+
+    def until_state(self, engine: LocalEngine, job: str, *states: RunState) -> Observed:
+        def reached() -> Observed | None:
+            seen = self.see(engine, job)
+            return seen if seen.state in states else None
+
+        return until(reached, f"{job} to be {states}")
+
+    def until_step(self, engine: LocalEngine, job: str, beyond: float = 0.0) -> float:
+        """Wait until a job has reported an iteration beyond this one, and return it."""
+
+        def reached() -> float:
+            reports = self.see(engine, job).reports
+            return reports[-1].iteration if reports and reports[-1].iteration > beyond else 0.0
+
+        return until(reached, f"{job} to be beyond {beyond}")
+
+    def ranks(self) -> list[int]:
+        """Return the processes that carry the mark of a rank or a rank's descendant."""
+        return [pid for pid in of_directory(self.root) if b"BEAMER_RANKS_OF=" in read(pid, "environ")]
+
+    def supervisors(self) -> list[int]:
+        ranks = set(self.ranks())
+        return [pid for pid in of_directory(self.root) if pid not in ranks]
+
+
+def on(*names: str) -> Placement:
+    """Return a placement of a rank per name, on GPUs of each node that follow one another."""
+    return Placement(tuple((name, names[:i].count(name)) for i, name in enumerate(names)))

@@ -1,0 +1,169 @@
+"""Whatever is killed: no job runs twice, and none is forgotten."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from beamer.engines.base import RunState
+from beamer.engines.local import LocalNode, store
+from beamer.errors import EngineError
+from beamer.testing.trainer import Options, undisturbed
+from tests.processes.site import Site, on, read, until
+
+# An engine in a process of its own: starts two jobs, suspends a third, tells a fourth to resize, and waits to be killed.
+SCHEDULER = """
+import sys, time
+from pathlib import Path
+from beamer.engines.base import Placement
+from beamer.engines.local import LaunchSpec, LocalCluster, LocalEngine
+
+root, program = Path(sys.argv[1]), tuple(sys.argv[2:])
+spec = LaunchSpec(program, env=(("OPENBLAS_NUM_THREADS", "1"),), batch_size=64)
+engine = LocalEngine(LocalCluster.here(8), root, lambda job: spec)
+two = Placement((("localhost", 0), ("localhost", 1)))
+for job in ("a", "b", "c"):
+    engine.start(job, two)
+while not all(seen.speeds for seen in engine.report().values()):
+    time.sleep(0.05)
+engine.suspend("b")
+engine.resize("c", Placement((("localhost", 2),)))
+print("ready", flush=True)
+time.sleep(1000)
+"""
+STUBBORN = """
+import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print('{"iteration": 1, "loss": 1}')
+time.sleep(1000)
+"""
+TRAINER = (sys.executable, "-m", "beamer.testing.trainer", "--iterations", "100000", "--pause-s", "0.002")
+
+
+def test_a_killed_scheduler_finds_its_jobs_again(site: Site) -> None:
+    root = site.root / "jobs"
+    with subprocess.Popen([sys.executable, "-c", SCHEDULER, root, *TRAINER], stdout=subprocess.PIPE, text=True) as scheduler:
+        assert scheduler.stdout
+        assert scheduler.stdout.readline() == "ready\n"
+        with pytest.raises(EngineError, match="another engine uses"):
+            site.engine()
+        scheduler.kill()
+    before = set(site.ranks())
+    engine = site.engine()
+    site.until_state(engine, "a", RunState.RUNNING)
+    site.until_state(engine, "b", RunState.SUSPENDED)
+    site.until_state(engine, "c", RunState.RUNNING)
+    after = set(site.ranks())
+    assert len(after) == 2 + 2 + 1, "each of the jobs runs once"
+    assert len(after & before) >= 4, "those that were not to change have not"
+    for job in ("a", "b"):
+        engine.start(job, on("localhost", "localhost"))
+    assert set(site.ranks()) == after
+    assert site.see(engine, "b").state is RunState.RUNNING
+    assert site.see(engine, "c").placement is not None
+    assert site.see(engine, "c").placement.devices == (("localhost", 2),)  # type: ignore[union-attr]  # asserted above
+    assert min(len(site.see(engine, job).reports) for job in "abc") > 1, "all that was said is passed on again"
+
+
+def test_a_killed_supervisor_takes_its_ranks_along(site: Site, group: str) -> None:
+    trace = site.trainer("job", 400, "--pause-s", "0.002")
+    engine = site.engine()
+    engine.start("job", on("localhost", "localhost"))
+    site.until_step(engine, "job")
+    engine.checkpoint("job")
+    until(lambda: any(site.root.glob("jobs/*/checkpoint")), "a checkpoint")
+    os.kill(site.supervisors()[0], signal.SIGKILL)
+    lost = site.until_state(engine, "job", RunState.PARKED)
+    assert "its supervisor died while it was running" in lost.exit
+    assert lost.placement is None
+    assert site.ranks() == []
+    engine.start("job", on("localhost", "localhost"))
+    site.until_state(engine, "job", RunState.FINISHED)
+    taken = [json.loads(line) for line in trace.read_text().splitlines()]
+    kept = {step["iteration"]: step["digest"] for step in taken}  # what was lost is taken again
+    assert [kept[i] for i in range(1, 401)] == undisturbed(Options(iterations=400), [2] * 400)
+
+
+def test_ranks_that_outlive_a_frozen_supervisors_death_die_before_anything_runs(site: Site, group: str) -> None:
+    site.program("job", 'import os, time\nos.fork()\nprint(\'{"iteration": 0, "loss": 1}\')\ntime.sleep(1000)')
+    engine = site.engine()
+    engine.start("job", on("localhost"))
+    until(lambda: len(site.ranks()) == 2, "a child")
+    first = set(site.ranks())
+    engine.suspend("job")
+    os.kill(site.supervisors()[0], signal.SIGKILL)
+    engine.start("job", on("localhost"))  # the call finds it out by itself
+    until(lambda: len(site.ranks()) == 2, "a child")
+    assert not first & set(site.ranks())
+    assert site.see(engine, "job").state is RunState.RUNNING
+
+
+def test_one_supervisor_at_a_time(site: Site) -> None:
+    site.trainer("job", 100_000, "--pause-s", "0.01")
+    engine = site.engine()
+    engine.start("job", on("localhost"))
+    (supervisor,) = site.supervisors()
+    (directory,) = (path.parent for path in site.root.glob("jobs/*/*/lock"))
+    assert store.take(directory / "lock") is None
+    assert store.take(directory / "ranks") is None
+    subprocess.run([sys.executable, "-m", "beamer.engines.local.supervisor", directory], check=True)
+    until(lambda: site.supervisors() == [supervisor], "the second one to leave")
+    assert read(supervisor, "cmdline")
+
+
+def test_a_supervisor_that_dies_while_its_job_stops_does_not_keep_it_from_going_on(site: Site) -> None:
+    site.program("job", STUBBORN)
+    engine = site.engine()
+    engine.start("job", on("localhost"))
+    site.until_step(engine, "job")
+    first = site.ranks()
+    engine.resize("job", on("localhost", "localhost"))
+    assert site.see(engine, "job").state is RunState.STOPPING
+    os.kill(site.supervisors()[0], signal.SIGKILL)
+    seen = site.until_state(engine, "job", RunState.RUNNING)
+    assert "its supervisor died while it was stopping" in seen.exit
+    assert len(site.ranks()) == 2
+    assert not set(first) & set(site.ranks())
+
+
+def test_a_job_on_two_nodes_stands_goes_on_and_moves_as_one(site: Site) -> None:
+    site.nodes = (LocalNode("one", 2), LocalNode("two", 2))
+    trace = site.trainer("job", 500, "--pause-s", "0.002")
+    engine = site.engine()
+    engine.start("job", on("one", "two", "two"))
+    at = site.until_step(engine, "job")
+    assert len(site.supervisors()) == 2
+    engine.suspend("job")
+    assert len(site.ranks()) == 3
+    assert site.see(engine, "job").state is RunState.SUSPENDED
+    engine.resume("job")
+    at = site.until_step(engine, "job", beyond=at + 5)
+    engine.resize("job", on("two", "two"))
+    at = site.until_step(engine, "job", beyond=at + 20)
+    assert len(site.supervisors()) == 1, "none is left on the node that the job has left"
+    engine.resize("job", on("one", "two"))
+    seen = site.until_state(engine, "job", RunState.FINISHED)
+    worlds = [json.loads(line)["world"] for line in trace.read_text().splitlines()]
+    digests = [json.loads(line)["digest"] for line in trace.read_text().splitlines()]
+    assert sorted(set(worlds)) == [2, 3]
+    assert digests == undisturbed(Options(iterations=500), worlds)
+    iterations = [report.iteration for report in seen.reports]
+    assert iterations == sorted(iterations)
+    assert iterations[-1] == 500
+
+
+def test_a_node_that_loses_its_supervisor_parks_the_whole_job(site: Site) -> None:
+    site.nodes = (LocalNode("one", 2), LocalNode("two", 2))
+    site.trainer("job", 100_000, "--pause-s", "0.002")
+    engine = site.engine()
+    engine.start("job", on("one", "two"))
+    site.until_step(engine, "job")
+    (victim,) = [pid for pid in site.supervisors() if read(pid, "cmdline").count(b"/two\0")]
+    os.kill(victim, signal.SIGKILL)
+    seen = site.until_state(engine, "job", RunState.PARKED, RunState.FAILED)
+    assert seen.state is RunState.PARKED, "a failure of the node, not of the job"
+    assert "two: its supervisor died" in seen.exit
+    assert site.ranks() == []

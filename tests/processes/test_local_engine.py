@@ -1,0 +1,330 @@
+"""The local engine on real processes: what calls do, and that no step is lost, repeated or changed by them."""
+
+import json
+import os
+import signal
+import time
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+
+from beamer.engines.base import Placement, RunState
+from beamer.errors import EngineError, InputError
+from beamer.testing.trainer import Options, State, undisturbed
+from tests.processes.site import Site, on, until
+
+# Keeps a processor busy, in itself, in a child, and in a child that has left its session and its parents.
+BUSY = """
+import os
+if os.fork() == 0:
+    pass
+elif os.fork() == 0:
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+while True:
+    pass
+"""
+
+
+def steps(trace: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in trace.read_text().splitlines()] if trace.exists() else []
+
+
+def check_steps(trace: Path, options: Options) -> list[int]:
+    """Check that a trace is that of an undisturbed run with the same sequence of world sizes, and return the sequence."""
+    taken = steps(trace)
+    assert [step["iteration"] for step in taken] == list(range(1, options.iterations + 1)), "no step left out, none repeated"
+    worlds = [int(str(step["world"])) for step in taken]
+    assert [step["digest"] for step in taken] == undisturbed(options, worlds)
+    return worlds
+
+
+def ticks(pids: list[int]) -> list[int]:
+    """Return user and system time of processes, clock ticks."""
+    fields = [Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split() for pid in pids]
+    return [int(one[11]) + int(one[12]) for one in fields]
+
+
+def test_an_undisturbed_run_is_the_one_that_disturbed_ones_are_held_against(site: Site) -> None:
+    trace = site.trainer("job", 120)
+    engine = site.engine()
+    engine.start("job", on(*["localhost"] * 3))
+    seen = site.until_state(engine, "job", RunState.FINISHED)
+    assert check_steps(trace, Options(iterations=120)) == [3] * 120
+    assert (seen.placement, seen.exit) == (None, "")
+    assert [report.iteration for report in seen.reports] == list(range(121))
+    assert seen.reports[-1].loss < seen.reports[0].loss
+    assert seen.reports[-1].accuracy is not None
+
+
+def test_fifty_suspensions_and_ten_resizes_change_no_step(site: Site, group: str) -> None:
+    rng = Random(7)
+    options = Options(iterations=1500, pause_s=0.002)
+    trace = site.trainer("job", options.iterations, "--pause-s", str(options.pause_s))
+    engine = site.engine()
+    events = ["suspend"] * 50 + ["resize"] * 10
+    rng.shuffle(events)
+    sizes = [2]
+    engine.start("job", on("localhost", "localhost"))
+    for event in events:
+        if event == "suspend":
+            time.sleep(rng.uniform(0.0, 0.04))
+            engine.suspend("job")
+            time.sleep(rng.uniform(0.0, 0.01))
+            engine.resume("job")
+        else:
+            until(lambda: [step["world"] for step in steps(trace)[-1:]] == sizes[-1:], "a step of this size")
+            sizes.append(rng.choice([size for size in (1, 2, 3, 4) if size != sizes[-1]]))
+            engine.resize("job", on(*["localhost"] * sizes[-1]))
+    seen = site.until_state(engine, "job", RunState.FINISHED, RunState.FAILED)
+    assert seen.state is RunState.FINISHED, seen.exit
+    worlds = check_steps(trace, options)
+    assert [worlds[0], *(after for before, after in pairwise(worlds) if before != after)] == sizes
+    final = State.load(next(site.root.glob("jobs/*/checkpoint")))
+    assert final.digest() == steps(trace)[-1]["digest"]
+    iterations = [report.iteration for report in seen.reports]
+    assert iterations == sorted(set(iterations))
+    services = [report.service_s for report in seen.reports]
+    assert services == sorted(services)
+    assert seen.costs is not None
+    assert min(seen.costs.suspend_s, seen.costs.resume_s, seen.costs.restart_s) > 0
+
+
+def test_a_suspended_job_takes_no_processor_time(site: Site, group: str) -> None:
+    site.program("job", BUSY)
+    engine = site.engine()
+    engine.start("job", on("localhost", "localhost"))
+    until(lambda: len(site.ranks()) >= 6 and min(ticks(site.ranks())) > 0, "all of them to compute")
+    engine.suspend("job")
+    pids = site.ranks()
+    before = ticks(pids)
+    time.sleep(0.5)
+    assert ticks(pids) == before, "from the moment on at which the call returned"
+    seen = site.see(engine, "job")
+    assert seen.state is RunState.SUSPENDED
+    assert seen.placement == on("localhost", "localhost"), "its memory is there"
+    engine.resume("job")
+    until(lambda: all(now > then for now, then in zip(ticks(pids), before, strict=True)), "all of them to go on")
+    engine.stop("job")
+    assert site.ranks() == []
+
+
+def test_calls_may_be_repeated(site: Site) -> None:
+    site.trainer("job", 100_000, "--pause-s", "0.005")
+    engine = site.engine()
+    place = on("localhost", "localhost")
+    for _ in range(2):
+        engine.start("job", place)
+    site.until_step(engine, "job")
+    ranks = site.ranks()
+    assert len(ranks) == 2
+    for _ in range(2):
+        engine.suspend("job")
+    assert site.see(engine, "job").state is RunState.SUSPENDED
+    for _ in range(2):
+        engine.resume("job")
+    for _ in range(2):
+        engine.resize("job", place)
+        engine.start("job", on("localhost"))
+    assert site.ranks() == ranks, "what holds already is left as it is"
+    for _ in range(2):
+        engine.resize("job", None)
+    site.until_state(engine, "job", RunState.PARKED)
+    engine.suspend("job")
+    engine.resize("job", None)
+    assert site.ranks() == []
+    for _ in range(2):
+        engine.stop("job")
+    assert engine.report() == {}
+
+
+def test_a_parked_job_holds_nothing_and_goes_on_elsewhere(site: Site) -> None:
+    trace = site.trainer("job", 300, "--pause-s", "0.002")
+    engine = site.engine()
+    engine.start("job", on("localhost", "localhost"))
+    site.until_step(engine, "job")
+    engine.resize("job", None)
+    parked = site.until_state(engine, "job", RunState.PARKED)
+    assert parked.placement is None
+    assert site.ranks() == []
+    with pytest.raises(EngineError, match="job: resume: it is parked"):
+        engine.resume("job")
+    engine.start("job", Placement((("localhost", 6),)))
+    assert site.see(engine, "job").placement == Placement((("localhost", 6),))
+    site.until_state(engine, "job", RunState.FINISHED)
+    assert set(check_steps(trace, Options(iterations=300, pause_s=0.002))) == {1, 2}
+
+
+def test_without_memory_a_suspended_job_is_parked(site: Site) -> None:
+    trace = site.trainer("job", 300, "--pause-s", "0.002")
+    engine = site.engine(keep_memory=False)
+    assert not engine.keeps_memory
+    engine.start("job", on("localhost"))
+    site.until_step(engine, "job")
+    engine.suspend("job")
+    site.until_state(engine, "job", RunState.PARKED)
+    engine.resume("job")
+    site.until_state(engine, "job", RunState.FINISHED)
+    check_steps(trace, Options(iterations=300, pause_s=0.002))
+
+
+def test_a_suspended_job_is_resumed_to_be_resized(site: Site, group: str) -> None:
+    trace = site.trainer("job", 200, "--pause-s", "0.002")
+    engine = site.engine()
+    engine.start("job", on("localhost", "localhost"))
+    at = site.until_step(engine, "job")
+    engine.suspend("job")
+    engine.resize("job", on("localhost"))
+    site.until_step(engine, "job", beyond=at + 3)
+    site.until_state(engine, "job", RunState.FINISHED)
+    assert sorted(set(check_steps(trace, Options(iterations=200, pause_s=0.002)))) == [1, 2]
+
+
+def test_a_checkpoint_on_demand_does_not_stop_the_job(site: Site) -> None:
+    site.trainer("job", 100_000, "--pause-s", "0.002")
+    engine = site.engine()
+    engine.start("job", on("localhost", "localhost"))
+    site.until_step(engine, "job")
+    ranks = site.ranks()
+    engine.checkpoint("job")
+    path = until(lambda: next(site.root.glob("jobs/*/checkpoint"), None), "a checkpoint")
+    saved = State.load(path).iteration
+    site.until_step(engine, "job", beyond=saved + 2)
+    assert site.ranks() == ranks
+
+
+def test_another_batch_size_counts_in_requested_iterations(site: Site) -> None:
+    site.trainer("job", 40)
+    engine = site.engine()
+    engine.start("job", Placement((("localhost", 0), ("localhost", 1)), batch_size=128))
+    seen = site.until_state(engine, "job", RunState.FINISHED)
+    assert seen.reports[-1].iteration == 80, "40 steps of 128 samples are 80 of 64"
+
+
+def test_a_job_that_fails_says_what_it_said_last(site: Site) -> None:
+    site.program("job", "import os, sys, time\nif os.environ['RANK'] == '1': sys.exit('no such data: x.npz')\ntime.sleep(1000)")
+    engine = site.engine()
+    engine.start("job", on("localhost", "localhost"))
+    seen = site.until_state(engine, "job", RunState.FAILED)
+    assert seen.placement is None
+    assert "rank 1 exited with code 1" in seen.exit
+    assert "no such data: x.npz" in seen.exit
+    assert site.ranks() == [], "nor does rank 0 go on without it"
+    engine.start("job", on("localhost"))
+    assert site.see(engine, "job").state is RunState.FAILED, "a job that has ended is left as it is"
+
+
+def test_a_rank_that_is_killed_is_a_failure(site: Site) -> None:
+    site.program("job", "import time\ntime.sleep(1000)")
+    engine = site.engine()
+    engine.start("job", on("localhost", "localhost"))
+    os.kill(site.ranks()[0], signal.SIGKILL)
+    assert "was killed by SIGKILL" in site.until_state(engine, "job", RunState.FAILED).exit
+    assert site.ranks() == []
+
+
+def test_a_command_that_does_not_exist_is_a_failure(site: Site) -> None:
+    site.program("job", "")
+    site.specs["job"] = type(site.specs["job"])(("/no/such/program",))
+    engine = site.engine()
+    engine.start("job", on("localhost"))
+    assert "/no/such/program" in site.until_state(engine, "job", RunState.FAILED).exit
+
+
+def test_a_job_that_does_not_stop_is_killed_and_restarted_from_its_checkpoint(site: Site) -> None:
+    site.program(
+        "job",
+        "import json, signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nfor i in range(10**6):\n"
+        " print(json.dumps({'iteration': i, 'loss': 1.0}))\n time.sleep(0.01)",
+        grace_s=0.2,
+    )
+    engine = site.engine()
+    engine.start("job", on("localhost"))
+    at = site.until_step(engine, "job")
+    ranks = set(site.ranks())
+    engine.resize("job", on("localhost", "localhost"))
+    until(lambda: len(set(site.ranks()) - ranks) == 2, "two new ranks")
+    assert not ranks & set(site.ranks())
+    seen = site.until_state(engine, "job", RunState.RUNNING)
+    assert "no iteration boundary within 0.2 s" in seen.exit
+    assert float(seen.exit.split("had done ")[1].split()[0]) >= at
+
+
+def test_progress_of_a_program_that_knows_nothing(site: Site) -> None:
+    site.program(
+        "job", "import time\nfor i in range(5):\n print(f'Epoch {i + 1}: train loss={1 / (i + 1):.3f}')\n time.sleep(0.01)",
+        progress=r"Epoch (?P<iteration>\d+): train loss=(?P<loss>\S+)",
+    )  # fmt: skip
+    engine = site.engine()
+    engine.start("job", on("localhost"))
+    seen = site.until_state(engine, "job", RunState.FINISHED)
+    assert [report.iteration for report in seen.reports] == [1, 2, 3, 4, 5]
+    assert [report.loss for report in seen.reports] == [1.0, 0.5, 0.333, 0.25, 0.2]
+
+
+def test_what_ranks_are_told(site: Site) -> None:
+    names = (
+        "RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "CUDA_VISIBLE_DEVICES", "BEAMER_CHECKPOINT",
+        "BEAMER_BATCH_SIZE",
+    )  # fmt: skip
+    site.program(
+        "job",
+        f"import json, os\njson.dump({{n: os.environ[n] for n in {names}}}, open(os.environ['RANK'], 'w'))",
+        cwd=str(site.root),
+    )
+    engine = site.engine()
+    engine.start("job", Placement((("localhost", 5), ("localhost", 2)), batch_size=96))
+    site.until_state(engine, "job", RunState.FINISHED)
+    told = [json.loads((site.root / rank).read_text()) for rank in ("0", "1")]
+    assert [one["RANK"] for one in told] == [one["LOCAL_RANK"] for one in told] == ["0", "1"]
+    assert {one["WORLD_SIZE"] for one in told} == {"2"}
+    assert {one["CUDA_VISIBLE_DEVICES"] for one in told} == {"5,2"}
+    assert {one["BEAMER_BATCH_SIZE"] for one in told} == {"96"}
+    assert len({(one["MASTER_ADDR"], one["MASTER_PORT"], one["BEAMER_CHECKPOINT"]) for one in told}) == 1
+
+
+def test_service_time_leaves_out_where_nothing_was_computed(site: Site) -> None:
+    site.trainer("job", 100_000, "--pause-s", "0.002")
+    engine = site.engine()
+    engine.start("job", on("localhost"))
+    site.until_step(engine, "job", beyond=20)
+    engine.suspend("job")
+    before = site.see(engine, "job").reports[-1]
+    time.sleep(0.5)
+    engine.resume("job")
+    site.until_step(engine, "job", beyond=before.iteration)
+    after = next(report for report in site.see(engine, "job").reports if report.iteration > before.iteration)
+    assert after.at_s - before.at_s >= 0.5
+    assert after.service_s - before.service_s < after.at_s - before.at_s - 0.45
+    engine.resize("job", on("localhost", "localhost"))
+    site.until_step(engine, "job", beyond=after.iteration + 200)
+    reports = [report for report in site.see(engine, "job").reports if report.iteration >= after.iteration]
+    pause, steps_of_it = max((b.at_s - a.at_s, b.service_s - a.service_s) for a, b in pairwise(reports))
+    assert steps_of_it < pause / 2, "the restart is the longest gap, and hardly any of it was computing"
+    typical = float(np.median([b.service_s - a.service_s for a, b in pairwise(reports)]))
+    costs = site.see(engine, "job").costs
+    assert costs is not None
+    assert costs.restart_s == pytest.approx(pause - steps_of_it, abs=max(10 * typical, 0.1 * pause))
+
+
+def test_what_cannot_be_asked_for(site: Site) -> None:
+    site.trainer("job", 10)
+    engine = site.engine()
+    with pytest.raises(InputError, match=r"job: start: GPU on localhost: got 8, expected 0 to 7"):
+        engine.start("job", Placement((("localhost", 8),)))
+    with pytest.raises(InputError, match="job: start: node: got 'elsewhere'"):
+        engine.start("job", on("elsewhere"))
+    with pytest.raises(InputError, match="none twice"):
+        engine.start("job", Placement((("localhost", 1), ("localhost", 1))))
+    with pytest.raises(EngineError, match="no parameter servers"):
+        engine.start("job", Placement((("localhost", 1),), servers=("localhost",)))
+    for call in (engine.suspend, engine.resume, lambda job: engine.resize(job, None)):
+        with pytest.raises(EngineError, match=r"job: .*: no such job"):
+            call("job")
+    engine.stop("job")
+    assert engine.report() == {}
+    assert [node.gpus for node in engine.nodes()] == [8]

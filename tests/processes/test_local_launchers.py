@@ -1,0 +1,167 @@
+"""Jobs in other network namespaces and behind a remote shell."""
+
+import getpass
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from beamer.engines.base import RunState
+from beamer.engines.local import Launcher, LocalNode, MininetHost, NetworkNamespace, Ssh
+from beamer.errors import EngineError
+from beamer.testing.trainer import Options
+from tests.processes.site import Site, on, read, until
+from tests.processes.test_local_engine import check_steps
+
+SSHD = Path("/usr/sbin/sshd")
+
+
+def run(*command: str) -> None:
+    subprocess.run(command, check=True, capture_output=True)
+
+
+@pytest.fixture
+def namespaces() -> Iterator[tuple[str, str]]:
+    """Return two namespaces with a cable between them: 10.111.0.1 and 10.111.0.2."""
+    if os.geteuid() or not shutil.which("ip"):
+        pytest.skip("network namespaces need root and iproute2")
+    names = (f"beamer-{os.getpid()}-a", f"beamer-{os.getpid()}-b")
+    try:
+        for name in names:
+            run("ip", "netns", "add", name)
+            run("ip", "-n", name, "link", "set", "lo", "up")
+        run("ip", "-n", names[0], "link", "add", "data", "type", "veth", "peer", "name", "data", "netns", names[1])
+        for number, name in enumerate(names, 1):
+            run("ip", "-n", name, "address", "add", f"10.111.0.{number}/24", "dev", "data")
+            run("ip", "-n", name, "link", "set", "data", "up")
+        yield names
+    finally:
+        for name in names:
+            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
+
+
+def lives_across(site: Site, launchers: tuple[Launcher, Launcher], addresses: tuple[str, str]) -> None:
+    """Let a job live on two nodes, through every call."""
+    site.nodes = tuple(
+        LocalNode(name, 2, launcher=launcher, address=address)
+        for name, launcher, address in zip(("one", "two"), launchers, addresses, strict=True)
+    )
+    trace = site.trainer("job", 400, "--pause-s", "0.002")
+    engine = site.engine()
+    assert [node.name for node in engine.nodes()] == ["one", "two"]
+    engine.start("job", on("one", "two"), 20.0)
+    at = site.until_step(engine, "job")
+    engine.suspend("job", 20.0)
+    assert site.see(engine, "job").state is RunState.SUSPENDED
+    engine.resume("job", 20.0)
+    at = site.until_step(engine, "job", beyond=at + 5)
+    engine.resize("job", on("one", "two", "two"), 20.0)
+    site.until_state(engine, "job", RunState.FINISHED)
+    assert sorted(set(check_steps(trace, Options(iterations=400)))) == [2, 3]
+
+
+def test_in_network_namespaces(site: Site, namespaces: tuple[str, str]) -> None:
+    launchers = (NetworkNamespace(namespaces[0]), NetworkNamespace(namespaces[1]))
+    lives_across(site, launchers, ("10.111.0.1", "10.111.0.2"))
+
+
+def test_in_mininet_hosts(site: Site, namespaces: tuple[str, str]) -> None:
+    if not shutil.which("mnexec"):
+        pytest.skip("mnexec is not installed")
+    shells = [subprocess.Popen(["ip", "netns", "exec", name, "sleep", "1000"]) for name in namespaces]
+    try:
+        until(lambda: all(b"sleep" in read(shell.pid, "comm") for shell in shells), "both namespaces to be entered")
+        lives_across(site, (MininetHost(shells[0].pid), MininetHost(shells[1].pid)), ("10.111.0.1", "10.111.0.2"))
+    finally:
+        for shell in shells:
+            shell.kill()
+            shell.wait()
+
+
+def stub(directory: Path) -> Path:
+    """Return a program that takes ssh's arguments; it reaches the hosts that are files beside it."""
+    program = directory / "stub-ssh"
+    program.write_text(
+        '#!/bin/sh\n[ "$1 $2" = "-o BatchMode=yes" ] && [ -e "$(dirname "$0")/$3" ] || exit 255\nexec sh -c "$4"\n'
+    )
+    program.chmod(0o755)
+    return program
+
+
+def test_through_a_remote_shell(site: Site) -> None:
+    launcher = Ssh("elsewhere", program=str(stub(site.root)))
+    (site.root / "elsewhere").touch()
+    site.nodes = (
+        LocalNode("one", 2),
+        LocalNode("two", 2, launcher=launcher, root=str(site.root / "of two"), python=sys.executable),
+    )
+    trace = site.trainer("job", 400, "--pause-s", "0.002")
+    engine = site.engine()
+    engine.start("job", on("two", "one"), 20.0)
+    at = site.until_step(engine, "job")
+    assert list(site.root.glob("of two/*/two/state")), "the supervisor keeps its files there"
+    engine.suspend("job", 20.0)
+    engine.resume("job", 20.0)
+    site.until_step(engine, "job", beyond=at)
+    engine.resize("job", on("two"), 20.0)
+    site.until_state(engine, "job", RunState.FINISHED)
+    assert sorted(set(check_steps(trace, Options(iterations=400)))) == [1, 2]
+
+
+def test_a_node_that_cannot_be_reached(site: Site) -> None:
+    site.nodes = (LocalNode("one", 1), LocalNode("two", 1, launcher=Ssh("nowhere", program=str(stub(site.root)))))
+    site.trainer("job", 100)
+    engine = site.engine()
+    assert [node.name for node in engine.nodes()] == ["one"]
+    with pytest.raises(EngineError, match=r"job: port on two: .*exited with 255"):
+        engine.start("job", on("two"))
+    assert site.see(engine, "job").state is RunState.RUNNING, "it is accepted, and tried again"
+    assert "exited with 255" in site.see(engine, "job").exit
+    (site.root / "nowhere").touch()
+    site.until_state(engine, "job", RunState.FINISHED)
+
+
+@pytest.fixture
+def sshd(tmp_path: Path) -> Iterator[tuple[str, ...]]:
+    """Return ssh's options for an sshd of our own on a high port of the loopback interface."""
+    if not SSHD.exists() or not shutil.which("ssh-keygen"):
+        pytest.skip(f"{SSHD} is not installed")
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port = one.getsockname()[1]
+    for name in ("host", "user"):
+        run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / name))
+    (tmp_path / "keys").write_text((tmp_path / "user.pub").read_text())
+    settings = (
+        f"HostKey={tmp_path}/host", f"AuthorizedKeysFile={tmp_path}/keys", f"PidFile={tmp_path}/pid", "StrictModes=no",
+        "UsePAM=no", "PermitRootLogin=yes", "ListenAddress=127.0.0.1",
+    )  # fmt: skip
+    server = subprocess.Popen([SSHD, "-D", "-e", "-f", "/dev/null", "-p", str(port), *(f"-o{one}" for one in settings)])
+    options = (
+        "-p",
+        str(port),
+        "-i",
+        str(tmp_path / "user"),
+        "-o",
+        "StrictHostKeyChecking=no",
+        "-o",
+        "UserKnownHostsFile=/dev/null",
+    )
+    try:
+        command = Ssh(f"{getpass.getuser()}@127.0.0.1", options).wrap(("true",))
+        until(lambda: subprocess.run(command, check=False, capture_output=True).returncode == 0 or time.sleep(0.1), "sshd")
+        yield options
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def test_over_ssh(site: Site, sshd: tuple[str, ...]) -> None:
+    launcher = Ssh(f"{getpass.getuser()}@127.0.0.1", sshd)
+    lives_across(site, (launcher, launcher), ("127.0.0.1", "127.0.0.1"))

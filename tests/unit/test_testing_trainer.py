@@ -1,0 +1,58 @@
+"""The deterministic trainer: a step depends on the state and the number of ranks, and survives the checkpoint."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from beamer.testing.trainer import Options, State, apply, data, gradient, in_order, main, shard, undisturbed
+
+OPTIONS = Options(iterations=12)
+
+
+def test_ranks_share_a_batch_and_their_sum_is_its_gradient() -> None:
+    state, samples = State.initial(0), data(0)
+    alone = shard(state, OPTIONS, 1, 0, samples)
+    for world in (2, 3, 5):
+        parts = [shard(state, OPTIONS, world, rank, samples) for rank in range(world)]
+        assert np.allclose(in_order(parts), alone, rtol=1e-9, atol=1e-9)
+
+
+def test_the_gradient_is_that_of_the_loss() -> None:
+    state, (points, classes) = State.initial(3), data(3)
+    slope = gradient(state.parameters, points[:20], classes[:20])
+    rng = np.random.default_rng(0)
+    for index in rng.integers(0, len(state.parameters), 20):
+        moved = [state.parameters.copy(), state.parameters.copy()]
+        moved[0][index] -= 1e-6
+        moved[1][index] += 1e-6
+        low, high = (gradient(one, points[:20], classes[:20])[-2] for one in moved)
+        assert np.isclose((high - low) / 2e-6, slope[index], rtol=1e-4, atol=1e-5)
+
+
+def test_a_checkpoint_holds_all_that_the_next_step_depends_on(tmp_path: Path) -> None:
+    state, samples = State.initial(0), data(0)
+    for _ in range(5):
+        apply(state, OPTIONS, shard(state, OPTIONS, 1, 0, samples))
+    state.save(tmp_path / "checkpoint")
+    again = State.load(tmp_path / "checkpoint")
+    assert (again.digest(), again.iteration) == (state.digest(), 5)
+    for one in (state, again):
+        apply(one, OPTIONS, shard(one, OPTIONS, 1, 0, samples))
+    assert again.digest() == state.digest()
+
+
+def test_digests_tell_worlds_and_seeds_apart() -> None:
+    assert undisturbed(OPTIONS, [2] * 12) == undisturbed(OPTIONS, [2] * 12)
+    assert undisturbed(OPTIONS, [2] * 12)[-1] != undisturbed(OPTIONS, [3] * 12)[-1]
+    assert undisturbed(OPTIONS, [2] * 12)[-1] != undisturbed(Options(iterations=12, seed=1), [2] * 12)[-1]
+
+
+def test_one_rank_alone_runs_to_its_end(tmp_path: Path, capsys, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setenv("BEAMER_CHECKPOINT", str(tmp_path / "checkpoint"))
+    main(["--iterations", "12", "--every", "4", "--trace", str(tmp_path / "trace")])
+    said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["iteration"] for line in said] == [0, 4, 8, 12]
+    digests = [json.loads(line)["digest"] for line in (tmp_path / "trace").read_text().splitlines()]
+    assert digests == undisturbed(OPTIONS, [1] * 12)
+    assert State.load(tmp_path / "checkpoint").digest() == digests[-1]
