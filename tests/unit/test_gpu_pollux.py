@@ -78,7 +78,7 @@ def test_steps_on_hulls_reach_the_optimum_of_concave_tables() -> None:
     for _ in range(20):
         value = np.cumsum(-np.sort(-rng.random((4, 5)), axis=1), axis=1) - 3.0
         value[:, 1:] = np.where(np.arange(1, 5) > rng.integers(2, 6, (4, 1)), -np.inf, value[:, 1:])
-        table = _Table((), None, np.zeros(0), np.zeros(0), np.tile(np.arange(5), (4, 1)), value)  # type: ignore[arg-type]
+        table = _Table((), None, np.zeros(0), np.zeros(0), np.zeros(0), np.tile(np.arange(5), (4, 1)), value)  # type: ignore[arg-type]
         table = replace(table, jobs=(job(0),) * 4)
         for gpus in range(13):
             chosen = table.chosen(gpus)
@@ -126,7 +126,7 @@ def test_noisy_gradients_are_given_large_batches() -> None:
 
 
 def test_a_batch_is_left_alone_where_little_is_gained() -> None:
-    first = held(job(0, sync_s=0.2, noise=100.0), "n0", 4)
+    first = replace(held(job(0, sync_s=0.2, noise=100.0), "n0", 4), costs=Costs())
     best = decide([first], cluster(1), state=used([first]))[1]["study/0"].batch_size
     near = replace(first, grant=Grant((("n0", 4),), batch_size=best - 5))
     assert decide([near], cluster(1), state=used([near]))[1]["study/0"] == near.grant

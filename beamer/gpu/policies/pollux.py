@@ -49,7 +49,7 @@ class Pollux(GpuPolicy[Past]):
 
     p: the mean's exponent: 1 is the cluster's sum, the smaller, the fairer. growth: times the GPUs that a job ever had which it
     may have next. apart: whether jobs on several nodes share none with each other. rebatch: share by which another batch size
-    must be better before a job that stays is told to change its own.
+    must be better, a restart counted, before a job that stays changes its own.
     """
 
     interval_s: float = 60.0
@@ -92,7 +92,7 @@ class Pollux(GpuPolicy[Past]):
         result = {}
         for row, grant, size, gain in zip(rows.tolist(), placed, batch.tolist(), (goodput / before).tolist(), strict=True):
             job = jobs[row]
-            stays = job.grant is not None and job.grant.gpus == grant.gpus and gain < 1.0 + self.rebatch
+            stays = job.grant is not None and job.grant.gpus == grant.gpus and gain * table.remains[row] < 1.0 + self.rebatch
             chosen = job.grant.batch_size if stays and job.grant else 0 if size == job.request.batch_size else size
             result[job.key] = Grant(grant.gpus, grant.servers, chosen)
         return result
@@ -144,13 +144,15 @@ class _Table:
     """The jobs with what each size would bring them.
 
     sizes: GPUs, rising; value: of each, what is to be maximised in sum, minus infinity where a job may not have it; the first
-    column is none at all. least, most, noise, requested: by job; noise and batch size requested in samples.
+    column is none at all. noise, requested: noise scale and batch size, samples. remains: share of a speed-up that a
+    change of GPUs leaves.
     """
 
     jobs: Sequence[Job]
     times: StepTimes
     noise: Floats
     requested: Floats
+    remains: Floats
     sizes: Ints
     value: Floats
 
@@ -169,21 +171,21 @@ class _Table:
         sizes = np.maximum(_sizes(widest, max(cap), policy.apart), least[:, None])
         allowed = sizes <= np.minimum(np.array(cap, np.int64), cluster.gpus)[:, None]
         allowed[:, 1:] &= sizes[:, 1:] > sizes[:, :-1]
-        bare = cls(jobs, times, noise, requested, sizes, np.zeros(sizes.shape))
+        remains = np.array([_after_restart(job, used.get(job.key), now) for job in jobs])
+        bare = cls(jobs, times, noise, requested, remains, sizes, np.zeros(sizes.shape))
         rows, columns = np.nonzero(allowed)
         gpus = sizes[rows, columns]
         share = np.array([min(max(cluster.gpus // len(jobs), job.request.least), job.request.most) for job in jobs], np.int64)
         whole = np.arange(len(jobs))
         fair = bare.goodput(whole, share, -(-share // widest))[0]
         gain = bare.goodput(rows, gpus, -(-gpus // widest))[0] / fair[rows]
-        kept_share = np.array([_after_restart(job, used.get(job.key), now) for job in jobs])
         held = np.array([job.grant.size if job.grant else 0 for job in jobs])
-        gain = np.where(gpus == held[rows], gain, gain * kept_share[rows])
+        gain = np.where(gpus == held[rows], gain, gain * remains[rows])
         value = np.full(sizes.shape, -np.inf)
         value[rows, columns] = _power(gain, policy.p)
         none = np.zeros((len(jobs), 1), np.int64)
         floor = np.full((len(jobs), 1), float(_power(np.array([NOTHING]), policy.p)[0]))
-        return cls(jobs, times, noise, requested, np.hstack((none, sizes)), np.hstack((floor, value)))
+        return cls(jobs, times, noise, requested, remains, np.hstack((none, sizes)), np.hstack((floor, value)))
 
     def goodput(self, rows: Ints, gpus: Ints, nodes: Ints) -> tuple[Floats, Ints]:
         """Return the largest goodput of jobs on so many GPUs and nodes, and the batch sizes for it."""
