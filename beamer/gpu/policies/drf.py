@@ -35,17 +35,20 @@ class Drf(Rounds):
         workers = {job.key: job.request.least for job in ordered if ration.take(job, *self.smallest(job))}
         growing = [job for job in ordered if job.key in workers]
 
-        def share(job: Job) -> float:
-            return ration.share(job, workers[job.key], workers[job.key] * job.request.servers)
+        def place(order: int) -> tuple[float, bool, int]:
+            job = growing[order]
+            count = workers[job.key]
+            # of equals, whoever holds more already: what is left over does not wander about at every round
+            return ration.share(job, count, count * job.request.servers), not job.grant or job.grant.size <= count, order
 
-        heap = [(share(job), order) for order, job in enumerate(growing)]
+        heap = [place(order) for order in range(len(growing))]
         heapify(heap)
         while heap and ration.gpus:
-            _, order = heap[0]
+            order = heap[0][2]
             job = growing[order]
             if workers[job.key] < job.request.most and ration.take(job, 1, int(job.request.servers)):
                 workers[job.key] += 1
-                heapreplace(heap, (share(job), order))
+                heapreplace(heap, place(order))
             else:
                 heappop(heap)
         return {job.key: (workers[job.key], workers[job.key] * job.request.servers) for job in growing}
