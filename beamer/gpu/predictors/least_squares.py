@@ -17,8 +17,6 @@ def nnls_of_each(gram: Floats, moment: Floats) -> Floats:
     unknowns = moment.shape[1]
     ridge = RIDGE * np.trace(gram, axis1=1, axis2=2)[:, None, None] + 1e-300
     gram = gram + ridge * np.eye(unknowns)
-    if unknowns == 2:
-        return _few_above_0(gram, moment)
     best = np.asarray(np.linalg.solve(gram, moment[:, :, None])[:, :, 0], np.float64)
     rest = (best < 0).any(1)
     if not rest.any():
