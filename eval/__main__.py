@@ -3,6 +3,7 @@
 import typer
 
 from eval.bench import bench
+from eval.gpu.command import gpu
 from eval.network import network
 from eval.sct import sct
 
@@ -15,6 +16,7 @@ def experiments() -> None:
 
 
 app.command()(bench)
+app.command()(gpu)
 app.command()(network)
 app.command()(sct)
 

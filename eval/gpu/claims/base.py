@@ -1,0 +1,148 @@
+"""The seam of claims: what is run, by cell, contender and seed, and what is shown of it.
+
+A claim is a frozen model, whose fields are its section of the config, in one file, with one line in the registry of
+`eval.gpu.claims`. A run draws its work from the seed alone, so that all contenders are given the same and compare in pairs.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from matplotlib.figure import Figure
+from pydantic import BaseModel, ConfigDict
+from rich.table import Table
+
+from beamer.gpu.model import Costs
+from beamer.gpu.policies import GpuPolicy, gpu_policy
+
+Figures = Mapping[str, float]
+"""A run's, by metric."""
+
+CellResults = Mapping[str, Sequence[Figures]]
+"""By contender, a run per seed."""
+
+Results = Mapping[str, CellResults]
+"""By cell."""
+
+
+class Entry(BaseModel):
+    """A part of the config; keys that it does not know are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class CostsEntry(Entry):
+    """What changing a job's GPUs takes, seconds, as stated in the config."""
+
+    suspend_s: float = 0.0
+    resume_s: float = 0.0
+    restart_s: float = 0.0
+
+    def costs(self) -> Costs:
+        """Return them as the simulator wants them."""
+        return Costs(self.suspend_s, self.resume_s, self.restart_s)
+
+
+class Contender(Entry):
+    """A policy with its parameters. label: what tables call it; "": the policy's name, then the parameters.
+
+    costs: what changes take under it; None: what they take under the others.
+    """
+
+    policy: str
+    parameters: dict[str, Any] = {}
+    label: str = ""
+    costs: CostsEntry | None = None
+
+    @property
+    def name(self) -> str:
+        """What tables call it."""
+        return self.label or " ".join([self.policy, *(f"{key}={value}" for key, value in self.parameters.items())])
+
+    def build(self) -> GpuPolicy[Any]:
+        """Return the policy."""
+        return gpu_policy(self.policy, **self.parameters)
+
+
+def contenders(policies: Sequence[str | Contender]) -> tuple[Contender, ...]:
+    """Return what a list in the config names: policies by name, or with parameters."""
+    return tuple(Contender(policy=one) if isinstance(one, str) else one for one in policies)
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a run may use beside its seed.
+
+    data: folder of the measured data; None: none. costs: of changing GPUs as measured on real processes; None: not measured.
+    """
+
+    data: Path | None = None
+    costs: Costs | None = None
+
+    def costs_of(self, contender: Contender, stated: CostsEntry) -> Costs:
+        """Return what changes take: as the contender has it, else as measured, else as stated."""
+        return contender.costs.costs() if contender.costs else self.costs or stated.costs()
+
+    def folder(self, name: str) -> Path | None:
+        """Return a folder of the measured data, None if it is absent."""
+        folder = self.data / name if self.data else None
+        return folder if folder and folder.is_dir() else None
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A figure that is better the lower it is. key: in `Figures`. scale: from its unit to the one shown."""
+
+    key: str
+    title: str
+    scale: float = 1.0
+
+
+class Claim(Entry, ABC):
+    """A published claim, and the runs that show how far it holds here.
+
+    name: on the command line. title: of its tables. published: what its authors say, quoted beside the results, never among
+    them. data: folder of the measured data that it uses; "": none. metrics: the first is what policies are judged by.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    published: ClassVar[Mapping[str, str]]
+    data: ClassVar[str] = ""
+    metrics: ClassVar[tuple[Metric, ...]]
+
+    policies: tuple[str | Contender, ...]
+
+    @abstractmethod
+    def cells(self) -> tuple[str, ...]:
+        """Return the names of its cells, in the order of tables."""
+
+    def contenders(self, cell: str) -> tuple[Contender, ...]:
+        """Return who runs in a cell."""
+        return contenders(self.policies)
+
+    def judged(self) -> tuple[str, ...]:
+        """Return the cells in which policies are compared, and not the parameters of one."""
+        return self.cells()
+
+    @abstractmethod
+    def run(self, cell: str, contender: Contender, seed: int, inputs: Inputs) -> Figures:
+        """Give a contender the work of a seed and return its figures."""
+
+    def describe(self, inputs: Inputs) -> str:
+        """Return one line about the data that is used."""
+        return "measured data" if inputs.folder(self.data) else "synthetic data"
+
+    def figures(self, seeds: Sequence[int], inputs: Inputs) -> Mapping[str, Any]:
+        """Return what it reports besides runs of policies, as plain JSON."""
+        return {}
+
+    @abstractmethod
+    def tables(self, results: Results) -> list[Table]:
+        """Return the tables of its results."""
+
+    @abstractmethod
+    def draw(self, results: Results, figure: Figure) -> None:
+        """Draw its results."""

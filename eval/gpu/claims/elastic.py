@@ -1,0 +1,151 @@
+"""SC'20's elastic scheduler: jobs that grow and shrink between their limits against those of fixed size."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+from matplotlib.figure import Figure
+from rich.table import Table
+
+from beamer.engines.simulated import Profile, SimulatedJob
+from beamer.gpu.model import Grant, Node, Request
+from beamer.sim.gpu import Arrival, simulate_gpus
+from eval.gpu.claims.base import Claim, Contender, CostsEntry, Entry, Figures, Inputs, Metric, Results, contenders
+from eval.gpu.profiles import Falling, Scaling
+from eval.gpu.report import bars, by_metric
+
+SENSITIVITY = "parameters"
+ITERATIONS = 3000
+REPORTS = 30
+BATCH = 512
+
+
+class ClusterEntry(Entry):
+    """A cluster of equal nodes."""
+
+    nodes: int
+    gpus: int
+
+
+class Mix(Entry):
+    """What arrives.
+
+    jobs: in all; burst: how many of them come at once, bursts: how often; gap_s: mean time between the others.
+    hours: median of a job's time on the GPUs that it asks for; spread: deviation of its logarithm.
+    sizes: GPUs that jobs ask for, one as likely as another. least, most: between which they can run.
+    """
+
+    jobs: int
+    burst: int
+    bursts: int
+    gap_s: float
+    hours: float
+    spread: float
+    sizes: tuple[int, ...]
+    least: int
+    most: int
+
+
+class Elastic(Claim):
+    """A mix of jobs with bursts on two clusters of 16 GPUs."""
+
+    name = "elastic"
+    title = "SC'20: elastic jobs on two clusters of 16 GPUs"
+    data = "pollux"
+    published: ClassVar[Mapping[str, str]] = {
+        "k8s-default": "total time up to 1.82x, JCT up to 2.70x elastic (45 %, 63 % less)",
+        "termination": "total time up to 1.25x, JCT up to 1.59x elastic (20 %, 37 % less)",
+    }
+    metrics = (Metric("jct_s", "mean JCT (h)", 1 / 3600), Metric("makespan_s", "total time (h)", 1 / 3600))
+
+    clusters: dict[str, ClusterEntry]
+    mix: Mix
+    costs: CostsEntry
+    sensitivity: tuple[str | Contender, ...]
+
+    def cells(self) -> tuple[str, ...]:
+        """Return one cell per cluster, and the parameters of elastic on the first."""
+        return (*self.judged(), SENSITIVITY)
+
+    def judged(self) -> tuple[str, ...]:
+        """Return the clusters."""
+        return tuple(self.clusters)
+
+    def contenders(self, cell: str) -> tuple[Contender, ...]:
+        """Return the policies of a cell."""
+        return contenders(self.sensitivity if cell == SENSITIVITY else self.policies)
+
+    def run(self, cell: str, contender: Contender, seed: int, inputs: Inputs) -> Figures:
+        """Let the mix arrive and end."""
+        cluster = self.clusters[next(iter(self.clusters)) if cell == SENSITIVITY else cell]
+        nodes = [Node(f"n{i}", cluster.gpus) for i in range(cluster.nodes)]
+        costs = inputs.costs_of(contender, self.costs)
+        arrivals = [replace(one, job=replace(one.job, costs=costs)) for one in self.arrivals(seed, inputs)]
+        run = simulate_gpus(contender.build(), nodes, arrivals, seed=seed)
+        held = sum(job.gpu_s for job in run.jobs)
+        return {
+            "jct_s": run.mean_jct_s,
+            "makespan_s": run.makespan_s,
+            "lost": sum(job.lost_s for job in run.jobs) / held,
+            "changes_s": sum(job.lost_s for job in run.jobs),
+        }
+
+    def arrivals(self, seed: int, inputs: Inputs) -> list[Arrival]:
+        """Return the jobs of a seed."""
+        rng = np.random.default_rng(seed)
+        mix = self.mix
+        alone = mix.jobs - mix.burst * mix.bursts
+        at_s = list(np.cumsum(rng.exponential(mix.gap_s, alone)))
+        for start_s in rng.uniform(0.0, at_s[-1], mix.bursts):
+            at_s += [start_s] * mix.burst
+        return [Arrival(float(t), "jobs", "all", f"j{i:03}", self._job(rng)) for i, t in enumerate(sorted(at_s))]
+
+    def _job(self, rng: np.random.Generator) -> SimulatedJob:
+        gpus = int(rng.choice(self.mix.sizes))
+        request = Request(
+            ITERATIONS,
+            gpus=gpus,
+            min_gpus=self.mix.least,
+            max_gpus=self.mix.most,
+            gang=False,
+            epoch=ITERATIONS // REPORTS,
+            batch_size=BATCH,
+        )
+        wanted_s = 3600 * self.mix.hours * math.exp(rng.normal(0.0, self.mix.spread)) / ITERATIONS
+        return SimulatedJob(request, self._profile(rng, gpus, wanted_s))
+
+    def _profile(self, rng: np.random.Generator, gpus: int, step_s: float) -> Profile:
+        """Return a job whose step takes `step_s` on `gpus` of one node."""
+        fixed, local, remote = rng.uniform(0.01, 0.05), rng.uniform(0.005, 0.03), rng.uniform(0.02, 0.15)
+        falling = Falling(2.3, rng.uniform(0.1, 0.8), ITERATIONS * rng.uniform(0.02, 0.2), 0.01)
+        unit = Scaling(falling, BATCH, 1.0, fixed, local, remote)
+        scale = step_s / unit.step_s(Grant.of({"n0": gpus}), BATCH)[0]
+        return Scaling(falling, BATCH, scale, fixed * scale, local * scale, remote * scale)
+
+    def describe(self, inputs: Inputs) -> str:
+        """Say where speeds and costs are from."""
+        return f"synthetic speeds; costs {'measured' if inputs.costs else 'as stated in the config, not measured'}"
+
+    def tables(self, results: Results) -> list[Table]:
+        """Return a table per cluster, and the parameters."""
+        lost = Metric("lost", "GPU time that changes take (%)", 100)
+        tables = [
+            by_metric(f"{self.title}: {cell}", runs, (*self.metrics, lost), self.name, dict(self.published))
+            for cell, runs in results.items()
+            if cell != SENSITIVITY
+        ]
+        if SENSITIVITY in results:
+            first = contenders(self.sensitivity)[0].name
+            tables.append(by_metric("parameters of elastic", results[SENSITIVITY], (*self.metrics, lost), first))
+        return tables
+
+    def draw(self, results: Results, figure: Figure) -> None:
+        """Draw both metrics' ratios to elastic on the first cluster."""
+        cells = [cell for cell in self.judged() if cell in results]
+        rows = figure.subplots(len(cells), 2, squeeze=False)
+        for cell, row in zip(cells, rows, strict=True):
+            for axes, metric in zip(row, self.metrics, strict=True):
+                bars(axes, results[cell], metric, self.name)
+                axes.set_title(cell, fontsize=9)
