@@ -1,7 +1,6 @@
-"""A Ray cluster of two nodes with two declared GPUs each, for all tests of this folder; skipped where Ray is not installed."""
+"""A Ray cluster of two nodes with two declared GPUs each, for the tests that need one; they skip without Ray."""
 
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,6 @@ if TYPE_CHECKING:
     from beamer.engines.ray_tune.local import LocalCluster
 
 ROOT = Path(__file__).parents[2]
-collect_ignore_glob = [] if find_spec("ray") else ["test_*.py"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -142,7 +142,7 @@ def test_a_trial_whose_results_lack_a_key_fails_the_search(cluster: LocalCluster
 class Killing(BeamerScheduler):
     """Kills the node of the first trial that has come to `at`."""
 
-    def __init__(self, *arguments: Any, kill: Callable[[str], None], at: int, **options: Any) -> None:
+    def __init__(self, *arguments: Any, kill: Callable[[str], int], at: int, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.kill, self.at, self.killed = kill, at, False
 

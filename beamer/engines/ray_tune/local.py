@@ -28,7 +28,7 @@ class LocalCluster:
     def __init__(self, gpus: Sequence[int] = (2, 2), cpus: int = 8, path: Path | None = None) -> None:
         self._gpus, self._cpus = tuple(gpus), cpus
         self._path = path or Path.cwd()
-        self._nodes: list[Any] = []
+        self._nodes: dict[Any, int] = {}
         self._made = 0
 
     def __enter__(self) -> Self:
@@ -59,13 +59,13 @@ class LocalCluster:
 
     def add(self, gpus: int) -> None:
         """Start another node."""
-        self._nodes.append(self._cluster.add_node(**self._arguments(gpus)))
+        self._nodes[self._cluster.add_node(**self._arguments(gpus))] = gpus
 
-    def kill(self, address: str) -> None:
-        """Kill the node of that address with everything that runs on it."""
+    def kill(self, address: str) -> int:
+        """Kill the node of that address with everything that runs on it, and return how many GPUs it declared."""
         node = next(node for node in self._nodes if node.node_ip_address == address)
-        self._nodes.remove(node)
         self._cluster.remove_node(node, allow_graceful=False)
+        return self._nodes.pop(node)
 
     def _arguments(self, gpus: int) -> dict[str, Any]:
         self._made += 1
