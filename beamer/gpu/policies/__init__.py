@@ -5,6 +5,7 @@ from typing import Any
 
 from beamer.errors import InputError, nearest
 from beamer.gpu.policies.base import GpuPolicy, Nothing
+from beamer.gpu.policies.convergence import Convergence
 from beamer.gpu.policies.drf import Drf
 from beamer.gpu.policies.elastic import Elastic, Termination
 from beamer.gpu.policies.fifo import Fifo
@@ -30,6 +31,7 @@ _POLICIES: tuple[type[GpuPolicy[Any]], ...] = (
     Hermes,
     Elastic,
     Termination,
+    Convergence,
     Ones,
     Pollux,
     Drf,
