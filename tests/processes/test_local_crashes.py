@@ -13,6 +13,7 @@ from beamer.engines.local import LocalNode, store
 from beamer.errors import EngineError
 from beamer.testing.trainer import Options, undisturbed
 from tests.processes.site import Site, on, read, until
+from tests.processes.test_local_engine import check_steps
 
 # An engine in a process of its own: starts two jobs, suspends a third, tells a fourth to resize, and waits to be killed.
 SCHEDULER = """
@@ -99,6 +100,22 @@ def test_ranks_that_outlive_a_frozen_supervisors_death_die_before_anything_runs(
     until(lambda: len(site.ranks()) == 2, "a child")
     assert not first & set(site.ranks())
     assert site.see(engine, "job").state is RunState.RUNNING
+
+
+def test_a_supervisor_that_is_to_leave_saves_its_job_first(site: Site) -> None:
+    trace = site.trainer("job", 400, "--pause-s", "0.002")
+    engine = site.engine()
+    engine.start("job", on("localhost", "localhost"))
+    site.until_step(engine, "job")
+    (supervisor,) = site.supervisors()
+    os.kill(supervisor, signal.SIGTERM)
+    until(lambda: not read(supervisor, "cmdline"), "the supervisor to leave")
+    site.until_state(engine, "job", RunState.PARKED)
+    assert site.ranks() == []
+    engine.start("job", on("localhost"))
+    site.until_state(engine, "job", RunState.FINISHED)
+    worlds = check_steps(trace, Options(iterations=400))
+    assert set(worlds) == {1, 2}
 
 
 def test_one_supervisor_at_a_time(site: Site) -> None:

@@ -254,6 +254,24 @@ def test_a_job_that_does_not_stop_is_killed_and_restarted_from_its_checkpoint(si
     assert float(seen.exit.split("had done ")[1].split()[0]) >= at
 
 
+def test_other_signals_and_codes(site: Site) -> None:
+    site.program(
+        "job",
+        'import os, sys, time\nprint(\'{"iteration": 1, "loss": 1}\')\ntry:\n time.sleep(1000)\n'
+        "except KeyboardInterrupt:\n open(os.environ['BEAMER_CHECKPOINT'], 'w').close()\n sys.exit(75)",
+        stop_signal=signal.SIGINT,
+        stopped_code=75,
+    )
+    engine = site.engine()
+    engine.start("job", on("localhost"))
+    site.until_step(engine, "job")
+    engine.resize("job", None)
+    assert site.until_state(engine, "job", RunState.PARKED).exit == "", "as it should be"
+    engine.start("job", on("localhost"))
+    engine.resize("job", None)
+    assert site.until_state(engine, "job", RunState.PARKED).exit, "told before it had begun: nothing was written"
+
+
 def test_progress_of_a_program_that_knows_nothing(site: Site) -> None:
     site.program(
         "job", "import time\nfor i in range(5):\n print(f'Epoch {i + 1}: train loss={1 / (i + 1):.3f}')\n time.sleep(0.01)",

@@ -168,16 +168,15 @@ class Signals(Group):
     def freeze(self, timeout_s: float) -> bool:
         """Stop all, until a look at all of them finds no thread that runs: one may have forked in between."""
         until = time.monotonic() + timeout_s
-        while True:
-            moving = [pid for pid in self.members() if not stands(pid)]
-            if not moving:
-                return True
-            if time.monotonic() > until:
-                return False
+        while moving := [pid for pid in self.members() if not stands(pid)]:
             for pid in moving:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGSTOP)
-            time.sleep(POLL_S)
+            while not all(stands(pid) for pid in moving):
+                if time.monotonic() > until:
+                    return False
+                time.sleep(POLL_S)
+        return True
 
     def thaw(self, timeout_s: float) -> bool:
         """Continue all; those that a program had stopped itself go on as well."""

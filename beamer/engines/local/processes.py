@@ -27,11 +27,15 @@ def look(pid: int) -> Process | None:
 
 def _parse(pid: int, path: str) -> Process | None:
     try:
-        text = Path(path).read_text("utf-8", "replace")
+        descriptor = os.open(path, os.O_RDONLY)  # pathlib would take twice as long, and this is done for all processes
+        try:
+            data = os.read(descriptor, 1024)
+        finally:
+            os.close(descriptor)
     except OSError:  # ended, perhaps while it was being read
         return None
-    fields = text[text.rindex(")") + 2 :].split()
-    return Process(pid, fields[0], int(fields[1]), int(fields[11]) + int(fields[12]), int(fields[19]))
+    fields = data[data.rindex(b")") + 2 :].split(None, 20)
+    return Process(pid, fields[0].decode(), int(fields[1]), int(fields[11]) + int(fields[12]), int(fields[19]))
 
 
 def _numbers(path: str) -> list[int]:

@@ -89,6 +89,8 @@ def start(
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != supervisor:  # it died before the call
             os._exit(1)
+        for number in (signal.SIGINT, signal.SIGHUP):  # the supervisor ignores them, which would be inherited
+            signal.signal(number, signal.SIG_DFL)
         group.enter()
 
     ranks: list[Rank] = []

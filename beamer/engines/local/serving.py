@@ -64,7 +64,7 @@ class Supervisor:
         self._before: tuple[int, int] | None = None
         self._unsaved = False
         self._saved_s = 0.0
-        self._ending = False
+        self._ending = self._leaving = False
         self._log: BinaryIO = open(directory / "output", "ab", buffering=0)  # noqa: SIM115  # open as long as this lives
         self._reports = open(directory / "reports", "a", buffering=1)  # noqa: SIM115
         self._selector = selectors.DefaultSelector()
@@ -93,13 +93,14 @@ class Supervisor:
                 return group
         raise SystemExit(f"no process group of kind {kind!r} can be made here")
 
-    def serve(self) -> None:
-        """Serve until told to end."""
-        self._selector.register(self._server, selectors.EVENT_READ, None)
+    def serve(self, word: socket.socket) -> None:
+        """Serve until told to end, by a request, or by `word`: then the ranks stop at an iteration boundary first."""
+        self._selector.register(self._server, selectors.EVENT_READ, self._answer)
+        self._selector.register(word, selectors.EVENT_READ, lambda: self._leave(word))
         while not self._ending:
             for key, _ in self._selector.select(self._patience()):
-                if key.data is None:
-                    self._answer()
+                if callable(key.data):
+                    key.data()
                 elif key.data in self._ranks:  # an event before this one may have ended the run
                     self._read(key.data, key.fd) if key.fd in key.data.pipes else self._exited(key.data)
             if self._until is not None and time.monotonic() >= self._until:
@@ -108,6 +109,14 @@ class Supervisor:
                 self._save()
         self._server.close()
         (self.directory / "control").unlink(missing_ok=True)
+
+    def _leave(self, word: socket.socket) -> None:
+        word.recv(1)
+        self._leaving = True
+        if self.state in LIVE:
+            self.do_stop({"timeout_s": KILL_S})
+        else:
+            self._ending = True
 
     def _patience(self) -> float | None:
         now = time.monotonic()
@@ -147,7 +156,6 @@ class Supervisor:
             "count": len(self._entries), "progress": asdict(self._progress), "iteration_s": self._iteration_s,
             "restart_s": self._restart_s, "tail_s": self.tail_s, "ended_s": now - self._ended_s,
             "group": self._group.kind, "pid": os.getpid(),
-            "pids": self._group.members() if self._ranks else [],
         }  # fmt: skip
 
     def do_port(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -327,6 +335,7 @@ class Supervisor:
         with suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:  # orphans that were adopted
                 pass
+        self._ending = self._leaving
         self._set(state)
 
     def _set(self, state: str) -> None:

@@ -3,12 +3,14 @@
     python -m beamer.engines.local.supervisor DIR [--group KIND]
 
 It leaves the terminal and goes on in the background; it does nothing if DIR has a supervisor. Should it die, its ranks die with
-it, and whoever takes its place kills what is left before anything is launched.
+it, and whoever takes its place kills what is left before anything is launched. On SIGTERM it stops them at an iteration
+boundary and leaves.
 """
 
 import argparse
 import os
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -67,6 +69,10 @@ def main(arguments: list[str] | None = None) -> None:
     word = None if chosen.foreground else _detach(directory)
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+    hearing, telling = socket.socketpair()
+    telling.setblocking(False)
+    signal.set_wakeup_fd(telling.fileno())
+    signal.signal(signal.SIGTERM, lambda *_: None)  # its number arrives on the socket
     ranks.adopt_orphans()
     locks = _lock(directory)
     supervisor = Supervisor(directory, chosen.group, locks) if locks else None
@@ -74,7 +80,7 @@ def main(arguments: list[str] | None = None) -> None:
         os.write(word, b"ready")
         os.close(word)
     if supervisor:
-        supervisor.serve()
+        supervisor.serve(hearing)
 
 
 if __name__ == "__main__":

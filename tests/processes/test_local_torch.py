@@ -1,0 +1,68 @@
+"""Unmodified PyTorch: DDP on gloo stands, goes on and changes its size as the deterministic trainer does."""
+
+import importlib.util
+import json
+import sys
+import time
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from beamer.engines.base import RunState
+from beamer.engines.local import LaunchSpec
+from tests.processes.site import Site, on
+
+ITERATIONS = 400
+PROGRAM = Path(__file__).with_name("ddp.py")
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed")
+
+
+def trace_of(site: Site, job: str, disturb: bool) -> list[dict[str, object]]:
+    trace = site.root / f"{job}.trace"
+    site.specs[job] = LaunchSpec((sys.executable, str(PROGRAM), str(ITERATIONS), str(trace)), batch_size=24)
+    engine = site.engine()
+    engine.start(job, on("localhost", "localhost"))
+    at = site.until_step(engine, job)
+    if disturb:
+        rng = Random(1)
+        for _ in range(10):
+            time.sleep(rng.uniform(0.0, 0.02))
+            engine.suspend(job)
+            time.sleep(rng.uniform(0.0, 0.02))
+            engine.resume(job)
+        engine.resize(job, None)
+        site.until_state(engine, job, RunState.PARKED)
+        engine.start(job, on("localhost", "localhost"))
+        site.until_step(engine, job, beyond=at)
+        engine.resize(job, None)
+        site.until_state(engine, job, RunState.PARKED)
+        engine.start(job, on("localhost", "localhost"))
+    seen = site.until_state(engine, job, RunState.FINISHED, RunState.FAILED)
+    assert seen.state is RunState.FINISHED, seen.exit
+    engine.stop(job)
+    engine.close()
+    site.engines.remove(engine)
+    return [json.loads(line) for line in trace.read_text().splitlines()]
+
+
+def test_every_step_of_a_disturbed_run_is_that_of_an_undisturbed_one(site: Site) -> None:
+    disturbed = trace_of(site, "disturbed", True)
+    assert [step["iteration"] for step in disturbed] == list(range(1, ITERATIONS + 1))
+    assert disturbed == trace_of(site, "undisturbed", False)
+
+
+def test_it_changes_its_size(site: Site) -> None:
+    trace = site.root / "job.trace"
+    site.specs["job"] = LaunchSpec((sys.executable, str(PROGRAM), str(ITERATIONS), str(trace)), batch_size=24)
+    engine = site.engine()
+    engine.start("job", on("localhost", "localhost"))
+    site.until_step(engine, "job")
+    engine.resize("job", on("localhost"))
+    seen = site.until_state(engine, "job", RunState.FINISHED, RunState.FAILED)
+    assert seen.state is RunState.FINISHED, seen.exit
+    steps = [json.loads(line) for line in trace.read_text().splitlines()]
+    assert [step["iteration"] for step in steps] == list(range(1, ITERATIONS + 1))
+    assert {step["world"] for step in steps} == {1, 2}
+    assert seen.reports[-1].loss < seen.reports[0].loss
