@@ -1,6 +1,7 @@
 from collections.abc import Callable
 from math import exp, inf, isfinite, isnan, nan
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pytest
@@ -121,6 +122,7 @@ GARBAGE: dict[str, tuple[list[float], list[float]]] = {
     "same iteration": ([5.0] * 20, [1.0 / (k + 1) for k in range(20)]),
     "iterations to infinity": ([0.0, inf, nan, 1e15, 2e15], [2.0, 1.0, 1.0, 0.5, 0.4]),
     "a cliff": ([float(k) for k in range(20)], [1e9] + [1.0] * 19),
+    "up and down": ([0.0, 1.0, 2.0, 3.0], [1.0, 0.0, 4.0, 0.0]),
     "before the start": ([-5.0, -4.0, -3.0], [3.0, 2.0, 1.0]),
 }
 
@@ -139,6 +141,17 @@ def test_garbage_gives_an_answer_and_no_false_certainty(fit: Fit, name: str) -> 
         assert curve.form is LEVEL
         assert not curve.loss(100.0).known
         assert not curve.until_drop(0.01, 1.0).known
+
+
+def test_no_history_breaks_a_fit() -> None:
+    values = (0.0, -1.0, 1e-300, 1e-9, 0.5, 1.0, 4.0, 1e9, 1e99, 1e300, nan, inf)
+    for seed in range(1500):
+        rng = Random(seed)
+        count = rng.choice((3, 4, 5, 8, 20))
+        curves = [fit([rng.choice((k, k, 1e9 * k)) for k in range(count)], rng.choices(values, k=count)) for fit in FITS]
+        for curve in curves:
+            for estimate in (curve.loss(1e6), curve.drop(3.0, 1.0), curve.until_loss(0.5), curve.until_drop(0.01, 1.0, 2.0)):
+                assert estimate.deviation >= 0
 
 
 @pytest.mark.parametrize("name", ["flat", "zero", "rising"])

@@ -150,6 +150,7 @@ def test_between_rounds_running_jobs_keep_and_waiting_ones_start_where_there_is_
     jobs = [job("x", max_gpus=4)]
     state, first, wake_at = policy.allocate(policy.initial(), cluster, jobs, 0.0, Random(0))
     assert first["x"].size == 4
+    assert wake_at is not None
     assert wake_at == policy.rounds[0]  # type: ignore[attr-defined]
     jobs = [*applied(jobs, first, 0.0), job("y", submitted_s=1.0, max_gpus=4)]
     state, second, _ = policy.allocate(state, cluster, jobs, 1.0, Random(0))
@@ -170,6 +171,7 @@ def test_a_job_without_room_calls_the_next_round_forward_if_others_can_spare_som
         state, second, wake_at = policy.allocate(state, cluster, jobs, 1.0, Random(0))
         assert second == first
         assert wake_at == (policy.patience_s if most == 4 else policy.interval_s)  # type: ignore[attr-defined]
+        assert wake_at is not None
         _, third, _ = policy.allocate(state, cluster, jobs, wake_at, Random(0))
         assert ("y" in third) == (most == 4 or name == "drf")
 

@@ -58,7 +58,8 @@ def inverse_gram(rows: Floats) -> Floats:
 
     Directions that the rows say nothing about have a large variance, not an infinite one.
     """
-    length = np.sqrt((rows**2).sum(0)) + 1e-150
+    length = np.sqrt((rows**2).sum(0))
+    length = np.maximum(length, 1e-12 * float(length.max())) if length.any() else np.ones_like(length)
     unit = rows / length
     inverse = np.linalg.inv(unit.T @ unit + RIDGE * np.eye(len(length)))
     return np.asarray(inverse / np.outer(length, length), np.float64)

@@ -144,8 +144,9 @@ class LossCurve:
         if not isfinite(self.noise):
             return inf
         x = np.asarray(iterations, float) / self.unit_iterations
-        gradient = np.stack(self.form.gradient(self.parameters, x)) @ np.asarray(signs, float)
-        variance = float(gradient @ np.asarray(self.covariance) @ gradient)
+        with np.errstate(all="ignore"):  # what overflows is unknown
+            gradient = np.stack(self.form.gradient(self.parameters, x)) @ np.asarray(signs, float)
+            variance = float(gradient @ np.asarray(self.covariance) @ gradient)
         return max(variance, 0.0) if isfinite(variance) else inf
 
 
