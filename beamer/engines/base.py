@@ -43,7 +43,8 @@ class Observed:
     """What an engine sees of a job.
 
     placement: the GPUs that its processes hold, compute on or have memory on; None where they are gone.
-    reports, speeds: what it has said since the last call of `Engine.report`. exit: what a failed process said last.
+    reports, speeds: what it has said since the last call of `Engine.report`; of a job that has ended, its last report stays,
+    as the caller may have died with it. exit: what a failed process said last.
     """
 
     state: RunState

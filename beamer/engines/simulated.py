@@ -167,7 +167,7 @@ class SimulatedCluster(Engine):
         """Return what each job that was started and not stopped does."""
         seen = dict(self._seen)
         for key, one in seen.items():
-            if one.reports or one.speeds or one.costs:
+            if (one.reports or one.speeds or one.costs) and one.state is not RunState.FINISHED:
                 self._seen[key] = replace(one, reports=(), speeds=(), costs=None)
         return seen
 

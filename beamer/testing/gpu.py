@@ -151,16 +151,18 @@ def bears_a_thousand_jobs_per_gpu(policy: GpuPolicy[Any]) -> None:
     assert sum(grant.size for grant in allocation.values()) == cluster.gpus
 
 
-class _Exponential(Profile):
+class Exponential(Profile):
     """Speeds up with the square root of its GPUs; its loss falls exponentially."""
 
     def __init__(self, floor: float, rate: float) -> None:
         self._floor, self._rate = floor, rate
 
     def step_s(self, grant: Grant, batch_size: int) -> tuple[float, float]:
+        """Return the step's seconds, a hundredth of one for synchronising."""
         return (batch_size / 32) ** 0.5 / grant.size**0.5, 0.01
 
     def outcome(self, iteration: float) -> Outcome:
+        """Return the loss, and as accuracy what is missing to 1."""
         loss = self._floor + (1 - self._floor) * math.exp(-self._rate * iteration)
         return Outcome(loss, 1 - loss, 1.0, 10.0)
 
@@ -171,7 +173,7 @@ def _workload(seed: int, jobs: int = 12) -> list[Arrival]:
     for i in range(jobs):
         gpus = rng.choice([1, 1, 2, 4])
         request = Request(iterations=rng.randint(20, 60), gpus=gpus, min_gpus=1, max_gpus=6, epoch=10, batch_size=32)
-        job = SimulatedJob(request, _Exponential(rng.choice([0.1, 0.8]), 0.05), Costs(0.1, 0.1, 2.0))
+        job = SimulatedJob(request, Exponential(rng.choice([0.1, 0.8]), 0.05), Costs(0.1, 0.1, 2.0))
         arrivals.append(Arrival(rng.uniform(0, 100), f"s{i % 2}", "r0", f"t{i}", job))
     return arrivals
 
@@ -220,7 +222,7 @@ def lets_every_job_advance(policy: GpuPolicy[Any]) -> None:
     if not policy.fair:
         return
     arrivals = [
-        Arrival(0.0, "s", "r", f"t{i}", SimulatedJob(Request(iterations=100_000, epoch=20), _Exponential(0.1 * (i % 9), 0.01)))
+        Arrival(0.0, "s", "r", f"t{i}", SimulatedJob(Request(iterations=100_000, epoch=20), Exponential(0.1 * (i % 9), 0.01)))
         for i in range(32)
     ]
     run = simulate_gpus(policy, (Node("n", 4),), arrivals, until_s=10_000.0)

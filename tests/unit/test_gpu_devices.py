@@ -1,0 +1,49 @@
+"""Grants become GPUs: no two jobs on one, and whoever has what it was granted stays."""
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beamer.gpu.devices import assign
+from beamer.gpu.model import Allocation, Cluster, Grant, Node
+from beamer.testing.profile import POLICIES
+
+CLUSTER = Cluster((Node("a", 4), Node("b", 2)))
+
+
+@st.composite
+def allocations(draw: st.DrawFn) -> Allocation:
+    free = {"a": 4, "b": 2}
+    granted: dict[str, Grant] = {}
+    for i in range(draw(st.integers(0, 5))):
+        counts = {node: draw(st.integers(0, left)) for node, left in free.items()}
+        if any(counts.values()):
+            free = {node: left - counts[node] for node, left in free.items()}
+            granted[f"s/r/t{draw(st.integers(0, 9))}-{i}"] = Grant.of(counts)
+    return granted
+
+
+@POLICIES
+@given(st.lists(allocations(), max_size=4))
+def test_no_gpu_is_assigned_twice_and_counts_are_kept(rounds: list[Allocation]) -> None:
+    held: dict[str, tuple[tuple[str, int], ...]] = {}
+    for allocation in rounds:
+        assigned = assign(CLUSTER, allocation, held)
+        used = Counter(device for devices in assigned.values() for device in devices)
+        assert all(count == 1 and index < CLUSTER.node[node].gpus for (node, index), count in used.items())
+        for key, grant in allocation.items():
+            assert Counter(node for node, _ in assigned[key]) == dict(grant.gpus)
+            if held.get(key) and Counter(node for node, _ in held[key]) == dict(grant.gpus) and len(allocation) == 1:
+                assert assigned[key] == held[key]
+        held |= assigned
+
+
+def test_a_job_that_comes_back_gets_the_gpus_on_which_its_memory_lies() -> None:
+    before = {"s/r/x": (("a", 2), ("a", 3)), "s/r/y": (("a", 0),)}
+    allocation = {"s/r/y": Grant.of({"a": 1}), "s/r/z": Grant.of({"b": 1}), "s/r/x": Grant.of({"a": 2})}
+    assert assign(CLUSTER, allocation, before) == {**before, "s/r/z": (("b", 0),)}
+
+
+def test_a_job_that_grows_keeps_what_it_has() -> None:
+    assert assign(CLUSTER, {"x": Grant.of({"a": 3})}, {"x": (("a", 1), ("a", 2))})["x"] == (("a", 0), ("a", 1), ("a", 2))

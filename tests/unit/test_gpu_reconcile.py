@@ -1,0 +1,47 @@
+"""Which calls are due: what frees GPUs first, nothing on a GPU that another job computes on."""
+
+from beamer.engines.base import Observed, Placement, RunState
+from beamer.gpu.reconcile import Action, Call, actions
+
+ONE = Placement((("n", 0),))
+TWO = Placement((("n", 0), ("n", 1)))
+OTHER = Placement((("n", 1),))
+
+
+def running(placement: Placement) -> Observed:
+    return Observed(RunState.RUNNING, placement)
+
+
+def test_nothing_is_due_when_all_is_as_wanted() -> None:
+    assert actions({"x": ONE}, {"x", "y"}, {"x": running(ONE)}) == ()
+
+
+def test_an_unknown_job_is_started_once_its_gpus_are_free() -> None:
+    assert actions({"x": ONE}, {"x"}, {}) == (Action(Call.START, "x", ONE),)
+    assert actions({"x": ONE}, {"x", "y"}, {"y": running(ONE)}) == (Action(Call.SUSPEND, "y"),)
+    assert actions({"x": ONE}, {"x", "y"}, {"y": Observed(RunState.STOPPING, ONE)}) == ()
+
+
+def test_a_suspended_job_does_not_hold_its_gpus() -> None:
+    assert actions({"x": ONE}, {"x", "y"}, {"y": Observed(RunState.SUSPENDED, ONE)}) == (Action(Call.START, "x", ONE),)
+
+
+def test_a_suspended_job_is_resumed_where_it_is_and_restarted_elsewhere() -> None:
+    suspended = {"x": Observed(RunState.SUSPENDED, ONE)}
+    assert actions({"x": ONE}, {"x"}, suspended) == (Action(Call.RESUME, "x", ONE),)
+    assert actions({"x": OTHER}, {"x"}, suspended) == (Action(Call.RESIZE, "x", OTHER),)
+
+
+def test_a_running_job_is_resized_into_free_gpus_and_parked_when_they_are_taken() -> None:
+    assert actions({"x": TWO}, {"x"}, {"x": running(ONE)}) == (Action(Call.RESIZE, "x", TWO),)
+    swapped = actions({"x": OTHER, "y": ONE}, {"x", "y"}, {"x": running(ONE), "y": running(OTHER)})
+    assert set(swapped) == {Action(Call.PARK, "x"), Action(Call.PARK, "y")}
+
+
+def test_a_job_that_ended_is_stopped_before_anything_else() -> None:
+    assert actions({"x": ONE}, {"x"}, {"y": running(ONE)}) == (Action(Call.STOP, "y"),)
+
+
+def test_another_batch_size_is_another_placement() -> None:
+    larger = Placement(ONE.devices, batch_size=64)
+    assert actions({"x": larger}, {"x"}, {"x": running(ONE)}) == (Action(Call.RESIZE, "x", larger),)

@@ -1,0 +1,157 @@
+"""The GPU scheduler: what it decided is carried out, once, whatever dies in between."""
+
+import itertools
+from random import Random
+
+import pytest
+
+from beamer.engines.base import Placement, RunState
+from beamer.engines.simulated import SimulatedCluster, SimulatedJob
+from beamer.errors import EngineError
+from beamer.events import Allocated, Event, JobSubmitted, StageRegistered, StudyRegistered
+from beamer.gpu.model import Costs, Node, Request
+from beamer.gpu.policies import gpu_policy
+from beamer.gpu.scheduler import Scheduler
+from beamer.sim.gpu import NO_NETWORK
+from beamer.testing.gpu import Exponential, devices_are_exclusive
+from beamer.tracker import Tracker
+
+NODES = (Node("n0", 2), Node("n1", 2))
+
+
+class Crash(Exception):
+    """The scheduler's process dies."""
+
+
+class Watched(SimulatedCluster):
+    """An engine that counts starts and loses its caller now and then."""
+
+    def __init__(self, jobs: dict[str, SimulatedJob]) -> None:
+        super().__init__(NODES, jobs)
+        self.starts: dict[str, int] = {}
+        self.crash_in = 10**9
+
+    def start(self, job: str, placement: Placement, timeout_s: float = 5.0) -> None:
+        before = self.report().get(job)
+        super().start(job, placement, timeout_s)
+        if before is None or before.state is RunState.PARKED:
+            self.starts[job] = self.starts.get(job, 0) + 1
+        self._live_on()
+
+    def suspend(self, job: str, timeout_s: float = 5.0) -> None:
+        super().suspend(job, timeout_s)
+        self._live_on()
+
+    def _live_on(self) -> None:
+        self.crash_in -= 1
+        if self.crash_in < 0:
+            raise Crash
+
+
+def jobs(count: int) -> dict[str, SimulatedJob]:
+    rng = Random(1)
+    return {
+        f"s/r/t{i}": SimulatedJob(
+            Request(iterations=rng.randint(5, 20), gpus=rng.choice([1, 2]), epoch=2),
+            Exponential(rng.random(), 0.1),
+            Costs(0.1, 0.1, 1.0),
+        )
+        for i in range(count)
+    }
+
+
+@pytest.mark.parametrize("name", ["fifo", "hermes", "round-robin"])
+@pytest.mark.parametrize("seed", range(5))
+def test_after_crashes_no_job_runs_twice_and_none_is_forgotten(name: str, seed: int) -> None:
+    rng = Random(seed)
+    work = jobs(8)
+    engine = Watched(work)
+    journal: list[Event] = []
+    crash_in = rng.randint(1, 30)
+
+    def write(event: Event) -> None:
+        nonlocal crash_in
+        crash_in -= 1
+        if crash_in == 0:
+            raise Crash  # before the event is durable
+        journal.append(event)
+        if crash_in == -1:
+            raise Crash  # after it is
+
+    def restart() -> Scheduler:
+        tracker = Tracker(NO_NETWORK)
+        for event in journal:
+            tracker.apply(event)
+        policy = gpu_policy(name, **({"quantum_s": 3.0} if name == "round-robin" else {}))
+        return Scheduler(tracker, policy, engine, write, seed)
+
+    crashes = 0
+    scheduler = restart()
+    wake_s: float | None = None
+    for _ in itertools.count():
+        try:
+            scheduler.take(StudyRegistered(engine.now, "s"))
+            scheduler.take(StageRegistered(engine.now, "s", "r"))
+            for key, job in work.items():
+                scheduler.take(JobSubmitted(engine.now, "s", "r", key.split("/")[2], job.request))
+            wake_s = scheduler.step(engine.now)
+            devices_are_exclusive(scheduler)
+            if not scheduler.tracker.submitted():
+                break
+        except Crash:
+            crashes += 1
+            crash_in = rng.randint(1, 30)
+            engine.crash_in = rng.randint(1, 12)
+            scheduler = restart()
+            continue
+        engine.advance(min(engine.next_s(), wake_s if wake_s is not None else float("inf")))
+    assert crashes > 3
+    ended = scheduler.tracker.ledger.ended
+    assert set(ended) == set(work)
+    assert all(job.reports[-1].iteration == work[key].request.iterations for key, job in ended.items())
+    assert engine.starts == dict.fromkeys(work, 1)
+    generations = [event.generation for event in journal if isinstance(event, Allocated)]
+    assert generations == sorted(set(generations))
+
+
+def test_a_call_that_fails_is_repeated_and_holds_up_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    class Stubborn(SimulatedCluster):
+        refusals = 3
+
+        def start(self, job: str, placement: Placement, timeout_s: float = 5.0) -> None:
+            if job.endswith("t0") and self.refusals:
+                self.refusals -= 1
+                raise EngineError(f"{job}: its supervisor does not answer")
+            super().start(job, placement, timeout_s)
+
+    work = {key: SimulatedJob(Request(iterations=5), Exponential(0.1, 0.1)) for key in ("s/r/t0", "s/r/t1")}
+    engine = Stubborn(NODES, work)
+    scheduler = Scheduler(Tracker(NO_NETWORK), gpu_policy("fifo"), engine, lambda event: None)
+    for event in (StudyRegistered(0.0, "s"), StageRegistered(0.0, "s", "r")):
+        scheduler.take(event)
+    for key, job in work.items():
+        scheduler.take(JobSubmitted(0.0, "s", "r", key.split("/")[2], job.request))
+    scheduler.step(0.0)
+    assert set(engine.report()) == {"s/r/t1"}
+    scheduler.step(0.1)
+    assert set(engine.report()) == {"s/r/t0", "s/r/t1"}
+    assert "start s/r/t0: s/r/t0: its supervisor does not answer" in caplog.text
+
+
+def test_a_restarted_scheduler_goes_on_with_what_its_policy_remembered() -> None:
+    engine = SimulatedCluster(NODES, {})
+    journal: list[Event] = []
+    scheduler = Scheduler(Tracker(NO_NETWORK), gpu_policy("hermes"), engine, journal.append)
+    work = jobs(6)
+    engine.jobs.update(work)
+    for event in (StudyRegistered(0.0, "s"), StageRegistered(0.0, "s", "r")):
+        scheduler.take(event)
+    for key, job in work.items():
+        scheduler.take(JobSubmitted(0.0, "s", "r", key.split("/")[2], job.request))
+    scheduler.step(0.0)
+    tracker = Tracker(NO_NETWORK)
+    for event in journal:
+        tracker.apply(event)
+    count = len(journal)
+    Scheduler(tracker, gpu_policy("hermes"), engine, journal.append).step(0.0)
+    assert len(journal) == count
