@@ -5,6 +5,8 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from random import Random
 
 import pytest
 
@@ -34,6 +36,32 @@ engine.suspend("b")
 engine.resize("c", Placement((("localhost", 2),)))
 print("ready", flush=True)
 time.sleep(1000)
+"""
+# An engine that never rests: changes a job again and again until it is killed.
+RESTLESS = """
+import sys
+from pathlib import Path
+from random import Random
+from beamer.engines.base import Placement
+from beamer.engines.local import LaunchSpec, LocalCluster, LocalEngine
+from beamer.errors import EngineError
+
+root, rng, program = Path(sys.argv[1]), Random(int(sys.argv[2])), tuple(sys.argv[3:])
+spec = LaunchSpec(program, env=(("OPENBLAS_NUM_THREADS", "1"),), batch_size=64)
+engine = LocalEngine(LocalCluster.here(8), root, lambda job: spec)
+print("ready", flush=True)
+while True:
+    place = Placement(tuple(("localhost", i) for i in range(rng.randint(1, 3))))
+    call = rng.choice(["start", "start", "suspend", "resume", "resize", "resize", "park"])
+    try:
+        if call == "start":
+            engine.start("job", place)
+        elif call in ("resize", "park"):
+            engine.resize("job", None if call == "park" else place)
+        else:
+            getattr(engine, call)("job")
+    except EngineError as error:
+        print(error, flush=True)
 """
 STUBBORN = """
 import signal, time
@@ -67,6 +95,26 @@ def test_a_killed_scheduler_finds_its_jobs_again(site: Site) -> None:
     assert site.see(engine, "c").placement is not None
     assert site.see(engine, "c").placement.devices == (("localhost", 2),)  # type: ignore[union-attr]  # asserted above
     assert min(len(site.see(engine, job).reports) for job in "abc") > 1, "all that was said is passed on again"
+
+
+def test_schedulers_killed_at_any_moment_run_no_step_twice_and_leave_none_out(site: Site) -> None:
+    rng = Random(11)
+    trace = site.trainer("job", 250, "--pause-s", "0.001")
+    for life in range(8):
+        command = [sys.executable, "-c", RESTLESS, site.root / "jobs", str(life), *site.specs["job"].command]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as scheduler:
+            assert scheduler.stdout
+            assert scheduler.stdout.readline() == "ready\n"
+            time.sleep(rng.uniform(0.1, 1.0))
+            scheduler.kill()
+    engine = site.engine()
+    assert set(engine.report()) == {"job"}
+    for state in iter(lambda: site.see(engine, "job").state, RunState.FINISHED):
+        assert state is not RunState.FAILED, site.see(engine, "job").exit
+        if state in (RunState.PARKED, RunState.SUSPENDED):
+            engine.start("job", on("localhost", "localhost"))
+        time.sleep(0.01)
+    check_steps(trace, Options(iterations=250))
 
 
 def test_a_killed_supervisor_takes_its_ranks_along(site: Site, group: str) -> None:
