@@ -6,11 +6,14 @@ Where the data is absent, `synthetic` draws a trace and histories of the same fo
 import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
+from beamer.engines.simulated import Outcome, Profile, SimulatedJob
 from beamer.errors import InputError
+from beamer.gpu.model import Costs, Grant, Request
 from beamer.gpu.predictors import progress
 from beamer.gpu.predictors.progress import Sample
 
@@ -68,16 +71,14 @@ class History:
         by_size = {size: [epoch.throughput for epoch in self.epochs if epoch.batch_size == size] for size in sizes}
         return {size: float(np.mean(values)) for size, values in by_size.items()}
 
-    def step_s(self, per_gpu: int, gpus: int) -> float:
-        """Return the time of a step on so many GPUs, `per_gpu` samples each, seconds.
+    def rate(self, per_gpu: int, gpus: int, exponent: float) -> float:
+        """Return samples per second on so many GPUs.
 
-        Measured batch sizes stand for so many GPUs; between them, and from none at none, throughput is taken as linear, beyond
-        the largest as constant per GPU.
+        Its largest batch size stands for as many GPUs as `per_gpu` samples each make of it; from there, throughput goes with
+        the number of GPUs to the power of `exponent`.
         """
-        known = [(0.0, 0.0), *((size / per_gpu, value) for size, value in self.throughput.items())]
-        sizes, values = (np.array(column) for column in zip(*known, strict=True))
-        here = float(np.interp(gpus, sizes, values)) if gpus <= sizes[-1] else float(values[-1] * gpus / sizes[-1])
-        return gpus * per_gpu / here
+        size, rate = max(self.throughput.items())
+        return float(rate * (gpus * per_gpu / size) ** exponent)
 
     def loss(self, done: float) -> float:
         """Return the loss after the share `done` of its samples."""
@@ -100,6 +101,25 @@ class History:
 
 
 @dataclass(frozen=True)
+class Replayed(Profile):
+    """A job that goes the way of a history, in so many iterations. per_gpu, exponent: as in `History.rate`."""
+
+    history: History
+    iterations: int
+    per_gpu: int
+    exponent: float
+
+    def step_s(self, grant: Grant, batch_size: int) -> tuple[float, float]:
+        """Return the time of a step; what of it is synchronisation was not measured."""
+        return batch_size / self.history.rate(self.per_gpu, grant.size, self.exponent), 0.0
+
+    def outcome(self, iteration: float) -> Outcome:
+        """Return loss and accuracy."""
+        done = iteration / self.iterations
+        return Outcome(self.history.loss(done), self.history.accuracy(done))
+
+
+@dataclass(frozen=True)
 class Measured:
     """What a scheduler did to a job, seconds."""
 
@@ -116,15 +136,55 @@ class OnesData:
     histories: tuple[History, ...]
     measured: dict[str, dict[int, Measured]]
 
-    def history(self, job: Submission) -> History:
-        """Return the history of a job like this: of the same epoch and learning rate per sample, or else the nearest."""
+    @cached_property
+    def exponent(self) -> float:
+        """The power of the number of GPUs with which throughput grows, by the histories that have several batch sizes.
+
+        1 where none has.
+        """
+        slopes = [
+            float(np.polyfit(np.log(list(history.throughput)), np.log(list(history.throughput.values())), 1)[0])
+            for history in self.histories
+            if len(history.throughput) > 1
+        ]
+        return float(np.mean(slopes)) if slopes else 1.0
+
+    def history(self, number: int) -> History:
+        """Return the history of a job like that of a row: near in samples of an epoch and learning rate per sample.
+
+        Rows take turns in the histories that are equally near.
+        """
+        job = self.trace[number]
 
         def distance(history: History) -> float:
             first = history.epochs[0]
             rate = np.log(first.learning_rate / first.batch_size / (job.learning_rate / job.batch_size))
             return abs(float(rate)) + abs(float(np.log(history.epoch_samples / job.epoch_samples)))
 
-        return min(self.histories, key=distance)
+        distances = [distance(history) for history in self.histories]
+        near = [history for history, far in zip(self.histories, distances, strict=True) if far <= min(distances) + 1e-6]
+        return near[number % len(near)]
+
+    def simulated(self, number: int, costs: Costs, elastic: bool) -> SimulatedJob:
+        """Return the job of a row of the trace for the simulator.
+
+        elastic: submitted at the batch size of one GPU, free in size and batch size; otherwise at that of all it asks for.
+        """
+        job, history = self.trace[number], self.history(number)
+        batch_size = job.batch_size if elastic else min(job.batch_size * job.gpus, job.max_batch_size)
+        samples = history.samples / history.epoch_samples * job.epoch_samples
+        request = Request(
+            iterations=max(round(samples / batch_size), 1),
+            gpus=1 if elastic else job.gpus,
+            min_gpus=1,
+            max_gpus=max(job.gpus, job.max_batch_size // job.batch_size),
+            epoch=max(round(job.epoch_samples / batch_size), 1),
+            batch_size=batch_size,
+            max_batch_size=job.max_batch_size,
+            learning_rate=job.learning_rate * batch_size / job.batch_size,
+            max_learning_rate=job.max_learning_rate,
+        )
+        return SimulatedJob(request, Replayed(history, request.iterations, job.batch_size, self.exponent), costs)
 
 
 def read(folder: Path) -> OnesData:

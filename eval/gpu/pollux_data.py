@@ -6,6 +6,7 @@ was measured. Where the data is absent, `synthetic` draws applications of the sa
 
 import csv
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -55,7 +56,7 @@ class Convergence:
 
     def gain(self, progress: float) -> float:
         """Return how many iterations of the smallest batch size one step is worth."""
-        row = min(int(np.searchsorted(self.progress, progress, side="right")), len(self.progress) - 1)
+        row = min(bisect_right(self.progress, progress), len(self.progress) - 1)
         before = (self.progress[row - 1], self.iteration[row - 1]) if row else (0.0, 0.0)
         return (self.progress[row] - before[0]) / (self.iteration[row] - before[1])
 
@@ -104,9 +105,15 @@ class Application:
 
     def gain(self, batch_size: float, progress: float) -> float:
         """Return what a step of a batch size is worth, linear between the logarithms of those measured."""
-        sizes = sorted(self.runs)
-        gains = [math.log(self.runs[size].gain(progress)) for size in sizes]
-        return math.exp(float(np.interp(math.log(batch_size), np.log(sizes), gains)))
+        sizes = self._sizes
+        above = min(max(bisect_right(sizes, batch_size), 1), len(sizes) - 1)
+        low, high = (self.runs[size].gain(progress) for size in sizes[above - 1 : above + 1])
+        share = math.log(batch_size / sizes[above - 1]) / math.log(sizes[above] / sizes[above - 1])
+        return float(low * (high / low) ** min(max(share, 0.0), 1.0))
+
+    @cached_property
+    def _sizes(self) -> list[int]:
+        return sorted(self.runs)
 
 
 @dataclass(frozen=True)
@@ -154,6 +161,8 @@ class Training(Profile):
 
     def efficiency(self, batch_size: int, iteration: float) -> float:
         """Return the progress per sample at `batch_size`, relative to that at the one requested."""
+        if batch_size == self.requested:
+            return 1.0
         progress, application = self.progress(iteration), self.application
         ours, theirs = (application.gain(size, progress) / size for size in (batch_size, self.requested))
         return ours / theirs

@@ -6,6 +6,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from beamer.errors import InputError
+from beamer.gpu.model import Costs, Grant
 from beamer.gpu.predictors import progress
 from beamer.gpu.predictors.progress import BetaModel, Sample
 from eval.gpu import ones_data
@@ -105,9 +106,22 @@ def test_a_history_is_interpolated() -> None:
     assert history.loss(1.0) == history.epochs[-1].loss
     assert history.accuracy(0.5) > history.accuracy(0.1)
     per_gpu = history.epochs[0].batch_size
-    speeds = [gpus * per_gpu / history.step_s(per_gpu, gpus) for gpus in range(1, 9)]
-    assert speeds == sorted(speeds)
-    assert speeds[0] == pytest.approx(history.throughput[per_gpu])
+    size, rate = max(history.throughput.items())
+    assert history.rate(per_gpu, size // per_gpu, 0.5) == pytest.approx(rate)
+    assert history.rate(per_gpu, 4 * size // per_gpu, 0.5) == pytest.approx(2 * rate)
+
+
+@pytest.mark.parametrize("elastic", [False, True])
+def test_a_row_of_the_trace_becomes_a_job(elastic: bool) -> None:
+    data = ones_data.synthetic(3)
+    assert data.exponent == pytest.approx(0.85, abs=0.02)
+    for number, row in enumerate(data.trace):
+        job = data.simulated(number, Costs(), elastic)
+        request, history = job.request, data.history(number)
+        assert request.iterations * request.batch_size / row.epoch_samples == pytest.approx(len(history.epochs), rel=0.05)
+        assert job.profile.outcome(float(request.iterations)).loss == history.epochs[-1].loss
+        steps = [job.profile.step_s(Grant((("n0", gpus),)), row.batch_size * gpus)[0] for gpus in (1, 2, 4)]
+        assert steps == sorted(steps)
 
 
 def test_missing_data_is_named(tmp_path: Path) -> None:
@@ -122,6 +136,6 @@ def test_published_data_is_read() -> None:
     assert all(history.samples >= history.epochs[-1].samples for history in data.histories)
     assert all(job.max_batch_size >= job.batch_size for job in data.trace)
     assert set(data.measured) == {"ones", "drl", "optimus", "tiresias"}
-    assert all(data.history(job).epoch_samples > 0 for job in data.trace)
+    assert all(data.simulated(number, Costs(), elastic=True).request.iterations > 0 for number in range(len(data.trace)))
     judged = ones_data.held_out(data.histories, 0)
     assert judged.model < judged.constant
