@@ -1,0 +1,166 @@
+"""Simulated GPU clusters: closed forms of the literature, accounting, failures, and what tuners do."""
+
+import math
+from dataclasses import dataclass
+from random import Random
+
+import pytest
+
+from beamer.engines.simulated import Outcome, Profile, SimulatedJob
+from beamer.errors import InputError
+from beamer.gpu.model import Costs, Grant, Node, Request
+from beamer.gpu.policies import GPU_POLICIES, GpuPolicy, gpu_policy
+from beamer.model import JobStatus, Rung
+from beamer.sim.gpu import Arrival, Failure, GpuRun, Halving, simulate_gpus
+from beamer.testing.gpu import Exponential
+
+N, G, K, W = 40, 4, 100, 5  # jobs, GPUs, iterations of a second each, window
+FIXED = ("fifo", "round-robin", "srtf", "tiresias", "k8s-default", "hermes", "tetris")
+
+
+@dataclass(frozen=True)
+class Falling(Profile):
+    """A second per iteration; its loss falls to a floor, or stays where it is."""
+
+    floor: float
+    rate: float = 0.05
+
+    def step_s(self, grant: Grant, batch_size: int) -> tuple[float, float]:
+        return 1.0, 0.0
+
+    def outcome(self, iteration: float) -> Outcome:
+        return Outcome(self.floor + (1 - self.floor) * math.exp(-self.rate * iteration))
+
+
+def search(good: set[int], flat: float = 1.0, count: int = N, **request: float) -> list[Arrival]:
+    asked = Request(iterations=K, **request)  # type: ignore[arg-type]
+    return [Arrival(0.0, "s", "r", f"t{i}", SimulatedJob(asked, Falling(0.05 if i in good else flat))) for i in range(count)]
+
+
+def run(policy: GpuPolicy[object], arrivals: list[Arrival]) -> GpuRun:
+    return simulate_gpus(policy, [Node("n0", G)], arrivals)
+
+
+def jct_s(one: GpuRun, number: int) -> float:
+    return next(job.jct_s for job in one.jobs if job.key == f"s/r/t{number}")
+
+
+@pytest.mark.parametrize("good", [0, 7, 39])
+def test_one_good_job_among_many_takes_as_long_as_the_closed_forms_say(good: int) -> None:
+    assert jct_s(run(gpu_policy("hermes"), search({good})), good) == pytest.approx(N * W / G + (K - W), abs=W)
+    assert jct_s(run(gpu_policy("fifo"), search({good})), good) == (good // G + 1) * K
+    # slices of one iteration: all finish within the last round
+    assert jct_s(run(gpu_policy("round-robin", quantum_s=1.0), search({good})), good) == pytest.approx(N * K / G, abs=N / G)
+
+
+def test_fifo_takes_half_of_the_whole_in_the_mean() -> None:
+    mean = sum(jct_s(run(gpu_policy("fifo"), search({good})), good) for good in range(N)) / N
+    assert mean == pytest.approx((N + 1) * K / (2 * G), rel=0.08)  # jobs start four at a time
+
+
+def test_fixed_sizes_without_costs_spend_equal_gpu_seconds() -> None:
+    spent = {name: sum(job.gpu_s for job in run(gpu_policy(name), search({3, 20})).jobs) for name in FIXED}
+    assert spent == pytest.approx(dict.fromkeys(FIXED, N * K))
+
+
+def test_identical_curves_gain_nothing() -> None:
+    arrivals = search(set(range(N)))
+    assert run(gpu_policy("hermes", hysteresis=1e9), arrivals).mean_jct_s == pytest.approx(
+        run(gpu_policy("fifo"), arrivals).mean_jct_s, rel=0.05
+    )
+    best = run(gpu_policy("fifo"), arrivals).mean_jct_s
+    for name in ("hermes", "convergence"):
+        assert run(gpu_policy(name), arrivals).mean_jct_s >= best * (1 - 1e-9)
+
+
+def test_a_target_that_only_the_good_can_reach_is_found_without_trying_the_others_for_long() -> None:
+    arrivals = search({30}, target_loss=0.1)
+    assert jct_s(run(gpu_policy("convergence"), arrivals), 30) < jct_s(run(gpu_policy("hermes"), arrivals), 30)
+
+
+def elastic_jobs(restart_s: float) -> list[Arrival]:
+    rng = Random(5)
+    return [
+        Arrival(
+            rng.uniform(0, 600),
+            "s",
+            "r",
+            f"t{i}",
+            SimulatedJob(
+                Request(iterations=rng.randint(1000, 3000), gpus=2, min_gpus=1, max_gpus=4, epoch=100),
+                Exponential(0.1, 0.05),
+                Costs(restart_s=restart_s),
+            ),
+        )
+        for i in range(12)
+    ]
+
+
+def test_equal_costs_give_equal_schedules_and_larger_ones_longer_ones() -> None:
+    elastic, termination = (run(gpu_policy(name), elastic_jobs(2.0)) for name in ("elastic", "termination"))
+    assert elastic.jobs == termination.jobs
+    assert run(gpu_policy("termination"), elastic_jobs(20.0)).mean_jct_s > elastic.mean_jct_s
+    assert elastic.mean_jct_s < run(gpu_policy("k8s-default"), elastic_jobs(2.0)).mean_jct_s
+
+
+def test_changes_cost_what_they_are_said_to() -> None:
+    def two(suspend_s: float) -> GpuRun:
+        job = SimulatedJob(Request(iterations=10), Falling(0.1), Costs(suspend_s, suspend_s, 100.0))
+        arrivals = [Arrival(0.0, "s", "r", f"t{i}", job) for i in range(2)]
+        return simulate_gpus(gpu_policy("round-robin", quantum_s=5.0), [Node("n", 1)], arrivals)
+
+    assert [job.ended_s for job in two(0.0).jobs] == [15.0, 20.0]
+    dear = two(0.5)
+    assert sum(job.lost_s for job in dear.jobs) > 0
+    # resumed at 10, 15, 20 and 22, it computes nothing for suspend_s + resume_s = 1 s each time
+    assert [job.ended_s for job in dear.jobs] == [22.0, 24.0]
+
+
+def test_a_lost_node_takes_jobs_back_to_their_last_report() -> None:
+    job = SimulatedJob(Request(iterations=100, epoch=10), Falling(0.1), Costs(restart_s=3.0))
+    lost = simulate_gpus(
+        gpu_policy("fifo"), [Node("a", 1), Node("b", 1)], [Arrival(0.0, "s", "r", "t", job)], failures=[Failure(25.0, "a")]
+    )
+    assert lost.jobs[0].ended_s == 25.0 + 3.0 + (100 - 20)
+    assert lost.jobs[0].lost_s == 5.0 + 3.0
+
+
+def test_an_unknown_node_and_a_repeated_job_are_refused() -> None:
+    arrivals = search({1}, count=2)
+    with pytest.raises(InputError, match=r"failure\.node: got 'x', expected one of n0"):
+        simulate_gpus(gpu_policy("fifo"), [Node("n0", 1)], arrivals, failures=[Failure(1.0, "x")])
+    with pytest.raises(InputError, match="a key that no other job has"):
+        simulate_gpus(gpu_policy("fifo"), [Node("n0", 1)], [*arrivals, arrivals[0]])
+
+
+@pytest.mark.parametrize("name", GPU_POLICIES)
+def test_halving_keeps_the_best_under_every_policy(name: str) -> None:
+    rungs = (Rung("r0", 8, 10), Rung("r1", 4, 20), Rung("r2", 1, 40))
+
+    def job(trial: str, rung: int) -> SimulatedJob:
+        profile = Falling(0.1 + 0.1 * int(trial[1:]))
+        return SimulatedJob(Request(iterations=rungs[rung].iterations, epoch=5), profile)
+
+    tuner = Halving("s", rungs, job)
+    one = simulate_gpus(gpu_policy(name), [Node("n", 3)], tuner.first([f"t{i}" for i in range(8)]), tuner, until_s=1e5)
+    assert tuner.done
+    assert {one.key for one in one.jobs if one.key.startswith("s/r2")} == {"s/r2/t0"}
+    assert {one.key for one in one.jobs if one.key.startswith("s/r1")} == {f"s/r1/t{i}" for i in range(4)}
+    assert all(job.status is JobStatus.FINISHED for job in one.jobs)
+
+
+@pytest.mark.parametrize("name", ["fifo", "round-robin", "tiresias", "pollux", "elastic", "srtf", "hermes"])
+def test_two_studies_end_their_stages_sooner_under_the_policy_that_knows_stages(name: str) -> None:
+    """Two searches of unlike size on few GPUs: the mean time until a stage has ended."""
+
+    def mean_stage_s(policy: str) -> float:
+        arrivals = []
+        for study, count, iterations in (("long", 6, 120), ("short", 4, 20)):
+            rungs = (Rung("r0", count, iterations), Rung("r1", 1, iterations))
+            job = SimulatedJob(Request(iterations=iterations, epoch=5), Falling(0.5))
+            arrivals += [Arrival(0.0, study, "r0", f"t{i}", job, rungs) for i in range(count)]
+        one = simulate_gpus(gpu_policy(policy), [Node("n", 3)], arrivals)
+        ends = [max(job.jct_s for job in one.jobs if job.key.startswith(study)) for study in ("long", "short")]
+        return sum(ends) / 2
+
+    assert mean_stage_s("convergence") <= mean_stage_s(name)
