@@ -1,7 +1,7 @@
 """Where free GPUs are taken from: on the fewest nodes, leaving large gaps whole.
 
 `Room` is what a policy fills up while it decides: nodes by the number of their free GPUs, so that placing a job does not look
-at all of them. A job that is synchronised by parameter servers gets one beside each worker, with its cores.
+at all of them. A job that is synchronised by parameter servers gets one per worker: on nodes without GPUs if they can.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,6 +21,7 @@ class Room:
     def __init__(self, cluster: Cluster) -> None:
         self.total = cluster.gpus
         self._gpus = {node.name: node.gpus for node in cluster.nodes}
+        self._gpu_nodes = {node.name for node in cluster.nodes if node.gpus}
         self._cpus = {node.name: node.cpus for node in cluster.nodes}
         most = max(self._gpus.values(), default=0)
         self._by_gpus: list[dict[str, None]] = [{} for _ in range(most + 1)]
@@ -90,16 +91,36 @@ class Room:
                 heapreplace(gaps, (gap + 1, place, name))
         return self._taken(chosen, job.request, 0) if chosen and not (left and whole) else None
 
-    def _taken(self, gpus: Mapping[str, int], request: Request, batch_size: int) -> Grant:
-        grant = Grant.of(gpus, gpus if request.servers else None, batch_size)
+    def _taken(self, gpus: Mapping[str, int], request: Request, batch_size: int) -> Grant | None:
+        """Take these GPUs, and the cores of as many servers, and return them; None, and nothing taken, if those are missing."""
+        servers = self._servers(gpus, request)
+        if servers is None:
+            return None
+        grant = Grant.of(gpus, servers, batch_size)
         self.take(grant, request)
         return grant
 
+    def _servers(self, gpus: Mapping[str, int], request: Request) -> Mapping[str, int] | None:
+        if not request.servers:
+            return {}
+        if not request.server_cpus:
+            return gpus
+        spare = {node: cores - gpus.get(node, 0) * request.worker_cpus for node, cores in self._cpus.items()}
+        chosen: dict[str, int] = {}
+        left = sum(gpus.values())
+        for node in sorted(spare, key=lambda node: (node in self._gpu_nodes, node not in gpus, -spare[node])):
+            here = min(int((spare[node] + ROUNDING) / request.server_cpus), left)
+            if here > 0:
+                chosen[node] = here
+                left -= here
+            if not left:
+                return chosen
+        return None
+
     def _gap(self, node: str, request: Request) -> int:
         """Return how many GPUs of a node a job can have, given the cores that come with each."""
-        each = request.worker_cpus + (request.server_cpus if request.servers else 0.0)
         gpus = self._gpus.get(node, 0)
-        return min(gpus, int((self._cpus[node] + ROUNDING) / each)) if each and gpus else gpus
+        return min(gpus, int((self._cpus[node] + ROUNDING) / request.worker_cpus)) if request.worker_cpus and gpus else gpus
 
     def _gaps(self, count: int, request: Request, chosen: Mapping[str, int]) -> Iterator[str]:
         """Yield nodes with room for a job that still needs `count`, in the order in which they are to be used."""
@@ -160,7 +181,7 @@ def arrange(
 ) -> dict[str, Grant]:
     """Grant jobs so many GPUs, of at most as many as there are: where they are, or near what they have or had last.
 
-    What keeps its size stays in place, then the largest choose first; where cores are short, some get nothing.
+    What keeps its size stays in place, then the largest choose first; where cores are short, some get half as many, or none.
     batches: by job, as `Grant.batch_size`.
     """
     room = Room(cluster)
@@ -176,7 +197,11 @@ def arrange(
             moving.append(job)
     moving.sort(key=lambda job: -sizes[job.key])
     for job in moving:
-        grant = room.grant(job, sizes[job.key], batches.get(job.key, 0))
+        size = sizes[job.key]
+        grant = room.grant(job, size, batches.get(job.key, 0))
+        while grant is None and size > job.request.least:
+            size = max(size // 2, job.request.least)
+            grant = room.grant(job, size)
         if grant:
             grants[job.key] = grant
     return grants
