@@ -2,12 +2,13 @@
 
 python -m eval.gpu.ray_search [--kill] [--repetitions N]
 
-Every trial trains a small network by gradient descent; one learning rate of twelve reaches the target, at a place of the list
-that the seed draws. The GPUs are declared, not there: an iteration computes for milliseconds and then pauses for `pause_s`,
+Every trial trains a small network by gradient descent; one learning rate of twelve reaches the target. Its place in the list is
+random: of n repetitions each draws it from another n-th of the list, so that few of them cover it. The GPUs are declared, not there: an iteration computes for milliseconds and then pauses for `pause_s`,
 which stands for the GPU's time, so that trials do not wait for this machine's cores. What Ray itself takes to start, pause and
 resume trials is real.
 """
 
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -31,8 +32,8 @@ from beamer.gpu.model import Request
 from eval.statistics import Interval, Ratio
 
 RAY_FIFO = "ray's fifo"
-GOOD = 0.1
-BAD = (*(10.0**exponent for exponent in np.linspace(-5, -2.5, 9)), 300.0, 1000.0)
+GOOD = 0.03
+BAD = (*(10.0**exponent for exponent in np.linspace(-6, -3, 8)), 300.0, 1000.0, 3000.0)
 ROWS, INPUTS, HIDDEN, STEPS = 512, 10, 32, 3
 ROOT = Path(__file__).parents[2]
 
@@ -48,8 +49,8 @@ class Search:
     """
 
     gpus: tuple[int, ...] = (2, 2)
-    iterations: int = 100
-    target_loss: float = 0.225
+    iterations: int = 150
+    target_loss: float = 0.3
     pause_s: float = 0.1
     saved_every: int = 5
     reuse: bool = True
@@ -194,10 +195,9 @@ class Watch(Callback):  # type: ignore[misc]
         self.failures += 1
 
 
-def run(cluster: LocalCluster, search: Search, policy: str, seed: int) -> Outcome:
+def run(cluster: LocalCluster, search: Search, policy: str, seed: int, place: int) -> Outcome:
     """Run the search of a seed under a policy, on a cluster that is whole again afterwards."""
-    place = Random(seed).randrange(len(BAD) + 1)
-    rates = list(Random(seed + 1).sample(BAD, len(BAD)))
+    rates = Random(seed).sample(BAD, len(BAD))
     rates.insert(place, GOOD)
     pauses: list[str] = []
 
@@ -248,6 +248,8 @@ def measure(
 ) -> Comparison:
     """Run every seed's search under every policy, one after another on one cluster."""
     search = search or Search()
+    seeds = range(first_seed, first_seed + repetitions)
+    places = [int((i + Random(seed).random()) / repetitions * (len(BAD) + 1)) for i, seed in enumerate(seeds)]
     with LocalCluster(search.gpus, path=ROOT) as cluster:
         run(
             cluster, replace(search, iterations=2, kill_after_s=None), RAY_FIFO, first_seed
@@ -255,8 +257,8 @@ def measure(
         return Comparison(
             search,
             tuple(
-                run(cluster, search, policy, seed)
-                for seed in range(first_seed, first_seed + repetitions)
+                run(cluster, search, policy, seed, place)
+                for seed, place in zip(seeds, places, strict=True)
                 for policy in policies
             ),
         )
@@ -267,7 +269,7 @@ def table(comparison: Comparison) -> Table:
     policies = list(dict.fromkeys(outcome.policy for outcome in comparison.outcomes))
     title = "time until the good configuration has reached its target, 95 % intervals"
     shown = Table(title=title, title_justify="left")
-    for column in ("policy", "s", f"ratio to {policies[-1]}", "iterations", "pauses", "failures", "by seed, s"):
+    for column in ("policy", "s", f"ratio to {policies[-1]}", "iterations", "pauses", "failures", "by place, s"):
         shown.add_column(column, justify="left" if column == "policy" else "right")
     for policy in policies:
         seconds = comparison.seconds(policy)
@@ -277,7 +279,7 @@ def table(comparison: Comparison) -> Table:
             str(Interval.of(seconds)),
             "" if policy == policies[-1] else str(comparison.ratio(policy, policies[-1])),
             *(f"{np.mean([getattr(o, what) for o in mine]):.1f}" for what in ("iterations", "pauses", "failures")),
-            " ".join(f"{value:.1f}" for value in seconds),
+            "  ".join(f"{o.place}: {'-' if o.to_target_s is None else f'{o.to_target_s:.1f}'}" for o in mine),
         )
     return shown
 
@@ -290,7 +292,7 @@ def main(
 ) -> None:
     """Compare policies on a real search, on a local Ray cluster with four declared GPUs."""
     search = Search(kill_after_s=5.0 if kill else None)
-    Console().print(table(measure(policies.split(","), repetitions, search, seed)))
+    Console(width=None if sys.stdout.isatty() else 160).print(table(measure(policies.split(","), repetitions, search, seed)))
 
 
 if __name__ == "__main__":

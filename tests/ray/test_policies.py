@@ -12,8 +12,8 @@ from beamer.gpu.model import Request
 from beamer.gpu.policies import GPU_POLICIES, gpu_policy
 from tests.ray.searches import overlaps, run, steps, undisturbed
 
-RATES = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4)
-ITERATIONS = 4
+RATES = (0.01, 0.05, 0.1, 0.2, 0.4)
+ITERATIONS = 3
 SLICES = {"round-robin": {"quantum_s": 1.0}}
 
 
