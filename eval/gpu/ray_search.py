@@ -3,9 +3,9 @@
 python -m eval.gpu.ray_search [--kill] [--repetitions N]
 
 Every trial trains a small network by gradient descent; one learning rate of twelve reaches the target. Its place in the list is
-random: of n repetitions each draws it from another n-th of the list, so that few of them cover it. The GPUs are declared, not there: an iteration computes for milliseconds and then pauses for `pause_s`,
-which stands for the GPU's time, so that trials do not wait for this machine's cores. What Ray itself takes to start, pause and
-resume trials is real.
+random: of n repetitions each draws it from another n-th of the list, so that few of them cover it. The GPUs are declared, not
+there: an iteration computes for milliseconds and then pauses for `pause_s`, which stands for the GPU's time, so that trials do
+not wait for this machine's cores. What Ray itself takes to start, pause and resume trials is real.
 """
 
 import sys
@@ -251,9 +251,8 @@ def measure(
     seeds = range(first_seed, first_seed + repetitions)
     places = [int((i + Random(seed).random()) / repetitions * (len(BAD) + 1)) for i, seed in enumerate(seeds)]
     with LocalCluster(search.gpus, path=ROOT) as cluster:
-        run(
-            cluster, replace(search, iterations=2, kill_after_s=None), RAY_FIFO, first_seed
-        )  # the first one starts all processes
+        warm = replace(search, iterations=2, kill_after_s=None)
+        run(cluster, warm, RAY_FIFO, first_seed, 0)  # the first one starts all processes
         return Comparison(
             search,
             tuple(
