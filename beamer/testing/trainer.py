@@ -17,6 +17,7 @@ import struct
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -184,6 +185,11 @@ class Star:
             peer.sendall(struct.pack("!i", told) + total.tobytes())
         return total, told
 
+    def close(self) -> None:
+        """Hang up."""
+        for peer in self._peers:
+            peer.close()
+
 
 def _connect(address: str, port: int) -> socket.socket:
     while True:
@@ -269,7 +275,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     star = Star(rank, world, os.environ.get("MASTER_ADDR", "127.0.0.1"), int(os.environ.get("MASTER_PORT", "0")))
     path = os.environ.get("BEAMER_CHECKPOINT")
-    with open(trace or os.devnull, "a") as file:
+    with closing(star), open(trace or os.devnull, "a") as file:
         train(Options(**chosen), rank, world, star, told, Path(path) if path else None, file if trace else None)
 
 

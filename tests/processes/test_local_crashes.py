@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from beamer.engines.base import RunState
-from beamer.engines.local import LocalNode, store
+from beamer.engines.local import LocalNode, control, store
 from beamer.errors import EngineError
 from beamer.testing.trainer import Options, undisturbed
 from tests.processes.site import Site, on, read, until
@@ -125,6 +125,7 @@ def test_a_killed_supervisor_takes_its_ranks_along(site: Site, group: str) -> No
     engine.checkpoint("job")
     until(lambda: any(site.root.glob("jobs/*/checkpoint")), "a checkpoint")
     os.kill(site.supervisors()[0], signal.SIGKILL)
+    until(lambda: not site.ranks(), "its ranks to die before anybody asks")
     lost = site.until_state(engine, "job", RunState.PARKED)
     assert "its supervisor died while it was running" in lost.exit
     assert lost.placement is None
@@ -137,7 +138,10 @@ def test_a_killed_supervisor_takes_its_ranks_along(site: Site, group: str) -> No
 
 
 def test_ranks_that_outlive_a_frozen_supervisors_death_die_before_anything_runs(site: Site, group: str) -> None:
-    site.program("job", 'import os, time\nos.fork()\nprint(\'{"iteration": 0, "loss": 1}\')\ntime.sleep(1000)')
+    site.program(
+        "job",
+        'import subprocess, time\nsubprocess.Popen(["sleep", "999"])\nprint(\'{"iteration": 0, "loss": 1}\')\ntime.sleep(1000)',
+    )
     engine = site.engine()
     engine.start("job", on("localhost"))
     until(lambda: len(site.ranks()) == 2, "a child")
@@ -179,6 +183,21 @@ def test_one_supervisor_at_a_time(site: Site) -> None:
     assert read(supervisor, "cmdline")
 
 
+def test_a_run_is_launched_once_whoever_asks(site: Site) -> None:
+    site.program("job", "import time\ntime.sleep(1000)")
+    engine = site.engine()
+    engine.start("job", on("localhost"))
+    ranks = site.ranks()
+    (directory,) = (path.parent for path in site.root.glob("jobs/*/*/lock"))
+    assert control.ask(directory, {"call": "launch", "run": 1}, 10.0)["ok"], "it has been"
+    for run, why in ((0, "run 0 is over"), (2, "run 1 is still running")):
+        answer = control.ask(directory, {"call": "launch", "run": run}, 10.0)
+        assert not answer["ok"]
+        assert why in answer["why"]
+    assert control.ask(directory, {"call": "dance"}, 10.0)["why"] == "no such call: dance"
+    assert site.ranks() == ranks
+
+
 def test_a_supervisor_that_dies_while_its_job_stops_does_not_keep_it_from_going_on(site: Site) -> None:
     site.program("job", STUBBORN)
     engine = site.engine()
@@ -190,7 +209,7 @@ def test_a_supervisor_that_dies_while_its_job_stops_does_not_keep_it_from_going_
     os.kill(site.supervisors()[0], signal.SIGKILL)
     seen = site.until_state(engine, "job", RunState.RUNNING)
     assert "its supervisor died while it was stopping" in seen.exit
-    assert len(site.ranks()) == 2
+    until(lambda: len(site.ranks()) == 2, "both ranks")
     assert not set(first) & set(site.ranks())
 
 
@@ -222,7 +241,7 @@ def test_a_job_on_two_nodes_stands_goes_on_and_moves_as_one(site: Site) -> None:
 
 def test_a_node_that_loses_its_supervisor_parks_the_whole_job(site: Site) -> None:
     site.nodes = (LocalNode("one", 2), LocalNode("two", 2))
-    site.trainer("job", 100_000, "--pause-s", "0.002")
+    site.program("job", 'import time\nprint(\'{"iteration": 1, "loss": 1}\')\ntime.sleep(1000)')
     engine = site.engine()
     engine.start("job", on("one", "two"))
     site.until_step(engine, "job")

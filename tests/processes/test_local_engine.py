@@ -267,9 +267,6 @@ def test_other_signals_and_codes(site: Site) -> None:
     site.until_step(engine, "job")
     engine.resize("job", None)
     assert site.until_state(engine, "job", RunState.PARKED).exit == "", "as it should be"
-    engine.start("job", on("localhost"))
-    engine.resize("job", None)
-    assert site.until_state(engine, "job", RunState.PARKED).exit, "told before it had begun: nothing was written"
 
 
 def test_progress_of_a_program_that_knows_nothing(site: Site) -> None:

@@ -142,6 +142,27 @@ def test_groups_are_tried_from_the_best_to_the_one_that_always_works() -> None:
     assert all(path.endswith("/x") for kind, path in groups.candidates("x") if kind != "signals")
 
 
+@pytest.mark.parametrize(
+    ("kind", "order", "event", "standing", "going"),
+    [
+        ("cgroup2", "cgroup.freeze", "cgroup.events", "populated 1\nfrozen 1\n", "populated 1\nfrozen 0\n"),
+        ("cgroup1", "freezer.state", "freezer.state", "FROZEN", "THAWED"),
+    ],
+)
+def test_a_group_stands_when_the_kernel_says_so(
+    tmp_path: Path, kind: str, order: str, event: str, standing: str, going: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = groups.reopen(kind, str(tmp_path), "A=1")
+    monkeypatch.setattr(group, "_write", lambda name, value: (tmp_path / "asked").write_text(f"{name} {value}"))
+    (tmp_path / event).write_text(going)
+    assert not group.freeze(0.02), "it was asked to, but goes on"
+    assert (tmp_path / "asked").read_text().startswith(order)
+    assert group.thaw(0.02)
+    (tmp_path / event).write_text(standing)
+    assert group.freeze(0.02)
+    assert not group.thaw(0.02)
+
+
 def test_an_engine_has_its_directory_to_itself(tmp_path: Path) -> None:
     engine = LocalEngine(LocalCluster.here(1), tmp_path, lambda job: SPEC)
     with pytest.raises(EngineError, match="another engine uses"):

@@ -1,11 +1,14 @@
 """The deterministic trainer: a step depends on the state and the number of ranks, and survives the checkpoint."""
 
 import json
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 
-from beamer.testing.trainer import Options, State, apply, data, gradient, in_order, main, shard, undisturbed
+from beamer.testing.trainer import STOP, Options, Star, State, apply, data, gradient, in_order, main, shard, undisturbed
 
 OPTIONS = Options(iterations=12)
 
@@ -46,6 +49,19 @@ def test_digests_tell_worlds_and_seeds_apart() -> None:
     assert undisturbed(OPTIONS, [2] * 12) == undisturbed(OPTIONS, [2] * 12)
     assert undisturbed(OPTIONS, [2] * 12)[-1] != undisturbed(OPTIONS, [3] * 12)[-1]
     assert undisturbed(OPTIONS, [2] * 12)[-1] != undisturbed(Options(iterations=12, seed=1), [2] * 12)[-1]
+
+
+def test_what_one_rank_is_told_all_learn_with_the_sum() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+
+    def rank(number: int) -> tuple[list[float], int]:
+        with closing(Star(number, 3, "127.0.0.1", port)) as star:
+            total, told = star.sum(np.array([1.0, number]), STOP if number == 2 else 0)
+        return total.tolist(), told
+
+    with ThreadPoolExecutor(3) as ranks:
+        assert list(ranks.map(rank, range(3))) == [([3.0, 3.0], STOP)] * 3
 
 
 def test_one_rank_alone_runs_to_its_end(tmp_path: Path, capsys, monkeypatch) -> None:  # type: ignore[no-untyped-def]
