@@ -57,4 +57,6 @@ class Ratio:
         return self.low > 1
 
     def __str__(self) -> str:
-        return f"{self.mean:.2f} [{self.low:.2f}, {self.high:.2f}]" if math.isfinite(self.mean) else "never ends"
+        if not math.isfinite(self.mean):
+            return "" if math.isnan(self.mean) else "never ends"
+        return f"{self.mean:.2f} [{self.low:.2f}, {self.high:.2f}]"

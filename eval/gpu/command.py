@@ -99,6 +99,7 @@ def gpu(
     inputs = Inputs(data)
     document: dict[str, Any] = {"config": config.model_dump(), "data": data and str(data), "claims": {}}
     shown: list[tuple[Claim, Results]] = []
+    tables: list[Any] = []
     started = time.perf_counter()
     with ProcessPoolExecutor(processes) as pool:
         for name in [claim] if claim else config.claims:
@@ -107,6 +108,8 @@ def gpu(
             results = run_claim(pool, one, config.drawn, inputs, cells, console)
             shown.append((one, results))
             further = one.figures(config.drawn, inputs)
+            tables += [f"\n{one.title}: {one.describe(inputs)}; {config.seeds} seeds, 95 % intervals"]
+            tables += [*one.tables(results), *one.further(further, results)]
             document["claims"][name] = {
                 "inputs": one.describe(inputs),
                 "published": dict(one.published),
@@ -118,9 +121,6 @@ def gpu(
             one.draw(results, figure)
             figure.suptitle(f"{one.title} ({one.describe(inputs)})", fontsize=10)
             figure.savefig(plots / f"gpu-{name}.png", dpi=110)
-    for one, results in shown:
-        console.print(f"\n{one.title}: {one.describe(inputs)}; {config.seeds} seeds, 95 % intervals")
-        for table in one.tables(results):
-            console.print(table)
-    console.print(verdicts(shown))
+    for table in (*tables, verdicts(shown)):
+        console.print(table)
     console.print(f"{time.perf_counter() - started:.0f} s   figures: {json_file}   pictures: {plots}/gpu-*.png")

@@ -1,6 +1,7 @@
 """Tables and plots of what contenders did: means with intervals, and paired ratios to the one that a table names."""
 
 from collections.abc import Callable, Sequence
+from itertools import product
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -33,7 +34,7 @@ def by_metric(
     table.add_column("policy")
     for metric in metrics:
         table.add_column(metric.title, justify="right")
-        if base:
+        if base and metric.compared:
             table.add_column("ratio", justify="right")
     if notes:
         table.add_column("published", overflow="fold")
@@ -41,7 +42,7 @@ def by_metric(
         cells = []
         for metric in metrics:
             cells.append(_number(mean(runs, metric, name)))
-            if base:
+            if base and metric.compared:
                 cells.append("" if name == base or base not in runs else str(ratio(runs, metric, name, base)))
         table.add_row(name, *cells, *([notes.get(name, "")] if notes else []))
     return table
@@ -77,22 +78,21 @@ def _number(interval: Interval) -> str:
 
 
 def verdicts(claims: Sequence[tuple[Claim, Results]]) -> Table:
-    """Return how our policy fares on every claim's cells against the best of the others, by the claim's first metrics."""
+    """Return how our policy fares on every claim's cells against the best of the others, by the claim's metrics."""
     table = Table(title=f"{OURS} against the best of the others", title_justify="left")
-    for column in ("claim", "cell", "metric", "best of the others", f"{OURS} / best", "worse than, beyond chance"):
-        table.add_column(column)
+    for column in ("claim", "cell", "metric", "ours", "best of the others", "ours / best", "worse than, beyond chance"):
+        table.add_column(column, overflow="fold")
     for claim, results in claims:
-        for cell in claim.judged():
-            runs = results.get(cell, {})
-            others = [name for name in runs if name != OURS]
-            if OURS not in runs or not others:
-                continue
-            for metric in claim.metrics:
-                best = min(others, key=lambda name: mean(runs, metric, name).mean)
-                worse = [name for name in others if ratio(runs, metric, OURS, name).above]
-                table.add_row(
-                    claim.name, cell, metric.title, best, str(ratio(runs, metric, OURS, best)), ", ".join(worse) or "none"
-                )
+        for cell in (cell for cell in claim.judged() if cell in results):
+            runs = results[cell]
+            policies = {one.name: one.policy for one in claim.contenders(cell)}
+            ours = [name for name in runs if policies[name] == OURS]
+            others = [name for name in runs if policies[name] != OURS]
+            for metric, name in product(claim.metrics, ours if others else ()):
+                best = min((mean(runs, metric, other).mean, other) for other in others)[1]
+                worse = [other for other in others if ratio(runs, metric, name, other).above]
+                figures = (best, str(ratio(runs, metric, name, best)), ", ".join(worse) or "none")
+                table.add_row(claim.name, cell, metric.title, name, *figures)
     return table
 
 

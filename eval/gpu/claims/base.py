@@ -48,13 +48,15 @@ class CostsEntry(Entry):
 class Contender(Entry):
     """A policy with its parameters. label: what tables call it; "": the policy's name, then the parameters.
 
-    costs: what changes take under it; None: what they take under the others.
+    costs: what changes take under it; None: what they take under the others. tuned: whether its jobs are submitted at the sizes
+    and batch sizes that their users chose, where the claim has both; otherwise both are left to the policy.
     """
 
     policy: str
     parameters: dict[str, Any] = {}
     label: str = ""
     costs: CostsEntry | None = None
+    tuned: bool = True
 
     @property
     def name(self) -> str:
@@ -93,11 +95,18 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Metric:
-    """A figure that is better the lower it is. key: in `Figures`. scale: from its unit to the one shown."""
+    """A figure that is better the lower it is.
+
+    key: in `Figures`. scale: from its unit to the one shown. compared: whether its ratios are shown as well.
+    """
 
     key: str
     title: str
     scale: float = 1.0
+    compared: bool = True
+
+
+LOST = Metric("lost", "GPU time that changes take (%)", 100.0, False)
 
 
 class Claim(Entry, ABC):
@@ -142,6 +151,10 @@ class Claim(Entry, ABC):
     @abstractmethod
     def tables(self, results: Results) -> list[Table]:
         """Return the tables of its results."""
+
+    def further(self, figures: Mapping[str, Any], results: Results) -> list[Table]:
+        """Return the tables of `figures`."""
+        return []
 
     @abstractmethod
     def draw(self, results: Results, figure: Figure) -> None:

@@ -12,7 +12,7 @@ from rich.table import Table
 from beamer.engines.simulated import Profile, SimulatedJob
 from beamer.gpu.model import Grant, Node, Request
 from beamer.sim.gpu import Arrival, simulate_gpus
-from eval.gpu.claims.base import Claim, Contender, CostsEntry, Entry, Figures, Inputs, Metric, Results, contenders
+from eval.gpu.claims.base import LOST, Claim, Contender, CostsEntry, Entry, Figures, Inputs, Metric, Results, contenders
 from eval.gpu.profiles import Falling, Scaling
 from eval.gpu.report import bars, by_metric
 
@@ -130,15 +130,14 @@ class Elastic(Claim):
 
     def tables(self, results: Results) -> list[Table]:
         """Return a table per cluster, and the parameters."""
-        lost = Metric("lost", "GPU time that changes take (%)", 100)
         tables = [
-            by_metric(f"{self.title}: {cell}", runs, (*self.metrics, lost), self.name, dict(self.published))
+            by_metric(f"{self.title}: {cell}", runs, (*self.metrics, LOST), self.name, dict(self.published))
             for cell, runs in results.items()
             if cell != SENSITIVITY
         ]
         if SENSITIVITY in results:
             first = contenders(self.sensitivity)[0].name
-            tables.append(by_metric("parameters of elastic", results[SENSITIVITY], (*self.metrics, lost), first))
+            tables.append(by_metric("parameters of elastic", results[SENSITIVITY], (*self.metrics, LOST), first))
         return tables
 
     def draw(self, results: Results, figure: Figure) -> None:

@@ -14,7 +14,7 @@ from beamer.events import Event, JobEnded, JobReported
 from beamer.gpu.model import Costs, Grant, Node, Request
 from beamer.model import JobStatus
 from beamer.sim.gpu import Arrival, GpuRun, Tuner, simulate_gpus
-from eval.gpu.claims.base import Claim, Contender, CostsEntry, Entry, Figures, Inputs, Metric, Results, contenders
+from eval.gpu.claims.base import LOST, Claim, Contender, CostsEntry, Entry, Figures, Inputs, Metric, Results, contenders
 from eval.gpu.report import by_cell, by_metric, lines
 from eval.gpu.searches import SYNTHETIC, Shape, Space, draw, measured_shapes
 
@@ -179,7 +179,7 @@ class Hermes(Claim):
             by_cell(f"{self.title}, by how many are good", sweep, m, self.name, notes=dict(self.published))
             for m in self.metrics
         ]
-        tables.append(by_cell("overhead of time-sharing", sweep, Metric("lost", "GPU time that changes take (%)", 100)))
+        tables.append(by_cell("overhead of time-sharing", sweep, LOST))
         if SENSITIVITY in results:
             title = f"parameters of hermes, {self.sensitivity.good} of {self.configurations} good"
             tables.append(by_metric(title, results[SENSITIVITY], self.metrics, self.sensitivity.base))
