@@ -42,12 +42,15 @@ class Ratio:
 
     @classmethod
     def of(cls, values: Sequence[float], base: Sequence[float]) -> "Ratio":
-        """Return the ratio of values to those of a base, all above 0, seed by seed; infinite where a value is."""
+        """Return the ratio of values to those of a base, seed by seed.
+
+        Infinite where a value is; not a number where a base is, or one of both is 0.
+        """
         with np.errstate(divide="ignore", invalid="ignore"):
             logs = np.log(np.asarray(values, float)) - np.log(np.asarray(base, float))
         if not np.isfinite(logs).all():
-            ended = math.inf if np.isfinite(base).all() else math.nan
-            return cls(ended, ended, ended)
+            never = math.inf if np.isfinite(base).all() and np.isinf(values).any() else math.nan
+            return cls(never, never, never)
         interval = Interval.of(list(map(float, logs)))
         return cls(*(math.exp(interval.mean + sign * interval.half_width) for sign in (0, -1, 1)))
 

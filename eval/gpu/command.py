@@ -19,9 +19,10 @@ from pydantic import Field
 from rich.console import Console
 
 from beamer.errors import InputError, nearest
-from beamer.gpu.policies import GPU_POLICIES
+from beamer.gpu.model import Costs
 from eval.gpu.claims import CLAIMS, Claim, Contender, Figures, Inputs, Results
 from eval.gpu.claims.base import Entry
+from eval.gpu.processes import measure as measure_processes
 from eval.gpu.report import verdicts
 
 CONFIG = Path(__file__).parent.parent / "configs" / "gpu.yaml"
@@ -67,7 +68,6 @@ def run_claim(
         for cell in claim.cells()
         if cells in cell
         for contender in claim.contenders(cell)
-        if contender.policy in GPU_POLICIES
     ]
     results: dict[str, dict[str, list[Figures]]] = {}
     for cell, contender, runs in work:
@@ -80,6 +80,12 @@ def run_claim(
     return results
 
 
+def measured_costs() -> Costs:
+    """Return what suspending, resuming and restarting a job of two processes takes here, the medians."""
+    found = measure_processes()
+    return Costs(found.suspend.p50_s, found.resume.p50_s, found.restart.p50_s)
+
+
 def gpu(
     config_file: Annotated[Path, typer.Option("--config", help="The study's config.")] = CONFIG,
     claim: Annotated[str, typer.Option(help="Only this claim.")] = "",
@@ -88,6 +94,9 @@ def gpu(
     cells: Annotated[str, typer.Option(help="Only cells whose name contains this.")] = "",
     json_file: Annotated[Path, typer.Option("--json", help="Write every run's figures here.")] = Path("results/gpu.json"),
     plots: Annotated[Path, typer.Option(help="Draw a PNG per claim into this folder.")] = Path("results"),
+    measure: Annotated[
+        bool, typer.Option(help="Measure on real processes what changes of GPUs take, for claims about it.")
+    ] = True,
     processes: Annotated[int, typer.Option(min=1, help="Runs at a time.")] = 2,
 ) -> None:
     """Compare GPU policies on the conditions of the claims published about them, in the simulator."""
@@ -96,14 +105,15 @@ def gpu(
     for folder in (json_file.parent, plots):
         folder.mkdir(parents=True, exist_ok=True)
     console = Console(width=None if sys.stdout.isatty() else 220)
-    inputs = Inputs(data)
+    chosen = {name: config.claim(name) for name in ([claim] if claim else config.claims)}
+    costs = measured_costs() if measure and any(one.processes for one in chosen.values()) else None
     document: dict[str, Any] = {"config": config.model_dump(), "data": data and str(data), "claims": {}}
     shown: list[tuple[Claim, Results]] = []
     tables: list[Any] = []
     started = time.perf_counter()
     with ProcessPoolExecutor(processes) as pool:
-        for name in [claim] if claim else config.claims:
-            one = config.claim(name)
+        for name, one in chosen.items():
+            inputs = Inputs(data, costs if one.processes else None)
             console.print(f"{one.title}: {one.describe(inputs)}")
             results = run_claim(pool, one, config.drawn, inputs, cells, console)
             shown.append((one, results))

@@ -83,6 +83,14 @@ class Inputs:
     data: Path | None = None
     costs: Costs | None = None
 
+    def describe_costs(self) -> str:
+        """Return where the costs of changing GPUs are from."""
+        if not self.costs:
+            return "costs as stated in the config, not measured"
+        one = self.costs
+        shown = f"suspend {1000 * one.suspend_s:.1f} ms, resume {1000 * one.resume_s:.1f} ms, restart {one.restart_s:.2f} s"
+        return f"costs measured on processes of a small trainer ({shown})"
+
     def costs_of(self, contender: Contender, stated: CostsEntry) -> Costs:
         """Return what changes take: as the contender has it, else as measured, else as stated."""
         return contender.costs.costs() if contender.costs else self.costs or stated.costs()
@@ -113,13 +121,15 @@ class Claim(Entry, ABC):
     """A published claim, and the runs that show how far it holds here.
 
     name: on the command line. title: of its tables. published: what its authors say, quoted beside the results, never among
-    them. data: folder of the measured data that it uses; "": none. metrics: the first is what policies are judged by.
+    them. data: folder of the measured data that it uses; "": none. processes: whether what changes take is measured on real
+    processes where that can be. metrics: what policies are judged by.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     published: ClassVar[Mapping[str, str]]
     data: ClassVar[str] = ""
+    processes: ClassVar[bool] = False
     metrics: ClassVar[tuple[Metric, ...]]
 
     policies: tuple[str | Contender, ...]
@@ -140,9 +150,9 @@ class Claim(Entry, ABC):
     def run(self, cell: str, contender: Contender, seed: int, inputs: Inputs) -> Figures:
         """Give a contender the work of a seed and return its figures."""
 
+    @abstractmethod
     def describe(self, inputs: Inputs) -> str:
         """Return one line about the data that is used."""
-        return "measured data" if inputs.folder(self.data) else "synthetic data"
 
     def figures(self, seeds: Sequence[int], inputs: Inputs) -> Mapping[str, Any]:
         """Return what it reports besides runs of policies, as plain JSON."""

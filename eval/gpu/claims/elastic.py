@@ -54,6 +54,7 @@ class Elastic(Claim):
     name = "elastic"
     title = "SC'20: elastic jobs on two clusters of 16 GPUs"
     data = "pollux"
+    processes = True
     published: ClassVar[Mapping[str, str]] = {
         "k8s-default": "total time up to 1.82x, JCT up to 2.70x elastic (45 %, 63 % less)",
         "termination": "total time up to 1.25x, JCT up to 1.59x elastic (20 %, 37 % less)",
@@ -126,7 +127,7 @@ class Elastic(Claim):
 
     def describe(self, inputs: Inputs) -> str:
         """Say where speeds and costs are from."""
-        return f"synthetic speeds; costs {'measured' if inputs.costs else 'as stated in the config, not measured'}"
+        return f"synthetic speeds; {inputs.describe_costs()}"
 
     def tables(self, results: Results) -> list[Table]:
         """Return a table per cluster, and the parameters."""

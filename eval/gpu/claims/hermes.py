@@ -91,6 +91,7 @@ class Hermes(Claim):
     name = "hermes"
     title = "Hermes: search for the good configurations"
     data = "pollux"
+    processes = True
     published: ClassVar = dict.fromkeys(("fifo", "round-robin", "slaq"), "up to 4.04x hermes")
     metrics = (
         Metric("mean_s", "mean time to target (h)", 1 / 3600),
@@ -170,7 +171,7 @@ class Hermes(Claim):
     def describe(self, inputs: Inputs) -> str:
         """Say where the losses' shapes and the costs are from."""
         shapes = "measured accuracies (cifar10)" if inputs.folder(self.data) else "synthetic curves"
-        return f"losses along {shapes}; costs {'measured' if inputs.costs else 'as stated in the config, not measured'}"
+        return f"losses along {shapes}; {inputs.describe_costs()}"
 
     def tables(self, results: Results) -> list[Table]:
         """Return the sweep by metric, what time-sharing costs, the sensitivity and the closed form."""

@@ -97,7 +97,7 @@ class Ones(Claim):
     def describe(self, inputs: Inputs) -> str:
         """Say where the jobs and the costs are from."""
         jobs = "published trace and histories" if inputs.folder(self.data) else "synthetic trace and histories"
-        return f"{jobs}; costs {'measured' if inputs.costs else 'as stated in the config, not measured'}"
+        return f"{jobs}; {inputs.describe_costs()}"
 
     def tables(self, results: Results) -> list[Table]:
         """Return the comparison and the parameters."""

@@ -180,7 +180,7 @@ class Optimus(Claim):
     def describe(self, inputs: Inputs) -> str:
         """Say where speeds and costs are from."""
         speeds = "speeds measured by DL2" if inputs.folder(self.data) else "synthetic speeds"
-        return f"{speeds}; costs {'measured' if inputs.costs else 'as stated in the config, not measured'}"
+        return f"{speeds}; {inputs.describe_costs()}"
 
     def tables(self, results: Results) -> list[Table]:
         """Return the comparison and the parameters."""

@@ -110,7 +110,7 @@ class Pollux(Claim):
     def describe(self, inputs: Inputs) -> str:
         """Say where the jobs and the costs are from."""
         jobs = "measured speeds and convergence, published workloads" if inputs.folder(self.data) else "synthetic jobs"
-        return f"{jobs}; costs {'measured' if inputs.costs else 'as stated in the config'}"
+        return f"{jobs}; {inputs.describe_costs()}"
 
     def tables(self, results: Results) -> list[Table]:
         """Return all metrics, and the parameters."""
