@@ -12,13 +12,6 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            for warning in ("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"):
-                item.add_marker(pytest.mark.filterwarnings(warning))
-
-
 @pytest.fixture(scope="package")
 def cluster() -> Iterator["LocalCluster"]:
     from beamer.engines.ray_tune.local import LocalCluster

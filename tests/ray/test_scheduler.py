@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -23,33 +24,42 @@ from beamer.gpu.policies import GpuPolicy, Nothing
 from beamer.workloads.searches import SuccessiveHalving
 from tests.ray.searches import Regression, overlaps, run, steps, undisturbed, write
 
+# Tune does not close its trials' result files when a search ends before they do.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
+
 RATES = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4)
 
 
 @dataclass(frozen=True)
-class Restless(GpuPolicy[Nothing]):
-    """Give jobs other GPUs, and other numbers of them, at one decision in `every`."""
+class Drawn:
+    """How many iterations had been done when GPUs were drawn."""
 
-    every: int = 8
+    done: float = -inf
+
+
+@dataclass(frozen=True)
+class Restless(GpuPolicy[Drawn]):
+    """Draw other GPUs, and other numbers of them, for all jobs whenever they have done `every` iterations."""
+
+    every: int = 6
 
     name = "restless"
     resizes = True
-    State = Nothing
+    State = Drawn
 
     def allocate(
-        self, state: Nothing, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
-    ) -> tuple[Nothing, Allocation, float | None]:
+        self, state: Drawn, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
+    ) -> tuple[Drawn, Allocation, float | None]:
         held = {job.key: job.grant for job in jobs if job.grant}
-        room = Room(cluster)
-        if held and rng.randrange(self.every):
-            held = {key: grant for key, grant in held.items() if all(node in cluster.node for node, _ in grant.gpus)}
-            return state, held, now + 1.0
-        grants = {}
+        done = sum(job.done for job in jobs)
+        if held and abs(done - state.done) < self.every:
+            return state, held, None
+        room, grants = Room(cluster), {}
         for job in rng.sample(jobs, len(jobs)):
             count = min(rng.randint(job.request.least, job.request.most), room.total)
             if count and (grant := room.grant(job, count, batch_size=8 * count)):
                 grants[job.key] = grant
-        return state, grants, now + 1.0
+        return Drawn(done), grants, None
 
 
 class Journal(list[tuple[float, str, dict[str, Any]]]):
@@ -75,7 +85,7 @@ def test_no_step_is_lost_or_done_twice_however_often_trials_move(cluster: LocalC
     assert overlaps(lines) == []
     assert {line.gpus for line in lines} > {1.0}
     assert all(line.batch_size == 8 * line.gpus for line in lines)
-    assert len(journal.of("pause")) >= 5
+    assert len(journal.of("pause")) >= 3
 
 
 def test_a_trial_runs_where_it_was_granted_gpus(cluster: LocalCluster, tmp_path: Path) -> None:
@@ -144,7 +154,7 @@ def test_the_search_ends_with_the_first_trial_that_meets_the_target(cluster: Loc
     [reached] = journal.of("target")
     [rate] = [result.config["rate"] for result in results if result.metrics["trial_id"] == reached["trial"]]
     assert [loss <= target for loss in undisturbed(rate, int(reached["iteration"]))].index(True) == reached["iteration"] - 1
-    assert all(result.metrics["training_iteration"] < 500 for result in results)
+    assert all(result.metrics.get("training_iteration", 0) < 500 for result in results)
 
 
 def test_a_trial_whose_results_lack_a_key_fails_the_search(cluster: LocalCluster, tmp_path: Path) -> None:
@@ -171,15 +181,15 @@ class Killing(BeamerScheduler):
 
 def test_a_search_ends_correctly_though_a_node_is_killed(cluster: LocalCluster, tmp_path: Path) -> None:
     journal = Journal()
-    scheduler = Killing("fifo", on_decision=journal, kill=cluster.kill, at=3)
+    scheduler = Killing("fifo", on_decision=journal, kill=cluster.kill, at=2)
     try:
-        results = run(tmp_path, scheduler, RATES, iterations=6, pause_s=0.05, saved_every=1, failures=5)
+        results = run(tmp_path, scheduler, RATES[1:], iterations=8, pause_s=0.5, saved_every=1, failures=5)
     finally:
         cluster.add(2)
     assert scheduler.killed
     assert not results.errors
     done = steps(tmp_path)
-    assert sorted(lines[-1].loss for lines in done.values()) == sorted(undisturbed(rate, 6)[-1] for rate in RATES)
+    assert sorted(lines[-1].loss for lines in done.values()) == sorted(undisturbed(rate, 8)[-1] for rate in RATES[1:])
     assert [sum(nodes["nodes"].values()) for nodes in journal.of("nodes")] == [4, 2]
     assert any(lines[0].devices[0][0] != lines[-1].devices[0][0] for lines in done.values())
 
