@@ -38,9 +38,9 @@ class Convergence(GpuPolicy[Nothing]):
     which a restart has to pay. growth: times the GPUs it was measured on that a job may have next.
     """
 
-    looks: int = 3
+    looks: int = 2
     prior: float = 0.1
-    hysteresis: float = 0.1
+    hysteresis: float = 0.3
     margin: float = 1.0
     horizon_s: float = 600.0
     growth: int = 2

@@ -8,12 +8,15 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
+
 from beamer.gpu.model import Job
 from beamer.gpu.predictors.loss_curve import fit_weighted, thinned
 
 HOPELESS = 1e-3
 FITTED = 5  # reports from which on a curve is fitted
 SURE = 0.98
+DECAY = 0.8  # weight of a loss relative to the next one
 
 
 @dataclass(frozen=True)
@@ -30,14 +33,17 @@ def outlook(job: Job, looks: int, prior: float) -> Outlook:
     looks: reports, the initial one included, before a job is judged; prior: its chance until then.
     """
     request = job.request
-    target, sign = request.target_loss, 1.0
-    if target is None and request.target_accuracy is not None:
-        target, sign = 1.0 - request.target_accuracy, -1.0
-    if target is None:
+    reports = thinned(job.reports)
+    if request.target_loss is not None:
+        target = request.target_loss
+        losses = tuple([report.loss for report in reports])
+    elif request.target_accuracy is not None:  # what is missing to 1 is as good as a loss
+        target = 1.0 - request.target_accuracy
+        reports = [report for report in reports if report.accuracy is not None]
+        losses = tuple([1.0 - (report.accuracy or 0.0) for report in reports])
+    else:
         return Outlook(1.0, job.remaining)
-    reports = [r for r in thinned(job.reports) if sign > 0 or r.accuracy is not None]
-    losses = tuple(r.loss if sign > 0 else 1.0 - (r.accuracy or 0.0) for r in reports)
-    iterations = tuple(r.iteration for r in reports)
+    iterations = tuple([report.iteration for report in reports])
     if not losses:
         return Outlook(prior, job.remaining)
     if not math.isfinite(losses[-1]):
@@ -59,13 +65,45 @@ def _judged(
         return Outlook(HOPELESS, left)
     if len(losses) < FITTED:
         return Outlook(max(prior, 0.5), left)
+    views = (_by_curve(iterations, losses, target, end), _by_power(iterations, losses, target, end))
+    chance = sum(view.chance for view in views) / len(views)
+    # each way of arriving counts as much as it is likely
+    until = sum(view.chance * view.left for view in views) / max(sum(view.chance for view in views), 1e-12)
+    return Outlook(min(max(chance, HOPELESS), SURE), min(max(until, 1e-9), left))
+
+
+def _by_curve(iterations: tuple[float, ...], losses: tuple[float, ...], target: float, end: float) -> Outlook:
+    """Judge by SLAQ's curves, which end at a floor of their own."""
+    done, left = iterations[-1], max(end - iterations[-1], 1.0)
     curve = fit_weighted(iterations, losses)
     final = curve.loss(end)
-    deviation = final.deviation if math.isfinite(final.deviation) else abs(last - target)
-    chance = _normal((target - final.value) / max(deviation, 1e-12)) if math.isfinite(final.value) else prior
+    deviation = final.deviation if math.isfinite(final.deviation) else abs(losses[-1] - target)
+    chance = _normal((target - final.value) / max(deviation, 1e-12)) if math.isfinite(final.value) else 0.0
     until = curve.until_loss(target, done).value
-    until = min(until, left) if math.isfinite(until) and until > 0 else left
-    return Outlook(min(max(chance, HOPELESS), SURE), max(until, 1e-9))
+    return Outlook(chance, min(until, left) if math.isfinite(until) and until > 0 else left)
+
+
+def _by_power(iterations: tuple[float, ...], losses: tuple[float, ...], target: float, end: float) -> Outlook:
+    """Judge by a power of the iterations, which has no floor: as the recent losses fall on logarithmic axes."""
+    done, left = iterations[-1], max(end - iterations[-1], 1.0)
+    seen = [(k, loss) for k, loss in zip(iterations, losses, strict=True) if k > 0 and 0 < loss < math.inf]
+    if len(seen) < 3 or target <= 0:
+        return Outlook(0.0, left)
+    x, y = np.log(np.array(seen)).T
+    weights = DECAY ** np.arange(len(seen) - 1, -1, -1.0)
+    weights /= weights.sum()
+    middle, level = float(weights @ x), float(weights @ y)
+    spread = float(weights @ (x - middle) ** 2)
+    slope = float(weights @ ((x - middle) * (y - level))) / spread
+    count = 1.0 / float(weights @ weights)  # of points, as if all weighed the same
+    residual = float(weights @ (y - level - slope * (x - middle)) ** 2) * count / max(count - 2.0, 0.5)
+    ahead = math.log(end) - middle
+    deviation = math.sqrt(residual * (1.0 + 1.0 / count + ahead**2 / (count * spread)))
+    chance = _normal((math.log(target) - level - slope * ahead) / max(deviation, 1e-9))
+    if slope >= 0:
+        return Outlook(chance, left)
+    until = math.exp(min(middle + (math.log(target) - level) / slope, 50.0)) - done
+    return Outlook(chance, min(max(until, 1.0), left))
 
 
 def _hoped_for(iterations: tuple[float, ...], losses: tuple[float, ...], end: float) -> float:

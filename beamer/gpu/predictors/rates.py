@@ -90,6 +90,9 @@ class Rates:
     def _goodput(self, rows: Ints, gpus: Ints, nodes: Ints) -> tuple[Floats, Ints]:
         limits = [_batches(self.jobs[row], size) for row, size in zip(rows.tolist(), gpus.tolist(), strict=True)]
         low, high = np.array(limits, np.float64).reshape(-1, 2).T
+        if (low == high).all():  # nothing to search for
+            worth = efficiency(self.noise[rows], self.requested[rows], low)
+            return low / self.times.at(rows, gpus, nodes, low) * worth, low.astype(np.int64)
         return best_goodput(self.times, rows, gpus, nodes, self.noise[rows], self.requested[rows], low, high)
 
 
