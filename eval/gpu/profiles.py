@@ -1,7 +1,6 @@
 """How simulated jobs behave: how long their steps take on what they are given, and what they learn."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from beamer.engines.simulated import Outcome, Profile
@@ -47,22 +46,6 @@ class Scaling(Profile):
         way_s = self.remote_s if grant.nodes > 1 else self.local_s
         sync_s = way_s * 2 * (workers - 1) / workers
         return self.compute_s * batch_size / self.batch_size / workers + self.fixed_s + sync_s, sync_s
-
-    def outcome(self, iteration: float) -> Outcome:
-        """Return the loss."""
-        return Outcome(self.loss.at(iteration))
-
-
-@dataclass(frozen=True)
-class Measured(Profile):
-    """A job whose speeds were measured. seconds: of a step and of its synchronisation, by grant and batch size."""
-
-    loss: Falling
-    seconds: Callable[[Grant, int], tuple[float, float]]
-
-    def step_s(self, grant: Grant, batch_size: int) -> tuple[float, float]:
-        """Return the measured time of a step."""
-        return self.seconds(grant, batch_size)
 
     def outcome(self, iteration: float) -> Outcome:
         """Return the loss."""

@@ -120,12 +120,15 @@ def bars(axes: Axes, runs: CellResults, metric: Metric, base: str) -> None:
     """Draw the ratios of a cell's contenders to one of them as horizontal bars, best first, with intervals."""
     shown = {name: ratio(runs, metric, name, base) for name in runs}
     shown = {name: one for name, one in shown.items() if np.isfinite(one.mean)}
+    if not shown:
+        return
     names = sorted(shown, key=lambda name: shown[name].mean)
     means = [shown[name].mean for name in names]
     errors = [[shown[n].mean - shown[n].low for n in names], [shown[n].high - shown[n].mean for n in names]]
-    colours = ["tab:orange" if name == OURS else "tab:grey" if name == base else "tab:blue" for name in names]
+    colours = ["tab:orange" if name.split(",")[0] == OURS else "tab:grey" if name == base else "tab:blue" for name in names]
     axes.barh(names, means, xerr=errors, color=colours, capsize=3, height=0.7)
     axes.axvline(1.0, color="black", linewidth=0.8)
+    axes.set_xlim(0.0, min(max(one.high for one in shown.values()), 1.5 * max(means)) * 1.03)
     axes.invert_yaxis()
     axes.set_xlabel(f"{metric.title} / {base}'s")
     axes.grid(axis="x", alpha=0.3)

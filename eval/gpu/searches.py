@@ -19,6 +19,7 @@ Floats = NDArray[np.float64]
 Shape = Callable[[Floats], Floats]
 
 GRID = np.concatenate([np.linspace(0.0, 1.0, 401), np.geomspace(1.01, 1000.0, 400)])
+SMOOTHED = 5  # epochs
 CLASSES = 10
 GUESS = math.log(CLASSES)  # the cross-entropy of guessing one of so many
 ABOVE = 1.03  # a configuration that is not good stays above the target by this factor, noise or not
@@ -83,7 +84,9 @@ def _measured(path: Path) -> Shape:
     with path.open(newline="") as file:
         metric = np.array([float(row["metric"]) for row in csv.DictReader(file)])
     guess = 1.0 / CLASSES
-    values = np.concatenate([[1.0], np.clip((metric.max() - metric) / (metric.max() - guess), 0.0, 1.0)])
+    # a training loss is the mean over an epoch's batches, and moves less than the accuracy measured after it
+    smooth = np.convolve(np.pad(metric, SMOOTHED // 2, "edge"), np.full(SMOOTHED, 1.0 / SMOOTHED), "valid")
+    values = np.concatenate([[1.0], np.clip((smooth.max() - smooth) / (smooth.max() - guess), 0.0, 1.0)])
     at = np.linspace(0.0, 1.0, len(values))
     return lambda x: np.interp(x, at, values)
 

@@ -1,18 +1,21 @@
 """SC'20's elastic scheduler: jobs that grow and shrink between their limits against those of fixed size."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 from matplotlib.figure import Figure
 from rich.table import Table
 
-from beamer.engines.simulated import Profile, SimulatedJob
+from beamer.engines.simulated import Outcome, Profile, SimulatedJob
 from beamer.gpu.model import Grant, Node, Request
 from beamer.sim.gpu import Arrival, simulate_gpus
 from eval.gpu.claims.base import LOST, Claim, Contender, CostsEntry, Entry, Figures, Inputs, Metric, Results, contenders
+from eval.gpu.pollux_data import Application, read
 from eval.gpu.profiles import Falling, Scaling
 from eval.gpu.report import bars, by_metric
 
@@ -20,6 +23,27 @@ SENSITIVITY = "parameters"
 ITERATIONS = 3000
 REPORTS = 30
 BATCH = 512
+
+
+@dataclass(frozen=True)
+class Applied(Profile):
+    """A job with an application's measured speeds."""
+
+    loss: Falling
+    application: Application
+
+    def step_s(self, grant: Grant, batch_size: int) -> tuple[float, float]:
+        """Return the measured time of a step."""
+        return self.application.step_s((count for _, count in grant.gpus), batch_size)
+
+    def outcome(self, iteration: float) -> Outcome:
+        """Return the loss."""
+        return Outcome(self.loss.at(iteration))
+
+
+@lru_cache
+def _measured(folder: Path) -> dict[str, Application]:
+    return read(folder)
 
 
 class ClusterEntry(Entry):
@@ -101,21 +125,42 @@ class Elastic(Claim):
         at_s = list(np.cumsum(rng.exponential(mix.gap_s, alone)))
         for start_s in rng.uniform(0.0, at_s[-1], mix.bursts):
             at_s += [start_s] * mix.burst
-        return [Arrival(float(t), "jobs", "all", f"j{i:03}", self._job(rng)) for i, t in enumerate(sorted(at_s))]
+        folder = inputs.folder(self.data)
+        applications = list(_measured(folder).values()) if folder else []
+        jobs = [self._measured_job(rng, applications) if applications else self._job(rng) for _ in at_s]
+        return [
+            Arrival(float(t), "jobs", "all", f"j{i:03}", job) for i, (t, job) in enumerate(zip(sorted(at_s), jobs, strict=True))
+        ]
 
     def _job(self, rng: np.random.Generator) -> SimulatedJob:
         gpus = int(rng.choice(self.mix.sizes))
-        request = Request(
-            ITERATIONS,
+        profile = self._profile(rng, gpus, self._seconds(rng) / ITERATIONS)
+        return SimulatedJob(self._request(gpus, self.mix.least, ITERATIONS, BATCH), profile)
+
+    def _measured_job(self, rng: np.random.Generator, applications: Sequence[Application]) -> SimulatedJob:
+        """Return a job with the speeds of an application at the middle of its batch sizes."""
+        application = applications[int(rng.integers(len(applications)))]
+        sizes = sorted(application.runs)
+        batch_size = sizes[len(sizes) // 2]
+        least = max(self.mix.least, -(-batch_size // application.max_local_batch_size))
+        gpus = max(int(rng.choice(self.mix.sizes)), least)
+        iterations = max(round(self._seconds(rng) / application.step_s((gpus,), batch_size)[0]), REPORTS)
+        falling = Falling(2.3, rng.uniform(0.1, 0.8), iterations * rng.uniform(0.02, 0.2), 0.01)
+        return SimulatedJob(self._request(gpus, least, iterations, batch_size), Applied(falling, application))
+
+    def _seconds(self, rng: np.random.Generator) -> float:
+        return 3600 * self.mix.hours * math.exp(rng.normal(0.0, self.mix.spread))
+
+    def _request(self, gpus: int, least: int, iterations: int, batch_size: int) -> Request:
+        return Request(
+            iterations,
             gpus=gpus,
-            min_gpus=self.mix.least,
-            max_gpus=self.mix.most,
+            min_gpus=least,
+            max_gpus=max(self.mix.most, gpus),
             gang=False,
-            epoch=ITERATIONS // REPORTS,
-            batch_size=BATCH,
+            epoch=max(iterations // REPORTS, 1),
+            batch_size=batch_size,
         )
-        wanted_s = 3600 * self.mix.hours * math.exp(rng.normal(0.0, self.mix.spread)) / ITERATIONS
-        return SimulatedJob(request, self._profile(rng, gpus, wanted_s))
 
     def _profile(self, rng: np.random.Generator, gpus: int, step_s: float) -> Profile:
         """Return a job whose step takes `step_s` on `gpus` of one node."""
@@ -127,7 +172,8 @@ class Elastic(Claim):
 
     def describe(self, inputs: Inputs) -> str:
         """Say where speeds and costs are from."""
-        return f"synthetic speeds; {inputs.describe_costs()}"
+        speeds = "speeds measured by Pollux" if inputs.folder(self.data) else "synthetic speeds"
+        return f"{speeds}; {inputs.describe_costs()}"
 
     def tables(self, results: Results) -> list[Table]:
         """Return a table per cluster, and the parameters."""

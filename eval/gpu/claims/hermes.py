@@ -19,7 +19,9 @@ from eval.gpu.report import by_cell, by_metric, lines
 from eval.gpu.searches import SYNTHETIC, Shape, Space, draw, measured_shapes
 
 CLOSED_FORM = "closed form"
-SENSITIVITY = "sensitivity"
+SENSITIVITY = "parameters"
+NOISY = "noisy losses"
+OTHERS = "others "
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,8 @@ class Sensitivity(Entry):
 class Hermes(Claim):
     """The same searches under every policy, by the share of good configurations, and by what the others are.
 
-    good: how many are, in a cell each. kinds_good: how many where all others are of one kind.
+    good: how many are, in a cell each. kinds_good: how many where all others are of one kind, and where losses are as noisy as
+    `noisy` says.
     """
 
     name = "hermes"
@@ -104,24 +107,26 @@ class Hermes(Claim):
     configurations: int
     good: tuple[int, ...]
     kinds_good: int
+    noisy: float
     space: Space
     costs: CostsEntry
     sensitivity: Sensitivity
     closed_form: ClosedForm
 
     def cells(self) -> tuple[str, ...]:
-        """Return one cell per share, one per kind, then the two others."""
+        """Return one cell per share, one per kind, one of noise, then the two others."""
         return (*self.judged(), SENSITIVITY, CLOSED_FORM)
 
     def judged(self) -> tuple[str, ...]:
-        """Return the cells by share and by kind."""
+        """Return the cells by share, by kind and of noise."""
         return (*self._sweep(), *self._kinds())
 
     def _sweep(self) -> tuple[str, ...]:
         return tuple(f"{good} of {self.configurations}" for good in self.good)
 
     def _kinds(self) -> tuple[str, ...]:
-        return tuple(f"{self.kinds_good} of {self.configurations}, others {kind}" for kind in self.space.bad)
+        start = f"{self.kinds_good} of {self.configurations}, "
+        return (*(f"{start}{OTHERS}{kind}" for kind in self.space.bad), f"{start}{NOISY}")
 
     def contenders(self, cell: str) -> tuple[Contender, ...]:
         """Return the policies of a cell."""
@@ -134,8 +139,9 @@ class Hermes(Claim):
             return self._run_closed_form(contender, seed)
         good = self.sensitivity.good if cell == SENSITIVITY else int(cell.split()[0])
         shapes = self._shapes(inputs)
-        only = cell.rpartition("others ")[2] if cell in self._kinds() else None
-        search = draw(self.space, self.configurations, good, shapes, seed, only)
+        only = cell.partition(OTHERS)[2] or None
+        space = self.space.model_copy(update={"noise": self.noisy}) if cell.endswith(NOISY) else self.space
+        search = draw(space, self.configurations, good, shapes, seed, only)
         target, epochs = self.space.target_loss, self.space.epochs
         request = Request(epochs, target_loss=target)
         costs = inputs.costs_of(contender, self.costs)
@@ -198,7 +204,7 @@ class Hermes(Claim):
             axes.set_xscale("log", base=2)
             axes.set_xlabel("share of good configurations")
             axes.set_ylim(bottom=0)
-        both[0].legend(frameon=False)
+        both[0].legend(frameon=False, ncols=2)
 
 
 def _figures(run: GpuRun, kinds: dict[str, str], target: float) -> Figures:
