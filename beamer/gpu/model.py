@@ -127,6 +127,11 @@ class Grant:
         return sum(count for _, count in self.gpus)
 
     @property
+    def served(self) -> int:
+        """Parameter servers in all."""
+        return sum(count for _, count in self.servers)
+
+    @property
     def nodes(self) -> int:
         """Nodes on which it has GPUs."""
         return len(self.gpus)

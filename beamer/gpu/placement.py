@@ -45,8 +45,10 @@ class Room:
         for node, cores in _cores(grant, request):
             self._cpus[node] -= cores
 
-    def grant(self, job: Job, count: int, batch_size: int = 0) -> Grant | None:
+    def grant(self, job: Job, count: int, batch_size: int = 0, servers: int = 0) -> Grant | None:
         """Take `count` GPUs for a job and return them; None, and nothing taken, if there are not as many.
+
+        servers: of a job that has any; 0, or where cores are short: one per worker.
 
         Those of nodes on which it runs or ran last come first, then the smallest gap that holds the rest, or the largest gaps.
         """
@@ -66,11 +68,14 @@ class Room:
             left -= here
             if not left:
                 break
-        return None if left else self._taken(chosen, job.request, batch_size)
+        if left:
+            return None
+        wished = self._taken(chosen, job.request, batch_size, servers) if servers > count else None
+        return wished or self._taken(chosen, job.request, batch_size, count)
 
     def grant_on(self, job: Job, node: str, count: int) -> Grant | None:
         """Take `count` GPUs of one node for a job and return them; None if it has not as many."""
-        return self._taken({node: count}, job.request, 0) if self._gap(node, job.request) >= count else None
+        return self._taken({node: count}, job.request, 0, count) if self._gap(node, job.request) >= count else None
 
     def spread(self, job: Job, count: int, whole: bool) -> Grant | None:
         """Take up to `count` GPUs for a job, one after another on the emptiest node, and return them; None if there are none.
@@ -89,25 +94,25 @@ class Room:
                 heappop(gaps)
             else:
                 heapreplace(gaps, (gap + 1, place, name))
-        return self._taken(chosen, job.request, 0) if chosen and not (left and whole) else None
+        return self._taken(chosen, job.request, 0, count - left) if chosen and not (left and whole) else None
 
-    def _taken(self, gpus: Mapping[str, int], request: Request, batch_size: int) -> Grant | None:
-        """Take these GPUs, and the cores of as many servers, and return them; None, and nothing taken, if those are missing."""
-        servers = self._servers(gpus, request)
-        if servers is None:
+    def _taken(self, gpus: Mapping[str, int], request: Request, batch_size: int, servers: int) -> Grant | None:
+        """Take these GPUs, and the cores of so many servers, and return them; None, and nothing taken, if those are missing."""
+        placed = self._servers(gpus, request, servers)
+        if placed is None:
             return None
-        grant = Grant.of(gpus, servers, batch_size)
+        grant = Grant.of(gpus, placed, batch_size)
         self.take(grant, request)
         return grant
 
-    def _servers(self, gpus: Mapping[str, int], request: Request) -> Mapping[str, int] | None:
+    def _servers(self, gpus: Mapping[str, int], request: Request, count: int) -> Mapping[str, int] | None:
         if not request.servers:
             return {}
         if not request.server_cpus:
             return gpus
         spare = {node: cores - gpus.get(node, 0) * request.worker_cpus for node, cores in self._cpus.items()}
         chosen: dict[str, int] = {}
-        left = sum(gpus.values())
+        left = count
         for node in sorted(spare, key=lambda node: (node in self._gpu_nodes, node not in gpus, -spare[node])):
             here = min(int((spare[node] + ROUNDING) / request.server_cpus), left)
             if here > 0:
@@ -177,20 +182,25 @@ def pack(cluster: Cluster, order: Iterable[Job]) -> dict[str, Grant]:
 
 
 def arrange(
-    cluster: Cluster, jobs: Iterable[Job], sizes: Mapping[str, int], batches: Mapping[str, int] | None = None
+    cluster: Cluster,
+    jobs: Iterable[Job],
+    sizes: Mapping[str, int],
+    batches: Mapping[str, int] | None = None,
+    servers: Mapping[str, int] | None = None,
 ) -> dict[str, Grant]:
     """Grant jobs so many GPUs, of at most as many as there are: where they are, or near what they have or had last.
 
     What keeps its size stays in place, then the largest choose first; where cores are short, some get half as many, or none.
-    batches: by job, as `Grant.batch_size`.
+    batches: by job, as `Grant.batch_size`. servers: by job; what is not named keeps those it has, or gets one per worker.
     """
     room = Room(cluster)
-    batches = batches or {}
+    batches, servers = batches or {}, servers or {}
     moving: list[Job] = []
     grants: dict[str, Grant] = {}
     for job in jobs:
         size = sizes.get(job.key, 0)
-        if job.grant and job.grant.size == size and room.fits(job.grant, job.request):
+        stays = job.grant is not None and job.grant.size == size and servers.get(job.key) in (None, job.grant.served)
+        if stays and job.grant and room.fits(job.grant, job.request):
             room.take(job.grant, job.request)
             grants[job.key] = Grant(job.grant.gpus, job.grant.servers, batches.get(job.key, 0))
         elif size:
@@ -198,7 +208,7 @@ def arrange(
     moving.sort(key=lambda job: -sizes[job.key])
     for job in moving:
         size = sizes[job.key]
-        grant = room.grant(job, size, batches.get(job.key, 0))
+        grant = room.grant(job, size, batches.get(job.key, 0), servers.get(job.key, 0))
         while grant is None and size > job.request.least:
             size = max(size // 2, job.request.least)
             grant = room.grant(job, size)

@@ -67,7 +67,8 @@ class Convergence(GpuPolicy[Nothing]):
         table = _Table.of(self, cluster, able, outlooks)
         sizes = self._worthwhile(table, fill(table.sizes, table.value, cluster.gpus), cluster)
         chosen = dict(zip((job.key for job in able), sizes.tolist(), strict=True))
-        grants = arrange(cluster, able, chosen)
+        servers = table.rates.servers_for(able, chosen, self.hysteresis)
+        grants = arrange(cluster, able, chosen, servers=servers)
         return state, table.rates.with_batches(able, grants), None
 
     def _first(self, jobs: Sequence[Job], outlooks: Mapping[str, Outlook], cluster: Cluster) -> list[Job]:

@@ -57,8 +57,7 @@ def outlook(job: Job, looks: int, prior: float) -> Outlook:
 def _judged(
     iterations: tuple[float, ...], losses: tuple[float, ...], target: float, end: float, looks: int, prior: float
 ) -> Outlook:
-    done, last = iterations[-1], losses[-1]
-    left = max(end - done, 1.0)
+    left = max(end - iterations[-1], 1.0)
     if len(losses) < looks:
         return Outlook(prior, left)
     if _hoped_for(iterations, losses, end) > target:

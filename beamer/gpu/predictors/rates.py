@@ -19,6 +19,7 @@ KNOWN: OrderedDict[tuple[Speed, ...], StepTimes] = OrderedDict()
 MOST_KNOWN = 1 << 15
 REBATCH = 0.05  # by what share another batch size must be better before a job changes its own
 SLOWEST = 1e-300
+SERVERS = (1, 2, 3)  # per worker
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,8 +62,31 @@ class Rates:
         rate = np.where(self.measured[rows], rate, gpus / self.typical_s)
         for place in np.nonzero(np.isin(rows, list(self.served)))[0].tolist() if self.served else ():
             row, count = int(rows[place]), int(gpus[place])
-            rate[place] = 1.0 / max(self.served[row].step_s(count, count, self.requested[row]), SLOWEST)
+            rate[place] = 1.0 / max(self._served_step_s(row, count, self.servers(row, count)), SLOWEST)
         return np.asarray(rate)
+
+    def servers(self, row: int, workers: int) -> int:
+        """Return how many parameter servers suit a job on so many workers."""
+        if row not in self.served:
+            return workers
+        return min((workers * times for times in SERVERS), key=lambda count: self._served_step_s(row, workers, count))
+
+    def _served_step_s(self, row: int, workers: int, servers: int) -> float:
+        return self.served[row].step_s(workers, servers, self.requested[row])
+
+    def servers_for(self, jobs: Sequence[Job], sizes: Mapping[str, int], pays: float) -> dict[str, int]:
+        """Return the servers of the jobs of all rows; one that keeps its size keeps them unless others are faster by `pays`."""
+        chosen: dict[str, int] = {}
+        for row in self.served:
+            job, workers = jobs[row], sizes.get(jobs[row].key, 0)
+            if not workers:
+                continue
+            best = self.servers(row, workers)
+            if job.grant and job.grant.size == workers:
+                held_s = self._served_step_s(row, workers, job.grant.served)
+                best = best if held_s > (1.0 + pays) * self._served_step_s(row, workers, best) else job.grant.served
+            chosen[job.key] = best
+        return chosen
 
     def with_batches(self, jobs: Sequence[Job], grants: Mapping[str, Grant]) -> dict[str, Grant]:
         """Return the grants of the jobs of all rows, each with the batch size that is best where it lies.
