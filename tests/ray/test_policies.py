@@ -17,7 +17,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
 
 RATES = (0.01, 0.05, 0.1, 0.2, 0.4)
 ITERATIONS = 3
-SLICES = {"round-robin": {"quantum_s": 1.0}}
+SLICES = {"round-robin": {"quantum_s": 1.0}, "pollux": {"interval_s": 3.0}}
 
 
 @pytest.mark.parametrize("name", GPU_POLICIES)
