@@ -5,6 +5,7 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?= python3
+TORCH := torch==2.13.0
 ROOT := $(shell [ "$$(id -u)" = 0 ] && echo yes)
 
 .PHONY: demo test check setup system clean help
@@ -25,6 +26,18 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
+# What some tests need and Beamer does not: tests of what cannot be installed, or only by a large download, are skipped.
+$(VENV)/.extras: $(VENV)/.ready
+	@echo "setting up Ray ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray]' \
+	  || echo "Ray cannot be installed: its tests will be skipped"
+	@if $(BIN)/python -m pip install --quiet --disable-pip-version-check --dry-run --report - $(TORCH) 2>/dev/null \
+	  | grep -q '"url": "file:.*/torch-'; then \
+	  echo "setting up PyTorch from this machine's own file ..."; \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH) || echo "PyTorch cannot be installed"; \
+	else echo "no PyTorch on this machine: its tests will be skipped"; fi
+	@touch $@
+
 # The system packages of the emulation: installed where root can; where not, what needs them says so.
 system: setup
 	@missing=$$($(BIN)/python -m topologies.emulation.platform); \
@@ -43,7 +56,7 @@ demo: system  ## real coflows ordered in an emulated network (without root: in t
 	fi
 	@echo "timeline: results/demo.png   figures: results/demo.json"
 
-test: system  ## every test: unit, conformance, network namespaces, emulation
+test: system $(VENV)/.extras  ## every test: unit, conformance, processes, Ray, network namespaces, emulation
 	@$(BIN)/python -m pytest
 
 check: setup  ## ruff, mypy --strict, unit tests
