@@ -6,12 +6,11 @@ equal tracker, so that this is also how a restarted controller recovers.
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, replace
 from difflib import get_close_matches
 from types import MappingProxyType
 from typing import TypeVar
 
-from beamer.collectives import phases
 from beamer.errors import ConflictError, InputError, NotFoundError, nearest
 from beamer.events import (
     Allocated,
@@ -37,7 +36,6 @@ from beamer.model import (
     JobSpec,
     JobStatus,
     JobView,
-    Rung,
     StageStatus,
     StageView,
     StudyView,
@@ -45,53 +43,11 @@ from beamer.model import (
     job_key,
 )
 from beamer.plan import check_queues
+from beamer.records import JobRecord, StageRecord, StudyRecord
+from beamer.registration import check_rungs, check_same, check_spec
 from beamer.snapshot import Footprints, Snapshot
 
 _Record = TypeVar("_Record")
-
-
-@dataclass
-class JobRecord:
-    """A job and how far it has come.
-
-    seq: number of its registration among all jobs, from 1, never reused. done: iterations completed.
-    pids: process by rank of the workers that attached. ended_s: Unix time, None while it runs.
-    """
-
-    key: str
-    seq: int
-    study: str
-    stage: str
-    spec: JobSpec
-    plane: int
-    registered_s: float
-    status: JobStatus = JobStatus.RUNNING
-    done: int = 0
-    pids: dict[int, int] = field(default_factory=dict)
-    ended_s: float | None = None
-
-
-@dataclass
-class StageRecord:
-    """A stage with the keys of its jobs in order of registration; times are Unix times, None until they come."""
-
-    name: str
-    registered_s: float
-    status: StageStatus = StageStatus.OPEN
-    sealed_s: float | None = None
-    ended_s: float | None = None
-    jobs: list[str] = field(default_factory=list)
-
-
-@dataclass
-class StudyRecord:
-    """A study with its stages by name, in order of registration."""
-
-    name: str
-    weight: float
-    rungs: tuple[Rung, ...]
-    registered_s: float
-    stages: dict[str, StageRecord] = field(default_factory=dict)
 
 
 class Tracker:
@@ -173,7 +129,7 @@ class Tracker:
             case JobSubmitted():
                 return self._check_submission(event)
             case JobReported():
-                return self._check_report(event)
+                return self._ledger.check_report(event)
             case NodesSeen(nodes=nodes):
                 check_nodes(nodes)
                 return nodes != self._ledger.cluster.nodes
@@ -227,9 +183,7 @@ class Tracker:
                 key = job_key(event.study, event.stage, event.job)
                 self._ledger.submit(key, (event.study, event.stage), event.request, event.at_s)
             case JobReported():
-                self._ledger.report(event.job, event.report, event.speeds)
-                if event.costs:
-                    self._ledger.change(event.job, costs=event.costs)
+                self._ledger.report(event)
             case Allocated():
                 self._allocation = event
                 self._ledger.allocate(event.grants, event.at_s)
@@ -303,7 +257,7 @@ class Tracker:
         check_spec(event.spec, self.fabric)
         known = self._jobs.get(job_key(event.study, event.stage, event.spec.name))
         if known is not None:
-            _check_same(known, _by_rank(event.spec))
+            check_same(known.key, known.spec, _by_rank(event.spec))
             return False
         if stage.status is not StageStatus.OPEN:
             raise ConflictError("stage", stage.name, f"an open stage; it is {stage.status.value}, no further job may join")
@@ -311,32 +265,11 @@ class Tracker:
 
     def _check_submission(self, event: JobSubmitted) -> bool:
         stage = self.stage(event.study, event.stage)
-        key = job_key(event.study, event.stage, check_name(event.job, "job"))
-        known = self._ledger.job(key) or self._ledger.ended.get(key)
-        if known is not None:
-            for name, value in vars(event.request).items():
-                before = getattr(known.request, name)
-                if value != before:
-                    raise ConflictError(f"request.{name}", value, f"{before!r}, with which job {key} was submitted")
+        if not self._ledger.check_submission(job_key(event.study, event.stage, check_name(event.job, "job")), event.request):
             return False
         if stage.status is not StageStatus.OPEN:
             raise ConflictError("stage", stage.name, f"an open stage; it is {stage.status.value}, no further job may join")
         return True
-
-    def _check_report(self, event: JobReported) -> bool:
-        job = self._ledger.job(event.job)
-        if job is None:
-            if event.job in self._ledger.ended:
-                return False
-            raise NotFoundError("job", event.job, "a job that was submitted")
-        if event.report is None:
-            return bool(event.speeds) or event.costs not in (None, job.costs)
-        for name in ("iteration", "service_s"):
-            value = getattr(event.report, name)
-            if not (math.isfinite(value) and value >= 0):
-                raise InputError(f"report.{name}", value, "a finite number, at least 0")
-        # A job that went back to its checkpoint reports again what it had reported.
-        return not job.reports or event.report.iteration > job.done
 
     def _check_allocation(self, event: Allocated) -> bool:
         if self._allocation is not None and event.generation <= self._allocation.generation:
@@ -422,56 +355,8 @@ class Tracker:
         raise _unknown("job", name, siblings)
 
 
-def check_spec(spec: JobSpec, fabric: Fabric) -> None:
-    """Check that a job described so can run on `fabric`. Raises `InputError` naming the first field that cannot be."""
-    check_name(spec.name, "job")
-    if not spec.workers:
-        raise InputError("workers", [], "at least one worker")
-    seen: set[int] = set()
-    for i, worker in enumerate(spec.workers):
-        if worker.rank < 0:
-            raise InputError(f"workers[{i}].rank", worker.rank, "a rank from 0")
-        if worker.rank in seen:
-            raise InputError(f"workers[{i}].rank", worker.rank, "a rank that no other worker of the job has")
-        seen.add(worker.rank)
-        if worker.host not in fabric.host:
-            raise InputError(f"workers[{i}].host", worker.host, nearest(worker.host, fabric.host))
-    if spec.iterations < 1:
-        raise InputError("iterations", spec.iterations, "at least 1")
-    if spec.sync_bytes < 0:
-        raise InputError("sync_bytes", spec.sync_bytes, "at least 0 bytes")
-    if not (math.isfinite(spec.compute_s) and spec.compute_s >= 0):
-        raise InputError("compute_s", spec.compute_s, "a finite number of seconds, at least 0")
-    if not 0 <= spec.overlap <= 1:
-        raise InputError("overlap", spec.overlap, "a share from 0 to 1")
-    phases(spec)
-
-
-def check_rungs(rungs: tuple[Rung, ...]) -> None:
-    """Check that a study may declare `rungs`. Raises `InputError`."""
-    seen: set[str] = set()
-    for i, rung in enumerate(rungs):
-        check_name(rung.name, f"rungs[{i}].name")
-        if rung.name in seen:
-            raise InputError(f"rungs[{i}].name", rung.name, "a name that no other rung of the study has")
-        seen.add(rung.name)
-        if rung.jobs < 1:
-            raise InputError(f"rungs[{i}].jobs", rung.jobs, "at least 1")
-        if rung.iterations < 1:
-            raise InputError(f"rungs[{i}].iterations", rung.iterations, "at least 1")
-
-
 def _by_rank(spec: JobSpec) -> JobSpec:
     return replace(spec, workers=tuple(sorted(spec.workers, key=lambda worker: worker.rank)))
-
-
-def _check_same(known: JobRecord, spec: JobSpec) -> None:
-    for name, first in vars(known.spec).items():
-        if getattr(spec, name) != first:
-            shown, before = getattr(spec, name), first
-            if name == "workers":
-                shown, before = ([(w.rank, w.host, w.role.value) for w in workers] for workers in (shown, before))
-            raise ConflictError(name, shown, f"{before!r}, with which {known.key} was registered")
 
 
 def _find(known: Mapping[str, _Record], field_name: str, name: str) -> _Record:

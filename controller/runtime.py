@@ -33,8 +33,9 @@ from beamer.model import JobStatus
 from beamer.ordering import Ordering
 from beamer.plan import Plan, check_queues
 from beamer.protocol import Applied, Assignment, Connections
+from beamer.registration import check_spec
 from beamer.store import Journal
-from beamer.tracker import Tracker, check_spec
+from beamer.tracker import Tracker
 from controller.agents import AgentHub
 from controller.installation import Installation
 from controller.openflow.driver import LaneCount, SwitchConnected, SwitchEvent, SwitchInstalled, SwitchLost

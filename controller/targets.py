@@ -13,7 +13,7 @@ from beamer.fabric import Fabric
 from beamer.model import JobStatus
 from beamer.plan import Plan
 from beamer.protocol import Assignment, Connection, LocalWorker, Port
-from beamer.tracker import JobRecord
+from beamer.records import JobRecord
 from beamer.units import segment
 from controller.openflow.rules import ConnectionTuple, JobRules
 

@@ -4,13 +4,16 @@ It is fed by the tracker, which knows studies and stages and checks what comes; 
 equal one.
 """
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 from types import MappingProxyType
 
+from beamer.errors import ConflictError, InputError, NotFoundError
+from beamer.events import JobReported
 from beamer.gpu.devices import Devices, assign
-from beamer.gpu.model import Cluster, Grant, Job, Node, Report, Request, Speed, Stage
+from beamer.gpu.model import Cluster, Grant, Job, Node, Request, Speed, Stage
 
 LAST = 5  # measurements of a shape's speed that count
 
@@ -93,18 +96,50 @@ class Ledger:
         if stage in self._members:
             self._stale.add(stage)
 
-    def report(self, key: str, report: Report | None, speeds: Sequence[Speed]) -> None:
-        """Take in what a job said of its progress and its speed."""
-        job = self._jobs[key]
-        if report:
-            job = replace(job, reports=(*job.reports, report))
-        if speeds:
-            measured = self._measured.setdefault(key, {})
-            for speed in speeds:
+    def check_submission(self, key: str, request: Request) -> bool:
+        """Say whether a job is new. Raises `ConflictError` for one that was submitted with another request."""
+        known = self._jobs.get(key) or self._ended.get(key)
+        if known is None:
+            return True
+        for name, value in vars(request).items():
+            before = getattr(known.request, name)
+            if value != before:
+                raise ConflictError(f"request.{name}", value, f"{before!r}, with which job {key} was submitted")
+        return False
+
+    def check_report(self, event: JobReported) -> bool:
+        """Say whether a report changes anything: not one of a job that has ended, nor of progress that was reported before.
+
+        Raises `NotFoundError` for a job that was not submitted, `InputError` for progress that cannot be.
+        """
+        job = self._jobs.get(event.job)
+        if job is None:
+            if event.job in self._ended:
+                return False
+            raise NotFoundError("job", event.job, "a job that was submitted")
+        if event.report is None:
+            return bool(event.speeds) or event.costs not in (None, job.costs)
+        for name in ("iteration", "service_s"):
+            value = getattr(event.report, name)
+            if not (math.isfinite(value) and value >= 0):
+                raise InputError(f"report.{name}", value, "a finite number, at least 0")
+        # A job that went back to its checkpoint reports again what it had reported.
+        return not job.reports or event.report.iteration > job.done
+
+    def report(self, event: JobReported) -> None:
+        """Take in what a job said of its progress, its speed and its costs."""
+        job = self._jobs[event.job]
+        if event.report:
+            job = replace(job, reports=(*job.reports, event.report))
+        if event.speeds:
+            measured = self._measured.setdefault(job.key, {})
+            for speed in event.speeds:
                 shape = (speed.gpus, speed.nodes, speed.servers, speed.batch_size)
                 measured[shape] = [*measured.get(shape, ()), speed][-LAST:]
             job = replace(job, speeds=tuple(_mean(last) for last in measured.values()))
-        self._jobs[key] = job
+        if event.costs:
+            job = replace(job, costs=event.costs)
+        self._jobs[job.key] = job
 
     def change(self, key: str, **facts: object) -> None:
         """Take in other facts of a job."""

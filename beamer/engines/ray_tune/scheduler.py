@@ -21,6 +21,7 @@ from ray.tune.trainable import FunctionTrainable
 from beamer.engines.ray_tune.cluster import alive, gpus_asked, pinned
 from beamer.engines.ray_tune.rungs import Rungs, Verdict
 from beamer.errors import InputError
+from beamer.events import JobReported
 from beamer.gpu.ledger import Ledger, StageKey
 from beamer.gpu.model import Allocation, Costs, Grant, Report, Request, Speed, Stage, check_allocation
 from beamer.gpu.policies import GpuPolicy, gpu_policy
@@ -234,7 +235,8 @@ class BeamerScheduler(TrialScheduler):  # type: ignore[misc]  # Ray is untyped w
         accuracy = float(result[self._accuracy]) if self._accuracy else None
         spent = float(result[TIME_THIS_ITER_S])
         report = Report(now, iteration, self._sign * float(result[self._loss]), float(result[TIME_TOTAL_S]), accuracy)
-        self._ledger.report(run.key, report, self._speeds(run, job.request, iteration - done if known else 0.0, spent))
+        speeds = self._speeds(run, job.request, iteration - done if known else 0.0, spent)
+        self._ledger.report(JobReported(now, run.key, report, speeds))
         if run.steps == 0 and run.held:
             self._starts = [*self._starts, max(now - run.asked_at_s - spent, 0.0)][-STARTS:]
             start_s = median(self._starts)
