@@ -2,8 +2,7 @@
 
 import math
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop
 from statistics import fmean
@@ -13,8 +12,9 @@ import numpy as np
 
 from beamer.engines.simulated import SimulatedCluster, SimulatedJob
 from beamer.errors import InputError
-from beamer.events import Event, JobEnded, JobReported, JobSubmitted, StageRegistered, StageSealed, StudyRegistered
+from beamer.events import Event, JobEnded, JobSubmitted, StageRegistered, StudyRegistered
 from beamer.fabric import Fabric
+from beamer.gpu import tuners
 from beamer.gpu.model import Node, Report
 from beamer.gpu.policies.base import GpuPolicy
 from beamer.gpu.scheduler import Scheduler
@@ -50,22 +50,18 @@ class Failure:
     back_s: float = math.inf
 
 
-class Tuner(ABC):
-    """What judges the jobs of a search while they run."""
-
-    done: bool = False
-
-    @abstractmethod
-    def judge(self, event: Event) -> Iterable[Event | Arrival]:
-        """Return what it does about an event: jobs that it ends, stages that it seals, jobs that it starts."""
+Tuner = tuners.Tuner[Arrival]
+NoTuner = tuners.NoTuner[Arrival]
 
 
-class NoTuner(Tuner):
-    """Lets every job run to its end."""
+class Halving(tuners.Halving[Arrival]):
+    """Successive halving of simulated jobs. rungs: every one. job: that of a trial in a rung."""
 
-    def judge(self, event: Event) -> Iterable[Event | Arrival]:
-        """Do nothing."""
-        return ()
+    def __init__(self, study: str, rungs: Sequence[Rung], job: Callable[[str, int], SimulatedJob]) -> None:
+        def arrival(trial: str, rung: int, at_s: float) -> Arrival:
+            return Arrival(at_s, study, rungs[rung].name, trial, job(trial, rung), tuple(rungs[1:]))
+
+        super().__init__(study, rungs, arrival)
 
 
 @dataclass(frozen=True)
@@ -247,49 +243,3 @@ def _check(nodes: Sequence[Node], arrivals: Sequence[Arrival], failures: Sequenc
     for failure in failures:
         if failure.node not in names:
             raise InputError("failure.node", failure.node, f"one of {', '.join(names)}")
-
-
-class Halving(Tuner):
-    """Successive halving: when all jobs of a rung have ended, the best go on in the next. [source: SHA]
-
-    rungs: every one, the first included. job: that of a trial in a rung, which goes on where it stopped in the one before.
-    """
-
-    def __init__(self, study: str, rungs: Sequence[Rung], job: Callable[[str, int], SimulatedJob]) -> None:
-        self.study = study
-        self._rungs = tuple(rungs)
-        self._job = job
-        self._at = 0
-        self._losses: dict[str, float] = {}
-        self._ended: list[str] = []
-
-    def first(self, trials: Sequence[str], at_s: float = 0.0) -> list[Arrival]:
-        """Return the arrivals of the first rung's jobs."""
-        return [self._arrival(trial, at_s) for trial in trials]
-
-    def judge(self, event: Event) -> Iterable[Event | Arrival]:
-        """Seal a rung when its last job ends, and start the next one's jobs."""
-        rung = self._rungs[self._at]
-        match event:
-            case JobReported(job=key, report=Report(loss=loss)) if key.startswith(f"{self.study}/{rung.name}/"):
-                self._losses[key.split("/")[2]] = loss if math.isfinite(loss) else math.inf
-            case JobEnded(job=key, at_s=at_s) if key.startswith(f"{self.study}/{rung.name}/"):
-                self._ended.append(key.split("/")[2])
-                if len(self._ended) == rung.jobs:
-                    yield StageSealed(at_s, self.study, rung.name)
-                    yield from self._next(at_s)
-
-    def _next(self, at_s: float) -> Iterable[Arrival]:
-        ranked = sorted(self._ended, key=lambda trial: self._losses.get(trial, math.inf))
-        self._ended.clear()
-        self._at += 1
-        if self._at == len(self._rungs):
-            self._at -= 1
-            self.done = True
-            return
-        for trial in ranked[: self._rungs[self._at].jobs]:
-            yield self._arrival(trial, at_s)
-
-    def _arrival(self, trial: str, at_s: float) -> Arrival:
-        job = self._job(trial, self._at)
-        return Arrival(at_s, self.study, self._rungs[self._at].name, trial, job, self._rungs[1:])
