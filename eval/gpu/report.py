@@ -130,5 +130,5 @@ def bars(axes: Axes, runs: CellResults, metric: Metric, base: str) -> None:
     axes.axvline(1.0, color="black", linewidth=0.8)
     axes.set_xlim(0.0, min(max(one.high for one in shown.values()), 1.5 * max(means)) * 1.03)
     axes.invert_yaxis()
-    axes.set_xlabel(f"{metric.title} / {base}'s")
+    axes.set_xlabel(f"{metric.title.partition(' (')[0]} / {base}'s")
     axes.grid(axis="x", alpha=0.3)

@@ -141,8 +141,8 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     "hermes": {"configurations": 8, "good": [1, 2], "kinds_good": 1, "nodes": 1},
     "optimus": {"jobs": 3, "span_s": 1000.0, "hours": [0.2, 0.4]},
     "ones": {"jobs": 6},
-    "elastic": {"mix": {"jobs": 6, "burst": 2, "bursts": 1, "gap_s": 60.0, "hours": 0.1, "spread": 0.5, "sizes": [1, 2, 8],
-                        "least": 1, "most": 16}},
+    "elastic": {"mixes": {"few": {"jobs": 6, "burst": 2, "bursts": 1, "gap_s": 60.0, "hours": 0.1, "spread": 0.5,
+                                  "sizes": [1, 2, 8], "least": 1, "most": 16}}},
     "pollux": {"jobs": 6, "span_s": 600.0, "reports": 5},
 }  # fmt: skip
 

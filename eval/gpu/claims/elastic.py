@@ -71,6 +71,56 @@ class Mix(Entry):
     least: int
     most: int
 
+    def arrivals(self, seed: int, folder: Path | None) -> list[Arrival]:
+        """Return the jobs of a seed. folder: of the measured data."""
+        rng = np.random.default_rng(seed)
+        at_s = list(np.cumsum(rng.exponential(self.gap_s, self.jobs - self.burst * self.bursts)))
+        for start_s in rng.uniform(0.0, at_s[-1], self.bursts):
+            at_s += [start_s] * self.burst
+        applications = list(_measured(folder).values()) if folder else []
+        jobs = [self._measured_job(rng, applications) if applications else self._job(rng) for _ in at_s]
+        return [
+            Arrival(float(t), "jobs", "all", f"j{i:03}", job) for i, (t, job) in enumerate(zip(sorted(at_s), jobs, strict=True))
+        ]
+
+    def _job(self, rng: np.random.Generator) -> SimulatedJob:
+        gpus = int(rng.choice(self.sizes))
+        profile = self._profile(rng, gpus, self._seconds(rng) / ITERATIONS)
+        return SimulatedJob(self._request(gpus, self.least, ITERATIONS, BATCH), profile)
+
+    def _measured_job(self, rng: np.random.Generator, applications: Sequence[Application]) -> SimulatedJob:
+        """Return a job with the speeds of an application at the middle of its batch sizes."""
+        application = applications[int(rng.integers(len(applications)))]
+        sizes = sorted(application.runs)
+        batch_size = sizes[len(sizes) // 2]
+        least = max(self.least, -(-batch_size // application.max_local_batch_size))
+        gpus = max(int(rng.choice(self.sizes)), least)
+        iterations = max(round(self._seconds(rng) / application.step_s((gpus,), batch_size)[0]), REPORTS)
+        falling = Falling(2.3, rng.uniform(0.1, 0.8), iterations * rng.uniform(0.02, 0.2), 0.01)
+        return SimulatedJob(self._request(gpus, least, iterations, batch_size), Applied(falling, application))
+
+    def _seconds(self, rng: np.random.Generator) -> float:
+        return 3600 * self.hours * math.exp(rng.normal(0.0, self.spread))
+
+    def _request(self, gpus: int, least: int, iterations: int, batch_size: int) -> Request:
+        return Request(
+            iterations,
+            gpus=gpus,
+            min_gpus=least,
+            max_gpus=max(self.most, gpus),
+            gang=False,
+            epoch=max(iterations // REPORTS, 1),
+            batch_size=batch_size,
+        )
+
+    def _profile(self, rng: np.random.Generator, gpus: int, step_s: float) -> Profile:
+        """Return a job whose step takes `step_s` on `gpus` of one node."""
+        fixed, local, remote = rng.uniform(0.01, 0.05), rng.uniform(0.005, 0.03), rng.uniform(0.02, 0.15)
+        falling = Falling(2.3, rng.uniform(0.1, 0.8), ITERATIONS * rng.uniform(0.02, 0.2), 0.01)
+        unit = Scaling(falling, BATCH, 1.0, fixed, local, remote)
+        scale = step_s / unit.step_s(Grant.of({"n0": gpus}), BATCH)[0]
+        return Scaling(falling, BATCH, scale, fixed * scale, local * scale, remote * scale)
+
 
 class Elastic(Claim):
     """A mix of jobs with bursts on two clusters of 16 GPUs."""
@@ -86,17 +136,18 @@ class Elastic(Claim):
     metrics = (Metric("jct_s", "mean JCT (h)", 1 / 3600), Metric("makespan_s", "total time (h)", 1 / 3600))
 
     clusters: dict[str, ClusterEntry]
-    mix: Mix
+    mixes: dict[str, Mix]
     costs: CostsEntry
     sensitivity: tuple[str | Contender, ...]
 
     def cells(self) -> tuple[str, ...]:
-        """Return one cell per cluster, and the parameters of elastic on the first."""
+        """Return those in which policies are compared, and the parameters of elastic in the first."""
         return (*self.judged(), SENSITIVITY)
 
     def judged(self) -> tuple[str, ...]:
-        """Return the clusters."""
-        return tuple(self.clusters)
+        """Return the first mix on every cluster, and the others on the first."""
+        first, *others = self.mixes
+        return (*(f"{name}, {first}" for name in self.clusters), *(f"{next(iter(self.clusters))}, {name}" for name in others))
 
     def contenders(self, cell: str) -> tuple[Contender, ...]:
         """Return the policies of a cell."""
@@ -104,10 +155,13 @@ class Elastic(Claim):
 
     def run(self, cell: str, contender: Contender, seed: int, inputs: Inputs) -> Figures:
         """Let the mix arrive and end."""
-        cluster = self.clusters[next(iter(self.clusters)) if cell == SENSITIVITY else cell]
+        where, _, what = (self.judged()[0] if cell == SENSITIVITY else cell).partition(", ")
+        cluster = self.clusters[where]
         nodes = [Node(f"n{i}", cluster.gpus) for i in range(cluster.nodes)]
         costs = inputs.costs_of(contender, self.costs)
-        arrivals = [replace(one, job=replace(one.job, costs=costs)) for one in self.arrivals(seed, inputs)]
+        arrivals = [
+            replace(one, job=replace(one.job, costs=costs)) for one in self.mixes[what].arrivals(seed, inputs.folder(self.data))
+        ]
         run = simulate_gpus(contender.build(), nodes, arrivals, seed=seed)
         held = sum(job.gpu_s for job in run.jobs)
         return {
@@ -116,59 +170,6 @@ class Elastic(Claim):
             "lost": sum(job.lost_s for job in run.jobs) / held,
             "changes_s": sum(job.lost_s for job in run.jobs),
         }
-
-    def arrivals(self, seed: int, inputs: Inputs) -> list[Arrival]:
-        """Return the jobs of a seed."""
-        rng = np.random.default_rng(seed)
-        mix = self.mix
-        alone = mix.jobs - mix.burst * mix.bursts
-        at_s = list(np.cumsum(rng.exponential(mix.gap_s, alone)))
-        for start_s in rng.uniform(0.0, at_s[-1], mix.bursts):
-            at_s += [start_s] * mix.burst
-        folder = inputs.folder(self.data)
-        applications = list(_measured(folder).values()) if folder else []
-        jobs = [self._measured_job(rng, applications) if applications else self._job(rng) for _ in at_s]
-        return [
-            Arrival(float(t), "jobs", "all", f"j{i:03}", job) for i, (t, job) in enumerate(zip(sorted(at_s), jobs, strict=True))
-        ]
-
-    def _job(self, rng: np.random.Generator) -> SimulatedJob:
-        gpus = int(rng.choice(self.mix.sizes))
-        profile = self._profile(rng, gpus, self._seconds(rng) / ITERATIONS)
-        return SimulatedJob(self._request(gpus, self.mix.least, ITERATIONS, BATCH), profile)
-
-    def _measured_job(self, rng: np.random.Generator, applications: Sequence[Application]) -> SimulatedJob:
-        """Return a job with the speeds of an application at the middle of its batch sizes."""
-        application = applications[int(rng.integers(len(applications)))]
-        sizes = sorted(application.runs)
-        batch_size = sizes[len(sizes) // 2]
-        least = max(self.mix.least, -(-batch_size // application.max_local_batch_size))
-        gpus = max(int(rng.choice(self.mix.sizes)), least)
-        iterations = max(round(self._seconds(rng) / application.step_s((gpus,), batch_size)[0]), REPORTS)
-        falling = Falling(2.3, rng.uniform(0.1, 0.8), iterations * rng.uniform(0.02, 0.2), 0.01)
-        return SimulatedJob(self._request(gpus, least, iterations, batch_size), Applied(falling, application))
-
-    def _seconds(self, rng: np.random.Generator) -> float:
-        return 3600 * self.mix.hours * math.exp(rng.normal(0.0, self.mix.spread))
-
-    def _request(self, gpus: int, least: int, iterations: int, batch_size: int) -> Request:
-        return Request(
-            iterations,
-            gpus=gpus,
-            min_gpus=least,
-            max_gpus=max(self.mix.most, gpus),
-            gang=False,
-            epoch=max(iterations // REPORTS, 1),
-            batch_size=batch_size,
-        )
-
-    def _profile(self, rng: np.random.Generator, gpus: int, step_s: float) -> Profile:
-        """Return a job whose step takes `step_s` on `gpus` of one node."""
-        fixed, local, remote = rng.uniform(0.01, 0.05), rng.uniform(0.005, 0.03), rng.uniform(0.02, 0.15)
-        falling = Falling(2.3, rng.uniform(0.1, 0.8), ITERATIONS * rng.uniform(0.02, 0.2), 0.01)
-        unit = Scaling(falling, BATCH, 1.0, fixed, local, remote)
-        scale = step_s / unit.step_s(Grant.of({"n0": gpus}), BATCH)[0]
-        return Scaling(falling, BATCH, scale, fixed * scale, local * scale, remote * scale)
 
     def describe(self, inputs: Inputs) -> str:
         """Say where speeds and costs are from."""
