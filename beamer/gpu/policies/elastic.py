@@ -1,6 +1,6 @@
 """Elastic sizes without touching the framework: GPUs go where they shorten a job most, if that is worth a restart."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from random import Random
@@ -34,12 +34,13 @@ class Elastic(GpuPolicy[Nothing]):
     ) -> tuple[Nothing, Allocation, float | None]:
         """Admit what waits, then hand out what is spare."""
         left = _Left(jobs)
-        sizes = _standing(cluster, jobs)
-        held = dict(sizes)
-        free = cluster.gpus - sum(sizes.values())
+        held = _standing(cluster, jobs)
+        running = _Running(jobs, held, left)
+        free = cluster.gpus - sum(held.values())
         for job in jobs:
-            if job.key not in sizes and job.request.least <= cluster.gpus:
-                free = self._admit(job, jobs, sizes, free, left)
+            if job.key not in held and job.request.least <= cluster.gpus:
+                free = self._admit(job, running, free)
+        sizes = running.sizes
         stays: set[str] = set()
         while True:
             grown = _grow(jobs, sizes, free, left, stays)
@@ -54,25 +55,15 @@ class Elastic(GpuPolicy[Nothing]):
                 return state, arrange(cluster, jobs, grown), None
             stays |= worthless
 
-    def _admit(self, job: Job, jobs: Sequence[Job], sizes: dict[str, int], free: int, left: "_Left") -> int:
+    def _admit(self, job: Job, running: "_Running", free: int) -> int:
         """Give a waiting job its least number of GPUs if that can be, and return how many are free then."""
         need = job.request.least
         if need > free:
-            shrunk = _shrink(jobs, sizes, need - free, left)
-            if shrunk is None:
+            freed = running.shrink(need - free, self.margin)
+            if not freed:
                 return free
-            running = {one.key: one for one in jobs if one.key in sizes}
-            cost_s = sum(
-                self.margin * running[key].costs.restart_s
-                + left.seconds(running[key], size)
-                - left.seconds(running[key], sizes[key])
-                for key, size in shrunk.items()
-            )
-            if cost_s >= min(left.seconds(one, sizes[key]) for key, one in running.items()):
-                return free
-            free += sum(sizes[key] - size for key, size in shrunk.items())
-            sizes.update(shrunk)
-        sizes[job.key] = need
+            free += freed
+        running.start(job)
         return free - need
 
 
@@ -101,29 +92,80 @@ class _Left:
         return self._known[job.key, gpus]
 
 
+class _Running:
+    """The jobs that run, with what each would lose by a GPU less, while others are admitted.
+
+    sizes: by key. Kept in heaps, so that admitting a job does not look at all of them; entries that later ones replace are
+    dropped when they come up.
+    """
+
+    def __init__(self, jobs: Sequence[Job], sizes: Mapping[str, int], left: "_Left") -> None:
+        self.sizes = dict(sizes)
+        self._left = left
+        self._place = {job.key: place for place, job in enumerate(jobs)}
+        running = [job for job in jobs if job.key in sizes]
+        self._losses = [self._loss(job, sizes[job.key]) for job in running if sizes[job.key] > job.request.least]
+        self._ends = [self._end(job, sizes[job.key]) for job in running]
+        heapify(self._losses)
+        heapify(self._ends)
+
+    def start(self, job: Job) -> None:
+        """Take note of a job that starts with its least number of GPUs."""
+        self.sizes[job.key] = job.request.least
+        heappush(self._ends, self._end(job, job.request.least))
+
+    def shrink(self, gpus: int, margin: float) -> int:
+        """Take `gpus` from jobs, each where it is missed least, and return how many were.
+
+        None are where there are too few, or where waiting for the next job to end costs less than the restarts and the loss.
+        """
+        shrunk: dict[str, tuple[Job, int]] = {}
+        taken: list[_Loss] = []
+        ahead: list[_Loss] = []
+        while len(taken) < gpus and (self._losses or ahead):
+            loss = heappop(ahead if ahead and (not self._losses or ahead[0] < self._losses[0]) else self._losses)
+            _, _, size, job = loss
+            taken.append(loss)
+            shrunk[job.key] = job, size
+            if size > job.request.least:
+                heappush(ahead, self._loss(job, size))
+        if len(taken) == gpus and self._cost_s(shrunk.values(), margin) < self._next_end_s():
+            for loss in ahead:
+                heappush(self._losses, loss)
+            for job, size in shrunk.values():
+                self.sizes[job.key] = size
+                heappush(self._ends, self._end(job, size))
+            return gpus
+        for loss in taken:
+            if loss[2] == self.sizes[loss[3].key] - 1:
+                heappush(self._losses, loss)
+        return 0
+
+    def _cost_s(self, shrunk: Iterable[tuple[Job, int]], margin: float) -> float:
+        left = self._left.seconds
+        return sum(margin * job.costs.restart_s + left(job, size) - left(job, self.sizes[job.key]) for job, size in shrunk)
+
+    def _next_end_s(self) -> float:
+        while self._ends[0][2] != self.sizes[self._ends[0][3].key]:
+            heappop(self._ends)
+        return self._ends[0][0]
+
+    def _loss(self, job: Job, size: int) -> "_Loss":
+        """Return what a job of this size loses with one GPU less."""
+        return self._left.seconds(job, size - 1) - self._left.seconds(job, size), self._place[job.key], size - 1, job
+
+    def _end(self, job: Job, size: int) -> "_Loss":
+        return self._left.seconds(job, size), self._place[job.key], size, job
+
+
+_Loss = tuple[float, int, int, Job]
+"""Seconds, by which entries are ordered; the job's place by submission, so that no two are equal; GPUs; the job."""
+
+
 def _standing(cluster: Cluster, jobs: Sequence[Job]) -> dict[str, int]:
     """Return the sizes of the jobs that run on nodes that are up."""
     up = cluster.node
     return {job.key: job.grant.size for job in jobs if job.grant and all(node in up for node, _ in job.grant.gpus)}
-
-
-def _shrink(jobs: Sequence[Job], sizes: Mapping[str, int], gpus: int, left: _Left) -> dict[str, int] | None:
-    """Return smaller sizes of running jobs that free `gpus`, each where it is missed least; None if there are too few."""
-    cost = [
-        (left.seconds(job, sizes[job.key] - 1) - left.seconds(job, sizes[job.key]), place, sizes[job.key] - 1, job)
-        for place, job in enumerate(jobs)
-        if sizes.get(job.key, 0) > job.request.least
-    ]
-    heapify(cost)
-    shrunk: dict[str, int] = {}
-    for _ in range(gpus):
-        if not cost:
-            return None
-        _, place, size, job = heappop(cost)
-        shrunk[job.key] = size
-        if size > job.request.least:
-            heappush(cost, (left.seconds(job, size - 1) - left.seconds(job, size), place, size - 1, job))
-    return shrunk
 
 
 def _grow(jobs: Sequence[Job], sizes: Mapping[str, int], free: int, left: _Left, stays: set[str]) -> dict[str, int]:
