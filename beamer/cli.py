@@ -35,6 +35,7 @@ from beamer.report import (
     write_rows,
 )
 from beamer.scenario import load, shipped
+from beamer.schedule.command import schedule
 from beamer.sim import Assumptions
 from beamer.sim import simulate as run_simulation
 from beamer.sim.replay import replay
@@ -211,6 +212,7 @@ def _write_table(path: Path | None, rows: list[Row]) -> None:
 
 
 app.command()(workload)
+app.command()(schedule)
 
 
 @app.command(name="version")

@@ -1,0 +1,40 @@
+"""Ending the supervisors of jobs whose processes are gone: what is known of the jobs stays for whoever goes on with them."""
+
+import re
+import sys
+from pathlib import Path
+
+from beamer.engines.local import control
+from beamer.engines.local.record import load
+from beamer.engines.local.spec import LocalCluster, LocalNode
+
+END_S = 5.0
+
+
+def retire(cluster: LocalCluster, root: Path) -> list[str]:
+    """End every supervisor of the jobs in an engine's directory, which no engine uses now, and return what went wrong.
+
+    Where one still has ranks they are killed: park the jobs first.
+    """
+    found: list[str] = []
+    for path in sorted(root.resolve().glob("*/job")):
+        record = load(path)
+        for name in record.nodes if record else ():
+            try:
+                _end(cluster.node[name], path.parent, name)
+            except KeyError:
+                found.append(f"{path.parent.name}: node {name} is no longer declared, a supervisor may be left there")
+            except control.Unreachable as error:
+                if not error.gone:
+                    found.append(f"{path.parent.name} on {name}: {error}")
+    return found
+
+
+def _end(node: LocalNode, directory: Path, name: str) -> None:
+    home = (Path(node.root) / directory.name if node.root else directory) / re.sub(r"[^A-Za-z0-9_.-]", "_", name)
+    request = {"call": "end", "timeout_s": END_S}
+    if node.launcher.direct:
+        control.ask(home, request, END_S)
+        return
+    command = control.control_command(str(home), request, END_S, None, node.python or sys.executable)
+    control.answer(control.run(node.launcher.wrap(command), END_S))

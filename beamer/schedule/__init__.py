@@ -1,0 +1,1 @@
+"""`beamer schedule`: a search of real training processes under a GPU policy."""

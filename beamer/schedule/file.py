@@ -1,0 +1,283 @@
+"""A search file: nodes, a job template, the configurations that it is run with, and who judges them."""
+
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from beamer.engines.local import Launcher, LaunchSpec, LocalCluster, LocalNode, MininetHost, NetworkNamespace, Ssh, Subprocess
+from beamer.engines.local.groups import KINDS
+from beamer.errors import InputError, nearest
+from beamer.gpu.model import Cluster, Job, Node, Request, Stage
+from beamer.gpu.placement import can_ever_run
+from beamer.model import Rung, check_name
+from beamer.schedule.template import Trial, Value, filled, grid, trials
+from beamer.validation import input_error
+
+LAUNCHERS: dict[str, type[Launcher]] = {
+    "subprocess": Subprocess,
+    "mininet": MininetHost,
+    "namespace": NetworkNamespace,
+    "ssh": Ssh,
+}
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _Node(_Entry):
+    name: str
+    gpus: int = Field(ge=0)
+    cpus: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    devices: list[str] = []
+    address: str = "127.0.0.1"
+    launcher: dict[str, Any] = {"kind": "subprocess"}
+    root: str = ""
+    python: str = ""
+
+
+def _text(value: Any) -> Any:
+    """Take YAML's other scalars as they are written: an argument may be a number."""
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+_Text = Annotated[str, BeforeValidator(_text)]
+
+
+class _Job(_Entry):
+    command: list[_Text] = Field(min_length=1)
+    cwd: str = "."
+    env: dict[str, _Text] = {}
+    checkpoint: str = ""
+    progress: str = ""
+    stop_signal: str = "SIGTERM"
+    checkpoint_signal: str = "SIGUSR1"
+    stopped_code: int = 0
+    grace_s: float = Field(default=30.0, ge=0, allow_inf_nan=False)
+    request: dict[str, Any] = {}
+
+
+class _Rung(_Entry):
+    iterations: int = Field(ge=1)
+    keep: int | None = Field(default=None, ge=1)
+
+
+class _File(_Entry):
+    name: str
+    nodes: list[_Node] = Field(min_length=1)
+    job: _Job
+    configurations: list[dict[str, Value]] | None = Field(default=None, min_length=1)
+    grid: dict[str, Annotated[list[Value], Field(min_length=1)]] | None = Field(default=None, min_length=1)
+    rungs: list[_Rung] = []
+    target_loss: float | None = Field(default=None, allow_inf_nan=False)
+    stop_at_target: bool = False
+    keep_memory: bool = True
+    group: str = "auto"
+
+
+@dataclass(frozen=True)
+class Task:
+    """What runs for a trial in a rung."""
+
+    launch: LaunchSpec
+    request: Request
+
+
+@dataclass(frozen=True)
+class Search:
+    """A search: its tasks by rung and trial. content: of its file, checked; base: the directory that its paths are relative to.
+
+    target_loss, stop_at_target: at which it has what it looks for, and whether it ends then. keep_memory, group: as of the
+    local engine.
+    """
+
+    name: str
+    cluster: LocalCluster
+    trials: tuple[Trial, ...]
+    rungs: tuple[Rung, ...]
+    tasks: Mapping[tuple[int, str], Task]
+    target_loss: float | None
+    stop_at_target: bool
+    keep_memory: bool
+    group: str
+    base: Path
+    content: Mapping[str, Any] = field(repr=False)
+
+    @cached_property
+    def rung(self) -> dict[str, int]:
+        """Rungs' numbers by the name of their stage."""
+        return {rung.name: number for number, rung in enumerate(self.rungs)}
+
+    def launch(self, key: str, directory: Path) -> LaunchSpec:
+        """Return what to run for a job. directory: the search's, where checkpoints lie that have no place of their own.
+
+        A trial's is the same in all rungs, so that it goes on where it stopped.
+        """
+        _, stage, trial = key.split("/")
+        spec = self.tasks[self.rung[stage], trial].launch
+        return spec if spec.checkpoint else replace(spec, checkpoint=str(directory.resolve() / "checkpoints" / trial))
+
+
+def shipped() -> Path:
+    """Return the file of the search that comes with the package."""
+    return Path(str(files("beamer") / "scenarios" / "search.yaml"))
+
+
+def load(path: Path) -> Search:
+    """Read a search file. Raises `InputError` that names the file, the field, the value and what was expected."""
+    try:
+        data = yaml.safe_load(path.read_text("utf-8"))
+    except OSError as error:
+        raise InputError("search", str(path), f"a readable file ({error.strerror})") from error
+    except UnicodeDecodeError as error:
+        raise InputError("search", str(path), f"text in UTF-8 ({error.reason} at byte {error.start})") from error
+    except (yaml.YAMLError, ValueError) as error:  # the latter for what only looks like a date
+        raise InputError("search", str(path), f"valid YAML ({' '.join(str(error).split())})") from error
+    try:
+        return parse(data, path.resolve().parent)
+    except InputError as error:
+        raise InputError(f"{path}: {error.field}", error.value, error.expected) from error
+
+
+def parse(data: Any, base: Path) -> Search:
+    """Build a search from the content of a search file in the directory `base`. Raises `InputError`."""
+    if not isinstance(data, dict):
+        raise InputError("search", data, f"a mapping with {', '.join(_File.model_fields)}")
+    try:
+        file = _File.model_validate(data)
+    except ValidationError as error:
+        raise input_error(error, _File) from error
+    check_name(file.name, "name")
+    if file.group not in KINDS:
+        raise InputError("group", file.group, nearest(file.group, KINDS))
+    if file.stop_at_target and file.target_loss is None:
+        raise InputError("stop_at_target", True, "false where there is no target_loss")
+    if (file.configurations is None) == (file.grid is None):
+        raise InputError("configurations", file.configurations, "a list, or a grid in its place")
+    named = "grid" if file.configurations is None else "configurations"
+    chosen = trials(file.configurations or grid(file.grid or {}), named)
+    cluster = LocalCluster(tuple(_node(node, f"nodes[{i}]") for i, node in enumerate(file.nodes)))
+    rungs = _rungs(file, len(chosen))
+    tasks = {
+        (number, trial.name): _task(file, trial, rung.iterations, bool(file.rungs), base)
+        for number, rung in enumerate(rungs)
+        for trial in chosen
+    }
+    _check_checkpoints(file.job.checkpoint, chosen, tasks)
+    for (_, name), task in tasks.items():
+        _check_fits(cluster, name, task.request)
+    return Search(
+        file.name, cluster, chosen, rungs, tasks, file.target_loss, file.stop_at_target, file.keep_memory, file.group, base,
+        file.model_dump(mode="json"),
+    )  # fmt: skip
+
+
+def _node(node: _Node, where: str) -> LocalNode:
+    check_name(node.name, f"{where}.name")
+    kind = node.launcher.get("kind")
+    if not isinstance(kind, str) or kind not in LAUNCHERS:
+        raise InputError(f"{where}.launcher.kind", kind, nearest(str(kind), LAUNCHERS))
+    arguments = {key: value for key, value in node.launcher.items() if key != "kind"}
+    launcher = _build(LAUNCHERS[kind], arguments, f"{where}.launcher")
+    fields = {name: getattr(node, name) for name in type(node).model_fields if name not in ("launcher", "devices")}
+    return LocalNode(**fields, launcher=launcher, devices=tuple(node.devices))
+
+
+def _build(record: Any, arguments: Mapping[str, Any], where: str) -> Any:
+    """Return a dataclass of arguments that are checked against its fields. Raises `InputError` naming them below `where`."""
+
+    class Checked(_Entry):
+        value: record
+
+    try:
+        return Checked.model_validate({"value": arguments}).value
+    except ValidationError as error:
+        cause = error.errors()[0].get("ctx", {}).get("error")
+        if isinstance(cause, InputError):
+            raise InputError(f"{where}.{cause.field}", cause.value, cause.expected) from error
+        found = input_error(error, Checked)
+        raise InputError(where + found.field.removeprefix("value"), found.value, found.expected) from error
+
+
+def _rungs(file: _File, count: int) -> tuple[Rung, ...]:
+    """Return what is declared; without, one rung in which all run to their end, of no length yet."""
+    if not file.rungs:
+        return (Rung("rung0", count, 0),)
+    found: list[Rung] = []
+    for i, rung in enumerate(file.rungs):
+        if found and rung.iterations <= found[-1].iterations:
+            raise InputError(f"rungs[{i}].iterations", rung.iterations, f"above {found[-1].iterations}: counted from the start")
+        found.append(Rung(f"rung{i}", count, rung.iterations))
+        last = i + 1 == len(file.rungs)
+        if last and rung.keep is not None:
+            raise InputError(f"rungs[{i}].keep", rung.keep, "no such key in the last rung, after which nothing runs")
+        if not last and (rung.keep is None or rung.keep > count):
+            raise InputError(f"rungs[{i}].keep", rung.keep, f"1 to {count}, the trials that run in this rung")
+        count = rung.keep or count
+    return tuple(found)
+
+
+def _task(file: _File, trial: Trial, iterations: int, in_rungs: bool, base: Path) -> Task:
+    job = file.job
+    own = {"python": sys.executable, "name": trial.name}
+    asked = filled(job.request, {**trial.values, **own}, "job.request")
+    elsewhere = {"target_loss": "the search's", **({"iterations": "that of the rungs"} if in_rungs else {})}
+    for key in asked.keys() & elsewhere.keys():
+        raise InputError(f"job.request.{key}", asked[key], f"no such key here, it is {elsewhere[key]}")
+    if in_rungs:
+        asked["iterations"] = iterations
+    request: Request = _build(Request, {**asked, "target_loss": file.target_loss}, "job.request")
+    if request.servers:
+        raise InputError("job.request.servers", True, "false: parameter servers are not launched here")
+    values = {**trial.values, **own, "iterations": request.iterations}
+
+    def fill(name: str) -> Any:
+        return filled(getattr(job, name), values, f"job.{name}")
+
+    try:
+        launch = LaunchSpec(
+            tuple(fill("command")),
+            cwd=str(base / fill("cwd")),
+            env=tuple(fill("env").items()),
+            checkpoint=str(base / fill("checkpoint")) if job.checkpoint else "",
+            progress=job.progress,
+            stop_signal=_signal(job.stop_signal, "stop_signal"),
+            checkpoint_signal=_signal(job.checkpoint_signal, "checkpoint_signal"),
+            stopped_code=job.stopped_code,
+            grace_s=job.grace_s,
+            batch_size=request.batch_size,
+            iterations=request.iterations,
+            every=request.epoch,
+        )
+    except InputError as error:
+        prefix = "" if error.field.startswith("job.") else "job."
+        raise InputError(f"{prefix}{error.field}", error.value, error.expected) from error
+    return Task(launch, request)
+
+
+def _signal(name: str, where: str) -> int:
+    if name not in signal.Signals.__members__:
+        raise InputError(where, name, "the name of a signal, such as SIGUSR1")
+    return signal.Signals[name]
+
+
+def _check_checkpoints(template: str, chosen: Sequence[Trial], tasks: Mapping[tuple[int, str], Task]) -> None:
+    paths = {tasks[0, trial.name].launch.checkpoint for trial in chosen}
+    if template and len(paths) < len(chosen):
+        raise InputError("job.checkpoint", template, "a path that differs between configurations: one with {name}")
+
+
+def _check_fits(cluster: LocalCluster, name: str, request: Request) -> None:
+    """Check that a job can ever run, or it would be waited for forever."""
+    nodes = Cluster(tuple(Node(node.name, node.gpus, node.cpus) for node in cluster.nodes))
+    if not can_ever_run(Job(name, request, 0.0, Stage("", "")), nodes):
+        asked = {"gpus": request.gpus, "worker_cpus": request.worker_cpus}
+        raise InputError("job.request", asked, f"what the nodes have, {nodes.gpus} GPUs in all")

@@ -1,0 +1,135 @@
+"""What a search has to tell: lines while it runs, a table and figures at its end."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from beamer.events import Allocated, Event, JobEnded, JobReported, NodesSeen
+from beamer.gpu.devices import Devices
+from beamer.gpu.ledger import Ledger
+from beamer.model import JobStatus, job_key
+from beamer.schedule.file import Search
+from beamer.schedule.tally import Tally
+
+REACHED = "reached"
+
+
+@dataclass(frozen=True)
+class Row:
+    """What became of a configuration. rung: the last that it was in; the rest is of all of them together.
+
+    loss, best_loss: None without a finite one. service_s, gpu_s: seconds on GPUs, GPU-seconds.
+    """
+
+    name: str
+    values: Mapping[str, Any]
+    status: str
+    rung: str
+    iterations: float
+    loss: float | None
+    best_loss: float | None
+    service_s: float
+    gpu_s: float
+    suspensions: int
+    restarts: int
+
+
+def rows(search: Search, ledger: Ledger, tally: Tally, now: float) -> list[Row]:
+    """Return a row per configuration, the best first: by how far it came, then by its last loss."""
+    found = [_row(search, ledger, tally, trial.name, trial.values, now) for trial in search.trials]
+
+    def rank(row: Row) -> tuple[bool, int, float]:
+        return row.status == JobStatus.FAILED, -search.rung[row.rung], math.inf if row.loss is None else row.loss
+
+    return sorted(found, key=rank)
+
+
+def _row(search: Search, ledger: Ledger, tally: Tally, name: str, values: Mapping[str, Any], now: float) -> Row:
+    keys = [key for rung in search.rungs if (key := job_key(search.name, rung.name, name)) in tally.counts]
+    jobs = [job for key in keys if (job := ledger.job(key) or ledger.ended.get(key))]
+    losses = [report.loss for job in jobs for report in job.reports]
+    finite = [loss for loss in losses if math.isfinite(loss)]
+    return Row(
+        name,
+        values,
+        _status(ledger, tally, keys[-1]) if keys else "waiting",
+        jobs[-1].stage.name if jobs else search.rungs[0].name,
+        max((job.done for job in jobs), default=0.0),
+        losses[-1] if losses and math.isfinite(losses[-1]) else None,
+        min(finite, default=None),
+        sum(job.service_at(now) for job in jobs),
+        sum(job.gpu_seconds_at(now) for job in jobs),
+        sum(tally.counts[key].suspensions for key in keys),
+        sum(tally.counts[key].restarts for key in keys),
+    )
+
+
+def _status(ledger: Ledger, tally: Tally, key: str) -> str:
+    end = tally.ends.get(key)
+    if end is None:
+        job = ledger.job(key)
+        return "running" if job and job.grant else "waiting"
+    return REACHED if key in tally.reached and end.status is JobStatus.FINISHED else end.status.value
+
+
+def document(search: Search, policy: str, found: Sequence[Row], tally: Tally, begun_s: float, now: float) -> dict[str, Any]:
+    """Return a search's figures as JSON. begun_s: when it was, whoever ran it since."""
+    best = min((row for row in found if row.best_loss is not None), key=lambda row: row.best_loss or 0.0, default=None)
+    reached_s = min((report.at_s for report in tally.reached.values()), default=None)
+    return {
+        "search": search.name,
+        "policy": policy,
+        "elapsed_s": now - begun_s,
+        "target_reached_s": None if reached_s is None else reached_s - begun_s,
+        "decisions": tally.decisions,
+        "best": best.name if best else None,
+        "configurations": [asdict(row) for row in found],
+    }
+
+
+def table(title: str, found: Sequence[Row], in_rungs: bool) -> Table:
+    """Return a table with a row per configuration: iterations done, last and best loss, how often suspended and restarted."""
+    made = Table(title=escape(title), title_justify="left")
+    made.add_column("configuration", overflow="fold", ratio=1)
+    for heading in ("status", *(["rung"] if in_rungs else [])):
+        made.add_column(heading, no_wrap=True)
+    for heading in ("done", "loss", "best", "on GPUs", "susp.", "rest."):
+        made.add_column(heading, justify="right", no_wrap=True)
+    for row in found:
+        cells = [row.name, row.status, *([row.rung] if in_rungs else []), f"{row.iterations:g}"]
+        cells += ["-" if loss is None else f"{loss:.4g}" for loss in (row.loss, row.best_loss)]
+        made.add_row(*map(escape, cells), f"{row.service_s:.1f} s", str(row.suspensions), str(row.restarts))
+    return made
+
+
+def lines(event: Event, before: Mapping[str, Devices], tally: Tally, ledger: Ledger) -> list[str]:
+    """Return what there is to tell about an event that has been noted. before: the GPUs that jobs had."""
+    match event:
+        case NodesSeen(nodes=nodes):
+            return ["nodes: " + (", ".join(f"{node.name} ({node.gpus} GPUs)" for node in nodes) or "none is up")]
+        case Allocated(generation=generation, policy=policy):
+            begun = [f"{_short(key)} on {_where(now)}" for key, now in tally.devices.items() if before.get(key) != now]
+            gone = [_short(key) for key in before if key not in tally.devices]
+            said = [*begun, *(["waiting again: " + ", ".join(gone)] if gone else [])]
+            return [f"{policy} #{generation}: " + "; ".join(said)] if said else []
+        case JobEnded(job=key, status=status):
+            job = ledger.ended.get(key)
+            last = job.reports[-1] if job and job.reports else None
+            how = f" after {last.iteration:g} iterations, loss {last.loss:.4g}" if last else ""
+            return [f"{_short(key)} {status.value}{how}"]
+        case JobReported(job=key, report=report) if report and tally.reached.get(key) is event:
+            return [f"{_short(key)} has reached the target: loss {report.loss:.4g} after {report.iteration:g} iterations"]
+        case _:
+            return []
+
+
+def _short(key: str) -> str:
+    return key.split("/", 1)[1]
+
+
+def _where(devices: Devices) -> str:
+    return ", ".join(f"{node}:{index}" for node, index in devices)

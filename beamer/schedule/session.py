@@ -1,0 +1,165 @@
+"""A search under way: its journal, the scheduler on an engine, the tuner that judges its jobs."""
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from beamer.engines.base import Engine, RunState
+from beamer.errors import EngineError, InputError
+from beamer.events import Event, JobEnded, JobSubmitted, StageRegistered, StudyRegistered
+from beamer.fabric import Fabric
+from beamer.gpu.devices import Devices
+from beamer.gpu.policies.base import GpuPolicy
+from beamer.gpu.scheduler import Scheduler
+from beamer.gpu.tuners import Halving
+from beamer.model import JobStatus
+from beamer.schedule.file import Search
+from beamer.schedule.tally import Tally
+from beamer.store import Journal
+from beamer.tracker import Tracker
+
+POLL_S = 0.1
+AGAIN_S = 1.0
+AT_REST = (RunState.PARKED, RunState.FINISHED, RunState.FAILED)
+
+log = logging.getLogger("beamer.gpu")
+
+
+class Session:
+    """Lead a search from where its journal left it.
+
+    hear: told of every event when it has been taken in, with the GPUs that jobs had before it. patience_s: for which it is
+    waited that jobs are parked or gone.
+    """
+
+    def __init__(
+        self,
+        search: Search,
+        policy: GpuPolicy[Any],
+        engine: Engine,
+        journal: Journal,
+        hear: Callable[[Event, Mapping[str, Devices]], None] = lambda event, before: None,
+        seed: int = 0,
+        patience_s: float = 60.0,
+    ) -> None:
+        self.search = search
+        self.engine = engine
+        self.tally = Tally(search.target_loss)
+        self.tracker = Tracker(Fabric("none", (), (), ()))
+        self._journal = journal
+        self._hear = hear
+        self._patience_s = patience_s
+        self._news: deque[Event] = deque()
+        self._tuner: Halving[JobSubmitted] = Halving(search.name, search.rungs, self._submission)
+        self._due: list[Event] = []
+        for event in journal.replay():
+            self.tracker.apply(event)
+            self.tally.note(event)
+            self._due += self._tuner.judge(event)
+        others = self.tracker.studies.keys() - {search.name}
+        if others:
+            raise InputError("--journal", ", ".join(sorted(others)), f"a journal of search {search.name} alone")
+        self.scheduler = Scheduler(self.tracker, policy, engine, self._write, seed)
+
+    @property
+    def begun(self) -> bool:
+        """Whether the journal holds anything."""
+        return bool(self.tracker.studies)
+
+    @property
+    def done(self) -> bool:
+        """Whether all jobs have ended that there will be."""
+        return (self._tuner.done or self._reached) and not self.tracker.ledger.live_jobs
+
+    @property
+    def _reached(self) -> bool:
+        return self.search.stop_at_target and bool(self.tally.reached)
+
+    def begin(self, now: float) -> None:
+        """Submit what has not been submitted yet, and do what a predecessor had not come to."""
+        rungs = self.search.rungs
+        self.scheduler.take(StudyRegistered(now, self.search.name, rungs=rungs[1:]))
+        self._react(self._tuner.first([trial.name for trial in self.search.trials], now))
+        self._react(self._due)
+        self._due = []
+
+    def step(self, now: float) -> float | None:
+        """Let scheduler and tuner act, and return when to step again at the latest; None: whenever something happens."""
+        wake_s = self.scheduler.step(now)
+        acted = False
+        while self._news:
+            event = self._news.popleft()
+            before = self.tally.devices
+            self.tally.note(event)
+            self._hear(event, before)
+            acted = self._react(self._tuner.judge(event)) or acted
+        if self._reached and self.tracker.ledger.live_jobs:
+            self._end(now)
+            acted = True
+        return now if acted else wake_s
+
+    def park(self, hurried: Callable[[], bool] = lambda: False) -> bool:
+        """Stop every job at an iteration boundary with a checkpoint, and say whether all are. hurried: not to be waited for."""
+        parked = self._park(lambda key: True, hurried)
+        if not parked:
+            return False
+        last = self.tracker.allocation
+        if last and last.grants:  # what is not on GPUs is not to be counted as if
+            self.scheduler.take(replace(last, at_s=time.time(), generation=last.generation + 1, grants={}))
+        return True
+
+    def settle(self) -> bool:
+        """Step until the engine has forgotten all jobs, which have ended, and say whether it has."""
+        until = time.monotonic() + self._patience_s
+        while self.engine.report():
+            if time.monotonic() > until:
+                return False
+            self.step(time.time())
+            time.sleep(POLL_S / 10)
+        return True
+
+    def _park(self, which: Callable[[str], bool], hurried: Callable[[], bool] = lambda: False) -> bool:
+        until = time.monotonic() + self._patience_s
+        again_s = 0.0
+        while True:
+            seen = {key: one for key, one in self.engine.report().items() if which(key)}
+            left = [key for key, one in seen.items() if one.state not in AT_REST]
+            if not left or hurried() or time.monotonic() > until:
+                return not left
+            if time.monotonic() >= again_s:
+                again_s = time.monotonic() + AGAIN_S
+                for key in left:
+                    try:
+                        self.engine.resize(key, None)
+                    except EngineError as error:
+                        log.warning("parking %s: %s", key, error)
+            time.sleep(POLL_S / 10)
+
+    def _end(self, now: float) -> None:
+        """End a search that has reached its target: what reached it keeps a checkpoint of then, the others are killed."""
+        live, winners = self.tracker.ledger.live_jobs, self.tally.reached
+        self._park(lambda key: key in winners and key in live)
+        for key in list(live):
+            self.scheduler.take(JobEnded(now, key, JobStatus.FINISHED if key in winners else JobStatus.KILLED))
+
+    def _react(self, reactions: Iterable[Event]) -> bool:
+        """Take what the tuner does; after the target has been reached nothing is begun any more."""
+        acted = False
+        for reaction in reactions:
+            if isinstance(reaction, JobSubmitted):
+                if self._reached:
+                    continue
+                self.scheduler.take(StageRegistered(reaction.at_s, reaction.study, reaction.stage))
+            acted = self.scheduler.take(reaction) or acted
+        return acted
+
+    def _submission(self, trial: str, rung: int, at_s: float) -> JobSubmitted:
+        stage = self.search.rungs[rung].name
+        return JobSubmitted(at_s, self.search.name, stage, trial, self.search.tasks[rung, trial].request)
+
+    def _write(self, event: Event) -> None:
+        self._journal.append(event)
+        self._news.append(event)

@@ -1,0 +1,71 @@
+"""What became of a search's configurations, counted from its events alone: so a resumed search has the whole of it."""
+
+from dataclasses import dataclass, replace
+
+from beamer.events import Allocated, Event, JobEnded, JobReported, JobSubmitted, NodesSeen
+from beamer.gpu.devices import Devices, assign
+from beamer.gpu.model import Cluster
+from beamer.model import job_key
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Of a job: how often its GPUs were taken, and how often it was started from its checkpoint, as decided."""
+
+    suspensions: int = 0
+    restarts: int = 0
+
+
+class Tally:
+    """Count what is done to jobs; only `note` changes it.
+
+    target_loss: of the search. reached: of the jobs that have come to it, the report that did. devices: the GPUs that jobs
+    have.
+    """
+
+    def __init__(self, target_loss: float | None = None) -> None:
+        self.target_loss = target_loss
+        self.reached: dict[str, JobReported] = {}
+        self.counts: dict[str, Counts] = {}
+        self.ends: dict[str, JobEnded] = {}
+        self.devices: dict[str, Devices] = {}
+        self.decisions = 0
+        self._cluster = Cluster(())
+        self._last: dict[str, Devices] = {}
+        self._gone: set[str] = set()
+
+    def note(self, event: Event) -> None:
+        """Take in an event that the tracker has applied."""
+        match event:
+            case NodesSeen(nodes=nodes):
+                self._cluster = Cluster(nodes)
+            case JobSubmitted(study=study, stage=stage, job=job):
+                self.counts[job_key(study, stage, job)] = Counts()
+            case JobEnded(job=key):
+                self.ends[key] = event
+                self.devices.pop(key, None)
+                self._last.pop(key, None)
+            case JobReported(job=key, report=report) if report and self.target_loss is not None:
+                if report.loss <= self.target_loss:
+                    self.reached.setdefault(key, event)
+            case Allocated():
+                self.decisions += 1
+                self._allocate(event)
+
+    def _allocate(self, event: Allocated) -> None:
+        """Compare what jobs have with what they had; what takes everything from all of them has parked them."""
+        now = assign(self._cluster, event.grants, self._last)
+        for key in self.devices.keys() - now.keys():
+            self._count(key, suspensions=1)
+        for key, devices in now.items():
+            if key in self._last and (self._last[key] != devices or key in self._gone):
+                self._count(key, restarts=1)
+            self._gone.discard(key)
+        if not now:
+            self._gone |= self._last.keys()
+        self.devices = dict(now)
+        self._last |= now
+
+    def _count(self, key: str, suspensions: int = 0, restarts: int = 0) -> None:
+        before = self.counts[key]
+        self.counts[key] = replace(before, suspensions=before.suspensions + suspensions, restarts=before.restarts + restarts)
