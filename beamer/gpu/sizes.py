@@ -1,17 +1,58 @@
-"""What follows from the number of GPUs that a job gets."""
+"""The batch sizes that jobs may be run at, as they follow from the number of GPUs that they get."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 from beamer.gpu.model import Request
 
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
-def scaled_batch(request: Request, gpus: int) -> int:
-    """Return the batch size on so many GPUs: in proportion to them, up to what the largest learning rate stands for.
 
-    The requested batch size counts as that of one GPU; the result is `Grant.batch_size`, 0 where it is the requested one.
+@dataclass(frozen=True, eq=False)
+class BatchSizes:
+    """The limits of jobs, a row each, samples.
+
+    requested: what counts as the batch size of one GPU. largest: the largest that a job allows. per_gpu: on each GPU; by_rate:
+    what its largest learning rate stands for; infinite where there is no limit.
     """
-    largest = float(request.max_batch_size or request.batch_size)
-    if request.learning_rate > 0 and request.max_learning_rate > 0:
-        largest = min(largest, request.batch_size * max(request.max_learning_rate / request.learning_rate, 1.0))
-    if request.max_local_batch_size:
-        largest = min(largest, float(request.max_local_batch_size * gpus))
-    batch = max(int(min(float(request.batch_size * gpus), largest) + 1e-6), 1)
-    return 0 if batch == request.batch_size else batch
+
+    requested: Floats
+    largest: Floats
+    per_gpu: Floats
+    by_rate: Floats
+
+    @classmethod
+    def of(cls, requests: Sequence[Request]) -> "BatchSizes":
+        """Return what `requests` say."""
+        rows = [
+            (
+                request.batch_size,
+                request.max_batch_size or request.batch_size,
+                request.max_local_batch_size or np.inf,
+                request.batch_size * max(request.max_learning_rate / request.learning_rate, 1.0)
+                if states_rates(request)
+                else np.inf,
+            )
+            for request in requests
+        ]
+        return cls(*np.array(rows, np.float64).reshape(-1, 4).T)
+
+    def between(self, rows: Ints, gpus: Ints) -> tuple[Floats, Floats]:
+        """Return the smallest and the largest batch sizes on so many GPUs."""
+        requested = self.requested[rows]
+        high = np.minimum(np.maximum(self.largest[rows], requested), self.per_gpu[rows] * gpus)
+        return np.minimum(requested, high), high
+
+    def scaled(self, rows: Ints, gpus: Ints) -> Floats:
+        """Return the batch sizes in proportion to so many GPUs, up to what the largest learning rate stands for."""
+        largest = np.minimum(np.minimum(self.largest[rows], self.by_rate[rows]), self.per_gpu[rows] * gpus)
+        return np.maximum(np.floor(np.minimum(self.requested[rows] * gpus, largest) + 1e-6), 1.0)
+
+
+def states_rates(request: Request) -> bool:
+    """Say whether a job states its learning rate and how far that may rise."""
+    return request.learning_rate > 0 and request.max_learning_rate > 0

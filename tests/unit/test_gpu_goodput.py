@@ -1,13 +1,11 @@
 """The goodput model: what it recovers, what it hopes for, what it survives."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from beamer.gpu.model import Job, Report, Request, Speed, Stage
 from beamer.gpu.predictors import goodput
-from beamer.gpu.predictors.goodput import StepTimes, batch_range, best_goodput, efficiency, fit_steps, noise_scale
+from beamer.gpu.predictors.goodput import StepTimes, best_goodput, efficiency, fit_steps, noise_scale
 
 SHAPES = [(1, 1), (2, 1), (4, 1), (2, 2), (4, 2), (8, 2), (16, 4)]
 ROW = np.array([0])
@@ -128,11 +126,3 @@ def test_noisier_gradients_bear_larger_batches() -> None:
     low, high = np.full(3, 64.0), np.full(3, 4096.0)
     _, batch = best_goodput(times, rows, gpus, nodes, np.array([50.0, 500.0, 50000.0]), low, low, high)
     assert batch[0] < batch[1] < batch[2] <= 4096
-
-
-def test_batch_limits() -> None:
-    request = Request(10, batch_size=64)
-    assert batch_range(request, 4) == (64, 64)
-    assert batch_range(replace(request, max_batch_size=512), 4) == (64, 512)
-    assert batch_range(replace(request, max_batch_size=512, max_local_batch_size=32), 4) == (64, 128)
-    assert batch_range(replace(request, max_local_batch_size=32), 1) == (32, 32)

@@ -13,7 +13,6 @@ from beamer.gpu.evolution import EMPTY, Throughputs
 from beamer.gpu.model import Allocation, Cluster, Grant, Job, Node, Report, Request, Speed, Stage, check_allocation
 from beamer.gpu.policies.ones import Ones, Population
 from beamer.gpu.predictors.lessons import EVERY, Lessons
-from beamer.gpu.sizes import scaled_batch
 
 GENOMES = np.array([[0, 0, 1, EMPTY, 2, 2], [2, 1, 0, 1, 1, 1]])
 
@@ -115,22 +114,6 @@ def test_the_best_are_chosen_once_each() -> None:
 @pytest.mark.parametrize("genome", [[], [3], [1, 1, EMPTY, 1], [0, 1, 2]])
 def test_runs_give_the_genome_back(genome: list[int]) -> None:
     assert evolution.genome_of(evolution.runs_of(np.array(genome, np.int64))).tolist() == genome
-
-
-@pytest.mark.parametrize(
-    ("request_", "gpus", "batch"),
-    [
-        (Request(9, batch_size=16), 4, 0),
-        (Request(9, batch_size=16, max_batch_size=256), 1, 0),
-        (Request(9, batch_size=16, max_batch_size=256), 4, 64),
-        (Request(9, batch_size=16, max_batch_size=256), 100, 256),
-        (Request(9, batch_size=16, max_batch_size=256, learning_rate=0.1, max_learning_rate=0.3), 8, 48),
-        (Request(9, batch_size=16, max_batch_size=256, max_local_batch_size=8), 4, 32),
-        (Request(9, batch_size=16, max_local_batch_size=8), 1, 8),
-    ],
-)
-def test_batches_grow_with_the_gpus_until_the_rate_is_largest(request_: Request, gpus: int, batch: int) -> None:
-    assert scaled_batch(request_, gpus) == batch
 
 
 def test_new_jobs_get_one_gpu_each_in_order() -> None:

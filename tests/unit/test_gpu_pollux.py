@@ -1,16 +1,14 @@
 """Pollux' policy on small clusters."""
 
 from dataclasses import replace
-from itertools import product
 from random import Random
 from typing import Any
 
-import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
 from beamer.gpu.model import Allocation, Cluster, Costs, Grant, Job, Node, Report, Request, Speed, Stage, check_allocation
-from beamer.gpu.policies.pollux import NOTHING, Past, Pollux, Used, _hulls, _separated, _sizes, _Table
+from beamer.gpu.policies.pollux import NOTHING, Past, Pollux, Used, _separated
 
 
 def cluster(nodes: int, gpus: int = 4) -> Cluster:
@@ -71,31 +69,6 @@ def test_a_small_exponent_is_fairer() -> None:
     held_by = [sizes(decide(jobs, cluster(2), Pollux(p=p), used(jobs))[1]) for p in (1.0, -4.0)]
     least = [min(held.get(str(number), 0) for number in range(4)) for held in held_by]
     assert least[0] < least[1]
-
-
-def test_steps_on_hulls_reach_the_optimum_of_concave_tables() -> None:
-    rng = np.random.default_rng(0)
-    for _ in range(20):
-        value = np.cumsum(-np.sort(-rng.random((4, 5)), axis=1), axis=1) - 3.0
-        value[:, 1:] = np.where(np.arange(1, 5) > rng.integers(2, 6, (4, 1)), -np.inf, value[:, 1:])
-        table = _Table((), None, np.zeros(0), np.zeros(0), np.zeros(0), np.tile(np.arange(5), (4, 1)), value)  # type: ignore[arg-type]
-        table = replace(table, jobs=(job(0),) * 4)
-        for gpus in range(13):
-            chosen = table.chosen(gpus)
-            best = max(value[np.arange(4), list(pick)].sum() for pick in product(range(5), repeat=4) if sum(pick) <= gpus)
-            assert chosen.sum() <= gpus
-            assert value[np.arange(4), chosen].sum() == pytest.approx(best)
-
-
-def test_hulls_skip_what_lies_below_them() -> None:
-    rows, starts, ends, slope = _hulls(np.array([[0, 1, 2, 4]]), np.array([[0.0, 1.0, 6.0, 8.0]]))
-    assert (rows.tolist(), starts.tolist(), ends.tolist(), slope.tolist()) == ([0, 0], [0, 2], [2, 3], [3.0, 1.0])
-
-
-def test_sizes_on_several_nodes_are_whole_nodes() -> None:
-    assert _sizes(4, 40, apart=True).tolist() == [1, 2, 3, 4, 8, 12, 16, 24, 32]
-    assert set(range(1, 17)) < set(_sizes(4, 40, apart=False).tolist())
-    assert _sizes(4, 3, apart=True).tolist() == [1, 2, 3]
 
 
 def test_jobs_on_several_nodes_share_none() -> None:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush, heapreplace
+from heapq import heapify, heapreplace
 from random import Random
 
 from beamer.errors import InputError, nearest
@@ -78,20 +78,21 @@ class Hermes(GpuPolicy[Homes]):
         for job in jobs:
             if job.key in homes:
                 asked[homes[job.key]] += job.request.gpus
-        queues = [(asked[node.name] / node.gpus, place, node) for place, node in enumerate(cluster.nodes) if node.gpus]
-        heapify(queues)
+        # by size, so that a large job does not look through all small nodes
+        queues: dict[int, list[tuple[float, int, Node]]] = {}
+        for place, node in enumerate(cluster.nodes):
+            if node.gpus:
+                queues.setdefault(node.gpus, []).append((asked[node.name] / node.gpus, place, node))
+        for queue in queues.values():
+            heapify(queue)
         for job in jobs:
             if job.key in homes:
                 continue
-            small: list[tuple[float, int, Node]] = []
-            while queues and queues[0][2].gpus < job.request.gpus:
-                small.append(heappop(queues))
-            if queues:
-                load, place, node = queues[0]
+            queue = min((queue for gpus, queue in queues.items() if gpus >= job.request.gpus), default=[])
+            if queue:
+                load, place, node = queue[0]
                 homes[job.key] = node.name
-                heapreplace(queues, (load + job.request.gpus / node.gpus, place, node))
-            for queue in small:
-                heappush(queues, queue)
+                heapreplace(queue, (load + job.request.gpus / node.gpus, place, node))
         return homes
 
     def _rank(self, job: Job, now: float) -> tuple[bool, float, bool]:

@@ -20,7 +20,7 @@ from beamer.gpu.placement import arrange
 from beamer.gpu.policies.base import GpuPolicy
 from beamer.gpu.predictors.lessons import Lessons, sample_of
 from beamer.gpu.predictors.progress import BetaModel, alpha_of, figures_of, prior_beta
-from beamer.gpu.sizes import scaled_batch
+from beamer.gpu.sizes import BatchSizes
 
 RECENT = 5  # throughputs at a number of GPUs that are averaged
 LEAST_SHARE = 1e-6
@@ -102,7 +102,7 @@ class Ones(GpuPolicy[Population]):
             state = _remember(state, nodes, genomes, table)
             state = replace(state, next_s=now + self.interval_s)
         sizes = {job.key: int(size) for job, size in zip(table.jobs, chosen, strict=True) if size}
-        batches = {job.key: scaled_batch(job.request, sizes[job.key]) for job in table.jobs if job.key in sizes}
+        batches = table.batches(chosen)
         wake = state.next_s if jobs and state.next_s > now else None
         return state, arrange(cluster, table.jobs, sizes, batches), wake
 
@@ -219,6 +219,15 @@ class _Table:
         rows = np.arange(len(self.jobs))
         alone = remaining / self.rates.at(rows, np.ones_like(rows))
         return np.asarray(np.lexsort((np.where(self.executed, alone, rows), self.executed)))
+
+    def batches(self, held: Ints) -> dict[str, int]:
+        """Return the batch sizes of jobs on so many GPUs each, as `Grant.batch_size`; those of jobs on none are left out."""
+        rows = np.flatnonzero(held)
+        jobs = [self.jobs[row] for row in rows.tolist()]
+        batches = BatchSizes.of([job.request for job in jobs]).scaled(np.arange(len(rows)), held[rows]).astype(np.int64)
+        return {
+            job.key: 0 if batch == job.request.batch_size else batch for job, batch in zip(jobs, batches.tolist(), strict=True)
+        }
 
     def deployed(self, cluster: Cluster) -> Ints:
         """Return the genome of what the jobs hold; what lies on nodes that are gone is left out."""

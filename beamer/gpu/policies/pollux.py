@@ -3,7 +3,7 @@
 Every `interval_s`, a power mean of the jobs' speed-ups is maximised, a job's speed-up being its goodput
 (`beamer.gpu.predictors.goodput`) over that on an equal share of the cluster. The paper searches among placements by a genetic
 algorithm; with jobs packed on few nodes the objective is a sum over jobs, so that marginal gains along the concave hull of each
-job's table find its optimum, but for what the last GPUs do not divide into. That is what is done here.
+job's table (`beamer.gpu.marginal`) find its optimum, but for what the last GPUs do not divide into. That is what is done here.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,14 +13,14 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
+from beamer.gpu.marginal import fill, node_sizes
 from beamer.gpu.model import Allocation, Cluster, Grant, Job
 from beamer.gpu.placement import Room, arrange, kept
 from beamer.gpu.policies.base import GpuPolicy
-from beamer.gpu.predictors.goodput import StepTimes, batch_range, best_goodput, efficiency, fit_steps, noise_scale
+from beamer.gpu.predictors.learning import Learning
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 NOTHING = 1e-3  # the speed-up that a job without GPUs is counted with: the power mean of zero has no slope
 SLOWEST = 0.05  # of what a restart leaves of a speed-up
@@ -73,29 +73,13 @@ class Pollux(GpuPolicy[Past]):
             return Past(), {}, None
         used = {past.key: past for past in state.used}
         table = _Table.of(self, cluster, able, used, now)
-        sizes = dict(zip((job.key for job in able), table.chosen(cluster.gpus).tolist(), strict=True))
+        sizes = dict(zip((job.key for job in able), fill(table.sizes, table.value, cluster.gpus).tolist(), strict=True))
         grants = arrange(cluster, able, sizes)
         if self.apart:
             grants = _separated(able, grants)
-        grants = self._with_batches(table, able, grants)
+        grants = table.learning.with_batches(able, grants, self.rebatch, table.remains)
         after = (_after(job, grants.get(job.key), used.get(job.key)) for job in able)
         return Past(tuple(past for past in after if past), now + self.interval_s), grants, now + self.interval_s
-
-    def _with_batches(self, table: "_Table", jobs: Sequence[Job], grants: Mapping[str, Grant]) -> dict[str, Grant]:
-        """Give each grant the batch size of the largest goodput where it really lies."""
-        rows = np.array([row for row, job in enumerate(jobs) if job.key in grants], np.int64)
-        placed = [grants[jobs[row].key] for row in rows.tolist()]
-        gpus, nodes = (np.array(column, np.int64) for column in ([g.size for g in placed], [g.nodes for g in placed]))
-        goodput, batch = table.goodput(rows, gpus, nodes)
-        now = np.array([(job.grant.batch_size if job.grant else 0) or job.request.batch_size for job in jobs], np.float64)[rows]
-        before = now / table.times.at(rows, gpus, nodes, now) * efficiency(table.noise[rows], table.requested[rows], now)
-        result = {}
-        for row, grant, size, gain in zip(rows.tolist(), placed, batch.tolist(), (goodput / before).tolist(), strict=True):
-            job = jobs[row]
-            stays = job.grant is not None and job.grant.gpus == grant.gpus and gain * table.remains[row] < 1.0 + self.rebatch
-            chosen = job.grant.batch_size if stays and job.grant else 0 if size == job.request.batch_size else size
-            result[job.key] = Grant(grant.gpus, grant.servers, chosen)
-        return result
 
 
 def _able(cluster: Cluster, jobs: Sequence[Job]) -> list[Job]:
@@ -141,26 +125,19 @@ def _after(job: Job, grant: Grant | None, used: Used | None) -> Used | None:
 
 @dataclass(frozen=True, eq=False)
 class _Table:
-    """The jobs with what each size would bring them.
+    """The jobs with what each size would bring them, as `beamer.gpu.marginal` wants them.
 
-    sizes: GPUs, rising; value: of each, what is to be maximised in sum, minus infinity where a job may not have it; the first
-    column is none at all. noise, requested: noise scale and batch size, samples. remains: share of a speed-up that a
-    change of GPUs leaves.
+    value: what is to be maximised in sum. remains: share of a speed-up that a change of GPUs leaves.
     """
 
-    jobs: Sequence[Job]
-    times: StepTimes
-    noise: Floats
-    requested: Floats
+    learning: Learning
     remains: Floats
     sizes: Ints
     value: Floats
 
     @classmethod
     def of(cls, policy: Pollux, cluster: Cluster, jobs: Sequence[Job], used: Mapping[str, Used], now: float) -> "_Table":
-        times = fit_steps([job.speeds for job in jobs])
-        noise = np.array([noise_scale(job) for job in jobs])
-        requested = np.array([job.request.batch_size for job in jobs], np.float64)
+        learning = Learning.of(jobs)
         most_ever = [max(past.most if (past := used.get(job.key)) else 0, job.grant.size if job.grant else 0) for job in jobs]
         cap = [
             max(min(job.request.most, policy.growth * most), job.request.least)
@@ -168,84 +145,23 @@ class _Table:
         ]
         widest = max(node.gpus for node in cluster.nodes)
         least = np.array([job.request.least for job in jobs], np.int64)
-        sizes = np.maximum(_sizes(widest, max(cap), policy.apart), least[:, None])
+        sizes = np.maximum(node_sizes(widest, max(cap), policy.apart), least[:, None])
         allowed = sizes <= np.minimum(np.array(cap, np.int64), cluster.gpus)[:, None]
         allowed[:, 1:] &= sizes[:, 1:] > sizes[:, :-1]
         remains = np.array([_after_restart(job, used.get(job.key), now) for job in jobs])
-        bare = cls(jobs, times, noise, requested, remains, sizes, np.zeros(sizes.shape))
         rows, columns = np.nonzero(allowed)
         gpus = sizes[rows, columns]
         share = np.array([min(max(cluster.gpus // len(jobs), job.request.least), job.request.most) for job in jobs], np.int64)
         whole = np.arange(len(jobs))
-        fair = bare.goodput(whole, share, -(-share // widest))[0]
-        gain = bare.goodput(rows, gpus, -(-gpus // widest))[0] / fair[rows]
+        fair = learning.best(whole, share, -(-share // widest))[0]
+        gain = learning.best(rows, gpus, -(-gpus // widest))[0] / fair[rows]
         held = np.array([job.grant.size if job.grant else 0 for job in jobs])
         gain = np.where(gpus == held[rows], gain, gain * remains[rows])
         value = np.full(sizes.shape, -np.inf)
         value[rows, columns] = _power(gain, policy.p)
         none = np.zeros((len(jobs), 1), np.int64)
         floor = np.full((len(jobs), 1), float(_power(np.array([NOTHING]), policy.p)[0]))
-        return cls(jobs, times, noise, requested, remains, np.hstack((none, sizes)), np.hstack((floor, value)))
-
-    def goodput(self, rows: Ints, gpus: Ints, nodes: Ints) -> tuple[Floats, Ints]:
-        """Return the largest goodput of jobs on so many GPUs and nodes, and the batch sizes for it."""
-        asked = [self.jobs[row].request for row in rows.tolist()]
-        limits = [batch_range(request, size) for request, size in zip(asked, gpus.tolist(), strict=True)]
-        low, high = np.array(limits, np.float64).reshape(-1, 2).T
-        return best_goodput(self.times, rows, gpus, nodes, self.noise[rows], self.requested[rows], low, high)
-
-    def chosen(self, gpus: int) -> Ints:
-        """Return how many GPUs each job gets of so many: steps along the hulls, steepest first, then whatever still fits."""
-        rows, starts, ends, slope = _hulls(self.sizes, self.value)
-        at = np.zeros(len(self.jobs), np.int64)
-        for step in np.argsort(-slope, kind="stable").tolist():
-            if not gpus:
-                break
-            row, need = rows[step], self.sizes[rows[step], ends[step]] - self.sizes[rows[step], starts[step]]
-            if at[row] == starts[step] and need <= gpus:
-                at[row] = ends[step]
-                gpus -= int(need)
-        whole = np.arange(len(self.jobs))
-        while gpus:
-            more = self.sizes - self.sizes[whole, at][:, None]
-            gain = self.value - self.value[whole, at][:, None]
-            rate = np.where((more > 0) & (more <= gpus) & (gain > 0), gain / np.maximum(more, 1), 0.0)
-            best = int(rate.argmax())
-            if rate.flat[best] <= 0:
-                break
-            row, column = divmod(best, self.sizes.shape[1])
-            gpus -= int(more[row, column])
-            at[row] = column
-        return np.asarray(self.sizes[whole, at])
-
-
-def _hulls(sizes: Ints, value: Floats) -> tuple[Ints, Ints, Ints, Floats]:
-    """Return the steps along each row's upper concave hull, as far as it rises: row, column before, column after, slope."""
-    at = np.zeros(len(sizes), np.int64)
-    rows = np.arange(len(sizes))
-    found = []
-    while len(rows):
-        more = sizes[rows] - sizes[rows, at][:, None]
-        gain = value[rows] - value[rows, at][:, None]
-        rate = np.where(more > 0, gain / np.maximum(more, 1), -np.inf)
-        ends = rate.argmax(axis=1)
-        slope = rate[np.arange(len(rows)), ends]
-        rising = slope > 0
-        rows, starts, at, slope = rows[rising], at[rising], ends[rising], slope[rising]
-        found.append((rows, starts, at, slope))
-    return tuple(np.concatenate(column) for column in zip(*found, strict=True))  # type: ignore[return-value]
-
-
-def _sizes(widest: int, most: int, apart: bool) -> Ints:
-    """Return the numbers of GPUs that are considered: on one node all, on several whole nodes, in steps of a third or half."""
-    sizes = list(range(1, min(widest, most) + 1))
-    nodes = 2
-    while widest * nodes <= most:
-        sizes.append(widest * nodes)
-        nodes += 1 if nodes < 4 else nodes // 2 if nodes & (nodes - 1) == 0 else nodes // 3
-    if not apart:
-        sizes += [size for size in range(widest + 1, min(most, 4 * widest) + 1) if size not in sizes]
-    return np.array(sorted(sizes), np.int64)
+        return cls(learning, remains, np.hstack((none, sizes)), np.hstack((floor, value)))
 
 
 def _power(gain: Floats, p: float) -> Floats:

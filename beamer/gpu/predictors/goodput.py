@@ -16,7 +16,7 @@ from math import isfinite
 import numpy as np
 from numpy.typing import NDArray
 
-from beamer.gpu.model import Job, Request, Speed
+from beamer.gpu.model import Job, Speed
 from beamer.gpu.predictors.base import Estimate
 
 Floats = NDArray[np.float64]
@@ -94,14 +94,6 @@ def noise_scale(job: Job) -> float:
         return 0.0
     sqr, var = (sum(column) for column in zip(*found, strict=True))
     return float(min(job.request.batch_size * var / sqr, NOISIEST))
-
-
-def batch_range(request: Request, gpus: int) -> tuple[int, int]:
-    """Return the smallest and the largest batch size on so many GPUs."""
-    largest = max(request.max_batch_size or request.batch_size, request.batch_size)
-    if request.max_local_batch_size:
-        largest = min(largest, request.max_local_batch_size * gpus)
-    return min(request.batch_size, largest), largest
 
 
 def efficiency(noise: Floats, requested: Floats, batch: Floats) -> Floats:

@@ -1,0 +1,100 @@
+"""How fast jobs learn where they lie, each at the batch size of its largest goodput: one row per job."""
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beamer.gpu.model import Grant, Job, Speed
+from beamer.gpu.predictors.goodput import NOISIEST, StepTimes, best_goodput, efficiency, fit_steps, noise_scale
+from beamer.gpu.sizes import BatchSizes, states_rates
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+KNOWN: OrderedDict[tuple[Speed, ...], StepTimes] = OrderedDict()
+MOST_KNOWN = 1 << 15
+
+
+@dataclass(frozen=True, eq=False)
+class Learning:
+    """The goodputs of jobs.
+
+    noise: noise scales, samples. by_rate: whose batch size follows from the learning rate; free: whose is searched for; the
+    others keep the one requested.
+    """
+
+    times: StepTimes
+    noise: Floats
+    batches: BatchSizes
+    by_rate: Bools
+    free: Bools
+
+    @classmethod
+    def of(cls, jobs: Sequence[Job], cautious: bool = False) -> "Learning":
+        """Fit what was measured of `jobs`.
+
+        cautious: whether a job that has not measured its gradients keeps its batch size, or, if it states learning rates,
+        has one in proportion to its GPUs, of which no sample is worth less; otherwise its samples count as free of noise.
+        """
+        noise = np.array([noise_scale(job) for job in jobs], np.float64)
+        rates = np.array([cautious and states_rates(job.request) for job in jobs], np.bool_)
+        by_rate = rates & (noise == 0)
+        return cls(
+            _fitted([job.speeds for job in jobs]),
+            np.where(by_rate, NOISIEST, noise),
+            BatchSizes.of([job.request for job in jobs]),
+            by_rate,
+            (noise > 0) | (not cautious),
+        )
+
+    def best(self, rows: Ints, gpus: Ints, nodes: Ints) -> tuple[Floats, Ints]:
+        """Return the largest goodput of `rows` on so many GPUs and nodes, and the batch sizes for it."""
+        noise, requested, free = self.noise[rows], self.batches.requested[rows], self.free[rows]
+        low, high = self.batches.between(rows, gpus)
+        fixed = np.where(self.by_rate[rows], self.batches.scaled(rows, gpus), requested)
+        low, high = np.where(free, low, fixed), np.where(free, high, fixed)
+        if (low == high).all():  # nothing to search for
+            return self._at(rows, gpus, nodes, low), low.astype(np.int64)
+        return best_goodput(self.times, rows, gpus, nodes, noise, requested, low, high)
+
+    def _at(self, rows: Ints, gpus: Ints, nodes: Ints, batch: Floats) -> Floats:
+        worth = efficiency(self.noise[rows], self.batches.requested[rows], batch)
+        return np.asarray(batch / self.times.at(rows, gpus, nodes, batch) * worth)
+
+    def with_batches(
+        self, jobs: Sequence[Job], grants: Mapping[str, Grant], pays: float, remains: Floats | float = 1.0
+    ) -> dict[str, Grant]:
+        """Return the grants of the jobs of all rows, each with the batch size that is best where it lies.
+
+        A job that stays changes its batch size only for one that is better by the share `pays`, of which a change leaves as
+        much as `remains` says, by row.
+        """
+        rows = np.array([row for row, job in enumerate(jobs) if job.key in grants], np.int64)
+        placed = [grants[jobs[row].key] for row in rows.tolist()]
+        gpus, nodes = (np.array(column, np.int64) for column in ([g.size for g in placed], [g.nodes for g in placed]))
+        goodput, batch = self.best(rows, gpus, nodes)
+        chosen = [jobs[row] for row in rows.tolist()]
+        held = np.array([(job.grant.batch_size if job.grant else 0) or job.request.batch_size for job in chosen], np.float64)
+        gain = goodput / self._at(rows, gpus, nodes, held) * np.broadcast_to(remains, len(jobs))[rows]
+        result: dict[str, Grant] = {}
+        for job, grant, size, better in zip(chosen, placed, batch.tolist(), (gain >= 1.0 + pays).tolist(), strict=True):
+            if job.grant and job.grant.gpus == grant.gpus and not better:
+                size = job.grant.batch_size
+            result[job.key] = replace(grant, batch_size=0 if size == job.request.batch_size else size)
+        return result
+
+
+def _fitted(jobs: Sequence[tuple[Speed, ...]]) -> StepTimes:
+    """Return the step times of jobs, each set of measurements fitted once: a fit does not depend on the other jobs."""
+    new = list(dict.fromkeys(speeds for speeds in jobs if speeds not in KNOWN))
+    times = fit_steps(new)
+    for row, speeds in enumerate(new):
+        KNOWN[speeds] = StepTimes(times.theta[row], times.spread[row], times.seen[row])
+    fits = [KNOWN[speeds] for speeds in jobs]
+    while len(KNOWN) > MOST_KNOWN:
+        KNOWN.popitem(last=False)
+    return StepTimes(*(np.stack([getattr(fit, name) for fit in fits]) for name in ("theta", "spread", "seen")))
