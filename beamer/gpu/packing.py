@@ -1,7 +1,8 @@
 """Where workers and parameter servers are put when both ask for cores: evenly on the fewest nodes, as Optimus does.
 
 `Machines` is what a policy fills up while it decides. Nodes are kept in heaps by what is free on them, so that placing a job
-looks at a few of them.
+looks at a few of them. `beamer.gpu.placement` is its counterpart for policies that grant GPUs alone: it prefers where a job is
+or was and the smallest gap, which an even split cannot; what the two share is no more than the count of what is free.
 """
 
 from collections.abc import Callable, Generator, Iterable

@@ -1,11 +1,15 @@
-"""Where free GPUs are taken from: on the fewest nodes, leaving large gaps whole.
+"""Where GPUs are taken from for a job whose size is settled: where it is or was, then on the fewest nodes, large gaps whole.
 
 `Room` is what a policy fills up while it decides: nodes by the number of their free GPUs, so that placing a job does not look
 at all of them. A job that is synchronised by parameter servers gets one per worker: on nodes without GPUs if they can.
+`beamer.gpu.packing` is its counterpart for policies that choose workers and servers apart and weigh cores as much as GPUs: it
+splits both evenly and knows no place that a job had, because Optimus places by number of tasks alone. The two orders of nodes
+have nothing in common but the books, so that neither is written in terms of the other.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from heapq import heapify, heappop, heapreplace
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import closing
+from heapq import heapify, heappop, heappush, heapreplace
 
 from beamer.gpu.model import Cluster, Grant, Job, Request
 
@@ -27,6 +31,8 @@ class Room:
         self._by_gpus: list[dict[str, None]] = [{} for _ in range(most + 1)]
         for name, count in self._gpus.items():
             self._by_gpus[count][name] = None
+        self._place = {name: place for place, name in enumerate(self._gpus)}
+        self._by_cores: tuple[_Heap, _Heap] | None = None  # without and with GPUs; most jobs have no servers to place
 
     def fits(self, grant: Grant, request: Request) -> bool:
         """Say whether what is granted is free, on nodes that are up."""
@@ -44,6 +50,8 @@ class Room:
             self.total -= count
         for node, cores in _cores(grant, request):
             self._cpus[node] -= cores
+            if self._by_cores:
+                heappush(self._by_cores[node in self._gpu_nodes], self._by_most_cores(node))
 
     def grant(self, job: Job, count: int, batch_size: int = 0, servers: int = 0) -> Grant | None:
         """Take `count` GPUs for a job and return them; None, and nothing taken, if there are not as many.
@@ -110,17 +118,52 @@ class Room:
             return {}
         if not request.server_cpus:
             return gpus
-        spare = {node: cores - gpus.get(node, 0) * request.worker_cpus for node, cores in self._cpus.items()}
+        spare = {node: self._cpus[node] - had * request.worker_cpus for node, had in gpus.items()}
         chosen: dict[str, int] = {}
         left = count
-        for node in sorted(spare, key=lambda node: (node in self._gpu_nodes, node not in gpus, -spare[node])):
-            here = min(int((spare[node] + ROUNDING) / request.server_cpus), left)
-            if here > 0:
+        with closing(self._with_cores(spare, request.server_cpus)) as nodes:
+            for node in nodes:
+                here = min(_times(spare.get(node, self._cpus[node]), request.server_cpus), left)
                 chosen[node] = here
                 left -= here
-            if not left:
-                return chosen
+                if not left:
+                    return chosen
         return None
+
+    def _with_cores(self, beside: Mapping[str, float], cores: float) -> Generator[str, None, None]:
+        """Yield nodes with so many free cores, the freest first: nodes without GPUs, then those `beside` workers, then others.
+
+        beside: what the workers leave free of their nodes.
+        """
+        if self._by_cores is None:
+            self._by_cores = [], []
+            for node in self._cpus:
+                self._by_cores[node in self._gpu_nodes].append(self._by_most_cores(node))
+            for heap in self._by_cores:
+                heapify(heap)
+        yield from self._freest(self._by_cores[0], beside, cores)
+        for node in sorted(beside, key=lambda node: (-beside[node], self._place[node])):
+            if _times(beside[node], cores):
+                yield node
+        yield from self._freest(self._by_cores[1], beside, cores)
+
+    def _freest(self, heap: "_Heap", but: Mapping[str, float], cores: float) -> Generator[str, None, None]:
+        """Yield nodes of a heap while they have so many free cores; its entries are put back when this is closed."""
+        popped: dict[str, tuple[float, int, str]] = {}
+        try:
+            while heap and _times(-heap[0][0], cores):
+                entry = heappop(heap)
+                node = entry[2]
+                if node not in popped and -entry[0] == self._cpus[node]:  # otherwise a later entry has replaced it
+                    popped[node] = entry
+                    if node not in but:
+                        yield node
+        finally:
+            for entry in popped.values():
+                heappush(heap, entry)
+
+    def _by_most_cores(self, node: str) -> tuple[float, int, str]:
+        return -self._cpus[node], self._place[node], node
 
     def _gap(self, node: str, request: Request) -> int:
         """Return how many GPUs of a node a job can have, given the cores that come with each."""
@@ -140,6 +183,15 @@ class Room:
             for node in self._by_gpus[free]:
                 if node not in chosen and node != whole and self._gap(node, request):
                     yield node
+
+
+_Heap = list[tuple[float, int, str]]
+"""Nodes by free cores, the most first, then as the cluster lists them."""
+
+
+def _times(cores: float, each: float) -> int:
+    """Return how often `each` fits."""
+    return max(int((cores + ROUNDING) / each), 0)
 
 
 def _cores(grant: Grant, request: Request) -> list[tuple[str, float]]:
