@@ -2,11 +2,9 @@
 
 import json
 import logging
-import shlex
 import signal
-import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -79,8 +77,12 @@ def policy_of(name: str, settings: list[str]) -> GpuPolicy[Any]:
             parameters[parameter] = TypeAdapter(types.get(parameter, str)).validate_strings(text)
         except ValidationError as error:
             found = input_error(error)
-            raise InputError(f"--set {parameter}", text, found.expected) from error
-    return gpu_policy(name, **parameters)
+            raise InputError(f"{name}.{parameter}", text, found.expected) from error
+    try:
+        return gpu_policy(name, **parameters)
+    except InputError as error:
+        field = error.field if error.field.startswith(f"{name}.") else f"{name}.{error.field}"
+        raise InputError(field, error.value, error.expected) from error
 
 
 class _Command:
@@ -117,7 +119,9 @@ class _Command:
             )
             try:
                 patience_s = PATIENCE_S + max(task.launch.grace_s for task in self.search.tasks.values())
-                self.session = Session(self.search, self.policy, engine, journal, self.hear, self.seed, patience_s)
+                self.session = Session(
+                    self.search, self.policy, engine, journal.replay(), journal.append, self.hear, self.seed, patience_s
+                )
                 if stop:
                     self.told.append(0)
                 else:
@@ -161,13 +165,14 @@ class _Command:
         """Tell what became of the search."""
         tracker, tally, now = self.session.tracker, self.session.tally, time.time()
         found = rows(self.search, tracker.ledger, tally, now)
-        self.console.print(table(f"{self.search.name} under {self.policy.name}", found, len(self.search.rungs) > 1))
+        policy = tracker.allocation.policy if tracker.allocation else self.policy.name
+        self.console.print(table(f"{self.search.name} under {policy}", found, len(self.search.rungs) > 1))
         if self.json_file is not None:
             begun_s = tracker.studies[self.search.name].registered_s if self.session.begun else now
-            figures = document(self.search, self.policy.name, found, tally, begun_s, now)
+            figures = document(self.search, policy, found, tally, begun_s, now)
             self.json_file.write_text(json.dumps(figures, indent=2))
         if not self.session.done:
-            self.console.print(f"to go on: {shlex.join(again(sys.argv))}", highlight=False, soft_wrap=True, markup=False)
+            self.console.print("to go on, run the same command again" + (" without --stop" if stop else ""), highlight=False)
             if not stop:
                 raise typer.Exit(128 + self.told[0])
         elif all(row.status == JobStatus.FAILED for row in found):
@@ -176,11 +181,6 @@ class _Command:
     def _say(self, line: str, at_s: float) -> None:
         begun_s = self.session.tracker.studies[self.search.name].registered_s if self.session.begun else at_s
         self.console.print(f"{max(at_s - begun_s, 0.0):8.1f} s  {escape(line)}", highlight=False, soft_wrap=True)
-
-
-def again(arguments: Sequence[str]) -> list[str]:
-    """Return the command line that goes on with what one has left."""
-    return ["beamer", *(argument for argument in arguments[1:] if argument != "--stop")]
 
 
 class _Lines(logging.Handler):

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from rich import box
 from rich.markup import escape
 from rich.table import Table
 
@@ -92,17 +93,20 @@ def document(search: Search, policy: str, found: Sequence[Row], tally: Tally, be
 
 
 def table(title: str, found: Sequence[Row], in_rungs: bool) -> Table:
-    """Return a table with a row per configuration: iterations done, last and best loss, how often suspended and restarted."""
-    made = Table(title=escape(title), title_justify="left")
+    """Return a table with a row per configuration.
+
+    Its columns: iterations done, last and best loss, GPU-seconds, how often suspended and restarted.
+    """
+    made = Table(title=escape(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     made.add_column("configuration", overflow="fold", ratio=1)
     for heading in ("status", *(["rung"] if in_rungs else [])):
         made.add_column(heading, no_wrap=True)
-    for heading in ("done", "loss", "best", "on GPUs", "susp.", "rest."):
+    for heading in ("done", "loss", "best", "GPU s", "susp.", "rest."):
         made.add_column(heading, justify="right", no_wrap=True)
     for row in found:
-        cells = [row.name, row.status, *([row.rung] if in_rungs else []), f"{row.iterations:g}"]
+        cells = [row.name, row.status, *([row.rung.removeprefix("rung")] if in_rungs else []), f"{row.iterations:g}"]
         cells += ["-" if loss is None else f"{loss:.4g}" for loss in (row.loss, row.best_loss)]
-        made.add_row(*map(escape, cells), f"{row.service_s:.1f} s", str(row.suspensions), str(row.restarts))
+        made.add_row(*map(escape, cells), f"{row.gpu_s:.1f}", str(row.suspensions), str(row.restarts))
     return made
 
 

@@ -18,7 +18,6 @@ from beamer.gpu.tuners import Halving
 from beamer.model import JobStatus
 from beamer.schedule.file import Search
 from beamer.schedule.tally import Tally
-from beamer.store import Journal
 from beamer.tracker import Tracker
 
 POLL_S = 0.1
@@ -31,6 +30,7 @@ log = logging.getLogger("beamer.gpu")
 class Session:
     """Lead a search from where its journal left it.
 
+    past: the journal's events. write: makes an event durable, before it takes effect.
     hear: told of every event when it has been taken in, with the GPUs that jobs had before it. patience_s: for which it is
     waited that jobs are parked or gone.
     """
@@ -40,22 +40,25 @@ class Session:
         search: Search,
         policy: GpuPolicy[Any],
         engine: Engine,
-        journal: Journal,
+        past: Iterable[Event],
+        write: Callable[[Event], None],
         hear: Callable[[Event, Mapping[str, Devices]], None] = lambda event, before: None,
         seed: int = 0,
         patience_s: float = 60.0,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self.search = search
         self.engine = engine
         self.tally = Tally(search.target_loss)
         self.tracker = Tracker(Fabric("none", (), (), ()))
-        self._journal = journal
+        self._append = write
         self._hear = hear
         self._patience_s = patience_s
+        self._clock = clock
         self._news: deque[Event] = deque()
         self._tuner: Halving[JobSubmitted] = Halving(search.name, search.rungs, self._submission)
         self._due: list[Event] = []
-        for event in journal.replay():
+        for event in past:
             self.tracker.apply(event)
             self.tally.note(event)
             self._due += self._tuner.judge(event)
@@ -108,7 +111,7 @@ class Session:
             return False
         last = self.tracker.allocation
         if last and last.grants:  # what is not on GPUs is not to be counted as if
-            self.scheduler.take(replace(last, at_s=time.time(), generation=last.generation + 1, grants={}))
+            self.scheduler.take(replace(last, at_s=self._clock(), generation=last.generation + 1, grants={}))
         return True
 
     def settle(self) -> bool:
@@ -117,7 +120,7 @@ class Session:
         while self.engine.report():
             if time.monotonic() > until:
                 return False
-            self.step(time.time())
+            self.step(self._clock())
             time.sleep(POLL_S / 10)
         return True
 
@@ -161,5 +164,5 @@ class Session:
         return JobSubmitted(at_s, self.search.name, stage, trial, self.search.tasks[rung, trial].request)
 
     def _write(self, event: Event) -> None:
-        self._journal.append(event)
+        self._append(event)
         self._news.append(event)
