@@ -108,3 +108,9 @@ def test_a_run_from_an_older_checkpoint_goes_back() -> None:
     report = one.line(at(11), 103.0)
     assert report is not None
     assert (report.iteration, report.service_s) == (11.0, 40.0)
+
+
+def test_the_last_iteration_is_reported_whatever_came_before() -> None:
+    one = Meter(START, 100.0, 1.0, 32, 4, 0.0, iterations=6)
+    reported = [entry.iteration for i in range(7) if (entry := one.line(at(i), 100.0 + i))]
+    assert reported == [0, 4, 6]

@@ -102,10 +102,21 @@ class Meter:
     """Turns the lines of one run into reports.
 
     progress: from the run before. launched_s: monotonic time. scale: iterations of the requested batch size in a step.
-    batch_size: requested; of samples, so many are an iteration. gap_s: how long the job has computed nothing before the launch.
+    batch_size: requested; of samples, so many are an iteration. every: iterations between two reports; iterations: after which
+    the job ends, which is reported whatever came before; 0: not known. gap_s: how long the job has computed nothing before the
+    launch.
     """
 
-    def __init__(self, progress: Progress, launched_s: float, scale: float, batch_size: int, every: int, gap_s: float) -> None:
+    def __init__(
+        self,
+        progress: Progress,
+        launched_s: float,
+        scale: float,
+        batch_size: int,
+        every: int,
+        gap_s: float,
+        iterations: int = 0,
+    ) -> None:
         self.progress = progress
         self.restart_s: float | None = None
         self.last_s: float | None = None
@@ -115,6 +126,7 @@ class Meter:
         self._batch_size = batch_size
         self._every = every
         self._gap_s = gap_s
+        self._iterations = iterations
         self._stood_s = 0.0
         self._in_samples = False
         self._steps: list[float] = []
@@ -146,7 +158,8 @@ class Meter:
         self._stood_s = 0.0
         self.last_s = now
         self.progress = replace(self.progress, step_s=self._step_s or self.progress.step_s)
-        if self._reported is not None and self.progress.done - self._reported < self._every:
+        is_last = 0 < self._iterations <= self.progress.done
+        if self._reported is not None and self.progress.done - self._reported < self._every and not is_last:
             return None
         self._reported = self.progress.done
         return Entry(

@@ -182,7 +182,9 @@ class Supervisor:
         self._save()  # a supervisor that dies from here on leaves a run to be cleared
         scale = request["batch_size"] / self._spec.batch_size
         now = time.monotonic()
-        self._meter = Meter(self._progress, now, scale, self._spec.batch_size, self._spec.every, request["gap_s"])
+        self._meter = Meter(
+            self._progress, now, scale, self._spec.batch_size, self._spec.every, request["gap_s"], self._spec.iterations
+        )
         try:
             self._ranks = ranks.start(self._spec, request, self.directory, self._group, self._locks, self._checkpoint)
         except OSError as error:
