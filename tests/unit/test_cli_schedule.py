@@ -1,0 +1,366 @@
+"""Searches of real processes: files, directories, parameters, and what survives the death of the command."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import yaml
+
+from beamer.engines.base import RunState
+from beamer.engines.local import LocalNode, NetworkNamespace, Ssh
+from beamer.engines.simulated import SimulatedCluster, SimulatedJob
+from beamer.errors import InputError
+from beamer.events import Allocated, Event, JobEnded, JobReported, JobSubmitted, NodesSeen, StageSealed
+from beamer.gpu.model import Costs, Grant, Node, Report, Request
+from beamer.gpu.policies.hermes import Hermes
+from beamer.gpu.tuners import Halving
+from beamer.model import JobStatus, Rung
+from beamer.schedule.command import policy_of
+from beamer.schedule.file import Search, load, parse, shipped
+from beamer.schedule.place import Place
+from beamer.schedule.report import document, rows
+from beamer.schedule.session import Session
+from beamer.schedule.tally import Counts, Tally
+from beamer.schedule.template import filled
+from beamer.testing.gpu import Exponential
+
+SEARCH: dict[str, Any] = {
+    "name": "s",
+    "nodes": [{"name": "n", "gpus": 2}],
+    "job": {
+        "command": ["{python}", "train.py", "--lr", "{lr}", "--until", "{iterations}", 7],
+        "cwd": "code",
+        "env": {"OUT": "{name}.log", "THREADS": 1},
+        "request": {"iterations": 20, "gpus": 1, "epoch": 2, "batch_size": "{batch}"},
+    },
+    "configurations": [{"lr": 0.1, "batch": 32}, {"name": "slow", "lr": 0.001, "batch": 64}],
+}
+BASE = Path("/base")
+
+
+def changed(change: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
+    data = deepcopy(SEARCH)
+    change(data)
+    return data
+
+
+def test_a_template_is_filled_for_every_configuration() -> None:
+    search = parse(SEARCH, BASE)
+    assert [trial.name for trial in search.trials] == ["lr-0.1_batch-32", "slow"]
+    task = search.tasks[0, "slow"]
+    assert task.launch.command == (sys.executable, "train.py", "--lr", "0.001", "--until", "20", "7")
+    assert task.launch.cwd == "/base/code"
+    assert dict(task.launch.env) == {"OUT": "slow.log", "THREADS": "1"}
+    assert task.request == Request(iterations=20, epoch=2, batch_size=64)
+    assert (task.launch.batch_size, task.launch.iterations, task.launch.every) == (64, 20, 2)
+
+
+def test_rungs_count_from_the_start_and_share_a_configurations_checkpoint(tmp_path: Path) -> None:
+    data = changed(lambda d: d.update(rungs=[{"iterations": 5, "keep": 1}, {"iterations": 15}]))
+    del data["job"]["request"]["iterations"]
+    search = parse(data, BASE)
+    assert search.rungs == (Rung("rung0", 2, 5), Rung("rung1", 1, 15))
+    first, second = (search.launch(f"s/rung{i}/slow", tmp_path) for i in range(2))
+    assert first.checkpoint == second.checkpoint == str(tmp_path / "checkpoints" / "slow")
+    assert first.command[5] == "5"
+    assert second.command[5] == "15"
+    assert search.launch("s/rung0/lr-0.1_batch-32", tmp_path).checkpoint != first.checkpoint
+
+
+def test_a_grid_is_all_combinations() -> None:
+    data = changed(lambda d: d.update(grid={"lr": [1, 2], "batch": [8, 16, 32]}))
+    del data["configurations"]
+    search = parse(data, BASE)
+    assert len(search.trials) == 6
+    assert {(trial.values["lr"], trial.values["batch"]) for trial in search.trials} == {
+        (a, b) for a in (1, 2) for b in (8, 16, 32)
+    }
+
+
+def test_nodes_are_reached_as_they_say() -> None:
+    nodes = [
+        {"name": "a", "gpus": 2, "launcher": {"kind": "ssh", "host": "a.lan", "options": ["-p", "22"]}, "devices": ["3", "5"]},
+        {"name": "b", "gpus": 1, "launcher": {"kind": "namespace", "name": "net"}, "cpus": 4},
+    ]
+    search = parse(changed(lambda d: d.update(nodes=nodes)), BASE)
+    assert search.cluster.nodes == (
+        LocalNode("a", 2, devices=("3", "5"), launcher=Ssh("a.lan", ("-p", "22"))),
+        LocalNode("b", 1, cpus=4.0, launcher=NetworkNamespace("net")),
+    )
+
+
+def set_job(key: str, value: Any) -> Callable[[dict[str, Any]], Any]:
+    return lambda d: d["job"].update({key: value})
+
+
+def set_request(key: str, value: Any) -> Callable[[dict[str, Any]], Any]:
+    return lambda d: d["job"]["request"].update({key: value})
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "expected"),
+    [
+        (lambda d: d.update(ndoes=1), "ndoes", "did you mean 'nodes'"),
+        (lambda d: d["nodes"][0].update(gpu=1), r"nodes\[0\]\.gpu", "did you mean 'gpus'"),
+        (lambda d: d["nodes"].append({"name": "n", "gpus": 1}), "nodes", "names that differ"),
+        (lambda d: d["nodes"][0].update(launcher={"kind": "shs"}), r"nodes\[0\]\.launcher\.kind", "did you mean 'ssh'"),
+        (lambda d: d["nodes"][0].update(launcher={"kind": "ssh", "hst": "a"}), r"nodes\[0\]\.launcher\.hst", "'host'"),
+        (lambda d: d["nodes"][0].update(launcher={"kind": "ssh"}), r"nodes\[0\]\.launcher\.host", "required"),
+        (set_job("comand", []), r"job\.comand", "did you mean 'command'"),
+        (set_job("command", ["a", "{lrr}"]), r"job\.command\[1\]", "did you mean 'lr'"),
+        (set_job("command", ["{"]), r"job\.command\[0\]", "other braces doubled"),
+        (set_job("env", {"A": "{iteration}"}), r"job\.env\.A", "did you mean 'iterations'"),
+        (set_job("stop_signal", "SIGTREM"), r"job\.stop_signal", "the name of a signal"),
+        (set_job("stop_signal", "SIGKILL"), r"job\.stop_signal", "can handle"),
+        (set_job("progress", r"(?P<los>\d+)"), r"job\.progress group 'los'", "did you mean 'loss'"),
+        (set_job("checkpoint", "ck"), r"job\.checkpoint", r"\{name\}"),
+        (set_request("gpsu", 1), r"job\.request\.gpsu", "did you mean 'gpus'"),
+        (set_request("gpus", 0), r"job\.request\.gpus", "at least 1"),
+        (set_request("gpus", 3), r"job\.request", "2 GPUs in all"),
+        (set_request("batch_size", "{lr}"), r"job\.request\.batch_size", "integer"),
+        (set_request("target_loss", 1.0), r"job\.request\.target_loss", "the search's"),
+        (set_request("servers", True), r"job\.request\.servers", "not launched"),
+        (lambda d: d["job"]["request"].pop("iterations"), r"job\.request\.iterations", "required"),
+        (lambda d: d.update(rungs=[{"iterations": 5}]), r"job\.request\.iterations", "that of the rungs"),
+        (lambda d: d.update(grid={"lr": [1]}), "configurations", "a grid in its place"),
+        (lambda d: d.pop("configurations"), "configurations", "a grid in its place"),
+        (lambda d: d["configurations"].append({"name": "slow"}), r"configurations\[2\]", "no other has"),
+        (lambda d: d["configurations"][0].update(iterations=3), r"configurations\[0\]", "none of iterations"),
+        (lambda d: d.update(stop_at_target=True), "stop_at_target", "no target_loss"),
+        (lambda d: d.update(group="cgroup3"), "group", "cgroup2"),
+        (lambda d: d.update(rungs=[{"iterations": 5, "keep": 3}, {"iterations": 9}]), r"rungs\[0\]\.keep", "1 to 2"),
+        (lambda d: d.update(rungs=[{"iterations": 5, "keep": 1}, {"iterations": 5}]), r"rungs\[1\]\.iterations", "above 5"),
+        (lambda d: d.update(rungs=[{"iterations": 5, "keep": 1}]), r"rungs\[0\]\.keep", "last rung"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_in_a_file_is_named(change: Callable[[dict[str, Any]], Any], field: str, expected: str) -> None:
+    with pytest.raises(InputError, match=f"^{field}: got .*{expected}"):
+        parse(changed(change), BASE)
+
+
+def test_the_shipped_search_is_one() -> None:
+    search = load(shipped())
+    assert len(search.trials) > search.cluster.nodes[0].gpus
+    assert len(search.rungs) > 1
+
+
+def test_braces_are_doubled() -> None:
+    assert filled('{{"a": {lr}}}', {"lr": 3}, "f") == '{"a": 3}'
+
+
+def test_policy_parameters_are_parsed_as_their_fields_types() -> None:
+    assert policy_of("hermes", ["window=3", "norm=largest", "hysteresis=2e-1"]) == Hermes(3, "largest", 0.2)
+    assert policy_of("ones", ["learn=false"]).learn is False  # type: ignore[attr-defined]  # a field of that policy
+
+
+@pytest.mark.parametrize(
+    ("name", "setting", "message"),
+    [
+        ("hermez", "window=3", "^policy: got 'hermez'.*did you mean 'hermes'"),
+        ("hermes", "windw=3", r"^hermes\.windw: got '3'.*did you mean 'window'"),
+        ("hermes", "window=x", r"^hermes\.window: got 'x'.*integer"),
+        ("hermes", "window=0", r"^hermes\.window: got 0, expected at least 1"),
+        ("hermes", "window", "^--set: got 'window', expected NAME=VALUE"),
+        ("fifo", "window=3", r"^fifo\.window: got '3', expected no parameter"),
+    ],
+)
+def test_a_wrong_policy_parameter_is_named(name: str, setting: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        policy_of(name, [setting])
+
+
+def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "beamer.cli", "schedule", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+def test_bad_input_ends_in_one_line_with_the_file_and_exit_code_2(tmp_path: Path) -> None:
+    file = tmp_path / "search.yaml"
+    file.write_text(yaml.safe_dump(changed(set_request("gpus", 9))))
+    done = run(str(file), "--dir", str(tmp_path / "dir"))
+    assert done.returncode == 2
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"beamer: {file}: job.request: got ")
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_nothing_is_stopped_where_nothing_was_begun(tmp_path: Path) -> None:
+    done = run("--dir", str(tmp_path / "dir"), "--stop")
+    assert done.returncode == 2
+    assert "a directory in which a search was begun" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_place_is_held_by_one_command_at_a_time(tmp_path: Path) -> None:
+    journal = f"sqlite:///{tmp_path}/j.db"
+    with Place(tmp_path / "a", journal):
+        with pytest.raises(InputError, match=r"--dir: got .*no other command uses: process"), Place(tmp_path / "a"):
+            pass
+        with (
+            pytest.raises(InputError, match=r"--journal: got .*no other command uses: process"),
+            Place(tmp_path / "b", journal),
+        ):
+            pass
+    with Place(tmp_path / "a", journal):
+        pass
+
+
+def test_a_place_goes_on_with_the_search_that_was_begun_there_alone(tmp_path: Path) -> None:
+    search = parse(SEARCH, BASE)
+    with Place(tmp_path) as place:
+        assert place.begun() is None
+        with pytest.raises(InputError, match=r"--dir: got .*the journal holds"):
+            place.begin(search, journal_holds=True)
+        place.begin(search, journal_holds=False)
+        assert place.begun() == search
+        moved = parse(changed(lambda d: d["nodes"][0].update(gpus=3)), BASE)
+        place.begin(moved, journal_holds=True)
+        assert place.begun() == moved
+        with pytest.raises(InputError, match=r"^job: got .*was begun"):
+            place.begin(parse(changed(set_request("epoch", 5)), BASE), journal_holds=True)
+        (tmp_path / "jobs" / "one").mkdir(parents=True)
+        with pytest.raises(InputError, match=r"--journal: got .*the journal of the search"):
+            place.begin(moved, journal_holds=False)
+
+
+def test_trials_that_failed_go_no_further() -> None:
+    rungs = (Rung("r0", 3, 5), Rung("r1", 2, 10), Rung("r2", 1, 20))
+    tuner: Halving[str] = Halving("s", rungs, lambda trial, rung, at_s: f"{rung}/{trial}")
+    assert tuner.first(["a", "b", "c"]) == ["0/a", "0/b", "0/c"]
+    for trial, loss in (("a", 0.1), ("b", 0.5), ("c", float("nan"))):
+        assert not list(tuner.judge(JobReported(0.0, f"s/r0/{trial}", Report(0.0, 5, loss, 1.0))))
+    assert not list(tuner.judge(JobEnded(1.0, "s/r0/a", JobStatus.FAILED)))
+    assert not list(tuner.judge(JobEnded(2.0, "s/r0/c", JobStatus.FAILED)))
+    assert list(tuner.judge(JobEnded(3.0, "s/r0/b", JobStatus.FINISHED))) == [StageSealed(3.0, "s", "r0"), "1/b"]
+    assert not tuner.done
+    assert list(tuner.judge(JobEnded(4.0, "s/r1/b", JobStatus.FAILED))) == [StageSealed(4.0, "s", "r1")]
+    assert tuner.done, "nobody is left for the last rung"
+
+
+def test_a_tally_counts_what_moves_and_what_was_parked() -> None:
+    tally = Tally()
+
+    def allocate(number: int, **grants: str) -> None:
+        given = {f"s/r/{job}": Grant.of({node: 1}) for job, node in grants.items()}
+        tally.note(Allocated(float(number), "p", number, None, given))
+
+    tally.note(NodesSeen(0.0, (Node("m", 1), Node("n", 1))))
+    for job in "ab":
+        tally.note(JobSubmitted(0.0, "s", "r", job, Request(iterations=1)))
+    allocate(1, a="m", b="n")
+    allocate(2, a="m")
+    allocate(3, a="m", b="n")
+    assert tally.counts == {"s/r/a": Counts(), "s/r/b": Counts(1, 0)}, "b was resumed where it was"
+    allocate(4, a="n")
+    assert tally.counts == {"s/r/a": Counts(0, 1), "s/r/b": Counts(2, 0)}
+    allocate(5)
+    allocate(6, a="n", b="m")
+    assert tally.counts == {"s/r/a": Counts(1, 2), "s/r/b": Counts(2, 1)}, "what was parked has no memory to go on with"
+    assert tally.decisions == 6
+
+
+FLOORS = {"a": 0.5, "b": 0.1, "c": 0.7, "d": 0.3, "e": 0.9}
+
+
+def halving(**keys: Any) -> Search:
+    data = changed(lambda d: d.update(configurations=[{"name": name} for name in FLOORS], **keys))
+    data["job"]["command"] = ["true"]
+    data["job"]["request"] = {"epoch": 2}
+    data["rungs"] = [{"iterations": 6, "keep": 3}, {"iterations": 12, "keep": 1}, {"iterations": 30}]
+    return parse(data, BASE)
+
+
+class Killed(Exception):
+    pass
+
+
+class Commands:
+    """A command on a simulated cluster that is killed before or after any event, and run again."""
+
+    def __init__(self, search: Search, policy: str, seed: int = 0) -> None:
+        self.search, self.policy = search, policy
+        work = {
+            f"s/{rung.name}/{name}": SimulatedJob(search.tasks[i, name].request, Exponential(floor, 0.3), Costs(0.1, 0.1, 0.5))
+            for i, rung in enumerate(search.rungs)
+            for name, floor in FLOORS.items()
+        }
+        self.engine = SimulatedCluster([Node("n", 2)], work)
+        self.journal: list[Event] = []
+        self.rng = Random(seed)
+        self.kill_in = 10**9
+        self.kills = 0
+
+    def write(self, event: Event) -> None:
+        self.kill_in -= 1
+        if self.kill_in == 0:
+            raise Killed
+        self.journal.append(event)
+        if self.kill_in == -1:
+            raise Killed
+
+    def run(self, killed: bool) -> Session:
+        while True:
+            if killed:
+                self.kill_in = self.rng.randint(1, 12)
+            try:
+                return self.life()
+            except Killed:
+                self.kills += 1
+
+    def life(self) -> Session:
+        policy = policy_of(self.policy, ["quantum_s=3"] if self.policy == "round-robin" else [])
+        session = Session(
+            self.search, policy, self.engine, tuple(self.journal), self.write, clock=lambda: self.engine.now, patience_s=2.0
+        )
+        session.begin(self.engine.now)
+        while not session.done:
+            wake_s = session.step(self.engine.now)
+            if wake_s is None or wake_s > self.engine.now:
+                self.engine.advance(min(self.engine.next_s(), float("inf") if wake_s is None else wake_s))
+        return session
+
+
+@pytest.mark.parametrize("policy", ["hermes", "round-robin", "convergence"])
+def test_a_command_killed_at_any_event_keeps_the_best(policy: str) -> None:
+    plain = Commands(halving(), policy)
+    expected = plain.run(killed=False)
+    for seed in range(3):
+        commands = Commands(halving(), policy, seed)
+        session = commands.run(killed=True)
+        assert commands.kills > 10
+        assert session.settle()
+        ended = session.tracker.ledger.ended
+        assert set(ended) == set(expected.tracker.ledger.ended)
+        assert [key for key in ended if "/rung2/" in key] == ["s/rung2/b"]
+        assert {key for key in ended if "/rung1/" in key} == {"s/rung1/a", "s/rung1/b", "s/rung1/d"}
+        for kind in (JobSubmitted, JobEnded):
+            told = [event for event in commands.journal if isinstance(event, kind)]
+            assert len(told) == 5 + 3 + 1, "each once"
+        found = rows(commands.search, session.tracker.ledger, session.tally, commands.engine.now)
+        assert [row.name for row in found] == ["b", "d", "a", "c", "e"]
+        assert [row.iterations for row in found] == [30, 12, 12, 6, 6]
+        assert all(row.service_s > 0 for row in found)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_search_that_is_to_stop_at_its_target_does(killed: bool) -> None:
+    commands = Commands(halving(target_loss=0.35, stop_at_target=True), "round-robin")
+    session = commands.run(killed)
+    assert session.settle()
+    reached = {
+        key for key, end in session.tally.ends.items() if end.status is JobStatus.FINISHED and key in session.tally.reached
+    }
+    assert reached
+    later = [report for key in reached for report in session.tracker.ledger.ended[key].reports if report.loss <= 0.35]
+    assert later
+    live = [key for key, seen in commands.engine.report().items() if seen.state is not RunState.FINISHED]
+    assert live == []
+    assert all(not key.startswith("s/rung2/") for key in session.tally.ends), "nothing was begun after it"
+    figures = document(commands.search, "round-robin", [], session.tally, 0.0, commands.engine.now)
+    assert 0 < figures["target_reached_s"] <= figures["elapsed_s"]
