@@ -25,10 +25,9 @@ class Fifo(GpuPolicy[Nothing]):
         for job in jobs:
             if job.key in grants:
                 continue
-            if not can_ever_run(job, cluster):
-                continue  # it must not hold up the others
             grant = room.grant(job, job.request.gpus)
-            if grant is None:
+            if grant:
+                grants[job.key] = grant
+            elif can_ever_run(job, cluster):  # one that cannot must not hold up the others
                 break
-            grants[job.key] = grant
         return state, grants, None
