@@ -1,5 +1,6 @@
 """How fast the scheduling core is: `python -m eval bench`. Ratios within one run, against the baseline each table names."""
 
+import json
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -7,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from eval.bench.gpu import SIZES, measure
 from eval.bench.ordering import ordering_table
 from eval.bench.scale import scale_table
 from eval.bench.traces import trace_table
@@ -16,11 +18,21 @@ def bench(
     trace: Annotated[Path | None, typer.Option(help="A trace in the coflow-benchmark format, replayed whole.")] = None,
     stages: Annotated[int, typer.Option(min=100, help="The most stages that are ordered.")] = 10_000,
     scale: Annotated[bool, typer.Option(help="Simulate 2 000 jobs on 512 hosts, too (minutes).")] = True,
+    network: Annotated[bool, typer.Option(help="Measure the network level.")] = True,
+    gpu: Annotated[bool, typer.Option(help="Measure decisions about 10 000 jobs on 4 000 GPUs, too (minutes).")] = True,
+    gpus: Annotated[int, typer.Option(min=64, help="The largest cluster for GPU policies.")] = SIZES[-1],
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the GPU level's figures here.")] = None,
 ) -> None:
-    """Measure ordering, trace replay and simulation at scale."""
+    """Measure ordering, trace replay, simulation at scale and the decisions of GPU policies."""
     console = Console(width=None if sys.stdout.isatty() else 160)
-    console.print(ordering_table([n for n in (100, 300, 1_000, 3_000, 10_000) if n <= stages]))
+    if network:
+        console.print(ordering_table([n for n in (100, 300, 1_000, 3_000, 10_000) if n <= stages]))
     if trace is not None:
         console.print(trace_table(trace))
-    if scale:
+    if network and scale:
         console.print(scale_table())
+    if gpu:
+        figures = measure([size for size in SIZES if size <= gpus], console)
+        if json_file is not None:
+            json_file.parent.mkdir(parents=True, exist_ok=True)
+            json_file.write_text(json.dumps(figures, indent=1))
