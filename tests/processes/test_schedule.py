@@ -1,0 +1,255 @@
+"""`beamer schedule` with real processes: killed, interrupted, refused; no step is taken twice and none left out."""
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from beamer.engines.local import processes
+from beamer.engines.local.groups import candidates
+from beamer.events import Allocated
+from beamer.store import Journal
+from beamer.testing.trainer import Options, undisturbed
+from tests.processes.site import of_directory, read, until, works
+
+RATES = {"a": 0.0001, "b": 0.002, "c": 0.01, "d": 0.05, "e": 0.1, "f": 0.2}
+PATIENCE_S = 240
+FAILING = """
+import runpy, sys
+name = sys.argv.pop(1)
+sys.argv[0] = "trainer"
+if name == "c":
+    print('{"iteration": 1, "loss": 0.001}', flush=True)
+    sys.exit(3)
+runpy.run_module("beamer.testing.trainer", run_name="__main__")
+"""
+
+
+class Command:
+    """A search in a directory of its own, and the command lines that run it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.directory = root / "dir"
+        self.running: list[subprocess.Popen[str]] = []
+
+    def search(self, iterations: int, pause_s: float = 0.01, program: tuple[str, ...] = (), **keys: Any) -> None:
+        program = program or ("-m", "beamer.testing.trainer")
+        command: list[Any] = ["{python}", *program, "--learning-rate", "{lr}", "--trace", f"{self.root}/{{name}}.trace"]
+        command += ["--iterations", "{iterations}", "--pause-s", pause_s]
+        request = {"batch_size": 64, "epoch": 5, **({} if "rungs" in keys else {"iterations": iterations})}
+        data = {
+            "name": "s",
+            "nodes": [{"name": "here", "gpus": 2}],
+            "job": {"command": command, "env": {"OPENBLAS_NUM_THREADS": 1}, "request": request},
+            "configurations": [{"name": name, "lr": rate} for name, rate in RATES.items()],
+            **keys,
+        }
+        (self.root / "search.yaml").write_text(yaml.safe_dump(data))
+
+    def arguments(self, policy: str, *more: str) -> list[str]:
+        quantum = ["--set", "quantum_s=0.5"] if policy == "round-robin" else []
+        figures = ["--json", str(self.root / "figures.json")]
+        command = [sys.executable, "-m", "beamer.cli", "schedule", str(self.root / "search.yaml")]
+        return [*command, "--dir", str(self.directory), "--policy", policy, *quantum, *figures, *more]
+
+    def start(self, policy: str) -> "subprocess.Popen[str]":
+        process = subprocess.Popen(
+            self.arguments(policy), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        )
+        self.running.append(process)
+        return process
+
+    def run(self, policy: str, *more: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(self.arguments(policy, *more), capture_output=True, text=True, timeout=PATIENCE_S)
+
+    def figures(self) -> dict[str, dict[str, Any]]:
+        found = json.loads((self.root / "figures.json").read_text())
+        return {row["name"]: row for row in found["configurations"]}
+
+    def steps(self, name: str) -> list[dict[str, Any]]:
+        try:
+            return [json.loads(line) for line in (self.root / f"{name}.trace").read_text().splitlines()]
+        except FileNotFoundError:
+            return []
+
+    def check_steps(self, name: str, iterations: int) -> None:
+        """Check that every step was taken once, as without a scheduler."""
+        steps = self.steps(name)
+        assert [step["iteration"] for step in steps] == list(range(1, iterations + 1))
+        options = Options(iterations=iterations, learning_rate=RATES[name])
+        assert [step["digest"] for step in steps] == undisturbed(options, [1] * iterations)
+
+    def jobs(self) -> list[int]:
+        """Return the processes of jobs: ranks and supervisors, not the command."""
+        ours = {process.pid for process in self.running}
+        return [pid for pid in of_directory(self.root) if pid not in ours and b"schedule" not in read(pid, "cmdline")]
+
+    def groups(self) -> list[str]:
+        """Return the control groups that supervisors may have made."""
+        directories = [path for path in self.directory.glob("jobs/*/*/") if path.is_dir()]
+        names = ["beamer-" + hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12] for path in directories]
+        return [path for name in names for _, path in candidates(name) if path]
+
+    def allocations(self) -> list[Allocated]:
+        with closing(Journal(f"sqlite:///{self.directory}/journal.db")) as journal:
+            return [event for event in journal.replay() if isinstance(event, Allocated)]
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Iterator[Command]:
+    made = Command(tmp_path)
+    yield made
+    for process in made.running:
+        process.kill()
+        process.communicate()
+    if made.jobs():
+        made.run("fifo", "--stop")
+    assert not of_directory(tmp_path), "processes are left"
+    assert not [group for group in made.groups() if Path(group).exists()], "control groups are left"
+
+
+@pytest.mark.parametrize("policy", ["hermes", "round-robin"])
+def test_a_search_of_more_configurations_than_gpus_trains_them_all(command: Command, policy: str) -> None:
+    command.search(60)
+    done = command.run(policy)
+    assert done.returncode == 0, done.stderr
+    assert command.jobs() == []
+    rows = command.figures()
+    assert set(rows) == set(RATES)
+    for name in RATES:
+        command.check_steps(name, 60)
+        assert rows[name]["status"] == "finished"
+        assert rows[name]["iterations"] == 60
+        assert rows[name]["service_s"] > 0
+    assert min(rows, key=lambda name: rows[name]["loss"]) in "def", "those that learn have the least loss"
+    assert max(rows, key=lambda name: rows[name]["loss"]) in "ab"
+    assert sum(row["suspensions"] for row in rows.values()) > 0
+    assert f"s under {policy}" in done.stdout
+    again = command.run(policy)
+    assert again.returncode == 0
+    assert len(again.stdout.splitlines()) < len(done.stdout.splitlines()), "nothing is left to do"
+    command.check_steps("a", 60)
+
+
+def test_a_command_killed_in_the_middle_goes_on(command: Command) -> None:
+    command.search(80, pause_s=0.02)
+    for enough in (10, 50):
+        process = command.start("round-robin")
+        until(lambda enough=enough: len(command.steps("a")) >= enough, f"{enough} steps")  # type: ignore[misc]
+        refused = command.run("round-robin")
+        assert refused.returncode == 2
+        assert f"no other command uses: process {process.pid}" in refused.stderr
+        process.kill()
+        process.wait()
+        assert command.jobs(), "supervisors go on"
+    done = command.run("round-robin")
+    assert done.returncode == 0, done.stderr
+    for name in RATES:
+        command.check_steps(name, 80)
+        assert command.figures()[name]["status"] == "finished"
+    assert command.jobs() == []
+    generations = [allocated.generation for allocated in command.allocations()]
+    assert generations == list(range(1, len(generations) + 1))
+
+
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_command_saves_its_jobs_and_goes_on_later(command: Command, sign: signal.Signals) -> None:
+    command.search(80, pause_s=0.02)
+    process = command.start("round-robin")
+    until(lambda: all(command.steps(name) for name in RATES), "all to have begun")
+    os.kill(process.pid, sign)
+    said, _ = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 128 + sign
+    assert "run the same command again" in said
+    assert command.jobs() == [], "neither ranks nor supervisors are left"
+    before = {name: len(command.steps(name)) for name in RATES}
+    assert any(count < 80 for count in before.values())
+    parked = {row["status"] for row in command.figures().values()}
+    assert parked <= {"waiting", "finished"}
+    assert command.allocations()[-1].grants == {}
+    assert command.run("hermes").returncode == 0, "another policy may go on"
+    for name in RATES:
+        command.check_steps(name, 80)
+
+
+def test_what_a_killed_command_left_is_saved_and_ended_on_request(command: Command) -> None:
+    command.search(4000, pause_s=0.02)
+    process = command.start("round-robin")
+    until(lambda: all(command.steps(name) for name in RATES), "all to have begun")
+    process.kill()
+    process.wait()
+    left = command.jobs()
+    assert not works("cgroup1") or any(Path(group).exists() for group in command.groups())
+    assert len(left) >= len(RATES), "a supervisor each"
+    done = command.run("round-robin", "--stop")
+    assert done.returncode == 0, done.stderr
+    assert command.jobs() == []
+    assert all(processes.look(pid) is None for pid in left)
+    assert len(list((command.directory / "checkpoints").iterdir())) == len(RATES)
+
+
+def test_a_configuration_that_fails_is_reported_and_the_rest_finishes(command: Command) -> None:
+    wrapper = command.root / "wrapper.py"
+    wrapper.write_text(FAILING)
+    rungs = [{"iterations": 20, "keep": 2}, {"iterations": 40}]
+    command.search(0, program=(str(wrapper), "{name}"), rungs=rungs)
+    done = command.run("hermes")
+    assert done.returncode == 0, done.stderr
+    assert "s/rung0/c failed: here: rank 0 exited with code 3" in done.stderr.replace("\n", " ")
+    rows = command.figures()
+    assert rows["c"]["status"] == "failed"
+    assert rows["c"]["rung"] == "rung0", "it goes no further, however small its loss was"
+    kept = [name for name, row in rows.items() if row["rung"] == "rung1"]
+    first = {name: row for name, row in rows.items() if row["status"] == "finished"}
+    assert set(first) == set(RATES) - {"c"}
+    assert len(kept) == 2
+    for name in first:
+        command.check_steps(name, 40 if name in kept else 20)
+
+
+def test_a_rung_keeps_the_best_which_go_on_from_their_checkpoints(command: Command) -> None:
+    command.search(0, rungs=[{"iterations": 30, "keep": 2}, {"iterations": 60, "keep": 1}, {"iterations": 90}])
+    done = command.run("hermes")
+    assert done.returncode == 0, done.stderr
+    rows = command.figures()
+    by_rung = {f"rung{i}": [name for name in rows if rows[name]["rung"] == f"rung{i}"] for i in range(3)}
+    assert [len(by_rung[rung]) for rung in ("rung0", "rung1", "rung2")] == [4, 1, 1]
+    worst_kept = max(_loss(command, name, 30) for name in (*by_rung["rung1"], *by_rung["rung2"]))
+    assert all(_loss(command, name, 30) >= worst_kept for name in by_rung["rung0"])
+    for rung, iterations in (("rung0", 30), ("rung1", 60), ("rung2", 90)):
+        for name in by_rung[rung]:
+            command.check_steps(name, iterations)
+
+
+def _loss(command: Command, name: str, iteration: int) -> float:
+    """Return what a configuration printed at an iteration, whichever rung that was in."""
+    for path in (command.directory / "jobs").glob(f"s_rung0_{name}-*/*/output"):
+        for line in path.read_text().splitlines():
+            said = json.loads(line)
+            if said["iteration"] == iteration:
+                return float(said["loss"])
+    raise AssertionError(f"{name} said nothing at {iteration}")
+
+
+def test_a_search_ends_when_its_target_is_reached(command: Command) -> None:
+    command.search(100_000, pause_s=0.005, target_loss=0.6, stop_at_target=True)
+    done = command.run("hermes")
+    assert done.returncode == 0, done.stderr
+    assert command.jobs() == []
+    rows = command.figures()
+    reached = [name for name, row in rows.items() if row["status"] == "reached"]
+    assert reached
+    assert {row["status"] for row in rows.values()} == {"reached", "killed"}
+    for name in reached:
+        assert (command.directory / "checkpoints" / name).exists(), "what was looked for is kept"
+        assert rows[name]["best_loss"] <= 0.6
