@@ -16,7 +16,8 @@ from beamer.engines.local import LocalNode, NetworkNamespace, Ssh
 from beamer.engines.simulated import SimulatedCluster, SimulatedJob
 from beamer.errors import InputError
 from beamer.events import Allocated, Event, JobEnded, JobReported, JobSubmitted, NodesSeen, StageSealed
-from beamer.gpu.model import Costs, Grant, Node, Report, Request
+from beamer.gpu.model import Cluster, Costs, Grant, Job, Node, Report, Request, Speed, Stage, check_allocation
+from beamer.gpu.policies import GPU_POLICIES, gpu_policy
 from beamer.gpu.policies.hermes import Hermes
 from beamer.gpu.tuners import Halving
 from beamer.model import JobStatus, Rung
@@ -364,3 +365,24 @@ def test_a_search_that_is_to_stop_at_its_target_does(killed: bool) -> None:
     assert all(not key.startswith("s/rung2/") for key in session.tally.ends), "nothing was begun after it"
     figures = document(commands.search, "round-robin", [], session.tally, 0.0, commands.engine.now)
     assert 0 < figures["target_reached_s"] <= figures["elapsed_s"]
+
+
+@pytest.mark.parametrize("target", [None, 0.5])
+@pytest.mark.parametrize("name", GPU_POLICIES)
+def test_policies_decide_on_jobs_that_have_done_all_and_are_still_there(name: str, target: float | None) -> None:
+    cluster = Cluster((Node("n", 1),))
+    held = Grant.of({"n": 1})
+
+    def job(number: int, done: float, loss: float) -> Job:
+        request = Request(iterations=40, epoch=2, batch_size=64, target_loss=target)
+        reports = tuple(Report(i, done * i / 20, 2.0 - (2.0 - loss) * i / 20, i) for i in range(21)) if done else ()
+        speeds = (Speed(1, 1, 0, 64, 0.02),) if done else ()
+        grant = None if number else held
+        return Job(f"s/r/{number}", request, 0.0, Stage("s", "r", 6, 2), reports, speeds, grant, grant)
+
+    facts = [(40, 0.5), (20, 0.8), (0, 0.0), (40, 1.5), (45, 0.1), (10, 0.9), (40, 0.4), (41, 0.3), (40, 0.2)]
+    jobs = [job(number, *fact) for number, fact in enumerate(facts)]
+    policy = gpu_policy(name)
+    _, allocation, _ = policy.allocate(policy.initial(), cluster, jobs, 30.0, Random(1))
+    check_allocation(cluster, jobs, allocation)
+    assert len(allocation) <= 1

@@ -77,7 +77,8 @@ class Convergence(GpuPolicy[Nothing]):
         if len(jobs) <= most:
             return list(jobs)
         rank = sorted(
-            range(len(jobs)), key=lambda i: (jobs[i].grant is None, -outlooks[jobs[i].key].chance / outlooks[jobs[i].key].left)
+            range(len(jobs)),
+            key=lambda i: (jobs[i].grant is None, -outlooks[jobs[i].key].chance / max(outlooks[jobs[i].key].left, 1.0)),
         )
         return [jobs[i] for i in sorted(rank[:most])]
 
