@@ -50,7 +50,7 @@ class StepTimes:
 
     def at(self, rows: Ints, gpus: Ints, nodes: Ints, batch: Floats) -> Floats:
         """Return the seconds of steps of `batch` samples of the jobs `rows`; of one never measured, 1 per sample."""
-        return np.asarray(np.exp(_log_step(self.theta[rows], gpus, nodes, batch / gpus)[0]))
+        return np.asarray(np.exp(_parts(self.theta[rows], gpus, nodes, batch / gpus).log_step))
 
     def estimate(self, row: int, gpus: int, nodes: int, batch: float) -> Estimate:
         """Return the seconds of a step of one job."""
@@ -117,8 +117,25 @@ def best_goodput(
     return goodput[at, chosen], batch[at, chosen].astype(np.int64)
 
 
-def _log_step(theta: Floats, gpus: Ints, nodes: Ints, local: Floats) -> tuple[Floats, Floats]:
-    """Return the logarithms of step times, and their slopes along theta on one more axis. theta: one more axis than `local`."""
+@dataclass(frozen=True, eq=False)
+class _Parts:
+    """What steps consist of, and the logarithm of how long they take. both: what the shorter part adds to the longer one's."""
+
+    value: Floats
+    near: Bools
+    far: Bools
+    extra: Ints
+    compute: Floats
+    sync: Floats
+    part: Floats
+    exponent: Floats
+    ratio: Floats
+    both: Floats
+    log_step: Floats
+
+
+def _parts(theta: Floats, gpus: Ints, nodes: Ints, local: Floats) -> _Parts:
+    """Return the parts of steps of `local` samples per GPU. theta: one more axis than `local`."""
     value = np.exp(theta)
     extra = np.maximum(gpus - 2, 0)
     near, far = (gpus > 1) & (nodes == 1), (gpus > 1) & (nodes > 1)
@@ -133,24 +150,32 @@ def _log_step(theta: Floats, gpus: Ints, nodes: Ints, local: Floats) -> tuple[Fl
     largest = np.maximum(log_compute, log_sync)
     ratio = np.exp(-exponent * np.abs(log_compute - log_sync))
     both = np.log1p(ratio)
-    log_step = largest + both / exponent
-    larger = 1.0 / (1.0 + ratio)
+    return _Parts(value, near, far, extra, compute, sync, part, exponent, ratio, both, largest + both / exponent)
+
+
+def _log_step(theta: Floats, gpus: Ints, nodes: Ints, local: Floats) -> tuple[Floats, Floats]:
+    """Return the logarithms of step times, and their slopes along theta on one more axis. theta: one more axis than `local`."""
+    of = _parts(theta, gpus, nodes, local)
+    value, exponent = of.value, of.exponent
+    log_compute, log_sync = np.log(of.compute), np.log(of.sync)
+    largest = np.maximum(log_compute, log_sync)
+    larger = 1.0 / (1.0 + of.ratio)
     by_compute = np.where(log_compute >= log_sync, larger, 1.0 - larger)
     by_sync = 1.0 - by_compute
-    by_exponent = -both / exponent**2 + (by_compute * (log_compute - largest) + by_sync * (log_sync - largest)) / exponent
+    by_exponent = -of.both / exponent**2 + (by_compute * (log_compute - largest) + by_sync * (log_sync - largest)) / exponent
     slopes = np.stack(
         (
-            by_compute * value[..., A] / compute,
-            by_compute * value[..., B] * local / compute,
-            by_sync * near * value[..., S0] / sync,
-            by_sync * near * value[..., S1] * extra / sync,
-            by_sync * far * value[..., R0] / sync,
-            by_sync * far * value[..., R1] * extra / sync,
-            by_exponent * OVERLAP * part * (1.0 - part),
+            by_compute * value[..., A] / of.compute,
+            by_compute * value[..., B] * local / of.compute,
+            by_sync * of.near * value[..., S0] / of.sync,
+            by_sync * of.near * value[..., S1] * of.extra / of.sync,
+            by_sync * of.far * value[..., R0] / of.sync,
+            by_sync * of.far * value[..., R1] * of.extra / of.sync,
+            by_exponent * OVERLAP * of.part * (1.0 - of.part),
         ),
         axis=-1,
     )
-    return np.asarray(log_step), np.asarray(slopes)
+    return of.log_step, np.asarray(slopes)
 
 
 def _fit(speeds: Sequence[Sequence[Speed]], columns: int) -> tuple[Floats, Floats, Bools]:

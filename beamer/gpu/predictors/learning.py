@@ -53,13 +53,15 @@ class Learning:
 
     def best(self, rows: Ints, gpus: Ints, nodes: Ints) -> tuple[Floats, Ints]:
         """Return the largest goodput of `rows` on so many GPUs and nodes, and the batch sizes for it."""
-        noise, requested, free = self.noise[rows], self.batches.requested[rows], self.free[rows]
         low, high = self.batches.between(rows, gpus)
-        fixed = np.where(self.by_rate[rows], self.batches.scaled(rows, gpus), requested)
-        low, high = np.where(free, low, fixed), np.where(free, high, fixed)
-        if (low == high).all():  # nothing to search for
-            return self._at(rows, gpus, nodes, low), low.astype(np.int64)
-        return best_goodput(self.times, rows, gpus, nodes, noise, requested, low, high)
+        fixed = np.where(self.by_rate[rows], self.batches.scaled(rows, gpus), self.batches.requested[rows])
+        low, high = np.where(self.free[rows], low, fixed), np.where(self.free[rows], high, fixed)
+        goodput, batch = self._at(rows, gpus, nodes, low), low.astype(np.int64)
+        search = np.flatnonzero(low < high)
+        rows, gpus, nodes = rows[search], gpus[search], nodes[search]
+        noise, requested, low, high = self.noise[rows], self.batches.requested[rows], low[search], high[search]
+        goodput[search], batch[search] = best_goodput(self.times, rows, gpus, nodes, noise, requested, low, high)
+        return goodput, batch
 
     def _at(self, rows: Ints, gpus: Ints, nodes: Ints, batch: Floats) -> Floats:
         worth = efficiency(self.noise[rows], self.batches.requested[rows], batch)

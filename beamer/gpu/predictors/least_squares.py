@@ -1,5 +1,7 @@
 """Small least-squares problems, as predictors solve them by the thousand."""
 
+from functools import cache
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -28,7 +30,7 @@ def nnls_of_each(gram: Floats, moment: Floats) -> Floats:
 def _few_above_0(gram: Floats, moment: Floats) -> Floats:
     """Return the best solutions with one or two unknowns above 0."""
     count, unknowns = moment.shape
-    first, second = np.triu_indices(unknowns, 1)
+    first, second = _pairs(unknowns)
     diagonal = np.diagonal(gram, axis1=1, axis2=2)
     alone = np.maximum(moment / diagonal, 0.0)
     g, h, between = diagonal[:, first], diagonal[:, second], gram[:, first, second]
@@ -51,6 +53,11 @@ def _few_above_0(gram: Floats, moment: Floats) -> Floats:
     found[rows, first[pair]] = left[rows, pair]
     found[rows, second[pair]] = right[rows, pair]
     return found
+
+
+@cache
+def _pairs(unknowns: int) -> tuple[NDArray[np.intp], ...]:
+    return np.triu_indices(unknowns, 1)
 
 
 def inverse_gram(rows: Floats) -> Floats:
