@@ -20,6 +20,7 @@ Ints = NDArray[np.int64]
 
 LOOKED_AT = 2  # jobs per GPU that are considered: the others have no turn anyway
 SHORTEST_S = 1e-6
+SMALL = 60  # a restart is, where the rest of a job takes so many times as long
 LEAST_CONCAVE, MOST_CONCAVE = 0.1, 0.9
 
 
@@ -117,7 +118,9 @@ class _Table:
         held = np.array([job.grant.size if job.grant else 0 for job in jobs], np.int64)
         least = np.array([job.request.least for job in jobs], np.int64)
         rates = Rates.of(cluster, jobs)
-        cap = np.array([_cap(job, policy.growth, cluster.gpus) for job in jobs], np.int64)
+        restart_s = _restarts(jobs)
+        typical = [(cost, rates.typical_s) for cost in restart_s.tolist()]
+        cap = np.array([_cap(job, policy.growth, cluster.gpus, *one) for job, one in zip(jobs, typical, strict=True)], np.int64)
         sizes = np.maximum(node_sizes(rates.widest, int(cap.max()), apart=False), least[:, None])
         allowed = sizes <= cap[:, None]
         allowed[:, 1:] &= sizes[:, 1:] > sizes[:, :-1]
@@ -129,7 +132,6 @@ class _Table:
         work_s = np.maximum(left / base * least, SHORTEST_S)
         chance, expected_s = _expected(policy, jobs, outlooks, work_s)
         weight = weights(jobs, chance, expected_s, held > 0, policy.hysteresis, _concavity(sizes, speed, allowed))
-        restart_s = np.array([job.costs.restart_s for job in jobs])
         gain = speed / base[:, None]
         # a restart has to pay within what is left, and before everything changes anyway
         horizon_s = np.minimum(left / np.maximum(rates.at(np.arange(count), np.maximum(held, least)), 1e-300), policy.horizon_s)
@@ -160,10 +162,23 @@ def _has_target(job: Job) -> bool:
     return job.request.target_loss is not None or job.request.target_accuracy is not None
 
 
-def _cap(job: Job, growth: int, gpus: int) -> int:
-    """Return the most GPUs that a job may have next: not many times those that it was measured on."""
-    known = max((speed.gpus for speed in job.speeds), default=0)
-    return max(min(job.request.most, growth * known, gpus), job.request.least)
+def _restarts(jobs: Sequence[Job]) -> Floats:
+    """Return what a restart of each job takes, the median of the others' where it is not known yet."""
+    known = [job.costs.restart_s for job in jobs if job.costs.restart_s > 0]
+    typical_s = float(np.median(known)) if known else 0.0
+    return np.array([job.costs.restart_s or typical_s for job in jobs])
+
+
+def _cap(job: Job, growth: int, gpus: int, restart_s: float, typical_s: float) -> int:
+    """Return the most GPUs that a job may have next: not many times those that it was measured on.
+
+    One that was never measured is tried on few, unless it is so short that restarts would weigh more than what they teach.
+    """
+    request = job.request
+    known = growth * max((speed.gpus for speed in job.speeds), default=0)
+    if not known and restart_s * SMALL > job.remaining * typical_s / request.least:
+        known = request.gpus
+    return max(min(request.most, known, gpus), request.least)
 
 
 def _concavity(sizes: Ints, speed: Floats, allowed: NDArray[np.bool_]) -> float:

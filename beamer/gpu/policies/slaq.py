@@ -15,10 +15,11 @@ from beamer.gpu.predictors.speed import SpeedModel, speed_of, typical_step_s
 
 @dataclass(frozen=True)
 class Slaq(Rounds):
-    """Start jobs small in order of arrival, then grow those whose normalised loss is predicted to fall most. [rebuilt]
+    """Start jobs small, then grow those whose normalised loss is predicted to fall most. [rebuilt]
 
     epoch_s: between rounds, and how far ahead is looked. patience_s: after a round, until the next for a job that came since
     and finds no room. decay: weight of a reported loss relative to the next one.
+    Jobs start in order of arrival or, where they do not all fit, of the drop predicted for the coming epoch.
     A job whose curve is not known yet counts as dropping by its largest drop at the size it asked for, in proportion to its
     speed at others.
     """
@@ -38,6 +39,11 @@ class Slaq(Rounds):
         """Return workers by job, each with a server where there are any."""
         ration = Ration(machines)
         workers = {job.key: job.request.least for job in jobs if ration.take(job, *self.smallest(job))}
+        if len(workers) < len(jobs):  # not all can start: first come those whose loss is predicted to fall most
+            typical_s = typical_step_s(jobs)
+            order = sorted(jobs, key=lambda job: -_Dropping(self, job, typical_s).drop)
+            ration = Ration(machines)
+            workers = {job.key: job.request.least for job in order if ration.take(job, *self.smallest(job))}
         started = [job for job in jobs if job.key in workers]
         if ration.gpus:
             typical_s = typical_step_s(started)
@@ -58,7 +64,7 @@ class Slaq(Rounds):
 
 
 class _Dropping:
-    """A job while it grows. gain: by how much further its normalised loss falls within the epoch with one GPU more."""
+    """A job while it grows. drop: of its normalised loss in the epoch. gain: by how much further its normalised loss falls within the epoch with one GPU more."""
 
     def __init__(self, policy: Slaq, job: Job, typical_s: float) -> None:
         self.job = job
@@ -67,19 +73,19 @@ class _Dropping:
         self._model: SpeedModel = speed_of(job, typical_s)
         self._curve, self._largest = _curve(job, policy.decay)
         self._loss = self._curve.at(job.done) if self._curve else 0.0
-        self._drop = self._at(self._workers)
+        self.drop = self._at(self._workers)
         self.gain = self._next()
 
     def grow(self) -> None:
         """Give it one more."""
         self._workers += 1
-        self._drop += self.gain
+        self.drop += self.gain
         self.gain = self._next()
 
     def _next(self) -> float:
         if self._workers >= self.job.request.most:
             return 0.0
-        gain = self._at(self._workers + 1) - self._drop
+        gain = self._at(self._workers + 1) - self.drop
         return gain if isfinite(gain) else 0.0
 
     def _at(self, workers: int) -> float:
