@@ -119,8 +119,8 @@ class _Table:
         least = np.array([job.request.least for job in jobs], np.int64)
         rates = Rates.of(cluster, jobs)
         restart_s = _restarts(jobs)
-        typical = [(cost, rates.typical_s) for cost in restart_s.tolist()]
-        cap = np.array([_cap(job, policy.growth, cluster.gpus, *one) for job, one in zip(jobs, typical, strict=True)], np.int64)
+        caps = [_cap(job, policy.growth, cost_s, rates.typical_s) for job, cost_s in zip(jobs, restart_s.tolist(), strict=True)]
+        cap = np.maximum(np.minimum(np.array(caps, np.int64), cluster.gpus), least)
         sizes = np.maximum(node_sizes(rates.widest, int(cap.max()), apart=False), least[:, None])
         allowed = sizes <= cap[:, None]
         allowed[:, 1:] &= sizes[:, 1:] > sizes[:, :-1]
@@ -169,7 +169,7 @@ def _restarts(jobs: Sequence[Job]) -> Floats:
     return np.array([job.costs.restart_s or typical_s for job in jobs])
 
 
-def _cap(job: Job, growth: int, gpus: int, restart_s: float, typical_s: float) -> int:
+def _cap(job: Job, growth: int, restart_s: float, typical_s: float) -> int:
     """Return the most GPUs that a job may have next: not many times those that it was measured on.
 
     One that was never measured is tried on few, unless it is so short that restarts would weigh more than what they teach.
@@ -178,7 +178,7 @@ def _cap(job: Job, growth: int, gpus: int, restart_s: float, typical_s: float) -
     known = growth * max((speed.gpus for speed in job.speeds), default=0)
     if not known and restart_s * SMALL > job.remaining * typical_s / request.least:
         known = request.gpus
-    return max(min(request.most, known, gpus), request.least)
+    return min(request.most, known)
 
 
 def _concavity(sizes: Ints, speed: Floats, allowed: NDArray[np.bool_]) -> float:

@@ -43,28 +43,28 @@ class Slaq(Rounds):
             typical_s = typical_step_s(jobs)
             order = sorted(jobs, key=lambda job: -_Dropping(self, job, typical_s).drop)
             ration = Ration(machines)
-            workers = {job.key: job.request.least for job in order if ration.take(job, *self.smallest(job))}
+            workers = {job.key: job.request.least for job in ranked if ration.take(job, *self.smallest(job))}
         started = [job for job in jobs if job.key in workers]
         if ration.gpus:
             typical_s = typical_step_s(started)
             growing = [_Dropping(self, job, typical_s) for job in started if job.request.most > job.request.least]
-            heap = [(-dropping.gain, order) for order, dropping in enumerate(growing)]
+            heap = [(-dropping.gain, ranked) for ranked, dropping in enumerate(growing)]
             heapify(heap)
             while heap and ration.gpus:
-                _, order = heap[0]
-                dropping = growing[order]
+                _, ranked = heap[0]
+                dropping = growing[ranked]
                 job = dropping.job
                 if dropping.gain > 0 and ration.take(job, 1, int(job.request.servers)):
                     workers[job.key] += 1
                     dropping.grow()
-                    heapreplace(heap, (-dropping.gain, order))
+                    heapreplace(heap, (-dropping.gain, ranked))
                 else:
                     heappop(heap)
         return {job.key: (workers[job.key], workers[job.key] * job.request.servers) for job in started}
 
 
 class _Dropping:
-    """A job while it grows. drop: of its normalised loss in the epoch. gain: by how much further its normalised loss falls within the epoch with one GPU more."""
+    """A job while it grows. drop: of its normalised loss within the epoch. gain: what one GPU more adds to that."""
 
     def __init__(self, policy: Slaq, job: Job, typical_s: float) -> None:
         self.job = job
