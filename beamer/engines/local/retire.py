@@ -1,14 +1,17 @@
 """Ending the supervisors of jobs whose processes are gone: what is known of the jobs stays for whoever goes on with them."""
 
+import os
 import re
 import sys
+import time
 from pathlib import Path
 
-from beamer.engines.local import control
+from beamer.engines.local import control, store
 from beamer.engines.local.record import load
 from beamer.engines.local.spec import LocalCluster, LocalNode
 
 END_S = 5.0
+POLL_S = 0.005
 
 
 def retire(cluster: LocalCluster, root: Path) -> list[str]:
@@ -35,6 +38,16 @@ def _end(node: LocalNode, directory: Path, name: str) -> None:
     request = {"call": "end", "timeout_s": END_S}
     if node.launcher.direct:
         control.ask(home, request, END_S)
+        _wait_for_exit(home)
         return
     command = control.control_command(str(home), request, END_S, None, node.python or sys.executable)
     control.answer(control.run(node.launcher.wrap(command), END_S))
+
+
+def _wait_for_exit(home: Path) -> None:
+    until = time.monotonic() + END_S
+    while (descriptor := store.take(home / "lock")) is None:
+        if time.monotonic() > until:
+            raise control.Unreachable(f"the supervisor of {home} is told to end and does not")
+        time.sleep(POLL_S)
+    os.close(descriptor)
