@@ -41,23 +41,23 @@ class Slaq(Rounds):
         workers = {job.key: job.request.least for job in jobs if ration.take(job, *self.smallest(job))}
         if len(workers) < len(jobs):  # not all can start: first come those whose loss is predicted to fall most
             typical_s = typical_step_s(jobs)
-            order = sorted(jobs, key=lambda job: -_Dropping(self, job, typical_s).drop)
+            ranked = sorted(jobs, key=lambda job: -_Dropping(self, job, typical_s).drop)
             ration = Ration(machines)
             workers = {job.key: job.request.least for job in ranked if ration.take(job, *self.smallest(job))}
         started = [job for job in jobs if job.key in workers]
         if ration.gpus:
             typical_s = typical_step_s(started)
             growing = [_Dropping(self, job, typical_s) for job in started if job.request.most > job.request.least]
-            heap = [(-dropping.gain, ranked) for ranked, dropping in enumerate(growing)]
+            heap = [(-dropping.gain, order) for order, dropping in enumerate(growing)]
             heapify(heap)
             while heap and ration.gpus:
-                _, ranked = heap[0]
-                dropping = growing[ranked]
+                _, order = heap[0]
+                dropping = growing[order]
                 job = dropping.job
                 if dropping.gain > 0 and ration.take(job, 1, int(job.request.servers)):
                     workers[job.key] += 1
                     dropping.grow()
-                    heapreplace(heap, (-dropping.gain, ranked))
+                    heapreplace(heap, (-dropping.gain, order))
                 else:
                     heappop(heap)
         return {job.key: (workers[job.key], workers[job.key] * job.request.servers) for job in started}
