@@ -12,6 +12,8 @@ from beamer.gpu.policies.rounds import Ration, Rounds, Sizes
 from beamer.gpu.predictors.loss_curve import LossCurve, fit_weighted, thinned
 from beamer.gpu.predictors.speed import SpeedModel, speed_of, typical_step_s
 
+FITTED = 3  # reports from which on a curve is fitted
+
 
 @dataclass(frozen=True)
 class Slaq(Rounds):
@@ -39,14 +41,13 @@ class Slaq(Rounds):
         """Return workers by job, each with a server where there are any."""
         ration = Ration(machines)
         workers = {job.key: job.request.least for job in jobs if ration.take(job, *self.smallest(job))}
+        typical_s = typical_step_s(jobs)
         if len(workers) < len(jobs):  # not all can start: first come those whose loss is predicted to fall most
-            typical_s = typical_step_s(jobs)
             ranked = sorted(jobs, key=lambda job: -_Dropping(self, job, typical_s).drop)
             ration = Ration(machines)
             workers = {job.key: job.request.least for job in ranked if ration.take(job, *self.smallest(job))}
         started = [job for job in jobs if job.key in workers]
         if ration.gpus:
-            typical_s = typical_step_s(started)
             growing = [_Dropping(self, job, typical_s) for job in started if job.request.most > job.request.least]
             heap = [(-dropping.gain, order) for order, dropping in enumerate(growing)]
             heapify(heap)
@@ -102,6 +103,8 @@ class _Dropping:
 
 def _curve(job: Job, decay: float) -> tuple[LossCurve | None, float]:
     """Return a job's curve and the largest drop between two of its reports; None while either is unknown."""
+    if len(job.reports) < FITTED:
+        return None, 1.0
     reports = thinned(job.reports)
     losses = [report.loss for report in reports]
     drops = [before - after for before, after in pairwise(losses)]

@@ -1,7 +1,8 @@
 """What may be expected of a job of a search: whether it will get where its search wants to be, and when. [rebuilt]
 
-A loss curve falls ever more slowly, so that one which would miss its target even if it went on falling at its mean rate so far
-will not reach it: few reports sort such jobs out. Of the others the fitted curve says how likely they are to arrive in time.
+A loss curve falls ever more slowly, so that one which would miss its target even if it went on falling at its mean rate so far,
+or along a line at its recent pace, will not reach it: few reports sort such jobs out. How likely the others are to arrive in
+time is said by two extrapolations, of which the more hopeful one counts: what it hopes for in vain soon shows.
 """
 
 import math
@@ -16,6 +17,7 @@ from beamer.gpu.predictors.loss_curve import fit_weighted, thinned
 HOPELESS = 1e-3
 FITTED = 5  # reports from which on a curve is fitted
 SURE = 0.98
+SLACK = 2.0  # standard errors by which a pace may be better than it looks
 DECAY = 0.8  # weight of a loss relative to the next one
 
 
@@ -60,12 +62,12 @@ def _judged(
     left = max(end - iterations[-1], 1.0)
     if len(losses) < looks:
         return Outlook(prior, left)
-    if _hoped_for(iterations, losses, end) > target:
+    if _hoped_for(iterations, losses, end) > target or _at_recent_pace(iterations, losses, end) > target:
         return Outlook(HOPELESS, left)
     if len(losses) < FITTED:
         return Outlook(max(prior, 0.5), left)
     views = (_by_curve(iterations, losses, target, end), _by_power(iterations, losses, target, end))
-    chance = sum(view.chance for view in views) / len(views)
+    chance = max(view.chance for view in views)
     # each way of arriving counts as much as it is likely
     until = sum(view.chance * view.left for view in views) / max(sum(view.chance for view in views), 1e-12)
     return Outlook(min(max(chance, HOPELESS), SURE), min(max(until, 1e-9), left))
@@ -118,6 +120,20 @@ def _hoped_for(iterations: tuple[float, ...], losses: tuple[float, ...], end: fl
         return first
     rate = math.log(first / best) / (at - iterations[0])
     return first * math.exp(-rate * (end - iterations[0]))
+
+
+def _at_recent_pace(iterations: tuple[float, ...], losses: tuple[float, ...], end: float) -> float:
+    """Return the loss at `end` if it fell on along a line through the recent reports, as steeply as their noise allows."""
+    recent = max(len(losses) // 3, 4)
+    seen = [(k, loss) for k, loss in zip(iterations, losses, strict=True) if math.isfinite(loss)][-recent:]
+    if len(seen) < 4:
+        return -math.inf
+    x, y = np.array(seen).T
+    x = x - x.mean()
+    spread = float(x @ x)
+    slope = float(x @ y) / spread
+    error = math.sqrt(float(np.sum((y - y.mean() - slope * x) ** 2)) / (len(seen) - 2) / spread)
+    return float(y.mean()) + (slope - SLACK * error) * (end - iterations[-1] + float(x[-1]))
 
 
 def _normal(z: float) -> float:
