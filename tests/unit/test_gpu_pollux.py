@@ -89,6 +89,15 @@ def test_jobs_on_several_nodes_share_none() -> None:
     assert _separated(staying, grants)["study/0"].nodes == 1
 
 
+def test_a_job_that_is_cut_to_a_node_gets_no_servers_beyond_those_it_had() -> None:
+    jobs = [job(0), job(1)]
+    apart = Grant((("n1", 1), ("n2", 2)), (("c", 2), ("n1", 1)))
+    grants = {"study/0": Grant((("n0", 2), ("n1", 1))), "study/1": apart}
+    assert _separated(jobs, grants)["study/1"] == Grant((("n2", 2),), (("c", 2),))
+    beside = replace(apart, servers=apart.gpus)
+    assert _separated(jobs, grants | {"study/1": beside})["study/1"] == Grant((("n2", 2),), (("n2", 2),))
+
+
 def test_noisy_gradients_are_given_large_batches() -> None:
     calm, noisy = (
         decide([held(job(0, sync_s=0.2, noise=noise), "n0", 4)], cluster(1), state=used([job(0)]))[1]["study/0"]

@@ -105,11 +105,20 @@ def _separated(jobs: Sequence[Job], grants: Mapping[str, Grant]) -> dict[str, Gr
             if any(node in shared for node, _ in grant.gpus):
                 node, count = max(grant.gpus, key=lambda item: item[1])
                 if count >= job.request.least:
-                    result[job.key] = Grant.of({node: count}, {node: count} if grant.servers else None)
+                    result[job.key] = _on_one(grant, node, count)
                 continue
             shared.update(node for node, _ in grant.gpus)
         result[job.key] = grant
     return result
+
+
+def _on_one(grant: Grant, node: str, count: int) -> Grant:
+    """Cut a grant to one of its nodes, with a server per worker of those it has, whose cores are free: there if they can be."""
+    servers, left = {}, count
+    for name, had in sorted(grant.servers, key=lambda item: item[0] != node):
+        servers[name] = min(had, left)
+        left -= servers[name]
+    return Grant.of({node: count}, servers)
 
 
 def _after(job: Job, grant: Grant | None, used: Used | None) -> Used | None:

@@ -3,6 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from random import Random
 
 from beamer.gpu.model import Allocation, Cluster, Job
@@ -30,7 +31,7 @@ class Tiresias(GpuPolicy[Nothing]):
         """Order by queue, and wake when a running job leaves its queue."""
         grants = pack(cluster, sorted(jobs, key=lambda job: self._queue(job, now)))
         leaves = [now + self._seconds_left(job, now) for job in jobs if job.key in grants]
-        return state, grants, min((at_s for at_s in leaves if at_s > now), default=None)
+        return state, grants, min((at_s for at_s in leaves if now < at_s < inf), default=None)
 
     def _queue(self, job: Job, now: float) -> int:
         waited = now - job.since_s
@@ -41,5 +42,5 @@ class Tiresias(GpuPolicy[Nothing]):
     def _seconds_left(self, job: Job, now: float) -> float:
         queue = self._queue(job, now)
         if queue == len(self.limits_gpu_s):
-            return float("inf")
+            return inf
         return max(self.limits_gpu_s[queue] - job.gpu_seconds_at(now), 0.0) / job.request.gpus
