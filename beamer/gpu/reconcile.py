@@ -48,21 +48,27 @@ class Action:
                 engine.stop(self.job)
 
 
-def actions(wanted: Mapping[str, Placement], live: Collection[str], observed: Mapping[str, Observed]) -> tuple[Action, ...]:
+def actions(
+    wanted: Mapping[str, Placement],
+    live: Collection[str],
+    observed: Mapping[str, Observed],
+    stuck: Collection[str] = frozenset(),
+) -> tuple[Action, ...]:
     """Return the calls that bring what is observed nearer to what is wanted and can be made at once.
 
     wanted: by job that was granted GPUs. live: jobs that have not ended; others that the engine knows are stopped.
+    stuck: jobs that a call has just failed for: they are left alone, with the GPUs that they have, and hold up nobody else.
     """
     freeing: list[Action] = []
     busy: set[tuple[str, int]] = set()
     for key, seen in observed.items():
+        if seen.state in COMPUTING and seen.placement:
+            busy |= set(seen.placement.devices)
+        if key in stuck:
+            continue
         if key not in live:
             freeing.append(Action(Call.STOP, key))
-            continue
-        if seen.state not in COMPUTING or not seen.placement:
-            continue
-        busy |= set(seen.placement.devices)
-        if seen.state is RunState.RUNNING and key not in wanted:
+        elif seen.state is RunState.RUNNING and seen.placement and key not in wanted:
             freeing.append(Action(Call.SUSPEND, key))
     if freeing:
         return tuple(freeing)
@@ -72,7 +78,7 @@ def actions(wanted: Mapping[str, Placement], live: Collection[str], observed: Ma
         one = observed.get(key)
         state = one.state if one else RunState.PARKED
         held = one.placement if one else None
-        if state is RunState.STOPPING or (state is RunState.RUNNING and held == placement) or key not in live:
+        if state is RunState.STOPPING or (state is RunState.RUNNING and held == placement) or key not in live or key in stuck:
             continue
         own = set(held.devices) if held and state is RunState.RUNNING else set()
         if busy.isdisjoint(set(placement.devices) - own):

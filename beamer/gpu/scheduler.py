@@ -103,17 +103,17 @@ class Scheduler:
         return {key: grant for key, grant in last.grants.items() if key in live} if last else {}
 
     def _carry_out(self, seen: Mapping[str, Observed], now: float) -> None:
+        stuck: set[str] = set()  # the next step tries again
         for _ in range(ROUNDS):
-            due = actions(self._wanted(), self.tracker.ledger.live_jobs, seen)
-            failed = 0
+            due = actions(self._wanted(), self.tracker.ledger.live_jobs, seen, stuck)
+            if not due:
+                return
             for action in due:
                 try:
                     action.perform(self.engine)
                 except EngineError as error:
-                    failed += 1
+                    stuck.add(action.job)
                     log.warning("%s %s: %s", action.call.value, action.job, error)
-            if failed == len(due):  # nothing was due, or nothing could be done: the next step tries again
-                return
             seen = self._look(now)
 
     def _wanted(self) -> Mapping[str, Placement]:

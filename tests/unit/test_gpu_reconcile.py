@@ -45,3 +45,12 @@ def test_a_job_that_ended_is_stopped_before_anything_else() -> None:
 def test_another_batch_size_is_another_placement() -> None:
     larger = Placement(ONE.devices, batch_size=64)
     assert actions({"x": larger}, {"x"}, {"x": running(ONE)}) == (Action(Call.RESIZE, "x", larger),)
+
+
+def test_a_job_that_a_call_has_failed_for_keeps_its_gpus_and_holds_up_nobody_else() -> None:
+    seen = {"gone": running(ONE), "y": running(OTHER)}
+    wanted = {"x": ONE, "z": Placement((("n", 2),))}
+    live = {"x", "y", "z"}
+    assert actions(wanted, live, seen) == (Action(Call.STOP, "gone"), Action(Call.SUSPEND, "y"))
+    assert actions(wanted, live, seen, {"gone", "y"}) == (Action(Call.START, "z", wanted["z"]),)
+    assert actions(wanted, live, seen, {"gone", "y", "z"}) == ()
