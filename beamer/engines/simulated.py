@@ -108,8 +108,11 @@ class SimulatedCluster(Engine):
         """Take a node away; its jobs go back to their last reports."""
         del self._nodes[name]
         for key, run in self._runs.items():
-            if run.placement and any(node == name for node, _ in run.placement.devices):
-                self._settle(key)
+            if run.state not in (RunState.RUNNING, RunState.SUSPENDED) or not run.placement:
+                continue
+            if any(node == name for node, _ in run.placement.devices):
+                if run.state is RunState.RUNNING:
+                    self._settle(key)
                 self.lost_s[key] = self.lost_s.get(key, 0.0) + len(run.placement.devices) * (
                     (run.iteration - run.reported) / run.rate if run.rate else 0.0
                 )
@@ -238,7 +241,7 @@ class SimulatedCluster(Engine):
         run.state = state
         if state is RunState.PARKED:
             run.placement = None
-        self._seen[key] = Observed(state, run.placement)
+        self._seen[key] = replace(self._seen[key], state=state, placement=run.placement)
 
     def _reach_report(self, key: str) -> None:
         run = self._runs[key]

@@ -6,7 +6,8 @@ from random import Random
 
 import pytest
 
-from beamer.engines.simulated import Outcome, Profile, SimulatedJob
+from beamer.engines.base import Placement, RunState
+from beamer.engines.simulated import Outcome, Profile, SimulatedCluster, SimulatedJob
 from beamer.errors import InputError
 from beamer.gpu.model import Costs, Grant, Node, Request
 from beamer.gpu.policies import GPU_POLICIES, GpuPolicy, gpu_policy
@@ -123,6 +124,37 @@ def test_a_lost_node_takes_jobs_back_to_their_last_report() -> None:
     )
     assert lost.jobs[0].ended_s == 25.0 + 3.0 + (100 - 20)
     assert lost.jobs[0].lost_s == 5.0 + 3.0
+
+
+def test_a_lost_node_charges_nothing_to_jobs_that_computed_nothing_on_it() -> None:
+    work = {key: SimulatedJob(Request(iterations=100, epoch=10), Falling(0.1)) for key in ("ended", "suspended")}
+    engine = SimulatedCluster([Node("n", 2)], work)
+    for index, key in enumerate(work):
+        engine.start(key, Placement((("n", index),)))
+    engine.advance(5.0)
+    engine.stop("ended")
+    engine.suspend("suspended")
+    engine.advance(9.0)
+    engine.lose("n")
+    assert engine.busy_s == {"ended": 5.0, "suspended": 5.0}
+    assert engine.lost_s == {"ended": 0.0, "suspended": 5.0}
+    assert {key: seen.state for key, seen in engine.report().items()} == {"suspended": RunState.PARKED}
+
+
+def test_what_is_reported_as_a_node_is_lost_is_heard() -> None:
+    engine = SimulatedCluster([Node("n", 1)], {"t": SimulatedJob(Request(iterations=10, epoch=10), Falling(0.1))})
+    engine.start("t", Placement((("n", 0),)))
+    engine.advance(10.0)
+    engine.lose("n")
+    seen = engine.report()["t"]
+    assert (seen.state, [report.iteration for report in seen.reports]) == (RunState.FINISHED, [0.0, 10.0])
+
+
+def test_hermes_queues_no_job_on_a_node_that_lacks_its_cores() -> None:
+    job = SimulatedJob(Request(iterations=K, gpus=4, worker_cpus=2.0), Falling(0.1))
+    arrivals = [Arrival(0.0, "s", "r", "t0", job)]
+    one = simulate_gpus(gpu_policy("hermes"), [Node("few", 4, 4.0), Node("many", 4, 8.0)], arrivals)
+    assert jct_s(one, 0) == K
 
 
 def test_an_unknown_node_and_a_repeated_job_are_refused() -> None:

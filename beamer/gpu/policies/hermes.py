@@ -8,7 +8,7 @@ from random import Random
 
 from beamer.errors import InputError, nearest
 from beamer.gpu.model import Allocation, Cluster, Grant, Job, Node
-from beamer.gpu.placement import Room
+from beamer.gpu.placement import ROUNDING, Room
 from beamer.gpu.policies.base import GpuPolicy
 
 NORMS: Mapping[str, Callable[[Sequence[float]], float]] = {
@@ -79,16 +79,17 @@ class Hermes(GpuPolicy[Homes]):
             if job.key in homes:
                 asked[homes[job.key]] += job.request.gpus
         # by size, so that a large job does not look through all small nodes
-        queues: dict[int, list[tuple[float, int, Node]]] = {}
+        queues: dict[tuple[int, float], list[tuple[float, int, Node]]] = {}
         for place, node in enumerate(cluster.nodes):
             if node.gpus:
-                queues.setdefault(node.gpus, []).append((asked[node.name] / node.gpus, place, node))
+                queues.setdefault((node.gpus, node.cpus), []).append((asked[node.name] / node.gpus, place, node))
         for queue in queues.values():
             heapify(queue)
         for job in jobs:
             if job.key in homes:
                 continue
-            queue = min((queue for gpus, queue in queues.items() if gpus >= job.request.gpus), default=[])
+            count, cores = job.request.gpus, job.request.gpus * job.request.worker_cpus - ROUNDING
+            queue = min((queue for (gpus, cpus), queue in queues.items() if gpus >= count and cpus >= cores), default=[])
             if queue:
                 load, place, node = queue[0]
                 homes[job.key] = node.name
