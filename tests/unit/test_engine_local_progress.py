@@ -29,6 +29,7 @@ def at(step: float, loss: float = 1.0) -> Line:
         ('{"loss": 3}', None),
         ('{"iteration": "many", "loss": 0.5}', None),
         ('{"iteration": Infinity, "loss": 0.5}', None),
+        (f'{{"iteration": {10**400}, "loss": 0.5}}', None),
         ('{"iteration": true, "loss": 0.5}', None),
         ('{"iteration": 3, "loss":', None),
         ("3", None),

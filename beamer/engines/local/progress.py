@@ -67,7 +67,7 @@ def _line(values: Mapping[str, Any]) -> Line | None:
 def _number(value: Any) -> float | None:
     try:
         return None if value is None or isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):  # the last of an integer of hundreds of digits
         return None
 
 
