@@ -167,6 +167,10 @@ def test_policy_parameters_are_parsed_as_their_fields_types() -> None:
         ("hermes", "window=x", r"^hermes\.window: got 'x'.*integer"),
         ("hermes", "window=0", r"^hermes\.window: got 0, expected at least 1"),
         ("hermes", "window", "^--set: got 'window', expected NAME=VALUE"),
+        ("round-robin", "quantum_s=0", r"^round-robin\.quantum_s: got 0\.0, expected a finite number above 0"),
+        ("slaq", "epoch_s=nan", r"^slaq\.epoch_s: got nan, expected a finite number above 0"),
+        ("optimus", "servers_per_gpu=inf", r"^optimus\.servers_per_gpu: got inf"),
+        ("srtf", "hysteresis=-1", r"^srtf\.hysteresis: got -1\.0, expected at least 0"),
         ("fifo", "window=3", r"^fifo\.window: got '3', expected no parameter"),
     ],
 )

@@ -7,9 +7,11 @@ in one file, and one line in the registry of `beamer.gpu.policies`.
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from random import Random
-from typing import ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
+from beamer.errors import InputError
 from beamer.gpu.model import Allocation, Cluster, Job
 
 S = TypeVar("S")
@@ -48,3 +50,11 @@ class GpuPolicy(ABC, Generic[S]):
         asked whenever a job is submitted, reports or ends, a stage ends, a node comes or goes, and at that time. Equal
         arguments give equal results.
         """
+
+
+def check_positive(policy: GpuPolicy[Any], *names: str) -> None:
+    """Check that parameters of a policy are finite numbers above 0. Raises `InputError` naming the first that is not."""
+    for name in names:
+        value = getattr(policy, name)
+        if not 0 < value < inf:
+            raise InputError(name, value, "a finite number above 0")

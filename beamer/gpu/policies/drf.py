@@ -6,6 +6,7 @@ from heapq import heapify, heappop, heapreplace
 
 from beamer.gpu.model import Job
 from beamer.gpu.packing import Machines
+from beamer.gpu.policies.base import check_positive
 from beamer.gpu.policies.rounds import Ration, Rounds, Sizes
 
 
@@ -22,6 +23,9 @@ class Drf(Rounds):
 
     name = "drf"
     fair = True
+
+    def __post_init__(self) -> None:
+        check_positive(self, "interval_s")
 
     @property
     def rounds(self) -> tuple[float, float]:

@@ -7,6 +7,7 @@ from math import isfinite
 
 from beamer.gpu.model import Job
 from beamer.gpu.packing import Machines
+from beamer.gpu.policies.base import check_positive
 from beamer.gpu.policies.rounds import Ration, Rounds, Sizes
 from beamer.gpu.predictors.loss_curve import fit_inverse, thinned
 from beamer.gpu.predictors.speed import SpeedModel, speed_of, typical_step_s
@@ -33,6 +34,9 @@ class Optimus(Rounds):
     servers_per_gpu: float = 2.0
 
     name = "optimus"
+
+    def __post_init__(self) -> None:
+        check_positive(self, "interval_s", "servers_per_gpu")
 
     @property
     def rounds(self) -> tuple[float, float]:

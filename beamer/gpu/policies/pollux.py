@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from beamer.gpu.marginal import fill, node_sizes
 from beamer.gpu.model import Allocation, Cluster, Grant, Job
 from beamer.gpu.placement import Room, arrange, kept
-from beamer.gpu.policies.base import GpuPolicy
+from beamer.gpu.policies.base import GpuPolicy, check_positive
 from beamer.gpu.predictors.learning import Learning
 
 Floats = NDArray[np.float64]
@@ -61,6 +61,9 @@ class Pollux(GpuPolicy[Past]):
     name = "pollux"
     resizes = True
     State = Past
+
+    def __post_init__(self) -> None:
+        check_positive(self, "interval_s")
 
     def allocate(
         self, state: Past, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random

@@ -6,7 +6,7 @@ from random import Random
 
 from beamer.gpu.model import Allocation, Cluster, Job
 from beamer.gpu.placement import pack
-from beamer.gpu.policies.base import GpuPolicy
+from beamer.gpu.policies.base import GpuPolicy, check_positive
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,9 @@ class RoundRobin(GpuPolicy[Round]):
     name = "round-robin"
     fair = True
     State = Round
+
+    def __post_init__(self) -> None:
+        check_positive(self, "quantum_s")
 
     def allocate(
         self, state: Round, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random

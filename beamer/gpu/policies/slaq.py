@@ -8,6 +8,7 @@ from math import inf, isfinite
 
 from beamer.gpu.model import Job
 from beamer.gpu.packing import Machines
+from beamer.gpu.policies.base import check_positive
 from beamer.gpu.policies.rounds import Ration, Rounds, Sizes
 from beamer.gpu.predictors.loss_curve import LossCurve, fit_weighted, thinned
 from beamer.gpu.predictors.speed import SpeedModel, speed_of, typical_step_s
@@ -31,6 +32,9 @@ class Slaq(Rounds):
     decay: float = 0.9
 
     name = "slaq"
+
+    def __post_init__(self) -> None:
+        check_positive(self, "epoch_s", "decay")
 
     @property
     def rounds(self) -> tuple[float, float]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
+from beamer.errors import InputError
 from beamer.gpu.model import Allocation, Cluster, Job
 from beamer.gpu.placement import pack
 from beamer.gpu.policies.base import GpuPolicy, Nothing
@@ -21,6 +22,10 @@ class Srtf(GpuPolicy[Nothing]):
 
     name = "srtf"
     State = Nothing
+
+    def __post_init__(self) -> None:
+        if not self.hysteresis >= 0:
+            raise InputError("hysteresis", self.hysteresis, "at least 0")
 
     def allocate(
         self, state: Nothing, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
