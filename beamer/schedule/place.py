@@ -44,7 +44,11 @@ class Place:
     def begun(self) -> Search | None:
         """Return the search that was begun here, None if none was. Raises `InputError`."""
         known = read_json(self.path / "search")
-        return parse(known["content"], Path(known["base"])) if known else None
+        if known is None:
+            return None
+        if not isinstance(known, dict) or not isinstance(known.get("base"), str) or "content" not in known:
+            raise InputError("--dir", str(self.path / "search"), "what this command has written there")
+        return parse(known["content"], Path(known["base"]))
 
     def begin(self, search: Search, journal_holds: bool) -> None:
         """Write down what is begun, or see that it is what was begun before. Raises `InputError` where it is another search.

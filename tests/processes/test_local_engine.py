@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from beamer.engines.base import Placement, RunState
+from beamer.engines.local import LaunchSpec
 from beamer.errors import EngineError, InputError
 from beamer.testing.trainer import Options, State, undisturbed
 from tests.processes.site import Site, on, until
@@ -227,12 +228,21 @@ def test_a_rank_that_is_killed_is_a_failure(site: Site) -> None:
     assert site.ranks() == []
 
 
-def test_a_command_that_does_not_exist_is_a_failure(site: Site) -> None:
-    site.program("job", "")
-    site.specs["job"] = type(site.specs["job"])(("/no/such/program",))
+@pytest.mark.parametrize(
+    ("command", "env", "seen"),
+    [
+        (("/no/such/program",), (), "/no/such/program"),
+        (("true",), (("A=B", "1"),), "illegal environment variable name"),
+        (("true", "\0"), (), "embedded null byte"),
+    ],
+)
+def test_a_command_that_cannot_be_run_is_a_failure(
+    site: Site, command: tuple[str, ...], env: tuple[tuple[str, str], ...], seen: str
+) -> None:
+    site.specs["job"] = LaunchSpec(command, env=env)
     engine = site.engine()
     engine.start("job", on("localhost"))
-    assert "/no/such/program" in site.until_state(engine, "job", RunState.FAILED).exit
+    assert seen in site.until_state(engine, "job", RunState.FAILED).exit
 
 
 def test_a_job_that_does_not_stop_is_killed_and_restarted_from_its_checkpoint(site: Site) -> None:

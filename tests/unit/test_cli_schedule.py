@@ -234,6 +234,13 @@ def test_a_place_goes_on_with_the_search_that_was_begun_there_alone(tmp_path: Pa
             place.begin(moved, journal_holds=False)
 
 
+@pytest.mark.parametrize("content", ["[1]", "{}", '{"base": 1, "content": {}}'])
+def test_a_place_in_which_others_have_written_is_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / "search").write_text(content)
+    with Place(tmp_path) as place, pytest.raises(InputError, match=r"--dir: got .*what this command has written"):
+        place.begun()
+
+
 def test_trials_that_failed_go_no_further() -> None:
     rungs = (Rung("r0", 3, 5), Rung("r1", 2, 10), Rung("r2", 1, 20))
     tuner: Halving[str] = Halving("s", rungs, lambda trial, rung, at_s: f"{rung}/{trial}")

@@ -79,9 +79,9 @@ class Rank:
 def start(
     spec: LaunchSpec, message: Mapping[str, Any], directory: Path, group: Group, locks: Sequence[int], checkpoint: Path
 ) -> list[Rank]:
-    """Start the ranks that a launch message puts on this node. Raises `OSError` where the command cannot be run.
+    """Start the ranks that a launch message puts on this node. locks: descriptors that the ranks inherit.
 
-    locks: descriptors that the ranks inherit.
+    Raises `OSError`, `ValueError` or `SubprocessError` where the command cannot be run: none of them runs then.
     """
     supervisor = os.getpid()
 
@@ -116,7 +116,7 @@ def start(
                 spec.command, cwd=spec.cwd or directory, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE, start_new_session=True, preexec_fn=enter, pass_fds=tuple(locks),
             )  # fmt: skip
-        except (OSError, subprocess.SubprocessError):
+        except (OSError, ValueError, subprocess.SubprocessError):
             group.kill(1.0)
             for rank in ranks:
                 rank.process.wait()

@@ -187,7 +187,7 @@ class Supervisor:
         )
         try:
             self._ranks = ranks.start(self._spec, request, self.directory, self._group, self._locks, self._checkpoint)
-        except OSError as error:
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
             self.exit = f"{self._spec.command[0]} cannot be started: {error}"
             self._set("failed")
             return
