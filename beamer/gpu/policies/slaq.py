@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from heapq import heapify, heappop, heapreplace
 from itertools import pairwise
 from math import inf, isfinite
@@ -110,10 +111,14 @@ def _curve(job: Job, decay: float) -> tuple[LossCurve | None, float]:
     if len(job.reports) < FITTED:
         return None, 1.0
     reports = thinned(job.reports)
-    losses = [report.loss for report in reports]
+    return _fitted(tuple([report.iteration for report in reports]), tuple([report.loss for report in reports]), decay)
+
+
+@lru_cache(maxsize=1 << 16)  # of the jobs of a round, few have reported since the last one
+def _fitted(iterations: tuple[float, ...], losses: tuple[float, ...], decay: float) -> tuple[LossCurve | None, float]:
     drops = [before - after for before, after in pairwise(losses)]
     largest = max((drop for drop in drops if 0 < drop < inf), default=0.0)
-    curve = fit_weighted([report.iteration for report in reports], losses, decay)
+    curve = fit_weighted(iterations, losses, decay)
     if largest > 0 and isfinite(curve.noise):
         return curve, largest
     return None, 1.0
