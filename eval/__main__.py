@@ -2,6 +2,7 @@
 
 import typer
 
+from beamer.errors import InputError
 from eval.bench import bench
 from eval.gpu.command import gpu
 from eval.network import network
@@ -21,4 +22,7 @@ app.command()(network)
 app.command()(sct)
 
 if __name__ == "__main__":
-    app()
+    try:
+        app()
+    except InputError as error:
+        raise SystemExit(f"eval: {error}") from error

@@ -42,8 +42,9 @@ class Config(Entry):
 
     def claim(self, name: str) -> Claim:
         """Return a claim. Raises `InputError` for one that does not exist."""
-        if name not in CLAIMS:
-            raise InputError("claim", name, nearest(name, CLAIMS))
+        known = [one for one in CLAIMS if one in self.claims]
+        if name not in known:
+            raise InputError("claim", name, nearest(name, known))
         return CLAIMS[name].model_validate(self.claims[name])
 
 
@@ -87,9 +88,12 @@ def measured_costs() -> Costs:
 
 
 def gpu(
-    config_file: Annotated[Path, typer.Option("--config", help="The study's config.")] = CONFIG,
+    config_file: Annotated[Path, typer.Option("--config", help="The study's config.", exists=True, dir_okay=False)] = CONFIG,
     claim: Annotated[str, typer.Option(help="Only this claim.")] = "",
-    data: Annotated[Path | None, typer.Option(help="Folder of the measured data; without it, work is synthetic.")] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the measured data; without it, work is synthetic.", exists=True, file_okay=False),
+    ] = None,
     seeds: Annotated[int | None, typer.Option(min=2, help="Fewer seeds than the config says, or more.")] = None,
     cells: Annotated[str, typer.Option(help="Only cells whose name contains this.")] = "",
     json_file: Annotated[Path, typer.Option("--json", help="Write every run's figures here.")] = Path("results/gpu.json"),
@@ -106,6 +110,9 @@ def gpu(
         folder.mkdir(parents=True, exist_ok=True)
     console = Console(width=None if sys.stdout.isatty() else 220)
     chosen = {name: config.claim(name) for name in ([claim] if claim else config.claims)}
+    names = [cell for one in chosen.values() for cell in one.cells()]
+    if not any(cells in cell for cell in names):
+        raise InputError("cells", cells, f"a part of one of {', '.join(names)}")
     costs = measured_costs() if measure and any(one.processes for one in chosen.values()) else None
     document: dict[str, Any] = {"config": config.model_dump(), "data": data and str(data), "claims": {}}
     shown: list[tuple[Claim, Results]] = []

@@ -191,6 +191,8 @@ class Elastic(Claim):
     def draw(self, results: Results, figure: Figure) -> None:
         """Draw both metrics' ratios to elastic on the first cluster."""
         cells = [cell for cell in self.judged() if cell in results]
+        if not cells:
+            return
         rows = figure.subplots(len(cells), 2, squeeze=False)
         for cell, row in zip(cells, rows, strict=True):
             for axes, metric in zip(row, self.metrics, strict=True):
