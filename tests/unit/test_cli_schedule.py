@@ -310,10 +310,9 @@ class Commands:
 
     def write(self, event: Event) -> None:
         self.kill_in -= 1
-        if self.kill_in == 0:
-            raise Killed
-        self.journal.append(event)
-        if self.kill_in == -1:
+        if self.kill_in or self.rng.random() < 0.5:  # it dies after the event is durable, or before
+            self.journal.append(event)
+        if not self.kill_in:
             raise Killed
 
     def run(self, killed: bool) -> Session:
@@ -321,9 +320,12 @@ class Commands:
             if killed:
                 self.kill_in = self.rng.randint(1, 12)
             try:
-                return self.life()
+                session = self.life()
             except Killed:
                 self.kills += 1
+            else:
+                self.kill_in = 10**9
+                return session
 
     def life(self) -> Session:
         policy = policy_of(self.policy, ["quantum_s=3"] if self.policy == "round-robin" else [])
