@@ -284,8 +284,11 @@ class BeamerScheduler(TrialScheduler):  # type: ignore[misc]  # Ray is untyped w
 
     def _carry_out(self, controller: Any, verdicts: list[Verdict], now: float, here: _Run | None = None) -> None:
         for verdict in verdicts:
-            run = self._runs[verdict.trial]
-            if verdict.goes_on:
+            run = self._runs.get(verdict.trial)
+            if run is None:  # it ended while it waited at its rung
+                if verdict.goes_on:
+                    self._carry_out(controller, self._rungs.leave(verdict.trial) if self._rungs else [], now, here)
+            elif verdict.goes_on:
                 self._submit(run)
             elif run is here:
                 del self._runs[verdict.trial]
