@@ -61,6 +61,9 @@ class Place:
         if known is not None and not journal_holds and any((self.path / "jobs").glob("*/")):
             raise InputError("--journal", self.journal, f"the journal of the search in {self.path}, or a new directory")
         if known is not None:
+            if search.base != known.base:  # its relative paths would be others
+                expected = f"the file in {known.base}, with which the search in {self.path} was begun, or a new --dir"
+                raise InputError("SEARCH", str(search.base), expected)
             for key, value in search.content.items():
                 if key not in MAY_CHANGE and value != known.content[key]:
                     was = json.dumps(known.content[key])

@@ -196,3 +196,18 @@ def test_two_studies_end_their_stages_sooner_under_the_policy_that_knows_stages(
         return sum(ends) / 2
 
     assert mean_stage_s("convergence") <= mean_stage_s(name)
+
+
+def test_a_job_that_waits_long_is_promoted_and_stays_so() -> None:
+    """Short jobs that fill the machine keep a long one from it, until it has waited long enough."""
+
+    def end_s(promote: float) -> float:
+        long = SimulatedJob(Request(iterations=40, epoch=40), Falling(0.1))
+        short = SimulatedJob(Request(iterations=9, epoch=9), Falling(0.1))
+        arrivals = [Arrival(0.0, "s", "r", "t0", long)]
+        arrivals += [Arrival(5.0 + 9.0 * i, "s", "r", f"t{i}", short) for i in range(1, 40)]
+        one = simulate_gpus(gpu_policy("tiresias", limits_gpu_s=(10.0,), promote=promote), [Node("n", 1)], arrivals)
+        return jct_s(one, 0)
+
+    assert end_s(0.0) == 39 * 9.0 + 40.0
+    assert end_s(2.0) < end_s(0.0) / 2

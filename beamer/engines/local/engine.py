@@ -177,7 +177,7 @@ class LocalEngine(Engine):
         try:
             with job.held("report", MOST_POLL_S):
                 return job.observe(self._clock())
-        except Busy:
+        except (Busy, OSError):  # what is known holds until it can be looked at, or written down, again
             return job.observed()
 
     def _check(self, job: str, call: str, placement: Placement) -> None:

@@ -8,39 +8,55 @@ from random import Random
 
 from beamer.gpu.model import Allocation, Cluster, Job
 from beamer.gpu.placement import pack
-from beamer.gpu.policies.base import GpuPolicy, Nothing
+from beamer.gpu.policies.base import GpuPolicy
 
 
 @dataclass(frozen=True)
-class Tiresias(GpuPolicy[Nothing]):
+class Promoted:
+    """The GPU-seconds that jobs had had when they were last promoted, from which on they count."""
+
+    gpu_s: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class Tiresias(GpuPolicy[Promoted]):
     """Serve the jobs with the GPU-seconds of the lowest queue first, in order of submission within it. [from memory: rebuilt]
 
     limits_gpu_s: upper ends of all queues but the last, ascending. promote: a job that has waited this many times as long as it
-    has run starts again in the first queue; 0: never.
+    has run starts again in the first queue, as if it had had nothing; 0: never.
     """
 
     limits_gpu_s: tuple[float, ...] = (3600.0,)
     promote: float = 8.0
 
     name = "tiresias"
-    State = Nothing
+    State = Promoted
 
     def allocate(
-        self, state: Nothing, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
-    ) -> tuple[Nothing, Allocation, float | None]:
-        """Order by queue, and wake when a running job leaves its queue."""
-        grants = pack(cluster, sorted(jobs, key=lambda job: self._queue(job, now)))
-        leaves = [now + self._seconds_left(job, now) for job in jobs if job.key in grants]
-        return state, grants, min((at_s for at_s in leaves if now < at_s < inf), default=None)
+        self, state: Promoted, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
+    ) -> tuple[Promoted, Allocation, float | None]:
+        """Promote, order by queue, and wake when a running job leaves its queue or a waiting one is to be promoted."""
+        before = dict(state.gpu_s)
+        counted = {job.key: job.gpu_s if self._due_s(job) <= now else before.get(job.key, 0.0) for job in jobs}
+        queue = {job.key: self._queue(job.gpu_seconds_at(now) - counted[job.key]) for job in jobs}
+        grants = pack(cluster, sorted(jobs, key=lambda job: queue[job.key]))
+        changes = [
+            now + self._seconds_left(job, queue[job.key], now, counted[job.key]) if job.key in grants else self._due_s(job)
+            for job in jobs
+        ]
+        wake_at = min((at_s for at_s in changes if now < at_s < inf), default=None)
+        return Promoted(tuple((key, gpu_s) for key, gpu_s in counted.items() if gpu_s)), grants, wake_at
 
-    def _queue(self, job: Job, now: float) -> int:
-        waited = now - job.since_s
-        if self.promote and not job.grant and job.service_s and waited > self.promote * job.service_s:
-            return 0
-        return bisect_right(self.limits_gpu_s, job.gpu_seconds_at(now) * (1 + 1e-9))
+    def _due_s(self, job: Job) -> float:
+        """Return when a job that waits is promoted."""
+        waits = self.promote and not job.grant and job.service_s
+        return job.since_s + self.promote * job.service_s if waits else inf
 
-    def _seconds_left(self, job: Job, now: float) -> float:
-        queue = self._queue(job, now)
+    def _queue(self, gpu_s: float) -> int:
+        return bisect_right(self.limits_gpu_s, gpu_s * (1 + 1e-9))
+
+    def _seconds_left(self, job: Job, queue: int, now: float, counted: float) -> float:
+        """Return how long a job may run until it leaves its queue."""
         if queue == len(self.limits_gpu_s):
             return inf
-        return max(self.limits_gpu_s[queue] - job.gpu_seconds_at(now), 0.0) / job.request.gpus
+        return max(self.limits_gpu_s[queue] - (job.gpu_seconds_at(now) - counted), 0.0) / job.request.gpus
