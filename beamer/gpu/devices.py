@@ -1,6 +1,6 @@
 """Which GPUs of a node a grant means: jobs stay where they are, whoever comes takes what is free."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from beamer.gpu.model import Allocation, Cluster, Grant
 
@@ -8,11 +8,13 @@ Devices = tuple[tuple[str, int], ...]
 """GPUs as (node, index on it), in order: rank i of the job runs on the i-th."""
 
 
-def assign(cluster: Cluster, allocation: Allocation, before: Mapping[str, Devices]) -> dict[str, Devices]:
+def assign(
+    cluster: Cluster, allocation: Allocation, before: Mapping[str, Devices], running: Collection[str] = ()
+) -> dict[str, Devices]:
     """Return the GPUs of every job of `allocation`, no two jobs on one.
 
-    before: the GPUs that jobs have or had last, on which their memory may lie. Those that have what they are granted keep it;
-    the others get back what they had as far as it is free, then the lowest indices.
+    before: the GPUs that jobs have or had last, on which their memory may lie. running: those that have them now; they keep
+    what they are granted, before others get back what they had as far as it is free, then the lowest indices.
     """
     free = {node.name: dict.fromkeys(range(node.gpus)) for node in cluster.nodes}
     assigned: dict[str, Devices] = {}
@@ -25,7 +27,7 @@ def assign(cluster: Cluster, allocation: Allocation, before: Mapping[str, Device
         return all(index in free.get(node, ()) for node, index in devices)
 
     pending: list[tuple[str, Grant]] = []
-    for key, grant in allocation.items():
+    for key, grant in sorted(allocation.items(), key=lambda item: item[0] not in running):
         had = before.get(key, ())
         if _counts(had) == dict(grant.gpus) and is_free(had):
             take(had)

@@ -147,11 +147,12 @@ class Ledger:
 
     def allocate(self, grants: Mapping[str, Grant], at_s: float) -> None:
         """Give every job what `grants` says, and take from the others what they had."""
+        running = {key for key, job in self._jobs.items() if job.grant}
         for key, job in self._jobs.items():
             grant = grants.get(key)
             if grant != job.grant:
                 self._jobs[key] = _regranted(job, grant, at_s)
-        self._devices |= assign(self.cluster, grants, self._devices)
+        self._devices |= assign(self.cluster, grants, self._devices, running)
 
     def end(self, key: str, at_s: float) -> None:
         """Move a job to those that have ended."""

@@ -54,7 +54,7 @@ class Tally:
 
     def _allocate(self, event: Allocated) -> None:
         """Compare what jobs have with what they had; what takes everything from all of them has parked them."""
-        now = assign(self._cluster, event.grants, self._last)
+        now = assign(self._cluster, event.grants, self._last, self.devices.keys())
         for key in self.devices.keys() - now.keys():
             self._count(key, suspensions=1)
         for key, devices in now.items():

@@ -47,3 +47,9 @@ def test_a_job_that_comes_back_gets_the_gpus_on_which_its_memory_lies() -> None:
 
 def test_a_job_that_grows_keeps_what_it_has() -> None:
     assert assign(CLUSTER, {"x": Grant.of({"a": 3})}, {"x": (("a", 1), ("a", 2))})["x"] == (("a", 0), ("a", 1), ("a", 2))
+
+
+def test_a_job_that_runs_keeps_its_gpus_from_one_that_left_its_memory_on_them() -> None:
+    before = {"s/r/x": (("b", 0),), "s/r/y": (("b", 0),)}
+    allocation = {"s/r/x": Grant.of({"b": 1}), "s/r/y": Grant.of({"b": 1})}
+    assert assign(CLUSTER, allocation, before, running={"s/r/y"}) == {"s/r/x": (("b", 1),), "s/r/y": (("b", 0),)}

@@ -20,6 +20,7 @@ Ints = NDArray[np.int64]
 
 LOOKED_AT = 2  # jobs per GPU that are considered: the others have no turn anyway
 SHORTEST_S = 1e-6
+SETTLED = 2.0  # times as much as it has left is what a running job of a stage counts for, lest equal jobs take turns
 SMALL = 60  # a restart is, where the rest of a job takes so many times as long
 LEAST_CONCAVE, MOST_CONCAVE = 0.1, 0.9
 
@@ -218,5 +219,6 @@ def weights(
     for rank, place in enumerate(sorted(range(len(members)), key=lambda i: (index[i], -i)), start=1):
         rows = members[place]
         # in a stage, the slowest decides
-        weight[rows] = (rank**q - (rank - 1) ** q) ** (1.0 / q) * work_s[rows] / work_s[rows].max()
+        left_s = work_s[rows] * np.where(running[rows], SETTLED, 1.0)
+        weight[rows] = (rank**q - (rank - 1) ** q) ** (1.0 / q) * left_s / left_s.max()
     return weight
