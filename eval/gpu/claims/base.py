@@ -169,3 +169,33 @@ class Claim(Entry, ABC):
     @abstractmethod
     def draw(self, results: Results, figure: Figure) -> None:
         """Draw its results."""
+
+
+SENSITIVITY = "parameters"
+
+
+class Comparison(Claim, ABC):
+    """A claim with one cell in which policies are compared, and one for the parameters of some.
+
+    cell: the first one's name. nodes; gpus: of each. jobs: of a run. costs: of changing GPUs. sensitivity: the second's runs.
+    """
+
+    cell: ClassVar[str]
+
+    nodes: int
+    gpus: int
+    jobs: int
+    costs: CostsEntry
+    sensitivity: tuple[str | Contender, ...]
+
+    def cells(self) -> tuple[str, ...]:
+        """Return both."""
+        return (self.cell, SENSITIVITY)
+
+    def judged(self) -> tuple[str, ...]:
+        """Return the first."""
+        return (self.cell,)
+
+    def contenders(self, cell: str) -> tuple[Contender, ...]:
+        """Return the policies of a cell."""
+        return contenders(self.sensitivity if cell == SENSITIVITY else self.policies)

@@ -12,19 +12,19 @@ from rich.table import Table
 
 from beamer.gpu.model import Node
 from beamer.sim.gpu import Arrival, simulate_gpus
-from eval.gpu.claims.base import LOST, Claim, Contender, CostsEntry, Figures, Inputs, Metric, Results, contenders
+from eval.gpu.claims.base import LOST, SENSITIVITY, Comparison, Contender, Figures, Inputs, Metric, Results, contenders
 from eval.gpu.ones_data import OnesData, read, synthetic
 from eval.gpu.report import bars, by_metric
 from eval.statistics import Ratio
 
 CELL = "trace"
-SENSITIVITY = "parameters"
 
 
-class Ones(Claim):
+class Ones(Comparison):
     """Consecutive jobs of the trace, from a place that the seed draws."""
 
     name = "ones"
+    cell = CELL
     title = "ONES' trace on 64 GPUs"
     data = "ones"
     published: ClassVar[Mapping[str, str]] = {
@@ -33,24 +33,6 @@ class Ones(Claim):
         "optimus": "ones 45.6 % less",
     }
     metrics = (Metric("jct_s", "mean JCT (s)"),)
-
-    nodes: int
-    gpus: int
-    jobs: int
-    costs: CostsEntry
-    sensitivity: tuple[str | Contender, ...]
-
-    def cells(self) -> tuple[str, ...]:
-        """Return the trace, and the parameters of ones on it."""
-        return (CELL, SENSITIVITY)
-
-    def judged(self) -> tuple[str, ...]:
-        """Return the first."""
-        return (CELL,)
-
-    def contenders(self, cell: str) -> tuple[Contender, ...]:
-        """Return the policies of a cell."""
-        return contenders(self.sensitivity if cell == SENSITIVITY else self.policies)
 
     def run(self, cell: str, contender: Contender, seed: int, inputs: Inputs) -> Figures:
         """Run the jobs of a seed to their ends."""

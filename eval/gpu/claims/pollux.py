@@ -12,18 +12,18 @@ from rich.table import Table
 
 from beamer.gpu.model import Grant, Node
 from beamer.sim.gpu import Arrival, GpuRun, simulate_gpus
-from eval.gpu.claims.base import LOST, Claim, Contender, CostsEntry, Figures, Inputs, Metric, Results, contenders
+from eval.gpu.claims.base import LOST, SENSITIVITY, Comparison, Contender, Figures, Inputs, Metric, Results, contenders
 from eval.gpu.pollux_data import Application, Submission, read, read_workload, simulated, synthetic, synthetic_workload
 from eval.gpu.report import bars, by_metric
 
 CELL = "all policies"
-SENSITIVITY = "parameters"
 
 
-class Pollux(Claim):
+class Pollux(Comparison):
     """A workload per seed, its jobs' submission times shuffled. reports: of a job, at most. jobs, span_s: where made up."""
 
     name = "pollux"
+    cell = CELL
     title = "Pollux' workloads"
     data = "pollux"
     published: ClassVar[Mapping[str, str]] = {}
@@ -33,25 +33,8 @@ class Pollux(Claim):
         Metric("makespan_s", "makespan (h)", 1 / 3600),
     )
 
-    nodes: int
-    gpus: int
     reports: int
-    jobs: int
     span_s: float
-    costs: CostsEntry
-    sensitivity: tuple[str | Contender, ...]
-
-    def cells(self) -> tuple[str, ...]:
-        """Return the policies, and the parameters of some."""
-        return (CELL, SENSITIVITY)
-
-    def judged(self) -> tuple[str, ...]:
-        """Return the first."""
-        return (CELL,)
-
-    def contenders(self, cell: str) -> tuple[Contender, ...]:
-        """Return the policies of a cell."""
-        return contenders(self.sensitivity if cell == SENSITIVITY else self.policies)
 
     def run(self, cell: str, contender: Contender, seed: int, inputs: Inputs) -> Figures:
         """Run a workload to its end."""
