@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -155,7 +155,7 @@ def test_clean_repairs_after_sigkill_and_touches_nothing_else(emulation: Emulati
 
 def test_a_run_whose_main_process_dies_ends_with_one_line_and_leaves_nothing(emulation: Emulation) -> None:
     before = emulation.reach("controller")
-    os.kill(_main_process(before), signal.SIGKILL)
+    os.kill(_main_process(emulation), signal.SIGKILL)
     output = emulation.end()
     assert emulation.process.returncode == 1
     assert "beamer: the run's main process ended" in output
@@ -171,8 +171,11 @@ def test_a_part_that_cannot_start_leaves_nothing(monkeypatch: pytest.MonkeyPatch
     assert not traces(name)
 
 
-def _main_process(seen: Traces) -> int:
-    for pid in seen.processes:
-        if b"topologies.emulation.inside" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
-            return pid
+def _main_process(emulation: Emulation) -> int:
+    """Return the only child of the command: what that has just forked still has its command line, but not its parent."""
+    parent = f"PPid:\t{emulation.process.pid}\n"
+    for pid in traces(emulation.name).processes:
+        with suppress(OSError):  # one that has ended since
+            if parent in Path(f"/proc/{pid}/status").read_text():
+                return pid
     raise AssertionError("the run has no main process")
