@@ -127,6 +127,28 @@ def test_a_node_that_cannot_be_reached(site: Site) -> None:
     site.until_state(engine, "job", RunState.FINISHED)
 
 
+def test_a_node_that_falls_silent_is_asked_seldom_and_comes_back(site: Site) -> None:
+    program, silent, calls = stub(site.root), site.root / "silent", site.root / "calls"
+    program.write_text(f'#!/bin/sh\necho "$4" >> {calls}\n[ -e {silent} ] && exec sleep 60\nexec sh -c "$4"\n')
+    site.nodes = (LocalNode("one", 1), LocalNode("two", 1, launcher=Ssh("two", program=str(program)), python=sys.executable))
+    site.trainer("job", 10**6, "--pause-s", "0.01")
+    engine = site.engine()
+    engine.start("job", on("two"), 20.0)
+    at = site.until_step(engine, "job")
+    silent.touch()
+    until(lambda: [node.name for node in engine.nodes()] == ["one"], "the node to be missed")
+    before = calls.read_text()
+    for _ in range(10):
+        assert "timed out" in site.see(engine, "job").exit
+        with pytest.raises(EngineError, match=r"job: status on two: .*timed out"):
+            engine.suspend("job")
+    assert calls.read_text() == before
+    silent.unlink()
+    site.until_step(engine, "job", beyond=at)
+    assert [node.name for node in engine.nodes()] == ["one", "two"]
+    assert site.see(engine, "job").exit == ""
+
+
 @pytest.fixture
 def sshd(tmp_path: Path) -> Iterator[tuple[str, ...]]:
     """Return ssh's options for an sshd of our own on a high port of the loopback interface."""

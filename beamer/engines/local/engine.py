@@ -19,7 +19,7 @@ from pathlib import Path
 from beamer.engines.base import Engine, Observed, Placement
 from beamer.engines.local import groups, store
 from beamer.engines.local.job import MOST_POLL_S, POLL_S, Busy, LocalJob
-from beamer.engines.local.links import Link
+from beamer.engines.local.links import Reach
 from beamer.engines.local.record import MOVING, Phase, Record, load
 from beamer.engines.local.spec import LaunchSpec, LocalCluster
 from beamer.errors import EngineError, InputError, nearest
@@ -59,10 +59,11 @@ class LocalEngine(Engine):
         if self._lock is None:
             raise EngineError(f"another engine uses {self._root}: end it first")
         self._guard = threading.Lock()
+        self._reach = Reach(cluster.nodes)
         self._jobs: dict[str, LocalJob] = {}
         for path in sorted(self._root.glob("*/job")):
             if (record := load(path)) is not None:
-                self._jobs[record.job] = LocalJob(record, path.parent, cluster, group)
+                self._jobs[record.job] = LocalJob(record, path.parent, cluster, self._reach, group)
         self._pool = ThreadPoolExecutor(WORKERS, "beamer-nodes")
         self._closed = False
         self._moving = threading.Event()
@@ -76,16 +77,16 @@ class LocalEngine(Engine):
         self._moving.set()
         self._mover.join()
         self._pool.shutdown()
+        self._reach.close()
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
     def nodes(self) -> tuple[Node, ...]:
         """Return the declared nodes that processes can be started on."""
-        up = self._pool.map(Link.reaches, self._cluster.nodes)
-        return tuple(
-            Node(node.name, node.gpus, node.cpus) for node, there in zip(self._cluster.nodes, up, strict=True) if there
-        )
+        self._reach.look()
+        up = (node for node in self._cluster.nodes if not self._reach.why_not(node.name))
+        return tuple(Node(node.name, node.gpus, node.cpus) for node in up)
 
     def start(self, job: str, placement: Placement, timeout_s: float = 5.0) -> None:
         """Run a job on these GPUs, from its checkpoint if it has one.
@@ -170,6 +171,7 @@ class LocalEngine(Engine):
 
         An engine that has taken up the jobs of another passes on all of their reports once more.
         """
+        self._reach.look()
         jobs = sorted(self._jobs.items())
         return {job: seen for (job, _), seen in zip(jobs, self._pool.map(self._observe, (one for _, one in jobs)), strict=True)}
 
@@ -203,7 +205,7 @@ class LocalEngine(Engine):
             if job not in self._jobs:
                 directory.mkdir(mode=0o700, exist_ok=True)
                 spec = replace(spec, checkpoint=spec.checkpoint or str(directory / "checkpoint"))
-                known = LocalJob(Record(job, spec, placement, nodes), directory, self._cluster, self._group)
+                known = LocalJob(Record(job, spec, placement, nodes), directory, self._cluster, self._reach, self._group)
                 known.set()
                 self._jobs[job] = known
             return self._jobs[job]

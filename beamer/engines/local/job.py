@@ -12,7 +12,7 @@ from typing import Any
 
 from beamer.engines.base import Observed, Placement, RunState
 from beamer.engines.local.control import Unreachable
-from beamer.engines.local.links import Link
+from beamer.engines.local.links import Link, Reach
 from beamer.engines.local.progress import Progress
 from beamer.engines.local.record import MOVING, Phase, Record
 from beamer.engines.local.spec import LocalCluster
@@ -43,18 +43,19 @@ class Busy(EngineError):
 
 
 class LocalJob:
-    """A job. record: what is written down of it, in `directory`; group: the kind of process group on its nodes.
+    """A job. record: what is written down of it, in `directory`; reach: of nodes; group: the kind of process group on them.
 
     Everything but `held` is for who holds the job.
     """
 
-    def __init__(self, record: Record, directory: Path, cluster: LocalCluster, group: str) -> None:
+    def __init__(self, record: Record, directory: Path, cluster: LocalCluster, reach: Reach, group: str) -> None:
         self.record = record
         self.directory = directory
         self.suspended = False
         self.costs = Costs()
         self.error = ""
         self._cluster = cluster
+        self._reach = reach
         self._group = group
         self._lock = threading.RLock()
         self._after: dict[str, int] = {}
@@ -96,6 +97,8 @@ class LocalJob:
         if node not in self._cluster.node:
             raise EngineError(f"{where}: the node is no longer declared, the job may still run there")
         there = self._cluster.node[node]
+        if not there.launcher.direct and (why_not := self._reach.why_not(node)):
+            raise EngineError(f"{where}: {why_not}")
         home = Path(there.root) / self.directory.name if there.root else self.directory
         link = Link(there, home / re.sub(r"[^A-Za-z0-9_.-]", "_", node), self._group)
         try:
@@ -108,11 +111,16 @@ class LocalJob:
 
     def ask_all(self, call: str, until: float, nodes: Iterable[str] | None = None, **values: Any) -> dict[str, dict[str, Any]]:
         """Return the answers of the run's supervisors, or of those on `nodes`; all are asked, whatever one of them says."""
-        asked = tuple(self.record.ranks if nodes is None else nodes)
-        if len(asked) == 1:
-            return {asked[0]: self.ask(asked[0], call, until, **values)}
-        with ThreadPoolExecutor(max(len(asked), 1)) as pool:
-            waiting = {node: pool.submit(self.ask, node, call, until, **values) for node in asked}
+        return self._ask_each(call, until, {node: {} for node in (self.record.ranks if nodes is None else nodes)}, **values)
+
+    def _ask_each(
+        self, call: str, until: float, own: Mapping[str, Mapping[str, Any]], **shared: Any
+    ) -> dict[str, dict[str, Any]]:
+        """Return the answers of supervisors asked at the same time. own: what each is told, beyond what all are."""
+        if len(own) == 1:
+            return {node: self.ask(node, call, until, **shared, **values) for node, values in own.items()}
+        with ThreadPoolExecutor(max(len(own), 1)) as pool:
+            waiting = {node: pool.submit(self.ask, node, call, until, **shared, **values) for node, values in own.items()}
         return {node: future.result() for node, future in waiting.items()}
 
     def statuses(self, until: float) -> dict[str, dict[str, Any]]:
@@ -158,13 +166,16 @@ class LocalJob:
             self.set(port=self.ask(first, "port", until)["port"])
         record = self.record
         address = "127.0.0.1" if len(record.ranks) == 1 else self._cluster.node[first].address
-        for node, numbers in record.ranks.items():
-            devices = [self._cluster.node[node].device(index) for name, index in record.placement.devices if name == node]
-            self.ask(
-                node, "launch", until, run=record.run, spec=record.spec.to_json(), ranks=numbers, devices=devices,
-                world_size=len(record.placement.devices), master_addr=address, master_port=record.port,
-                batch_size=self._batch_size, progress=vars(record.progress), gap_s=record.gap_s,
-            )  # fmt: skip
+        devices = {
+            node: [self._cluster.node[node].device(index) for name, index in record.placement.devices if name == node]
+            for node in record.ranks
+        }
+        self._ask_each(
+            "launch", until, {node: {"ranks": record.ranks[node], "devices": devices[node]} for node in record.ranks},
+            run=record.run, spec=record.spec.to_json(),
+            world_size=len(record.placement.devices), master_addr=address, master_port=record.port,
+            batch_size=self._batch_size, progress=vars(record.progress), gap_s=record.gap_s,
+        )  # fmt: skip
         self.set(phase=Phase.UP)
 
     def _stop(self, until: float) -> None:

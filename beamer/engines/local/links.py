@@ -1,7 +1,10 @@
-"""The way to a job's supervisor on a node."""
+"""The ways to nodes: to a job's supervisor, and whether there is one at all."""
 
 import sys
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +13,9 @@ from beamer.engines.local import control
 from beamer.engines.local.spec import LocalNode
 
 REACH_S = 5.0
+"""After which a node that does not answer counts as unreachable."""
+LEAST_PAUSE_S, MOST_PAUSE_S = 1.0, 30.0
+WORKERS = 16
 
 
 @dataclass(frozen=True)
@@ -30,13 +36,59 @@ class Link:
         command = control.control_command(str(self.directory), request, timeout_s, self.kind, python)
         return control.answer(control.run(launcher.wrap(command), timeout_s))
 
-    @staticmethod
-    def reaches(node: LocalNode) -> bool:
-        """Say whether commands can be run on a node."""
-        if node.launcher.wrap(()) == []:
-            return True
-        try:
-            control.run(node.launcher.wrap(("true",)), REACH_S)
-        except control.Unreachable:
-            return False
-        return True
+
+@dataclass
+class _Way:
+    """What is known of the way to a node. why_not: as of `Reach`, None: unknown. check: a look that is under way."""
+
+    why_not: str | None = None
+    check: "Future[str] | None" = None
+    pause_s: float = LEAST_PAUSE_S
+    again_s: float = 0.0
+
+
+class Reach:
+    """Knows which nodes commands can be run on, and looks in the background, so that a silent node holds nobody up.
+
+    One that cannot be reached is tried again after a pause that doubles up to half a minute. clock: seconds, for pauses.
+    """
+
+    def __init__(self, nodes: Sequence[LocalNode], clock: Callable[[], float] = time.monotonic) -> None:
+        self._ways = {node.name: _Way() for node in nodes if node.launcher.wrap(())}  # the others are this machine
+        self._nodes = {node.name: node for node in nodes}
+        self._pool = ThreadPoolExecutor(WORKERS, "beamer-reach")  # its own: a silent node holds a thread for long
+        self._clock = clock
+        self._guard = threading.Lock()
+
+    def close(self) -> None:
+        """Wait for the looks that are under way."""
+        self._pool.shutdown()
+
+    def look(self) -> None:
+        """Take note of the looks that have ended, and look again at every node whose turn it is; wait for the first of each."""
+        with self._guard:
+            for name, way in self._ways.items():
+                if way.check is None and self._clock() >= way.again_s:
+                    way.check = self._pool.submit(_why_not, self._nodes[name])
+            wait([way.check for way in self._ways.values() if way.check and way.why_not is None])
+            for way in self._ways.values():
+                if way.check and way.check.done():
+                    self._learn(way, way.check.result())
+                    way.check = None
+
+    def why_not(self, node: str) -> str:
+        """Return what was seen of a node when it could not be reached, "" if it could or has not been looked at."""
+        return (self._ways[node].why_not or "") if node in self._ways else ""
+
+    def _learn(self, way: _Way, why_not: str) -> None:
+        way.pause_s = min(2.0 * way.pause_s, MOST_PAUSE_S) if why_not else LEAST_PAUSE_S
+        way.again_s = self._clock() + way.pause_s
+        way.why_not = why_not
+
+
+def _why_not(node: LocalNode) -> str:
+    try:
+        control.run(node.launcher.wrap(("true",)), REACH_S)
+    except control.Unreachable as error:
+        return str(error)
+    return ""
