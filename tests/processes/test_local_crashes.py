@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from beamer.engines.base import RunState
 from beamer.engines.local import LocalNode, control, store
 from beamer.errors import EngineError
 from beamer.testing.trainer import Options, undisturbed
-from tests.processes.site import Site, on, read, until
+from tests.processes.site import Site, of_directory, on, read, until
 from tests.processes.test_local_engine import check_steps
 
 # An engine in a process of its own: starts two jobs, suspends a third, tells a fourth to resize, and waits to be killed.
@@ -181,6 +182,26 @@ def test_one_supervisor_at_a_time(site: Site) -> None:
     subprocess.run([sys.executable, "-m", "beamer.engines.local.supervisor", directory], check=True)
     until(lambda: site.supervisors() == [supervisor], "the second one to leave")
     assert read(supervisor, "cmdline")
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["removed", "made anew"])
+def test_a_supervisor_whose_directory_is_removed_ends_with_its_ranks(site: Site, group: str, again: bool) -> None:
+    site.trainer("job", 10**6, "--pause-s", "0.01")
+    engine = site.engine()
+    engine.start("job", on("localhost", "localhost"))
+    before = of_directory(site.root)
+    assert len(before) == 3
+    engine.suspend("job")
+    engine.close()
+    shutil.rmtree(site.root / "jobs")
+    if again:
+        engine = site.engine()
+        engine.start("job", on("localhost"))
+        site.until_step(engine, "job")
+    until(lambda: not set(before) & set(of_directory(site.root)), "the old processes to be gone")
+    assert len(of_directory(site.root)) == (2 if again else 0)
+    if again:
+        site.until_step(engine, "job", beyond=site.heard["job"][-1].iteration)
 
 
 def test_a_run_is_launched_once_whoever_asks(site: Site) -> None:

@@ -22,6 +22,8 @@ from beamer.engines.local.spec import LaunchSpec
 ORPHANED_S = 2.0
 """How long ranks that are to stop get once one has died of the stop signal: without it they reach no common boundary."""
 SAVE_S = 1.0
+LOOK_S = 5.0
+"""How often a supervisor sees whether its directory is still there."""
 KILL_S = 5.0
 LIVE = ("running", "suspended", "stopping")
 """States with processes. The others: idle, stopped, finished, failed, lost (the supervisor died and its ranks with it)."""
@@ -94,11 +96,18 @@ class Supervisor:
         raise SystemExit(f"no process group of kind {kind!r} can be made here")
 
     def serve(self, word: socket.socket) -> None:
-        """Serve until told to end, by a request, or by `word`: then the ranks stop at an iteration boundary first."""
+        """Serve until told to end, by a request, or by `word`: then the ranks stop at an iteration boundary first.
+
+        It ends, and its ranks with it, when its directory has been removed, as nobody can reach it any more.
+        """
         self._selector.register(self._server, selectors.EVENT_READ, self._answer)
         self._selector.register(word, selectors.EVENT_READ, lambda: self._leave(word))
         while not self._ending:
-            for key, _ in self._selector.select(self._patience()):
+            ready = self._selector.select(self._patience())
+            if not self._has_directory():
+                self._abandon()
+                return
+            for key, _ in ready:
                 if callable(key.data):
                     key.data()
                 elif key.data in self._ranks:  # an event before this one may have ended the run
@@ -110,6 +119,18 @@ class Supervisor:
         self._server.close()
         (self.directory / "control").unlink(missing_ok=True)
 
+    def _has_directory(self) -> bool:
+        """Say whether the directory is the one that was locked, not gone and perhaps made anew."""
+        try:
+            return os.path.samestat(os.fstat(self._locks[0]), os.stat(self.directory / "ranks"))
+        except FileNotFoundError:
+            return False
+
+    def _abandon(self) -> None:
+        if not self.directory.exists():  # else the group and the mark are those of whoever has made it anew
+            self._group.kill(KILL_S)
+            self._group.close()
+
     def _leave(self, word: socket.socket) -> None:
         word.recv(1)
         self._leaving = True
@@ -118,10 +139,10 @@ class Supervisor:
         else:
             self._ending = True
 
-    def _patience(self) -> float | None:
+    def _patience(self) -> float:
         now = time.monotonic()
-        times = [at for at in (self._until, self._saved_s + SAVE_S if self._unsaved else None) if at is not None]
-        return max(min(times) - now, 0.0) if times else None
+        times = (self._until, self._saved_s + SAVE_S if self._unsaved else None, now + LOOK_S)
+        return max(min(at for at in times if at is not None) - now, 0.0)
 
     # Requests.
 
