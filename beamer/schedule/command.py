@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import signal
 import time
 from collections.abc import Mapping
@@ -97,9 +98,9 @@ class _Command:
         self.seed = seed
         self.json_file = json_file
         self.quiet = quiet
-        self.console = Console()
-        self.errors = Console(stderr=True)
         self.told: list[int] = []
+        self.console = _Output(self.told)
+        self.errors = _Output(self.told, stderr=True)
         self.session: Session
 
     def run(self, stop: bool) -> None:
@@ -181,6 +182,22 @@ class _Command:
     def _say(self, line: str, at_s: float) -> None:
         begun_s = self.session.tracker.studies[self.search.name].registered_s if self.session.begun else at_s
         self.console.print(f"{max(at_s - begun_s, 0.0):8.1f} s  {escape(line)}", highlight=False, soft_wrap=True)
+
+
+class _Output(Console):
+    """A console that nobody reading it any more (`| head`) tells the command to stop, as a signal does. told: its signals."""
+
+    def __init__(self, told: list[int], stderr: bool = False) -> None:
+        super().__init__(stderr=stderr)
+        self._told = told
+
+    def on_broken_pipe(self) -> None:
+        """Be silent from now on, also when the interpreter ends."""
+        self.quiet = True
+        with open(os.devnull, "w") as nothing:
+            os.dup2(nothing.fileno(), self.file.fileno())
+        if not self._told:  # who read it may have been ended by the same Ctrl-C, which is not to count twice
+            self._told.append(signal.SIGPIPE)
 
 
 class _Lines(logging.Handler):

@@ -181,6 +181,21 @@ def test_an_interrupted_command_saves_its_jobs_and_goes_on_later(command: Comman
         command.check_steps(name, 80)
 
 
+def test_a_command_whose_output_nobody_reads_saves_its_jobs(command: Command) -> None:
+    command.search(80, pause_s=0.02)
+    process = command.start("round-robin")
+    assert process.stdout is not None
+    until(lambda: all(command.steps(name) for name in RATES), "all to have begun")
+    process.stdout.close()
+    assert process.wait(PATIENCE_S) == 128 + signal.SIGPIPE
+    assert command.jobs() == []
+    assert any(row["status"] == "waiting" for row in command.figures().values())
+    process.stdout = None
+    assert command.run("round-robin").returncode == 0
+    for name in RATES:
+        command.check_steps(name, 80)
+
+
 def test_what_a_killed_command_left_is_saved_and_ended_on_request(command: Command) -> None:
     command.search(4000, pause_s=0.02)
     process = command.start("round-robin")
