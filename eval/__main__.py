@@ -5,6 +5,7 @@ import typer
 from beamer.errors import InputError
 from eval.bench import bench
 from eval.gpu.command import gpu
+from eval.gpu.processes import processes
 from eval.network import network
 from eval.sct import sct
 
@@ -19,6 +20,7 @@ def experiments() -> None:
 app.command()(bench)
 app.command()(gpu)
 app.command()(network)
+app.command()(processes)
 app.command()(sct)
 
 if __name__ == "__main__":

@@ -1,30 +1,35 @@
-"""What changing a job's GPUs takes on real processes: suspend, resume, restart, and what a suspended job still consumes.
+"""`python -m eval processes`: what suspending, resuming and restarting a job takes on real processes of the local engine."""
 
-python -m eval.gpu.processes
-"""
-
+import json
 import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 from random import Random
+from statistics import median
+from typing import Annotated
 
 import numpy as np
+import typer
+from rich.console import Console
+from rich.table import Table
 
 from beamer.engines.base import Placement, RunState
 from beamer.engines.local import LaunchSpec, LocalCluster, LocalEngine, groups
 from beamer.engines.local.processes import marked, processor_ticks
 from beamer.engines.local.serving import mark
-from beamer.errors import EngineError
+from beamer.errors import EngineError, InputError, nearest
 from beamer.gpu.model import Report
 
 PATIENCE_S = 120.0
 OBSERVED_S = 1.0
 EVERY_S = 0.01
+KINDS = tuple(kind for kind in groups.KINDS if kind != "auto")
+CHANGES = ("suspend", "resume", "restart")
 
 
 @dataclass(frozen=True)
@@ -142,12 +147,45 @@ def _restart(engine: LocalEngine, placement: Placement) -> float:
     )
 
 
-def main() -> None:
-    """Print what every kind of process group takes here."""
-    for group in groups.KINDS:
-        if group != "auto":
-            print(measure(group))
+def processes(
+    groups_named: Annotated[list[str] | None, typer.Option("--group", help=f"Kinds of group: {', '.join(KINDS)}.")] = None,
+    repetitions: Annotated[int, typer.Option(min=1, help="Measurements of each, one kind after another.")] = 5,
+    suspensions: Annotated[int, typer.Option(min=2, help="Suspensions in a measurement.")] = 200,
+    restarts: Annotated[int, typer.Option(min=1, help="Restarts in a measurement.")] = 10,
+    world_size: Annotated[int, typer.Option(min=1, help="Processes of the job.")] = 2,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write every measurement here.", dir_okay=False)] = None,
+) -> None:
+    """Measure what suspending, resuming and restarting a job of real processes takes on this machine."""
+    kinds = groups_named or list(KINDS)
+    for kind in kinds:
+        if kind not in KINDS:
+            raise InputError("--group", kind, nearest(kind, KINDS))
+    found: dict[str, list[ProcessCosts]] = {kind: [] for kind in kinds}
+    for seed in range(repetitions):
+        for kind in kinds:
+            found[kind].append(measure(kind, world_size, suspensions, restarts, seed))
+    if json_file is not None:
+        json_file.parent.mkdir(parents=True, exist_ok=True)
+        json_file.write_text(json.dumps({kind: [asdict(one) for one in costs] for kind, costs in found.items()}, indent=1))
+    Console(width=None if sys.stdout.isatty() else 160).print(table(found))
 
 
-if __name__ == "__main__":
-    main()
+def table(found: Mapping[str, Sequence[ProcessCosts]]) -> Table:
+    """Return a table of what every kind of group takes."""
+    first = next(iter(found.values()))
+    title = (
+        f"a job of {first[0].world_size} processes on {first[0].cores} cores, {len(first)} measurements: median (least to most)"
+    )
+    shown = Table(title=title, title_justify="left")
+    for column in ("group", *(f"{what} {of}, ms" for what in CHANGES for of in ("p50", "p99")), "CPU while suspended"):
+        shown.add_column(column, justify="left" if column == "group" else "right")
+    for kind, costs in found.items():
+        quantiles = [[getattr(one, what) for one in costs] for what in CHANGES]
+        milliseconds = [[1e3 * value for value in values] for q in quantiles for values in _columns(q)]
+        cells = [f"{median(values):.1f} ({min(values):.1f} to {max(values):.1f})" for values in milliseconds]
+        shown.add_row(kind, *cells, f"{max(one.suspended_cpu for one in costs):.1%}")
+    return shown
+
+
+def _columns(quantiles: Sequence[Quantiles]) -> tuple[list[float], list[float]]:
+    return [one.p50_s for one in quantiles], [one.p99_s for one in quantiles]
