@@ -93,6 +93,13 @@ class Command:
         ours = {process.pid for process in self.running}
         return [pid for pid in of_directory(self.root) if pid not in ours and b"schedule" not in read(pid, "cmdline")]
 
+    def leader(self) -> bool:
+        """Say whether the last command that was started holds the directory."""
+        try:
+            return (self.directory / "lock").read_text() == str(self.running[-1].pid)
+        except FileNotFoundError:
+            return False
+
     def groups(self) -> list[str]:
         """Return the control groups that supervisors may have made."""
         directories = [path for path in self.directory.glob("jobs/*/*/") if path.is_dir()]
@@ -144,7 +151,9 @@ def test_a_command_killed_in_the_middle_goes_on(command: Command) -> None:
     command.search(80, pause_s=0.02)
     for enough in (10, 50):
         process = command.start("round-robin")
+        until(command.leader, "the command to hold the directory")  # jobs that one before it left run on without it
         until(lambda enough=enough: len(command.steps("a")) >= enough, f"{enough} steps")  # type: ignore[misc]
+        process.send_signal(signal.SIGSTOP)  # or it might come to its end while the other one starts
         refused = command.run("round-robin")
         assert refused.returncode == 2
         assert f"no other command uses: process {process.pid}" in refused.stderr
