@@ -4,6 +4,7 @@ All of it is frozen. Progress is counted in *iterations of the requested batch s
 is for the job to say (its samples over `batch_size`, less what a large batch loses). Units: seconds, GPUs, samples.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -246,8 +247,8 @@ def check_nodes(nodes: Iterable[Node]) -> None:
         seen.add(node.name)
         if node.gpus < 0:
             raise InputError(f"nodes[{i}].gpus", node.gpus, "at least 0")
-        if not node.cpus >= 0:
-            raise InputError(f"nodes[{i}].cpus", node.cpus, "at least 0")
+        if not 0 <= node.cpus < math.inf:
+            raise InputError(f"nodes[{i}].cpus", node.cpus, "a finite number of at least 0")
 
 
 def check_allocation(cluster: Cluster, jobs: Iterable[Job], allocation: Allocation) -> None:

@@ -117,7 +117,7 @@ class Room:
         if not request.servers:
             return {}
         if not request.server_cpus:
-            return gpus
+            return _in_proportion(gpus, count)
         spare = {node: self._cpus[node] - had * request.worker_cpus for node, had in gpus.items()}
         chosen: dict[str, int] = {}
         left = count
@@ -185,6 +185,17 @@ class Room:
                     yield node
 
 
+def _in_proportion(gpus: Mapping[str, int], count: int) -> Mapping[str, int]:
+    """Return where so many servers are that take no cores: beside the workers, as many by node as there are of those."""
+    each, left = divmod(count, sum(gpus.values()))
+    chosen: dict[str, int] = {}
+    for node, had in gpus.items():
+        more = min(had, left)
+        chosen[node] = each * had + more
+        left -= more
+    return {node: servers for node, servers in chosen.items() if servers}
+
+
 _Heap = list[tuple[float, int, str]]
 """Nodes by free cores, the most first, then as the cluster lists them."""
 
@@ -207,7 +218,31 @@ def _cores(grant: Grant, request: Request) -> list[tuple[str, float]]:
 
 def can_ever_run(job: Job, cluster: Cluster) -> bool:
     """Say whether the empty cluster holds a job at the size that it asks for."""
-    return Room(cluster).grant(job, job.request.gpus) is not None
+    return _holds(cluster, job, job.request.gpus)
+
+
+def able(cluster: Cluster, jobs: Iterable[Job], least: bool = True) -> list[Job]:
+    """Return the jobs that the empty cluster holds: GPUs that are set aside for others would serve nobody.
+
+    least: at the least size that they run at, rather than at the size that they ask for.
+    """
+    holds: dict[tuple[int, float, bool, float], bool] = {}
+    chosen = []
+    for job in jobs:
+        request = job.request
+        size = request.least if least else request.gpus
+        kind = size, request.worker_cpus, request.servers, request.server_cpus
+        if kind not in holds:
+            holds[kind] = _holds(cluster, job, size)
+        if holds[kind]:
+            chosen.append(job)
+    return chosen
+
+
+def _holds(cluster: Cluster, job: Job, size: int) -> bool:
+    if not (job.request.worker_cpus or job.request.servers):
+        return size <= cluster.gpus
+    return Room(cluster).grant(job, size) is not None
 
 
 def kept(jobs: Iterable[Job], room: Room) -> dict[str, Grant]:
@@ -224,13 +259,20 @@ def pack(cluster: Cluster, order: Iterable[Job]) -> dict[str, Grant]:
     """Grant jobs the GPUs that they ask for, in order, as far as they fit; those that run stay in place."""
     left = cluster.gpus
     chosen: list[Job] = []
-    for job in order:
+    others: list[Job] = []
+    for job in able(cluster, order, least=False):
         if job.request.gpus <= left:
             left -= job.request.gpus
             chosen.append(job)
-            if not left:
-                break
-    return arrange(cluster, chosen, {job.key: job.request.gpus for job in chosen})
+        else:
+            others.append(job)
+    room = Room(cluster)
+    grants = _arranged(room, chosen, {job.key: job.request.gpus for job in chosen}, {}, {}, whole=True)
+    for job in others if room.total > left else ():  # cores kept some of those chosen out
+        grant = room.grant(job, job.request.gpus)
+        if grant:
+            grants[job.key] = grant
+    return grants
 
 
 def arrange(
@@ -245,8 +287,18 @@ def arrange(
     What keeps its size stays in place, then the largest choose first; where cores are short, some get half as many, or none.
     batches: by job, as `Grant.batch_size`. servers: by job; what is not named keeps those it has, or gets one per worker.
     """
-    room = Room(cluster)
-    batches, servers = batches or {}, servers or {}
+    return _arranged(Room(cluster), jobs, sizes, batches or {}, servers or {}, whole=False)
+
+
+def _arranged(
+    room: Room,
+    jobs: Iterable[Job],
+    sizes: Mapping[str, int],
+    batches: Mapping[str, int],
+    servers: Mapping[str, int],
+    whole: bool,
+) -> dict[str, Grant]:
+    """Do as `arrange` says with what there is of `room`. whole: whether jobs get their size or none."""
     moving: list[Job] = []
     grants: dict[str, Grant] = {}
     for job in jobs:
@@ -261,7 +313,7 @@ def arrange(
     for job in moving:
         size = sizes[job.key]
         grant = room.grant(job, size, batches.get(job.key, 0), servers.get(job.key, 0))
-        while grant is None and size > job.request.least:
+        while grant is None and size > job.request.least and not whole:
             size = max(size // 2, job.request.least)
             grant = room.grant(job, size)
         if grant:

@@ -1,5 +1,6 @@
 """Beamer's own policy: GPUs go where they bring the next result of a search soonest, for what a change costs."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -10,13 +11,18 @@ from numpy.typing import NDArray
 from beamer.errors import InputError
 from beamer.gpu.marginal import fill, node_sizes
 from beamer.gpu.model import Allocation, Cluster, Job
-from beamer.gpu.placement import arrange
-from beamer.gpu.policies.base import GpuPolicy, Nothing
+from beamer.gpu.placement import able, arrange
+from beamer.gpu.policies.base import GpuPolicy, Nothing, check_positive
 from beamer.gpu.predictors.outlook import Outlook, outlook
 from beamer.gpu.predictors.rates import Rates
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+Unit = tuple[str, str]
+"""What somebody waits for: a job, or a stage as a whole."""
+Units = Mapping[Unit, list[int]]
+"""By result, its jobs' places."""
 
 LOOKED_AT = 2  # jobs per GPU that are considered: the others have no turn anyway
 SHORTEST_S = 1e-6
@@ -56,33 +62,44 @@ class Convergence(GpuPolicy[Nothing]):
             raise InputError("looks", self.looks, "at least 2")
         if not 0 < self.prior <= 1:
             raise InputError("prior", self.prior, "a chance above 0, up to 1")
+        check_positive(self, "horizon_s", "growth")
+        for name in ("hysteresis", "margin"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise InputError(name, getattr(self, name), "a finite number of at least 0")
 
     def allocate(
         self, state: Nothing, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
     ) -> tuple[Nothing, Allocation, float | None]:
         """Rank what is waited for, hand out GPUs by rank and gain, and leave alone what a change would not pay for."""
-        able = [job for job in jobs if job.request.least <= cluster.gpus]
-        if not able:
+        jobs = able(cluster, jobs)
+        if not jobs:
             return state, {}, None
-        outlooks = {job.key: outlook(job, self.looks, self.prior) for job in able}
-        able = self._first(able, outlooks, cluster)
-        table = _Table.of(self, cluster, able, outlooks)
+        outlooks = {job.key: outlook(job, self.looks, self.prior) for job in jobs}
+        units = _units(jobs)
+        first = self._first(jobs, units, outlooks, cluster)
+        table = _Table.of(self, cluster, first, {unit: len(rows) for unit, rows in units.items()}, outlooks)
         sizes = self._worthwhile(table, fill(table.sizes, table.value, cluster.gpus), cluster)
-        chosen = dict(zip((job.key for job in able), sizes.tolist(), strict=True))
-        servers = table.rates.servers_for(able, chosen, self.hysteresis)
-        grants = arrange(cluster, able, chosen, servers=servers)
-        return state, table.rates.with_batches(able, grants), None
+        chosen = dict(zip((job.key for job in first), sizes.tolist(), strict=True))
+        servers = table.rates.servers_for(first, chosen, self.hysteresis)
+        grants = arrange(cluster, first, chosen, servers=servers)
+        return state, table.rates.with_batches(first, grants), None
 
-    def _first(self, jobs: Sequence[Job], outlooks: Mapping[str, Outlook], cluster: Cluster) -> list[Job]:
-        """Return the jobs that run and those of the best outlook, as many as can matter, in order of submission."""
+    def _first(self, jobs: Sequence[Job], units: "Units", outlooks: Mapping[str, Outlook], cluster: Cluster) -> list[Job]:
+        """Return the jobs that run and those of the results nearest, as many as can matter, in order of submission.
+
+        Of a stage, which ends with its last job, those with most left come first.
+        """
         most = LOOKED_AT * cluster.gpus
         if len(jobs) <= most:
             return list(jobs)
-        rank = sorted(
-            range(len(jobs)),
-            key=lambda i: (jobs[i].grant is None, -outlooks[jobs[i].key].chance / max(outlooks[jobs[i].key].left, 1.0)),
-        )
-        return [jobs[i] for i in sorted(rank[:most])]
+        left = np.array([max(outlooks[job.key].left, 1.0) for job in jobs])
+        chance = np.array([outlooks[job.key].chance for job in jobs])
+        near = np.zeros(len(jobs))
+        for rows in units.values():
+            near[rows] = chance[rows].mean() / left[rows].sum()
+        waits = np.array([job.grant is None for job in jobs])
+        chosen = np.lexsort((-left, -near, waits))[:most]
+        return [jobs[i] for i in sorted(chosen.tolist())]
 
     def _worthwhile(self, table: "_Table", sizes: Ints, cluster: Cluster) -> Ints:
         """Take back growth that would not save the seconds of a restart, and hand out again what that sets free."""
@@ -114,7 +131,14 @@ class _Table:
     left: Floats
 
     @classmethod
-    def of(cls, policy: Convergence, cluster: Cluster, jobs: Sequence[Job], outlooks: Mapping[str, Outlook]) -> "_Table":
+    def of(
+        cls,
+        policy: Convergence,
+        cluster: Cluster,
+        jobs: Sequence[Job],
+        members: Mapping[Unit, int],
+        outlooks: Mapping[str, Outlook],
+    ) -> "_Table":
         count = len(jobs)
         held = np.array([job.grant.size if job.grant else 0 for job in jobs], np.int64)
         least = np.array([job.request.least for job in jobs], np.int64)
@@ -132,7 +156,7 @@ class _Table:
         left = np.array([outlooks[job.key].left for job in jobs])
         work_s = np.maximum(left / base * least, SHORTEST_S)
         chance, expected_s = _expected(policy, jobs, outlooks, work_s)
-        weight = weights(jobs, chance, expected_s, held > 0, policy.hysteresis, _concavity(sizes, speed, allowed))
+        weight = weights(jobs, members, chance, expected_s, held > 0, policy.hysteresis, _concavity(sizes, speed, allowed))
         gain = speed / base[:, None]
         # a restart has to pay within what is left, and before everything changes anyway
         horizon_s = np.minimum(left / np.maximum(rates.at(np.arange(count), np.maximum(held, least)), 1e-300), policy.horizon_s)
@@ -173,9 +197,12 @@ def _restarts(jobs: Sequence[Job]) -> Floats:
 def _cap(job: Job, growth: int, restart_s: float, typical_s: float) -> int:
     """Return the most GPUs that a job may have next: not many times those that it was measured on.
 
-    One that was never measured is tried on few, unless it is so short that restarts would weigh more than what they teach.
+    One that was never measured is tried on few, unless it is so short that restarts would weigh more than what they teach; what
+    it runs on is not changed before it has been.
     """
     request = job.request
+    if job.grant and not job.speeds:
+        return job.grant.size
     known = growth * max((speed.gpus for speed in job.speeds), default=0)
     if not known and restart_s * SMALL > job.remaining * typical_s / request.least:
         known = request.gpus
@@ -194,30 +221,43 @@ def _concavity(sizes: Ints, speed: Floats, allowed: NDArray[np.bool_]) -> float:
     return float(np.clip(np.median(exponent), LEAST_CONCAVE, MOST_CONCAVE))
 
 
-def _unit(job: Job) -> tuple[str, str]:
+def _unit(job: Job) -> Unit:
     """Return what a job is waited for with: its stage where the tuner keeps some of it, otherwise itself."""
     judged = job.stage.keeps is not None and not _has_target(job)
     return (job.stage.study, job.stage.name) if judged else (job.key, "")
 
 
+def _units(jobs: Sequence[Job]) -> Units:
+    units: dict[Unit, list[int]] = {}
+    for row, job in enumerate(jobs):
+        units.setdefault(_unit(job), []).append(row)
+    return units
+
+
 def weights(
-    jobs: Sequence[Job], chance: Floats, work_s: Floats, running: NDArray[np.bool_], hysteresis: float, p: float
+    jobs: Sequence[Job],
+    members: Mapping[Unit, int],
+    chance: Floats,
+    work_s: Floats,
+    running: NDArray[np.bool_],
+    hysteresis: float,
+    p: float,
 ) -> Floats:
     """Return what progress of each job is worth: heSRPT's weights by rank of the result that it belongs to.
 
-    chance: of each job's result. work_s: GPU-seconds until then. p: exponent of the speed-ups. Of equals, the first leads.
+    members: how many jobs a result waits for, these and others like them. chance: of each job's result. work_s: GPU-seconds
+    until then. p: exponent of the speed-ups. Of equals, the first leads.
     """
-    units: dict[tuple[str, str], list[int]] = {}
-    for row, job in enumerate(jobs):
-        units.setdefault(_unit(job), []).append(row)
-    members = list(units.values())
+    units = _units(jobs)
     index = [
-        float(chance[rows].mean() / work_s[rows].sum()) * (1.0 + hysteresis * bool(running[rows].any())) for rows in members
+        float(chance[rows].mean() / (work_s[rows].mean() * members[unit])) * (1.0 + hysteresis * bool(running[rows].any()))
+        for unit, rows in units.items()
     ]
+    in_order = list(units.values())
     q = 1.0 / (1.0 - p)
     weight = np.zeros(len(jobs))
-    for rank, place in enumerate(sorted(range(len(members)), key=lambda i: (index[i], -i)), start=1):
-        rows = members[place]
+    for rank, place in enumerate(sorted(range(len(in_order)), key=lambda i: (index[i], -i)), start=1):
+        rows = in_order[place]
         # in a stage, the slowest decides
         left_s = work_s[rows] * np.where(running[rows], SETTLED, 1.0)
         weight[rows] = (rank**q - (rank - 1) ** q) ** (1.0 / q) * left_s / left_s.max()

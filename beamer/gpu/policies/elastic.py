@@ -7,7 +7,7 @@ from random import Random
 from typing import ClassVar
 
 from beamer.gpu.model import Allocation, Cluster, Job
-from beamer.gpu.placement import arrange
+from beamer.gpu.placement import able, arrange
 from beamer.gpu.policies.base import GpuPolicy, Nothing
 from beamer.gpu.predictors.speed import interpolated, throughputs, typical_step_s
 
@@ -33,12 +33,13 @@ class Elastic(GpuPolicy[Nothing]):
         self, state: Nothing, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
     ) -> tuple[Nothing, Allocation, float | None]:
         """Admit what waits, then hand out what is spare."""
+        jobs = able(cluster, jobs)
         left = _Left(jobs)
         held = _standing(cluster, jobs)
         running = _Running(jobs, held, left)
         free = cluster.gpus - sum(held.values())
         for job in jobs:
-            if job.key not in held and job.request.least <= cluster.gpus:
+            if job.key not in held:
                 free = self._admit(job, running, free)
         sizes = running.sizes
         stays: set[str] = set()

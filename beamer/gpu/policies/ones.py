@@ -16,7 +16,7 @@ import numpy as np
 from beamer.gpu import evolution
 from beamer.gpu.evolution import EMPTY, Bools, Floats, Ints, Throughputs
 from beamer.gpu.model import Allocation, Cluster, Job
-from beamer.gpu.placement import arrange
+from beamer.gpu.placement import able, arrange
 from beamer.gpu.policies.base import GpuPolicy
 from beamer.gpu.predictors.lessons import Lessons, sample_of
 from beamer.gpu.predictors.progress import BetaModel, alpha_of, figures_of, prior_beta
@@ -184,9 +184,7 @@ class _Table:
     @classmethod
     def of(cls, policy: Ones, cluster: Cluster, jobs: Sequence[Job], limits: dict[str, Limit], owners: set[str]) -> "_Table":
         chosen, waiting = [], 0
-        for job in jobs:
-            if job.request.least > cluster.gpus:
-                continue
+        for job in able(cluster, jobs):
             if not (job.grant or job.reports or job.key in owners):
                 waiting += 1
                 if waiting > cluster.gpus:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from beamer.gpu.marginal import fill, node_sizes
 from beamer.gpu.model import Allocation, Cluster, Grant, Job
-from beamer.gpu.placement import Room, arrange, kept
+from beamer.gpu.placement import Room, able, arrange, kept
 from beamer.gpu.policies.base import GpuPolicy, check_positive
 from beamer.gpu.predictors.learning import Learning
 
@@ -71,29 +71,29 @@ class Pollux(GpuPolicy[Past]):
         """Keep what runs until it is time, then decide about all jobs at once."""
         if now < state.next_s:
             return state, kept(jobs, Room(cluster)), state.next_s if jobs else None
-        able = _able(cluster, jobs)
-        if not able:
+        chosen = _with_turns(cluster, jobs)
+        if not chosen:
             return Past(), {}, None
         used = {past.key: past for past in state.used}
-        table = _Table.of(self, cluster, able, used, now)
-        sizes = dict(zip((job.key for job in able), fill(table.sizes, table.value, cluster.gpus).tolist(), strict=True))
-        grants = arrange(cluster, able, sizes)
+        table = _Table.of(self, cluster, chosen, used, now)
+        sizes = dict(zip((job.key for job in chosen), fill(table.sizes, table.value, cluster.gpus).tolist(), strict=True))
+        grants = arrange(cluster, chosen, sizes)
         if self.apart:
-            grants = _separated(able, grants)
-        grants = table.learning.with_batches(able, grants, self.rebatch, table.remains)
-        after = (_after(job, grants.get(job.key), used.get(job.key)) for job in able)
+            grants = _separated(chosen, grants)
+        grants = table.learning.with_batches(chosen, grants, self.rebatch, table.remains)
+        after = (_after(job, grants.get(job.key), used.get(job.key)) for job in chosen)
         return Past(tuple(past for past in after if past), now + self.interval_s), grants, now + self.interval_s
 
 
-def _able(cluster: Cluster, jobs: Sequence[Job]) -> list[Job]:
+def _with_turns(cluster: Cluster, jobs: Sequence[Job]) -> list[Job]:
     """Return the jobs that fit the cluster; of those that never ran, as many as it has GPUs: the others have no turn."""
     fresh = cluster.gpus
-    able = []
-    for job in jobs:
-        if job.request.least <= cluster.gpus and (job.grant or job.last or fresh > 0):
-            able.append(job)
+    chosen = []
+    for job in able(cluster, jobs):
+        if job.grant or job.last or fresh > 0:
+            chosen.append(job)
             fresh -= not (job.grant or job.last)
-    return able
+    return chosen
 
 
 def _separated(jobs: Sequence[Job], grants: Mapping[str, Grant]) -> dict[str, Grant]:

@@ -119,7 +119,7 @@ def _hoped_for(iterations: tuple[float, ...], losses: tuple[float, ...], end: fl
     if best >= first:
         return first
     rate = math.log(first / best) / (at - iterations[0])
-    return first * math.exp(-rate * (end - iterations[0]))
+    return first * math.exp(-rate * max(end - iterations[0], 0.0))  # one may have gone on beyond its end
 
 
 def _at_recent_pace(iterations: tuple[float, ...], losses: tuple[float, ...], end: float) -> float:
