@@ -59,6 +59,7 @@ class _Run:
     placement: Placement | None = None
     iteration: float = 0.0  # at since_s
     since_s: float = 0.0  # from when on it computes
+    charged_s: float = 0.0  # until when the cost of its last change is counted
     rate: float = 0.0  # iterations per second
     service_s: float = 0.0
     reported: float = 0.0  # iterations
@@ -93,9 +94,13 @@ class SimulatedCluster(Engine):
 
     def next_s(self) -> float:
         """Return when the next report or end comes, infinity if none does."""
-        while self._due and self._due[0][3] != self._runs[self._due[0][2]].version:
+        while self._due and self._outdated(self._due[0]):
             heapq.heappop(self._due)
         return self._due[0][0] if self._due else math.inf
+
+    def _outdated(self, due: tuple[float, int, str, int]) -> bool:
+        _, _, key, version = due
+        return key not in self._runs or self._runs[key].version != version
 
     def advance(self, now: float) -> None:
         """Let time pass until `now`, at most until `next_s`."""
@@ -110,7 +115,7 @@ class SimulatedCluster(Engine):
         for key, run in self._runs.items():
             if run.state not in (RunState.RUNNING, RunState.SUSPENDED) or not run.placement:
                 continue
-            if any(node == name for node, _ in run.placement.devices):
+            if name in run.placement.servers or any(node == name for node, _ in run.placement.devices):
                 if run.state is RunState.RUNNING:
                     self._settle(key)
                 self.lost_s[key] = self.lost_s.get(key, 0.0) + len(run.placement.devices) * (
@@ -158,13 +163,12 @@ class SimulatedCluster(Engine):
             self._run_on(job, placement, run.job.costs.restart_s)
 
     def stop(self, job: str, timeout_s: float = 5.0) -> None:
-        """End a job."""
-        run = self._known(job)
-        if run.state is RunState.RUNNING:
+        """End a job; it is not known any more."""
+        if job not in self._runs:
+            return
+        if self._runs[job].state is RunState.RUNNING:
             self._settle(job)
-        run.version += 1
-        run.state = RunState.FINISHED
-        self._seen.pop(job, None)
+        del self._runs[job], self._seen[job]
 
     def report(self) -> Mapping[str, Observed]:
         """Return what each job that was started and not stopped does."""
@@ -187,7 +191,7 @@ class SimulatedCluster(Engine):
         run.placement = placement
         run.state = RunState.RUNNING
         run.since_s = self.now + cost_s
-        self.lost_s[key] = self.lost_s.get(key, 0.0) + cost_s * len(placement.devices)
+        run.charged_s = self.now
         first = not run.started
         run.started = True
         self.started_s.setdefault(key, self.now)
@@ -225,14 +229,18 @@ class SimulatedCluster(Engine):
         )
 
     def _settle(self, key: str) -> None:
-        """Count what a running job has done until now."""
+        """Count what a running job has done until now, and what its last change has cost until now."""
         run = self._runs[key]
         assert run.placement
+        gpus = len(run.placement.devices)
+        changing_s = max(min(self.now, run.since_s) - run.charged_s, 0.0)
+        self.lost_s[key] = self.lost_s.get(key, 0.0) + changing_s * gpus
+        run.charged_s = max(run.charged_s, self.now)
         seconds = max(self.now - run.since_s, 0.0)
         if run.rate:
             run.iteration = min(run.iteration + seconds * run.rate, _next_report(run))
             run.service_s += seconds
-        self.busy_s[key] = self.busy_s.get(key, 0.0) + seconds * len(run.placement.devices)
+            self.busy_s[key] = self.busy_s.get(key, 0.0) + seconds * gpus
         run.since_s = max(run.since_s, self.now)
 
     def _leave(self, key: str, state: RunState) -> None:

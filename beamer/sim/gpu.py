@@ -98,8 +98,8 @@ class GpuRun:
 
     @property
     def mean_jct_s(self) -> float:
-        """Mean job completion time."""
-        return fmean(job.jct_s for job in self.jobs)
+        """Mean job completion time; not a number without jobs."""
+        return fmean(job.jct_s for job in self.jobs) if self.jobs else math.nan
 
     @property
     def makespan_s(self) -> float:
@@ -200,7 +200,8 @@ def simulate_gpus(
 ) -> GpuRun:
     """Run jobs on nodes under a policy until all have ended, the tuner is done, nothing moves any more or `until_s`.
 
-    Raises `InputError` for two jobs of one key and for the failure of a node that is not there.
+    Nothing moves any more where no job runs and the policy, asked again at the time it wished, starts none.
+    Raises `InputError` for two jobs of one key, and for the failure of a node that is not there, then or at all.
     """
     _check(nodes, arrivals, failures)
     sim = _Simulation(policy, nodes, arrivals, tuner or NoTuner(), seed)
@@ -220,6 +221,7 @@ def simulate_gpus(
         )
         if now > until_s or now == math.inf:
             break
+        asked_only = engine.next_s() == math.inf and not queue and not changes
         engine.advance(now)
         while changes and changes[0][0] <= now:
             _, name, lost = heappop(changes)
@@ -230,6 +232,8 @@ def simulate_gpus(
         while queue and queue[-1].at_s <= now:
             sim.submit(queue.pop())
         wake_s = sim.step()
+        if asked_only and engine.next_s() == math.inf:
+            break
     return sim.results()
 
 
@@ -240,6 +244,14 @@ def _check(nodes: Sequence[Node], arrivals: Sequence[Arrival], failures: Sequenc
             raise InputError("arrivals", arrival.key, "a key that no other job has")
         keys.add(arrival.key)
     names = [node.name for node in nodes]
-    for failure in failures:
+    back_s = dict.fromkeys(names, -math.inf)
+    for failure in sorted(failures, key=lambda failure: failure.at_s):
         if failure.node not in names:
             raise InputError("failure.node", failure.node, f"one of {', '.join(names)}")
+        if not failure.at_s > back_s[failure.node]:
+            raise InputError(
+                "failure.at_s", failure.at_s, f"a time after {back_s[failure.node]:g} s, until when the node is gone"
+            )
+        if not failure.back_s > failure.at_s:
+            raise InputError("failure.back_s", failure.back_s, f"a time after {failure.at_s:g} s")
+        back_s[failure.node] = failure.back_s
