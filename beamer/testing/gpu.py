@@ -59,9 +59,10 @@ def requests(draw: st.DrawFn) -> Request:
 
 @st.composite
 def situations(draw: st.DrawFn, most: int = 6) -> tuple[Cluster, tuple[Job, ...]]:
-    """Draw a cluster with jobs that run, wait or are suspended on it, or were on a node that has just been lost."""
+    """Draw a cluster with jobs that run, wait or are suspended on it, or did on what of it has just been lost."""
     cluster = draw(clusters())
-    room = Room(Cluster((*cluster.nodes, Node("lost", 4, 32.0))))
+    before = [replace(node, gpus=node.gpus + draw(st.sampled_from([0, 0, 3]))) for node in cluster.nodes]
+    room = Room(Cluster((*before, Node("lost", 4, 32.0))))
     jobs = []
     for i in range(draw(st.integers(0, most))):
         request = draw(requests())
@@ -217,6 +218,17 @@ def survives_a_lost_node(policy: GpuPolicy[Any]) -> None:
         assert [job.key for job in run.jobs if job.ended_s is None] == []
 
 
+def lets_nobody_wait_for_jobs_that_fit_nowhere(policy: GpuPolicy[Any]) -> None:
+    """A job too large for the cluster, or whose cores no node has, holds up no other, and the run ends without it."""
+    ordinary = SimulatedJob(Request(iterations=10, gpus=4, min_gpus=4), Exponential(0.1, 0.1))
+    for request in (Request(iterations=10, gpus=64, min_gpus=64), Request(iterations=10, worker_cpus=8.0)):
+        jobs = (SimulatedJob(request, Exponential(0.1, 0.1)), ordinary)
+        arrivals = [Arrival(0.0, "s", "r", f"t{i}", job) for i, job in enumerate(jobs)]
+        stuck, done = simulate_gpus(policy, (Node("n", 4, 4.0),), arrivals).jobs
+        assert done.ended_s is not None
+        assert stuck.gpu_s == 0
+
+
 def lets_every_job_advance(policy: GpuPolicy[Any]) -> None:
     """Under a fair policy every job has made progress long before one that came with it has ended."""
     if not policy.fair:
@@ -249,5 +261,6 @@ GPU_POLICY_CHECKS: tuple[GpuPolicyCheck, ...] = (
     bears_a_thousand_jobs_per_gpu,
     ends_every_job,
     survives_a_lost_node,
+    lets_nobody_wait_for_jobs_that_fit_nowhere,
     lets_every_job_advance,
 )
