@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from beamer.gpu.model import Cluster, Grant, Job, Node, Request, Stage
-from beamer.gpu.placement import ROUNDING, Room
+from beamer.gpu.placement import ROUNDING, Room, able, pack
 
 
 def sorted_out(cluster: Cluster, cpus: dict[str, float], gpus: dict[str, int], request: Request) -> dict[str, int] | None:
@@ -42,3 +42,32 @@ def test_servers_go_where_a_sort_of_all_nodes_would_put_them(seed: int) -> None:
                 cpus[name] -= count * each
     assert placed
     assert refused
+
+
+@pytest.mark.parametrize(("count", "expected"), [(6, {"a": 4, "b": 2}), (4, {"a": 3, "b": 1}), (3, {"a": 2, "b": 1})])
+def test_servers_that_take_no_cores_stand_beside_the_workers(count: int, expected: dict[str, int]) -> None:
+    room = Room(Cluster((Node("a", 2), Node("b", 1))))
+    grant = room.grant(Job("j", Request(9, gpus=3, servers=True), 0.0, Stage("s", "0")), 3, servers=count)
+    assert grant is not None
+    assert dict(grant.servers) == expected
+
+
+def test_only_jobs_that_the_empty_cluster_holds_are_able() -> None:
+    requests = {
+        "fits": Request(9, gpus=4),
+        "large": Request(9, gpus=5, min_gpus=4),
+        "too large": Request(9, gpus=9, min_gpus=5),
+        "no cores": Request(9, worker_cpus=3.0),
+        "no cores for servers": Request(9, servers=True, server_cpus=3.0),
+    }
+    jobs = [Job(key, request, 0.0, Stage("s", "0")) for key, request in requests.items()]
+    cluster = Cluster((Node("a", 2, 2.0), Node("b", 2, 2.0)))
+    assert [job.key for job in able(cluster, jobs)] == ["fits", "large"]
+    assert [job.key for job in able(cluster, jobs, least=False)] == ["fits"]
+
+
+def test_gpus_whose_cores_are_taken_go_to_a_job_that_needs_none() -> None:
+    greedy, modest = Request(9, gpus=2, worker_cpus=2.0), Request(9, gpus=1)
+    jobs = [Job(key, request, 0.0, Stage("s", "0")) for key, request in (("a", greedy), ("b", greedy), ("c", modest))]
+    grants = pack(Cluster((Node("n", 4, 6.0),)), jobs)
+    assert {key: grant.size for key, grant in grants.items()} == {"a": 2, "c": 1}, "whole or not at all"

@@ -8,7 +8,7 @@ import pytest
 
 from beamer.engines.base import Placement, RunState
 from beamer.engines.simulated import Outcome, Profile, SimulatedCluster, SimulatedJob
-from beamer.errors import InputError
+from beamer.errors import EngineError, InputError
 from beamer.gpu.model import Costs, Grant, Node, Request
 from beamer.gpu.policies import GPU_POLICIES, GpuPolicy, gpu_policy
 from beamer.model import JobStatus, Rung
@@ -126,6 +126,35 @@ def test_a_lost_node_takes_jobs_back_to_their_last_report() -> None:
     assert lost.jobs[0].lost_s == 5.0 + 3.0
 
 
+def test_a_job_is_lost_with_the_node_of_its_parameter_servers() -> None:
+    job = SimulatedJob(Request(iterations=100, epoch=10, servers=True, server_cpus=1.0), Falling(0.1))
+    nodes = [Node("gpus", 1), Node("cores", 0, 4.0)]
+    lost = simulate_gpus(gpu_policy("fifo"), nodes, [Arrival(0.0, "s", "r", "t", job)], failures=[Failure(25.0, "cores", 40.0)])
+    assert lost.jobs[0].lost_s == 5.0
+    assert lost.jobs[0].ended_s == 40.0 + (100 - 20)
+
+
+def test_a_change_is_charged_for_as_long_as_it_was_under_way() -> None:
+    work = {"t": SimulatedJob(Request(iterations=100, epoch=10), Falling(0.1), Costs(restart_s=30.0))}
+    engine = SimulatedCluster([Node("n", 2)], work)
+    engine.start("t", Placement((("n", 0),)))
+    engine.advance(5.0)
+    engine.resize("t", Placement((("n", 0), ("n", 1))))
+    engine.advance(15.0)
+    engine.stop("t")
+    assert (engine.busy_s, engine.lost_s) == ({"t": 5.0}, {"t": 2 * 10.0})
+    engine.stop("t")
+    with pytest.raises(EngineError, match="t: it was never started"):
+        engine.resize("t", None)
+
+
+def test_a_run_ends_where_the_policy_is_asked_again_and_again_for_nothing() -> None:
+    job = SimulatedJob(Request(iterations=10, gpus=2, min_gpus=2), Falling(0.1))
+    for name in GPU_POLICIES:
+        stuck = simulate_gpus(gpu_policy(name), [Node("n", 1)], [Arrival(0.0, "s", "r", "t", job)])
+        assert stuck.jobs[0].jct_s == math.inf
+
+
 def test_a_lost_node_charges_nothing_to_jobs_that_computed_nothing_on_it() -> None:
     work = {key: SimulatedJob(Request(iterations=100, epoch=10), Falling(0.1)) for key in ("ended", "suspended")}
     engine = SimulatedCluster([Node("n", 2)], work)
@@ -155,6 +184,26 @@ def test_hermes_queues_no_job_on_a_node_that_lacks_its_cores() -> None:
     arrivals = [Arrival(0.0, "s", "r", "t0", job)]
     one = simulate_gpus(gpu_policy("hermes"), [Node("few", 4, 4.0), Node("many", 4, 8.0)], arrivals)
     assert jct_s(one, 0) == K
+
+
+def test_a_short_job_does_not_wait_for_a_long_stage_that_began_with_it() -> None:
+    rungs = (Rung("r0", jobs=50, iterations=10), Rung("r1", jobs=5, iterations=10))
+    stage = [Arrival(0.0, "x", "r0", f"t{i}", SimulatedJob(Request(iterations=10), Falling(0.1)), rungs) for i in range(50)]
+    alone = Arrival(0.0, "y", "r0", "t", SimulatedJob(Request(iterations=30), Falling(0.1)))
+    ended = {job.key: job.ended_s for job in simulate_gpus(gpu_policy("convergence"), [Node("n", 1)], [*stage, alone]).jobs}
+    assert ended["y/r0/t"] == 30.0
+
+
+@pytest.mark.parametrize(
+    ("failures", "message"),
+    [
+        ((Failure(5.0, "n0", 9.0), Failure(7.0, "n0")), r"failure\.at_s: got 7\.0, expected a time after 9 s"),
+        ((Failure(5.0, "n0", 4.0),), r"failure\.back_s: got 4\.0, expected a time after 5 s"),
+    ],
+)
+def test_failures_that_cannot_be_are_refused(failures: tuple[Failure, ...], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        simulate_gpus(gpu_policy("fifo"), [Node("n0", 1)], search({1}, count=2), failures=failures)
 
 
 def test_an_unknown_node_and_a_repeated_job_are_refused() -> None:
