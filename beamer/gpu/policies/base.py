@@ -58,3 +58,22 @@ def check_positive(policy: GpuPolicy[Any], *names: str) -> None:
         value = getattr(policy, name)
         if not 0 < value < inf:
             raise InputError(name, value, "a finite number above 0")
+
+
+def check_at_least(policy: GpuPolicy[Any], least: float, *names: str, endless: bool = False) -> None:
+    """Check that parameters of a policy are numbers of at least `least`. Raises `InputError` naming the first that is not.
+
+    endless: whether they may be infinite.
+    """
+    for name in names:
+        value = getattr(policy, name)
+        if not least <= value <= inf or (value == inf and not endless):
+            raise InputError(name, value, f"at least {least}" + ("" if endless else ", finite"))
+
+
+def check_share(policy: GpuPolicy[Any], *names: str) -> None:
+    """Check that parameters of a policy are shares. Raises `InputError` naming the first that is not."""
+    for name in names:
+        value = getattr(policy, name)
+        if not 0 <= value <= 1:
+            raise InputError(name, value, "0 to 1")

@@ -1,7 +1,7 @@
 """Convergence-aware preemption: the jobs whose loss falls fastest per second have the GPUs."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heapreplace
 from random import Random
@@ -9,30 +9,29 @@ from random import Random
 from beamer.errors import InputError, nearest
 from beamer.gpu.model import Allocation, Cluster, Grant, Job, Node
 from beamer.gpu.placement import ROUNDING, Room
-from beamer.gpu.policies.base import GpuPolicy
+from beamer.gpu.policies.base import GpuPolicy, Nothing, check_at_least
 
 NORMS: Mapping[str, Callable[[Sequence[float]], float]] = {
     "first": lambda losses: losses[0],
     "largest": max,
     "none": lambda losses: 1.0,
 }
+DIVERGED = 2  # losses in a row that are not finite
 
 
 @dataclass(frozen=True)
-class Homes:
-    """The node on which each job is queued, by job."""
-
-    node: tuple[tuple[str, str], ...] = ()
-
-
-@dataclass(frozen=True)
-class Hermes(GpuPolicy[Homes]):
+class Hermes(GpuPolicy[Nothing]):
     """Queue every job on a node and run those of a node that converge fastest. [rebuilt: Hermes, ALGORITHMS 6]
 
     window: reports over which the fall of the loss is measured (W). norm: what it is relative to: the job's `first` loss, its
     `largest`, or `none`. hysteresis: by what share a waiting job must converge faster than a running one to take its place.
     quantum_s: for how long a job that was started is left alone. Jobs with fewer than window + 1 reports go first, in order of
-    submission; one that reports no finite loss goes last. Jobs larger than any node run wherever there is room.
+    submission; one that has diverged goes last. Jobs larger than any node run wherever there is room.
+
+    A job is queued where it ran last, as its memory lies there. One that never ran, or whose node is gone or has become too
+    small, is queued anew at every decision, so that what waits follows the nodes that come and go. A node that would leave GPUs
+    idle takes the best job that waits for another [ours]: published is only that jobs are placed by load, and a queue that has
+    run dry is the least load that there is. The move costs the job a restart, on GPUs that nobody else wants.
     """
 
     window: int = 5
@@ -41,19 +40,20 @@ class Hermes(GpuPolicy[Homes]):
     quantum_s: float = 0.0
 
     name = "hermes"
-    State = Homes
+    State = Nothing
 
     def __post_init__(self) -> None:
-        if self.window < 1:
-            raise InputError("window", self.window, "at least 1")
+        check_at_least(self, 1, "window")
+        check_at_least(self, 0, "hysteresis", endless=True)
+        check_at_least(self, 0, "quantum_s")
         if self.norm not in NORMS:
             raise InputError("norm", self.norm, nearest(self.norm, NORMS))
 
     def allocate(
-        self, state: Homes, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
-    ) -> tuple[Homes, Allocation, float | None]:
-        """Queue what has arrived, then run the fastest of each node."""
-        homes = self._homes(state, cluster, jobs)
+        self, state: Nothing, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
+    ) -> tuple[Nothing, Allocation, float | None]:
+        """Queue what has no place, run the fastest of each node, then let idle nodes help."""
+        homes = _homes(cluster, jobs)
         order = sorted(jobs, key=lambda job: self._rank(job, now), reverse=True)
         room = Room(cluster)
         grants: dict[str, Grant] = {}
@@ -64,37 +64,12 @@ class Hermes(GpuPolicy[Homes]):
             grant = room.grant_on(job, homes[job.key], count) if job.key in homes else room.grant(job, count)
             if grant:
                 grants[job.key] = grant
+        _help(cluster, [job for job in order if job.key in homes and job.key not in grants], room, grants)
         ends = [job.since_s + self.quantum_s for job in jobs if job.key in grants and job.grant]
         wake_at = (
             min((at_s for at_s in ends if at_s > now), default=None) if self.quantum_s and len(grants) < len(jobs) else None
         )
-        return Homes(tuple(homes.items())), grants, wake_at
-
-    def _homes(self, state: Homes, cluster: Cluster, jobs: Sequence[Job]) -> dict[str, str]:
-        """Return the node of every job that fits one: where it is, or where the fewest GPUs are asked for per GPU."""
-        known = dict(state.node)
-        homes = {job.key: known[job.key] for job in jobs if known.get(job.key) in cluster.node}
-        asked = dict.fromkeys(cluster.node, 0)
-        for job in jobs:
-            if job.key in homes:
-                asked[homes[job.key]] += job.request.gpus
-        # by size, so that a large job does not look through all small nodes
-        queues: dict[tuple[int, float], list[tuple[float, int, Node]]] = {}
-        for place, node in enumerate(cluster.nodes):
-            if node.gpus:
-                queues.setdefault((node.gpus, node.cpus), []).append((asked[node.name] / node.gpus, place, node))
-        for queue in queues.values():
-            heapify(queue)
-        for job in jobs:
-            if job.key in homes:
-                continue
-            count, cores = job.request.gpus, job.request.gpus * job.request.worker_cpus - ROUNDING
-            queue = min((queue for (gpus, cpus), queue in queues.items() if gpus >= count and cpus >= cores), default=[])
-            if queue:
-                load, place, node = queue[0]
-                homes[job.key] = node.name
-                heapreplace(queue, (load + job.request.gpus / node.gpus, place, node))
-        return homes
+        return state, grants, wake_at
 
     def _rank(self, job: Job, now: float) -> tuple[bool, float, bool]:
         """Return what jobs are sorted by, highest first; equal ones stay in order of submission."""
@@ -105,16 +80,79 @@ class Hermes(GpuPolicy[Homes]):
         return protected, speed, job.grant is not None
 
 
+def _homes(cluster: Cluster, jobs: Sequence[Job]) -> dict[str, str]:
+    """Return the node of every job that fits one: where it ran last, or where the fewest GPUs are asked for per GPU."""
+    homes: dict[str, str] = {}
+    anew: list[Job] = []
+    asked = dict.fromkeys(cluster.node, 0)
+    for job in jobs:
+        before = job.grant or job.last
+        node = cluster.node.get(before.gpus[0][0]) if before and before.nodes == 1 else None
+        if node and _holds(node.gpus, node.cpus, job):
+            homes[job.key] = node.name
+            asked[node.name] += job.request.gpus
+        elif not job.grant or job.grant.nodes == 1:  # what runs on several nodes is not moved for being smaller than one
+            anew.append(job)
+    # by size, so that a large job does not look through all small nodes
+    queues: dict[tuple[int, float], list[tuple[float, int, Node]]] = {}
+    for place, node in enumerate(cluster.nodes):
+        if node.gpus:
+            queues.setdefault((node.gpus, node.cpus), []).append((asked[node.name] / node.gpus, place, node))
+    for queue in queues.values():
+        heapify(queue)
+    for job in anew:
+        queue = min((queue for size, queue in queues.items() if _holds(*size, job)), default=[])
+        if queue:
+            load, place, node = queue[0]
+            homes[job.key] = node.name
+            heapreplace(queue, (load + job.request.gpus / node.gpus, place, node))
+    return homes
+
+
+def _holds(gpus: int, cpus: float, job: Job) -> bool:
+    """Say whether an empty node of so many GPUs and cores has those of a job's workers."""
+    return gpus >= job.request.gpus and cpus >= job.request.gpus * job.request.worker_cpus - ROUNDING
+
+
+def _help(cluster: Cluster, waiting: Iterable[Job], room: Room, grants: dict[str, Grant]) -> None:
+    """Grant what is left over of nodes to jobs that wait for others, best first, each on one node."""
+    free = {node.name: node.gpus for node in cluster.nodes}
+    for grant in grants.values():
+        for name, count in grant.gpus:
+            free[name] -= count
+    idle = {name: None for name in sorted(free, key=free.__getitem__, reverse=True) if free[name]}
+    refused: set[tuple[int, float, bool, float]] = set()
+    for job in waiting:
+        if not idle:
+            return
+        request = job.request
+        kind = request.gpus, request.worker_cpus, request.servers, request.server_cpus
+        if kind in refused:
+            continue
+        helped = next((found for name in idle if (found := room.grant_on(job, name, request.gpus))), None)
+        if helped is None:
+            refused.add(kind)  # nor will what is left be more for the next of its kind
+            continue
+        grants[job.key] = helped
+        name = helped.gpus[0][0]
+        free[name] -= request.gpus
+        if not free[name]:
+            del idle[name]
+
+
 def convergence(job: Job, window: int, norm: Callable[[Sequence[float]], float]) -> float:
     """Return by how much the job's normalised loss fell per second of service in the last `window` reports.
 
-    Infinity for a job that has not reported as often, minus infinity for one whose losses are not finite.
+    It is taken between the first and the last finite loss among those: who said garbage once may go on, and one that is
+    suspended for it could not report its way back. Infinity for a job that has not reported as often; 0 where one loss alone is
+    finite; minus infinity where the last `DIVERGED` reports are garbage, which is what diverged jobs say from then on.
     """
     if len(job.reports) <= window:
         return math.inf
-    before, last = job.reports[-1 - window], job.reports[-1]
-    if not (math.isfinite(before.loss) and math.isfinite(last.loss)):
+    finite = [report for report in job.reports[-1 - window :] if math.isfinite(report.loss)]
+    if not any(math.isfinite(report.loss) for report in job.reports[-DIVERGED:]):
         return -math.inf
+    before, last = finite[0], finite[-1]
     scale = norm([report.loss for report in job.reports if math.isfinite(report.loss)])
     seconds = last.service_s - before.service_s
     if not (scale > 0 and seconds > 0):
