@@ -7,8 +7,8 @@ from random import Random
 from typing import ClassVar
 
 from beamer.gpu.model import Allocation, Cluster, Job
-from beamer.gpu.placement import able, arrange
-from beamer.gpu.policies.base import GpuPolicy, Nothing
+from beamer.gpu.placement import Room, able, arrange, kept
+from beamer.gpu.policies.base import GpuPolicy, Nothing, check_at_least
 from beamer.gpu.predictors.speed import interpolated, throughputs, typical_step_s
 
 NEVER_S = 1e18  # finite, so that differences are numbers
@@ -29,32 +29,62 @@ class Elastic(GpuPolicy[Nothing]):
     resizes = True
     State = Nothing
 
+    def __post_init__(self) -> None:
+        check_at_least(self, 0, "margin")
+
     def allocate(
         self, state: Nothing, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
     ) -> tuple[Nothing, Allocation, float | None]:
         """Admit what waits, then hand out what is spare."""
         jobs = able(cluster, jobs)
         left = _Left(jobs)
-        held = _standing(cluster, jobs)
+        room = Room(cluster)
+        held = {key: grant.size for key, grant in kept(jobs, room).items()}
         running = _Running(jobs, held, left)
-        free = cluster.gpus - sum(held.values())
+        free = room.total
         for job in jobs:
             if job.key not in held:
                 free = self._admit(job, running, free)
-        sizes = running.sizes
-        stays: set[str] = set()
-        while True:
-            grown = _grow(jobs, sizes, free, left, stays)
-            worthless = {
-                job.key
-                for job in jobs
-                if job.key in held
-                and sizes[job.key] == held[job.key] != grown[job.key]
-                and left.seconds(job, held[job.key]) - left.seconds(job, grown[job.key]) <= self.margin * job.costs.restart_s
-            }
-            if not worthless:
-                return state, arrange(cluster, jobs, grown), None
-            stays |= worthless
+        return state, arrange(cluster, jobs, self._grown(jobs, running.sizes, held, free, left)), None
+
+    def _grown(
+        self, jobs: Sequence[Job], sizes: Mapping[str, int], held: Mapping[str, int], free: int, left: "_Left"
+    ) -> dict[str, int]:
+        """Return the sizes after every free GPU went to the job that it shortens most, if all that it gets pays for a restart.
+
+        Whether it does is known when the GPUs are handed out. Those of jobs for which it does not are handed out again: the
+        order among the others is the same as if these had never taken part.
+        """
+        grown = dict(sizes)
+        place = {job.key: number for number, job in enumerate(jobs)}
+
+        def gain(job: Job) -> _Loss:
+            size = grown[job.key]
+            return left.seconds(job, size + 1) - left.seconds(job, size), place[job.key], size + 1, job
+
+        gains = [gain(job) for job in jobs if 0 < sizes.get(job.key, 0) < job.request.most]
+        heapify(gains)
+        refused: set[str] = set()
+        while free and gains:
+            handed: dict[str, Job] = {}
+            while free and gains:
+                saved, _, size, job = heappop(gains)
+                if saved >= 0 or job.key in refused:
+                    continue
+                grown[job.key] = size
+                handed[job.key] = job
+                free -= 1
+                if size < job.request.most:
+                    heappush(gains, gain(job))
+            for key, job in handed.items():
+                before = sizes[key]
+                if held.get(key) != before:  # it is restarted anyway
+                    continue
+                if left.seconds(job, before) - left.seconds(job, grown[key]) <= self.margin * job.costs.restart_s:
+                    refused.add(key)
+                    free += grown[key] - before
+                    grown[key] = before
+        return grown
 
     def _admit(self, job: Job, running: "_Running", free: int) -> int:
         """Give a waiting job its least number of GPUs if that can be, and return how many are free then."""
@@ -161,29 +191,3 @@ class _Running:
 
 _Loss = tuple[float, int, int, Job]
 """Seconds, by which entries are ordered; the job's place by submission, so that no two are equal; GPUs; the job."""
-
-
-def _standing(cluster: Cluster, jobs: Sequence[Job]) -> dict[str, int]:
-    """Return the sizes of the jobs that run on nodes that are up."""
-    up = cluster.node
-    return {job.key: job.grant.size for job in jobs if job.grant and all(node in up for node, _ in job.grant.gpus)}
-
-
-def _grow(jobs: Sequence[Job], sizes: Mapping[str, int], free: int, left: _Left, stays: set[str]) -> dict[str, int]:
-    """Return the sizes after every free GPU went to the job that it shortens most, except those that stay as they are."""
-    grown = dict(sizes)
-    gain = [
-        (left.seconds(job, size + 1) - left.seconds(job, size), place, size + 1, job)
-        for place, job in enumerate(jobs)
-        if (size := sizes.get(job.key, 0)) and size < job.request.most and job.key not in stays
-    ]
-    heapify(gain)
-    while free and gain:
-        saved, place, size, job = heappop(gain)
-        if saved >= 0:
-            continue
-        grown[job.key] = size
-        free -= 1
-        if size < job.request.most:
-            heappush(gain, (left.seconds(job, size + 1) - left.seconds(job, size), place, size + 1, job))
-    return grown
