@@ -43,6 +43,18 @@ def test_servers_are_added_where_they_are_what_is_short() -> None:
     assert sizes(bounded)["j"][1] == 4
 
 
+@pytest.mark.parametrize(("server_cpus", "t2"), [(0.0, 4.0), (0.0, 32.0), (0.5, 4.0)])
+def test_servers_are_bounded_by_the_gpus_that_there_are(server_cpus: float, t2: float) -> None:
+    endless = job("j", (16.0, 0.0, t2, 0.0, 0.0), max_gpus=1000, server_cpus=server_cpus)
+    assert sizes(decided(Optimus(), Cluster((Node("a", 4, 64.0),)), endless))["j"] == (4, 8)
+
+
+def test_servers_that_cost_nothing_are_bounded_by_the_gpus_that_a_job_has() -> None:
+    cluster = Cluster((Node("a", 4, 64.0),))
+    given = sizes(decided(Optimus(), cluster, *(job(f"j{i}", (1.0, 0.0, 4.0, 0.0, 0.0), server_cpus=0.0) for i in range(4))))
+    assert set(given.values()) == {(1, 2)}
+
+
 def test_the_job_with_more_left_to_gain_gets_more() -> None:
     few = Cluster((Node("a", 8, 32.0),))
     long, short = job("long", iterations=10_000), job("short", iterations=100)

@@ -7,7 +7,7 @@ from math import isfinite
 
 from beamer.gpu.model import Job
 from beamer.gpu.packing import Machines
-from beamer.gpu.policies.base import check_positive
+from beamer.gpu.policies.base import check_at_least, check_positive
 from beamer.gpu.policies.rounds import Ration, Rounds, Sizes
 from beamer.gpu.predictors.loss_curve import fit_inverse, thinned
 from beamer.gpu.predictors.speed import SpeedModel, speed_of, typical_step_s
@@ -24,8 +24,8 @@ class Optimus(Rounds):
     published scheduler lets it wait for the interval (infinite), which is worse for whoever waits [rebuilt].
     threshold: a job counts as converged when an epoch's predicted drop is below this part of its largest loss; it never counts
     on more iterations than were requested. 0: every job runs for as many as it requested.
-    servers_per_gpu: the most servers of a job, by its most GPUs. [rebuilt: without one a model that sees no harm in servers
-    takes all cores]
+    servers_per_gpu: the most servers of a job, by the most GPUs that it can have. [rebuilt: without one a model that sees no
+    harm in servers takes all cores] Where servers ask for no cores, nothing else bounds them: by the GPUs that it has.
     """
 
     interval_s: float = 600.0
@@ -37,6 +37,8 @@ class Optimus(Rounds):
 
     def __post_init__(self) -> None:
         check_positive(self, "interval_s", "servers_per_gpu")
+        check_at_least(self, 0, "threshold")
+        check_at_least(self, 0, "patience_s", endless=True)
 
     @property
     def rounds(self) -> tuple[float, float]:
@@ -91,7 +93,8 @@ class _Growing:
     def __init__(self, policy: Optimus, job: Job, ration: Ration, typical_s: float) -> None:
         self.job = job
         self.workers, self.servers = policy.smallest(job)
-        self._most_servers = round(job.request.most * policy.servers_per_gpu) if job.request.servers else 0
+        self._servers_per_gpu = policy.servers_per_gpu if job.request.servers else 0.0
+        self._most_workers = min(job.request.most, ration.total_gpus)
         self._room = [True, True]
         self._costs = (max(ration.share(job, 1, 0), FREE), max(ration.share(job, 0, 1), FREE))
         self._model: SpeedModel = speed_of(job, typical_s)
@@ -108,18 +111,25 @@ class _Growing:
 
     def cannot(self) -> None:
         """Take note that there is no room for the step."""
-        self._room[self.step[1]] = False
+        self._room[self.step[0] == 0] = False
         self._look()
 
     def _look(self) -> None:
         self.gain, self.step = 0.0, (0, 0)
         workers, servers = self.workers, self.servers
         if self._room[0] and workers < self.job.request.most:
-            self.gain, self.step = (self._now_s - self._time_s(workers + 1, servers)) / self._costs[0], (1, 0)
-        if self._room[1] and servers < self._most_servers:
+            # what costs nothing comes along, lest a worker that is of no use without it is never added
+            along = 0 if self.job.request.server_cpus else max(self._most_servers(workers + 1) - servers, 0)
+            then_s, more = min((self._time_s(workers + 1, servers + count), count) for count in {0, along})
+            self.gain, self.step = (self._now_s - then_s) / self._costs[0], (1, more)
+        if self._room[1] and servers < self._most_servers(workers):
             gain = (self._now_s - self._time_s(workers, servers + 1)) / self._costs[1]
             if gain > self.gain:
                 self.gain, self.step = gain, (0, 1)
+
+    def _most_servers(self, workers: int) -> int:
+        by = self._most_workers if self.job.request.server_cpus else workers
+        return round(by * self._servers_per_gpu)
 
     def _time_s(self, workers: int, servers: int) -> float:
         return self._remaining * self._model.step_s(workers, max(servers, 1), self.job.request.batch_size)
