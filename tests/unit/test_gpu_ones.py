@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
+from beamer.engines.simulated import SimulatedJob
 from beamer.gpu import evolution
 from beamer.gpu.evolution import EMPTY, Throughputs
 from beamer.gpu.model import Allocation, Cluster, Grant, Job, Node, Report, Request, Speed, Stage, check_allocation
 from beamer.gpu.policies.ones import Ones, Population
 from beamer.gpu.predictors.lessons import EVERY, Lessons
+from beamer.sim.gpu import Arrival, simulate_gpus
+from beamer.testing.gpu import Exponential
 
 GENOMES = np.array([[0, 0, 1, EMPTY, 2, 2], [2, 1, 0, 1, 1, 1]])
 
@@ -221,10 +224,36 @@ def test_garbage_is_survived() -> None:
 
 
 def test_it_learns_from_jobs_that_end() -> None:
-    lessons = Lessons().after([job(number, epochs=4) for number in range(EVERY)], Random(0))
+    lessons = Lessons().after([job(number, epochs=4, iterations=50) for number in range(EVERY)], Random(0))
     assert (lessons.model, len(lessons.watched)) == (None, EVERY)
     lessons = lessons.after([], Random(0))
     assert lessons.watched == ()
     assert lessons.model is not None
-    assert {sample.total for sample in lessons.ended} == {4.0}
+    assert {sample.total for sample in lessons.ended} == {5.0}  # the last epoch ends with the job, unseen
     assert lessons.fresh == 0
+
+
+def test_it_does_not_take_jobs_that_were_killed_for_complete() -> None:
+    killed, ended = job(0, epochs=2, iterations=50), job(1, epochs=2, iterations=30)
+    lessons = Lessons().after([killed, ended], Random(0)).after([], Random(0))
+    assert {(sample.epochs, sample.total) for sample in lessons.ended} == {(2.0, 3.0)}
+    assert lessons.fresh == 1
+
+
+@pytest.mark.parametrize("epochs", [1, 2, 5])
+def test_what_it_learns_is_how_long_jobs_ran(epochs: int) -> None:
+    seen: list[Population] = []
+
+    class Watching(Ones):
+        def allocate(self, *asked: Any) -> Any:
+            decided = super().allocate(*asked)
+            seen.append(decided[0])
+            return decided
+
+    one = SimulatedJob(Request(iterations=10 * epochs, epoch=10), Exponential(0.1, 0.05))
+    arrivals = [Arrival(0.0, "s", "r", f"t{i}", one) for i in range(4)]
+    simulate_gpus(Watching(), cluster(1).nodes, arrivals)
+    learnt = seen[-1].lessons
+    # of a job of one epoch nothing is seen that one could learn from
+    assert {sample.total for sample in learnt.ended} == ({float(epochs)} if epochs > 1 else set())
+    assert learnt.fresh == (4 if epochs > 1 else 0)

@@ -25,16 +25,28 @@ def sample_of(job: Job) -> Sample:
 
 @dataclass(frozen=True)
 class Watched:
-    """A job that runs. epochs: that it has processed. samples: after 1, 2, 4, ... of them."""
+    """A job that runs. epochs: that it has processed. total: that it was submitted for. samples: after 1, 2, 4, ... epochs."""
 
     key: str
     epochs: float
+    total: float
     samples: tuple[Sample, ...]
+
+    @property
+    def complete(self) -> bool:
+        """Whether it ended by itself, if it has ended: the last report comes with the end, so that a policy never sees it."""
+        return self.epochs >= self.total - 1
 
 
 @dataclass(frozen=True)
 class Lessons:
-    """What was seen and learnt. ended: samples of jobs that have ended. fresh: such jobs since the last training."""
+    """What was seen and learnt. ended: samples of jobs that have ended. fresh: such jobs since the last training.
+
+    All that a policy sees of a job's end is that the job is missing. It learns from those that had no more than their last epoch
+    to go: they count as having processed what they were submitted for. What is missing before that was killed, failed, or was
+    stopped at its target: how far it would have gone is not known, and to take what it did for the whole would teach that jobs
+    which look like it are as good as done.
+    """
 
     watched: tuple[Watched, ...] = ()
     ended: tuple[Sample, ...] = ()
@@ -42,22 +54,22 @@ class Lessons:
     model: BetaModel | None = None
 
     def after(self, jobs: Sequence[Job], rng: Random) -> "Lessons":
-        """Look at the jobs that have not ended, take those that are missing for ended, train again when there were `EVERY`."""
+        """Look at the jobs that have not ended, take those that are missing for ended, train again after `EVERY`."""
         now = {job.key: job for job in jobs}
         watched, ended, fresh = [], [], self.fresh
         for seen in self.watched:
             job = now.get(seen.key)
             if job:
                 watched.append(_look(seen, job))
-            elif seen.epochs > 0:
-                ended += [replace(sample, total=seen.epochs) for sample in seen.samples]
+            elif seen.complete and seen.samples:
+                ended += [replace(sample, total=seen.total) for sample in seen.samples]
                 fresh += 1
         known = {seen.key for seen in watched}
         for job in jobs:
             if len(watched) >= WATCHED:
                 break
             if job.reports and job.key not in known:
-                watched.append(_look(Watched(job.key, 0.0, ()), job))
+                watched.append(_look(Watched(job.key, 0.0, job.request.iterations / job.request.epoch, ()), job))
         samples = (*self.ended, *ended)[-SAMPLES:]
         if fresh < EVERY:
             return Lessons(tuple(watched), samples, fresh, self.model)
@@ -68,4 +80,4 @@ class Lessons:
 def _look(seen: Watched, job: Job) -> Watched:
     sample = sample_of(job)
     due = sample.epochs >= 2 ** len(seen.samples)
-    return Watched(seen.key, sample.epochs, (*seen.samples, sample) if due else seen.samples)
+    return replace(seen, epochs=sample.epochs, samples=(*seen.samples, sample) if due else seen.samples)
