@@ -20,7 +20,7 @@ from beamer.engines.base import Engine, Observed, Placement
 from beamer.engines.local import groups, store
 from beamer.engines.local.job import MOST_POLL_S, POLL_S, Busy, LocalJob
 from beamer.engines.local.links import Reach
-from beamer.engines.local.record import MOVING, Phase, Record, load
+from beamer.engines.local.record import MOVING, Phase, Record, last_run, load
 from beamer.engines.local.spec import LaunchSpec, LocalCluster
 from beamer.errors import EngineError, InputError, nearest
 from beamer.gpu.model import Node
@@ -161,7 +161,7 @@ class LocalEngine(Engine):
         with self._held(known, "stop", timeout_s) as (held, until):
             if held.record.phase in MOVING or held.record.phase is Phase.UP:
                 held.set(phase=Phase.KILL, after=Phase.PARKED)  # whatever happens now, it does not go on
-            held.ask_all("end", until, held.record.nodes, forget=True)
+            held.ask_all("end", until, held.record.nodes, forget=True, run=held.record.run)
             held.forget()
             with self._guard:
                 self._jobs.pop(job, None)
@@ -179,7 +179,7 @@ class LocalEngine(Engine):
         try:
             with job.held("report", MOST_POLL_S):
                 return job.observe(self._clock())
-        except (Busy, OSError):  # what is known holds until it can be looked at, or written down, again
+        except EngineError:  # what is known holds until it can be looked at, or written down, again
             return job.observed()
 
     def _check(self, job: str, call: str, placement: Placement) -> None:
@@ -203,9 +203,15 @@ class LocalEngine(Engine):
         nodes = tuple(dict.fromkeys(node for node, _ in placement.devices))
         with self._guard:
             if job not in self._jobs:
-                directory.mkdir(mode=0o700, exist_ok=True)
+                try:
+                    directory.mkdir(mode=0o700, exist_ok=True)
+                    run = last_run(directory) + 1
+                except (OSError, ValueError) as error:
+                    raise EngineError(f"{job}: start: {directory} cannot be used: {error}") from error
                 spec = replace(spec, checkpoint=spec.checkpoint or str(directory / "checkpoint"))
-                known = LocalJob(Record(job, spec, placement, nodes), directory, self._cluster, self._reach, self._group)
+                known = LocalJob(
+                    Record(job, spec, placement, nodes, run=run), directory, self._cluster, self._reach, self._group
+                )
                 known.set()
                 self._jobs[job] = known
             return self._jobs[job]
@@ -244,7 +250,7 @@ class LocalEngine(Engine):
                         job.step(now + MOVE_S)
                 except Busy:
                     continue  # who is at work on it leads it on
-                except (EngineError, OSError) as error:
-                    job.error = str(error)
+                except Exception as error:  # noqa: BLE001  # the others are to be led on, whatever is wrong with this one
+                    job.error = str(error) if isinstance(error, EngineError) else f"{type(error).__name__}: {error}"
             pause = POLL_S if before != [job.record for job in moving] else min(pause * 1.3, MOST_POLL_S)
             time.sleep(pause)

@@ -91,9 +91,10 @@ class _Directory(Group):
             return []
 
     def close(self) -> None:
-        """Remove the directory."""
-        with suppress(FileNotFoundError):
-            os.rmdir(self.path)
+        """Remove the directory, with those that a program has made below it."""
+        for path, _, _ in os.walk(self.path, topdown=False):
+            with suppress(OSError):  # what is not empty is left to whoever opens it again
+                os.rmdir(path)
 
     def _write(self, name: str, value: str) -> None:
         Path(self.path, name).write_text(value)

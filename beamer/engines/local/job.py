@@ -1,6 +1,5 @@
 """One job as the engine leads it: what is written down, what its supervisors say, and the steps from one to the other."""
 
-import re
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,13 +13,11 @@ from beamer.engines.base import Observed, Placement, RunState
 from beamer.engines.local.control import Unreachable
 from beamer.engines.local.links import Link, Reach
 from beamer.engines.local.progress import Progress
-from beamer.engines.local.record import MOVING, Phase, Record
+from beamer.engines.local.record import MOVING, Phase, Record, leave_last_run
+from beamer.engines.local.serving import LIVE
 from beamer.engines.local.spec import LocalCluster
 from beamer.errors import EngineError
 from beamer.gpu.model import Costs, Report, Speed
-
-LIVE = frozenset({"running", "suspended", "stopping"})
-"""States of a supervisor's ranks in which they hold something."""
 
 POLL_S, MOST_POLL_S = 0.004, 0.1
 REPORT_S = 5.0
@@ -39,7 +36,7 @@ _STATES = {
 
 
 class Busy(EngineError):
-    """A job that another call is at work on."""
+    """A job that another call is at work on, or has stopped meanwhile."""
 
 
 class LocalJob:
@@ -52,6 +49,7 @@ class LocalJob:
         self.record = record
         self.directory = directory
         self.suspended = False
+        self.gone = False
         self.costs = Costs()
         self.error = ""
         self._cluster = cluster
@@ -68,14 +66,19 @@ class LocalJob:
         if not self._lock.acquire(timeout=max(timeout_s, 0.0)):
             raise Busy(f"{self.record.job}: {call}: another call has not ended for {timeout_s:g} s ({self.record.phase})")
         try:
+            if self.gone:
+                raise Busy(f"{self.record.job}: {call}: it has just been stopped")
             yield until
         finally:
             self._lock.release()
 
     def set(self, **values: Any) -> None:
-        """Write down what has changed, before anything is done about it."""
+        """Write down what has changed, before anything is done about it. Raises `EngineError` where it cannot be."""
         record = replace(self.record, **values)
-        record.save(self.directory / "job")
+        try:
+            record.save(self.directory / "job")
+        except OSError as error:
+            raise EngineError(f"{record.job}: {self.directory}/job cannot be written: {error}") from error
         self.record = record
 
     def relaunch(self, placement: Placement) -> None:
@@ -85,8 +88,10 @@ class LocalJob:
         self.suspended = False
 
     def forget(self) -> None:
-        """Leave nothing but the checkpoint and what was printed."""
+        """Leave nothing but the checkpoint, what was printed, and the number of the last run."""
+        leave_last_run(self.directory, self.record.run)
         (self.directory / "job").unlink(missing_ok=True)
+        self.gone = True
 
     # Supervisors.
 
@@ -99,10 +104,8 @@ class LocalJob:
         there = self._cluster.node[node]
         if not there.launcher.direct and (why_not := self._reach.why_not(node)):
             raise EngineError(f"{where}: {why_not}")
-        home = Path(there.root) / self.directory.name if there.root else self.directory
-        link = Link(there, home / re.sub(r"[^A-Za-z0-9_.-]", "_", node), self._group)
         try:
-            answer = link.ask({"call": call, "timeout_s": left, **values}, left)
+            answer = Link(there, self.directory, self._group).ask({"call": call, "timeout_s": left, **values}, left)
         except Unreachable as error:
             raise EngineError(f"{where}: {error}") from error
         if not answer["ok"]:
@@ -136,7 +139,12 @@ class LocalJob:
         wanted = "suspended" if suspend else "running"
         asked = [node for node, status in statuses.items() if status["state"] not in (wanted, "finished")]
         if asked:
-            self.ask_all("suspend" if suspend else "resume", until, asked)
+            try:
+                self.ask_all("suspend" if suspend else "resume", until, asked)
+            except EngineError:
+                if self.settle(self.statuses(until)):  # it has ended meanwhile
+                    return
+                raise
             self._cost("suspend_s" if suspend else "resume_s", time.monotonic() - begun)
         self.suspended = suspend
 
@@ -161,6 +169,9 @@ class LocalJob:
 
     def _launch(self, until: float) -> None:
         """Start the ranks on every node; a node that has been asked before answers without doing it again."""
+        for node, index in self.record.placement.devices:
+            if node not in self._cluster.node or index >= self._cluster.node[node].gpus:
+                raise EngineError(f"{self.record.job}: launch: GPU {index} on {node} is no longer declared")
         first = self.record.placement.devices[0][0]
         if not self.record.port:
             self.set(port=self.ask(first, "port", until)["port"])
@@ -246,23 +257,34 @@ class LocalJob:
         until = time.monotonic() + REPORT_S
         statuses: dict[str, dict[str, Any]] = {}
         problem = self.error
+        reports: list[Report] = []
         for node in self.record.nodes:
             try:
-                statuses[node] = self.ask(node, "status", until, after=self._after.get(node, 0))
+                statuses[node] = self._heard(node, now, until, reports)
             except EngineError as error:
                 problem = problem or str(error)
-        reports = []
-        for node, status in statuses.items():
-            self._after[node] = status["count"]
-            reports += [Report(**{**entry, "at_s": now - entry["at_s"]}) for entry in status["reports"]]
         speeds = [speed for status in statuses.values() if (speed := self._speed(status)) is not None]
         if self.record.phase is Phase.UP and set(self.record.ranks) <= set(statuses):
             self.notice({node: statuses[node] for node in self.record.ranks})
         with suppress(EngineError):
             self.moved("report", until, Phase.KILL)
+            if self.record.phase is Phase.UP and self._stands_in_part(statuses):
+                self.freeze(False, until)  # it computes nothing, and nobody else would resume it
         self._leave([node for node in statuses if node not in self.record.ranks], until)
         reports.sort(key=lambda report: (report.at_s, report.iteration))
         return self.observed(tuple(reports), tuple(speeds[:1]), problem)
+
+    def _stands_in_part(self, statuses: Mapping[str, dict[str, Any]]) -> bool:
+        return {status["state"] for node, status in statuses.items() if node in self.record.ranks} == {"suspended", "running"}
+
+    def _heard(self, node: str, now: float, until: float, reports: list[Report]) -> dict[str, Any]:
+        """Return a node's status when all of its reports have been heard, which are added to `reports`."""
+        while True:
+            status = self.ask(node, "status", until, after=self._after.get(node, 0))
+            reports += [Report(**{**entry, "at_s": now - entry["at_s"]}) for entry in status["reports"]]
+            self._after[node] = status["count"]
+            if not status["more"]:
+                return status
 
     def observed(self, reports: tuple[Report, ...] = (), speeds: tuple[Speed, ...] = (), problem: str = "") -> Observed:
         """Return the job's state without asking anybody."""
@@ -275,7 +297,7 @@ class LocalJob:
         """End the supervisors on nodes that the job has left: their word has been heard."""
         for node in nodes:
             with suppress(EngineError):  # the next report tries again
-                self.ask(node, "end", until, forget=True)
+                self.ask(node, "end", until, forget=True, run=self.record.run)
                 self._after.pop(node, None)
                 self.set(nodes=tuple(one for one in self.record.nodes if one != node))
 

@@ -42,7 +42,7 @@ def parse(text: str, pattern: re.Pattern[str] | None) -> Line | None:
             return None
         try:
             values = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
     else:
         found = pattern.search(text)

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import re
 import signal
 import subprocess
 from collections import deque
@@ -14,6 +15,9 @@ from beamer.engines.local.groups import Group
 from beamer.engines.local.spec import LaunchSpec
 
 LAST_LINES = 12
+LONGEST_LINE = 1 << 16
+MOST_READ = 1 << 20
+"""Bytes that are taken from a pipe at a time: a program that never stops printing must not have its supervisor to itself."""
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -40,22 +44,30 @@ class Rank:
                 self.pipes[pipe.fileno()] = is_error
 
     def read(self, pipe: int, line: Callable[[str], None], log: BinaryIO) -> bool:
-        """Take what a pipe holds, line by line; return whether more may come."""
-        while True:
+        """Take what a pipe holds, but no more than `MOST_READ`, line by line; return whether more may come.
+
+        Lines end with a line feed, or a carriage return; of one that is too long the end counts.
+        """
+        taken = 0
+        while taken < MOST_READ:
             try:
                 data = os.read(pipe, 65536)
             except BlockingIOError:
                 return True
-            log.write(data)
-            *lines, self._rest[pipe] = (self._rest.get(pipe, b"") + data).split(b"\n")
-            if not data and self._rest[pipe]:
-                lines.append(self._rest.pop(pipe))
-            for text in (one.decode("utf-8", "replace") for one in lines):
+            taken += len(data)
+            with suppress(OSError):  # a full disk is no reason to end the job
+                log.write(data)
+            *lines, rest = re.split(rb"[\r\n]", self._rest.get(pipe, b"") + data)
+            if not data and rest:
+                lines.append(rest)
+            self._rest[pipe] = rest[-LONGEST_LINE:]
+            for text in (one.decode("utf-8", "replace") for one in lines if one):
                 if self.pipes[pipe] and text.strip():
                     self.last.append(text)
                 line(text)
             if not data:
                 return False
+        return True
 
     def signal(self, number: int) -> None:
         """Send a signal to this process, if it is still there."""
@@ -65,7 +77,7 @@ class Rank:
     def died(self) -> str:
         """Say how the process ended, with its last words."""
         code = self.process.returncode
-        how = f"exited with code {code}" if code >= 0 else f"was killed by {signal.Signals(-code).name}"
+        how = f"exited with code {code}" if code >= 0 else f"was killed by {_name(-code)}"
         return "\n".join((f"rank {self.number} {how}", *self.last))
 
     def close(self) -> None:
@@ -74,6 +86,13 @@ class Rank:
         for pipe in (self.process.stdout, self.process.stderr):
             if pipe is not None:
                 pipe.close()
+
+
+def _name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # real-time signals have none
+        return f"signal {number}"
 
 
 def start(
@@ -116,11 +135,11 @@ def start(
                 spec.command, cwd=spec.cwd or directory, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE, start_new_session=True, preexec_fn=enter, pass_fds=tuple(locks),
             )  # fmt: skip
+            ranks.append(Rank(number, process))
         except (OSError, ValueError, subprocess.SubprocessError):
             group.kill(1.0)
             for rank in ranks:
                 rank.process.wait()
                 rank.close()
             raise
-        ranks.append(Rank(number, process))
     return ranks

@@ -84,6 +84,19 @@ def load(path: Path) -> Record | None:
     )
 
 
+def last_run(directory: Path) -> int:
+    """Return the number of the last run of the job that was forgotten in a directory, 0 if none was.
+
+    One that is started again under the same name goes on counting, so that a launch of then that is late finds no taker.
+    """
+    return int((read_json(directory / "last") or {}).get("run", 0))
+
+
+def leave_last_run(directory: Path, run: int) -> None:
+    """Write down what `last_run` returns."""
+    write_json(directory / "last", {"run": run}, durable=True)
+
+
 def _placement(values: dict[str, Any]) -> Placement:
     devices = tuple((str(node), int(index)) for node, index in values["devices"])
     return Placement(devices, tuple(values["servers"]), values["batch_size"])

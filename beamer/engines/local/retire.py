@@ -1,12 +1,11 @@
 """Ending the supervisors of jobs whose processes are gone: what is known of the jobs stays for whoever goes on with them."""
 
 import os
-import re
-import sys
 import time
 from pathlib import Path
 
 from beamer.engines.local import control, store
+from beamer.engines.local.links import Link
 from beamer.engines.local.record import load
 from beamer.engines.local.spec import LocalCluster, LocalNode
 
@@ -24,7 +23,7 @@ def retire(cluster: LocalCluster, root: Path) -> list[str]:
         record = load(path)
         for name in record.nodes if record else ():
             try:
-                _end(cluster.node[name], path.parent, name)
+                _end(cluster.node[name], path.parent)
             except KeyError:
                 found.append(f"{path.parent.name}: node {name} is no longer declared, a supervisor may be left there")
             except control.Unreachable as error:
@@ -33,15 +32,11 @@ def retire(cluster: LocalCluster, root: Path) -> list[str]:
     return found
 
 
-def _end(node: LocalNode, directory: Path, name: str) -> None:
-    home = (Path(node.root) / directory.name if node.root else directory) / re.sub(r"[^A-Za-z0-9_.-]", "_", name)
-    request = {"call": "end", "timeout_s": END_S}
+def _end(node: LocalNode, job: Path) -> None:
+    link = Link(node, job, kind=None)
+    link.ask({"call": "end", "timeout_s": END_S}, END_S)
     if node.launcher.direct:
-        control.ask(home, request, END_S)
-        _wait_for_exit(home)
-        return
-    command = control.control_command(str(home), request, END_S, None, node.python or sys.executable)
-    control.answer(control.run(node.launcher.wrap(command), END_S))
+        _wait_for_exit(link.directory)
 
 
 def _wait_for_exit(home: Path) -> None:

@@ -9,6 +9,7 @@ import os
 import selectors
 import socket
 import subprocess
+import sys
 import time
 from contextlib import suppress
 from dataclasses import asdict
@@ -24,9 +25,12 @@ ORPHANED_S = 2.0
 SAVE_S = 1.0
 LOOK_S = 5.0
 """How often a supervisor sees whether its directory is still there."""
+PAGE = 5000
+"""Reports in an answer, which is to be there soon however many there are."""
 KILL_S = 5.0
 LIVE = ("running", "suspended", "stopping")
-"""States with processes. The others: idle, stopped, finished, failed, lost (the supervisor died and its ranks with it)."""
+"""States with processes. The others: idle, stopped, finished, failed, lost (the supervisor died and its ranks with it),
+forgotten (the job has left)."""
 
 
 def mark(directory: Path) -> str:
@@ -116,6 +120,7 @@ class Supervisor:
                 self._too_late()
             if self._unsaved and self._patience() == 0.0:
                 self._save()
+        self._close()
         self._server.close()
         (self.directory / "control").unlink(missing_ok=True)
 
@@ -169,14 +174,17 @@ class Supervisor:
             return {"ok": False, "why": f"{type(error).__name__}: {error}", "state": self.state, "run": self.run}
 
     def do_status(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Say where the job stands; `after`: how many reports are known already."""
+        """Say where the job stands; `after`: how many reports are known already. Of the others come `PAGE` at most."""
         now = time.monotonic()
-        reports = [{**asdict(entry), "at_s": max(now - entry.at_s, 0.0)} for entry in self._entries[request.get("after", 0) :]]
+        first = request.get("after", 0)
+        entries = self._entries[first : first + PAGE]
+        count = min(first, len(self._entries)) + len(entries)
         return {
-            "run": self.run, "state": self.state, "note": self.note, "exit": self.exit, "reports": reports,
-            "count": len(self._entries), "progress": asdict(self._progress), "iteration_s": self._iteration_s,
-            "restart_s": self._restart_s, "tail_s": self.tail_s, "ended_s": now - self._ended_s,
-            "group": self._group.kind, "pid": os.getpid(),
+            "run": self.run, "state": self.state, "note": self.note, "exit": self.exit,
+            "reports": [{**vars(entry), "at_s": max(now - entry.at_s, 0.0)} for entry in entries],
+            "count": count, "more": count < len(self._entries), "progress": asdict(self._progress),
+            "iteration_s": self._iteration_s, "restart_s": self._restart_s, "tail_s": self.tail_s,
+            "ended_s": now - self._ended_s, "group": self._group.kind, "pid": os.getpid(),
         }  # fmt: skip
 
     def do_port(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -187,9 +195,11 @@ class Supervisor:
 
     def do_launch(self, request: dict[str, Any]) -> None:
         """Start the ranks of a run; a run that was launched before is left as it is."""
-        if request["run"] == self.run:
+        over = request["run"] < self.run or (request["run"] == self.run and self.state == "forgotten")
+        if request["run"] == self.run and not over:
             return
-        if request["run"] < self.run:
+        if over:
+            self._ending = self.state not in LIVE  # who has asked late may have started this supervisor
             raise Refused(f"run {request['run']} is over, this is run {self.run}")
         if self.state in LIVE:
             raise Refused(f"run {self.run} is still {self.state}")
@@ -200,7 +210,7 @@ class Supervisor:
         self._progress = Progress(**request["progress"])
         self._restart_s, self._iteration_s, self.tail_s = None, 0.0, 0.0
         self.run, self.state, self.note, self.exit = request["run"], "running", "", ""
-        self._save()  # a supervisor that dies from here on leaves a run to be cleared
+        self._write()  # a supervisor that dies from here on leaves a run to be cleared
         scale = request["batch_size"] / self._spec.batch_size
         now = time.monotonic()
         self._meter = Meter(
@@ -266,16 +276,20 @@ class Supervisor:
             self._kill(request.get("why", "killed"), "stopped")
 
     def do_end(self, request: dict[str, Any]) -> None:
-        """Kill what runs and end the supervisor; `forget`: with all it knows of the job, its checkpoint and output left."""
+        """Kill what runs and end the supervisor; `forget`: the reports, too, and take no launch up to `run` any more."""
         self.do_kill(request)
         if not self._group.kill(KILL_S):
             raise Refused(f"processes do not die: {self._group.members()}")
+        if request.get("forget"):
+            self.run, self.state = max(self.run, request.get("run", 0)), "forgotten"
+            (self.directory / "reports").unlink(missing_ok=True)
+        self._close()
+        self._ending = True
+
+    def _close(self) -> None:
+        """Leave no group behind, and no word of one."""
         self._group.close()
         self._save(group=False)
-        if request.get("forget"):
-            for name in ("state", "reports"):
-                (self.directory / name).unlink(missing_ok=True)
-        self._ending = True
 
     # What ranks do.
 
@@ -297,7 +311,8 @@ class Supervisor:
         self._restart_s, self._iteration_s = self._meter.restart_s, self._meter.iteration_s
         if entry is not None:
             self._entries.append(entry)
-            self._reports.write(json.dumps(asdict(entry)) + "\n")
+            with suppress(OSError):  # a full disk is no reason to end the job
+                self._reports.write(json.dumps(vars(entry)) + "\n")
         self._unsaved = True
 
     def _exited(self, rank: ranks.Rank) -> None:
@@ -366,6 +381,15 @@ class Supervisor:
         self._save()
 
     def _save(self, group: bool = True) -> None:
+        """Write the state, or try again soon: a full disk is no reason to end the job."""
+        try:
+            self._write(group)
+        except OSError as error:
+            self._unsaved = True
+            with suppress(OSError):  # the log may be on the same disk
+                print(f"{self.directory}/state cannot be written: {error}", file=sys.stderr)
+
+    def _write(self, group: bool = True) -> None:
         self._unsaved = False
         self._saved_s = time.monotonic()
         store.write_json(
