@@ -4,7 +4,8 @@
 
 It is launched as `torchrun` would (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), knows nothing of Beamer save two signals and a
 checkpoint path, and takes every step by the parameters, the batch and the number of ranks alone. Gradients are summed in order
-of ranks by rank 0 and sent back, together with what the ranks were told: so all of them stop after the same iteration.
+of ranks by rank 0 and sent back, together with what the ranks were told: so all of them stop after the same iteration, and
+stand at a gate together.
 """
 
 import argparse
@@ -29,7 +30,9 @@ from numpy.typing import NDArray
 Vector = NDArray[np.float64]
 SAMPLES, FEATURES, HIDDEN, CLASSES = 2048, 16, 24, 4
 SIZES = (FEATURES * HIDDEN, HIDDEN, HIDDEN * CLASSES, CLASSES)
-STOP, CHECKPOINT = 1, 2
+STOP, CHECKPOINT, SHUT = 1, 2, 4
+GATE_S = 0.02
+"""How often ranks that stand at a gate look whether it is still there."""
 
 
 @dataclass(frozen=True)
@@ -231,29 +234,45 @@ class Told:
         return (STOP if self._stop else 0) | (CHECKPOINT if new else 0)
 
 
+def is_shut(gate: Path | None, iteration: int) -> bool:
+    """Say whether a gate is in the way: a file with the iteration not to be gone beyond."""
+    try:
+        return gate is not None and iteration >= int(gate.read_text())
+    except FileNotFoundError:
+        return False
+
+
 def train(
-    options: Options, rank: int, world: int, star: Star, told: Told, checkpoint: Path | None, trace: TextIO | None
+    options: Options,
+    rank: int,
+    world: int,
+    star: Star,
+    told: Told,
+    checkpoint: Path | None,
+    trace: TextIO | None,
+    gate: Path | None = None,
 ) -> None:
-    """Train from the checkpoint, if there is one, to the end or until told to stop."""
+    """Train from the checkpoint, if there is one, to the end or until told to stop; that is heard at the gate, too."""
     state = State.load(checkpoint) if checkpoint and checkpoint.exists() else State.initial(options.seed)
     samples = data(options.seed)
     say = rank == 0
     while state.iteration < options.iterations:
-        total, all_told = star.sum(shard(state, options, world, rank, samples), told.take())
-        if say and state.iteration == 0:
-            print(json.dumps({"iteration": 0, "loss": total[-2] / options.batch_size}), flush=True)
-        loss, accuracy = apply(state, options, total)
-        if trace and say:
-            trace.write(json.dumps({"iteration": state.iteration, "world": world, "digest": state.digest()}) + "\n")
-            trace.flush()
-        if say and (state.iteration % options.every == 0 or state.iteration == options.iterations):
-            print(json.dumps({"iteration": state.iteration, "loss": loss, "accuracy": accuracy}), flush=True)
-        if checkpoint and say and (all_told or state.iteration == options.iterations):
+        mine = told.take() | (SHUT if say and is_shut(gate, state.iteration) else 0)
+        total, all_told = star.sum(shard(state, options, world, rank, samples), mine)
+        if not all_told & SHUT:
+            if say and state.iteration == 0:
+                print(json.dumps({"iteration": 0, "loss": total[-2] / options.batch_size}), flush=True)
+            loss, accuracy = apply(state, options, total)
+            if trace and say:
+                trace.write(json.dumps({"iteration": state.iteration, "world": world, "digest": state.digest()}) + "\n")
+                trace.flush()
+            if say and (state.iteration % options.every == 0 or state.iteration == options.iterations):
+                print(json.dumps({"iteration": state.iteration, "loss": loss, "accuracy": accuracy}), flush=True)
+        if checkpoint and say and (all_told & (STOP | CHECKPOINT) or state.iteration == options.iterations):
             state.save(checkpoint)
         if all_told & STOP:
             return
-        if options.pause_s:
-            time.sleep(options.pause_s)
+        time.sleep(GATE_S if all_told & SHUT else options.pause_s)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -269,14 +288,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--pause-s", type=float, default=plain.pause_s, help="waited for per iteration")
     parser.add_argument("--every", type=int, default=plain.every, help="iterations between two lines of progress")
     parser.add_argument("--trace", type=Path, help="a file to which rank 0 appends a digest per step")
+    parser.add_argument("--gate", type=Path, help="a file with the iteration not to be gone beyond while it is there")
     chosen = vars(parser.parse_args(arguments))
     trace: Path | None = chosen.pop("trace")
+    gate: Path | None = chosen.pop("gate")
     told = Told()
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     star = Star(rank, world, os.environ.get("MASTER_ADDR", "127.0.0.1"), int(os.environ.get("MASTER_PORT", "0")))
     path = os.environ.get("BEAMER_CHECKPOINT")
     with closing(star), open(trace or os.devnull, "a") as file:
-        train(Options(**chosen), rank, world, star, told, Path(path) if path else None, file if trace else None)
+        train(Options(**chosen), rank, world, star, told, Path(path) if path else None, file if trace else None, gate)
 
 
 if __name__ == "__main__":

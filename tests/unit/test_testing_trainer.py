@@ -1,14 +1,31 @@
 """The deterministic trainer: a step depends on the state and the number of ranks, and survives the checkpoint."""
 
 import json
+import signal
 import socket
-from concurrent.futures import ThreadPoolExecutor
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
 import numpy as np
+import pytest
 
-from beamer.testing.trainer import STOP, Options, Star, State, apply, data, gradient, in_order, main, shard, undisturbed
+from beamer.testing.trainer import (
+    STOP,
+    Options,
+    Star,
+    State,
+    Told,
+    apply,
+    data,
+    gradient,
+    in_order,
+    main,
+    shard,
+    train,
+    undisturbed,
+)
 
 OPTIONS = Options(iterations=12)
 
@@ -72,3 +89,41 @@ def test_one_rank_alone_runs_to_its_end(tmp_path: Path, capsys, monkeypatch) -> 
     digests = [json.loads(line)["digest"] for line in (tmp_path / "trace").read_text().splitlines()]
     assert digests == undisturbed(OPTIONS, [1] * 12)
     assert State.load(tmp_path / "checkpoint").digest() == digests[-1]
+
+
+def test_ranks_stand_at_a_gate_together_and_hear_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    checkpoint, trace, gate = (tmp_path / name for name in ("checkpoint", "trace", "gate"))
+
+    def ranks(told: list[Told], pool: ThreadPoolExecutor) -> list[Future[None]]:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = server.getsockname()[1]
+
+        def rank(number: int) -> None:
+            with closing(Star(number, 2, "127.0.0.1", port)) as star, trace.open("a") as file:
+                train(OPTIONS, number, 2, star, told[number], checkpoint, file, gate)
+
+        return [pool.submit(rank, number) for number in range(2)]
+
+    def digests() -> list[str]:
+        return [json.loads(line)["digest"] for line in trace.read_text().splitlines()] if trace.exists() else []
+
+    gate.write_text("5")
+    with ThreadPoolExecutor(2) as pool:
+        told = [Told(), Told()]
+        running = ranks(told, pool)
+        while len(digests()) < 5:
+            time.sleep(0.005)
+        told[0]._tell(signal.SIGUSR1, None)
+        while not checkpoint.exists():
+            time.sleep(0.005)
+        assert not any(rank.done() for rank in running)
+        told[1]._tell(signal.SIGTERM, None)
+        for rank in running:
+            rank.result()
+        assert State.load(checkpoint).digest() == digests()[-1]
+        assert len(digests()) == 5
+        gate.unlink()
+        for rank in ranks([Told(), Told()], pool):
+            rank.result()
+    assert digests() == undisturbed(OPTIONS, [2] * 12)
