@@ -15,7 +15,7 @@ from beamer.errors import EngineError
 from beamer.events import Allocated, Event, JobEnded, JobReported, JobSubmitted, NodesSeen, StageSealed
 from beamer.gpu.model import Allocation
 from beamer.gpu.policies.base import GpuPolicy
-from beamer.gpu.reconcile import actions
+from beamer.gpu.reconcile import Action, Call, actions
 from beamer.model import JobStatus
 from beamer.tracker import Tracker
 
@@ -45,6 +45,7 @@ class Scheduler:
         self._state, self._generation = self._recall()
         self._wake_s: float | None = None
         self._awake = True
+        self._told: dict[str, str] = {}
 
     def take(self, event: Event) -> bool:
         """Journal and apply an event that changes anything, and say whether it did. Raises `InputError` as `Tracker.check`."""
@@ -68,12 +69,27 @@ class Scheduler:
         self._carry_out(seen, now)
         return now if self._awake else self._wake_s
 
+    def watch(self, now: float) -> Mapping[str, Observed]:
+        """Take in what the engine sees and stop what has ended, decide nothing, and return what was seen."""
+        seen = self._look(now)
+        for key in seen.keys() & self.tracker.ledger.ended.keys():
+            self._perform(Action(Call.STOP, key))
+        return seen
+
     def _look(self, now: float) -> Mapping[str, Observed]:
         seen = self.engine.report()
         for key, one in seen.items():
-            if one.news and self.tracker.ledger.job(key):
-                self._take_in(key, one, now)
+            if self.tracker.ledger.job(key):
+                self._tell(key, one)
+                if one.news:
+                    self._take_in(key, one, now)
         return seen
+
+    def _tell(self, key: str, seen: Observed) -> None:
+        """Say once what a job has died of or lost."""
+        if seen.exit and self._told.get(key) != seen.exit:
+            self._told[key] = seen.exit
+            log.warning("%s failed: %s" if seen.state is RunState.FAILED else "%s: %s", key, seen.exit)
 
     def _take_in(self, key: str, seen: Observed, now: float) -> None:
         for report in seen.reports:
@@ -81,8 +97,6 @@ class Scheduler:
         if seen.speeds or seen.costs:
             self.take(JobReported(now, key, None, seen.speeds, seen.costs))
         if seen.state in ENDS:
-            if seen.exit:
-                log.warning("%s failed: %s", key, seen.exit)
             self.take(JobEnded(now, key, ENDS[seen.state]))
 
     def _decide(self, now: float) -> None:
@@ -108,13 +122,16 @@ class Scheduler:
             due = actions(self._wanted(), self.tracker.ledger.live_jobs, seen, stuck)
             if not due:
                 return
-            for action in due:
-                try:
-                    action.perform(self.engine)
-                except EngineError as error:
-                    stuck.add(action.job)
-                    log.warning("%s %s: %s", action.call.value, action.job, error)
+            stuck.update(action.job for action in due if not self._perform(action))
             seen = self._look(now)
+
+    def _perform(self, action: Action) -> bool:
+        try:
+            action.perform(self.engine)
+        except EngineError as error:
+            log.warning("%s %s: %s", action.call.value, action.job, error)
+            return False
+        return True
 
     def _wanted(self) -> Mapping[str, Placement]:
         devices = self.tracker.ledger.devices

@@ -127,7 +127,7 @@ class _Command:
                     self.told.append(0)
                 else:
                     self._lead()
-                all_saved = self.session.settle() if self.session.done else self._leave()
+                all_saved = self._settle() if self.session.done else self._leave()
             finally:
                 engine.close()
             if all_saved:  # or it would end ranks that go on
@@ -152,6 +152,14 @@ class _Command:
             wait_s = poll_s if wake_s is None else min(max(wake_s - time.time(), LEAST_S), poll_s)
             if not self.told and not self.session.done:
                 time.sleep(wait_s)
+
+    def _settle(self) -> bool:
+        """Wait until nothing is left of jobs, which have ended; return whether that is so."""
+        before = len(self.told)
+        gone = self.session.settle(lambda: len(self.told) > before)
+        if not gone:
+            self.errors.print("supervisors of jobs that have ended are left: --stop ends them", highlight=False)
+        return gone
 
     def _leave(self) -> bool:
         """Save what runs, or let it run on upon a second signal; return whether all is saved."""

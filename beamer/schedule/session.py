@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from beamer.engines.base import Engine, RunState
+from beamer.engines.base import Engine, Observed, RunState
 from beamer.errors import EngineError, InputError
 from beamer.events import Event, JobEnded, JobSubmitted, StageRegistered, StudyRegistered
 from beamer.fabric import Fabric
@@ -21,10 +21,19 @@ from beamer.schedule.tally import Tally
 from beamer.tracker import Tracker
 
 POLL_S = 0.1
+LOOK_S = 0.01
 AGAIN_S = 1.0
 AT_REST = (RunState.PARKED, RunState.FINISHED, RunState.FAILED)
 
 log = logging.getLogger("beamer.gpu")
+
+
+def _never() -> bool:
+    return False
+
+
+def _moving(seen: Mapping[str, Observed]) -> set[str]:
+    return {key for key, one in seen.items() if one.state not in AT_REST}
 
 
 class Session:
@@ -58,6 +67,8 @@ class Session:
         self._news: deque[Event] = deque()
         self._tuner: Halving[JobSubmitted] = Halving(search.name, search.rungs, self._submission)
         self._due: list[Event] = []
+        self._ask_s = 0.0
+        self._end_by: float | None = None
         for event in past:
             self.tracker.apply(event)
             self.tally.note(event)
@@ -91,7 +102,83 @@ class Session:
 
     def step(self, now: float) -> float | None:
         """Let scheduler and tuner act, and return when to step again at the latest; None: whenever something happens."""
+        if self._ending:
+            return self._end()
         wake_s = self.scheduler.step(now)
+        acted = self._hear_news()
+        if self._ending:
+            return self._end()
+        return now if acted else wake_s
+
+    def park(self, hurried: Callable[[], bool] = _never) -> bool:
+        """Stop every job at an iteration boundary with a checkpoint, and say whether all are. hurried: not to be waited for."""
+        until = time.monotonic() + self._patience_s
+        while left := _moving(self._watch()):
+            if hurried() or time.monotonic() > until:
+                return False
+            self._ask_to_park(left)
+            time.sleep(LOOK_S)
+        self._watch()  # for what was said on the way to rest
+        last = self.tracker.allocation
+        if last and last.grants:  # what is not on GPUs is not to be counted as if
+            self.scheduler.take(replace(last, at_s=self._clock(), generation=last.generation + 1, grants={}))
+        return True
+
+    def settle(self, hurried: Callable[[], bool] = _never) -> bool:
+        """Step until the engine has forgotten all jobs, which have ended, and say whether it has."""
+        until = time.monotonic() + self._patience_s
+        while self.engine.report():
+            if hurried() or time.monotonic() > until:
+                return False
+            self.step(self._clock())
+            time.sleep(LOOK_S)
+        return True
+
+    @property
+    def _ending(self) -> bool:
+        return self._reached and bool(self.tracker.ledger.live_jobs)
+
+    def _end(self) -> float:
+        """Lead a search that has reached its target to its end, and return when to go on with that.
+
+        What reached it is saved, then finished; the others are killed at once.
+        """
+        winners = self.tally.reached.keys()
+        self._finish([key for key in self.tracker.ledger.live_jobs if key not in winners], JobStatus.KILLED)
+        left = _moving(self._watch()) & set(self.tracker.ledger.live_jobs)
+        self._end_by = self._end_by or time.monotonic() + self._patience_s
+        if time.monotonic() > self._end_by:
+            for key in left:
+                log.warning("%s has not come to rest: its last checkpoint may be older than its target", key)
+            left = set()
+        self._ask_to_park(left)
+        self._finish([key for key in self.tracker.ledger.live_jobs if key not in left], JobStatus.FINISHED)
+        self._hear_news()
+        return self._clock() + LOOK_S
+
+    def _finish(self, keys: Iterable[str], status: JobStatus) -> None:
+        for key in keys:
+            self.scheduler.take(JobEnded(self._clock(), key, status))
+
+    def _watch(self) -> Mapping[str, Observed]:
+        """Return what the engine sees, taken in."""
+        seen = self.scheduler.watch(self._clock())
+        self._hear_news()
+        return seen
+
+    def _ask_to_park(self, keys: Iterable[str]) -> None:
+        """Ask for it again after a while: a call may have failed."""
+        if time.monotonic() < self._ask_s:
+            return
+        self._ask_s = time.monotonic() + AGAIN_S
+        for key in keys:
+            try:
+                self.engine.resize(key, None)
+            except EngineError as error:
+                log.warning("parking %s: %s", key, error)
+
+    def _hear_news(self) -> bool:
+        """Let tally, listener and tuner know of what has been taken in, and say whether the tuner has acted."""
         acted = False
         while self._news:
             event = self._news.popleft()
@@ -99,54 +186,7 @@ class Session:
             self.tally.note(event)
             self._hear(event, before)
             acted = self._react(self._tuner.judge(event)) or acted
-        if self._reached and self.tracker.ledger.live_jobs:
-            self._end(now)
-            acted = True
-        return now if acted else wake_s
-
-    def park(self, hurried: Callable[[], bool] = lambda: False) -> bool:
-        """Stop every job at an iteration boundary with a checkpoint, and say whether all are. hurried: not to be waited for."""
-        parked = self._park(lambda key: True, hurried)
-        if not parked:
-            return False
-        last = self.tracker.allocation
-        if last and last.grants:  # what is not on GPUs is not to be counted as if
-            self.scheduler.take(replace(last, at_s=self._clock(), generation=last.generation + 1, grants={}))
-        return True
-
-    def settle(self) -> bool:
-        """Step until the engine has forgotten all jobs, which have ended, and say whether it has."""
-        until = time.monotonic() + self._patience_s
-        while self.engine.report():
-            if time.monotonic() > until:
-                return False
-            self.step(self._clock())
-            time.sleep(POLL_S / 10)
-        return True
-
-    def _park(self, which: Callable[[str], bool], hurried: Callable[[], bool] = lambda: False) -> bool:
-        until = time.monotonic() + self._patience_s
-        again_s = 0.0
-        while True:
-            seen = {key: one for key, one in self.engine.report().items() if which(key)}
-            left = [key for key, one in seen.items() if one.state not in AT_REST]
-            if not left or hurried() or time.monotonic() > until:
-                return not left
-            if time.monotonic() >= again_s:
-                again_s = time.monotonic() + AGAIN_S
-                for key in left:
-                    try:
-                        self.engine.resize(key, None)
-                    except EngineError as error:
-                        log.warning("parking %s: %s", key, error)
-            time.sleep(POLL_S / 10)
-
-    def _end(self, now: float) -> None:
-        """End a search that has reached its target: what reached it keeps a checkpoint of then, the others are killed."""
-        live, winners = self.tracker.ledger.live_jobs, self.tally.reached
-        self._park(lambda key: key in winners and key in live)
-        for key in list(live):
-            self.scheduler.take(JobEnded(now, key, JobStatus.FINISHED if key in winners else JobStatus.KILLED))
+        return acted
 
     def _react(self, reactions: Iterable[Event]) -> bool:
         """Take what the tuner does; after the target has been reached nothing is begun any more."""

@@ -32,6 +32,14 @@ if name == "c":
 runpy.run_module("beamer.testing.trainer", run_name="__main__")
 """
 
+STUBBORN = """
+import itertools, signal, time
+signal.signal(signal.SIGTERM, {handler})
+for i in itertools.count(1):
+    print('{{"iteration": %d, "loss": 0.5}}' % i, flush=True)
+    time.sleep(0.02)
+"""
+
 
 class Command:
     """A search in a directory of its own, and the command lines that run it."""
@@ -41,7 +49,9 @@ class Command:
         self.directory = root / "dir"
         self.running: list[subprocess.Popen[str]] = []
 
-    def search(self, iterations: int, pause_s: float = 0.01, program: tuple[str, ...] = (), **keys: Any) -> None:
+    def search(
+        self, iterations: int, pause_s: float = 0.01, program: tuple[str, ...] = (), grace_s: float = 30.0, **keys: Any
+    ) -> None:
         program = program or ("-m", "beamer.testing.trainer")
         command: list[Any] = ["{python}", *program, "--learning-rate", "{lr}", "--trace", f"{self.root}/{{name}}.trace"]
         command += ["--iterations", "{iterations}", "--pause-s", pause_s]
@@ -49,11 +59,16 @@ class Command:
         data = {
             "name": "s",
             "nodes": [{"name": "here", "gpus": 2}],
-            "job": {"command": command, "env": {"OPENBLAS_NUM_THREADS": 1}, "request": request},
+            "job": {"command": command, "env": {"OPENBLAS_NUM_THREADS": 1}, "grace_s": grace_s, "request": request},
             "configurations": [{"name": name, "lr": rate} for name, rate in RATES.items()],
             **keys,
         }
         (self.root / "search.yaml").write_text(yaml.safe_dump(data))
+
+    def stubborn(self, handler: str) -> tuple[str, ...]:
+        """Return a program that goes on for ever and writes no checkpoint. handler: of SIGTERM, Python."""
+        (self.root / "stubborn.py").write_text(STUBBORN.format(handler=handler))
+        return (str(self.root / "stubborn.py"),)
 
     def arguments(self, policy: str, *more: str) -> list[str]:
         quantum = ["--set", "quantum_s=0.5"] if policy == "round-robin" else []
@@ -99,6 +114,10 @@ class Command:
             return (self.directory / "lock").read_text() == str(self.running[-1].pid)
         except FileNotFoundError:
             return False
+
+    def states(self) -> list[str]:
+        """Return what supervisors have written down of their ranks."""
+        return [json.loads(path.read_text())["state"] for path in self.directory.glob("jobs/*/*/state")]
 
     def groups(self) -> list[str]:
         """Return the control groups that supervisors may have made."""
@@ -275,3 +294,29 @@ def test_a_search_ends_when_its_target_is_reached(command: Command) -> None:
     for name in reached:
         assert (command.directory / "checkpoints" / name).exists(), "what was looked for is kept"
         assert rows[name]["best_loss"] <= 0.6
+
+
+def test_what_is_not_saved_upon_an_interruption_is_named(command: Command) -> None:
+    command.search(100_000, program=command.stubborn("signal.SIG_DFL"))
+    process = command.start("fifo")
+    until(lambda: command.states() == ["running"] * 2, "two to have begun")
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 128 + signal.SIGINT
+    for name in "ab":
+        assert said.replace("\n", " ").count(f"s/rung0/{name}: here: its ranks exited with [-15]") == 1
+
+
+def test_signals_hurry_a_command_that_saves_what_has_reached_its_target(command: Command) -> None:
+    command.search(100_000, program=command.stubborn("signal.SIG_IGN"), grace_s=3600, target_loss=0.5, stop_at_target=True)
+    process = command.start("fifo")
+    until(lambda: "stopping" in command.states(), "one to be saved")
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM)
+    said, _ = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 128 + signal.SIGINT
+    assert "has reached the target" in said
+    assert "not every job is saved" in said
+    for pid in command.jobs():
+        if b"stubborn.py" in read(pid, "cmdline"):
+            os.kill(pid, signal.SIGKILL)

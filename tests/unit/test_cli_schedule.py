@@ -2,8 +2,9 @@
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from beamer.engines.base import RunState
+from beamer.engines.base import Observed, Placement, RunState
 from beamer.engines.local import LocalNode, NetworkNamespace, Ssh
 from beamer.engines.simulated import SimulatedCluster, SimulatedJob
 from beamer.errors import InputError
@@ -288,6 +289,13 @@ def halving(**keys: Any) -> Search:
     return parse(data, BASE)
 
 
+def long_runs(**keys: Any) -> Search:
+    data = changed(lambda d: d.update(configurations=[{"name": name} for name in FLOORS], **keys))
+    data["job"]["command"] = ["true"]
+    data["job"]["request"] = {"epoch": 2, "iterations": 1000}
+    return parse(data, BASE)
+
+
 class Killed(Exception):
     pass
 
@@ -378,6 +386,45 @@ def test_a_search_that_is_to_stop_at_its_target_does(killed: bool) -> None:
     assert all(not key.startswith("s/rung2/") for key in session.tally.ends), "nothing was begun after it"
     figures = document(commands.search, "round-robin", [], session.tally, 0.0, commands.engine.now)
     assert 0 < figures["target_reached_s"] <= figures["elapsed_s"]
+
+
+class SlowToPark(SimulatedCluster):
+    """A cluster whose jobs go on for a while when they are to be parked. stopping: since when."""
+
+    PARK_S = 7.0
+
+    def __init__(self, nodes: Sequence[Node], jobs: Mapping[str, SimulatedJob]) -> None:
+        super().__init__(nodes, jobs)
+        self.stopping: dict[str, float] = {}
+
+    def resize(self, job: str, placement: Placement | None, timeout_s: float = 5.0) -> None:
+        if placement is None:
+            self.stopping.setdefault(job, self.now)
+        else:
+            super().resize(job, placement, timeout_s)
+
+    def report(self) -> Mapping[str, Observed]:
+        for key, since_s in self.stopping.items():
+            if self.now >= since_s + self.PARK_S:
+                super().resize(key, None)
+        found = super().report()
+        moving = {key for key in self.stopping if found[key].state is RunState.RUNNING}
+        return {key: replace(one, state=RunState.STOPPING) if key in moving else one for key, one in found.items()}
+
+
+def test_jobs_that_are_saved_at_the_target_are_heard_on_the_way_and_the_others_are_killed_at_once() -> None:
+    commands = Commands(long_runs(target_loss=0.35, stop_at_target=True), "fifo")
+    slow = commands.engine = SlowToPark([Node("n", 2)], commands.engine.jobs)
+    session = commands.run(killed=False)
+    (first_s, *_) = (report.at_s for report in session.tally.reached.values())
+    assert set(slow.stopping) == set(session.tally.reached), "only what has reached the target is saved"
+    ends = session.tally.ends
+    killed = [key for key in ends if ends[key].status is JobStatus.KILLED]
+    assert killed
+    assert {ends[key].at_s for key in killed} == {first_s}
+    for key in session.tally.reached:
+        assert ends[key].at_s >= first_s + slow.PARK_S
+        assert session.tracker.ledger.ended[key].reports[-1].at_s > first_s
 
 
 @pytest.mark.parametrize("target", [None, 0.5])
