@@ -150,6 +150,15 @@ def test_a_lost_node_takes_its_jobs_along_until_the_next_decision() -> None:
     assert {node for grant in decide(jobs, left, state=state, now=1010.0)[1].values() for node, _ in grant.gpus} == {"n1"}
 
 
+def test_jobs_that_do_not_fit_for_a_moment_are_not_forgotten() -> None:
+    large, small = held(job(0, gpus=4, max_gpus=8), "n0", 4), held(job(1, max_gpus=1), "n1", 1)
+    state = Past((Used(large.key, 4, 3), Used(small.key, 2, 1), Used("study/ended", 8, 0)))
+    for left in (Cluster(()), Cluster((Node("n1", 2),))):
+        after, allocation = decide([large, small], left, state=state)
+        assert large.key not in allocation
+        assert after.used == state.used[:2]
+
+
 @pytest.mark.parametrize(("gpus", "count"), [(0, 3), (4, 0), (0, 0), (2, 2000)])
 def test_odd_situations(gpus: int, count: int) -> None:
     _, allocation = decide([job(number) for number in range(count)], cluster(1, gpus))

@@ -8,15 +8,17 @@ job's table (`beamer.gpu.marginal`) find its optimum, but for what the last GPUs
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from random import Random
 
 import numpy as np
 from numpy.typing import NDArray
 
+from beamer.errors import InputError
 from beamer.gpu.marginal import fill, node_sizes
 from beamer.gpu.model import Allocation, Cluster, Grant, Job
 from beamer.gpu.placement import Room, able, arrange, kept
-from beamer.gpu.policies.base import GpuPolicy, check_positive
+from beamer.gpu.policies.base import GpuPolicy, check_at_least, check_positive
 from beamer.gpu.predictors.learning import Learning
 
 Floats = NDArray[np.float64]
@@ -64,6 +66,10 @@ class Pollux(GpuPolicy[Past]):
 
     def __post_init__(self) -> None:
         check_positive(self, "interval_s")
+        check_at_least(self, 1, "growth")
+        check_at_least(self, 0, "rebatch")
+        if not -inf < self.p <= 1:
+            raise InputError("p", self.p, "at most 1, finite")
 
     def allocate(
         self, state: Past, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
@@ -72,17 +78,17 @@ class Pollux(GpuPolicy[Past]):
         if now < state.next_s:
             return state, kept(jobs, Room(cluster)), state.next_s if jobs else None
         chosen = _with_turns(cluster, jobs)
-        if not chosen:
-            return Past(), {}, None
         used = {past.key: past for past in state.used}
+        if not chosen:
+            return _past(jobs, {}, used, state.next_s), {}, None
         table = _Table.of(self, cluster, chosen, used, now)
         sizes = dict(zip((job.key for job in chosen), fill(table.sizes, table.value, cluster.gpus).tolist(), strict=True))
         grants = arrange(cluster, chosen, sizes)
         if self.apart:
             grants = _separated(chosen, grants)
         grants = table.learning.with_batches(chosen, grants, self.rebatch, table.remains)
-        after = (_after(job, grants.get(job.key), used.get(job.key)) for job in chosen)
-        return Past(tuple(past for past in after if past), now + self.interval_s), grants, now + self.interval_s
+        next_s = now + self.interval_s
+        return _past(jobs, grants, used, next_s), grants, next_s
 
 
 def _with_turns(cluster: Cluster, jobs: Sequence[Job]) -> list[Job]:
@@ -122,6 +128,12 @@ def _on_one(grant: Grant, node: str, count: int) -> Grant:
         servers[name] = min(had, left)
         left -= servers[name]
     return Grant.of({node: count}, servers)
+
+
+def _past(jobs: Sequence[Job], grants: Mapping[str, Grant], used: Mapping[str, Used], next_s: float) -> Past:
+    """Return what is remembered: of all jobs, as those that do not fit may again when a node comes back."""
+    after = (_after(job, grants.get(job.key), used.get(job.key)) for job in jobs)
+    return Past(tuple(past for past in after if past), next_s)
 
 
 def _after(job: Job, grant: Grant | None, used: Used | None) -> Used | None:
