@@ -6,7 +6,7 @@ from heapq import heapify, heappop, heapreplace
 
 from beamer.gpu.model import Job
 from beamer.gpu.packing import Machines
-from beamer.gpu.policies.base import check_positive
+from beamer.gpu.policies.base import check_at_least, check_positive
 from beamer.gpu.policies.rounds import Ration, Rounds, Sizes
 
 
@@ -26,6 +26,7 @@ class Drf(Rounds):
 
     def __post_init__(self) -> None:
         check_positive(self, "interval_s")
+        check_at_least(self, 0, "patience_s", endless=True)
 
     @property
     def rounds(self) -> tuple[float, float]:

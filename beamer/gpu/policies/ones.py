@@ -17,7 +17,7 @@ from beamer.gpu import evolution
 from beamer.gpu.evolution import EMPTY, Bools, Floats, Ints, Throughputs
 from beamer.gpu.model import Allocation, Cluster, Job
 from beamer.gpu.placement import able, arrange
-from beamer.gpu.policies.base import GpuPolicy
+from beamer.gpu.policies.base import GpuPolicy, check_at_least, check_share
 from beamer.gpu.predictors.lessons import Lessons, sample_of
 from beamer.gpu.predictors.progress import BetaModel, alpha_of, figures_of, prior_beta
 from beamer.gpu.sizes import BatchSizes
@@ -75,6 +75,11 @@ class Ones(GpuPolicy[Population]):
     name = "ones"
     resizes = True
     State = Population
+
+    def __post_init__(self) -> None:
+        check_at_least(self, 1, "population", "generations")
+        check_at_least(self, 0, "young", "settled", "interval_s")
+        check_share(self, "mutation", "hysteresis")
 
     def allocate(
         self, state: Population, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random

@@ -9,7 +9,7 @@ from math import inf, isfinite
 
 from beamer.gpu.model import Job
 from beamer.gpu.packing import Machines
-from beamer.gpu.policies.base import check_positive
+from beamer.gpu.policies.base import check_at_least, check_positive, check_share
 from beamer.gpu.policies.rounds import Ration, Rounds, Sizes
 from beamer.gpu.predictors.loss_curve import LossCurve, fit_weighted, thinned
 from beamer.gpu.predictors.speed import SpeedModel, speed_of, typical_step_s
@@ -36,6 +36,8 @@ class Slaq(Rounds):
 
     def __post_init__(self) -> None:
         check_positive(self, "epoch_s", "decay")
+        check_share(self, "decay")
+        check_at_least(self, 0, "patience_s", endless=True)
 
     @property
     def rounds(self) -> tuple[float, float]:

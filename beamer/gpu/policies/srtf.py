@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-from beamer.errors import InputError
 from beamer.gpu.model import Allocation, Cluster, Job
 from beamer.gpu.placement import pack
-from beamer.gpu.policies.base import GpuPolicy, Nothing
+from beamer.gpu.policies.base import GpuPolicy, Nothing, check_at_least
 
 
 @dataclass(frozen=True)
@@ -24,8 +23,7 @@ class Srtf(GpuPolicy[Nothing]):
     State = Nothing
 
     def __post_init__(self) -> None:
-        if not self.hysteresis >= 0:
-            raise InputError("hysteresis", self.hysteresis, "at least 0")
+        check_at_least(self, 0, "hysteresis", endless=True)
 
     def allocate(
         self, state: Nothing, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from beamer.gpu.model import Allocation, Cluster, Grant, Job, Request
 from beamer.gpu.packing import Machines
-from beamer.gpu.policies.base import GpuPolicy, Nothing
+from beamer.gpu.policies.base import GpuPolicy, Nothing, check_at_least
 from beamer.gpu.predictors.speed import speed_of, typical_step_s
 
 ROUNDING = 1e-10
@@ -30,6 +30,9 @@ class Tetris(GpuPolicy[Nothing]):
 
     name = "tetris"
     State = Nothing
+
+    def __post_init__(self) -> None:
+        check_at_least(self, 0, "weight")
 
     def allocate(
         self, state: Nothing, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random

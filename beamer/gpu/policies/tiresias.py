@@ -3,12 +3,14 @@
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import inf
 from random import Random
 
+from beamer.errors import InputError
 from beamer.gpu.model import Allocation, Cluster, Job
 from beamer.gpu.placement import pack
-from beamer.gpu.policies.base import GpuPolicy
+from beamer.gpu.policies.base import GpuPolicy, check_at_least
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,11 @@ class Tiresias(GpuPolicy[Promoted]):
 
     name = "tiresias"
     State = Promoted
+
+    def __post_init__(self) -> None:
+        if not all(lower < upper for lower, upper in pairwise((0.0, *self.limits_gpu_s, inf))):
+            raise InputError("limits_gpu_s", self.limits_gpu_s, "finite numbers above 0, ascending")
+        check_at_least(self, 0, "promote", endless=True)
 
     def allocate(
         self, state: Promoted, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random

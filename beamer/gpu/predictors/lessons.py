@@ -42,10 +42,10 @@ class Watched:
 class Lessons:
     """What was seen and learnt. ended: samples of jobs that have ended. fresh: such jobs since the last training.
 
-    All that a policy sees of a job's end is that the job is missing. It learns from those that had no more than their last epoch
-    to go: they count as having processed what they were submitted for. What is missing before that was killed, failed, or was
-    stopped at its target: how far it would have gone is not known, and to take what it did for the whole would teach that jobs
-    which look like it are as good as done.
+    All that a policy sees of a job's end is that the job is missing. It learns from those that had no more than their last
+    epoch to go: they count as having processed what they were submitted for. What is missing before that was killed, failed, or
+    was stopped at its target: how far it would have gone is not known, and to take what it did for the whole would teach that
+    jobs which look like it are as good as done.
     """
 
     watched: tuple[Watched, ...] = ()

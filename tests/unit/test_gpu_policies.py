@@ -1,0 +1,63 @@
+"""What all GPU policies have in common: parameters out of bounds are refused by name, and their bounds are not."""
+
+from math import inf, nan
+from typing import Any
+
+import pytest
+
+from beamer.errors import InputError
+from beamer.gpu.policies import gpu_policy
+
+BAD: dict[str, dict[str, tuple[Any, ...]]] = {
+    "round-robin": {"quantum_s": (0.0, nan, inf)},
+    "srtf": {"hysteresis": (-0.1, nan)},
+    "tiresias": {"limits_gpu_s": ((10.0, 5.0), (5.0, 5.0), (0.0,), (nan,), (inf,)), "promote": (-1.0, nan)},
+    "hermes": {"window": (0,), "norm": ("last",), "hysteresis": (-0.1, nan), "quantum_s": (-1.0, nan, inf)},
+    "elastic": {"margin": (-1.0, nan, inf)},
+    "termination": {"margin": (-1.0, nan, inf)},
+    "ones": {
+        "population": (0,),
+        "generations": (0,),
+        "mutation": (-0.1, 1.1, nan),
+        "young": (-1.0, nan),
+        "settled": (-1.0, nan),
+        "hysteresis": (-0.1, 1.1, nan),
+        "interval_s": (-1.0, nan, inf),
+    },
+    "pollux": {"interval_s": (0.0, nan), "p": (1.1, nan, -inf), "growth": (0,), "rebatch": (-0.1, nan, inf)},
+    "drf": {"interval_s": (0.0, nan), "patience_s": (-1.0, nan)},
+    "optimus": {
+        "interval_s": (0.0, nan),
+        "patience_s": (-1.0, nan),
+        "threshold": (-0.1, nan),
+        "servers_per_gpu": (0.0, nan, inf),
+    },
+    "slaq": {"epoch_s": (0.0, inf), "patience_s": (-1.0, nan), "decay": (0.0, 1.1, nan)},
+    "tetris": {"weight": (-1.0, nan, inf)},
+}
+BOUNDS: dict[str, dict[str, Any]] = {
+    "srtf": {"hysteresis": 0.0},
+    "tiresias": {"limits_gpu_s": (), "promote": 0.0},
+    "hermes": {"window": 1, "hysteresis": inf, "quantum_s": 0.0},
+    "elastic": {"margin": 0.0},
+    "ones": {"population": 1, "generations": 1, "mutation": 1.0, "young": 0.0, "settled": 0.0, "interval_s": 0.0},
+    "pollux": {"p": 1.0, "growth": 1, "rebatch": 0.0},
+    "optimus": {"patience_s": inf, "threshold": 0.0},
+    "slaq": {"patience_s": 0.0, "decay": 1.0},
+    "tetris": {"weight": 0.0},
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "value"),
+    [(name, field, value) for name, fields in BAD.items() for field, values in fields.items() for value in values],
+)
+def test_parameters_out_of_bounds_are_refused_by_name(name: str, field: str, value: Any) -> None:
+    with pytest.raises(InputError, match=rf"^{field}: got "):
+        gpu_policy(name, **{field: value})
+
+
+@pytest.mark.parametrize(("name", "parameters"), BOUNDS.items())
+def test_bounds_themselves_are_allowed(name: str, parameters: dict[str, Any]) -> None:
+    policy = gpu_policy(name, **parameters)
+    assert {field: getattr(policy, field) for field in parameters} == parameters
