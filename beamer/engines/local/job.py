@@ -279,9 +279,11 @@ class LocalJob:
 
     def _heard(self, node: str, now: float, until: float, reports: list[Report]) -> dict[str, Any]:
         """Return a node's status when all of its reports have been heard, which are added to `reports`."""
+        clock_s: float | None = None  # of the node, at the first answer: later ones must not change the order
         while True:
             status = self.ask(node, "status", until, after=self._after.get(node, 0))
-            reports += [Report(**{**entry, "at_s": now - entry["at_s"]}) for entry in status["reports"]]
+            clock_s = status["now_s"] if clock_s is None else clock_s
+            reports += [Report(**{**entry, "at_s": now - max(clock_s - entry["at_s"], 0.0)}) for entry in status["reports"]]
             self._after[node] = status["count"]
             if not status["more"]:
                 return status

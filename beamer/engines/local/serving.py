@@ -181,7 +181,7 @@ class Supervisor:
         count = min(first, len(self._entries)) + len(entries)
         return {
             "run": self.run, "state": self.state, "note": self.note, "exit": self.exit,
-            "reports": [{**vars(entry), "at_s": max(now - entry.at_s, 0.0)} for entry in entries],
+            "now_s": now, "reports": [vars(entry) for entry in entries],
             "count": count, "more": count < len(self._entries), "progress": asdict(self._progress),
             "iteration_s": self._iteration_s, "restart_s": self._restart_s, "tail_s": self.tail_s,
             "ended_s": now - self._ended_s, "group": self._group.kind, "pid": os.getpid(),

@@ -1,0 +1,155 @@
+"""Programs that print too much or die oddly, words that come late, nodes that are named alike or are gone."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from beamer.engines.base import Placement, RunState
+from beamer.engines.local import LocalNode, control, store
+from beamer.engines.local.record import Phase, Record, load
+from beamer.engines.local.serving import PAGE
+from beamer.errors import EngineError
+from tests.processes.site import Site, on, read, until
+
+PATIENCE_S = 60.0
+SLEEPER = "import time\ntime.sleep(1000)"
+PRINTING = """
+import time
+for i in range(10**6):
+    print('{"iteration": %d, "loss": 1}' % i, flush=True)
+    time.sleep(0.02)
+"""
+
+
+@pytest.mark.parametrize("text", ["x\n", "x", "x\r"], ids=["lines", "one line", "returns"])
+def test_a_program_that_never_stops_printing_can_be_led_all_the_same(site: Site, text: str) -> None:
+    site.program("job", f"import sys\nwhile True:\n    sys.stdout.write({text!r} * 50_000)")
+    engine = site.engine()
+    engine.start("job", on("localhost"), PATIENCE_S)
+    engine.suspend("job", PATIENCE_S)
+    assert site.see(engine, "job").state is RunState.SUSPENDED
+    engine.stop("job", PATIENCE_S)
+    assert site.ranks() == []
+
+
+def test_progress_that_ends_with_carriage_returns_is_heard(site: Site) -> None:
+    site.program("job", PRINTING.replace("flush=True", "end='\\r', flush=True"))
+    engine = site.engine()
+    engine.start("job", on("localhost"), PATIENCE_S)
+    assert site.until_step(engine, "job", beyond=3.0)
+
+
+def test_words_that_are_nested_too_deeply_are_no_progress(site: Site) -> None:
+    site.program("job", "print('{\"a\":' * 200_000, flush=True)" + PRINTING)
+    engine = site.engine()
+    engine.start("job", on("localhost"), PATIENCE_S)
+    assert site.until_step(engine, "job")
+
+
+def test_a_death_by_a_signal_without_a_name_is_a_failure(site: Site) -> None:
+    number = signal.SIGRTMIN + 6
+    site.program("job", f"import os\nos.kill(os.getpid(), {number})")
+    engine = site.engine()
+    engine.start("job", on("localhost"), PATIENCE_S)
+    assert f"rank 0 was killed by signal {number}" in site.until_state(engine, "job", RunState.FAILED).exit
+
+
+def test_all_reports_are_heard_however_many_they_are(site: Site) -> None:
+    count = 2 * PAGE + 7
+    site.program("job", f'for i in range({count}):\n    print(\'{{"iteration": %d, "loss": 1}}\' % i)')
+    engine = site.engine()
+    engine.start("job", on("localhost"), PATIENCE_S)
+    seen = site.until_state(engine, "job", RunState.FINISHED)
+    assert [report.iteration for report in seen.reports] == list(range(count))
+
+
+def test_a_stopped_job_does_not_come_back(site: Site) -> None:
+    stubborn = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(1000)"
+    site.program("stubborn", stubborn, grace_s=1000.0)
+    site.program("stopped", SLEEPER)
+    engine = site.engine()
+    engine.start("stubborn", on("localhost"), PATIENCE_S)
+    engine.resize("stubborn", None, PATIENCE_S)  # there is always a job on its way
+    for _ in range(10):
+        engine.start("stopped", Placement((("localhost", 1),)), PATIENCE_S)
+        engine.resize("stopped", None, PATIENCE_S)
+        engine.stop("stopped", PATIENCE_S)
+    assert set(engine.report()) == {"stubborn"}
+    assert [path.parent.name.split("-")[0] for path in site.root.glob("jobs/*/job")] == ["stubborn"]
+    until(lambda: len(site.supervisors()) == 1, "the supervisors of the stopped job to be gone")
+
+
+def test_a_launch_that_comes_after_its_job_has_left_starts_nothing(site: Site) -> None:
+    site.program("job", SLEEPER)
+    engine = site.engine()
+    engine.start("job", on("localhost"), PATIENCE_S)
+    (directory,) = (path.parent for path in site.root.glob("jobs/*/*/lock"))
+    engine.stop("job", PATIENCE_S)
+    until(lambda: not site.supervisors(), "the supervisor to end")
+    start = control.supervisor_command(str(directory), "signals", sys.executable)
+    late = control.ask_or_start(directory, {"call": "launch", "run": 1}, PATIENCE_S, start)
+    assert late["why"] == "run 1 is over, this is run 1"
+    until(lambda: not site.supervisors(), "the supervisor that was started for it to end")
+    engine.start("job", on("localhost"), PATIENCE_S)
+    assert site.see(engine, "job").state is RunState.RUNNING
+    assert len(site.ranks()) == 1
+    (record,) = (load(path) for path in site.root.glob("jobs/*/job"))
+    assert record is not None
+    assert record.run == 2
+
+
+def test_a_job_that_stands_in_part_goes_on(site: Site) -> None:
+    site.nodes = (LocalNode("one", 1), LocalNode("two", 1))
+    site.program("job", PRINTING)
+    engine = site.engine()
+    engine.start("job", on("one", "two"), PATIENCE_S)
+    at = site.until_step(engine, "job")
+    for path in site.root.glob("jobs/*/one/lock"):
+        assert control.ask(path.parent, {"call": "suspend", "timeout_s": PATIENCE_S}, PATIENCE_S)["ok"]
+    site.until_step(engine, "job", beyond=at + 20.0)
+    states = {control.ask(path.parent, {"call": "status"}, PATIENCE_S)["state"] for path in site.root.glob("jobs/*/*/lock")}
+    assert states == {"running"}
+
+
+def test_nodes_whose_names_read_alike_have_supervisors_of_their_own(site: Site) -> None:
+    site.nodes = (LocalNode("a b", 1), LocalNode("a_b", 1))
+    site.program("job", PRINTING)
+    engine = site.engine()
+    engine.start("job", on("a b", "a_b"), PATIENCE_S)
+    site.until_step(engine, "job")
+    assert len(site.supervisors()) == len(site.ranks()) == 2
+
+
+def test_a_job_on_a_node_that_is_gone_holds_up_no_other(site: Site) -> None:
+    site.program("lost", SLEEPER)
+    site.trainer("job", 20)
+    directory = site.root / "jobs" / "lost-00000000"
+    directory.mkdir(parents=True)
+    record = Record("lost", site.specs["lost"], on("elsewhere"), ("elsewhere",), port=12345)
+    record.save(directory / "job")
+    engine = site.engine()
+    until(lambda: "GPU 0 on elsewhere is no longer declared" in site.see(engine, "lost").exit, "it to be told")
+    engine.start("job", on("localhost"), PATIENCE_S)
+    site.until_state(engine, "job", RunState.FINISHED)
+    with pytest.raises(EngineError, match="GPU 0 on elsewhere is no longer declared"):
+        engine.start("lost", on("localhost"))
+    Record("lost", record.spec, record.placement, (), Phase.PARKED).save(directory / "job")
+
+
+def test_a_supervisor_at_rest_that_is_to_leave_takes_its_group_along(site: Site, group: str) -> None:
+    site.program("job", SLEEPER, grace_s=0.1)
+    engine = site.engine()
+    engine.start("job", on("localhost"), PATIENCE_S)
+    engine.resize("job", None, PATIENCE_S)
+    site.until_state(engine, "job", RunState.PARKED)
+    (supervisor,) = site.supervisors()
+    (state,) = (store.read_json(path) or {} for path in site.root.glob("jobs/*/*/state"))
+    kind, path = state["group"]
+    assert kind == group
+    assert not path or Path(path).exists()
+    os.kill(supervisor, signal.SIGTERM)
+    until(lambda: not read(supervisor, "cmdline"), "the supervisor to leave")
+    assert not path or not Path(path).exists()
