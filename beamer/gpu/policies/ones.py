@@ -9,6 +9,7 @@ place, rather than gene by gene; a job that is not known by throughput yet is ta
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from random import Random
 
 import numpy as np
@@ -20,9 +21,9 @@ from beamer.gpu.placement import able, arrange
 from beamer.gpu.policies.base import GpuPolicy, check_at_least, check_share
 from beamer.gpu.predictors.lessons import Lessons, sample_of
 from beamer.gpu.predictors.progress import BetaModel, alpha_of, figures_of, prior_beta
+from beamer.gpu.predictors.speed import throughputs
 from beamer.gpu.sizes import BatchSizes
 
-RECENT = 5  # throughputs at a number of GPUs that are averaged
 LEAST_SHARE = 1e-6
 
 
@@ -265,12 +266,8 @@ def _row(job: Job, limits: dict[str, Limit]) -> tuple[float, float, float, float
 
 def _points(job: Job) -> list[tuple[float, float]]:
     """Return samples per second by GPUs; of a job that was not measured, one in proportion to what it has done until now."""
-    by_gpus: dict[int, list[float]] = {}
-    for speed in job.speeds:
-        rate = speed.batch_size / speed.step_s if speed.step_s > 0 else 0.0
-        if 0 < rate < float("inf") and speed.gpus > 0:
-            by_gpus.setdefault(speed.gpus, []).append(rate)
-    if by_gpus:
-        return [(float(gpus), sum(rates[-RECENT:]) / len(rates[-RECENT:])) for gpus, rates in sorted(by_gpus.items())]
+    measured = sorted((float(gpus), rate) for gpus, rate in throughputs(job.speeds).items() if gpus > 0 and 0 < rate < inf)
+    if measured:
+        return measured
     done = job.done * job.request.batch_size
     return [(1.0, done / job.gpu_s if done > 0 and job.gpu_s > 0 else 1.0)]

@@ -106,12 +106,6 @@ class LossCurve:
         """Return the loss that would be measured after so many iterations."""
         return Estimate(self.at(iteration), self.unit_loss * sqrt(self.noise**2 + self._variance((iteration,), (1.0,))))
 
-    def drop(self, iteration: float, iterations: float) -> Estimate:
-        """Return by how much the loss falls in the `iterations` after `iteration`."""
-        value = max(self.at(iteration) - self.at(iteration + iterations), 0.0)
-        ends = (iteration, iteration + iterations)
-        return Estimate(value if isfinite(value) else 0.0, self.unit_loss * sqrt(self._variance(ends, (1.0, -1.0))))
-
     def until_loss(self, loss: float, since: float = 0.0) -> Estimate:
         """Return the iterations after `since` until the loss is reached; infinite, and unknown, if it never is."""
         value = _crossing(lambda k: self.at(since + k) - loss, max(since, self.unit_iterations))

@@ -78,11 +78,6 @@ class SpeedModel:
         terms = np.asarray(self.form.terms(float(workers), float(servers), float(batch_size)))
         return Estimate(value, sqrt(max((self.noise * value) ** 2 + float(terms @ np.asarray(self.covariance) @ terms), 0.0)))
 
-    def speed(self, workers: int, servers: int = 1, batch_size: float = 1.0) -> Estimate:
-        """Return the steps per second."""
-        step = self.step(workers, servers, batch_size)
-        return Estimate(1.0 / step.value, step.deviation / step.value**2) if step.value > 0 else Estimate(inf, inf)
-
 
 def fit_speed(form: Form, samples: Iterable[Sample], relative: bool = True) -> SpeedModel | None:
     """Fit a form to measured steps; None if fewer than `FEWEST` shapes were measured.
