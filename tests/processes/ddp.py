@@ -1,6 +1,7 @@
 """A PyTorch program (DDP on gloo) that knows two signals and a checkpoint path, for the test that runs it.
 
-What it was told is agreed on by an all-reduce beside each step's: so all ranks stop after the same one.
+What it was told, and whether a gate (a file with the iteration not to be gone beyond) is in the way, is agreed on by an
+all-reduce before each step's: so all ranks stop after the same one.
 """
 
 import hashlib
@@ -8,16 +9,19 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 import torch
 from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 
+from beamer.testing.trainer import GATE_S, is_shut
+
 BATCH = 24  # divides by every world size that the test uses
 
 
-def main(iterations: int, trace: Path) -> None:
+def main(iterations: int, trace: Path, gate: Path) -> None:
     told = {"stop": False}
     signal.signal(signal.SIGTERM, lambda *_: told.update(stop=True))
     torch.manual_seed(0)
@@ -33,8 +37,15 @@ def main(iterations: int, trace: Path) -> None:
         optimizer.load_state_dict(stored["optimizer"])
         done = stored["done"]
     parallel = DistributedDataParallel(model)
-    stop = False
-    while done < iterations and not stop:
+    while done < iterations:
+        word = torch.tensor([float(told["stop"]), float(rank == 0 and is_shut(gate, done))])
+        distributed.all_reduce(word)
+        stop, shut = word.tolist()
+        if stop:
+            break
+        if shut:
+            time.sleep(GATE_S)
+            continue
         batch = torch.randn(BATCH, 8, generator=torch.Generator().manual_seed(done))
         mine = batch.chunk(world)[rank]
         loss = ((parallel(mine) - mine.sum(dim=1, keepdim=True)) ** 2).mean()
@@ -42,21 +53,16 @@ def main(iterations: int, trace: Path) -> None:
         loss.backward()
         optimizer.step()
         done += 1
-        word = torch.tensor([1.0 if told["stop"] else 0.0])
-        distributed.all_reduce(word)
-        stop = bool(word.item())
         if rank == 0:
             digest = hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in model.parameters())).hexdigest()
             with trace.open("a") as file:
                 file.write(json.dumps({"iteration": done, "world": world, "digest": digest}) + "\n")
             print(json.dumps({"iteration": done, "loss": loss.item()}), flush=True)
-            if stop or done == iterations:
-                torch.save(
-                    {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "done": done}, f"{checkpoint}.new"
-                )
-                os.replace(f"{checkpoint}.new", checkpoint)
+    if rank == 0:
+        torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "done": done}, f"{checkpoint}.new")
+        os.replace(f"{checkpoint}.new", checkpoint)
     distributed.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), Path(sys.argv[2]))
+    main(int(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]))

@@ -59,6 +59,28 @@ def of_directory(root: Path) -> list[int]:
     return found
 
 
+class PatientEngine(LocalEngine):
+    """A local engine whose calls bear a machine that stalls."""
+
+    def start(self, job: str, placement: Placement, timeout_s: float = PATIENCE_S) -> None:
+        super().start(job, placement, timeout_s)
+
+    def suspend(self, job: str, timeout_s: float = PATIENCE_S) -> None:
+        super().suspend(job, timeout_s)
+
+    def resume(self, job: str, timeout_s: float = PATIENCE_S) -> None:
+        super().resume(job, timeout_s)
+
+    def resize(self, job: str, placement: Placement | None, timeout_s: float = PATIENCE_S) -> None:
+        super().resize(job, placement, timeout_s)
+
+    def checkpoint(self, job: str, timeout_s: float = PATIENCE_S) -> None:
+        super().checkpoint(job, timeout_s)
+
+    def stop(self, job: str, timeout_s: float = PATIENCE_S) -> None:
+        super().stop(job, timeout_s)
+
+
 @dataclass
 class Site:
     """A directory with an engine on nodes of this machine. specs: what jobs are, by key."""
@@ -71,7 +93,7 @@ class Site:
     heard: dict[str, list[Report]] = field(default_factory=dict)
 
     def engine(self, **options: Any) -> LocalEngine:
-        made = LocalEngine(LocalCluster(self.nodes), self.root / "jobs", self.specs.__getitem__, group=self.group, **options)
+        made = PatientEngine(LocalCluster(self.nodes), self.root / "jobs", self.specs.__getitem__, group=self.group, **options)
         self.engines.append(made)
         return made
 
@@ -80,10 +102,22 @@ class Site:
 
     def trainer(self, job: str, iterations: int, *arguments: str, **options: Any) -> Path:
         """Say that a job is the deterministic trainer; return its trace."""
-        trace = self.root / f"{job}.trace"
-        command = (sys.executable, "-m", "beamer.testing.trainer", "--iterations", str(iterations), "--trace", str(trace))
-        self.specs[job] = LaunchSpec((*command, *arguments), env=ONE_THREAD, batch_size=64, **options)
+        trace, gate = self.root / f"{job}.trace", self.root / f"{job}.gate"
+        command = (sys.executable, "-m", "beamer.testing.trainer", "--iterations", str(iterations))
+        files = ("--trace", str(trace), "--gate", str(gate))
+        self.specs[job] = LaunchSpec((*command, *files, *arguments), env=ONE_THREAD, batch_size=64, **options)
         return trace
+
+    def hold(self, job: str, at: int) -> None:
+        """Let a job not go beyond an iteration, so that it runs however long the test takes."""
+        gate = self.root / f"{job}.gate"
+        new = gate.with_suffix(".new")
+        new.write_text(str(at))
+        new.replace(gate)
+
+    def release(self, job: str) -> None:
+        """Let a job run to its end."""
+        (self.root / f"{job}.gate").unlink()
 
     def see(self, engine: LocalEngine, job: str) -> Observed:
         """Return what the engine sees of a job, its reports with all before."""

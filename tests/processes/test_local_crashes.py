@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from beamer.engines.base import RunState
+from beamer.engines.base import Placement, RunState
 from beamer.engines.local import LocalNode, control, store
 from beamer.errors import EngineError
 from beamer.testing.trainer import Options, undisturbed
@@ -30,11 +30,11 @@ spec = LaunchSpec(program, env=(("OPENBLAS_NUM_THREADS", "1"),), batch_size=64)
 engine = LocalEngine(LocalCluster.here(8), root, lambda job: spec)
 two = Placement((("localhost", 0), ("localhost", 1)))
 for job in ("a", "b", "c"):
-    engine.start(job, two)
+    engine.start(job, two, 60.0)
 while not all(seen.speeds for seen in engine.report().values()):
     time.sleep(0.05)
-engine.suspend("b")
-engine.resize("c", Placement((("localhost", 2),)))
+engine.suspend("b", 60.0)
+engine.resize("c", Placement((("localhost", 2),)), 60.0)
 print("ready", flush=True)
 time.sleep(1000)
 """
@@ -85,16 +85,15 @@ def test_a_killed_scheduler_finds_its_jobs_again(site: Site) -> None:
     engine = site.engine()
     site.until_state(engine, "a", RunState.RUNNING)
     site.until_state(engine, "b", RunState.SUSPENDED)
-    site.until_state(engine, "c", RunState.RUNNING)
+    until(lambda: site.see(engine, "c").placement == Placement((("localhost", 2),)), "the old ranks to be gone")
+    until(lambda: len(site.ranks()) == 2 + 2 + 1, "each of the jobs to run once")
     after = set(site.ranks())
-    assert len(after) == 2 + 2 + 1, "each of the jobs runs once"
     assert len(after & before) >= 4, "those that were not to change have not"
     for job in ("a", "b"):
         engine.start(job, on("localhost", "localhost"))
     assert set(site.ranks()) == after
     assert site.see(engine, "b").state is RunState.RUNNING
-    assert site.see(engine, "c").placement is not None
-    assert site.see(engine, "c").placement.devices == (("localhost", 2),)  # type: ignore[union-attr]  # asserted above
+    assert site.see(engine, "c").state is RunState.RUNNING
     assert min(len(site.see(engine, job).reports) for job in "abc") > 1, "all that was said is passed on again"
 
 
@@ -102,12 +101,14 @@ def test_schedulers_killed_at_any_moment_run_no_step_twice_and_leave_none_out(si
     rng = Random(11)
     trace = site.trainer("job", 250, "--pause-s", "0.001")
     for life in range(8):
+        site.hold("job", 30 * (life + 1))  # every one of them finds it under way
         command = [sys.executable, "-c", RESTLESS, site.root / "jobs", str(life), *site.specs["job"].command]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as scheduler:
             assert scheduler.stdout
             assert scheduler.stdout.readline() == "ready\n"
             time.sleep(rng.uniform(0.1, 1.0))
             scheduler.kill()
+    site.release("job")
     engine = site.engine()
     assert set(engine.report()) == {"job"}
     for state in iter(lambda: site.see(engine, "job").state, RunState.FINISHED):
@@ -120,6 +121,7 @@ def test_schedulers_killed_at_any_moment_run_no_step_twice_and_leave_none_out(si
 
 def test_a_killed_supervisor_takes_its_ranks_along(site: Site, group: str) -> None:
     trace = site.trainer("job", 400, "--pause-s", "0.002")
+    site.hold("job", 100)
     engine = site.engine()
     engine.start("job", on("localhost", "localhost"))
     site.until_step(engine, "job")
@@ -132,6 +134,7 @@ def test_a_killed_supervisor_takes_its_ranks_along(site: Site, group: str) -> No
     assert lost.placement is None
     assert site.ranks() == []
     engine.start("job", on("localhost", "localhost"))
+    site.release("job")
     site.until_state(engine, "job", RunState.FINISHED)
     taken = [json.loads(line) for line in trace.read_text().splitlines()]
     kept = {step["iteration"]: step["digest"] for step in taken}  # what was lost is taken again
@@ -157,6 +160,7 @@ def test_ranks_that_outlive_a_frozen_supervisors_death_die_before_anything_runs(
 
 def test_a_supervisor_that_is_to_leave_saves_its_job_first(site: Site) -> None:
     trace = site.trainer("job", 400, "--pause-s", "0.002")
+    site.hold("job", 100)
     engine = site.engine()
     engine.start("job", on("localhost", "localhost"))
     site.until_step(engine, "job")
@@ -166,6 +170,7 @@ def test_a_supervisor_that_is_to_leave_saves_its_job_first(site: Site) -> None:
     site.until_state(engine, "job", RunState.PARKED)
     assert site.ranks() == []
     engine.start("job", on("localhost"))
+    site.release("job")
     site.until_state(engine, "job", RunState.FINISHED)
     worlds = check_steps(trace, Options(iterations=400))
     assert set(worlds) == {1, 2}
@@ -193,7 +198,8 @@ def test_a_supervisor_whose_directory_is_removed_ends_with_its_ranks(site: Site,
     assert len(before) == 3
     engine.suspend("job")
     engine.close()
-    shutil.rmtree(site.root / "jobs")
+    jobs = site.root / "jobs"
+    until(lambda: shutil.rmtree(jobs, ignore_errors=True) or not jobs.exists(), "nobody to write there meanwhile")
     if again:
         engine = site.engine()
         engine.start("job", on("localhost"))
@@ -237,6 +243,7 @@ def test_a_supervisor_that_dies_while_its_job_stops_does_not_keep_it_from_going_
 def test_a_job_on_two_nodes_stands_goes_on_and_moves_as_one(site: Site) -> None:
     site.nodes = (LocalNode("one", 2), LocalNode("two", 2))
     trace = site.trainer("job", 500, "--pause-s", "0.002")
+    site.hold("job", 100)
     engine = site.engine()
     engine.start("job", on("one", "two", "two"))
     at = site.until_step(engine, "job")
@@ -245,11 +252,14 @@ def test_a_job_on_two_nodes_stands_goes_on_and_moves_as_one(site: Site) -> None:
     assert len(site.ranks()) == 3
     assert site.see(engine, "job").state is RunState.SUSPENDED
     engine.resume("job")
+    site.hold("job", 200)
     at = site.until_step(engine, "job", beyond=at + 5)
     engine.resize("job", on("two", "two"))
+    site.hold("job", 300)
     at = site.until_step(engine, "job", beyond=at + 20)
-    assert len(site.supervisors()) == 1, "none is left on the node that the job has left"
+    until(lambda: len(site.supervisors()) == 1, "none to be left on the node that the job has left")
     engine.resize("job", on("one", "two"))
+    site.release("job")
     seen = site.until_state(engine, "job", RunState.FINISHED)
     worlds = [json.loads(line)["world"] for line in trace.read_text().splitlines()]
     digests = [json.loads(line)["digest"] for line in trace.read_text().splitlines()]

@@ -19,12 +19,20 @@ PROGRAM = Path(__file__).with_name("ddp.py")
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed")
 
 
+def program(site: Site, job: str) -> Path:
+    """Say that a job is the program; return its trace."""
+    trace, gate = site.root / f"{job}.trace", site.root / f"{job}.gate"
+    site.specs[job] = LaunchSpec((sys.executable, str(PROGRAM), str(ITERATIONS), str(trace), str(gate)), batch_size=24)
+    return trace
+
+
 def trace_of(site: Site, job: str, disturb: bool) -> list[dict[str, object]]:
-    trace = site.root / f"{job}.trace"
-    site.specs[job] = LaunchSpec((sys.executable, str(PROGRAM), str(ITERATIONS), str(trace)), batch_size=24)
+    trace = program(site, job)
+    if disturb:
+        site.hold(job, 100)
     engine = site.engine()
     engine.start(job, on("localhost", "localhost"))
-    at = site.until_step(engine, job)
+    site.until_step(engine, job)
     if disturb:
         rng = Random(1)
         for _ in range(10):
@@ -35,10 +43,12 @@ def trace_of(site: Site, job: str, disturb: bool) -> list[dict[str, object]]:
         engine.resize(job, None)
         site.until_state(engine, job, RunState.PARKED)
         engine.start(job, on("localhost", "localhost"))
-        site.until_step(engine, job, beyond=at)
+        site.hold(job, 200)
+        site.until_step(engine, job, beyond=100)
         engine.resize(job, None)
         site.until_state(engine, job, RunState.PARKED)
         engine.start(job, on("localhost", "localhost"))
+        site.release(job)
     seen = site.until_state(engine, job, RunState.FINISHED, RunState.FAILED)
     assert seen.state is RunState.FINISHED, seen.exit
     engine.stop(job)
@@ -54,12 +64,13 @@ def test_every_step_of_a_disturbed_run_is_that_of_an_undisturbed_one(site: Site)
 
 
 def test_it_changes_its_size(site: Site) -> None:
-    trace = site.root / "job.trace"
-    site.specs["job"] = LaunchSpec((sys.executable, str(PROGRAM), str(ITERATIONS), str(trace)), batch_size=24)
+    trace = program(site, "job")
+    site.hold("job", 100)
     engine = site.engine()
     engine.start("job", on("localhost", "localhost"))
     site.until_step(engine, "job")
     engine.resize("job", on("localhost"))
+    site.release("job")
     seen = site.until_state(engine, "job", RunState.FINISHED, RunState.FAILED)
     assert seen.state is RunState.FINISHED, seen.exit
     steps = [json.loads(line) for line in trace.read_text().splitlines()]
