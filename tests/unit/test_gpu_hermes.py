@@ -18,7 +18,7 @@ TWO = Cluster((Node("n0", 1), Node("n1", 1)))
 def job(number: int, *losses: float, last: Grant | None = None, running: bool = False, **request: Any) -> Job:
     reports = tuple(Report(float(k), float(k), loss, float(k)) for k, loss in enumerate(losses))
     asked = Request(**{"iterations": 100} | request)
-    return Job(f"t{number}", asked, float(number), Stage("s", "r"), reports, last if running else None, last)
+    return Job(f"t{number}", asked, float(number), Stage("s", "r"), reports, grant=last if running else None, last=last)
 
 
 def decided(cluster: Cluster, *jobs: Job, policy: Hermes | None = None) -> Allocation:
