@@ -26,8 +26,10 @@ from beamer.engines.local import (
     groups,
     store,
 )
+from beamer.engines.local.job import Busy, LocalJob
+from beamer.engines.local.links import Reach
 from beamer.engines.local.progress import Progress
-from beamer.engines.local.record import Phase, Record, load
+from beamer.engines.local.record import Phase, Record, last_run, load
 from beamer.errors import EngineError, InputError
 
 SPEC = LaunchSpec(
@@ -178,3 +180,15 @@ def test_a_supervisor_imports_little() -> None:
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "beamer" in shown
     assert not {"numpy", "pydantic", "torch", "scipy"} & set(shown), "it starts fast and has little memory"
+
+
+def test_a_job_that_has_been_stopped_is_not_led_on(tmp_path: Path) -> None:
+    cluster = LocalCluster.here(1)
+    job = LocalJob(Record("j", SPEC, Placement((("localhost", 0),)), ()), tmp_path, cluster, Reach(cluster.nodes), "signals")
+    job.set()
+    with job.held("stop", 0.0):
+        job.forget()
+    with pytest.raises(Busy, match="j: move: it has just been stopped"), job.held("move", 0.0):
+        job.set(phase=Phase.PARKED)
+    assert not (tmp_path / "job").exists()
+    assert last_run(tmp_path) == 1
