@@ -36,7 +36,7 @@ $(VENV)/.extras: $(VENV)/.ready
 	  echo "setting up PyTorch from this machine's own file ..."; \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH) || echo "PyTorch cannot be installed"; \
 	else echo "no PyTorch on this machine: its tests will be skipped"; fi
-	@touch $@
+	@if $(BIN)/python -c 'import ray' 2>/dev/null; then touch $@; fi  # otherwise it is tried again the next time
 
 # The system packages of the emulation: installed where root can; where not, what needs them says so.
 system: setup
