@@ -1,6 +1,5 @@
 """Beamer's own policy: GPUs go where they bring the next result of a search soonest, for what a change costs."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -12,7 +11,7 @@ from beamer.errors import InputError
 from beamer.gpu.marginal import fill, node_sizes
 from beamer.gpu.model import Allocation, Cluster, Job
 from beamer.gpu.placement import able, arrange
-from beamer.gpu.policies.base import GpuPolicy, Nothing, check_positive
+from beamer.gpu.policies.base import GpuPolicy, Nothing, check_at_least, check_positive
 from beamer.gpu.predictors.outlook import Outlook, outlook
 from beamer.gpu.predictors.rates import Rates
 
@@ -58,14 +57,11 @@ class Convergence(GpuPolicy[Nothing]):
     State = Nothing
 
     def __post_init__(self) -> None:
-        if self.looks < 2:
-            raise InputError("looks", self.looks, "at least 2")
+        check_at_least(self, 2, "looks")
         if not 0 < self.prior <= 1:
             raise InputError("prior", self.prior, "a chance above 0, up to 1")
         check_positive(self, "horizon_s", "growth")
-        for name in ("hysteresis", "margin"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise InputError(name, getattr(self, name), "a finite number of at least 0")
+        check_at_least(self, 0, "hysteresis", "margin")
 
     def allocate(
         self, state: Nothing, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
