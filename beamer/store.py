@@ -6,6 +6,7 @@ It lives in SQLite unless a URL names another database. An event is durable agai
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
@@ -25,6 +26,29 @@ _EVENTS = sa.Table(
     sa.Column("content", sa.Text, nullable=False),
 )
 _EXPECTED = "a database that holds Beamer's journal or nothing"
+_EXPECTED_URL = "a database URL such as 'sqlite:////var/lib/beamer/journal.db'"
+
+
+Location = str | sa.URL
+"""Where a database is: a URL as SQLAlchemy writes it, or one in parts, which holds whatever characters a path has."""
+
+
+def sqlite_url(path: Path) -> Location:
+    """Return the URL of a SQLite file."""
+    return sa.URL.create("sqlite", database=str(path))
+
+
+def sqlite_file(url: Location) -> Path | None:
+    """Return the file of a SQLite database, None for other databases. Raises `InputError` for one that is not in a file."""
+    try:
+        parsed = sa.make_url(url)
+    except sa.exc.ArgumentError as error:
+        raise InputError("journal", str(url), _EXPECTED_URL) from error
+    if parsed.get_backend_name() != "sqlite":
+        return None
+    if not parsed.database or parsed.database == ":memory:" or parsed.database.startswith("file:"):
+        raise InputError("journal", str(url), "a file's path, as in 'sqlite:////var/lib/beamer/journal.db': it is to last")
+    return Path(parsed.database)
 
 
 class Journal:
@@ -36,11 +60,11 @@ class Journal:
     cannot be reached or written; `append` and `replay` raise the latter, too.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: Location) -> None:
         try:
             self._engine = sa.create_engine(url)
         except (sa.exc.ArgumentError, sa.exc.NoSuchModuleError) as error:
-            raise InputError("journal", url, "a database URL such as 'sqlite:////var/lib/beamer/journal.db'") from error
+            raise InputError("journal", str(url), _EXPECTED_URL) from error
         except ModuleNotFoundError as error:
             raise PlatformError(f"Python package {error.name!r} is not installed", f"install it to use {url}") from error
         self._url = self._engine.url.render_as_string(hide_password=True)

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -16,7 +17,7 @@ from rich.markup import escape
 
 from beamer.engines.local import LocalEngine
 from beamer.engines.local.retire import retire
-from beamer.errors import InputError
+from beamer.errors import InputError, nearest
 from beamer.events import Event
 from beamer.gpu.devices import Devices
 from beamer.gpu.policies import GPU_POLICIES, gpu_policy
@@ -57,6 +58,8 @@ def schedule(
     """
     chosen = policy_of(policy, settings)
     given = None if search is None else load(search)
+    if json_file is not None and not json_file.parent.is_dir() and json_file.resolve().parent != directory.resolve():
+        raise InputError("--json", str(json_file), f"a file in a directory that exists: {json_file.parent} does not")
     check_outputs({"--json": json_file})
     if stop and not (directory / "search").exists():
         raise InputError("--dir", str(directory), "a directory in which a search was begun")
@@ -68,14 +71,17 @@ def policy_of(name: str, settings: list[str]) -> GpuPolicy[Any]:
     """Return the policy of that name with settings NAME=VALUE parsed as its fields' types. Raises `InputError`."""
     if name not in GPU_POLICIES:
         return gpu_policy(name)
-    types = get_type_hints(GPU_POLICIES[name])
+    hints = get_type_hints(GPU_POLICIES[name])
+    types = {field.name: hints[field.name] for field in fields(GPU_POLICIES[name])}  # type: ignore[arg-type]  # a dataclass
     parameters: dict[str, Any] = {}
     for setting in settings:
         parameter, is_set, text = setting.partition("=")
         if not is_set:
             raise InputError("--set", setting, "NAME=VALUE")
+        if parameter not in types:
+            raise InputError(f"{name}.{parameter}", text, nearest(parameter, types) if types else "no parameter")
         try:
-            parameters[parameter] = TypeAdapter(types.get(parameter, str)).validate_strings(text)
+            parameters[parameter] = TypeAdapter(types[parameter]).validate_strings(text)
         except ValidationError as error:
             found = input_error(error)
             raise InputError(f"{name}.{parameter}", text, found.expected) from error

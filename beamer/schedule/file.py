@@ -52,6 +52,15 @@ def _text(value: Any) -> Any:
 _Text = Annotated[str, BeforeValidator(_text)]
 
 
+def _scalar(value: Any) -> Any:
+    if not isinstance(value, bool | int | float | str):
+        raise ValueError("a text, a number, true or false")
+    return value
+
+
+_Scalar = Annotated[Value, BeforeValidator(_scalar)]
+
+
 class _Job(_Entry):
     command: list[_Text] = Field(min_length=1)
     cwd: str = "."
@@ -74,8 +83,8 @@ class _File(_Entry):
     name: str
     nodes: list[_Node] = Field(min_length=1)
     job: _Job
-    configurations: list[dict[str, Value]] | None = Field(default=None, min_length=1)
-    grid: dict[str, Annotated[list[Value], Field(min_length=1)]] | None = Field(default=None, min_length=1)
+    configurations: list[dict[str, _Scalar]] | None = Field(default=None, min_length=1)
+    grid: dict[str, Annotated[list[_Scalar], Field(min_length=1)]] | None = Field(default=None, min_length=1)
     rungs: list[_Rung] = []
     target_loss: float | None = Field(default=None, allow_inf_nan=False)
     stop_at_target: bool = False
@@ -141,6 +150,8 @@ def load(path: Path) -> Search:
         raise InputError("search", str(path), f"text in UTF-8 ({error.reason} at byte {error.start})") from error
     except (yaml.YAMLError, ValueError) as error:  # the latter for what only looks like a date
         raise InputError("search", str(path), f"valid YAML ({' '.join(str(error).split())})") from error
+    except RecursionError as error:
+        raise InputError("search", str(path), "YAML that is not nested as deeply as this") from error
     try:
         return parse(data, path.resolve().parent)
     except InputError as error:

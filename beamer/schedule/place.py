@@ -7,12 +7,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from beamer.engines.local import LocalCluster
+from beamer.engines.local.record import Record, load
 from beamer.engines.local.store import read_json, take, write_json
 from beamer.errors import InputError
 from beamer.schedule.file import Search, parse
+from beamer.store import Location, sqlite_file, sqlite_url
 
 MAY_CHANGE = ("nodes", "group")
-SQLITE = "sqlite:///"
+WRITTEN = "what this command has written there"
 
 
 class Place:
@@ -21,20 +24,24 @@ class Place:
         search  what was begun, JSON     lock  held by the command, with its process id
         jobs/   of the local engine      checkpoints/  by configuration, where the search names no others
 
-    path: of the directory. journal: its URL; "": in the directory. Raises `InputError` where another command holds them.
+    path: of the directory. journal: where it is; "": in the directory. Raises `InputError` where another command holds them.
     """
 
     def __init__(self, path: Path, journal: str = "") -> None:
         self.path = path
-        self.journal = journal or f"{SQLITE}{path.resolve()}/journal.db"
+        self.journal: Location = journal or sqlite_url(path.resolve() / "journal.db")
         self._held = ExitStack()
 
     def __enter__(self) -> "Place":
+        database = self._database()
         with self._held:
+            try:
+                self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            except OSError as error:
+                raise _unwritable(self.path, error) from error
             self._hold("--dir", self.path / "lock")
-            database = self.journal.removeprefix(SQLITE).split("?")[0]
-            if self.journal.startswith(SQLITE) and database:
-                self._hold("--journal", Path(f"{database}.lock"))
+            if database is not None:
+                self._hold("--journal", database.with_name(f"{database.name}.lock"))
             self._held = self._held.pop_all()
         return self
 
@@ -43,12 +50,19 @@ class Place:
 
     def begun(self) -> Search | None:
         """Return the search that was begun here, None if none was. Raises `InputError`."""
-        known = read_json(self.path / "search")
-        if known is None:
+        path = self.path / "search"
+        try:
+            known = read_json(path)
+        except OSError as error:
+            raise InputError("--dir", str(path), f"{WRITTEN} ({error.strerror})") from error
+        if known is None and not path.exists():
             return None
         if not isinstance(known, dict) or not isinstance(known.get("base"), str) or "content" not in known:
-            raise InputError("--dir", str(self.path / "search"), "what this command has written there")
-        return parse(known["content"], Path(known["base"]))
+            raise InputError("--dir", str(path), WRITTEN)
+        try:
+            return parse(known["content"], Path(known["base"]))
+        except InputError as error:
+            raise InputError(f"{path}: {error.field}", error.value, error.expected) from error
 
     def begin(self, search: Search, journal_holds: bool) -> None:
         """Write down what is begun, or see that it is what was begun before. Raises `InputError` where it is another search.
@@ -59,7 +73,7 @@ class Place:
         if known is None and journal_holds:
             raise InputError("--dir", str(self.path), "the directory of the search that the journal holds")
         if known is not None and not journal_holds and any((self.path / "jobs").glob("*/")):
-            raise InputError("--journal", self.journal, f"the journal of the search in {self.path}, or a new directory")
+            raise InputError("--journal", str(self.journal), f"the journal of the search in {self.path}, or a new directory")
         if known is not None:
             if search.base != known.base:  # its relative paths would be others
                 expected = f"the file in {known.base}, with which the search in {self.path} was begun, or a new --dir"
@@ -68,19 +82,68 @@ class Place:
                 if key not in MAY_CHANGE and value != known.content[key]:
                     was = json.dumps(known.content[key])
                     raise InputError(key, value, f"{was}, with which the search in {self.path} was begun, or a new --dir")
-        (self.path / "checkpoints").mkdir(exist_ok=True)
+        for record in self._records():
+            _check_nodes(record, search.cluster, known.cluster if known else search.cluster)
         content: dict[str, Any] = {"base": str(search.base), "content": dict(search.content)}
-        write_json(self.path / "search", content, durable=True)
+        for name in ("jobs", "checkpoints"):
+            try:
+                (self.path / name).mkdir(mode=0o700, exist_ok=True)
+            except OSError as error:
+                raise _unwritable(self.path / name, error) from error
+        try:
+            write_json(self.path / "search", content, durable=True)
+        except OSError as error:
+            raise _unwritable(self.path, error) from error
+
+    def _database(self) -> Path | None:
+        """Return the file of the journal, None where it is none. Raises `InputError`."""
+        try:
+            database = sqlite_file(self.journal)
+        except InputError as error:
+            raise InputError("--journal", error.value, error.expected) from error
+        if database is not None:
+            folder = database.resolve().parent
+            if folder != self.path.resolve() and not folder.is_dir():
+                raise InputError("--journal", str(self.journal), f"a file in a directory that exists: {folder} does not")
+        return database
+
+    def _records(self) -> list[Record]:
+        """Return what the engine has written down of jobs. Raises `InputError` for what cannot be read."""
+        found: list[Record] = []
+        for path in sorted((self.path / "jobs").glob("*/job")):
+            try:
+                record = load(path)
+            except (OSError, AttributeError, KeyError, TypeError, ValueError) as error:
+                raise InputError("--dir", str(path), f"{WRITTEN} of a job ({type(error).__name__}: {error})") from error
+            if record is None:
+                raise InputError("--dir", str(path), f"{WRITTEN} of a job")
+            found.append(record)
+        return found
 
     def _hold(self, option: str, path: Path) -> None:
         try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = take(path)
         except OSError as error:
-            raise InputError(option, str(path.parent), f"a directory that can be written ({error.strerror})") from error
+            raise InputError(option, str(path), f"a file that can be written ({error.strerror})") from error
         if descriptor is None:
             owner = path.read_text() or "another process"
             raise InputError(option, str(path.parent), f"one that no other command uses: process {owner} does")
         self._held.callback(os.close, descriptor)
         os.truncate(descriptor, 0)
         os.write(descriptor, str(os.getpid()).encode())
+
+
+def _unwritable(path: Path, error: OSError) -> InputError:
+    return InputError("--dir", str(path), f"a directory that can be written ({error.strerror})")
+
+
+def _check_nodes(record: Record, now: LocalCluster, before: LocalCluster) -> None:
+    """Check that the supervisors of a job are found where they were. Raises `InputError`."""
+    for name in record.nodes:
+        left = f"a supervisor of {record.job} may be there"
+        first = "run --stop without a search file first" if name in before.node else "declare it and run --stop first"
+        if name not in now.node:
+            raise InputError("nodes", sorted(now.node), f"{name!r} among them, as {left}: {first}")
+        root = before.node[name].root if name in before.node else now.node[name].root
+        if now.node[name].root != root:
+            raise InputError(f"nodes.{name}.root", now.node[name].root, f"{root!r}, as {left}: {first}")

@@ -54,7 +54,7 @@ class Command:
     ) -> None:
         program = program or ("-m", "beamer.testing.trainer")
         command: list[Any] = ["{python}", *program, "--learning-rate", "{lr}", "--trace", f"{self.root}/{{name}}.trace"]
-        command += ["--iterations", "{iterations}", "--pause-s", pause_s]
+        command += ["--iterations", "{iterations}", "--pause-s", pause_s, "--gate", f"{self.root}/{{name}}.gate"]
         request = {"batch_size": 64, "epoch": 5, **({} if "rungs" in keys else {"iterations": iterations})}
         data = {
             "name": "s",
@@ -64,6 +64,22 @@ class Command:
             **keys,
         }
         (self.root / "search.yaml").write_text(yaml.safe_dump(data))
+
+    def hold(self, at: int) -> None:
+        """Let no configuration go beyond an iteration, so that all run however long the test takes."""
+        for name in RATES:
+            new = self.root / f"{name}.gate.new"
+            new.write_text(str(at))
+            new.replace(self.root / f"{name}.gate")
+
+    def release(self) -> None:
+        """Let all run to their ends."""
+        for name in RATES:
+            (self.root / f"{name}.gate").unlink()
+
+    def begun(self) -> bool:
+        """Say whether all configurations have taken a step."""
+        return all(self.steps(name) for name in RATES)
 
     def stubborn(self, handler: str) -> tuple[str, ...]:
         """Return a program that goes on for ever and writes no checkpoint. handler: of SIGTERM, Python."""
@@ -158,7 +174,6 @@ def test_a_search_of_more_configurations_than_gpus_trains_them_all(command: Comm
         assert rows[name]["service_s"] > 0
     assert min(rows, key=lambda name: rows[name]["loss"]) in "def", "those that learn have the least loss"
     assert max(rows, key=lambda name: rows[name]["loss"]) in "ab"
-    assert sum(row["suspensions"] for row in rows.values()) > 0
     assert f"s under {policy}" in done.stdout
     again = command.run(policy)
     assert again.returncode == 0
@@ -167,18 +182,19 @@ def test_a_search_of_more_configurations_than_gpus_trains_them_all(command: Comm
 
 
 def test_a_command_killed_in_the_middle_goes_on(command: Command) -> None:
-    command.search(80, pause_s=0.02)
+    command.search(80)
     for enough in (10, 50):
+        command.hold(enough)
         process = command.start("round-robin")
         until(command.leader, "the command to hold the directory")  # jobs that one before it left run on without it
         until(lambda enough=enough: len(command.steps("a")) >= enough, f"{enough} steps")  # type: ignore[misc]
-        process.send_signal(signal.SIGSTOP)  # or it might come to its end while the other one starts
         refused = command.run("round-robin")
         assert refused.returncode == 2
         assert f"no other command uses: process {process.pid}" in refused.stderr
         process.kill()
         process.wait()
         assert command.jobs(), "supervisors go on"
+    command.release()
     done = command.run("round-robin")
     assert done.returncode == 0, done.stderr
     for name in RATES:
@@ -191,43 +207,47 @@ def test_a_command_killed_in_the_middle_goes_on(command: Command) -> None:
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_command_saves_its_jobs_and_goes_on_later(command: Command, sign: signal.Signals) -> None:
-    command.search(80, pause_s=0.02)
+    command.search(80)
+    command.hold(40)
     process = command.start("round-robin")
-    until(lambda: all(command.steps(name) for name in RATES), "all to have begun")
+    until(command.begun, "all to have begun")
     os.kill(process.pid, sign)
     said, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 128 + sign
     assert "run the same command again" in said
     assert command.jobs() == [], "neither ranks nor supervisors are left"
-    before = {name: len(command.steps(name)) for name in RATES}
-    assert any(count < 80 for count in before.values())
-    parked = {row["status"] for row in command.figures().values()}
-    assert parked <= {"waiting", "finished"}
+    rows = command.figures().values()
+    assert {row["status"] for row in rows} == {"waiting"}
+    assert sum(row["suspensions"] > 0 for row in rows) >= len(RATES) - 2, "all but two have left their GPUs to others"
     assert command.allocations()[-1].grants == {}
+    command.release()
     assert command.run("hermes").returncode == 0, "another policy may go on"
     for name in RATES:
         command.check_steps(name, 80)
 
 
 def test_a_command_whose_output_nobody_reads_saves_its_jobs(command: Command) -> None:
-    command.search(80, pause_s=0.02)
+    command.search(80)
+    command.hold(40)
     process = command.start("round-robin")
     assert process.stdout is not None
-    until(lambda: all(command.steps(name) for name in RATES), "all to have begun")
+    until(command.begun, "all to have begun")
     process.stdout.close()
     assert process.wait(PATIENCE_S) == 128 + signal.SIGPIPE
     assert command.jobs() == []
-    assert any(row["status"] == "waiting" for row in command.figures().values())
+    assert {row["status"] for row in command.figures().values()} == {"waiting"}
     process.stdout = None
+    command.release()
     assert command.run("round-robin").returncode == 0
     for name in RATES:
         command.check_steps(name, 80)
 
 
 def test_what_a_killed_command_left_is_saved_and_ended_on_request(command: Command) -> None:
-    command.search(4000, pause_s=0.02)
+    command.search(80)
+    command.hold(40)
     process = command.start("round-robin")
-    until(lambda: all(command.steps(name) for name in RATES), "all to have begun")
+    until(command.begun, "all to have begun")
     process.kill()
     process.wait()
     left = command.jobs()
@@ -237,6 +257,31 @@ def test_what_a_killed_command_left_is_saved_and_ended_on_request(command: Comma
     assert done.returncode == 0, done.stderr
     assert command.jobs() == []
     assert len(list((command.directory / "checkpoints").iterdir())) == len(RATES)
+
+
+def test_nodes_may_go_when_nothing_is_left_on_them(command: Command) -> None:
+    command.search(60)
+    command.hold(20)
+    process = command.start("fifo")
+    until(lambda: command.steps("a") and command.steps("b"), "two to have begun")
+    process.kill()
+    process.wait()
+    there = [{"name": "there", "gpus": 2}]
+    command.search(60, nodes=there)
+    refused = command.run("fifo")
+    assert refused.returncode == 2
+    (line,) = refused.stderr.splitlines()
+    assert "nodes: got ['there'], expected 'here' among them, as a supervisor of s/rung0/a may be there" in line
+    stop = [sys.executable, "-m", "beamer.cli", "schedule", "--dir", str(command.directory), "--stop"]
+    assert subprocess.run(stop, capture_output=True, timeout=PATIENCE_S).returncode == 0
+    assert command.jobs() == []
+    command.release()
+    done = command.run("fifo")
+    assert done.returncode == 0
+    until(lambda: not command.jobs(), "supervisors to leave")
+    for name in RATES:
+        command.check_steps(name, 60)
+        assert command.figures()[name]["status"] == "finished"
 
 
 def test_a_configuration_that_fails_is_reported_and_the_rest_finishes(command: Command) -> None:

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,9 @@ import pytest
 import yaml
 
 from beamer.engines.base import Observed, Placement, RunState
-from beamer.engines.local import LocalNode, NetworkNamespace, Ssh
+from beamer.engines.local import LaunchSpec, LocalNode, NetworkNamespace, Ssh
+from beamer.engines.local.record import Phase, Record
+from beamer.engines.local.retire import retire
 from beamer.engines.simulated import SimulatedCluster, SimulatedJob
 from beamer.errors import InputError
 from beamer.events import Allocated, Event, JobEnded, JobReported, JobSubmitted, NodesSeen, StageSealed
@@ -22,13 +25,14 @@ from beamer.gpu.policies import GPU_POLICIES, gpu_policy
 from beamer.gpu.policies.hermes import Hermes
 from beamer.gpu.tuners import Halving
 from beamer.model import JobStatus, Rung
-from beamer.schedule.command import policy_of
+from beamer.schedule.command import policy_of, schedule
 from beamer.schedule.file import Search, load, parse, shipped
 from beamer.schedule.place import Place
 from beamer.schedule.report import document, rows
 from beamer.schedule.session import Session
 from beamer.schedule.tally import Counts, Tally
 from beamer.schedule.template import filled
+from beamer.store import Journal
 from beamer.testing.gpu import Exponential
 
 SEARCH: dict[str, Any] = {
@@ -133,6 +137,8 @@ def set_request(key: str, value: Any) -> Callable[[dict[str, Any]], Any]:
         (lambda d: d.pop("configurations"), "configurations", "a grid in its place"),
         (lambda d: d["configurations"].append({"name": "slow"}), r"configurations\[2\]", "no other has"),
         (lambda d: d["configurations"][0].update(iterations=3), r"configurations\[0\]", "none of iterations"),
+        (lambda d: d["configurations"][0].update(lr=None), r"configurations\[0\]\.lr", "a text, a number"),
+        (lambda d: d.update(configurations=None, grid={"lr": [1, [2]]}), r"grid\.lr\[1\]", "a text, a number"),
         (lambda d: d.update(stop_at_target=True), "stop_at_target", "no target_loss"),
         (lambda d: d.update(group="cgroup3"), "group", "cgroup2"),
         (lambda d: d.update(rungs=[{"iterations": 5, "keep": 3}, {"iterations": 9}]), r"rungs\[0\]\.keep", "1 to 2"),
@@ -173,6 +179,9 @@ def test_policy_parameters_are_parsed_as_their_fields_types() -> None:
         ("optimus", "servers_per_gpu=inf", r"^optimus\.servers_per_gpu: got inf"),
         ("srtf", "hysteresis=-1", r"^srtf\.hysteresis: got -1\.0, expected at least 0"),
         ("fifo", "window=3", r"^fifo\.window: got '3', expected no parameter"),
+        ("hermes", "name=x", r"^hermes\.name: got 'x', expected one of .*window"),
+        ("elastic", "resizes=true", r"^elastic\.resizes: got 'true', expected "),
+        ("hermes", "State=3", r"^hermes\.State: got '3', expected one of .*window"),
     ],
 )
 def test_a_wrong_policy_parameter_is_named(name: str, setting: str, message: str) -> None:
@@ -194,6 +203,45 @@ def test_bad_input_ends_in_one_line_with_the_file_and_exit_code_2(tmp_path: Path
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"beamer: {file}: job.request: got ")
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_file_that_is_nested_too_deeply_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "search.yaml"
+    file.write_text("[" * 20_000)
+    with pytest.raises(InputError, match=f"search: got '{file}', expected YAML that is not nested as deeply"):
+        load(file)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"json_file": "{}/no/such/f.json"}, "--json: got '{0}/no/such/f.json', expected .*: {0}/no/such does not"),
+        ({"journal": "sqlite:///{}/no/x.db"}, "--journal: got 'sqlite:///{0}/no/x.db', expected .*: {0}/no does not"),
+        ({"journal": "sqlite:///:memory:"}, "--journal: got 'sqlite:///:memory:', expected a file's path"),
+        ({"journal": "sqlite://"}, "--journal: got 'sqlite://', expected a file's path"),
+        ({"journal": "sqlite:///file:x?mode=memory&uri=true"}, "--journal: got .*, expected a file's path"),
+        ({"journal": "x.db"}, "--journal: got 'x.db', expected a database URL"),
+    ],
+)
+def test_what_cannot_be_written_or_would_not_last_is_refused_and_nothing_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: dict[str, str], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    types = {"json_file": Path, "journal": str}
+    given: dict[str, Any] = {name: types[name](value.format(tmp_path)) for name, value in arguments.items()}
+    with pytest.raises(InputError, match=message.format(tmp_path)):
+        schedule(directory=tmp_path / "dir", **given)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["f1?x", "a%41#b", "plain"])
+def test_all_of_a_search_lies_in_its_directory_whatever_its_name(tmp_path: Path, name: str) -> None:
+    with Place(tmp_path / name) as place, closing(Journal(place.journal)) as journal:
+        journal.append(NodesSeen(0.0, ()))
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert {"journal.db", "journal.db.lock", "lock"} <= {path.name for path in (tmp_path / name).iterdir()}
+    with Place(tmp_path / name) as place, closing(Journal(place.journal)) as journal:
+        assert list(journal.replay()) == [NodesSeen(0.0, ())]
 
 
 def test_nothing_is_stopped_where_nothing_was_begun(tmp_path: Path) -> None:
@@ -235,7 +283,69 @@ def test_a_place_goes_on_with_the_search_that_was_begun_there_alone(tmp_path: Pa
             place.begin(moved, journal_holds=False)
 
 
-@pytest.mark.parametrize("content", ["[1]", "{}", '{"base": 1, "content": {}}'])
+def recorded(directory: Path, node: str, nodes: tuple[str, ...]) -> Path:
+    """Write down a job as the engine does that runs on a node and may have supervisors on others."""
+    path = directory / "jobs" / "one" / "job"
+    path.parent.mkdir(parents=True)
+    Record("s/rung0/slow", LaunchSpec(("true",)), Placement(((node, 0),)), nodes, Phase.PARKED).save(path)
+    return path
+
+
+def test_nodes_with_supervisors_of_a_search_stay_where_they_are(tmp_path: Path) -> None:
+    with Place(tmp_path) as place:
+        place.begin(parse(SEARCH, BASE), journal_holds=False)
+        recorded(tmp_path, "n", ("n",))
+        renamed = parse(changed(lambda d: d["nodes"][0].update(name="m")), BASE)
+        with pytest.raises(InputError, match=r"^nodes: got \['m'\], expected 'n' among them.*s/rung0/slow.*--stop without"):
+            place.begin(renamed, journal_holds=True)
+        moved = parse(changed(lambda d: d["nodes"][0].update(root="/elsewhere")), BASE)
+        with pytest.raises(InputError, match=r"^nodes\.n\.root: got '/elsewhere', expected ''.*--stop without"):
+            place.begin(moved, journal_holds=True)
+        assert place.begun() == parse(SEARCH, BASE), "what --stop goes by"
+        place.begin(parse(changed(lambda d: d["nodes"].append({"name": "m", "gpus": 1})), BASE), journal_holds=True)
+
+
+def test_nodes_that_no_supervisor_is_left_on_may_go(tmp_path: Path) -> None:
+    with Place(tmp_path) as place:
+        place.begin(parse(SEARCH, BASE), journal_holds=False)
+        path = recorded(tmp_path, "n", ("n",))
+        assert retire(parse(SEARCH, BASE).cluster, tmp_path / "jobs") == [], "none answers: none is there"
+        assert path.exists(), "what is known of the job stays"
+        place.begin(parse(changed(lambda d: d["nodes"][0].update(name="m")), BASE), journal_holds=True)
+
+
+@pytest.mark.parametrize("content", ["{}", "[1]", "{", '{"spec": {}}'])
+def test_a_job_that_cannot_be_read_is_named(tmp_path: Path, content: str) -> None:
+    with Place(tmp_path) as place:
+        place.begin(parse(SEARCH, BASE), journal_holds=False)
+        path = recorded(tmp_path, "n", ())
+        path.write_text(content)
+        with pytest.raises(InputError, match=f"^--dir: got '{path}', expected what this command has written there of a job"):
+            place.begin(parse(SEARCH, BASE), journal_holds=True)
+
+
+@pytest.mark.parametrize(("name", "expected"), [("jobs", "a directory"), ("checkpoints", "a directory"), ("lock", "a file")])
+def test_what_is_in_the_way_in_a_place_is_named(tmp_path: Path, name: str, expected: str) -> None:
+    if name == "lock":
+        (tmp_path / name).mkdir()
+    else:
+        (tmp_path / name).touch()
+    with (
+        pytest.raises(InputError, match=f"^--dir: got '{tmp_path / name}', expected {expected} that can be written"),
+        Place(tmp_path) as place,
+    ):
+        place.begin(parse(SEARCH, BASE), journal_holds=False)
+
+
+def test_a_truncated_search_is_not_taken_for_none(tmp_path: Path) -> None:
+    (tmp_path / "search").write_text('{"base": "/base", "cont')
+    for stop in (False, True):
+        with pytest.raises(InputError, match=f"--dir: got '{tmp_path / 'search'}', expected what this command has written"):
+            schedule(directory=tmp_path, stop=stop)
+    assert not (tmp_path / "jobs").exists()
+
+
+@pytest.mark.parametrize("content", ["[1]", "{}", "{", '{"base": 1, "content": {}}'])
 def test_a_place_in_which_others_have_written_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "search").write_text(content)
     with Place(tmp_path) as place, pytest.raises(InputError, match=r"--dir: got .*what this command has written"):
@@ -425,6 +535,20 @@ def test_jobs_that_are_saved_at_the_target_are_heard_on_the_way_and_the_others_a
     for key in session.tally.reached:
         assert ends[key].at_s >= first_s + slow.PARK_S
         assert session.tracker.ledger.ended[key].reports[-1].at_s > first_s
+
+
+class Remarking(SimulatedCluster):
+    """A cluster that has something to say about every job."""
+
+    def report(self) -> Mapping[str, Observed]:
+        return {key: replace(one, exit="a remark") for key, one in super().report().items()}
+
+
+def test_what_an_engine_remarks_is_told_once_and_calls_no_finished_job_failed(caplog: pytest.LogCaptureFixture) -> None:
+    commands = Commands(halving(), "round-robin")
+    commands.engine = Remarking([Node("n", 2)], commands.engine.jobs)
+    session = commands.run(killed=False)
+    assert sorted(caplog.messages) == sorted(f"{key}: a remark" for key in session.tally.ends)
 
 
 @pytest.mark.parametrize("target", [None, 0.5])

@@ -2,6 +2,7 @@
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from beamer.engines.local import control, store
@@ -16,19 +17,26 @@ POLL_S = 0.005
 def retire(cluster: LocalCluster, root: Path) -> list[str]:
     """End every supervisor of the jobs in an engine's directory, which no engine uses now, and return what went wrong.
 
-    Where one still has ranks they are killed: park the jobs first.
+    Where one still has ranks they are killed: park the jobs first. Nodes are no longer the jobs' when theirs have ended.
     """
     found: list[str] = []
     for path in sorted(root.resolve().glob("*/job")):
         record = load(path)
-        for name in record.nodes if record else ():
+        if record is None:
+            continue
+        left: list[str] = []
+        for name in record.nodes:
             try:
                 _end(cluster.node[name], path.parent)
             except KeyError:
+                left.append(name)
                 found.append(f"{path.parent.name}: node {name} is no longer declared, a supervisor may be left there")
             except control.Unreachable as error:
                 if not error.gone:
+                    left.append(name)
                     found.append(f"{path.parent.name} on {name}: {error}")
+        if tuple(left) != record.nodes:
+            replace(record, nodes=tuple(left)).save(path)
     return found
 
 
