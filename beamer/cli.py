@@ -13,7 +13,7 @@ from rich.markup import escape
 
 from beamer.allocation import Allocator, Classes, allocator, check_pair
 from beamer.bounds.of import scenario_bounds, trace_bounds
-from beamer.errors import BeamerError, EmulationError, InputError, nearest
+from beamer.errors import BeamerError, InputError, PlatformError, nearest
 from beamer.ordering import ORDERINGS, ordering
 from beamer.plan import QUEUES
 from beamer.report import (
@@ -222,7 +222,7 @@ def show_version() -> None:
 
 
 def main() -> None:
-    """Run the command line; bad input and missing parts end in one line and exit code 2."""
+    """Run the command line; bad input and missing parts end in one line and exit code 2, what breaks off with 1."""
     for entry in entry_points(group="beamer.commands"):
         app.command(name=entry.name)(entry.load())
     try:
@@ -231,7 +231,7 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except BeamerError as error:
         print(f"beamer: {error}", file=sys.stderr)
-        sys.exit(1 if isinstance(error, EmulationError) else 2)
+        sys.exit(2 if isinstance(error, InputError | PlatformError) else 1)
 
 
 if __name__ == "__main__":

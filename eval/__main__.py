@@ -1,8 +1,13 @@
 """`python -m eval EXPERIMENT`: runs an experiment and prints its table; every figure is measured in the run that reports it."""
 
-import typer
+import sys
 
-from beamer.errors import InputError
+import typer
+import yaml
+from pydantic import ValidationError
+
+from beamer.errors import BeamerError, InputError, PlatformError
+from beamer.validation import input_error
 from eval.bench import bench
 from eval.gpu.command import gpu
 from eval.gpu.processes import processes
@@ -23,8 +28,23 @@ app.command()(network)
 app.command()(processes)
 app.command()(sct)
 
-if __name__ == "__main__":
+
+def main() -> None:
+    """Run the command line; what goes wrong ends in one line: bad input and missing parts with exit code 2, the rest with 1."""
     try:
         app()
-    except InputError as error:
-        raise SystemExit(f"eval: {error}") from error
+    except ValidationError as error:
+        _fail(input_error(error), 2)
+    except yaml.YAMLError as error:
+        _fail(" ".join(str(error).split()), 2)
+    except BeamerError as error:
+        _fail(error, 2 if isinstance(error, InputError | PlatformError) else 1)
+
+
+def _fail(error: object, code: int) -> None:
+    print(f"eval: {error}", file=sys.stderr)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -4,11 +4,16 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 
-from beamer.errors import InputError, PlatformError
+import beamer.cli
+import eval.__main__
+from beamer.errors import BeamerError, EmulationError, EngineError, InputError, PlatformError
 from beamer.report import check_outputs
 from beamer.scenario import shipped
 from topologies.emulation.platform import require
@@ -115,3 +120,52 @@ def test_simulate_writes_what_it_prints(tmp_path: Path) -> None:
     assert [run["policy"] for run in runs] == ["fair", "beamer"]
     assert f"{runs[1]['mean_sct_s']:.2f}" in done.stdout
     assert (tmp_path / "p.png").stat().st_size > 1000
+
+
+class Raising:
+    """A command line that ends in an error."""
+
+    def __init__(self, error: BeamerError) -> None:
+        self.error = error
+
+    def command(self, **options: Any) -> Callable[[Any], Any]:
+        return lambda function: function
+
+    def __call__(self, **options: Any) -> None:
+        raise self.error
+
+
+@pytest.mark.parametrize("module", [beamer.cli, eval.__main__])
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (InputError("f", 1, "2"), 2),
+        (PlatformError("no root", "be root"), 2),
+        (EmulationError("it broke off"), 1),
+        (EngineError("it does not answer"), 1),
+    ],
+)
+def test_every_error_ends_in_one_line_and_the_exit_code_of_its_kind(
+    module: ModuleType,
+    error: BeamerError,
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(module, "app", Raising(error))
+    with pytest.raises(SystemExit) as ended:
+        module.main()
+    assert ended.value.code == code
+    assert capsys.readouterr() == ("", f"{module.__name__.split('.')[0]}: {error}\n")
+
+
+@pytest.mark.parametrize(
+    ("content", "parts"),
+    [
+        ("seeds: 1\nfirst_seed: 1\nclaims: {}", ("seeds", "got 1", "greater than or equal to 2")),
+        ("seeds: [", ("eval: ", "line 1")),
+    ],
+)
+def test_a_bad_config_of_an_experiment_ends_in_one_line(content: str, parts: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text(content)
+    _refused(_run("-m", "eval", "gpu", "--no-measure", "--config", str(tmp_path / "c.yaml")), *parts)
