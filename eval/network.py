@@ -193,7 +193,7 @@ def plot(config: Config, results: Mapping[str, Sequence[Mapping[str, Any]]], pat
 
 
 def network(
-    config_file: Annotated[Path, typer.Option("--config", help="The study's config.")] = CONFIG,
+    config_file: Annotated[Path, typer.Option("--config", help="The study's config.", exists=True, dir_okay=False)] = CONFIG,
     seeds: Annotated[int | None, typer.Option(min=2, help="Fewer seeds than the config says.")] = None,
     cells: Annotated[str | None, typer.Option(help="Only cells whose name contains this.")] = None,
     json_file: Annotated[Path, typer.Option("--json", help="Write every run's figures here.")] = Path("results/network.json"),
