@@ -19,9 +19,10 @@ class Interval:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Interval":
-        """Return the interval of independent values, at least two; infinite if one of them is."""
+        """Return the interval of independent values, at least two; infinite, or not a number, if one of them is."""
         if not np.isfinite(values).all():
-            return cls(math.inf, math.inf)
+            missing = math.nan if np.isnan(values).any() else math.inf
+            return cls(missing, missing)
         spread = float(np.std(values, ddof=1)) / len(values) ** 0.5
         return cls(float(np.mean(values)), float(stats.t.ppf((1 + CONFIDENCE) / 2, len(values) - 1)) * spread)
 

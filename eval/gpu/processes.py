@@ -182,7 +182,7 @@ def table(found: Mapping[str, Sequence[ProcessCosts]]) -> Table:
     for kind, costs in found.items():
         quantiles = [[getattr(one, what) for one in costs] for what in CHANGES]
         milliseconds = [[1e3 * value for value in values] for q in quantiles for values in _columns(q)]
-        cells = [f"{median(values):.1f} ({min(values):.1f} to {max(values):.1f})" for values in milliseconds]
+        cells = [f"{median(values):.3g} ({min(values):.3g} to {max(values):.3g})" for values in milliseconds]
         shown.add_row(kind, *cells, f"{max(one.suspended_cpu for one in costs):.1%}")
     return shown
 

@@ -72,7 +72,7 @@ def _entry(runs: CellResults, metric: Metric, name: str, base: str) -> str:
 
 def _number(interval: Interval) -> str:
     if not np.isfinite(interval.mean):
-        return "never ends"
+        return "" if np.isnan(interval.mean) else "never ends"
     digits = 0 if interval.mean >= 100 else 1 if interval.mean >= 10 else 3
     return f"{interval.mean:.{digits}f} ±{interval.half_width:.{digits}f}"
 

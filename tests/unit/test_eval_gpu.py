@@ -20,7 +20,7 @@ from eval.gpu.command import Config, read, run_one
 from eval.gpu.profiles import Falling, Scaling
 from eval.gpu.report import by_metric, ratio, verdicts
 from eval.gpu.searches import KINDS, SYNTHETIC, Space, draw
-from eval.statistics import Ratio
+from eval.statistics import Interval, Ratio
 
 HERE = Inputs()
 
@@ -47,6 +47,8 @@ def test_a_run_that_does_not_end_is_shown_as_such() -> None:
     assert str(Ratio.of([math.inf, 1.0], [1.0, 1.0])) == "never ends"
     assert Ratio.of([math.inf, 1.0], [1.0, 1.0]).above
     assert str(Ratio.of([0.0, 1.0], [1.0, 0.0])) == ""
+    assert math.isinf(Interval.of([math.inf, 1.0]).mean)
+    assert math.isnan(Interval.of([math.nan, math.inf]).mean), "what is not defined is not infinite"
 
 
 def test_the_config_names_every_claim_and_policies_that_exist(config: Config) -> None:
