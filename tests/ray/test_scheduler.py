@@ -1,8 +1,8 @@
 """What trials live through: pauses, other numbers of GPUs, rungs, nodes that are killed."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import inf
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -31,35 +31,24 @@ RATES = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4)
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """How many iterations had been done when GPUs were drawn."""
-
-    done: float = -inf
-
-
-@dataclass(frozen=True)
-class Restless(GpuPolicy[Drawn]):
-    """Draw other GPUs, and other numbers of them, for all jobs whenever they have done `every` iterations."""
-
-    every: int = 6
+class Restless(GpuPolicy[Nothing]):
+    """Give a job one more GPU with every second iteration that it has done, and now and then take jobs off theirs."""
 
     name = "restless"
     resizes = True
-    State = Drawn
+    State = Nothing
 
     def allocate(
-        self, state: Drawn, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
-    ) -> tuple[Drawn, Allocation, float | None]:
-        held = {job.key: job.grant for job in jobs if job.grant}
-        done = sum(job.done for job in jobs)
-        if held and abs(done - state.done) < self.every:
-            return state, held, None
+        self, state: Nothing, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
+    ) -> tuple[Nothing, Allocation, float | None]:
+        sizes = {job.key: 1 + int(job.done) // 2 for job in jobs}
+        kept = [job for job in jobs if job.grant and job.grant.size == sizes[job.key] and rng.random() < 0.9]
+        others = [job for job in rng.sample(jobs, len(jobs)) if job not in kept]
         room, grants = Room(cluster), {}
-        for job in rng.sample(jobs, len(jobs)):
-            count = min(rng.randint(job.request.least, job.request.most), room.total)
-            if count and (grant := room.grant(job, count, batch_size=8 * count)):
+        for job in kept + others:
+            if grant := room.grant(job, sizes[job.key], batch_size=8 * sizes[job.key]):
                 grants[job.key] = grant
-        return Drawn(done), grants, None
+        return state, grants, None
 
 
 class Journal(list[tuple[float, str, dict[str, Any]]]):
@@ -76,16 +65,19 @@ def test_no_step_is_lost_or_done_twice_however_often_trials_move(cluster: LocalC
     journal = Journal()
     request = Request(6, max_gpus=3, batch_size=8)
     scheduler = BeamerScheduler(Restless(), request, batch_size="batch_size", on_decision=journal)
-    results = run(tmp_path, scheduler, RATES, pause_s=0.05)
+    results = run(tmp_path, scheduler, RATES[2:], pause_s=0.05)
     assert not results.errors
     done = steps(tmp_path)
-    assert sorted([line.loss for line in lines] for lines in done.values()) == sorted(undisturbed(rate, 6) for rate in RATES)
-    assert all([line.step for line in lines] == list(range(1, 7)) for lines in done.values())
+    assert sorted([line.loss for line in lines] for lines in done.values()) == sorted(
+        undisturbed(rate, 6) for rate in RATES[2:]
+    )
+    assert all([(line.step, line.gpus) for line in lines] == [(i + 1, 1 + i // 2) for i in range(6)] for lines in done.values())
     lines = [line for lines in done.values() for line in lines]
     assert overlaps(lines) == []
-    assert {line.gpus for line in lines} > {1.0}
     assert all(line.batch_size == 8 * line.gpus for line in lines)
-    assert len(journal.of("pause")) >= 3
+    paused = Counter(pause["trial"] for pause in journal.of("pause"))
+    assert paused.keys() == done.keys()
+    assert min(paused.values()) >= 2
 
 
 def test_a_trial_runs_where_it_was_granted_gpus(cluster: LocalCluster, tmp_path: Path) -> None:
