@@ -1,12 +1,14 @@
-"""What all GPU policies have in common: parameters out of bounds are refused by name, and their bounds are not."""
+"""What all GPU policies have in common: parameters out of bounds are refused by name, and jobs that have done all are borne."""
 
 from math import inf, nan
+from random import Random
 from typing import Any
 
 import pytest
 
 from beamer.errors import InputError
-from beamer.gpu.policies import gpu_policy
+from beamer.gpu.model import Cluster, Grant, Job, Node, Report, Request, Speed, Stage, check_allocation
+from beamer.gpu.policies import GPU_POLICIES, gpu_policy
 
 BAD: dict[str, dict[str, tuple[Any, ...]]] = {
     "round-robin": {"quantum_s": (0.0, nan, inf)},
@@ -61,3 +63,24 @@ def test_parameters_out_of_bounds_are_refused_by_name(name: str, field: str, val
 def test_bounds_themselves_are_allowed(name: str, parameters: dict[str, Any]) -> None:
     policy = gpu_policy(name, **parameters)
     assert {field: getattr(policy, field) for field in parameters} == parameters
+
+
+@pytest.mark.parametrize("target", [None, 0.5])
+@pytest.mark.parametrize("name", GPU_POLICIES)
+def test_policies_decide_on_jobs_that_have_done_all_and_are_still_there(name: str, target: float | None) -> None:
+    cluster = Cluster((Node("n", 1),))
+    held = Grant.of({"n": 1})
+
+    def job(number: int, done: float, loss: float) -> Job:
+        request = Request(iterations=40, epoch=2, batch_size=64, target_loss=target)
+        reports = tuple(Report(i, done * i / 20, 2.0 - (2.0 - loss) * i / 20, i) for i in range(21)) if done else ()
+        speeds = (Speed(1, 1, 0, 64, 0.02),) if done else ()
+        grant = None if number else held
+        return Job(f"s/r/{number}", request, 0.0, Stage("s", "r", 6, 2), reports, speeds, grant, grant)
+
+    facts = [(40, 0.5), (20, 0.8), (0, 0.0), (40, 1.5), (45, 0.1), (10, 0.9), (40, 0.4), (41, 0.3), (40, 0.2)]
+    jobs = [job(number, *fact) for number, fact in enumerate(facts)]
+    policy = gpu_policy(name)
+    _, allocation, _ = policy.allocate(policy.initial(), cluster, jobs, 30.0, Random(1))
+    check_allocation(cluster, jobs, allocation)
+    assert len(allocation) <= 1
