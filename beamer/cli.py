@@ -11,11 +11,11 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from beamer.allocation import Allocator, Classes, allocator, check_pair
 from beamer.bounds.of import scenario_bounds, trace_bounds
 from beamer.errors import BeamerError, InputError, PlatformError, nearest
-from beamer.ordering import ORDERINGS, ordering
-from beamer.plan import QUEUES
+from beamer.network.allocation import Allocator, Classes, allocator, check_pair
+from beamer.network.plan import QUEUES
+from beamer.network.policies import NETWORK_POLICIES, network_policy
 from beamer.report import (
     Row,
     bound_rows,
@@ -34,14 +34,14 @@ from beamer.report import (
     write_events,
     write_rows,
 )
-from beamer.scenario import load, shipped
 from beamer.schedule.command import schedule
 from beamer.sim import Assumptions
 from beamer.sim import simulate as run_simulation
 from beamer.sim.replay import replay
-from beamer.traces import FORMATS, read
+from beamer.sim.traces import FORMATS, read
 from beamer.units import parse_rate
 from beamer.workloads.command import workload
+from beamer.workloads.scenario import load, shipped
 
 app = typer.Typer(
     help="Stage-aware coflow scheduling for hyper-parameter search.", no_args_is_help=True, pretty_exceptions_enable=False
@@ -62,7 +62,7 @@ def parse_policies(text: str) -> list[str]:
     """Return the names in a comma-separated list of network policies. Raises `InputError` for an unknown one."""
     names = [name.strip() for name in text.split(",")]
     for name in names:
-        ordering(name)
+        network_policy(name)
     return names
 
 
@@ -117,8 +117,8 @@ def simulate(
         raise InputError("--policies", policies, "either this or --policy")
     chosen = policy if policies is None else policies
     if chosen is None:
-        raise InputError("--policy", None, nearest("", ORDERINGS))
-    names = parse_policies(chosen) if policy is None else [ordering(chosen).name]
+        raise InputError("--policy", None, nearest("", NETWORK_POLICIES))
+    names = parse_policies(chosen) if policy is None else [network_policy(chosen).name]
     _simulate_trace(trace, form, rate, names, policy is not None, _allocator(allocator_name, queues, QUEUES), outputs)
 
 
@@ -160,7 +160,7 @@ def _simulate_trace(
     loaded = read(path, form)
     check_outputs(outputs)
     found = trace_bounds(loaded, rate_bps)
-    runs = [replay(loaded, rate_bps, ordering(name), chosen) for name in names]
+    runs = [replay(loaded, rate_bps, network_policy(name), chosen) for name in names]
     title = f"{path.name}: {len(loaded.coflows)} coflows on {loaded.ports} ports of {rate}, {_described(chosen)}"
     Console().print(replay_table(escape(title), runs, found))
     documents = [replay_document(run, found) for run in runs]
@@ -198,7 +198,7 @@ def _described(chosen: Allocator) -> str:
 
 def _check_pairs(policies: list[str], chosen: Allocator) -> None:
     for name in policies:
-        check_pair(ordering(name), chosen)
+        check_pair(network_policy(name), chosen)
 
 
 def _write_json(path: Path | None, document: dict[str, Any]) -> None:

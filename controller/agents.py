@@ -10,7 +10,7 @@ from fastapi import WebSocket, WebSocketDisconnect
 from pydantic import ValidationError
 
 from beamer.errors import InputError, nearest
-from beamer.protocol import Applied, Assignment, Connections, Counters, Hello, from_agent
+from beamer.network.protocol import Applied, Assignment, Connections, Counters, Hello, from_agent
 from beamer.validation import input_error
 
 REFUSED = 1008

@@ -13,7 +13,7 @@ from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from beamer.errors import ConflictError, InputError, NotFoundError, PlatformError
-from beamer.events import (
+from beamer.studies.events import (
     IterationDone,
     JobEnded,
     JobRegistered,
@@ -22,7 +22,7 @@ from beamer.events import (
     StudyRegistered,
     WorkerAttached,
 )
-from beamer.model import job_key
+from beamer.studies.model import job_key
 from beamer.validation import finding_error
 from controller import views
 from controller.bodies import AttachBody, JobBody, NothingBody, StatusBody, StudyBody

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Strict
 
-from beamer.model import JobSpec, JobStatus, Role, Rung, Worker
+from beamer.studies.model import JobSpec, JobStatus, Role, Rung, Worker
 
 Count = Annotated[int, Strict()]  # or "3" and true would pass for counts
 

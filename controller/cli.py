@@ -18,10 +18,10 @@ import uvicorn
 import yaml
 
 from beamer.errors import InputError, PlatformError
-from beamer.fabric import Fabric
-from beamer.ordering import Ordering, ordering
-from beamer.plan import QUEUES, check_queues
-from beamer.store import Journal
+from beamer.network.fabric import Fabric
+from beamer.network.plan import QUEUES, check_queues
+from beamer.network.policies import NetworkPolicy, network_policy
+from beamer.studies.journal.store import Journal
 from controller.api import create_app
 from controller.openflow.driver import SwitchDriver
 from controller.runtime import Runtime
@@ -45,7 +45,7 @@ def serve(
 ) -> None:
     """Run the controller until it is told to stop; what it has installed stays installed."""
     network = read_fabric(fabric)
-    chosen = ordering(policy)
+    chosen = network_policy(policy)
     check_queues(queues)
     switch_address = parse_address(openflow, "openflow")
     with listen(http) as listener:
@@ -100,7 +100,7 @@ def listen(address: str) -> socket.socket:
 async def _serve(
     fabric: Fabric,
     journal: Journal,
-    policy: Ordering[Any],
+    policy: NetworkPolicy[Any],
     queues: int,
     listener: socket.socket,
     switch_address: tuple[str, int],

@@ -14,9 +14,13 @@ from typing import Any, Protocol
 import structlog
 from pydantic import TypeAdapter, ValidationError
 
-from beamer.decide import decide
 from beamer.errors import InputError, PlatformError
-from beamer.events import (
+from beamer.network.decide import decide
+from beamer.network.fabric import Fabric
+from beamer.network.plan import Plan, check_queues
+from beamer.network.policies import NetworkPolicy
+from beamer.network.protocol import Applied, Assignment, Connections
+from beamer.studies.events import (
     ConnectionsSeen,
     Decided,
     Event,
@@ -28,14 +32,10 @@ from beamer.events import (
     StageSealed,
     WorkerAttached,
 )
-from beamer.fabric import Fabric
-from beamer.model import JobStatus
-from beamer.ordering import Ordering
-from beamer.plan import Plan, check_queues
-from beamer.protocol import Applied, Assignment, Connections
-from beamer.registration import check_spec
-from beamer.store import Journal
-from beamer.tracker import Tracker
+from beamer.studies.journal.store import Journal
+from beamer.studies.model import JobStatus
+from beamer.studies.registration import check_spec
+from beamer.studies.tracker import Tracker
 from controller.agents import AgentHub
 from controller.installation import Installation
 from controller.openflow.driver import LaneCount, SwitchConnected, SwitchEvent, SwitchInstalled, SwitchLost
@@ -114,7 +114,7 @@ class Runtime:
         self,
         fabric: Fabric,
         journal: Journal,
-        policy: Ordering[Any],
+        policy: NetworkPolicy[Any],
         queues: int,
         drive: Callable[[Callable[[SwitchEvent], None]], Switches],
         rng: random.Random,
@@ -229,7 +229,7 @@ class Runtime:
                         f"journal: {job.key}: {error.field}", error.value, f"{error.expected} of this fabric"
                     ) from error
 
-    def _recall(self, policy: Ordering[Any], queues: int) -> tuple[Any, Plan, int]:
+    def _recall(self, policy: NetworkPolicy[Any], queues: int) -> tuple[Any, Plan, int]:
         """Return the policy's state, the plan and the generation that the journal ends with."""
         last = self.tracker.decision
         if last is None:

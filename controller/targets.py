@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import Literal
 
-from beamer.events import JobConnection
-from beamer.fabric import Fabric
-from beamer.model import JobStatus
-from beamer.plan import Plan
-from beamer.protocol import Assignment, Connection, LocalWorker, Port
-from beamer.records import JobRecord
+from beamer.network.fabric import Fabric
+from beamer.network.plan import Plan
+from beamer.network.protocol import Assignment, Connection, LocalWorker, Port
+from beamer.studies.events import JobConnection
+from beamer.studies.model import JobStatus
+from beamer.studies.records import JobRecord
 from beamer.units import segment
 from controller.openflow.rules import ConnectionTuple, JobRules
 

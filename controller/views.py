@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
-from beamer.records import JobRecord, StageRecord, StudyRecord
-from beamer.results import quantile
+from beamer.measures import quantile
+from beamer.studies.records import JobRecord, StageRecord, StudyRecord
 from controller.openflow.driver import LaneCount
 from controller.runtime import Runtime
 

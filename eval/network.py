@@ -20,11 +20,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from rich.console import Console
 from rich.table import Table
 
-from beamer.allocation import Allocator, Classes, allocator
 from beamer.bounds.of import scenario_bounds
-from beamer.scenario import Scenario, parse
+from beamer.network.allocation import Allocator, Classes, allocator
 from beamer.sim import Assumptions, simulate
 from beamer.workloads import SuccessiveHalving, Workload, generate
+from beamer.workloads.scenario import Scenario, parse
 from eval.statistics import Interval
 
 CONFIG = Path(__file__).parent / "configs" / "network.yaml"

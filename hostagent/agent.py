@@ -17,7 +17,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
 from beamer.errors import BeamerError, InputError
-from beamer.protocol import Applied, Assignment, Connections, Counters, Hello, Message
+from beamer.network.protocol import Applied, Assignment, Connections, Counters, Hello, Message
 from hostagent.demand import Demand, demand
 from hostagent.enforce import Enforcer
 from hostagent.guard import Guard

@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def _check_name(name: str) -> None:
-    from beamer.model import check_name
+    from beamer.studies.model import check_name
 
     check_name(name, "name")
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 from beamer.errors import BeamerError, InputError
-from beamer.protocol import ClassCounter, Connections, PortCounters
+from beamer.network.protocol import ClassCounter, Connections, PortCounters
 from hostagent.demand import Demand
 from hostagent.guard import remove_queues
 from hostagent.htb import ClassCount, Queues

@@ -5,7 +5,7 @@ import os
 import threading
 
 from beamer.errors import BeamerError, PlatformError
-from beamer.protocol import Port
+from beamer.network.protocol import Port
 from hostagent.htb import Queues
 from hostagent.tree import port_tree
 

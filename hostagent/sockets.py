@@ -15,7 +15,7 @@ from pyroute2.netlink.diag import SS_CLOSE_WAIT, SS_ESTABLISHED, SS_FIN_WAIT1, S
 from pyroute2.netlink.exceptions import NetlinkError
 
 from beamer.errors import PlatformError
-from beamer.protocol import Connection, LocalWorker
+from beamer.network.protocol import Connection, LocalWorker
 from hostagent.process import UNMARKED, Mark, ProcessTrees, borrow, bytes_sent, is_tcp, mark, socket_descriptors
 
 _STATES = sum(1 << state for state in (SS_ESTABLISHED, SS_FIN_WAIT1, SS_FIN_WAIT2, SS_CLOSE_WAIT, SS_LISTEN))

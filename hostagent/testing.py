@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
-from beamer.protocol import Applied, Assignment, Connection, Connections, Counters, Hello, from_agent
+from beamer.network.protocol import Applied, Assignment, Connection, Connections, Counters, Hello, from_agent
 
 FromAgent = Applied | Connections | Counters | Hello
 _Result = TypeVar("_Result")

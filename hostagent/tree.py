@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from beamer.errors import InputError
-from beamer.plan import check_queues, codepoint
-from beamer.protocol import LocalWorker, Port
+from beamer.network.plan import check_queues, codepoint
+from beamer.network.protocol import LocalWorker, Port
 
 ROOT = 0x10000
 LINK = 0x10001

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network
 
 from beamer.errors import InputError
-from beamer.fabric import LARGEST_MTU, SMALLEST_MTU, Fabric, Host, Link, Switch
+from beamer.network.fabric import LARGEST_MTU, SMALLEST_MTU, Fabric, Host, Link, Switch
 from beamer.units import ETHERNET_MTU
 
 DATA_NETWORK = IPv4Network("10.77.0.0/16")

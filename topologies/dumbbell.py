@@ -1,6 +1,6 @@
 """Two switches joined by one link that everything between the two sides shares."""
 
-from beamer.fabric import Fabric
+from beamer.network.fabric import Fabric
 from beamer.units import ETHERNET_MTU, parse_rate
 from topologies.cabling import Cable, count, numbered, wire
 

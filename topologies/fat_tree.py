@@ -5,7 +5,7 @@ planes that share no link between switches. [Al-Fares et al. 2008]
 """
 
 from beamer.errors import InputError
-from beamer.fabric import Fabric
+from beamer.network.fabric import Fabric
 from beamer.units import ETHERNET_MTU, parse_rate
 from topologies.cabling import Cable, count, numbered, wire
 

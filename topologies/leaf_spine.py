@@ -1,7 +1,7 @@
 """Leaves with hosts, each leaf connected to every spine; a plane per spine."""
 
 from beamer.errors import InputError
-from beamer.fabric import Fabric
+from beamer.network.fabric import Fabric
 from beamer.units import ETHERNET_MTU, parse_rate
 from topologies.cabling import Cable, count, numbered, wire
 

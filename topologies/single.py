@@ -1,6 +1,6 @@
 """One switch with all hosts: the big switch of the coflow literature."""
 
-from beamer.fabric import Fabric
+from beamer.network.fabric import Fabric
 from beamer.units import ETHERNET_MTU, parse_rate
 from topologies.cabling import Cable, count, numbered, wire
 

@@ -3,8 +3,8 @@
 import numpy as np
 
 from beamer.bounds.instance import Instance, common_release
-from beamer.kernels.jit import Ints
-from beamer.ordering import bssi
+from beamer.network import bssi
+from beamer.network.kernels.jit import Ints
 
 
 def dual(instance: Instance) -> float:

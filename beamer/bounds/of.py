@@ -14,14 +14,14 @@ from beamer.bounds.best import BARRIER, BOUNDS, Bounds, bounds, study_bounds
 from beamer.bounds.instance import Instance
 from beamer.bounds.jobs import Jobs
 from beamer.bounds.study import chained
-from beamer.collectives import phases
-from beamer.fabric import Fabric
-from beamer.kernels.jit import Floats
-from beamer.model import JobSpec
-from beamer.scenario import Scenario, StagePlan
-from beamer.sim.flows import Routes
+from beamer.network.collectives import phases
+from beamer.network.fabric import Fabric
+from beamer.network.fluid.flows import Routes
+from beamer.network.kernels.jit import Floats
 from beamer.sim.replay import big_switch
-from beamer.traces import Trace
+from beamer.sim.traces import Trace
+from beamer.studies.model import JobSpec
+from beamer.workloads.scenario import Scenario, StagePlan
 
 MOST_ORDERED = 40  # items for `lp-ov` beside a simulation: seconds; the programme grows with their square
 MOST_CHAINED = 8  # studies for `barrier`, and

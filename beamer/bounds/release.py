@@ -10,7 +10,7 @@ import numpy as np
 
 from beamer.bounds.instance import Instance
 from beamer.errors import InputError
-from beamer.kernels.jit import Bools, Floats, kernel
+from beamer.network.kernels.jit import Bools, Floats, kernel
 
 ROUNDS = 16  # links that may hold a set: few links are bottlenecks
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from beamer.bounds.instance import Instance, at_most, distinct_links
-from beamer.kernels.jit import Floats, kernel
+from beamer.network.kernels.jit import Floats, kernel
 
 MOST_ITEMS = 18
 

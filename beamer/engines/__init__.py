@@ -1,1 +1,1 @@
-"""What carries GPU decisions out: a simulated cluster, real processes, Ray. One seam, see `beamer.engines.base`."""
+"""What carries GPU decisions out: a simulated cluster, real processes, Ray. One seam, see `beamer.gpu.engine`."""

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 
-from beamer.engines.base import Engine, Observed, Placement, RunState
 from beamer.errors import EngineError
+from beamer.gpu.engine import Engine, Observed, Placement, RunState
 from beamer.gpu.model import Costs, Grant, Node, Report, Request, Speed
 
 

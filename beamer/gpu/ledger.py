@@ -11,9 +11,9 @@ from statistics import fmean
 from types import MappingProxyType
 
 from beamer.errors import ConflictError, InputError, NotFoundError
-from beamer.events import JobReported
 from beamer.gpu.devices import Devices, assign
 from beamer.gpu.model import Cluster, Grant, Job, Node, Request, Speed, Stage
+from beamer.studies.events import JobReported
 
 LAST = 5  # measurements of a shape's speed that count
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from beamer.engines.base import Engine, Observed, Placement, RunState
+from beamer.gpu.engine import Engine, Observed, Placement, RunState
 
 COMPUTING = (RunState.RUNNING, RunState.STOPPING)
 

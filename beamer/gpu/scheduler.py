@@ -10,14 +10,14 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from beamer.engines.base import Engine, Observed, Placement, RunState
 from beamer.errors import EngineError
-from beamer.events import Allocated, Event, JobEnded, JobReported, JobSubmitted, NodesSeen, StageSealed
+from beamer.gpu.engine import Engine, Observed, Placement, RunState
 from beamer.gpu.model import Allocation
-from beamer.gpu.policies.base import GpuPolicy
+from beamer.gpu.policy import GpuPolicy
 from beamer.gpu.reconcile import Action, Call, actions
-from beamer.model import JobStatus
-from beamer.tracker import Tracker
+from beamer.studies.events import Allocated, Event, JobEnded, JobReported, JobSubmitted, NodesSeen, StageSealed
+from beamer.studies.model import JobStatus
+from beamer.studies.tracker import Tracker
 
 ENDS = {RunState.FINISHED: JobStatus.FINISHED, RunState.FAILED: JobStatus.FAILED}
 WAKING = (NodesSeen, JobSubmitted, JobReported, JobEnded, StageSealed)

@@ -8,9 +8,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, TypeVar
 
-from beamer.events import Event, JobEnded, JobReported, StageSealed
 from beamer.gpu.model import Report
-from beamer.model import JobStatus, Rung
+from beamer.studies.events import Event, JobEnded, JobReported, StageSealed
+from beamer.studies.model import JobStatus, Rung
 
 A = TypeVar("A")
 

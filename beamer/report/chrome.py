@@ -11,8 +11,8 @@ from heapq import heappop, heappush
 from pathlib import Path
 from typing import Any
 
-from beamer.results import RunResult
 from beamer.sim.replay import Replay
+from beamer.sim.results import RunResult
 
 Event = dict[str, Any]
 

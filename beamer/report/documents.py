@@ -3,8 +3,8 @@
 from typing import Any
 
 from beamer.bounds import Bounds
-from beamer.results import RunResult
 from beamer.sim.replay import Replay
+from beamer.sim.results import RunResult
 
 
 def ratio(mean_s: float, found: Bounds) -> float | None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from beamer.results import RunResult
+from beamer.sim.results import RunResult
 
 WIDE_SPREAD = 100.0  # times the least value: beyond that a linear axis shows the largest values only
 

@@ -6,8 +6,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from beamer.errors import InputError
-from beamer.results import RunResult
 from beamer.sim.replay import Replay
+from beamer.sim.results import RunResult
 
 CSV, PARQUET = ".csv", ".parquet"
 

@@ -6,8 +6,8 @@ from rich.table import Table
 
 from beamer.bounds import Bounds
 from beamer.report.documents import ratio
-from beamer.results import RunResult
 from beamer.sim.replay import Replay
+from beamer.sim.results import RunResult
 
 
 def stage_table(title: str, runs: Sequence[RunResult], extra: Sequence[tuple[str, Sequence[str]]] = ()) -> Table:

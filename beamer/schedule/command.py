@@ -18,17 +18,17 @@ from rich.markup import escape
 from beamer.engines.local import LocalEngine
 from beamer.engines.local.retire import retire
 from beamer.errors import InputError, nearest
-from beamer.events import Event
 from beamer.gpu.devices import Devices
 from beamer.gpu.policies import GPU_POLICIES, gpu_policy
-from beamer.gpu.policies.base import GpuPolicy
-from beamer.model import JobStatus
+from beamer.gpu.policy import GpuPolicy
 from beamer.report import check_outputs
 from beamer.schedule.file import Search, load, shipped
 from beamer.schedule.place import Place
 from beamer.schedule.report import document, lines, rows, table
 from beamer.schedule.session import POLL_S, Session
-from beamer.store import Journal
+from beamer.studies.events import Event
+from beamer.studies.journal.store import Journal
+from beamer.studies.model import JobStatus
 from beamer.validation import input_error
 
 REMOTE_POLL_S = 1.0

@@ -17,8 +17,8 @@ from beamer.engines.local.groups import KINDS
 from beamer.errors import InputError, nearest
 from beamer.gpu.model import Cluster, Job, Node, Request, Stage
 from beamer.gpu.placement import can_ever_run
-from beamer.model import Rung, check_name
 from beamer.schedule.template import Trial, Value, filled, grid, trials
+from beamer.studies.model import Rung, check_name
 from beamer.validation import input_error
 
 LAUNCHERS: dict[str, type[Launcher]] = {
@@ -137,7 +137,7 @@ class Search:
 
 def shipped() -> Path:
     """Return the file of the search that comes with the package."""
-    return Path(str(files("beamer") / "scenarios" / "search.yaml"))
+    return Path(str(files("beamer.schedule") / "search.yaml"))
 
 
 def load(path: Path) -> Search:

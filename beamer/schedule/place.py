@@ -12,7 +12,7 @@ from beamer.engines.local.record import Record, load
 from beamer.engines.local.store import read_json, take, write_json
 from beamer.errors import InputError
 from beamer.schedule.file import Search, parse
-from beamer.store import Location, sqlite_file, sqlite_url
+from beamer.studies.journal.store import Location, sqlite_file, sqlite_url
 
 MAY_CHANGE = ("nodes", "group")
 WRITTEN = "what this command has written there"

@@ -9,12 +9,12 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from beamer.events import Allocated, Event, JobEnded, JobReported, NodesSeen
 from beamer.gpu.devices import Devices
 from beamer.gpu.ledger import Ledger
-from beamer.model import JobStatus, job_key
 from beamer.schedule.file import Search
 from beamer.schedule.tally import Tally
+from beamer.studies.events import Allocated, Event, JobEnded, JobReported, NodesSeen
+from beamer.studies.model import JobStatus, job_key
 
 REACHED = "reached"
 

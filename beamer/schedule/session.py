@@ -7,18 +7,18 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from beamer.engines.base import Engine, Observed, RunState
 from beamer.errors import EngineError, InputError
-from beamer.events import Event, JobEnded, JobSubmitted, StageRegistered, StudyRegistered
-from beamer.fabric import Fabric
 from beamer.gpu.devices import Devices
-from beamer.gpu.policies.base import GpuPolicy
+from beamer.gpu.engine import Engine, Observed, RunState
+from beamer.gpu.policy import GpuPolicy
 from beamer.gpu.scheduler import Scheduler
 from beamer.gpu.tuners import Halving
-from beamer.model import JobStatus
+from beamer.network.fabric import Fabric
 from beamer.schedule.file import Search
 from beamer.schedule.tally import Tally
-from beamer.tracker import Tracker
+from beamer.studies.events import Event, JobEnded, JobSubmitted, StageRegistered, StudyRegistered
+from beamer.studies.model import JobStatus
+from beamer.studies.tracker import Tracker
 
 POLL_S = 0.1
 LOOK_S = 0.01

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass, replace
 
-from beamer.events import Allocated, Event, JobEnded, JobReported, JobSubmitted, NodesSeen
 from beamer.gpu.devices import Devices, assign
 from beamer.gpu.model import Cluster
-from beamer.model import job_key
+from beamer.studies.events import Allocated, Event, JobEnded, JobReported, JobSubmitted, NodesSeen
+from beamer.studies.model import job_key
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from string import Formatter
 from typing import Any
 
 from beamer.errors import InputError, nearest
-from beamer.model import check_name
+from beamer.studies.model import check_name
 
 Value = bool | int | float | str
 MOST_LETTERS = 63

@@ -12,14 +12,14 @@ import numpy as np
 
 from beamer.engines.simulated import SimulatedCluster, SimulatedJob
 from beamer.errors import InputError
-from beamer.events import Event, JobEnded, JobSubmitted, StageRegistered, StudyRegistered
-from beamer.fabric import Fabric
 from beamer.gpu import tuners
 from beamer.gpu.model import Node, Report
-from beamer.gpu.policies.base import GpuPolicy
+from beamer.gpu.policy import GpuPolicy
 from beamer.gpu.scheduler import Scheduler
-from beamer.model import JobStatus, Rung, job_key
-from beamer.tracker import Tracker
+from beamer.network.fabric import Fabric
+from beamer.studies.events import Event, JobEnded, JobSubmitted, StageRegistered, StudyRegistered
+from beamer.studies.model import JobStatus, Rung, job_key
+from beamer.studies.tracker import Tracker
 
 NO_NETWORK = Fabric("none", (), (), ())
 

@@ -1,4 +1,4 @@
-"""Replays a trace of coflows on a big switch: the policies and the engine are those of scenarios, each coflow a job."""
+"""Replays a trace of coflows on a big switch: the policies and the network are those of scenarios, each coflow a job."""
 
 import math
 import time
@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from beamer.allocation import Allocator, check_pair
-from beamer.allocation.base import Arrangement
 from beamer.errors import InputError
-from beamer.ordering import Ordering
-from beamer.sim.engine import Engine, Happening
-from beamer.sim.flows import Block
-from beamer.snapshot import Floats, Ints, Jobs, Snapshot, Study
-from beamer.traces import Coflow, Trace
+from beamer.network.allocation import Allocator, check_pair
+from beamer.network.allocation.base import Arrangement
+from beamer.network.fluid.flows import Block
+from beamer.network.fluid.network import FluidEvent, FluidNetwork
+from beamer.network.policies import NetworkPolicy
+from beamer.network.snapshot import Floats, Ints, Jobs, Snapshot, Study
+from beamer.sim.traces import Coflow, Trace
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,9 @@ class Replay:
         return float(np.quantile(self.cct_s, share)) if len(self.id) else 0.0
 
 
-def replay(trace: Trace, rate_bps: float, policy: Ordering[Any], allocator: Allocator, rng: Random | None = None) -> Replay:
+def replay(
+    trace: Trace, rate_bps: float, policy: NetworkPolicy[Any], allocator: Allocator, rng: Random | None = None
+) -> Replay:
     """Run the coflows of `trace` on a switch whose ports carry `rate_bps` each way.
 
     Raises `InputError` if the allocator cannot carry out what the policy orders.
@@ -59,9 +61,9 @@ def replay(trace: Trace, rate_bps: float, policy: Ordering[Any], allocator: Allo
         raise InputError("rate", rate_bps, "a rate above 0 bit/s")
     started = time.perf_counter()
     capacity = np.full(2 * trace.ports, float(rate_bps))
-    engine = Engine(capacity, allocator)
+    network = FluidNetwork(capacity, allocator)
     block, columns = big_switch(trace, rate_bps)
-    engine.add(block)
+    network.add(block)
     release = columns.registered_s
     completion = np.full(len(release), math.nan)
     studies = [Study(key, 1.0) for key in columns.key]
@@ -73,8 +75,8 @@ def replay(trace: Trace, rate_bps: float, policy: Ordering[Any], allocator: Allo
     decisions = 0
     while to_come or running:
         until = release[to_come[-1]] if to_come else math.inf
-        ended = _ended(engine.run(min(until, wake_s), by_coflow=False))
-        now = engine.now_s
+        ended = _ended(network.run(min(until, wake_s), by_coflow=False))
+        now = network.now_s
         completion[ended] = now
         running = [job for job in running if job not in ended]
         arriving = []
@@ -82,9 +84,9 @@ def replay(trace: Trace, rate_bps: float, policy: Ordering[Any], allocator: Allo
             arriving.append(to_come.pop())
         if arriving:  # released behind all others first, so that the policy sees them in flight
             running += arriving
-            engine.start(arriving)
-            engine.arrange(_behind(engine.arrangement, running, allocator))
-            empty = _ended(engine.run(now, by_coflow=True))
+            network.start(arriving)
+            network.arrange(_behind(network.arrangement, running, allocator))
+            empty = _ended(network.run(now, by_coflow=True))
             completion[empty] = now
             running = [job for job in running if job not in empty]
         if not (ended or arriving or now >= wake_s):
@@ -98,19 +100,19 @@ def replay(trace: Trace, rate_bps: float, policy: Ordering[Any], allocator: Allo
             jobs=jobs,
             remaining=np.ones(len(members), np.int64),
             klass=np.full(len(members), -1),
-            coflows=engine.coflows(members, jobs),
+            coflows=network.coflows(members, jobs),
         )
         state, order, wake_at = policy.order(state, snapshot, now, random)
         decisions += 1
         wake_s = math.inf if wake_at is None or wake_at <= now else wake_at
         arrangement = allocator.arrange(order, snapshot)
-        engine.arrange(Arrangement(members[arrangement.order], arrangement.group))
+        network.arrange(Arrangement(members[arrangement.order], arrangement.group))
     wall_s = time.perf_counter() - started
     return Replay(policy.name, allocator.name, columns.key, release, completion, wall_s, decisions)
 
 
-def _ended(happened: Sequence[tuple[Happening, int]]) -> list[int]:
-    return [job for kind, job in happened if kind is Happening.FINISHED]
+def _ended(happened: Sequence[tuple[FluidEvent, int]]) -> list[int]:
+    return [job for kind, job in happened if kind is FluidEvent.FINISHED]
 
 
 def _behind(now: Arrangement, running: Sequence[int], allocator: Allocator) -> Arrangement:

@@ -10,18 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from beamer.allocation import Allocator, Classes, check_pair
-from beamer.allocation.base import Arrangement
 from beamer.errors import InputError
-from beamer.events import Event, IterationDone, JobEnded, JobRegistered, StageRegistered, StageSealed, StudyRegistered
-from beamer.model import JobStatus, job_key
-from beamer.ordering import Ordering, ordering
-from beamer.results import JobResult, RunResult, StageResult
-from beamer.scenario import Scenario, StudyPlan, dead
-from beamer.sim.engine import Engine, Happening
-from beamer.sim.flows import Routes
-from beamer.snapshot import Footprints, Snapshot
-from beamer.tracker import Tracker
+from beamer.network.allocation import Allocator, Classes, check_pair
+from beamer.network.allocation.base import Arrangement
+from beamer.network.fluid.flows import Routes
+from beamer.network.fluid.network import FluidEvent, FluidNetwork
+from beamer.network.policies import NetworkPolicy, network_policy
+from beamer.network.snapshot import Footprints, Snapshot
+from beamer.sim.results import JobResult, RunResult, StageResult
+from beamer.studies.events import Event, IterationDone, JobEnded, JobRegistered, StageRegistered, StageSealed, StudyRegistered
+from beamer.studies.model import JobStatus, job_key
+from beamer.studies.tracker import Tracker
+from beamer.workloads.scenario import Scenario, StudyPlan, dead
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class SimResult(RunResult):
 
 def simulate(
     scenario: Scenario,
-    policy: str | Ordering[Any],
+    policy: str | NetworkPolicy[Any],
     rng: Random | None = None,
     assumptions: Assumptions | None = None,
     allocator: Allocator | None = None,
@@ -70,14 +70,14 @@ def simulate(
     if allocator is not None and assumed.minimum_share:
         raise InputError("minimum_share", assumed.minimum_share, "0, as the allocator that is given has its own")
     chosen = allocator or Classes(queues=scenario.queues, minimum_share=assumed.minimum_share)
-    ordered = ordering(policy) if isinstance(policy, str) else policy
+    ordered = network_policy(policy) if isinstance(policy, str) else policy
     check_pair(ordered, chosen)
     return _Simulation(scenario, ordered, rng or Random(scenario.seed), assumed, chosen).run()
 
 
 class _Simulation:
     def __init__(
-        self, scenario: Scenario, policy: Ordering[Any], rng: Random, assumptions: Assumptions, allocator: Allocator
+        self, scenario: Scenario, policy: NetworkPolicy[Any], rng: Random, assumptions: Assumptions, allocator: Allocator
     ) -> None:
         self._scenario = scenario
         self._policy = policy
@@ -87,7 +87,7 @@ class _Simulation:
         self._tracker = Tracker(scenario.fabric)
         self._footprints = Footprints(scenario.fabric)
         self._routes = Routes(scenario.fabric, assumptions.acknowledgements)
-        self._engine = Engine(np.array([float(link.rate_bps) for link in scenario.fabric.links]), allocator)
+        self._network = FluidNetwork(np.array([float(link.rate_bps) for link in scenario.fabric.links]), allocator)
         known = assumptions.coflows_known
         self._by_coflow = policy.by_coflow and (allocator.sees_coflows if known is None else known)
         self._state = policy.initial()
@@ -116,8 +116,8 @@ class _Simulation:
             self._after(at_s, self._reroute)
         while self._unfinished:
             until = self._due[0][0] if self._due else math.inf
-            happened = self._engine.run(min(until, self._progress_at()), self._by_coflow)
-            finished = [job for kind, job in happened if kind is Happening.FINISHED]
+            happened = self._network.run(min(until, self._progress_at()), self._by_coflow)
+            finished = [job for kind, job in happened if kind is FluidEvent.FINISHED]
             for study, index in dict.fromkeys([self._finish(job) for job in finished]):
                 self._end_stage(study, index)
             if happened and self._by_coflow:
@@ -130,7 +130,7 @@ class _Simulation:
 
     @property
     def _now(self) -> float:
-        return self._engine.now_s
+        return self._network.now_s
 
     def _after(self, seconds: float, act: Callable[[], None]) -> None:
         self._seq += 1
@@ -148,11 +148,11 @@ class _Simulation:
         self._record(StageSealed(now, study.name, stage.name))
         keys = [job_key(study.name, stage.name, spec.name) for spec in stage.jobs]
         placed = [(self._tracker.jobs[key].spec, self._tracker.jobs[key].plane) for key in keys]
-        first = self._engine.add(self._routes.block(placed, [self._footprints.of(*job) for job in placed]))
+        first = self._network.add(self._routes.block(placed, [self._footprints.of(*job) for job in placed]))
         for number, key in enumerate(keys, first):
             self._number[key] = number
             self._running[number] = (study, index, key)
-        self._engine.start(range(first, first + len(keys)), self._scenario.start_up_s)
+        self._network.start(range(first, first + len(keys)), self._scenario.start_up_s)
         self._changed()
 
     def _finish(self, job: int) -> tuple[StudyPlan, int]:
@@ -169,7 +169,7 @@ class _Simulation:
         losers = [number for number, (of, stage, _) in self._running.items() if of is study and stage == index]
         if len(plan.jobs) - len(losers) < (plan.finish or len(plan.jobs)):
             return
-        self._engine.kill(losers)
+        self._network.kill(losers)
         for number in losers:
             key = self._running.pop(number)[2]
             self._record(JobEnded(self._now, key, JobStatus.KILLED))
@@ -188,9 +188,9 @@ class _Simulation:
         paths: list[tuple[int, ...]] = []
         for number, (_, _, key) in self._running.items():
             job = self._tracker.jobs[key]
-            flow += self._engine.flows_of(number)
+            flow += self._network.flows_of(number)
             paths += self._routes.of_job(job.spec, job.plane)
-        self._engine.reroute(flow, paths, [self._routes.number(path) for path in paths])
+        self._network.reroute(flow, paths, [self._routes.number(path) for path in paths])
         self._changed()
 
     def _changed(self) -> None:
@@ -209,9 +209,9 @@ class _Simulation:
 
     def _progressed(self) -> bool:
         """Say whether an iteration has ended since the last decision; if not, nothing will before the next event."""
-        remaining = self._engine.remaining
+        remaining = self._network.remaining
         if len(remaining) == len(self._remaining) and np.array_equal(remaining, self._remaining):
-            self._quiet_until_s = self._engine.next_s()
+            self._quiet_until_s = self._network.next_s()
             return False
         return True
 
@@ -221,8 +221,8 @@ class _Simulation:
             self._snapshot = self._tracker.snapshot()
             self._members = np.array([self._number[key] for key in self._snapshot.jobs.key], np.int64)
         still = self._snapshot
-        left = self._engine.remaining[self._members]
-        coflows = self._engine.coflows(self._members, still.jobs) if self._by_coflow else still.coflows
+        left = self._network.remaining[self._members]
+        coflows = self._network.coflows(self._members, still.jobs) if self._by_coflow else still.coflows
         klass = np.array([self._group.get(key, -1) for key in still.jobs.key], np.int64)
         return replace(still, remaining=left, klass=klass, coflows=coflows)
 
@@ -231,7 +231,7 @@ class _Simulation:
         self._decision_due = False
         self._decided_s = now
         self._quiet_until_s = 0.0
-        self._remaining = self._engine.remaining
+        self._remaining = self._network.remaining
         snapshot = self._current()
         self._state, order, wake_at = self._policy.order(self._state, snapshot, now, self._rng)
         if wake_at is not None and wake_at > now:
@@ -268,7 +268,7 @@ class _Simulation:
         behind = len(self._place)
         order = sorted(keys, key=lambda number: (self._place.get(keys[number], behind), number))
         group = [self._group.get(keys[number], lowest) for number in order]
-        self._engine.arrange(Arrangement(np.array(order, np.int64), np.array(group, np.int64)))
+        self._network.arrange(Arrangement(np.array(order, np.int64), np.array(group, np.int64)))
 
     def _result(self) -> SimResult:
         # Every stage is done here, so that the records' ends are set.
@@ -278,7 +278,7 @@ class _Simulation:
             for stage in study.stages.values()
         )
         jobs = tuple(JobResult(job.key, job.registered_s, job.ended_s or 0.0) for job in self._tracker.jobs.values())
-        carried = self._engine.carried_bits().tolist()
+        carried = self._network.carried_bits().tolist()
         names = [f"{link.src}-{link.dst}" for link in self._scenario.fabric.links]
         possible = [link.rate_bps * self._now for link in self._scenario.fabric.links]
         return SimResult(

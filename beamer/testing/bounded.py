@@ -3,16 +3,16 @@
 from random import Random
 from typing import Any
 
-from beamer.ordering.base import Order, Ordering
-from beamer.snapshot import Snapshot
+from beamer.network.policy import NetworkPolicy, Order
+from beamer.network.snapshot import Snapshot
 
 MOST = 3000  # decisions; what the strategies draw needs a few hundred at most
 
 
-class Bounded(Ordering[Any]):
+class Bounded(NetworkPolicy[Any]):
     """Pass `policy` what it is asked, at most `MOST` times."""
 
-    def __init__(self, policy: Ordering[Any]) -> None:
+    def __init__(self, policy: NetworkPolicy[Any]) -> None:
         self._policy = policy
         self._asked = 0
         for attribute in ("name", "by_coflow", "orders", "shares", "State"):

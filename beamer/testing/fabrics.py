@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from beamer.fabric import Fabric, Host, Link, Switch
+from beamer.network.fabric import Fabric, Host, Link, Switch
 
 
 def _hosts(how_many: int) -> tuple[Host, ...]:

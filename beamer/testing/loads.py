@@ -1,15 +1,15 @@
-"""Jobs on numbered links without a fabric: what tests give to the engine directly, and what they see of it."""
+"""Jobs on numbered links without a fabric: what tests give to the network directly, and what they see of it."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from beamer.kernels import engine as kernels
-from beamer.kernels.state import World
-from beamer.sim.engine import Engine
-from beamer.sim.flows import Block
-from beamer.snapshot import Coflows, Floats, Ints, Jobs, Snapshot, Study
+from beamer.network.fluid.flows import Block
+from beamer.network.fluid.network import FluidNetwork
+from beamer.network.kernels import fluid as kernels
+from beamer.network.kernels.state import World
+from beamer.network.snapshot import Coflows, Floats, Ints, Jobs, Snapshot, Study
 from beamer.testing.reference.demand import Demand
 from beamer.testing.reference.network import Flow
 
@@ -30,11 +30,11 @@ class Load:
 
 
 Paths = dict[tuple[tuple[int, float], ...], int]
-"""Numbers of paths that are known, which all blocks of an engine have in common."""
+"""Numbers of paths that are known, which all blocks of an network have in common."""
 
 
 def block(loads: Sequence[Load], known: Paths | None = None) -> Block:
-    """Return jobs as the engine takes them; new paths are entered into `known`."""
+    """Return jobs as the network takes them; new paths are entered into `known`."""
     flows = [flow for load in loads for flow in load.flows]
     hops = [(i, link, use) for i, flow in enumerate(flows) for link, use in flow.usage.items()]
     paths = {} if known is None else known
@@ -95,36 +95,36 @@ def snapshot(loads: Sequence[Load], capacity: Sequence[float]) -> Snapshot:
     )
 
 
-def advance(engine: Engine, until_s: float) -> None:
+def advance(network: FluidNetwork, until_s: float) -> None:
     """Run to `until_s` whatever happens, so that rates are those of then."""
-    while engine.run(until_s, by_coflow=False):
+    while network.run(until_s, by_coflow=False):
         pass
 
 
-def world(engine: Engine) -> World:
-    """Return the state that an engine's kernels work on."""
-    return engine._world
+def world(network: FluidNetwork) -> World:
+    """Return the state that an network's kernels work on."""
+    return network._world
 
 
-def next_s(engine: Engine) -> float:
+def next_s(network: FluidNetwork) -> float:
     """Return when the next flow or computing ends, infinite if none does."""
-    return max(engine.next_s(), engine.now_s)
+    return max(network.next_s(), network.now_s)
 
 
-def active(engine: Engine) -> Ints:
+def active(network: FluidNetwork) -> Ints:
     """Return the numbers of the flows that move now."""
-    return np.flatnonzero(world(engine).flows["active"])
+    return np.flatnonzero(world(network).flows["active"])
 
 
-def demands(engine: Engine, places: Sequence[int], group: Sequence[int]) -> list[Demand]:
+def demands(network: FluidNetwork, places: Sequence[int], group: Sequence[int]) -> list[Demand]:
     """Return what the moving flows ask for, job after job as in `places`, with `group` by place as their class.
 
     Flows come as `active` has them within each job; `Demand.coflow` is the job.
     """
-    w = world(engine)
+    w = world(network)
     asked: list[Demand] = []
     for job, klass in zip(places, group, strict=True):
-        for f in active(engine).tolist():
+        for f in active(network).tolist():
             if w.motion["job"][f] == job:
                 hops = w.hops[w.flows["hop_first"][f] : w.flows["hop_end"][f]]
                 usage = dict(zip(hops["link"].tolist(), hops["use"].tolist(), strict=True))
@@ -132,12 +132,12 @@ def demands(engine: Engine, places: Sequence[int], group: Sequence[int]) -> list
     return asked
 
 
-def rates(engine: Engine, places: Sequence[int]) -> Floats:
+def rates(network: FluidNetwork, places: Sequence[int]) -> Floats:
     """Return the rates of the moving flows, in the order of `demands`."""
-    moving = active(engine)
-    owner = world(engine).motion["job"][moving]
+    moving = active(network)
+    owner = world(network).motion["job"][moving]
     in_order = [f for job in places for f in moving[owner == job].tolist()]
-    of: Floats = engine.rates()[in_order]
+    of: Floats = network.rates()[in_order]
     return of
 
 

@@ -10,19 +10,19 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beamer.allocation import Allocator
-from beamer.allocation.base import Arrangement, Mode
-from beamer.ordering import Ordering
-from beamer.sim.engine import Engine
+from beamer.network.allocation import Allocator
+from beamer.network.allocation.base import Arrangement, Mode
+from beamer.network.fluid.network import FluidNetwork
+from beamer.network.policies import NetworkPolicy
+from beamer.network.snapshot import Floats, Ints, Snapshot, Study
 from beamer.sim.replay import big_switch, replay
-from beamer.snapshot import Floats, Ints, Snapshot, Study
+from beamer.sim.traces import Trace
 from beamer.testing.bounded import Bounded
 from beamer.testing.loads import next_s, world
 from beamer.testing.profile import RUNS
 from beamer.testing.strategies import traces, traces_without_ties
-from beamer.traces import Trace
 
-ReplayCheck = Callable[[Ordering[Any], Allocator], None]
+ReplayCheck = Callable[[NetworkPolicy[Any], Allocator], None]
 
 CAPACITY_TOLERANCE = 1e-9
 FULL = 1 - 1e-6
@@ -34,7 +34,7 @@ class Audit:
 
     most_used: of any link at any time, as a share of its capacity. least_rate: bit/s. idle: the flow and time of every case in
     which a flow could have gone faster though the allocator promises otherwise. moved_bits: by flow, rates added up over time.
-    carried_bits: by link, as the engine has it. completion_s: by coflow.
+    carried_bits: by link, as the network has it. completion_s: by coflow.
     """
 
     most_used: float
@@ -45,12 +45,12 @@ class Audit:
     completion_s: Floats
 
 
-def audit(trace: Trace, rate_bps: float, policy: Ordering[Any], allocator: Allocator) -> Audit:
+def audit(trace: Trace, rate_bps: float, policy: NetworkPolicy[Any], allocator: Allocator) -> Audit:
     """Replay `trace` as `beamer.sim.replay` has to, once it is known which coflows are in flight, and look at every event."""
     block, columns = big_switch(trace, rate_bps)
     capacity = np.full(2 * trace.ports, rate_bps)
-    engine = Engine(capacity, allocator)
-    engine.add(block)
+    network = FluidNetwork(capacity, allocator)
+    network.add(block)
     seen = Audit(0.0, math.inf, [], np.zeros(len(block.size)), np.zeros(0), np.full(len(columns.key), math.nan))
     rates = np.zeros(len(block.size))
     links = block.hop_link.reshape(-1, 2)
@@ -60,10 +60,10 @@ def audit(trace: Trace, rate_bps: float, policy: Ordering[Any], allocator: Alloc
     wake_s = math.inf
     fresh = decided = False  # whether rates are those of now, and whether coflows have just changed
     while to_come or running:
-        ahead = min(columns.registered_s[to_come[-1]] if to_come else math.inf, wake_s, next_s(engine))
-        before = engine.now_s
-        happened = engine.run(ahead if fresh else before, by_coflow=True)
-        now = engine.now_s
+        ahead = min(columns.registered_s[to_come[-1]] if to_come else math.inf, wake_s, next_s(network))
+        before = network.now_s
+        happened = network.run(ahead if fresh else before, by_coflow=True)
+        now = network.now_s
         seen.moved_bits += rates * (now - before)
         for kind, job in happened:
             if kind.name == "FINISHED":
@@ -72,35 +72,35 @@ def audit(trace: Trace, rate_bps: float, policy: Ordering[Any], allocator: Alloc
         arriving = []
         while to_come and columns.registered_s[to_come[-1]] <= now:
             arriving.append(to_come.pop())
-        engine.start(arriving)
+        network.start(arriving)
         running += arriving
         if arriving:  # what the policy sees of them is their release, which comes next
-            engine.arrange(Arrangement(np.array(running, np.int64), np.zeros(len(running), np.int64)))
+            network.arrange(Arrangement(np.array(running, np.int64), np.zeros(len(running), np.int64)))
             fresh, rates = False, np.zeros(len(block.size))
         elif happened or now >= wake_s:
             members = np.array(running, np.int64)
             jobs = columns.take(members)
             snapshot = Snapshot(
                 capacity, tuple(Study(key, 1.0) for key in jobs.key), jobs.key, jobs,
-                np.ones(len(members), np.int64), np.full(len(members), -1), engine.coflows(members, jobs),
+                np.ones(len(members), np.int64), np.full(len(members), -1), network.coflows(members, jobs),
             )  # fmt: skip
             state, order, wake_at = policy.order(state, snapshot, now, rng)
             wake_s = math.inf if wake_at is None or wake_at <= now else wake_at
             arrangement = allocator.arrange(order, snapshot)
-            engine.arrange(Arrangement(members[arrangement.order], arrangement.group))
+            network.arrange(Arrangement(members[arrangement.order], arrangement.group))
             fresh, decided = False, decided or bool(happened)
             rates = np.zeros(len(block.size))  # no time passes until they are known
         else:
-            fresh, rates = True, engine.rates()
-            _look(seen, engine, rates, links, decided or allocator.mode in (Mode.GREEDY, Mode.SHARING))
+            fresh, rates = True, network.rates()
+            _look(seen, network, rates, links, decided or allocator.mode in (Mode.GREEDY, Mode.SHARING))
             decided = False
-    seen.carried_bits = engine.carried_bits()
+    seen.carried_bits = network.carried_bits()
     return seen
 
 
-def _look(seen: Audit, engine: Engine, rates: Floats, links: Ints, promised: bool) -> None:
-    moving = world(engine).flows["active"]
-    capacity = world(engine).links["capacity"]
+def _look(seen: Audit, network: FluidNetwork, rates: Floats, links: Ints, promised: bool) -> None:
+    moving = world(network).flows["active"]
+    capacity = world(network).links["capacity"]
     if not moving.any():
         return
     taken = np.bincount(links[moving].ravel(), np.repeat(rates[moving], 2), len(capacity)) / capacity
@@ -108,10 +108,10 @@ def _look(seen: Audit, engine: Engine, rates: Floats, links: Ints, promised: boo
     seen.least_rate = min(seen.least_rate, float(rates[moving].min()))
     spare = moving & (taken[links].max(axis=1) < FULL)
     if promised:
-        seen.idle += [(f, engine.now_s) for f in np.flatnonzero(spare).tolist()]
+        seen.idle += [(f, network.now_s) for f in np.flatnonzero(spare).tolist()]
 
 
-def keeps_its_promises(policy: Ordering[Any], allocator: Allocator) -> None:
+def keeps_its_promises(policy: NetworkPolicy[Any], allocator: Allocator) -> None:
     """At every event no rate is negative, no link is overloaded, and no flow has spare capacity on its whole path.
 
     The last is checked when rates are worked out: for `MADD` when a coflow starts or ends, for `SPLIT` never. Over time, rates
@@ -135,7 +135,7 @@ def keeps_its_promises(policy: Ordering[Any], allocator: Allocator) -> None:
     check()
 
 
-def completes_every_coflow(policy: Ordering[Any], allocator: Allocator) -> None:
+def completes_every_coflow(policy: NetworkPolicy[Any], allocator: Allocator) -> None:
     """Every coflow is complete no earlier than with the switch to itself; looking on in between changes nothing."""
 
     @RUNS
@@ -151,7 +151,7 @@ def completes_every_coflow(policy: Ordering[Any], allocator: Allocator) -> None:
     check()
 
 
-def repeats_itself(policy: Ordering[Any], allocator: Allocator) -> None:
+def repeats_itself(policy: NetworkPolicy[Any], allocator: Allocator) -> None:
     """Equal traces have exactly equal completion times, whatever their coflows are called."""
 
     @RUNS
@@ -166,7 +166,7 @@ def repeats_itself(policy: Ordering[Any], allocator: Allocator) -> None:
     check()
 
 
-def ignores_positions(policy: Ordering[Any], allocator: Allocator) -> None:
+def ignores_positions(policy: NetworkPolicy[Any], allocator: Allocator) -> None:
     """Where there are no ties, the order in which a trace lists its coflows changes no completion time."""
 
     @RUNS

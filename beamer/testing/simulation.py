@@ -8,23 +8,23 @@ from typing import Any
 
 from hypothesis import given
 
-from beamer.allocation import Allocator
-from beamer.collectives import phases, synchronisation_seconds
-from beamer.model import JobSpec
-from beamer.ordering import Ordering
-from beamer.scenario import Scenario
+from beamer.network.allocation import Allocator
+from beamer.network.collectives import phases, synchronisation_seconds
+from beamer.network.policies import NetworkPolicy
 from beamer.sim import Assumptions, SimResult, simulate
+from beamer.studies.model import JobSpec
 from beamer.testing.bounded import Bounded
 from beamer.testing.profile import RUNS
 from beamer.testing.strategies import scenarios
 from beamer.units import frame_bytes
+from beamer.workloads.scenario import Scenario
 
-SimulationCheck = Callable[[Ordering[Any], Allocator], None]
+SimulationCheck = Callable[[NetworkPolicy[Any], Allocator], None]
 
 PLAIN = Assumptions(acknowledgements=False)
 
 
-def _run(scenario: Scenario, policy: Ordering[Any], allocator: Allocator) -> SimResult:
+def _run(scenario: Scenario, policy: NetworkPolicy[Any], allocator: Allocator) -> SimResult:
     return simulate(scenario, Bounded(policy), assumptions=PLAIN, allocator=allocator)
 
 
@@ -34,7 +34,7 @@ def _alone_s(spec: JobSpec, scenario: Scenario) -> float:
     return spec.iterations * max(spec.compute_s, (1 - spec.overlap) * spec.compute_s + gamma)
 
 
-def ends_every_stage_in_turn(policy: Ordering[Any], allocator: Allocator) -> None:
+def ends_every_stage_in_turn(policy: NetworkPolicy[Any], allocator: Allocator) -> None:
     """All stages end, none before its critical path, each starting when the one before it in its study ends."""
 
     @RUNS
@@ -54,7 +54,7 @@ def ends_every_stage_in_turn(policy: Ordering[Any], allocator: Allocator) -> Non
     check()
 
 
-def carries_every_byte(policy: Ordering[Any], allocator: Allocator) -> None:
+def carries_every_byte(policy: NetworkPolicy[Any], allocator: Allocator) -> None:
     """Hosts send and receive exactly the bytes that their jobs' synchronisations consist of."""
 
     @RUNS
@@ -78,7 +78,7 @@ def carries_every_byte(policy: Ordering[Any], allocator: Allocator) -> None:
     check()
 
 
-def repeats_itself(policy: Ordering[Any], allocator: Allocator) -> None:
+def repeats_itself(policy: NetworkPolicy[Any], allocator: Allocator) -> None:
     """Equal scenarios have exactly equal runs, and other names for the same studies change no time."""
 
     @RUNS

@@ -7,15 +7,15 @@ from random import Random
 import numpy as np
 from hypothesis import strategies as st
 
-from beamer.fabric import Fabric
-from beamer.model import JobSpec, JobView, Role, Rung, StageStatus, StageView, StudyView, Worker, job_key
-from beamer.ordering import Order, Tier
-from beamer.scenario import Scenario, StagePlan, StudyPlan
-from beamer.snapshot import Coflows, Snapshot
+from beamer.network.fabric import Fabric
+from beamer.network.policies import Order, Tier
+from beamer.network.snapshot import Coflows, Snapshot
+from beamer.sim.traces import Coflow, Trace
+from beamer.studies.model import JobSpec, JobView, Role, Rung, StageStatus, StageView, StudyView, Worker, job_key
 from beamer.testing.fabrics import star, two_spines
 from beamer.testing.loads import Load
 from beamer.testing.reference.network import Flow
-from beamer.traces import Coflow, Trace
+from beamer.workloads.scenario import Scenario, StagePlan, StudyPlan
 
 HUGE_BYTES = 10**15
 HUGE_BPS = 10**17  # on which the huge take moments, so that policies that look at the clock are not asked for ever

@@ -8,8 +8,8 @@ import yaml
 from rich.console import Console
 
 from beamer.errors import InputError
-from beamer.scenario import load
 from beamer.workloads.generate import Workload, write
+from beamer.workloads.scenario import load
 from beamer.workloads.searches import search as build_search
 
 

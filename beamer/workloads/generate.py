@@ -17,13 +17,13 @@ from typing import Any
 
 import yaml
 
-from beamer.collectives import COLLECTIVES, phases, synchronisation_seconds
 from beamer.errors import InputError, nearest
-from beamer.fabric import Fabric
-from beamer.model import JobSpec, Role, Worker, check_name
-from beamer.scenario import build_topology
+from beamer.network.collectives import COLLECTIVES, phases, synchronisation_seconds
+from beamer.network.fabric import Fabric
+from beamer.studies.model import JobSpec, Role, Worker, check_name
 from beamer.workloads.models import MODELS, Model
 from beamer.workloads.placement import PLACEMENTS
+from beamer.workloads.scenario import build_topology
 from beamer.workloads.searches import Bracket, Search, SuccessiveHalving
 
 SERVED = "parameter-server"
@@ -141,7 +141,7 @@ class Workload:
 
 
 def generate(workload: Workload) -> dict[str, Any]:
-    """Return the workload as the content of a scenario file, plain data that `beamer.scenario.parse` accepts."""
+    """Return the workload as the content of a scenario file, plain data that `beamer.workloads.scenario.parse` accepts."""
     place = PLACEMENTS[workload.placement]
     frequencies = dict(sorted(workload.collectives.items()))
     load: Counter[str] = Counter()

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from random import Random
 
 from beamer.errors import InputError
-from beamer.fabric import Fabric
+from beamer.network.fabric import Fabric
 
 Placement = Callable[[Fabric, int, Mapping[str, int], Random], tuple[str, ...]]
 

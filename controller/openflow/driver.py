@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import structlog
 
 from beamer.errors import PlatformError
-from beamer.fabric import Fabric
+from beamer.network.fabric import Fabric
 from controller.openflow.channel import Channel, ChannelError, RefusedError
 from controller.openflow.reports import LaneCount, SwitchConnected, SwitchEvent, SwitchInstalled, SwitchLost
 from controller.openflow.rules import JobRules, job_rules, merged, static_rules

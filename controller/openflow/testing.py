@@ -9,7 +9,7 @@ from typing import Any
 from os_ken.ofproto import ofproto_parser, ofproto_protocol
 from os_ken.ofproto import ofproto_v1_3 as ofp
 
-from beamer.fabric import Fabric
+from beamer.network.fabric import Fabric
 from controller.openflow.rules import Key, Output, Rule, SetField, SetQueue
 from controller.openflow.wire import match_of
 

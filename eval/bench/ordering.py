@@ -11,11 +11,11 @@ from statistics import median
 import numpy as np
 from rich.table import Table
 
-from beamer.decide import assign_classes
-from beamer.ordering import Order, ordering
-from beamer.ordering.beamer import units_of
-from beamer.ordering.bssi import Items, improved, sequence
-from beamer.snapshot import Coflows, Floats, Ints, Jobs, Snapshot, Study
+from beamer.network.bssi import Items, improved, sequence
+from beamer.network.decide import assign_classes
+from beamer.network.policies import Order, network_policy
+from beamer.network.snapshot import Coflows, Floats, Ints, Jobs, Snapshot, Study
+from beamer.network.work import remaining_work
 
 JOBS = 8  # of a stage
 HOSTS = 8  # of a job: a ring loads an uplink and a downlink of each
@@ -103,13 +103,13 @@ def ordering_table(sizes: Sequence[int]) -> Table:
     columns = ("stages", "links", "non-zero loads", "dense loop", "BSSI", "beamer's order", "/ dense", "plan", "memory")
     for column in columns:
         table.add_column(column, justify="right")
-    policy = ordering("beamer")
+    policy = network_policy("beamer")
     for stages in sizes:
         snapshot = situation(stages, Random(stages))
         order: list[Order] = []
 
         def sort(snapshot: Snapshot = snapshot) -> Ints:
-            units = units_of(_fresh(snapshot), looks_ahead=True)
+            units = remaining_work(_fresh(snapshot), looks_ahead=True)
             return improved(units.items, sequence(units.items)[0])
 
         def decide(snapshot: Snapshot = snapshot, order: list[Order] = order) -> None:

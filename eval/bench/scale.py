@@ -10,10 +10,10 @@ from typing import Any
 
 from rich.table import Table
 
-from beamer.allocation import Classes, Greedy, MaxMin
-from beamer.scenario import Scenario, load, parse, shipped
+from beamer.network.allocation import Classes, Greedy, MaxMin
 from beamer.sim import Assumptions, simulate
 from beamer.workloads import RandomSearch, Workload, generate
+from beamer.workloads.scenario import Scenario, load, parse, shipped
 
 TOPOLOGY: Mapping[str, Any] = {
     "shape": "leaf-spine", "leaves": 16, "spines": 8, "hosts_per_leaf": 32, "rate": "10gbit", "uplink_rate": "40gbit",

@@ -4,10 +4,10 @@ from pathlib import Path
 
 from rich.table import Table
 
-from beamer.allocation import allocator
-from beamer.ordering import ordering
+from beamer.network.allocation import allocator
+from beamer.network.policies import network_policy
 from beamer.sim.replay import replay
-from beamer.traces import Trace, read
+from beamer.sim.traces import Trace, read
 
 RATE_BPS = 1.048576e9  # 1 MiB in 8 ms
 PAIRS = (
@@ -35,13 +35,13 @@ def trace_table(path: Path) -> Table:
     trace = read(path, "coflow-benchmark")
     few = Trace(trace.ports, trace.coflows[:20])
     for policy, kind in PAIRS:
-        replay(few, RATE_BPS, ordering(policy), allocator(kind))  # compiles and imports what it needs
+        replay(few, RATE_BPS, network_policy(policy), allocator(kind))  # compiles and imports what it needs
     table = Table(title=f"{path.name} on ports of {RATE_BPS / 1e9:g} Gbit/s", title_justify="left")
     for column in ("policy", "allocator", "mean CCT", "p50", "p95", "wall", "against the first", "decisions"):
         table.add_column(column, justify="left" if column in ("policy", "allocator") else "right")
     base = None
     for policy, kind in PAIRS:
-        run = replay(trace, RATE_BPS, ordering(policy), allocator(kind))
+        run = replay(trace, RATE_BPS, network_policy(policy), allocator(kind))
         base = base or run.wall_s
         times = (run.mean_cct_s, run.quantile_cct_s(0.5), run.quantile_cct_s(0.95))
         cells = (*(f"{1e3 * t:.1f} ms" for t in times), f"{run.wall_s:.1f} s", f"{run.wall_s / base:.2f}", str(run.decisions))

@@ -18,11 +18,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from beamer.engines.base import Placement, RunState
 from beamer.engines.local import LaunchSpec, LocalCluster, LocalEngine, groups
 from beamer.engines.local.processes import marked, processor_ticks
 from beamer.engines.local.serving import mark
 from beamer.errors import EngineError, InputError, nearest
+from beamer.gpu.engine import Placement, RunState
 from beamer.gpu.model import Report
 
 PATIENCE_S = 120.0

@@ -22,8 +22,8 @@ from typing import Protocol
 
 import numpy as np
 
-from beamer.kernels.jit import Floats, Ints
-from beamer.traces import Trace
+from beamer.network.kernels.jit import Floats, Ints
+from beamer.sim.traces import Trace
 from tests.compat.equal_split import fair
 from tests.compat.rates import advance, backfill, madd, share, steps_to_end
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from beamer.kernels.jit import Bools, Floats, Ints, kernel
+from beamer.network.kernels.jit import Bools, Floats, Ints, kernel
 from tests.compat.rates import NO_SIZE
 
 

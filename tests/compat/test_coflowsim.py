@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from beamer.traces import Coflow, Trace, read
+from beamer.sim.traces import Coflow, Trace, read
 from tests.compat.coflowsim import EPOCH_MS, MIB, POLICIES, STEP_MS, completion_times_ms, java_random
 
 TRACE = Path(__file__).parents[2].parent / "shared" / "traces" / "FB2010-1Hr-150-0.txt"

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from beamer.allocation import Allocator, Greedy, Madd
-from beamer.ordering import Order, Ordering, Tier, ordering
-from beamer.ordering.sincronia_offline import OfflineState
+from beamer.network.allocation import Allocator, Greedy, Madd
+from beamer.network.policies import NetworkPolicy, Order, Tier, network_policy
+from beamer.network.policies.sincronia_offline import OfflineState
+from beamer.network.snapshot import Snapshot
 from beamer.sim.replay import at_once, replay
-from beamer.snapshot import Snapshot
-from beamer.traces import Trace, read
+from beamer.sim.traces import Trace, read
 
 FILE = Path(__file__).parents[2].parent / "shared" / "traces" / "FB2010-1Hr-150-0.txt"
 MOST_FLOWS = 100
@@ -21,12 +21,12 @@ DECIMAL = 2**20 / 10**6  # their MB has 10^6 bytes
 pytestmark = pytest.mark.skipif(not FILE.exists(), reason="needs the trace FB2010-1Hr-150-0.txt beside the project")
 
 
-class Fixed(Ordering[OfflineState]):
+class Fixed(NetworkPolicy[OfflineState]):
     """Another policy's first order, kept, as the authors' program keeps its orders."""
 
     State = OfflineState
 
-    def __init__(self, policy: Ordering[Any]) -> None:
+    def __init__(self, policy: NetworkPolicy[Any]) -> None:
         self.name = policy.name  # type: ignore[misc]
         self._policy = policy
 
@@ -58,17 +58,17 @@ def trace() -> Trace:
     ids=lambda value: getattr(value, "name", value),
 )
 def test_offline_orders(trace: Trace, policy: str, allocator: Allocator, theirs: float, within: float) -> None:
-    run = replay(at_once(trace, MOST_FLOWS), UNIT_BPS, Fixed(ordering(policy)), allocator)
+    run = replay(at_once(trace, MOST_FLOWS), UNIT_BPS, Fixed(network_policy(policy)), allocator)
     assert len(run.id) == 416
     assert run.mean_cct_s == pytest.approx(theirs, rel=within)
 
 
 def test_epochs_on_small_coflows(trace: Trace) -> None:
     small = Trace(trace.ports, tuple(coflow for coflow in trace.coflows if len(coflow.src) <= MOST_FLOWS))
-    run = replay(small, 2e9 * DECIMAL, ordering("sincronia"), Greedy())
+    run = replay(small, 2e9 * DECIMAL, network_policy("sincronia"), Greedy())
     assert run.mean_cct_s == pytest.approx(0.2434, rel=0.05)
 
 
 def test_epochs_on_the_whole_trace(trace: Trace) -> None:
-    run = replay(trace, 1e9 * DECIMAL, ordering("sincronia"), Greedy())
+    run = replay(trace, 1e9 * DECIMAL, network_policy("sincronia"), Greedy())
     assert run.mean_cct_s == pytest.approx(25.695, rel=0.05)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from beamer.allocation import ALLOCATORS, Allocator, Classes, allocator
-from beamer.testing.allocation import ALLOCATOR_CHECKS, AllocatorCheck
+from beamer.network.allocation import ALLOCATORS, Allocator, Classes, allocator
+from beamer.testing.allocators import ALLOCATOR_CHECKS, AllocatorCheck
 
 CHOSEN: dict[str, Allocator] = {name: allocator(name) for name in ALLOCATORS} | {
     "two classes": Classes(queues=2),

@@ -3,7 +3,7 @@
 import pytest
 
 from beamer.gpu.policies import GPU_POLICIES
-from beamer.testing.gpu import GPU_POLICY_CHECKS, GpuPolicyCheck
+from beamer.testing.gpu_policies import GPU_POLICY_CHECKS, GpuPolicyCheck
 
 
 @pytest.mark.parametrize("name", GPU_POLICIES)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from beamer.scenario import Scenario, load
+from beamer.workloads.scenario import Scenario, load
 from tests.emulation.traces import traces
 from topologies.emulation.supervisor import EmulatedRun, emulated_run
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from beamer.fabric import Fabric
-from beamer.scenario import Scenario
+from beamer.network.fabric import Fabric
+from beamer.workloads.scenario import Scenario
 from topologies.emulation.supervisor import EmulatedRun
 
 pytestmark = pytest.mark.emulation

@@ -15,8 +15,8 @@ from typing import IO, Any
 
 import pytest
 
-from beamer.fabric import Host
-from beamer.scenario import Scenario
+from beamer.network.fabric import Host
+from beamer.workloads.scenario import Scenario
 from topologies.emulation.exchange import Measured
 from topologies.emulation.supervisor import EmulatedRun
 

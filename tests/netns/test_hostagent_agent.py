@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from beamer.protocol import Applied, Assignment, Connections, Counters, Hello, LocalWorker, Port
+from beamer.network.protocol import Applied, Assignment, Connections, Counters, Hello, LocalWorker, Port
 from hostagent.state import StateDirectory
 from hostagent.testing import FakeController, Namespace, agent_command, cabled_namespaces
 

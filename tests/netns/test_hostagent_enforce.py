@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from beamer.protocol import Assignment, PortCounters
+from beamer.network.protocol import Assignment, PortCounters
 from hostagent.demand import demand
 from hostagent.enforce import WHOLE_TREE_EVERY, Enforcer
 from hostagent.htb import Queues

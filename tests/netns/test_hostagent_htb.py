@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from beamer.errors import InputError
-from beamer.protocol import Port
+from beamer.network.protocol import Port
 from hostagent.htb import ClassCount, Queues
 from hostagent.testing import Namespace, cabled_namespaces
 from hostagent.tree import UNREGISTERED, Cap, Tree, class_id, port_tree

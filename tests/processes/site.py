@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from beamer.engines.base import Observed, Placement, RunState
 from beamer.engines.local import LaunchSpec, LocalCluster, LocalEngine, LocalNode
 from beamer.engines.local.groups import candidates, reopen
 from beamer.engines.local.processes import look
+from beamer.gpu.engine import Observed, Placement, RunState
 from beamer.gpu.model import Report
 
 PATIENCE_S = 60.0

@@ -11,9 +11,9 @@ from random import Random
 
 import pytest
 
-from beamer.engines.base import Placement, RunState
 from beamer.engines.local import LocalNode, control, store
 from beamer.errors import EngineError
+from beamer.gpu.engine import Placement, RunState
 from beamer.testing.trainer import Options, undisturbed
 from tests.processes.site import Site, of_directory, on, read, until
 from tests.processes.test_local_engine import check_steps
@@ -22,7 +22,7 @@ from tests.processes.test_local_engine import check_steps
 SCHEDULER = """
 import sys, time
 from pathlib import Path
-from beamer.engines.base import Placement
+from beamer.gpu.engine import Placement
 from beamer.engines.local import LaunchSpec, LocalCluster, LocalEngine
 
 root, program = Path(sys.argv[1]), tuple(sys.argv[2:])
@@ -43,7 +43,7 @@ RESTLESS = """
 import sys
 from pathlib import Path
 from random import Random
-from beamer.engines.base import Placement
+from beamer.gpu.engine import Placement
 from beamer.engines.local import LaunchSpec, LocalCluster, LocalEngine
 from beamer.errors import EngineError
 

@@ -11,9 +11,9 @@ from random import Random
 
 import pytest
 
-from beamer.engines.base import Placement, RunState
 from beamer.engines.local import LaunchSpec
 from beamer.errors import EngineError, InputError
+from beamer.gpu.engine import Placement, RunState
 from beamer.testing.trainer import Options, State, undisturbed
 from tests.processes.site import Site, on, read, until
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from beamer.engines.base import RunState
 from beamer.engines.local import Launcher, LocalNode, MininetHost, NetworkNamespace, Ssh
 from beamer.errors import EngineError
+from beamer.gpu.engine import RunState
 from beamer.testing.trainer import Options
 from tests.processes.site import Site, on, read, until
 from tests.processes.test_local_engine import check_steps

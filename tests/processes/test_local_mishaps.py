@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from beamer.engines.base import RunState
 from beamer.engines.local import LaunchSpec, LocalNode, control, store
 from beamer.engines.local.record import Phase, Record, load
 from beamer.engines.local.serving import PAGE
 from beamer.errors import EngineError
+from beamer.gpu.engine import RunState
 from tests.processes.site import Site, on, read, until
 
 PATIENCE_S = 60.0

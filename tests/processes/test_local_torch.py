@@ -9,8 +9,8 @@ from random import Random
 
 import pytest
 
-from beamer.engines.base import RunState
 from beamer.engines.local import LaunchSpec
+from beamer.gpu.engine import RunState
 from tests.processes.site import Site, on
 
 ITERATIONS = 400

@@ -15,8 +15,8 @@ import pytest
 import yaml
 
 from beamer.engines.local.groups import candidates
-from beamer.events import Allocated
-from beamer.store import Journal
+from beamer.studies.events import Allocated
+from beamer.studies.journal.store import Journal
 from beamer.testing.trainer import Options, undisturbed
 from tests.processes.site import of_directory, read, until, works
 

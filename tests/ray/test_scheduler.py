@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from beamer.decision.policy import Stateless
+
 pytest.importorskip("ray", reason="ray is not installed: the extra `ray`")
 
 from ray import tune
@@ -20,7 +22,7 @@ from beamer.engines.ray_tune.scheduler import BeamerScheduler
 from beamer.errors import InputError
 from beamer.gpu.model import Allocation, Cluster, Job, Request
 from beamer.gpu.placement import Room, pack
-from beamer.gpu.policies import GpuPolicy, Nothing
+from beamer.gpu.policies import GpuPolicy
 from beamer.workloads.searches import SuccessiveHalving
 from tests.ray.searches import Regression, overlaps, run, steps, undisturbed, write
 
@@ -31,16 +33,16 @@ RATES = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4)
 
 
 @dataclass(frozen=True)
-class Restless(GpuPolicy[Nothing]):
+class Restless(GpuPolicy[Stateless]):
     """Give a job one more GPU with every second iteration that it has done, and now and then take jobs off theirs."""
 
     name = "restless"
     resizes = True
-    State = Nothing
+    State = Stateless
 
     def allocate(
-        self, state: Nothing, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
-    ) -> tuple[Nothing, Allocation, float | None]:
+        self, state: Stateless, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
+    ) -> tuple[Stateless, Allocation, float | None]:
         sizes = {job.key: 1 + int(job.done) // 2 for job in jobs}
         kept = [job for job in jobs if job.grant and job.grant.size == sizes[job.key] and rng.random() < 0.9]
         others = [job for job in rng.sample(jobs, len(jobs)) if job not in kept]
@@ -107,15 +109,15 @@ def trained(config: dict[str, Any]) -> None:
 
 
 @dataclass(frozen=True)
-class Level(GpuPolicy[Nothing]):
+class Level(GpuPolicy[Stateless]):
     """Let no job get two steps ahead of one that waits."""
 
     name = "level"
-    State = Nothing
+    State = Stateless
 
     def allocate(
-        self, state: Nothing, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
-    ) -> tuple[Nothing, Allocation, float | None]:
+        self, state: Stateless, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
+    ) -> tuple[Stateless, Allocation, float | None]:
         return state, pack(cluster, sorted(jobs, key=lambda job: job.done // 2)), None
 
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from beamer.allocation import Allocator, Greedy, MaxMin
 from beamer.bounds.of import scenario_bounds
-from beamer.scenario import parse
+from beamer.network.allocation import Allocator, Greedy, MaxMin
 from beamer.sim import Assumptions, simulate
+from beamer.workloads.scenario import parse
 
 TOPOLOGY = {"shape": "leaf-spine", "leaves": 2, "spines": 2, "hosts_per_leaf": 2, "rate": "20mbit"}
 

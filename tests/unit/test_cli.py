@@ -15,7 +15,7 @@ import beamer.cli
 import eval.__main__
 from beamer.errors import BeamerError, EmulationError, EngineError, InputError, PlatformError
 from beamer.report import check_outputs
-from beamer.scenario import shipped
+from beamer.workloads.scenario import shipped
 from topologies.emulation.platform import require
 
 NOBODY = "import os, beamer.cli; os.geteuid = lambda: 1000; beamer.cli.main()"  # the command line as if without root

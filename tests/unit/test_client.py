@@ -15,10 +15,9 @@ import httpx
 import numpy as np
 import pytest
 
-from beamer import outbox
-from beamer.client import Client
+from beamer.client import Client, outbox
 from beamer.errors import InputError
-from beamer.model import Role, Rung, Worker
+from beamer.studies.model import Role, Rung, Worker
 
 JOB = "/v1/studies/s/stages/r/jobs/j"
 PATIENCE_S = 30.0  # for what must come; nothing is measured by it

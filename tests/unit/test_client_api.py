@@ -13,10 +13,10 @@ import pytest
 import uvicorn
 
 from beamer.client import Client
-from beamer.model import JobStatus, Role, Rung, StageStatus, Worker
-from beamer.ordering import ordering
-from beamer.store import Journal
-from beamer.tracker import Tracker
+from beamer.network.policies import network_policy
+from beamer.studies.journal.store import Journal
+from beamer.studies.model import JobStatus, Role, Rung, StageStatus, Worker
+from beamer.studies.tracker import Tracker
 from controller.api import create_app
 from controller.runtime import Runtime
 from controller.testing import SwitchesInMemory
@@ -37,7 +37,7 @@ def controller(journal: Path) -> Iterator[tuple[str, Tracker]]:
         runtime = Runtime(
             FABRIC,
             Journal(f"sqlite:///{journal}"),
-            ordering("fifo"),
+            network_policy("fifo"),
             8,
             lambda on_event: SwitchesInMemory(names, on_event),
             random.Random(0),

@@ -6,9 +6,9 @@ from itertools import chain, permutations
 
 import pytest
 
-from beamer.collectives import COLLECTIVES, Phase, link_seconds, phase_seconds, phases, synchronisation_seconds
 from beamer.errors import InputError
-from beamer.model import JobSpec, Role, Worker
+from beamer.network.collectives import COLLECTIVES, Phase, link_seconds, phase_seconds, phases, synchronisation_seconds
+from beamer.studies.model import JobSpec, Role, Worker
 from beamer.testing.fabrics import star
 from beamer.units import ETHERNET_MTU, segment
 

@@ -9,7 +9,7 @@ from fastapi import FastAPI, WebSocket
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from beamer.protocol import Applied, Assignment, ClassCounter, Connections, Counters, Hello, Message, PortCounters
+from beamer.network.protocol import Applied, Assignment, ClassCounter, Connections, Counters, Hello, Message, PortCounters
 from controller.agents import REFUSED, REPLACED, AgentHub
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import httpx
 import pytest
 
-from beamer.ordering import ordering
-from beamer.protocol import Applied, Connection, Connections
-from beamer.store import Journal
+from beamer.network.policies import network_policy
+from beamer.network.protocol import Applied, Connection, Connections
+from beamer.studies.journal.store import Journal
 from controller.api import create_app
 from controller.openflow.driver import LaneCount
 from controller.runtime import Runtime
@@ -34,7 +34,7 @@ class Api:
 
         journal = Journal(f"sqlite:///{path / 'journal.db'}")
         self.now = 100.0
-        self.runtime = Runtime(FABRIC, journal, ordering("beamer"), 8, drive, random.Random(0), lambda: self.now)
+        self.runtime = Runtime(FABRIC, journal, network_policy("beamer"), 8, drive, random.Random(0), lambda: self.now)
         self.client = httpx.AsyncClient(transport=httpx.ASGITransport(create_app(self.runtime)), base_url="http://beamer")
 
     async def put(self, path: str, body: object = None) -> httpx.Response:

@@ -14,7 +14,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from beamer.protocol import Assignment, Hello
+from beamer.network.protocol import Assignment, Hello
 from controller.cli import listen, main, parse_address
 from topologies.single import build
 

@@ -6,8 +6,14 @@ from typing import Any
 
 import pytest
 
+from beamer.decision.policy import Stateless
 from beamer.errors import InputError, NotFoundError, PlatformError
-from beamer.events import (
+from beamer.network.fabric import Fabric
+from beamer.network.policies import NetworkPolicy, Order, network_policy
+from beamer.network.policy import Tier
+from beamer.network.protocol import Applied, Assignment, Connection, Connections
+from beamer.network.snapshot import Snapshot
+from beamer.studies.events import (
     ConnectionsSeen,
     Decided,
     Event,
@@ -20,13 +26,8 @@ from beamer.events import (
     StudyRegistered,
     WorkerAttached,
 )
-from beamer.fabric import Fabric
-from beamer.model import JobSpec, JobStatus, Worker
-from beamer.ordering import Order, Ordering, ordering
-from beamer.ordering.base import Nothing, Tier
-from beamer.protocol import Applied, Assignment, Connection, Connections
-from beamer.snapshot import Snapshot
-from beamer.store import Journal
+from beamer.studies.journal.store import Journal
+from beamer.studies.model import JobSpec, JobStatus, Worker
 from controller.openflow.rules import ConnectionTuple
 from controller.runtime import Runtime
 from controller.testing import SwitchesInMemory
@@ -49,7 +50,7 @@ class Clock:
 class Desk:
     """A runtime on a journal file, with switches in memory and assignments caught on their way out."""
 
-    def __init__(self, path: Path, policy: Ordering[Any] | None = None, queues: int = 8, fabric: Fabric = FABRIC) -> None:
+    def __init__(self, path: Path, policy: NetworkPolicy[Any] | None = None, queues: int = 8, fabric: Fabric = FABRIC) -> None:
         self.journal_url = f"sqlite:///{path / 'journal.db'}"
         self.clock = Clock()
         self.sent: list[tuple[str, Assignment]] = []
@@ -59,7 +60,7 @@ class Desk:
             return self.switches
 
         self.runtime = Runtime(
-            fabric, Journal(self.journal_url), policy or ordering("fifo"), queues, drive, random.Random(0), self.clock
+            fabric, Journal(self.journal_url), policy or network_policy("fifo"), queues, drive, random.Random(0), self.clock
         )
         self.runtime.agents.send = lambda agent, assignment: self.sent.append((agent, assignment))  # type: ignore[method-assign]
 
@@ -277,7 +278,7 @@ def test_repeats_and_bad_events_change_nothing(tmp_path: Path) -> None:
 
 def test_restart_brings_back_the_same_plan_and_generation(tmp_path: Path) -> None:
     async def play() -> None:
-        first = Desk(tmp_path, ordering("beamer"))
+        first = Desk(tmp_path, network_policy("beamer"))
         await first.runtime.start()
         first.record(*REGISTERED, WorkerAttached(1000.0, "mnist/rung0/a", 0, 7))
         first.record(ConnectionsSeen(1000.0, AGENT[HOSTS[0]], (connection("mnist/rung0/a"), connection("mnist/rung0/b", 5001))))
@@ -288,7 +289,7 @@ def test_restart_brings_back_the_same_plan_and_generation(tmp_path: Path) -> Non
         await first.runtime.stop()
         journaled = first.journaled()
 
-        second = Desk(tmp_path, ordering("beamer"))
+        second = Desk(tmp_path, network_policy("beamer"))
         await second.runtime.start()
         assert {entry[0] for entry in second.switches.wanted} == {handed_out[0]}
         assert second.switches.wanted[-1] == handed_out
@@ -310,7 +311,7 @@ def test_another_policy_after_a_restart_goes_on_counting_generations(tmp_path: P
         generation = first.runtime.installation.generation
         await first.runtime.stop()
 
-        second = Desk(tmp_path, ordering("fair"), queues=1)
+        second = Desk(tmp_path, network_policy("fair"), queues=1)
         await second.runtime.start()
         assert second.runtime.installation.generation == generation + 1
         assert {job.klass for job in second.runtime.plan.jobs.values()} == {0}
@@ -344,18 +345,20 @@ def test_latency_is_taken_when_the_last_agent_answers(tmp_path: Path) -> None:
     run(play())
 
 
-class Scripted(Ordering[Nothing]):
+class Scripted(NetworkPolicy[Stateless]):
     """Counts its calls, fails or asks to be woken on demand, and turns the order round at every call."""
 
     name = "scripted"
-    State = Nothing
+    State = Stateless
 
     def __init__(self) -> None:
         self.calls = 0
         self.failing = False
         self.wake_in_s: float | None = None
 
-    def order(self, state: Nothing, snapshot: Snapshot, now: float, rng: random.Random) -> tuple[Nothing, Order, float | None]:
+    def order(
+        self, state: Stateless, snapshot: Snapshot, now: float, rng: random.Random
+    ) -> tuple[Stateless, Order, float | None]:
         self.calls += 1
         if self.failing:
             raise ZeroDivisionError

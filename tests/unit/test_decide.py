@@ -5,9 +5,9 @@ from random import Random
 
 import pytest
 
-from beamer.decide import assign_classes, decide
 from beamer.errors import InputError
-from beamer.ordering import Tier, ordering
+from beamer.network.decide import assign_classes, decide
+from beamer.network.policies import Tier, network_policy
 
 
 def tier(jobs: str, divisible: bool = True) -> Tier:
@@ -35,7 +35,7 @@ def test_classes(order: tuple[Tier, ...], queues: int, expected: str) -> None:
 @pytest.mark.parametrize("queues", [0, 9, -1, True, 2.0])
 def test_a_number_of_queues_that_no_port_has(queues: int) -> None:
     with pytest.raises(InputError, match=r"queues: got .*, expected 1 to 8"):
-        decide(ordering("fair"), queues)
+        decide(network_policy("fair"), queues)
 
 
 def _tiers(*groups: str) -> tuple[Tier, ...]:

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from beamer.engines.base import Placement
 from beamer.engines.local import (
     LaunchSpec,
     LocalCluster,
@@ -31,6 +30,7 @@ from beamer.engines.local.links import Reach
 from beamer.engines.local.progress import Progress
 from beamer.engines.local.record import Phase, Record, last_run, load
 from beamer.errors import EngineError, InputError
+from beamer.gpu.engine import Placement
 
 SPEC = LaunchSpec(
     ("python", "train.py"),

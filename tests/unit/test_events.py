@@ -3,8 +3,8 @@
 import pytest
 
 from beamer.errors import InputError
-from beamer.events import JobRegistered, decode, encode
-from beamer.model import JobSpec, Role, Worker
+from beamer.studies.events import JobRegistered, decode, encode
+from beamer.studies.model import JobSpec, Role, Worker
 
 EVENT = JobRegistered(2.0, "vision", "rung0", JobSpec("t", (Worker(0, "h1"), Worker(1, "h2", Role.SERVER)), 3, 10**12))
 

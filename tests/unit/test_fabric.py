@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from beamer.errors import InputError
-from beamer.fabric import Fabric, Link, Switch
+from beamer.network.fabric import Fabric, Link, Switch
 from beamer.testing.fabrics import star, two_spines
 
 STAR = star(2)

@@ -24,7 +24,7 @@ def job(number: int, grant: Grant | None = None, restart_s: float = 0.0, scales:
 
 
 def decided(cluster: Cluster, *jobs: Job) -> Allocation:
-    return Elastic().allocate(elastic.Nothing(), cluster, jobs, 100.0, Random(0))[1]
+    return Elastic().allocate(elastic.Stateless(), cluster, jobs, 100.0, Random(0))[1]
 
 
 def sizes(allocation: Allocation) -> dict[str, int]:

@@ -15,7 +15,7 @@ from beamer.gpu.model import Allocation, Cluster, Grant, Job, Node, Report, Requ
 from beamer.gpu.policies.ones import Ones, Population
 from beamer.gpu.predictors.lessons import EVERY, Lessons
 from beamer.sim.gpu import Arrival, simulate_gpus
-from beamer.testing.gpu import Exponential
+from beamer.testing.gpu_policies import Exponential
 
 GENOMES = np.array([[0, 0, 1, EMPTY, 2, 2], [2, 1, 0, 1, 1, 1]])
 

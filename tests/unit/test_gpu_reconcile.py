@@ -1,6 +1,6 @@
 """Which calls are due: what frees GPUs first, nothing on a GPU that another job computes on."""
 
-from beamer.engines.base import Observed, Placement, RunState
+from beamer.gpu.engine import Observed, Placement, RunState
 from beamer.gpu.reconcile import Action, Call, actions
 
 ONE = Placement((("n", 0),))

@@ -5,16 +5,16 @@ from random import Random
 
 import pytest
 
-from beamer.engines.base import Placement, RunState
 from beamer.engines.simulated import SimulatedCluster, SimulatedJob
 from beamer.errors import EngineError
-from beamer.events import Allocated, Event, JobSubmitted, StageRegistered, StudyRegistered
+from beamer.gpu.engine import Placement, RunState
 from beamer.gpu.model import Costs, Node, Request
 from beamer.gpu.policies import gpu_policy
 from beamer.gpu.scheduler import Scheduler
 from beamer.sim.gpu import NO_NETWORK
-from beamer.testing.gpu import Exponential, devices_are_exclusive
-from beamer.tracker import Tracker
+from beamer.studies.events import Allocated, Event, JobSubmitted, StageRegistered, StudyRegistered
+from beamer.studies.tracker import Tracker
+from beamer.testing.gpu_policies import Exponential, devices_are_exclusive
 
 NODES = (Node("n0", 2), Node("n1", 2))
 

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from beamer.errors import ConflictError, InputError, NotFoundError
-from beamer.events import (
+from beamer.gpu.model import Costs, Grant, Node, Report, Request, Speed
+from beamer.sim.gpu import NO_NETWORK
+from beamer.studies.events import (
     Allocated,
     Event,
     JobEnded,
@@ -17,11 +19,9 @@ from beamer.events import (
     StageSealed,
     StudyRegistered,
 )
-from beamer.gpu.model import Costs, Grant, Node, Report, Request, Speed
-from beamer.model import JobStatus, Rung, StageStatus
-from beamer.sim.gpu import NO_NETWORK
-from beamer.store import Journal
-from beamer.tracker import Tracker
+from beamer.studies.journal.store import Journal
+from beamer.studies.model import JobStatus, Rung, StageStatus
+from beamer.studies.tracker import Tracker
 
 KEY = "s/r0/t0"
 BEGINNING: tuple[Event, ...] = (

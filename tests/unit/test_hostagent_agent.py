@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from beamer.errors import PlatformError
-from beamer.protocol import Applied, Assignment, Connections, Counters, Hello, Port
+from beamer.network.protocol import Applied, Assignment, Connections, Counters, Hello, Port
 from hostagent import agent as module
 from hostagent.agent import Agent, Options
 from hostagent.demand import Demand

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from beamer.errors import InputError, PlatformError
-from beamer.protocol import Assignment, LocalWorker, Port
+from beamer.network.protocol import Assignment, LocalWorker, Port
 from hostagent import enforce as module
 from hostagent.demand import Demand, demand
 from hostagent.enforce import Enforcer

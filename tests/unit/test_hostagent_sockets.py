@@ -6,7 +6,7 @@ from contextlib import ExitStack, closing
 import pytest
 
 from beamer.errors import PlatformError
-from beamer.protocol import LocalWorker
+from beamer.network.protocol import LocalWorker
 from hostagent import sockets as module
 from hostagent.process import Mark
 from hostagent.sockets import NetlinkError, SocketTable

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beamer.errors import InputError
-from beamer.plan import CODEPOINTS
-from beamer.protocol import LocalWorker, Port
+from beamer.network.plan import CODEPOINTS
+from beamer.network.protocol import LocalWorker, Port
 from hostagent.tree import (
     LINK,
     ROOT,

@@ -10,14 +10,14 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("beamer", "controller", "hostagent", "topologies", "eval")
 OTHERS = FOLDERS[1:]  # the library imports none of them
-JOURNAL = ("beamer/store.py", "beamer/migrations/")
+JOURNAL = ("beamer/studies/journal/store.py", "beamer/studies/journal/migrations/")
 HOMES: dict[str, tuple[str, ...]] = {
     "os_ken": ("controller/openflow/",),
     "fastapi": ("controller/",),
     "uvicorn": ("controller/",),
     "pyroute2": ("hostagent/",),
     "mininet": ("topologies/emulation/",),
-    "numba": ("beamer/kernels/",),
+    "numba": ("beamer/network/kernels/",),
     "sqlalchemy": JOURNAL,
     "alembic": JOURNAL,
     "ray": ("beamer/engines/ray_tune/", "eval/gpu/ray_search.py"),

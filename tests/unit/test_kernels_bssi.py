@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beamer.kernels import bssi as kernels
-from beamer.ordering.bssi import Items, sequence, weighted_completion
+from beamer.network.bssi import Items, sequence, weighted_completion
+from beamer.network.kernels import bssi as kernels
 from beamer.testing.profile import PROFILE
 from beamer.testing.reference import bssi as plain
 

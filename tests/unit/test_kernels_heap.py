@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beamer.kernels import heap as inner
-from beamer.kernels.jit import Records
-from beamer.kernels.state import HEAP, MOTION
+from beamer.network.kernels import heap as inner
+from beamer.network.kernels.jit import Records
+from beamer.network.kernels.state import HEAP, MOTION
 from beamer.testing.profile import PROFILE
 
 ITEMS = 12

@@ -1,4 +1,4 @@
-"""Rates in the engine against the plain allocators: at a start, and kept up to date through starts, ends and kills."""
+"""Rates in the network against the plain allocators: at a start, and kept up to date through starts, ends and kills."""
 
 from collections.abc import Callable, Sequence
 from random import Random
@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from beamer.allocation import Allocator, Classes, EqualSplit, Greedy, Madd, MaxMin
-from beamer.allocation.base import Arrangement
-from beamer.sim.engine import Engine, Happening
+from beamer.network.allocation import Allocator, Classes, EqualSplit, Greedy, Madd, MaxMin
+from beamer.network.allocation.base import Arrangement
+from beamer.network.fluid.network import FluidEvent, FluidNetwork
 from beamer.testing.loads import Load, Paths, active, advance, block, demands, next_s, rates, used
 from beamer.testing.profile import PROFILE
 from beamer.testing.reference.classes import classes
@@ -48,18 +48,18 @@ def grouped(allocator: Allocator, places: Sequence[int], rng: Random) -> Arrange
     return Arrangement(np.array(places, np.int64), group.astype(np.int64))
 
 
-def same(engine: Engine, arrangement: Arrangement, allocate: Rates, capacity: Sequence[float]) -> None:
+def same(network: FluidNetwork, arrangement: Arrangement, allocate: Rates, capacity: Sequence[float]) -> None:
     """Check that rates are those that a fresh plain allocation gives."""
     places, group = arrangement.order.tolist(), arrangement.group.tolist()
-    asked = demands(engine, places, group)
-    given = rates(engine, places)
+    asked = demands(network, places, group)
+    given = rates(network, places)
     rounding = [1e-12 * max(capacity[link] for link in demand.usage) for demand in asked]
     wrong = [
         (demand, rate, due)
         for demand, rate, due, most in zip(asked, given.tolist(), allocate(asked, capacity), rounding, strict=True)
         if abs(rate - due) > 1e-6 * due + most
     ]
-    assert not wrong, f"at {engine.now_s} s"
+    assert not wrong, f"at {network.now_s} s"
 
 
 @pytest.mark.parametrize("name", PAIRS)
@@ -70,13 +70,13 @@ def test_rates_at_the_start(name: str) -> None:
     @given(networks())
     def check(network: tuple[list[Load], list[float]]) -> None:
         loads, capacity = network
-        engine = Engine(np.array(capacity), allocator)
-        engine.add(block(loads))
-        engine.start(range(len(loads)))
+        network = FluidNetwork(np.array(capacity), allocator)
+        network.add(block(loads))
+        network.start(range(len(loads)))
         arrangement = grouped(allocator, list(range(len(loads)))[::-1], Random(len(loads)))
-        engine.arrange(arrangement)
-        advance(engine, 0.0)
-        same(engine, arrangement, allocate, capacity)
+        network.arrange(arrangement)
+        advance(network, 0.0)
+        same(network, arrangement, allocate, capacity)
 
     check()
 
@@ -97,10 +97,10 @@ def drawn(rng: Random, links: int) -> Load:
 
 
 def drive(
-    allocator: Allocator, rng: Random, capacity: Sequence[float], look: Callable[[Engine, Arrangement, bool], None]
+    allocator: Allocator, rng: Random, capacity: Sequence[float], look: Callable[[FluidNetwork, Arrangement, bool], None]
 ) -> None:
     """Let jobs come, be reordered, be killed and end; show `look` every event, and whether all rates are of that moment."""
-    engine = Engine(np.array(capacity), allocator)
+    network = FluidNetwork(np.array(capacity), allocator)
     loads = [drawn(rng, len(capacity)) for _ in range(10)]
     waiting, running = list(range(len(loads))), list[int]()
     arrangement = grouped(allocator, [], rng)
@@ -110,30 +110,30 @@ def drive(
             return
         if waiting and (not running or rng.random() < 0.15):
             many = min(len(waiting), rng.randint(1, 3))
-            first = engine.add(block([loads[waiting.pop(0)] for _ in range(many)], paths))
-            engine.start(range(first, first + many))
+            first = network.add(block([loads[waiting.pop(0)] for _ in range(many)], paths))
+            network.start(range(first, first + many))
             running += range(first, first + many)
             changed = True
         if running and rng.random() < 0.05:
-            engine.kill([running.pop(rng.randrange(len(running)))])
+            network.kill([running.pop(rng.randrange(len(running)))])
             changed = True
         if changed or rng.random() < 0.2:
             rng.shuffle(running)
             before, arrangement = arrangement, grouped(allocator, running, rng)
-            engine.arrange(arrangement)
+            network.arrange(arrangement)
             changed = changed or not np.array_equal(before.order, arrangement.order)
             changed = changed or not np.array_equal(before.group, arrangement.group)
-        soon, moving = next_s(engine), active(engine)
-        happened = engine.run(engine.now_s if changed or soon == float("inf") else soon, by_coflow=True)
-        running = [job for job in running if (Happening.FINISHED, job) not in happened]
+        soon, moving = next_s(network), active(network)
+        happened = network.run(network.now_s if changed or soon == float("inf") else soon, by_coflow=True)
+        running = [job for job in running if (FluidEvent.FINISHED, job) not in happened]
         if happened:
             changed = True
             gone = set(arrangement.order.tolist()) - set(running)
             if gone:
                 arrangement = grouped(allocator, [job for job in arrangement.order.tolist() if job not in gone], rng)
-                engine.arrange(arrangement)
+                network.arrange(arrangement)
         else:
-            look(engine, arrangement, changed and np.array_equal(active(engine), moving))
+            look(network, arrangement, changed and np.array_equal(active(network), moving))
             changed = False
     raise AssertionError("the jobs do not end")
 
@@ -146,10 +146,10 @@ def test_rates_are_kept_up_to_date(name: str, seed: int) -> None:
     capacity = [rng.choice((1e6, 1e6, 1e7, 1e9)) for _ in range(rng.randint(2, 6))]
     seen = 0
 
-    def look(engine: Engine, arrangement: Arrangement, changed: bool) -> None:
+    def look(network: FluidNetwork, arrangement: Arrangement, changed: bool) -> None:
         nonlocal seen
         if changed or allocator.name != "madd":  # whose rates stand until then
-            same(engine, arrangement, allocate, capacity)
+            same(network, arrangement, allocate, capacity)
             seen += 1
 
     drive(allocator, rng, capacity, look)
@@ -163,13 +163,13 @@ def test_what_links_carry_is_what_rates_add_up_to(name: str, seed: int) -> None:
     capacity = [rng.choice((1e6, 1e7)) for _ in range(4)]
     moved, taken, before_s = np.zeros(4), [0.0] * 4, 0.0
 
-    def look(engine: Engine, arrangement: Arrangement, changed: bool) -> None:
+    def look(network: FluidNetwork, arrangement: Arrangement, changed: bool) -> None:
         nonlocal moved, taken, before_s
-        moved = moved + np.array(taken) * (engine.now_s - before_s)
-        assert np.allclose(engine.carried_bits(), moved, rtol=1e-6, atol=1.0), f"at {engine.now_s} s"
+        moved = moved + np.array(taken) * (network.now_s - before_s)
+        assert np.allclose(network.carried_bits(), moved, rtol=1e-6, atol=1.0), f"at {network.now_s} s"
         places = arrangement.order.tolist()
-        taken = used(demands(engine, places, arrangement.group.tolist()), rates(engine, places).tolist(), 4)
-        before_s = engine.now_s
+        taken = used(demands(network, places, arrangement.group.tolist()), rates(network, places).tolist(), 4)
+        before_s = network.now_s
 
     drive(PAIRS[name][0], rng, capacity, look)
     assert moved.any()

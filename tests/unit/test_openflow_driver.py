@@ -9,7 +9,7 @@ from os_ken.ofproto import ofproto_parser, ofproto_protocol
 from os_ken.ofproto import ofproto_v1_3 as ofp
 
 from beamer.errors import PlatformError
-from beamer.fabric import Fabric
+from beamer.network.fabric import Fabric
 from beamer.testing.fabrics import star, two_spines
 from controller.openflow import channel, session, wire
 from controller.openflow.driver import LaneCount, SwitchConnected, SwitchDriver, SwitchEvent, SwitchInstalled, SwitchLost

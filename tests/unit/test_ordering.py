@@ -6,9 +6,9 @@ from random import Random
 import pytest
 
 from beamer.errors import InputError
-from beamer.model import JobSpec, JobView, Rung, StageStatus, StageView, StudyView, Worker, job_key
-from beamer.ordering import Tier, ordering
-from beamer.snapshot import Snapshot
+from beamer.network.policies import Tier, network_policy
+from beamer.network.snapshot import Snapshot
+from beamer.studies.model import JobSpec, JobView, Rung, StageStatus, StageView, StudyView, Worker, job_key
 from beamer.testing.fabrics import star
 
 FABRIC = star(4)
@@ -28,7 +28,7 @@ def study(name: str, *jobs: JobView, later: tuple[Rung, ...] = (), weight: float
 
 
 def tiers(policy: str, *studies: StudyView) -> tuple[Tier, ...]:
-    chosen = ordering(policy)
+    chosen = network_policy(policy)
     return chosen.order(chosen.initial(), Snapshot.of(FABRIC, studies), 0.0, Random(0))[1]
 
 
@@ -97,7 +97,7 @@ def test_overlap_shortens_the_critical_path() -> None:
 
 
 def test_an_order_stands_until_another_promises_a_real_gain() -> None:
-    policy = ordering("beamer")
+    policy = network_policy("beamer")
 
     def at(done: int) -> Snapshot:
         return Snapshot.of(
@@ -113,7 +113,7 @@ def test_an_order_stands_until_another_promises_a_real_gain() -> None:
 
 
 def test_a_new_study_is_ordered_at_once() -> None:
-    policy = ordering("beamer")
+    policy = network_policy("beamer")
     first = study("a", job("a", "x", iterations=100))
     state, _, _ = policy.order(policy.initial(), Snapshot.of(FABRIC, (first,)), 0.0, Random(0))
     _, order, _ = policy.order(state, Snapshot.of(FABRIC, (first, study("b", job("b", "z", iterations=99)))), 1.0, Random(0))
@@ -121,7 +121,7 @@ def test_a_new_study_is_ordered_at_once() -> None:
 
 
 def test_jobs_of_a_stage_swap_only_when_clearly_slower() -> None:
-    policy = ordering("beamer")
+    policy = network_policy("beamer")
     jobs = (job("a", "x", iterations=100), job("a", "y", iterations=99))
     state, order, _ = policy.order(policy.initial(), Snapshot.of(FABRIC, (study("a", *jobs),)), 0.0, Random(0))
     slightly = (replace(jobs[0], done=5), jobs[1])
@@ -133,7 +133,7 @@ def test_jobs_of_a_stage_swap_only_when_clearly_slower() -> None:
 
 
 def test_a_job_that_ends_does_not_reshuffle_the_others() -> None:
-    policy = ordering("beamer")
+    policy = network_policy("beamer")
     jobs = (job("a", "x", iterations=100), job("a", "y", iterations=99), job("a", "z", iterations=98))
     state, _, _ = policy.order(policy.initial(), Snapshot.of(FABRIC, (study("a", *jobs),)), 0.0, Random(0))
     left = (replace(jobs[1], done=3), jobs[2])
@@ -143,4 +143,4 @@ def test_a_job_that_ends_does_not_reshuffle_the_others() -> None:
 
 def test_an_unknown_policy_is_named_with_the_nearest_known() -> None:
     with pytest.raises(InputError, match=r"policy: got 'beemer', expected one of .* \(did you mean 'beamer'\?\)"):
-        ordering("beemer")
+        network_policy("beemer")

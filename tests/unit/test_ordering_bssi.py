@@ -6,7 +6,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from beamer.ordering.bssi import Items, sequence, weighted_completion
+from beamer.network.bssi import Items, sequence, weighted_completion
 
 ONE_LINK = Items.of([1.0, 1.0, 1.0], [[3.0], [1.0], [2.0]], [3.0, 1.0, 2.0])
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from beamer.errors import InputError
 from beamer.report import coflow_rows, job_rows, plot_cdf, replay_events, run_events, stage_rows, write_events, write_rows
-from beamer.results import JobResult, RunResult, StageResult
 from beamer.sim.replay import Replay
+from beamer.sim.results import JobResult, RunResult, StageResult
 from beamer.testing.profile import PROFILE
 
 RUN = RunResult(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from beamer.errors import InputError
-from beamer.scenario import load, parse, shipped
+from beamer.workloads.scenario import load, parse, shipped
 
 SMALL: dict[str, Any] = {
     "name": "small",

@@ -11,10 +11,10 @@ from beamer.engines.local import LocalNode, NetworkNamespace, Ssh
 from beamer.errors import InputError
 from beamer.gpu.model import Request
 from beamer.gpu.policies.hermes import Hermes
-from beamer.model import Rung
 from beamer.schedule.command import policy_of
 from beamer.schedule.file import load, parse, shipped
 from beamer.schedule.template import filled
+from beamer.studies.model import Rung
 from tests.unit.schedule_inputs import BASE, SEARCH, changed, set_request
 
 

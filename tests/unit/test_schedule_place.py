@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 import yaml
 
-from beamer.engines.base import Placement
 from beamer.engines.local import LaunchSpec
 from beamer.engines.local.record import Phase, Record
 from beamer.engines.local.retire import retire
 from beamer.errors import InputError
-from beamer.events import NodesSeen
+from beamer.gpu.engine import Placement
 from beamer.schedule.command import schedule
 from beamer.schedule.file import parse
 from beamer.schedule.place import Place
-from beamer.store import Journal
+from beamer.studies.events import NodesSeen
+from beamer.studies.journal.store import Journal
 from tests.unit.schedule_inputs import BASE, SEARCH, changed, set_request
 
 

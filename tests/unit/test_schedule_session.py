@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from beamer.engines.base import Observed, Placement, RunState
 from beamer.engines.simulated import SimulatedCluster, SimulatedJob
-from beamer.events import Allocated, Event, JobEnded, JobReported, JobSubmitted, NodesSeen, StageSealed
+from beamer.gpu.engine import Observed, Placement, RunState
 from beamer.gpu.model import Costs, Grant, Node, Report, Request
 from beamer.gpu.tuners import Halving
-from beamer.model import JobStatus, Rung
 from beamer.schedule.command import policy_of
 from beamer.schedule.file import Search, parse
 from beamer.schedule.report import document, rows
 from beamer.schedule.session import Session
 from beamer.schedule.tally import Counts, Tally
-from beamer.testing.gpu import Exponential
+from beamer.studies.events import Allocated, Event, JobEnded, JobReported, JobSubmitted, NodesSeen, StageSealed
+from beamer.studies.model import JobStatus, Rung
+from beamer.testing.gpu_policies import Exponential
 from tests.unit.schedule_inputs import BASE, changed
 
 

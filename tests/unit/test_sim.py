@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from beamer.errors import InputError
-from beamer.fabric import Fabric
-from beamer.model import JobSpec, Role, Worker
-from beamer.scenario import Scenario, StagePlan, StudyPlan
+from beamer.network.fabric import Fabric
 from beamer.sim import Assumptions, SimResult, simulate
+from beamer.studies.model import JobSpec, Role, Worker
 from beamer.testing.fabrics import star, two_spines
 from beamer.units import ETHERNET_MTU, segment
+from beamer.workloads.scenario import Scenario, StagePlan, StudyPlan
 
 SEGMENT_PAYLOAD, SEGMENT_FRAME = segment(ETHERNET_MTU)
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from beamer.model import JobSpec, Worker
-from beamer.scenario import Scenario, StagePlan, StudyPlan
 from beamer.sim import Assumptions, simulate
+from beamer.studies.model import JobSpec, Worker
 from beamer.testing.fabrics import star
 from beamer.units import ETHERNET_MTU, segment
+from beamer.workloads.scenario import Scenario, StagePlan, StudyPlan
 
 SEGMENT_PAYLOAD, SEGMENT_FRAME = segment(ETHERNET_MTU)
 

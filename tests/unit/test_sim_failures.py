@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from beamer.allocation import Greedy
 from beamer.errors import InputError
-from beamer.model import JobSpec
-from beamer.scenario import parse
+from beamer.network.allocation import Greedy
 from beamer.sim import Assumptions, SimResult, simulate
+from beamer.studies.model import JobSpec
 from beamer.units import frame_bytes
+from beamer.workloads.scenario import parse
 from topologies.emulation.search import check_emulable
 
 PLAIN = Assumptions(acknowledgements=False)

@@ -6,14 +6,14 @@ from random import Random
 
 import pytest
 
-from beamer.engines.base import Placement, RunState
 from beamer.engines.simulated import Outcome, Profile, SimulatedCluster, SimulatedJob
 from beamer.errors import EngineError, InputError
+from beamer.gpu.engine import Placement, RunState
 from beamer.gpu.model import Costs, Grant, Node, Request
 from beamer.gpu.policies import GPU_POLICIES, GpuPolicy, gpu_policy
-from beamer.model import JobStatus, Rung
 from beamer.sim.gpu import Arrival, Failure, GpuRun, Halving, simulate_gpus
-from beamer.testing.gpu import Exponential
+from beamer.studies.model import JobStatus, Rung
+from beamer.testing.gpu_policies import Exponential
 
 N, G, K, W = 40, 4, 100, 5  # jobs, GPUs, iterations of a second each, window
 FIXED = ("fifo", "round-robin", "srtf", "tiresias", "k8s-default", "hermes", "tetris")

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beamer.allocation import Allocator, Classes, EqualSplit, Greedy, Madd, MaxMin
-from beamer.model import job_key
-from beamer.ordering import Nothing, Order, Ordering, Tier
-from beamer.scenario import Scenario
+from beamer.decision.policy import Stateless
+from beamer.network.allocation import Allocator, Classes, EqualSplit, Greedy, Madd, MaxMin
+from beamer.network.policies import NetworkPolicy, Order, Tier
+from beamer.network.snapshot import Snapshot
 from beamer.sim import Assumptions, simulate
-from beamer.snapshot import Snapshot
+from beamer.studies.model import job_key
 from beamer.testing.profile import PROFILE
 from beamer.testing.reference.classes import classes
 from beamer.testing.reference.demand import Rates
@@ -24,21 +24,22 @@ from beamer.testing.reference.madd import madd
 from beamer.testing.reference.maxmin import maxmin
 from beamer.testing.reference.simulate import simulate as plain
 from beamer.testing.strategies import FABRICS, FAST_FABRICS, scenarios
+from beamer.workloads.scenario import Scenario
 
 # Which of two jobs that start at once takes which plane is a tie that rounding decides.
 ONE_PLANE = tuple(replace(fabric, planes=1) for fabric in (*FABRICS, *FAST_FABRICS))
 
 
-class Fixed(Ordering[Nothing]):
+class Fixed(NetworkPolicy[Stateless]):
     """Serve jobs by the class that each has been given once and for all."""
 
     name = "fixed"
-    State = Nothing
+    State = Stateless
 
     def __init__(self, klass: Mapping[str, int]) -> None:
         self._klass = klass
 
-    def order(self, state: Nothing, snapshot: Snapshot, now: float, rng: Random) -> tuple[Nothing, Order, float | None]:
+    def order(self, state: Stateless, snapshot: Snapshot, now: float, rng: Random) -> tuple[Stateless, Order, float | None]:
         """Return one tier per class."""
         tiers: dict[int, list[str]] = {}
         for key in snapshot.jobs.key:

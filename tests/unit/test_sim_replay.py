@@ -5,12 +5,12 @@ import math
 import numpy as np
 import pytest
 
-from beamer.allocation import ALLOCATORS, Allocator, Classes, EqualSplit, Greedy, Madd, MaxMin, allocator, check_pair
 from beamer.errors import InputError
-from beamer.ordering import ORDERINGS, ordering
+from beamer.network.allocation import ALLOCATORS, Allocator, Classes, EqualSplit, Greedy, Madd, MaxMin, allocator, check_pair
+from beamer.network.policies import NETWORK_POLICIES, network_policy
 from beamer.sim.replay import at_once, replay
+from beamer.sim.traces import Coflow, Trace
 from beamer.testing.bounded import Bounded
-from beamer.traces import Coflow, Trace
 
 RATE_BPS = 8.0  # one byte a second
 
@@ -21,7 +21,7 @@ def coflow(name: str, release_s: float, *flows: tuple[int, int, float]) -> Coflo
 
 
 def completions(policy: str, chosen: Allocator, *coflows: Coflow, rate_bps: float = RATE_BPS) -> list[float]:
-    done: list[float] = replay(Trace(3, coflows), rate_bps, Bounded(ordering(policy)), chosen).completion_s.tolist()
+    done: list[float] = replay(Trace(3, coflows), rate_bps, Bounded(network_policy(policy)), chosen).completion_s.tolist()
     return done
 
 
@@ -62,14 +62,14 @@ def test_flows_of_a_coflow_end_together_under_madd() -> None:
     assert completions("fifo", Greedy(), *trace) == pytest.approx([6.0, 4.0])
 
 
-@pytest.mark.parametrize("policy", ORDERINGS)
+@pytest.mark.parametrize("policy", NETWORK_POLICIES)
 def test_flows_without_bytes_are_in_nobodys_way(policy: str) -> None:
     trace = coflow("a", 0.0, (0, 1, 4.0), (2, 0, 0.0)), coflow("b", 0.0, (1, 2, 3.0)), coflow("c", 1.0, (2, 2, 0.0))
     assert completions(policy, Classes(), *trace) == pytest.approx([4.0, 3.0, 1.0])
 
 
 def test_an_empty_trace() -> None:
-    done = replay(Trace(3, ()), RATE_BPS, ordering("fair"), MaxMin())
+    done = replay(Trace(3, ()), RATE_BPS, network_policy("fair"), MaxMin())
     assert (done.mean_cct_s, done.quantile_cct_s(0.95), done.decisions) == (0.0, 0.0, 0)
 
 
@@ -82,13 +82,13 @@ def test_all_at_once_and_only_narrow_ones() -> None:
 @pytest.mark.parametrize("rate_bps", [0.0, -1.0, math.inf, math.nan])
 def test_a_rate_that_no_port_has(rate_bps: float) -> None:
     with pytest.raises(InputError, match="rate: got"):
-        replay(Trace(3, ()), rate_bps, ordering("fair"), MaxMin())
+        replay(Trace(3, ()), rate_bps, network_policy("fair"), MaxMin())
 
 
-@pytest.mark.parametrize("policy", ORDERINGS)
+@pytest.mark.parametrize("policy", NETWORK_POLICIES)
 @pytest.mark.parametrize("chosen", ALLOCATORS)
 def test_pairs_that_make_no_sense_are_refused(policy: str, chosen: str) -> None:
-    kind, by = ordering(policy), allocator(chosen)
+    kind, by = network_policy(policy), allocator(chosen)
     sensible = (by.heeds_order and not kind.shares) or (by.shares and kind.shares and (by.heeds_order or policy == "fair"))
     if sensible or (by.heeds_order and by.shares):
         check_pair(kind, by)

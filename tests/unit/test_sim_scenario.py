@@ -1,22 +1,22 @@
-"""What the simulator makes of a scenario around the engine: when it decides, and what is in force meanwhile."""
+"""What the simulator makes of a scenario around the network: when it decides, and what is in force meanwhile."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from beamer.allocation import Allocator, Classes, EqualSplit, Greedy, MaxMin
 from beamer.errors import InputError
-from beamer.fabric import Fabric
-from beamer.model import JobSpec, JobView, Role, StageStatus, StageView, StudyView, Worker
-from beamer.ordering import Tier, ordering
-from beamer.scenario import Scenario, StagePlan, StudyPlan
+from beamer.network.allocation import Allocator, Classes, EqualSplit, Greedy, MaxMin
+from beamer.network.fabric import Fabric
+from beamer.network.fluid.flows import Routes
+from beamer.network.fluid.network import FluidNetwork
+from beamer.network.policies import Tier, network_policy
+from beamer.network.snapshot import Footprints, Snapshot
 from beamer.sim import Assumptions, SimResult, simulate
-from beamer.sim.engine import Engine
-from beamer.sim.flows import Routes
-from beamer.snapshot import Footprints, Snapshot
+from beamer.studies.model import JobSpec, JobView, Role, StageStatus, StageView, StudyView, Worker
 from beamer.testing.bounded import Bounded
 from beamer.testing.fabrics import star
+from beamer.workloads.scenario import Scenario, StagePlan, StudyPlan
 
 PLAIN = Assumptions(acknowledgements=False)
 PAIR = (Worker(0, "h1"), Worker(1, "h2"))
@@ -39,7 +39,7 @@ def ends(result: SimResult) -> list[float]:
 @pytest.mark.parametrize("policy", ["fair", "beamer"])
 def test_nothing_is_decided_while_nothing_happens(policy: str) -> None:
     """Half a day of one iteration: a decision for every half second would be 85 000 of them."""
-    simulate(scenario((0.0, job(10**11))), Bounded(ordering(policy)), assumptions=PLAIN)
+    simulate(scenario((0.0, job(10**11))), Bounded(network_policy(policy)), assumptions=PLAIN)
 
 
 @pytest.mark.parametrize("allocator", [MaxMin(), EqualSplit()], ids=lambda allocator: allocator.name)
@@ -74,11 +74,11 @@ def test_the_rest_of_an_iteration_counts_as_left_to_do() -> None:
     spec = JobSpec("job", workers, 3, 10**6, collective="parameter-server")
     view = JobView("a/rung0/job", spec, 0, 0, 0.0)
     still = Snapshot.of(fabric, (StudyView("a", 1.0, 0.0, (StageView("rung0", StageStatus.SEALED, 0.0, (view,)),)),))
-    engine = Engine(still.capacity_bps, Greedy())
-    engine.add(Routes(fabric, False).block([(spec, 0)], [Footprints(fabric).of(spec, 0)]))
-    engine.start([0])
-    engine.arrange(Greedy().arrange((Tier(still.jobs.key),), still))
-    engine.run(0.0, by_coflow=False)
-    flying = replace(still, coflows=engine.coflows(np.array([0]), still.jobs))
+    network = FluidNetwork(still.capacity_bps, Greedy())
+    network.add(Routes(fabric, False).block([(spec, 0)], [Footprints(fabric).of(spec, 0)]))
+    network.start([0])
+    network.arrange(Greedy().arrange((Tier(still.jobs.key),), still))
+    network.run(0.0, by_coflow=False)
+    flying = replace(still, coflows=network.coflows(np.array([0]), still.jobs))
     assert flying.coflows.in_flight.tolist() == [True]
     assert flying.left_s == pytest.approx(still.left_s)

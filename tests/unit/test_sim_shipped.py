@@ -4,20 +4,20 @@ from importlib.resources import as_file, files
 
 import pytest
 
-from beamer.ordering import ORDERINGS
-from beamer.scenario import Scenario, load
+from beamer.network.policies import NETWORK_POLICIES
 from beamer.sim import SimResult, simulate
+from beamer.workloads.scenario import Scenario, load
 
 
 @pytest.fixture(scope="module")
 def scenario() -> Scenario:
-    with as_file(files("beamer") / "scenarios" / "overlapping-searches.yaml") as path:
+    with as_file(files("beamer.workloads") / "scenarios" / "overlapping-searches.yaml") as path:
         return load(path)
 
 
 @pytest.fixture(scope="module")
 def runs(scenario: Scenario) -> dict[str, SimResult]:
-    return {policy: simulate(scenario, policy) for policy in ORDERINGS}
+    return {policy: simulate(scenario, policy) for policy in NETWORK_POLICIES}
 
 
 def test_beamer_ends_stages_a_quarter_earlier_than_fair(runs: dict[str, SimResult]) -> None:

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from beamer.errors import InputError, PlatformError
-from beamer.events import Decided, Event, JobRegistered, StageRegistered, StudyRegistered
-from beamer.model import JobSpec, Rung, Worker
-from beamer.plan import JobPlan
-from beamer.store import Journal
+from beamer.network.plan import JobPlan
+from beamer.studies.events import Decided, Event, JobRegistered, StageRegistered, StudyRegistered
+from beamer.studies.journal.store import Journal
+from beamer.studies.model import JobSpec, Rung, Worker
 
 EVENTS: tuple[Event, ...] = (
     StudyRegistered(1.5, "vision", 2.0, (Rung("rung0", 4, 10),)),
@@ -65,8 +65,8 @@ def test_several_events_are_one_transaction(journal: Journal, tmp_path: Path) ->
 def test_appended_events_survive_sigkill(url: str) -> None:
     code = (
         "import os, signal\n"
-        "from beamer.events import StudyRegistered\n"
-        "from beamer.store import Journal\n"
+        "from beamer.studies.events import StudyRegistered\n"
+        "from beamer.studies.journal.store import Journal\n"
         f"journal = Journal({url!r})\n"
         "for i in range(20): journal.append(StudyRegistered(float(i), f's{i}'))\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"

@@ -6,8 +6,8 @@ from itertools import pairwise, permutations
 import pytest
 
 from beamer.errors import InputError
-from beamer.fabric import Fabric
-from beamer.scenario import build_topology
+from beamer.network.fabric import Fabric
+from beamer.workloads.scenario import build_topology
 from topologies import dumbbell, fat_tree, leaf_spine, single
 
 SHAPES = (single.build(4), dumbbell.build(3), leaf_spine.build(3, 2, 2), fat_tree.build(4))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from beamer.errors import InputError
-from beamer.traces import FORMATS, Trace, read
+from beamer.sim.traces import FORMATS, Trace, read
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "traces" / "FB2010-1Hr-150-0.txt"
 MB = 2**20

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beamer.errors import ConflictError, InputError, NotFoundError
-from beamer.events import (
+from beamer.network.plan import JobPlan
+from beamer.studies.events import (
     ConnectionsSeen,
     Decided,
     Event,
@@ -22,11 +23,10 @@ from beamer.events import (
     StudyRegistered,
     WorkerAttached,
 )
-from beamer.model import JobSpec, JobStatus, Role, Rung, StageStatus, Worker
-from beamer.plan import JobPlan
-from beamer.store import Journal
+from beamer.studies.journal.store import Journal
+from beamer.studies.model import JobSpec, JobStatus, Role, Rung, StageStatus, Worker
+from beamer.studies.tracker import Tracker
 from beamer.testing.fabrics import star, two_spines
-from beamer.tracker import Tracker
 
 FABRIC = two_spines(1)
 HOSTS = [host.name for host in FABRIC.hosts]

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from beamer.collectives import phases
-from beamer.model import JobSpec, Role, Worker
+from beamer.network.collectives import phases
+from beamer.studies.model import JobSpec, Role, Worker
 from topologies.emulation.trainer import Mesh, _peers, push_pull, ring_all_reduce, serve_slice
 
 

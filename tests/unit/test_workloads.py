@@ -10,10 +10,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from beamer.collectives import COLLECTIVES, synchronisation_seconds
 from beamer.errors import InputError
-from beamer.fabric import Fabric
-from beamer.scenario import Scenario, load, parse
+from beamer.network.collectives import COLLECTIVES, synchronisation_seconds
+from beamer.network.fabric import Fabric
 from beamer.sim import Assumptions, simulate
 from beamer.workloads import (
     MODELS,
@@ -30,6 +29,7 @@ from beamer.workloads import (
     write,
 )
 from beamer.workloads.command import workload as command
+from beamer.workloads.scenario import Scenario, load, parse
 from topologies import leaf_spine
 
 LEAF_SPINE = {"shape": "leaf-spine", "leaves": 4, "spines": 2, "hosts_per_leaf": 4, "rate": "10gbit"}

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from beamer.fabric import Fabric
+from beamer.network.fabric import Fabric
 from beamer.units import ETHERNET_HEADER, TCP_HEADERS, segment
 
 # A queue that carried less than this share of its port's bytes is noise for a ratio, not a finding.

@@ -14,11 +14,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from beamer.cli import JsonFile, PlotFile, PolicyList, ScenarioFile, parse_policies
 from beamer.errors import InputError
-from beamer.ordering import ordering
+from beamer.network.policies import network_policy
+from beamer.network.snapshot import Snapshot
 from beamer.report import check_outputs, job_table, plot_timeline, stage_table
-from beamer.scenario import Scenario, load, shipped
 from beamer.sim import simulate
-from beamer.snapshot import Snapshot
+from beamer.workloads.scenario import Scenario, load, shipped
 from topologies.emulation import fairness
 from topologies.emulation.outcome import Outcome
 from topologies.emulation.platform import require, require_root
@@ -51,7 +51,7 @@ def emulate(
     for sign in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(sign, _terminate)
     for name in names:  # what a policy compiles at its first decision ever, no controller should have to
-        policy = ordering(name)
+        policy = network_policy(name)
         policy.order(policy.initial(), Snapshot.of(loaded.fabric, ()), 0.0, Random(0))
     console = Console()
     outcomes = [_run(console, path, loaded, name, logs) for name in names]

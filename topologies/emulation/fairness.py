@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from beamer.model import JobSpec, Worker
-from beamer.results import jain
-from beamer.scenario import Scenario, StagePlan, StudyPlan
+from beamer.measures import jain
+from beamer.studies.model import JobSpec, Worker
+from beamer.workloads.scenario import Scenario, StagePlan, StudyPlan
 
 POLICY = "fair"  # the one under which equal jobs are to get equal shares
 STUDY = "calibration.equal-jobs"

@@ -23,7 +23,7 @@ import httpx
 from pydantic import TypeAdapter
 
 from beamer.errors import BeamerError, EmulationError
-from beamer.scenario import Scenario, load
+from beamer.workloads.scenario import Scenario, load
 from topologies.emulation import fairness, vswitch
 from topologies.emulation.accounting import LaneBytes
 from topologies.emulation.exchange import Config, Measured

@@ -8,7 +8,7 @@ from ipaddress import IPv4Network
 from mininet.net import Mininet
 from mininet.node import OVSSwitch
 
-from beamer.fabric import Fabric
+from beamer.network.fabric import Fabric
 from topologies.cabling import DATA_NETWORK
 from topologies.emulation.tools import run
 

@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from beamer.measures import quantile
 from beamer.report import run_document
-from beamer.results import JobResult, RunResult, StageResult, quantile
-from beamer.scenario import Scenario
+from beamer.sim.results import JobResult, RunResult, StageResult
+from beamer.workloads.scenario import Scenario
 from topologies.emulation.accounting import HopShare, excluded_share, hop_shares, unregistered_share
 from topologies.emulation.exchange import Measured
 

@@ -16,7 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from beamer.errors import EmulationError
-from beamer.plan import QUEUES
+from beamer.network.plan import QUEUES
 from topologies.emulation.accounting import QueueBytes
 
 THREAD_LIMIT = 0.85

@@ -12,9 +12,9 @@ from typing import IO, Any
 
 from beamer.client import Client
 from beamer.errors import EmulationError, InputError
-from beamer.fabric import Fabric
-from beamer.model import job_key
-from beamer.scenario import Scenario, StagePlan, StudyPlan
+from beamer.network.fabric import Fabric
+from beamer.studies.model import job_key
+from beamer.workloads.scenario import Scenario, StagePlan, StudyPlan
 from topologies.emulation.network import EmulatedNetwork
 from topologies.emulation.trainer import Task
 

@@ -1,7 +1,7 @@
 """An emulated training process: pauses to compute, moves real gradient bytes over TCP, checks the sum it received.
 
 It registers nothing about its sockets: it attaches its process to its job and reports iterations through `beamer.client`, as
-any trainer would. Ring all-reduce and parameter server follow `beamer.collectives`.
+any trainer would. Ring all-reduce and parameter server follow `beamer.network.collectives`.
 """
 
 import os
@@ -17,8 +17,8 @@ import numpy.typing as npt
 from pydantic import TypeAdapter
 
 from beamer.client import Client
-from beamer.collectives import phases
-from beamer.model import JobSpec, Role
+from beamer.network.collectives import phases
+from beamer.studies.model import JobSpec, Role
 
 CONGESTION_CONTROL = b"reno"
 WINDOW_BYTES = 131072  # several times what the links hold: queues fill, equal flows get equal shares, and few packets are lost

@@ -16,13 +16,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from beamer.engines.base import Engine, Observed, Placement
 from beamer.engines.local import groups, store
 from beamer.engines.local.job import MOST_POLL_S, POLL_S, Busy, LocalJob
 from beamer.engines.local.links import Reach
 from beamer.engines.local.record import MOVING, Phase, Record, last_run, load
 from beamer.engines.local.spec import LaunchSpec, LocalCluster
 from beamer.errors import EngineError, InputError, nearest
+from beamer.gpu.engine import Engine, Observed, Placement
 from beamer.gpu.model import Node
 
 MOVE_S = 5.0

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from beamer.engines.base import Observed, Placement, RunState
 from beamer.engines.local.control import Unreachable
 from beamer.engines.local.links import Link, Reach
 from beamer.engines.local.progress import Progress
@@ -17,6 +16,7 @@ from beamer.engines.local.record import MOVING, Phase, Record, leave_last_run
 from beamer.engines.local.serving import LIVE
 from beamer.engines.local.spec import LocalCluster
 from beamer.errors import EngineError
+from beamer.gpu.engine import Observed, Placement, RunState
 from beamer.gpu.model import Costs, Report, Speed
 
 POLL_S, MOST_POLL_S = 0.004, 0.1

@@ -5,10 +5,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from beamer.engines.base import Placement
 from beamer.engines.local.progress import Progress
 from beamer.engines.local.spec import LaunchSpec
 from beamer.engines.local.store import read_json, write_json
+from beamer.gpu.engine import Placement
 
 
 class Phase(StrEnum):

@@ -4,7 +4,6 @@ from dataclasses import fields
 from typing import Any
 
 from beamer.errors import InputError, nearest
-from beamer.gpu.policies.base import GpuPolicy, Nothing
 from beamer.gpu.policies.convergence import Convergence
 from beamer.gpu.policies.drf import Drf
 from beamer.gpu.policies.elastic import Elastic, Termination
@@ -19,8 +18,9 @@ from beamer.gpu.policies.slaq import Slaq
 from beamer.gpu.policies.srtf import Srtf
 from beamer.gpu.policies.tetris import Tetris
 from beamer.gpu.policies.tiresias import Tiresias
+from beamer.gpu.policy import GpuPolicy
 
-__all__ = ["GPU_POLICIES", "GpuPolicy", "Nothing", "gpu_policy"]
+__all__ = ["GPU_POLICIES", "GpuPolicy", "gpu_policy"]
 
 _POLICIES: tuple[type[GpuPolicy[Any]], ...] = (
     Fifo,

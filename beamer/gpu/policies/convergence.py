@@ -7,11 +7,12 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
+from beamer.decision.policy import Stateless
 from beamer.errors import InputError
 from beamer.gpu.marginal import fill, node_sizes
 from beamer.gpu.model import Allocation, Cluster, Job
 from beamer.gpu.placement import able, arrange
-from beamer.gpu.policies.base import GpuPolicy, Nothing, check_at_least, check_positive
+from beamer.gpu.policy import GpuPolicy, check_at_least, check_positive
 from beamer.gpu.predictors.outlook import Outlook, outlook
 from beamer.gpu.predictors.rates import Rates
 
@@ -31,7 +32,7 @@ LEAST_CONCAVE, MOST_CONCAVE = 0.1, 0.9
 
 
 @dataclass(frozen=True)
-class Convergence(GpuPolicy[Nothing]):
+class Convergence(GpuPolicy[Stateless]):
     """Serve results in order of chance per second left, and share the GPUs as suits that order. [rebuilt]
 
     A result is what somebody waits for: a job's end; the target of a job that has one, with the chance that its loss curve
@@ -54,7 +55,7 @@ class Convergence(GpuPolicy[Nothing]):
 
     name = "convergence"
     resizes = True
-    State = Nothing
+    State = Stateless
 
     def __post_init__(self) -> None:
         check_at_least(self, 2, "looks")
@@ -64,8 +65,8 @@ class Convergence(GpuPolicy[Nothing]):
         check_at_least(self, 0, "hysteresis", "margin")
 
     def allocate(
-        self, state: Nothing, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
-    ) -> tuple[Nothing, Allocation, float | None]:
+        self, state: Stateless, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
+    ) -> tuple[Stateless, Allocation, float | None]:
         """Rank what is waited for, hand out GPUs by rank and gain, and leave alone what a change would not pay for."""
         jobs = able(cluster, jobs)
         if not jobs:

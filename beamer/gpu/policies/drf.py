@@ -6,8 +6,8 @@ from heapq import heapify, heappop, heapreplace
 
 from beamer.gpu.model import Job
 from beamer.gpu.packing import Machines
-from beamer.gpu.policies.base import check_at_least, check_positive
-from beamer.gpu.policies.rounds import Ration, Rounds, Sizes
+from beamer.gpu.policy import check_at_least, check_positive
+from beamer.gpu.rounds import Ration, Rounds, Sizes
 
 
 @dataclass(frozen=True)

@@ -6,16 +6,17 @@ from heapq import heapify, heappop, heappush
 from random import Random
 from typing import ClassVar
 
+from beamer.decision.policy import Stateless
 from beamer.gpu.model import Allocation, Cluster, Job
 from beamer.gpu.placement import Room, able, arrange, kept
-from beamer.gpu.policies.base import GpuPolicy, Nothing, check_at_least
+from beamer.gpu.policy import GpuPolicy, check_at_least
 from beamer.gpu.predictors.speed import interpolated, throughputs, typical_step_s
 
 NEVER_S = 1e18  # finite, so that differences are numbers
 
 
 @dataclass(frozen=True)
-class Elastic(GpuPolicy[Nothing]):
+class Elastic(GpuPolicy[Stateless]):
     """Shrink running jobs for those that arrive, grow them when GPUs are spare. [rebuilt: SC'20's scheduler, ALGORITHMS 6]
 
     A job that arrives gets its least number of GPUs; where they are short, the running job that loses least gives one up, as
@@ -27,14 +28,14 @@ class Elastic(GpuPolicy[Nothing]):
 
     name: ClassVar[str] = "elastic"
     resizes = True
-    State = Nothing
+    State = Stateless
 
     def __post_init__(self) -> None:
         check_at_least(self, 0, "margin")
 
     def allocate(
-        self, state: Nothing, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
-    ) -> tuple[Nothing, Allocation, float | None]:
+        self, state: Stateless, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
+    ) -> tuple[Stateless, Allocation, float | None]:
         """Admit what waits, then hand out what is spare."""
         jobs = able(cluster, jobs)
         left = _Left(jobs)

@@ -4,21 +4,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
+from beamer.decision.policy import Stateless
 from beamer.gpu.model import Allocation, Cluster, Job
 from beamer.gpu.placement import Room, can_ever_run, kept
-from beamer.gpu.policies.base import GpuPolicy, Nothing
+from beamer.gpu.policy import GpuPolicy
 
 
 @dataclass(frozen=True)
-class Fifo(GpuPolicy[Nothing]):
+class Fifo(GpuPolicy[Stateless]):
     """Run jobs to their end at the size they ask for, in order of submission; nobody overtakes one that waits."""
 
     name = "fifo"
-    State = Nothing
+    State = Stateless
 
     def allocate(
-        self, state: Nothing, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
-    ) -> tuple[Nothing, Allocation, float | None]:
+        self, state: Stateless, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
+    ) -> tuple[Stateless, Allocation, float | None]:
         """Keep what runs and start the queue's head as long as it fits."""
         room = Room(cluster)
         grants = kept(jobs, room)

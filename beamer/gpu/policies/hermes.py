@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from heapq import heapify, heapreplace
 from random import Random
 
+from beamer.decision.policy import Stateless
 from beamer.errors import InputError, nearest
 from beamer.gpu.model import Allocation, Cluster, Grant, Job, Node
 from beamer.gpu.placement import ROUNDING, Room
-from beamer.gpu.policies.base import GpuPolicy, Nothing, check_at_least
+from beamer.gpu.policy import GpuPolicy, check_at_least
 
 NORMS: Mapping[str, Callable[[Sequence[float]], float]] = {
     "first": lambda losses: losses[0],
@@ -20,7 +21,7 @@ DIVERGED = 2  # losses in a row that are not finite
 
 
 @dataclass(frozen=True)
-class Hermes(GpuPolicy[Nothing]):
+class Hermes(GpuPolicy[Stateless]):
     """Queue every job on a node and run those of a node that converge fastest. [rebuilt: Hermes, ALGORITHMS 6]
 
     window: reports over which the fall of the loss is measured (W). norm: what it is relative to: the job's `first` loss, its
@@ -40,7 +41,7 @@ class Hermes(GpuPolicy[Nothing]):
     quantum_s: float = 0.0
 
     name = "hermes"
-    State = Nothing
+    State = Stateless
 
     def __post_init__(self) -> None:
         check_at_least(self, 1, "window")
@@ -50,8 +51,8 @@ class Hermes(GpuPolicy[Nothing]):
             raise InputError("norm", self.norm, nearest(self.norm, NORMS))
 
     def allocate(
-        self, state: Nothing, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
-    ) -> tuple[Nothing, Allocation, float | None]:
+        self, state: Stateless, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
+    ) -> tuple[Stateless, Allocation, float | None]:
         """Queue what has no place, run the fastest of each node, then let idle nodes help."""
         homes = _homes(cluster, jobs)
         order = sorted(jobs, key=lambda job: self._rank(job, now), reverse=True)

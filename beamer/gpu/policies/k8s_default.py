@@ -5,13 +5,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
+from beamer.decision.policy import Stateless
 from beamer.gpu.model import Allocation, Cluster, Grant, Job
 from beamer.gpu.placement import Room, kept
-from beamer.gpu.policies.base import GpuPolicy, Nothing
+from beamer.gpu.policy import GpuPolicy
 
 
 @dataclass(frozen=True)
-class K8sDefault(GpuPolicy[Nothing]):
+class K8sDefault(GpuPolicy[Stateless]):
     """Place pods one by one in order of submission, each on the emptiest node, and never take one away. [rebuilt]
 
     A pod is one GPU. A job that asks for a gang gets all its pods or none; another holds those that fit while it waits for the
@@ -19,11 +20,11 @@ class K8sDefault(GpuPolicy[Nothing]):
     """
 
     name = "k8s-default"
-    State = Nothing
+    State = Stateless
 
     def allocate(
-        self, state: Nothing, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
-    ) -> tuple[Nothing, Allocation, float | None]:
+        self, state: Stateless, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
+    ) -> tuple[Stateless, Allocation, float | None]:
         """Keep what runs, complete what waits, start what fits."""
         room = Room(cluster)
         grants = kept(jobs, room)

@@ -18,7 +18,7 @@ from beamer.gpu import evolution
 from beamer.gpu.evolution import EMPTY, Bools, Floats, Ints, Throughputs
 from beamer.gpu.model import Allocation, Cluster, Job
 from beamer.gpu.placement import able, arrange
-from beamer.gpu.policies.base import GpuPolicy, check_at_least, check_share
+from beamer.gpu.policy import GpuPolicy, check_at_least, check_share
 from beamer.gpu.predictors.lessons import Lessons, sample_of
 from beamer.gpu.predictors.progress import BetaModel, alpha_of, figures_of, prior_beta
 from beamer.gpu.predictors.speed import throughputs

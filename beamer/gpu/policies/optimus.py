@@ -7,10 +7,10 @@ from math import isfinite
 
 from beamer.gpu.model import Job
 from beamer.gpu.packing import Machines
-from beamer.gpu.policies.base import check_at_least, check_positive
-from beamer.gpu.policies.rounds import Ration, Rounds, Sizes
+from beamer.gpu.policy import check_at_least, check_positive
 from beamer.gpu.predictors.loss_curve import fit_inverse, thinned
 from beamer.gpu.predictors.speed import SpeedModel, speed_of, typical_step_s
+from beamer.gpu.rounds import Ration, Rounds, Sizes
 
 FREE = 1e-12
 """What a task that asks for no resource counts as, so that a gain of nothing for nothing is none."""

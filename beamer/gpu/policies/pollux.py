@@ -18,7 +18,7 @@ from beamer.errors import InputError
 from beamer.gpu.marginal import fill, node_sizes
 from beamer.gpu.model import Allocation, Cluster, Grant, Job
 from beamer.gpu.placement import Room, able, arrange, kept
-from beamer.gpu.policies.base import GpuPolicy, check_at_least, check_positive
+from beamer.gpu.policy import GpuPolicy, check_at_least, check_positive
 from beamer.gpu.predictors.learning import Learning
 
 Floats = NDArray[np.float64]

@@ -6,7 +6,7 @@ from random import Random
 
 from beamer.gpu.model import Allocation, Cluster, Job
 from beamer.gpu.placement import pack
-from beamer.gpu.policies.base import GpuPolicy, check_positive
+from beamer.gpu.policy import GpuPolicy, check_positive
 
 
 @dataclass(frozen=True)

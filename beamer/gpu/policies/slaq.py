@@ -9,10 +9,10 @@ from math import inf, isfinite
 
 from beamer.gpu.model import Job
 from beamer.gpu.packing import Machines
-from beamer.gpu.policies.base import check_at_least, check_positive, check_share
-from beamer.gpu.policies.rounds import Ration, Rounds, Sizes
+from beamer.gpu.policy import check_at_least, check_positive, check_share
 from beamer.gpu.predictors.loss_curve import LossCurve, fit_weighted, thinned
 from beamer.gpu.predictors.speed import SpeedModel, speed_of, typical_step_s
+from beamer.gpu.rounds import Ration, Rounds, Sizes
 
 FITTED = 3  # reports from which on a curve is fitted
 

@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
+from beamer.decision.policy import Stateless
 from beamer.gpu.model import Allocation, Cluster, Job
 from beamer.gpu.placement import pack
-from beamer.gpu.policies.base import GpuPolicy, Nothing, check_at_least
+from beamer.gpu.policy import GpuPolicy, check_at_least
 
 
 @dataclass(frozen=True)
-class Srtf(GpuPolicy[Nothing]):
+class Srtf(GpuPolicy[Stateless]):
     """Run the jobs that have least left, at the size they ask for, by their declared iterations and measured speed.
 
     hysteresis: by what share a waiting job must be shorter than a running one to take its place.
@@ -20,14 +21,14 @@ class Srtf(GpuPolicy[Nothing]):
     hysteresis: float = 0.1
 
     name = "srtf"
-    State = Nothing
+    State = Stateless
 
     def __post_init__(self) -> None:
         check_at_least(self, 0, "hysteresis", endless=True)
 
     def allocate(
-        self, state: Nothing, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
-    ) -> tuple[Nothing, Allocation, float | None]:
+        self, state: Stateless, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
+    ) -> tuple[Stateless, Allocation, float | None]:
         """Order by what is left, running jobs at an advantage."""
         return state, pack(cluster, sorted(jobs, key=self._key)), None
 

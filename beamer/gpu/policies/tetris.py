@@ -8,16 +8,17 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
+from beamer.decision.policy import Stateless
 from beamer.gpu.model import Allocation, Cluster, Grant, Job, Request
 from beamer.gpu.packing import Machines
-from beamer.gpu.policies.base import GpuPolicy, Nothing, check_at_least
+from beamer.gpu.policy import GpuPolicy, check_at_least
 from beamer.gpu.predictors.speed import speed_of, typical_step_s
 
 ROUNDING = 1e-10
 
 
 @dataclass(frozen=True)
-class Tetris(GpuPolicy[Nothing]):
+class Tetris(GpuPolicy[Stateless]):
     """Start waiting jobs at the size they ask for by packing score; what runs goes on to its end. [from memory: rebuilt]
 
     A job's score is the alignment of its tasks with the nodes they would go to, the sum over GPUs and cores of free x demand,
@@ -29,14 +30,14 @@ class Tetris(GpuPolicy[Nothing]):
     weight: float = 1.0
 
     name = "tetris"
-    State = Nothing
+    State = Stateless
 
     def __post_init__(self) -> None:
         check_at_least(self, 0, "weight")
 
     def allocate(
-        self, state: Nothing, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
-    ) -> tuple[Nothing, Allocation, float | None]:
+        self, state: Stateless, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
+    ) -> tuple[Stateless, Allocation, float | None]:
         """Keep what runs and start the job with the best score until none that waits fits."""
         machines = Machines(cluster)
         grants = machines.keep(jobs)

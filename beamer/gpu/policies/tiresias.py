@@ -10,7 +10,7 @@ from random import Random
 from beamer.errors import InputError
 from beamer.gpu.model import Allocation, Cluster, Job
 from beamer.gpu.placement import pack
-from beamer.gpu.policies.base import GpuPolicy, check_at_least
+from beamer.gpu.policy import GpuPolicy, check_at_least
 
 
 @dataclass(frozen=True)

@@ -3,15 +3,15 @@
 from collections.abc import Mapping
 from functools import partial
 
-from beamer.events import Event, IterationDone, JobEnded, JobRegistered, StageRegistered, StageSealed, StudyRegistered
-from beamer.model import JobStatus, StageStatus, job_key
-from beamer.scenario import Scenario, StudyPlan
+from beamer.studies.events import Event, IterationDone, JobEnded, JobRegistered, StageRegistered, StageSealed, StudyRegistered
+from beamer.studies.model import JobStatus, StageStatus, job_key
+from beamer.studies.tracker import Tracker
 from beamer.testing.reference.agenda import Agenda
 from beamer.testing.reference.demand import Rates
 from beamer.testing.reference.network import Network
 from beamer.testing.reference.traffic import flows
 from beamer.testing.reference.training import Training
-from beamer.tracker import Tracker
+from beamer.workloads.scenario import Scenario, StudyPlan
 
 
 def simulate(

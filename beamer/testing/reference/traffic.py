@@ -1,8 +1,8 @@
 """A job's synchronisation as flows on the links of a fabric, acknowledgements included."""
 
-from beamer.collectives import Transfer, phases
-from beamer.fabric import Fabric
-from beamer.model import JobSpec
+from beamer.network.collectives import Transfer, phases
+from beamer.network.fabric import Fabric
+from beamer.studies.model import JobSpec
 from beamer.testing.reference.network import Flow
 from beamer.units import ETHERNET_HEADER, TCP_HEADERS, frame_bytes, segment
 

@@ -1,0 +1,73 @@
+"""The seam of GPU policies: from what is known now to what every job is given.
+
+Simulator and engines call the same policies. A policy is one frozen dataclass, whose fields are its parameters, with one method
+in one file, and one line in the registry of `beamer.gpu.policies`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from math import inf
+from random import Random
+from typing import Any, ClassVar, Generic, TypeVar
+
+from beamer.errors import InputError
+from beamer.gpu.model import Allocation, Cluster, Job
+
+S = TypeVar("S")
+
+
+class GpuPolicy(ABC, Generic[S]):
+    """A GPU policy.
+
+    name: what users select it by. State: the frozen dataclass that it remembers; plain JSON by pydantic, for the journal.
+    fair: whether every job that fits the cluster makes progress as long as it waits.
+    resizes: whether it gives jobs other numbers of GPUs than they ask for.
+    """
+
+    name: ClassVar[str]
+    fair: ClassVar[bool] = False
+    resizes: ClassVar[bool] = False
+    State: type[S]
+
+    def initial(self) -> S:
+        """Return what the policy remembers before its first decision."""
+        return self.State()
+
+    @abstractmethod
+    def allocate(
+        self, state: S, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
+    ) -> tuple[S, Allocation, float | None]:
+        """Decide what every job is given.
+
+        jobs: those that have not ended, in order of submission. now: seconds, on the clock of the jobs' times.
+        Returns the new state, the whole allocation, and when to be asked again if nothing happens (None: not at all). It is
+        asked whenever a job is submitted, reports or ends, a stage ends, a node comes or goes, and at that time. Equal
+        arguments give equal results.
+        """
+
+
+def check_positive(policy: GpuPolicy[Any], *names: str) -> None:
+    """Check that parameters of a policy are finite numbers above 0. Raises `InputError` naming the first that is not."""
+    for name in names:
+        value = getattr(policy, name)
+        if not 0 < value < inf:
+            raise InputError(name, value, "a finite number above 0")
+
+
+def check_at_least(policy: GpuPolicy[Any], least: float, *names: str, endless: bool = False) -> None:
+    """Check that parameters of a policy are numbers of at least `least`. Raises `InputError` naming the first that is not.
+
+    endless: whether they may be infinite.
+    """
+    for name in names:
+        value = getattr(policy, name)
+        if not least <= value <= inf or (value == inf and not endless):
+            raise InputError(name, value, f"at least {least}" + ("" if endless else ", finite"))
+
+
+def check_share(policy: GpuPolicy[Any], *names: str) -> None:
+    """Check that parameters of a policy are shares. Raises `InputError` naming the first that is not."""
+    for name in names:
+        value = getattr(policy, name)
+        if not 0 <= value <= 1:
+            raise InputError(name, value, "0 to 1")

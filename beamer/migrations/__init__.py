@@ -1,1 +1,0 @@
-"""The journal's schema, version by version; `beamer.store` brings a database to the newest when it opens it."""

@@ -1,0 +1,35 @@
+"""Allocators: from an order to rates; one per file, each registered here under its name."""
+
+from typing import Any
+
+from beamer.errors import InputError, nearest
+from beamer.network.allocation.base import Allocator
+from beamer.network.allocation.classes import Classes
+from beamer.network.allocation.equal_split import EqualSplit
+from beamer.network.allocation.greedy import Greedy
+from beamer.network.allocation.madd import Madd
+from beamer.network.allocation.maxmin import MaxMin
+from beamer.network.policy import NetworkPolicy
+
+__all__ = ["ALLOCATORS", "Allocator", "Classes", "EqualSplit", "Greedy", "Madd", "MaxMin", "allocator", "check_pair"]
+
+ALLOCATORS: dict[str, type[Allocator]] = {kind.name: kind for kind in (Greedy, Madd, MaxMin, Classes, EqualSplit)}
+
+
+def allocator(name: str) -> Allocator:
+    """Return the allocator that is registered under `name`. Raises `InputError` with the nearest name if there is none."""
+    if name not in ALLOCATORS:
+        raise InputError("allocator", name, nearest(name, ALLOCATORS))
+    return ALLOCATORS[name]()
+
+
+def check_pair(policy: NetworkPolicy[Any], chosen: Allocator) -> None:
+    """Check that `chosen` can carry out what `policy` orders. Raises `InputError` that says what it would need."""
+    if policy.shares and not chosen.shares:
+        raise InputError("allocator", chosen.name, f"one that lets coflows share, as {policy.name} asks: maxmin or classes")
+    if not chosen.heeds_order and policy.orders:
+        raise InputError(
+            "policy",
+            policy.name,
+            f"one that orders nothing, such as fair, as {chosen.name} heeds no order; greedy, madd and classes do",
+        )

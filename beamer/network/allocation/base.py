@@ -1,0 +1,87 @@
+"""The seam of allocators: how an order of jobs becomes the rates of their flows.
+
+An allocator is one class in one file, and one line in the registry of `beamer.network.allocation`. What a rate is in the
+simulator is worked out by the kernel that it names; on real links, queues and TCP do what `classes` says.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import ClassVar
+
+import numpy as np
+
+from beamer.errors import InputError
+from beamer.network.kernels import fluid as kernels
+from beamer.network.policy import Order
+from beamer.network.snapshot import Ints, Snapshot
+
+
+class Mode(IntEnum):
+    """The kernels that turn places in an order, or groups, into rates."""
+
+    GREEDY = kernels.GREEDY
+    MADD = kernels.MADD
+    SHARING = kernels.SHARING
+    SPLIT = kernels.SPLIT
+
+
+@dataclass(frozen=True, eq=False)
+class Arrangement:
+    """Positions of jobs in the order in which they are served, and the group of each; a group shares, lower ones go first."""
+
+    order: Ints
+    group: Ints
+
+
+@dataclass(frozen=True)
+class Allocator(ABC):
+    """A way from an order to rates.
+
+    name: what users select it by. mode: its kernel. heeds_order, shares: whether it serves some jobs before others, and
+    whether it can let some share. minimum_share: of every link, that each group is sure of.
+    """
+
+    name: ClassVar[str]
+    mode: ClassVar[Mode]
+    heeds_order: ClassVar[bool] = True
+    shares: ClassVar[bool] = False
+    minimum_share: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.minimum_share <= 1:
+            raise InputError("minimum_share", self.minimum_share, "a share from 0 to 1")
+        if self.minimum_share and self.mode is not Mode.SHARING:
+            raise InputError("minimum_share", self.minimum_share, f"0, as {self.name} has no groups that share")
+
+    @property
+    def sees_coflows(self) -> bool:
+        """Whether it stands for a network whose coflows in flight are known, as ideal allocators do."""
+        return True
+
+    def lowest(self, groups: Collection[int]) -> int:
+        """Return the group behind all `groups` that are in use, in which those wait that no order names yet."""
+        return max(groups, default=-1) + 1 if self.heeds_order else 0
+
+    @abstractmethod
+    def arrange(self, order: Order, snapshot: Snapshot) -> Arrangement:
+        """Say how the jobs of `snapshot` are served, given their order."""
+
+
+def in_order(order: Order, snapshot: Snapshot) -> Ints:
+    """Return the positions of jobs as `order` has them, tier after tier."""
+    position = snapshot.jobs.position
+    return np.array([position[key] for tier in order for key in tier.jobs], np.int64)
+
+
+def one_by_one(order: Order, snapshot: Snapshot) -> Arrangement:
+    """Serve each job ahead of all behind it."""
+    places = in_order(order, snapshot)
+    return Arrangement(places, np.arange(len(places)))
+
+
+def together(order: Order, snapshot: Snapshot) -> Arrangement:
+    """Serve all jobs alike."""
+    places = np.arange(len(snapshot.jobs.key))
+    return Arrangement(places, np.zeros(len(places), np.int64))

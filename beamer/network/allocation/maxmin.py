@@ -1,0 +1,18 @@
+"""What TCP alone comes to."""
+
+from beamer.network.allocation.base import Allocator, Arrangement, Mode, together
+from beamer.network.policy import Order
+from beamer.network.snapshot import Snapshot
+
+
+class MaxMin(Allocator):
+    """Give flows max-min fair rates by water-filling: none can grow without a smaller or equal one shrinking. [ALGORITHMS 3]"""
+
+    name = "maxmin"
+    mode = Mode.SHARING
+    heeds_order = False
+    shares = True
+
+    def arrange(self, order: Order, snapshot: Snapshot) -> Arrangement:
+        """Serve all jobs alike."""
+        return together(order, snapshot)

@@ -1,0 +1,89 @@
+"""The one decision: from what is known to a class for every running job, pure, shared by controller and simulator."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from types import MappingProxyType
+from typing import TypeVar
+
+from beamer.network.plan import JobPlan, Plan, check_queues
+from beamer.network.policy import NetworkPolicy, Order, Tier
+from beamer.network.snapshot import Snapshot
+
+SEPARATION = 4  # moved jobs that telling two jobs of the most urgent tier apart is worth
+
+S = TypeVar("S")
+
+Decide = Callable[[S, Snapshot, float, Random], tuple[S, Plan, float | None]]
+"""(state, snapshot, now, rng) -> (state, plan, wake_at), times in seconds."""
+
+
+def decide(policy: NetworkPolicy[S], queues: int) -> Decide[S]:
+    """Return the decision of `policy` for ports with `queues` managed classes. Raises `InputError` for too many of them."""
+    check_queues(queues)
+
+    def decision(state: S, snapshot: Snapshot, now: float, rng: Random) -> tuple[S, Plan, float | None]:
+        state, order, wake_at = policy.order(state, snapshot, now, rng)
+        current = {key: klass for key, klass in zip(snapshot.jobs.key, snapshot.klass.tolist(), strict=True) if klass >= 0}
+        jobs = {key: JobPlan(klass) for key, klass in assign_classes(order, queues, current).items()}
+        return state, Plan(queues, MappingProxyType(jobs)), wake_at
+
+    return decision
+
+
+def assign_classes(order: Order, queues: int, current: Mapping[str, int] | None = None) -> dict[str, int]:
+    """Return the class of every job of `order`, 0 served first.
+
+    A class per tier in order; tiers that find none left share the lowest. Classes that tiers leave over separate the jobs of
+    divisible tiers, slowest first, the most urgent tier's before the next one's. current: the classes that jobs have; of all
+    assignments that keep the order, one that moves few of them, as every move touches rules, marks and packets under way.
+    [rebuilt]
+    """
+    tiers = [tier for tier in order if tier.jobs]
+    fresh = _fresh_classes(tiers, queues)
+    if not current or len(tiers) > queues:
+        return fresh
+    return _kept_classes(tiers, queues, current, fresh)
+
+
+def _kept_classes(tiers: Sequence[Tier], queues: int, current: Mapping[str, int], fresh: Mapping[str, int]) -> dict[str, int]:
+    """Return the assignment that moves fewest jobs, leaves fewest of the most urgent tier together, nearest to `fresh`."""
+    units: list[tuple[int, tuple[str, ...]]] = []
+    for number, tier in enumerate(tiers):
+        units += [(number, (key,)) for key in tier.jobs] if tier.divisible else [(number, tier.jobs)]
+    move = 1 + queues * len(units)
+    costs = [0.0] * queues  # of the units so far, by the class of the last one
+    reached_from: list[list[int]] = []
+    for position, (number, keys) in enumerate(units):
+        same_tier = position > 0 and units[position - 1][0] == number
+        row, parents = [], []
+        for klass in range(queues):
+            own = sum(move * (current.get(key, klass) != klass) + abs(klass - fresh[key]) for key in keys)
+            together = SEPARATION * move if number == 0 else 0
+            options = [(costs[last], last) for last in range(klass)] if position else [(0.0, 0)]
+            if same_tier:
+                options.append((costs[klass] + together, klass))
+            cost, parent = min(options, default=(math.inf, 0))
+            row.append(cost + own)
+            parents.append(parent)
+        costs = row
+        reached_from.append(parents)
+    klass = min(range(queues), key=costs.__getitem__)
+    kept: dict[str, int] = {}
+    for (_, keys), parents in zip(reversed(units), reversed(reached_from), strict=True):
+        kept.update(dict.fromkeys(keys, klass))
+        klass = parents[klass]
+    return kept
+
+
+def _fresh_classes(tiers: Sequence[Tier], queues: int) -> dict[str, int]:
+    spare = max(queues - len(tiers), 0)
+    klass: dict[str, int] = {}
+    first = 0
+    for tier in tiers:
+        extra = min(spare, len(tier.jobs) - 1) if tier.divisible else 0
+        for i, key in enumerate(tier.jobs):
+            klass[key] = min(first + min(i, extra), queues - 1)
+        first += 1 + extra
+        spare -= extra
+    return klass

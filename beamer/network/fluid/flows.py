@@ -1,0 +1,123 @@
+"""What jobs move, as the arrays that the engine takes: from the synchronisations of a scenario's jobs, or from a trace."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from beamer.network.collectives import phases
+from beamer.network.fabric import Fabric
+from beamer.network.snapshot import Floats, Footprint, Ints
+from beamer.studies.model import JobSpec
+from beamer.units import ETHERNET_HEADER, TCP_HEADERS, frame_bytes, segment
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Jobs with their phases, the flows of these and their hops, numbered from 0 within the block.
+
+    Meaning and units as in `beamer.network.kernels.state`. load_first: where each job's entries start among the (job, link)
+    pairs of its footprint. hop_load: the pair of every hop, -1 for one that no policy knows of.
+    """
+
+    hop_first: Ints
+    hop_link: Ints
+    hop_use: Floats
+    path: Ints
+    size: Floats
+    flow_job: Ints
+    phase_first: Ints
+    job_phase: Ints
+    iterations: Ints
+    compute: Floats
+    overlap: Floats
+    load_first: Ints
+    hop_load: Ints
+
+
+class Routes:
+    """The paths of flows on a fabric, numbered, and what flows weigh on them.
+
+    acknowledgements: whether each flow carries, on top of its own, as many of the other direction's as it causes there: exact
+    where both directions are loaded alike. To load the way back itself would bind a flow to its level in max-min sharing,
+    which a packet of acknowledgement in the same queue is not.
+    """
+
+    def __init__(self, fabric: Fabric, acknowledgements: bool) -> None:
+        _, frame = segment(fabric.mtu)
+        self.fabric = fabric
+        self._alive = fabric
+        self._link = tuple(range(len(fabric.links)))
+        acknowledging = (ETHERNET_HEADER + TCP_HEADERS) / (2 * frame)  # a receiver acknowledges every second segment
+        self._weight = 1 + acknowledging if acknowledgements else 1.0
+        self._known: dict[tuple[str, str, int], tuple[int, ...]] = {}
+        self._number: dict[tuple[int, ...], int] = {}
+
+    def path(self, src: str, dst: str, plane: int) -> tuple[int, ...]:
+        """Return the links of a flow between two hosts."""
+        key = (src, dst, plane)
+        if key not in self._known:
+            self._known[key] = tuple(self._link[hop] for hop in self._alive.path(src, dst, plane))
+        return self._known[key]
+
+    def bits(self, size_bytes: float) -> float:
+        """Return what moving so many bytes puts on every link of a path."""
+        return 8 * frame_bytes(size_bytes, self.fabric.mtu) * self._weight
+
+    def lose(self, cables: Collection[tuple[str, str]]) -> None:
+        """Lead all flows around dead cables from now on."""
+        self._alive = self.fabric.without(cables)
+        self._link = tuple(self.fabric.link_index[link.src, link.dst] for link in self._alive.links)
+        self._known.clear()
+
+    def of_job(self, spec: JobSpec, plane: int) -> list[tuple[int, ...]]:
+        """Return the links of a job's flows, phase after phase."""
+        host_of = {worker.rank: worker.host for worker in spec.workers}
+        transfers = (transfer for phase in phases(spec) for transfer in phase)
+        return [self.path(host_of[t.src_rank], host_of[t.dst_rank], plane) for t in transfers]
+
+    def number(self, path: tuple[int, ...]) -> int:
+        """Return the number of a path; equal ones have an equal number."""
+        return self._number.setdefault(path, len(self._number))
+
+    def block(self, specs: Sequence[tuple[JobSpec, int]], footprints: Sequence[Footprint]) -> Block:
+        """Return jobs given as (spec, plane), in the order given; sizes as on the wire."""
+        hop_link: list[int] = []
+        hop_load: list[int] = []
+        hops: list[int] = [0]
+        path: list[int] = []
+        size: list[float] = []
+        flow_job: list[int] = []
+        phase_first = [0]
+        job_phase = [0]
+        load_first = [0]
+        for j, ((spec, plane), foot) in enumerate(zip(specs, footprints, strict=True)):
+            host_of = {worker.rank: worker.host for worker in spec.workers}
+            load_of = {link: load_first[-1] + i for i, link in enumerate(foot.link.tolist())}
+            for phase in phases(spec):
+                for transfer in phase:
+                    links = self.path(host_of[transfer.src_rank], host_of[transfer.dst_rank], plane)
+                    hop_link += links
+                    hop_load += [load_of.get(link, -1) for link in links]
+                    hops.append(len(hop_link))
+                    path.append(self.number(links))
+                    size.append(self.bits(transfer.size_bytes))
+                    flow_job.append(j)
+                phase_first.append(len(size))
+            job_phase.append(len(phase_first) - 1)
+            load_first.append(load_first[-1] + len(foot.link))
+        return Block(
+            hop_first=np.array(hops, np.int64),
+            hop_link=np.array(hop_link, np.int64),
+            hop_use=np.ones(len(hop_link)),
+            path=np.array(path, np.int64),
+            size=np.array(size, np.float64),
+            flow_job=np.array(flow_job, np.int64),
+            phase_first=np.array(phase_first, np.int64),
+            job_phase=np.array(job_phase, np.int64),
+            iterations=np.array([spec.iterations for spec, _ in specs], np.int64),
+            compute=np.array([spec.compute_s for spec, _ in specs], np.float64),
+            overlap=np.array([spec.overlap for spec, _ in specs], np.float64),
+            load_first=np.array(load_first, np.int64),
+            hop_load=np.array(hop_load, np.int64),
+        )

@@ -1,0 +1,298 @@
+"""The event loop: timers and flow ends in order of time, rates anew where something changed."""
+
+import numpy as np
+
+from beamer.network.kernels import greedy, madd, sharing, split
+from beamer.network.kernels.channels import DONE, NEVER, bits_left, enter, leave, next_end_s, note, queue_end, settle
+from beamer.network.kernels.heap import meld, push, remove, size
+from beamer.network.kernels.jit import Floats, Ints, inner, kernel
+from beamer.network.kernels.state import World
+
+GREEDY, MADD, SHARING, SPLIT = 0, 1, 2, 3
+RELEASED, COMPLETE, FINISHED = 0, 1, 2
+CLEAN = 1 << 60
+
+TOGETHER = 1e-12  # share of the time that has passed within which two events count as one
+
+
+@inner
+def _iterate(w: World, j: int, at: float) -> None:
+    """Start the next iteration of job `j` at `at`."""
+    job = w.jobs[j]
+    job.phase = job.phase_first
+    job.awaited = 2
+    push(w.timers, 2 * j, at + job.compute)
+    push(w.timers, 2 * j + 1, at + (1.0 - job.overlap) * job.compute)
+
+
+@kernel
+def start(w: World, j: int, after: float) -> None:
+    """Let job `j` start its first iteration `after` seconds from now."""
+    job = w.jobs[j]
+    job.running = True
+    idle = job.compute == 0.0
+    for p in range(job.phase_first, job.phase_end):
+        for f in range(w.phases[p].flow_first, w.phases[p].flow_end):
+            idle = idle and not w.flows[f].moves
+    if idle:
+        job.done = job.iterations - 1  # or as many empty iterations would follow each other in no time
+    _iterate(w, j, w.now[0].s + after)
+
+
+@kernel
+def _without(w: World, root: int, f: int) -> int:
+    """Return the skew heap at `root` without flow `f`."""
+    others = -1
+    stack = [root]
+    while len(stack) > 0:
+        node = stack.pop()
+        if node >= 0:
+            motion = w.motion[node]
+            stack.append(motion.left)
+            stack.append(motion.right)
+            if node != f:
+                motion.left = -1
+                motion.right = -1
+                others = meld(w.motion, others, node)
+    return others
+
+
+@kernel
+def kill(w: World, j: int) -> None:
+    """Stop job `j` where it is."""
+    job = w.jobs[j]
+    job.running = False
+    remove(w.timers, 2 * j)
+    remove(w.timers, 2 * j + 1)
+    if job.in_flight == 0:
+        return
+    phase = w.phases[job.phase]
+    for f in range(phase.flow_first, phase.flow_end):
+        flow = w.flows[f]
+        if flow.moves:  # this phase will not be counted as complete
+            moved = w.motion[f].size - (bits_left(w, f) if flow.active else 0.0)
+            for h in range(flow.hop_first, flow.hop_end):
+                w.links[w.hops[h].link].moved += w.hops[h].use * moved
+        if flow.active:
+            c = w.motion[f].channel
+            settle(w, c)
+            w.channels[c].top = _without(w, w.channels[c].top, f)
+            w.channels[c].count -= 1
+            if w.channels[c].count == 0:
+                w.channels[c].rate = 0.0
+            flow.active = False
+            note(w, ~f)
+            queue_end(w, c)
+    job.in_flight = 0
+    w.now[0].slowest = 0.0
+    w.now[0].coflows = True
+    w.now[0].group = min(w.now[0].group, job.group)
+
+
+@inner
+def _release(w: World, j: int) -> bool:
+    """Release the next phase of job `j` that has something to move; return False if none has."""
+    job = w.jobs[j]
+    while job.phase < job.phase_end:
+        phase = w.phases[job.phase]
+        for f in range(phase.flow_first, phase.flow_end):
+            if w.flows[f].moves:
+                enter(w, f, w.motion[f].size)
+                w.flows[f].active = True
+                job.in_flight += 1
+                note(w, f)
+        if job.in_flight > 0:
+            job.released = w.now[0].s
+            w.now[0].slowest = 0.0
+            w.now[0].coflows = True
+            w.now[0].group = min(w.now[0].group, job.group)
+            return True
+        job.phase += 1
+    return False
+
+
+@inner
+def _arrive(w: World, j: int) -> bool:
+    """One of the two that the iteration waits for is there; return whether the job has finished."""
+    job = w.jobs[j]
+    job.awaited -= 1
+    if job.awaited > 0:
+        return False
+    job.done += 1
+    if job.done < job.iterations:
+        _iterate(w, j, w.now[0].s)
+        return False
+    job.running = False
+    return True
+
+
+@inner
+def _end_next(w: World, c: int, complete: Ints, number: int) -> int:
+    """End the next flow of channel `c` and those that end with it; return how many jobs are listed as complete then."""
+    ch = w.channels[c]
+    ch.served = w.motion[ch.top].mark
+    ch.since = w.now[0].s
+    w.now[0].slowest = min(w.now[0].slowest, ch.rate)
+    while ch.top >= 0 and w.motion[ch.top].mark <= ch.served + DONE * w.motion[ch.top].size:
+        job = w.jobs[w.motion[ch.top].job]
+        w.now[0].group = min(w.now[0].group, job.group)
+        job.in_flight -= 1
+        if job.in_flight == 0:
+            complete[number] = w.motion[ch.top].job
+            number += 1
+        leave(w, ch.top)
+    queue_end(w, c)
+    return number
+
+
+@inner
+def _end_flows(w: World, until: float, complete: Ints) -> int:
+    """End the flows that are due; list the jobs whose coflow is complete and return how many they are."""
+    number = 0
+    if w.now[0].lists_ends:
+        for c in range(w.now[0].channels):
+            while w.due[c] <= until:
+                number = _end_next(w, c, complete, number)
+    while size(w.ends) > 0 and w.ends[w.ends[0].item].key <= until:
+        number = _end_next(w, w.ends[0].item, complete, number)
+    return number
+
+
+@kernel
+def _reallocate(w: World, mode: int, order: Ints, minimum_share: float) -> None:
+    """Bring the rates up to date with what has changed."""
+    now = w.now[0]
+    if mode == GREEDY:
+        if now.reordered:
+            greedy.rearrange(w, order)
+            greedy.allocate(w, order)
+        else:
+            greedy.sweep(w)
+    elif mode == MADD:
+        if now.reordered:
+            greedy.rearrange(w, order)
+        if now.reordered or now.coflows:
+            madd.allocate(w, order)
+    elif mode == SHARING:
+        if now.reordered:
+            sharing.rearrange(w, order)
+            sharing.allocate(w, 0, 0.0, minimum_share)
+        elif now.changes > 0:
+            sharing.allocate(w, now.group, now.slowest, minimum_share)
+    elif now.reordered:
+        sharing.rearrange(w, order)
+        split.allocate(w)
+    else:
+        split.update(w)
+    now.changes = 0
+    now.reordered = False
+    now.coflows = False
+    now.group = CLEAN
+    now.slowest = NEVER
+
+
+@kernel
+def next_s(w: World) -> float:
+    """Return when the next timer or flow ends at the rates in force; NEVER if none will."""
+    at = next_end_s(w)
+    if size(w.timers) > 0:
+        at = min(at, w.timers[w.timers[0].item].key)
+    return float(at)
+
+
+@kernel
+def run(w: World, mode: int, order: Ints, minimum_share: float, until: float, by_coflow: bool, kinds: Ints, who: Ints) -> int:
+    """Run to `until`, or to the instant at which a job finishes, or with `by_coflow` a coflow starts or ends.
+
+    order: the running jobs, most urgent first. kinds, who: filled with what happened at that instant (RELEASED, COMPLETE,
+    FINISHED) and to which job. Returns how many entries they have; the clock says when.
+    """
+    complete = np.empty(len(w.jobs), np.int64)
+    entries = 0
+    while True:
+        _reallocate(w, mode, order, minimum_share)
+        at = next_s(w)
+        if at >= NEVER and until >= NEVER:
+            return 0
+        if at > until + TOGETHER * until:  # or rounding would leave what ends at `until` to wait for the next decision
+            w.now[0].s = max(until, w.now[0].s)
+            return 0
+        w.now[0].s = max(at, w.now[0].s)
+        due = at + TOGETHER * at
+        for i in range(_end_flows(w, due, complete)):
+            j = complete[i]
+            w.jobs[j].phase += 1
+            w.now[0].coflows = True
+            if by_coflow:
+                kinds[entries] = COMPLETE
+                who[entries] = j
+                entries += 1
+            if _release(w, j):
+                if by_coflow:
+                    kinds[entries] = RELEASED
+                    who[entries] = j
+                    entries += 1
+            elif _arrive(w, j):
+                kinds[entries] = FINISHED
+                who[entries] = j
+                entries += 1
+        while size(w.timers) > 0 and w.timers[w.timers[0].item].key <= due and entries < len(kinds):
+            timer = w.timers[0].item
+            j = timer >> 1
+            remove(w.timers, timer)
+            if timer & 1 and _release(w, j):
+                if by_coflow:
+                    kinds[entries] = RELEASED
+                    who[entries] = j
+                    entries += 1
+            elif _arrive(w, j):
+                kinds[entries] = FINISHED
+                who[entries] = j
+                entries += 1
+        if entries > 0:
+            return entries
+
+
+@kernel
+def left(w: World, f: int) -> float:
+    """Return what flow `f`, which is active, has still to move."""
+    return bits_left(w, f)
+
+
+@kernel
+def observe(w: World, chosen: Ints, left: Floats, sent: Floats, longest: Floats, seconds: Floats, later: Floats) -> None:
+    """Describe the coflows in flight of the `chosen` jobs.
+
+    left, sent, longest: bits, by place in `chosen`, longest of what its flows have left. seconds: by (job, link) pair, jobs as
+    chosen, what is left needs of the link alone; later: what the phases to come of the same synchronisation need.
+    """
+    entry = 0
+    for i in range(len(chosen)):
+        job = w.jobs[chosen[i]]
+        width = job.load_end - job.load_first
+        seconds[entry : entry + width] = 0.0
+        later[entry : entry + width] = 0.0
+        left[i] = 0.0
+        sent[i] = 0.0
+        longest[i] = 0.0
+        if job.in_flight > 0:
+            phase = w.phases[job.phase]
+            for f in range(phase.flow_first, phase.flow_end):
+                flow = w.flows[f]
+                sent[i] += w.motion[f].size if flow.moves else 0.0
+                if flow.active:
+                    bits = bits_left(w, f)
+                    left[i] += bits
+                    longest[i] = max(longest[i], bits)
+                    for h in range(flow.hop_first, flow.hop_end):
+                        if w.hops[h].load >= 0:
+                            pair = entry + w.hops[h].load - job.load_first
+                            seconds[pair] += bits * w.hops[h].use / w.links[w.hops[h].link].capacity
+            sent[i] -= left[i]
+            for p in range(job.phase + 1, job.phase_end):
+                for f in range(w.phases[p].flow_first, w.phases[p].flow_end):
+                    for h in range(w.flows[f].hop_first, w.flows[f].hop_end):
+                        if w.hops[h].load >= 0:
+                            pair = entry + w.hops[h].load - job.load_first
+                            later[pair] += w.motion[f].size * w.hops[h].use / w.links[w.hops[h].link].capacity
+        entry += width

@@ -1,0 +1,151 @@
+"""What the kernels work on: the flows of jobs on links, as record arrays.
+
+A *job* runs iterations; each releases its *phases* one after another, a phase being one coflow. A *flow* belongs to one phase
+and loads the links of its path, its *hops*. Flows of a phase, phases of a job and hops of a flow are consecutive, from
+`.._first` up to before `.._end`. A trace's coflow is a job of one iteration and one phase.
+
+A *channel* is what rates are given to. Flows that are alike to the allocator (same path, same group) share one, so that a
+thousand flows between two ports cost as much as one. All its flows move at the channel's rate: `served` counts the bits that
+each has moved since the channel was made, and a flow is complete when that reaches its `mark`.
+
+Records rather than an array for each field, because a kernel takes a dozen arrays in no time and eighty in seconds.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from beamer.network.kernels.jit import Floats, Ints, Records
+
+LINK = np.dtype(
+    [
+        ("capacity", "f8"),  # bit/s
+        ("first", "i8"),  # where its lists of ENTRY and CARRIER start
+        ("moved", "f8"),  # bits carried by flows that were stopped on their way
+        # working space of the allocators
+        ("free", "f8"),  # bit/s left
+        ("weight", "f8"),  # sum of what shares it
+        ("users", "i8"),  # how many share it
+        ("size", "i8"),  # length of its list of ENTRY
+        ("full", "f8"),  # place in the order behind which nothing is free
+        ("carriers", "i8"),  # length of its list of CARRIER
+        ("delta", "f8"),  # change of what is taken, seen from the place in the order that a sweep has reached
+        ("cursor", "i8"),  # the flow that the sweep looks at next
+    ]
+)
+HOP = np.dtype(
+    [
+        ("link", "i4"),
+        ("load", "i4"),  # its (job, link) pair, -1 if no policy knows of it
+        ("use", "f8"),  # bit/s on the link for each bit/s of the flow
+    ]
+)
+FLOW = np.dtype(  # small, as allocators run over all of them
+    [
+        ("hop_first", "i4"),
+        ("hop_end", "i4"),
+        ("moves", "?"),  # has anything to move over the network
+        ("active", "?"),
+        ("carries", "?"),  # has a rate, under allocators that give most flows none
+    ]
+)
+MOTION = np.dtype(  # what else there is to know of each flow
+    [
+        ("path", "i4"),  # flows with equal hops have an equal number
+        ("job", "i4"),
+        ("channel", "i4"),  # -1: none
+        ("left", "i4"),  # neighbours in the channel's skew heap
+        ("right", "i4"),
+        ("size", "f8"),  # bits
+        ("mark", "f8"),  # bits
+        ("key", "f8"),  # place in the order of all flows
+    ]
+)
+ENTRY = np.dtype(  # of lists by link, from LINK.first on
+    [
+        ("item", "i4"),  # what uses the link, most urgent first
+        ("watch", "i4"),  # the link that held the flow back last
+        ("key", "f8"),  # its place in the order
+    ]
+)
+CARRIER = np.dtype(  # of lists by link, from LINK.first on: the flows that have a rate there, most urgent first
+    [
+        ("flow", "i8"),
+        ("key", "f8"),
+        ("amount", "f8"),  # what it takes, bit/s
+    ]
+)
+PHASE = np.dtype([("flow_first", "i8"), ("flow_end", "i8")])
+JOB = np.dtype(
+    [
+        ("phase_first", "i8"),
+        ("phase_end", "i8"),
+        ("load_first", "i8"),  # its (job, link) pairs
+        ("load_end", "i8"),
+        ("iterations", "i8"),
+        ("compute", "f8"),  # seconds per iteration
+        ("overlap", "f8"),
+        ("running", "?"),
+        ("done", "i8"),  # iterations
+        ("phase", "i8"),  # in flight or next
+        ("in_flight", "i8"),  # flows of it that still move
+        ("awaited", "i8"),  # of computing and synchronisation
+        ("released", "f8"),  # the latest coflow, seconds
+        ("group", "i8"),  # jobs of one group share, a lower one goes first
+    ]
+)
+CHANNEL = np.dtype(
+    [
+        ("hop_first", "i4"),  # of the path of its flows
+        ("hop_end", "i4"),
+        ("group", "i8"),
+        ("count", "i8"),  # flows in it
+        ("top", "i8"),  # the flow that ends first, -1: none
+        ("rate", "f8"),  # bit/s
+        ("served", "f8"),  # bits
+        ("since", "f8"),  # when `served` was brought up to date, seconds
+    ]
+)
+HEAP = np.dtype([("item", "i8"), ("place", "i8"), ("key", "f8")])
+NOW = np.dtype(
+    [
+        ("s", "f8"),  # the time
+        ("channels", "i8"),  # how many there are
+        ("lists_ends", "?"),  # whether their ends are listed in World.due instead of kept in World.ends
+        ("changes", "i8"),  # entries in World.changed
+        ("reordered", "?"),  # since the last allocation, like the next
+        ("coflows", "?"),  # one started or ended
+        ("group", "i8"),  # the lowest that a flow started or ended in
+        ("slowest", "f8"),  # of the flows that ended, bit/s; 0 if any started or was stopped
+    ]
+)
+
+
+class World(NamedTuple):
+    """Everything; a record array of the kind named like each, but for these.
+
+    ends: heap of channels by the end of their next flow. due: that end by channel, NEVER if there is none, where the rates of
+    many change at once: to look through a list is then faster than to keep a heap. sequence: channels by group and, within it,
+    in the order in which links filled up, idle ones last. timers: 2 j for the end of job j's computing, 2 j + 1 for the start
+    of its synchronisation. fills: links by the rate at which they fill up. queue: links l, and flows f as len(links) + f, that
+    a sweep has to look at. changed: flows that started, and ~f for those that ended, since the last allocation. now: one
+    record.
+    """
+
+    links: Records
+    hops: Records
+    flows: Records
+    motion: Records
+    entries: Records
+    carriers: Records
+    phases: Records
+    jobs: Records
+    channels: Records
+    ends: Records
+    due: Floats
+    sequence: Ints
+    timers: Records
+    fills: Records
+    queue: Records
+    changed: Ints
+    now: Records

@@ -1,0 +1,47 @@
+"""Network policies: one per file, each registered here under its name."""
+
+from typing import Any
+
+from beamer.errors import InputError, nearest
+from beamer.network.policies.aalo import Aalo
+from beamer.network.policies.beamer import Beamer
+from beamer.network.policies.beamer_search import BeamerSearch
+from beamer.network.policies.beamer_stage import BeamerStage
+from beamer.network.policies.fair import Fair
+from beamer.network.policies.fifo import Fifo
+from beamer.network.policies.fifo_lm import FifoLm
+from beamer.network.policies.lcf import Lcf
+from beamer.network.policies.ncf import Ncf
+from beamer.network.policies.scf import Scf
+from beamer.network.policies.sebf import Sebf
+from beamer.network.policies.sincronia import Sincronia
+from beamer.network.policies.sincronia_event import SincroniaEvent
+from beamer.network.policies.sincronia_offline import SincroniaOffline
+from beamer.network.policy import NetworkPolicy, Order, Tier
+
+__all__ = ["NETWORK_POLICIES", "NetworkPolicy", "Order", "Tier", "network_policy"]
+
+_POLICIES: tuple[type[NetworkPolicy[Any]], ...] = (
+    Fair,
+    Fifo,
+    FifoLm,
+    Scf,
+    Ncf,
+    Lcf,
+    Sebf,
+    Aalo,
+    Sincronia,
+    SincroniaOffline,
+    SincroniaEvent,
+    Beamer,
+    BeamerStage,
+    BeamerSearch,
+)
+NETWORK_POLICIES: dict[str, type[NetworkPolicy[Any]]] = {policy.name: policy for policy in _POLICIES}
+
+
+def network_policy(name: str) -> NetworkPolicy[Any]:
+    """Return the policy that is registered under `name`. Raises `InputError` with the nearest name if there is none."""
+    if name not in NETWORK_POLICIES:
+        raise InputError("policy", name, nearest(name, NETWORK_POLICIES))
+    return NETWORK_POLICIES[name]()

@@ -1,0 +1,10 @@
+"""The ablation of Beamer's horizon: what looking beyond the running stage is worth."""
+
+from beamer.network.policies.beamer import Beamer
+
+
+class BeamerStage(Beamer):
+    """Order stages by their own remaining work, whatever their studies have declared to follow. [rebuilt: ALGORITHMS 2]"""
+
+    name = "beamer-stage"
+    looks_ahead = False

@@ -1,0 +1,20 @@
+"""The do-nothing baseline: what the network does when nobody tells it about stages."""
+
+from random import Random
+
+from beamer.decision.policy import Stateless
+from beamer.network.policy import NetworkPolicy, Order, Tier
+from beamer.network.snapshot import Snapshot
+
+
+class Fair(NetworkPolicy[Stateless]):
+    """Put every job in one class, so that TCP alone shares the links: per-flow max-min fairness. [source: ALGORITHMS 3]"""
+
+    name = "fair"
+    orders = False
+    shares = True
+    State = Stateless
+
+    def order(self, state: Stateless, snapshot: Snapshot, now: float, rng: Random) -> tuple[Stateless, Order, float | None]:
+        """Return one indivisible tier with all jobs."""
+        return state, (Tier(snapshot.jobs.key),) if snapshot.jobs.key else (), None

@@ -1,0 +1,46 @@
+"""First come, first served with limited multiplexing: a heavy coflow does not block those behind it."""
+
+from random import Random
+from typing import ClassVar
+
+import numpy as np
+
+from beamer.decision.policy import Stateless
+from beamer.network.policy import NetworkPolicy, Order, Tier
+from beamer.network.ranking import look_again_s
+from beamer.network.snapshot import Snapshot
+
+
+class FifoLm(NetworkPolicy[Stateless]):
+    """Serve coflows by release, a heavy one together with the next ones up to the first that is not heavy. [source: Baraat]
+
+    A coflow is heavy once it has sent more than the threshold: the 80th percentile of the coflow sizes known, unless
+    `heavy_bits` is set. The wording is that of ALGORITHMS 3.
+    """
+
+    name = "fifo-lm"
+    State = Stateless
+    by_coflow = True
+    shares = True
+    heavy_bits: ClassVar[float | None] = None
+    interval_s: ClassVar[float] = 0.1
+
+    def order(self, state: Stateless, snapshot: Snapshot, now: float, rng: Random) -> tuple[Stateless, Order, float | None]:
+        """Return one tier per group of coflows that share."""
+        coflows = snapshot.coflows
+        if not snapshot.jobs.key:
+            return state, (), None
+        threshold = np.percentile(snapshot.jobs.size_bits, 80) if self.heavy_bits is None else self.heavy_bits
+        heavy = coflows.sent_bits > threshold
+        tiers: list[Tier] = []
+        group: list[str] = []
+        for i in np.lexsort((coflows.released_s, ~coflows.in_flight)).tolist():
+            group.append(snapshot.jobs.key[i])
+            if not heavy[i]:
+                tiers.append(Tier(tuple(group)))
+                group = []
+        if group:
+            tiers.append(Tier(tuple(group)))
+        light = coflows.in_flight & ~heavy & (coflows.left_bits > 0)
+        wake_at = now + look_again_s(self.interval_s, snapshot, now) if light.any() else None
+        return state, tuple(tiers), wake_at

@@ -1,0 +1,14 @@
+"""Shortest coflow first."""
+
+from beamer.network.ranking import Ranking
+from beamer.network.snapshot import Floats, Snapshot
+
+
+class Scf(Ranking):
+    """Serve the coflow first whose longest flow has least left. [source: CoflowSim, by ALGORITHMS 3]"""
+
+    name = "scf"
+
+    def figure(self, snapshot: Snapshot) -> Floats:
+        """Return the bits that the longest flow has left."""
+        return snapshot.coflows.longest_bits

@@ -1,0 +1,123 @@
+"""The messages between controller and host agents: one JSON object per WebSocket text frame, told apart by `kind`.
+
+An agent dials `ws://CONTROLLER/v1/agents/NAME`, says `Hello`, and receives a whole `Assignment` (never a difference) now and
+at every change; it reconciles, reads back and answers `Applied` with the assignment's generation. In between it sends
+`Connections` (the full set that it sees, whenever that changes) and `Counters` (periodically).
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from beamer.network.plan import QUEUES, UNREGISTERED_SHARE
+from beamer.units import ETHERNET_HEADER, ETHERNET_MTU
+
+
+class Message(BaseModel):
+    """The base of every message: immutable, unknown keys refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Port(Message):
+    """An interface whose queues the agent owns.
+
+    classify: by the socket's mark on hosts, by DSCP on switch ports. frame_bytes: of the largest frame.
+    """
+
+    interface: str
+    rate_bps: int
+    classify: Literal["mark", "dscp"]
+    frame_bytes: int = Field(default=ETHERNET_MTU + ETHERNET_HEADER, gt=0)
+
+
+class LocalWorker(Message):
+    """A worker process on this agent's host, with its job's class and cap. pid: root of its process tree."""
+
+    job: str
+    rank: int
+    pid: int
+    klass: int
+    cap_bps: int | None = None
+
+
+class Connection(Message):
+    """A TCP connection of a registered worker, as seen from that worker's host."""
+
+    job: str
+    rank: int
+    local_ip: str
+    local_port: int
+    remote_ip: str
+    remote_port: int
+
+
+class Assignment(Message):
+    """Everything one agent has to bring about.
+
+    addresses: the data addresses of all hosts; a socket counts only when both its ends are among them. connections: those of
+    the workers' that the network knows by now; no other is marked.
+    """
+
+    kind: Literal["assignment"] = "assignment"
+    generation: int
+    queues: int = QUEUES
+    unregistered_share: float = UNREGISTERED_SHARE
+    ports: tuple[Port, ...] = ()
+    workers: tuple[LocalWorker, ...] = ()
+    addresses: tuple[str, ...] = ()
+    connections: tuple[Connection, ...] = ()
+
+
+class Hello(Message):
+    """The first message after dialling. generation: of the assignment in force on the agent, 0 if none."""
+
+    kind: Literal["hello"] = "hello"
+    agent: str
+    generation: int
+
+
+class Applied(Message):
+    """An assignment was carried out and read back (error None), or could not be. changes: kernel objects changed."""
+
+    kind: Literal["applied"] = "applied"
+    generation: int
+    changes: int
+    error: str | None = None
+
+
+class Connections(Message):
+    """All connections of this host's registered workers. unmatched_bytes: sent by them before they were first seen, by job."""
+
+    kind: Literal["connections"] = "connections"
+    connections: tuple[Connection, ...]
+    unmatched_bytes: dict[str, int] = Field(default_factory=dict)
+
+
+class ClassCounter(Message):
+    """One queue's counters since its creation, from the kernel; `klass` None is unregistered traffic."""
+
+    klass: int | None
+    sent_bytes: int
+    sent_packets: int
+    dropped_packets: int
+    backlog_bytes: int
+
+
+class PortCounters(Message):
+    """Counters of all queues of one interface."""
+
+    interface: str
+    classes: tuple[ClassCounter, ...]
+
+
+class Counters(Message):
+    """What the agent's interfaces have carried. at_s: Unix time of the reading."""
+
+    kind: Literal["counters"] = "counters"
+    at_s: float
+    ports: tuple[PortCounters, ...]
+
+
+FromAgent = Annotated[Hello | Applied | Connections | Counters, Field(discriminator="kind")]
+from_agent: TypeAdapter[Hello | Applied | Connections | Counters] = TypeAdapter(FromAgent)

@@ -1,0 +1,253 @@
+"""What a network policy decides on: everything that runs, as columns.
+
+Policies look at all jobs at once, thousands of times, so that arrays are their natural form. `Snapshot.of` makes the columns
+from the tracker's views; the simulator keeps them up to date itself. Positions in the columns are only good within a snapshot.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from beamer.network.collectives import phases
+from beamer.network.fabric import Fabric
+from beamer.studies.model import JobSpec, Rung, StudyView
+from beamer.units import frame_bytes
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Footprint:
+    """What one iteration of a job asks of the network.
+
+    link, seconds: g[j,p], the time that it needs of each link alone; links ascending. gamma_s: time of the synchronisation
+    with the fabric to itself, phase after phase. size_bits, longest_bits: of all its flows, of the largest. senders,
+    receivers: hosts.
+    """
+
+    link: Ints
+    seconds: Floats
+    gamma_s: float
+    size_bits: float
+    longest_bits: float
+    senders: int
+    receivers: int
+
+
+@dataclass
+class Footprints:
+    """The footprints of jobs on a fabric, each worked out once."""
+
+    fabric: Fabric
+    _known: dict[tuple[JobSpec, int], Footprint] = field(default_factory=dict, compare=False, repr=False)
+
+    def of(self, spec: JobSpec, plane: int) -> Footprint:
+        """Return the footprint of a job on the paths of `plane`."""
+        key = (spec, plane)
+        if key not in self._known:
+            self._known[key] = _footprint(spec, self.fabric, plane)
+        return self._known[key]
+
+
+def _footprint(spec: JobSpec, fabric: Fabric, plane: int) -> Footprint:
+    host_of = {worker.rank: worker.host for worker in spec.workers}
+    total: dict[int, float] = {}
+    gamma_s = size = longest = 0.0
+    senders, receivers = set(), set()
+    for phase in phases(spec):
+        load: dict[int, float] = {}
+        for transfer in phase:
+            src, dst = host_of[transfer.src_rank], host_of[transfer.dst_rank]
+            if src == dst:
+                continue
+            bits = 8 * frame_bytes(transfer.size_bytes, fabric.mtu)
+            size += bits
+            longest = max(longest, bits)
+            senders.add(src)
+            receivers.add(dst)
+            for link in fabric.path(src, dst, plane):
+                load[link] = load.get(link, 0.0) + bits / fabric.links[link].rate_bps
+        gamma_s += max(load.values(), default=0.0)
+        for link, seconds in load.items():
+            total[link] = total.get(link, 0.0) + seconds
+    links = sorted(link for link, seconds in total.items() if seconds > 0)
+    return Footprint(
+        np.array(links, np.int64),
+        np.array([total[link] for link in links]),
+        gamma_s,
+        size,
+        longest,
+        len(senders),
+        len(receivers),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """A study that has running jobs. later: declared rungs that have not been registered yet."""
+
+    name: str
+    weight: float
+    later: tuple[Rung, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Jobs:
+    """The running jobs' facts by position, in order of registration within their study.
+
+    stage, study: positions. iteration_s: critical path of one iteration. size_bits, longest_bits, senders, receivers: of one
+    synchronisation. first, link, seconds: job j loads link[first[j]:first[j+1]] for that many seconds per iteration.
+    """
+
+    key: tuple[str, ...]
+    stage: Ints
+    study: Ints
+    registered_s: Floats
+    compute_s: Floats
+    overlap: Floats
+    iteration_s: Floats
+    size_bits: Floats
+    longest_bits: Floats
+    senders: Ints
+    receivers: Ints
+    first: Ints
+    link: Ints
+    seconds: Floats
+
+    def take(self, places: Ints) -> "Jobs":
+        """Return the jobs at `places`, each in a stage and a study of its own."""
+        widths = (self.first[1:] - self.first[:-1])[places]
+        first = np.concatenate(([0], np.cumsum(widths)))
+        entries = np.repeat(self.first[places] - first[:-1], widths) + np.arange(first[-1])
+        alone = np.arange(len(places))
+        return Jobs(
+            key=tuple(self.key[i] for i in places.tolist()),
+            stage=alone,
+            study=alone,
+            registered_s=self.registered_s[places],
+            compute_s=self.compute_s[places],
+            overlap=self.overlap[places],
+            iteration_s=self.iteration_s[places],
+            size_bits=self.size_bits[places],
+            longest_bits=self.longest_bits[places],
+            senders=self.senders[places],
+            receivers=self.receivers[places],
+            first=first,
+            link=self.link[entries],
+            seconds=self.seconds[entries],
+        )
+
+    @cached_property
+    def owner(self) -> Ints:
+        """The job of every entry of `link`."""
+        return np.repeat(np.arange(len(self.key)), np.diff(self.first))
+
+    @cached_property
+    def position(self) -> dict[str, int]:
+        """Positions by key."""
+        return {key: i for i, key in enumerate(self.key)}
+
+
+@dataclass(frozen=True, eq=False)
+class Coflows:
+    """The coflow that each job has in flight; where that is not known, or none is, the next synchronisation as a whole.
+
+    in_flight: whether one is known to be. released_s: when, or the job's registration. sent_bits, left_bits, longest_bits (of
+    what its flows have left): so far. seconds: what is left needs of each link alone, as `Jobs.seconds`. later: what the
+    coflows behind it in the same synchronisation do.
+    """
+
+    in_flight: Bools
+    released_s: Floats
+    sent_bits: Floats
+    left_bits: Floats
+    longest_bits: Floats
+    seconds: Floats
+    later: Floats
+
+    @classmethod
+    def to_come(cls, jobs: Jobs) -> "Coflows":
+        """Return the next coflows of jobs of whose present ones nothing is known."""
+        many = len(jobs.key)
+        return cls(
+            in_flight=np.zeros(many, np.bool_),
+            released_s=jobs.registered_s,
+            sent_bits=np.zeros(many),
+            left_bits=jobs.size_bits,
+            longest_bits=jobs.longest_bits,
+            seconds=jobs.seconds,
+            later=np.zeros(len(jobs.seconds)),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """Everything that a network policy decides on.
+
+    capacity_bps: by link. stages: names as `study/stage`. remaining: iterations that each job has still to complete.
+    klass: the class that each has now, -1 before its first plan.
+    """
+
+    capacity_bps: Floats
+    studies: tuple[Study, ...]
+    stages: tuple[str, ...]
+    jobs: Jobs
+    remaining: Ints
+    klass: Ints
+    coflows: Coflows
+
+    @classmethod
+    def of(cls, fabric: Fabric, studies: Sequence[StudyView], footprints: Footprints | None = None) -> "Snapshot":
+        """Make the columns of the jobs in `studies`; studies and stages in which none runs are left out."""
+        known = footprints or Footprints(fabric)
+        running = [(study, [stage for stage in study.stages if stage.jobs]) for study in studies]
+        running = [(study, stages) for study, stages in running if stages]
+        flat = [(stage, study) for study, stages in running for stage in stages]
+        views = [job for stage, _ in flat for job in stage.jobs]
+        study_of_stage = [i for i, (_, stages) in enumerate(running) for _ in stages]
+        stage = np.repeat(np.arange(len(flat)), [len(stage.jobs) for stage, _ in flat])
+        feet = [known.of(view.spec, view.plane) for view in views]
+        compute_s = _floats(view.spec.compute_s for view in views)
+        overlap = _floats(view.spec.overlap for view in views)
+        jobs = Jobs(
+            key=tuple(view.key for view in views),
+            stage=stage,
+            study=np.array(study_of_stage, np.int64)[stage],
+            registered_s=_floats(view.registered_s for view in views),
+            compute_s=compute_s,
+            overlap=overlap,
+            iteration_s=np.maximum(compute_s, (1 - overlap) * compute_s + _floats(foot.gamma_s for foot in feet)),
+            size_bits=_floats(foot.size_bits for foot in feet),
+            longest_bits=_floats(foot.longest_bits for foot in feet),
+            senders=np.array([foot.senders for foot in feet], np.int64),
+            receivers=np.array([foot.receivers for foot in feet], np.int64),
+            first=np.concatenate(([0], np.cumsum([len(foot.link) for foot in feet]))).astype(np.int64),
+            link=np.concatenate([np.zeros(0, np.int64), *(foot.link for foot in feet)]),
+            seconds=np.concatenate([np.zeros(0), *(foot.seconds for foot in feet)]),
+        )
+        return cls(
+            capacity_bps=_floats(link.rate_bps for link in fabric.links),
+            studies=tuple(Study(study.name, study.weight, study.later) for study, _ in running),
+            stages=tuple(f"{study.name}/{stage.name}" for stage, study in flat),
+            jobs=jobs,
+            remaining=np.array([view.remaining for view in views], np.int64),
+            klass=np.array([-1 if view.klass is None else view.klass for view in views], np.int64),
+            coflows=Coflows.to_come(jobs),
+        )
+
+    @cached_property
+    def left_s(self) -> Floats:
+        """What each job's remaining iterations need of each link alone, seconds, as `Jobs.seconds`."""
+        whole = np.where(self.coflows.in_flight, np.maximum(self.remaining - 1, 0), self.remaining)
+        return whole[self.jobs.owner] * self.jobs.seconds + np.where(
+            self.coflows.in_flight[self.jobs.owner], self.coflows.seconds + self.coflows.later, 0.0
+        )
+
+
+def _floats(values: Iterable[float]) -> Floats:
+    return np.array(list(values), np.float64)

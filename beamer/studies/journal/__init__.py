@@ -1,0 +1,1 @@
+"""The database of events; the only folder that imports SQLAlchemy and Alembic."""

@@ -1,0 +1,1 @@
+"""The journal's schema, version by version; `beamer.studies.journal.store` brings a database to the newest when it opens it."""

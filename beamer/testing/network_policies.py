@@ -1,0 +1,161 @@
+"""What every network policy has to satisfy; run each of `ORDERING_CHECKS` on your own."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter
+
+from beamer.network.decide import decide
+from beamer.network.policy import NetworkPolicy, Order
+from beamer.network.snapshot import Snapshot
+from beamer.studies.model import StudyView, job_key
+from beamer.testing.fabrics import star
+from beamer.testing.profile import POLICIES
+from beamer.testing.strategies import Situation, situations, snapshots
+
+OrderingCheck = Callable[[NetworkPolicy[Any]], None]
+
+NOW = 10.0
+
+
+def _order(policy: NetworkPolicy[Any], snapshot: Snapshot) -> Order:
+    return policy.order(policy.initial(), snapshot, NOW, Random(0))[1]
+
+
+def _renamed(key: str) -> str:
+    study, stage, job = key.split("/")
+    return job_key(f"z{9 - int(study[-1])}", stage, job)
+
+
+def _rename(study: StudyView) -> StudyView:
+    stages = tuple(
+        replace(stage, jobs=tuple(replace(job, key=_renamed(job.key)) for job in stage.jobs)) for stage in study.stages
+    )
+    return replace(study, name=f"z{9 - int(study.name[-1])}", stages=stages)
+
+
+def orders_every_job_once(policy: NetworkPolicy[Any]) -> None:
+    """Every running job is in exactly one tier, no tier is empty, and a wake-up lies ahead."""
+
+    @POLICIES
+    @given(snapshots())
+    def check(snapshot: Snapshot) -> None:
+        _, order, wake_at = policy.order(policy.initial(), snapshot, NOW, Random(0))
+        assert all(tier.jobs for tier in order)
+        assert sorted(key for tier in order for key in tier.jobs) == sorted(snapshot.jobs.key)
+        assert wake_at is None or wake_at > NOW
+
+    check()
+
+
+def orders_nothing_when_nothing_runs(policy: NetworkPolicy[Any]) -> None:
+    """A snapshot without running jobs has an empty order."""
+    fabric = star(2)
+    for studies in ((), (StudyView("study0", 1.0, 0.0, ()),)):
+        assert _order(policy, Snapshot.of(fabric, studies)) == ()
+
+
+def repeats_itself(policy: NetworkPolicy[Any]) -> None:
+    """Equal arguments give equal results, and asking again with the new state changes no order."""
+
+    @POLICIES
+    @given(snapshots())
+    def check(snapshot: Snapshot) -> None:
+        first = policy.order(policy.initial(), snapshot, NOW, Random(0))
+        assert first == policy.order(policy.initial(), snapshot, NOW, Random(0))
+        assert first[1] == policy.order(first[0], snapshot, NOW, Random(0))[1]
+
+    check()
+
+
+def ignores_names(policy: NetworkPolicy[Any]) -> None:
+    """Other names for the same studies give the same order, ties included."""
+
+    @POLICIES
+    @given(situations())
+    def check(situation: Situation) -> None:
+        renamed = replace(situation, studies=tuple(_rename(study) for study in situation.studies))
+        order = _order(policy, situation.snapshot())
+        expected = tuple(replace(tier, jobs=tuple(map(_renamed, tier.jobs))) for tier in order)
+        assert _order(policy, renamed.snapshot()) == expected
+
+    check()
+
+
+def leaves_the_snapshot_alone(policy: NetworkPolicy[Any]) -> None:
+    """NetworkPolicy changes none of the columns that it is given."""
+
+    @POLICIES
+    @given(situations())
+    def check(situation: Situation) -> None:
+        snapshot, untouched = situation.snapshot(), situation.snapshot()
+        _order(policy, snapshot)
+        for part in ("jobs", "coflows"):
+            after, before = vars(getattr(snapshot, part)), vars(getattr(untouched, part))
+            assert all(
+                (column == after[name]) if name == "key" else (column == after[name]).all() for name, column in before.items()
+            )
+        assert (snapshot.remaining == untouched.remaining).all()
+        assert (snapshot.klass == untouched.klass).all()
+        assert (snapshot.capacity_bps == untouched.capacity_bps).all()
+
+    check()
+
+
+def remembers_plain_data(policy: NetworkPolicy[Any]) -> None:
+    """The state survives the journal: it is the same after a way through JSON."""
+    adapter: TypeAdapter[Any] = TypeAdapter(policy.State)
+
+    @POLICIES
+    @given(snapshots())
+    def check(snapshot: Snapshot) -> None:
+        state, _, _ = policy.order(policy.initial(), snapshot, NOW, Random(0))
+        assert adapter.validate_json(adapter.dump_json(state)) == state
+        hash(state)
+
+    check()
+
+
+def outlives_any_change(policy: NetworkPolicy[Any]) -> None:
+    """What was remembered of one situation does not spoil the order of another."""
+
+    @POLICIES
+    @given(snapshots(), snapshots())
+    def check(before: Snapshot, after: Snapshot) -> None:
+        state, _, _ = policy.order(policy.initial(), before, NOW, Random(0))
+        _, order, _ = policy.order(state, after, NOW + 1, Random(0))
+        assert sorted(key for tier in order for key in tier.jobs) == sorted(after.jobs.key)
+
+    check()
+
+
+def fits_the_queues(policy: NetworkPolicy[Any]) -> None:
+    """On any number of queues every job has one of their classes, and no more urgent tier has a lower class."""
+
+    @POLICIES
+    @given(snapshots(), st.integers(1, 8))
+    def check(snapshot: Snapshot, queues: int) -> None:
+        _, plan, _ = decide(policy, queues)(policy.initial(), snapshot, NOW, Random(0))
+        assert plan.queues == queues
+        assert plan.jobs.keys() == set(snapshot.jobs.key)
+        ranks = [plan.jobs[key].klass for tier in _order(policy, snapshot) for key in tier.jobs]
+        assert ranks == sorted(ranks)
+        assert all(0 <= klass < queues for klass in ranks)
+
+    check()
+
+
+ORDERING_CHECKS: tuple[OrderingCheck, ...] = (
+    orders_every_job_once,
+    orders_nothing_when_nothing_runs,
+    repeats_itself,
+    ignores_names,
+    leaves_the_snapshot_alone,
+    remembers_plain_data,
+    outlives_any_change,
+    fits_the_queues,
+)

@@ -1,6 +1,0 @@
-"""Coflow traces in the two formats that the literature exchanges, as arrays of flows on a big switch of numbered ports."""
-
-from beamer.traces.model import Coflow, Trace
-from beamer.traces.reading import FORMATS, read
-
-__all__ = ["FORMATS", "Coflow", "Trace", "read"]

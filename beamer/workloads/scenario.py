@@ -1,0 +1,279 @@
+"""A scenario file: a network and the searches that share it; the emulation and the simulator run the same one.
+
+Each study is one successive-halving search: all its trials run in the first rung; of every rung the best `keep` trials go on
+to the next, with that rung's iterations. Which trials are best follows from the scenario's seed alone, so that every policy,
+emulated or simulated, is given exactly the same work.
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from beamer.errors import InputError, nearest
+from beamer.network.collectives import phases
+from beamer.network.fabric import Fabric
+from beamer.network.plan import QUEUES, check_queues
+from beamer.studies.model import JobSpec, Role, Rung, Worker, check_name
+from beamer.units import parse_size
+from beamer.validation import input_error
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """A rung with its trials resolved; the job of a trial bears the trial's name.
+
+    finish: how many jobs end the stage by finishing, upon which the others are killed; None: all of them.
+    """
+
+    name: str
+    jobs: tuple[JobSpec, ...]
+    finish: int | None = None
+
+
+@dataclass(frozen=True)
+class StudyPlan:
+    """One search: its stages run one after another.
+
+    arrival_s: seconds after the scenario's start or, closed-loop, after the end of the study named by `after`.
+    """
+
+    name: str
+    weight: float
+    arrival_s: float
+    stages: tuple[StagePlan, ...]
+    after: str | None = None
+
+    @property
+    def rungs(self) -> tuple[Rung, ...]:
+        """The stages as the study declares them when it registers."""
+        return tuple(Rung(s.name, len(s.jobs), max(j.iterations for j in s.jobs)) for s in self.stages)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A cable that is dead, in both directions, from `at_s` to `until_s` (None: to the end)."""
+
+    ends: tuple[str, str]
+    at_s: float
+    until_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A fabric, the studies that run on it and the cables that fail meanwhile.
+
+    start_up_s: from each job's start to its first iteration; in the emulation, from having opened its connections.
+    """
+
+    name: str
+    fabric: Fabric
+    seed: int
+    queues: int
+    studies: tuple[StudyPlan, ...]
+    failures: tuple[Failure, ...] = ()
+    start_up_s: float = 0.0
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _Trial(_Entry):
+    trial: str
+    workers: list[str] = Field(min_length=1)
+    servers: list[str] = []
+    bytes: Annotated[int, BeforeValidator(lambda v: parse_size(v, "bytes"))]
+    collective: str = "ring"
+    compute_s: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    overlap: float = Field(default=0.0, ge=0, le=1)
+
+
+class _Rung(_Entry):
+    iterations: int = Field(ge=1)
+    keep: int | None = Field(default=None, ge=1)
+    finish: int | None = Field(default=None, ge=1)
+
+
+class _Study(_Entry):
+    study: str
+    weight: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    arrival_s: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    after: str | None = None
+    trials: list[_Trial] = Field(min_length=1)
+    rungs: list[_Rung] = Field(min_length=1)
+
+
+class _Failure(_Entry):
+    link: str
+    at_s: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    until_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+
+
+class _File(_Entry):
+    name: str
+    topology: dict[str, Any]
+    seed: int = 0
+    queues: int = QUEUES
+    start_up_s: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    studies: list[_Study] = Field(min_length=1)
+    failures: list[_Failure] = []
+
+
+def shipped() -> Path:
+    """Return the file of the scenario that comes with the package."""
+    return Path(str(files("beamer.workloads") / "scenarios" / "overlapping-searches.yaml"))
+
+
+def load(path: Path) -> Scenario:
+    """Read a scenario file. Raises `InputError` that names the field, the value and what was expected."""
+    try:
+        text = path.read_text("utf-8")
+    except OSError as error:
+        raise InputError("scenario", str(path), f"a readable file ({error.strerror})") from error
+    except UnicodeDecodeError as error:
+        raise InputError("scenario", str(path), f"text in UTF-8 ({error.reason} at byte {error.start})") from error
+    try:
+        data = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError) as error:  # the latter for what only looks like a date
+        raise InputError("scenario", str(path), f"valid YAML ({' '.join(str(error).split())})") from error
+    return parse(data)
+
+
+def parse(data: Any) -> Scenario:
+    """Build a scenario from the content of a scenario file. Raises `InputError`."""
+    if not isinstance(data, dict):
+        raise InputError("scenario", data, f"a mapping with {', '.join(_File.model_fields)}")
+    try:
+        file = _File.model_validate(data)
+    except ValidationError as error:
+        raise input_error(error, _File) from error
+    check_name(file.name, "name")
+    fabric = build_topology(file.topology)
+    _unique([s.study for s in file.studies], "studies")
+    studies = tuple(_study(s, f"studies[{i}]", file.seed, fabric) for i, s in enumerate(file.studies))
+    for i, study in enumerate(file.studies):
+        earlier = [other.study for other in file.studies[:i]]
+        if study.after is not None and study.after not in earlier:
+            raise InputError(f"studies[{i}].after", study.after, f"a study listed before it: {', '.join(earlier) or 'none is'}")
+    failures = tuple(_failure(failure, f"failures[{i}]", fabric) for i, failure in enumerate(file.failures))
+    _check_paths(fabric, studies, failures)
+    return Scenario(file.name, fabric, file.seed, check_queues(file.queues), studies, failures, file.start_up_s)
+
+
+def build_topology(parameters: dict[str, Any]) -> Fabric:
+    """Build the fabric that `shape` names with the other parameters. Raises `InputError`."""
+    shapes = {entry.name: entry for entry in entry_points(group="beamer.topologies")}
+    shape = parameters.get("shape")
+    if not isinstance(shape, str) or shape not in shapes:
+        raise InputError("topology.shape", shape, nearest(str(shape), shapes))
+    build = shapes[shape].load()
+    arguments = {key: value for key, value in parameters.items() if key != "shape"}
+    known = list(build.__annotations__)[:-1]
+    for key, value in arguments.items():
+        if key not in known:
+            raise InputError(f"topology.{key}", value, nearest(key, known))
+    fabric: Fabric = build(**arguments)
+    return fabric
+
+
+def _study(study: _Study, field: str, seed: int, fabric: Fabric) -> StudyPlan:
+    check_name(study.study, f"{field}.study")
+    _unique([t.trial for t in study.trials], f"{field}.trials")
+    for i, trial in enumerate(study.trials):
+        _check_trial(trial, f"{field}.trials[{i}]", fabric)
+    stages: list[StagePlan] = []
+    trials: list[_Trial] = list(study.trials)
+    for i, rung in enumerate(study.rungs):
+        if rung.finish is not None and rung.finish > len(trials):
+            raise InputError(f"{field}.rungs[{i}].finish", rung.finish, f"1 to {len(trials)}, the trials that run in this rung")
+        stages.append(StagePlan(f"rung{i}", tuple(_job(t, rung.iterations) for t in trials), rung.finish))
+        if i + 1 < len(study.rungs):
+            if rung.keep is None or rung.keep > len(trials):
+                raise InputError(f"{field}.rungs[{i}].keep", rung.keep, f"1 to {len(trials)}, the trials that run in this rung")
+            trials = _best(trials, rung.keep, seed, study.study)
+        elif rung.keep is not None:
+            raise InputError(f"{field}.rungs[{i}].keep", rung.keep, "no such key in the last rung, after which nothing runs")
+    return StudyPlan(study.study, study.weight, study.arrival_s, tuple(stages), study.after)
+
+
+def _failure(failure: _Failure, field: str, fabric: Fabric) -> Failure:
+    cables = [f"{link.src}-{link.dst}" for link in fabric.links]
+    if failure.link not in cables:
+        raise InputError(f"{field}.link", failure.link, nearest(failure.link, cables))
+    if failure.until_s is not None and failure.until_s <= failure.at_s:
+        raise InputError(f"{field}.until_s", failure.until_s, f"a time after at_s ({failure.at_s:g})")
+    link = fabric.links[cables.index(failure.link)]
+    return Failure((link.src, link.dst), failure.at_s, failure.until_s)
+
+
+def dead(failures: Sequence[Failure], now_s: float) -> frozenset[tuple[str, str]]:
+    """Return the cables that are dead at a time."""
+    return frozenset(f.ends for f in failures if f.at_s <= now_s and (f.until_s is None or now_s < f.until_s))
+
+
+def _check_paths(fabric: Fabric, studies: Sequence[StudyPlan], failures: Sequence[Failure]) -> None:
+    """Check that every job has a path at any time, whenever it may run. Raises `InputError`."""
+    pairs = {
+        (a.host, b.host)
+        for study in studies
+        for stage in study.stages
+        for job in stage.jobs
+        for a in job.workers
+        for b in job.workers
+    }
+    for i, failure in enumerate(failures):
+        cables = dead(failures, failure.at_s)
+        try:
+            left = fabric.without(cables)
+            for src, dst in sorted(pairs):
+                left.path(src, dst)
+        except InputError as error:
+            link = "-".join(failure.ends)
+            raise InputError(f"failures[{i}].link", link, f"one whose loss leaves every job a path ({error})") from error
+
+
+def _best(trials: Sequence[_Trial], keep: int, seed: int, study: str) -> list[_Trial]:
+    """Keep the trials of least final loss, in their own order; the loss is drawn once per trial from the seed."""
+    ranked = sorted(trials, key=lambda t: random.Random(f"{seed}/{study}/{t.trial}").random())
+    kept = {t.trial for t in ranked[:keep]}
+    return [t for t in trials if t.trial in kept]
+
+
+def _check_trial(trial: _Trial, field: str, fabric: Fabric) -> None:
+    check_name(trial.trial, f"{field}.trial")
+    for kind, hosts in (("workers", trial.workers), ("servers", trial.servers)):
+        for i, host in enumerate(hosts):
+            if host not in fabric.host:
+                raise InputError(f"{field}.{kind}[{i}]", host, nearest(host, fabric.host))
+    try:
+        phases(_job(trial, 1))
+    except InputError as error:
+        raise InputError(f"{field}.{error.field}", error.value, error.expected) from error
+
+
+def _job(trial: _Trial, iterations: int) -> JobSpec:
+    placed = [(h, Role.WORKER) for h in trial.workers] + [(h, Role.SERVER) for h in trial.servers]
+    return JobSpec(
+        name=trial.trial,
+        workers=tuple(Worker(rank, host, role) for rank, (host, role) in enumerate(placed)),
+        iterations=iterations,
+        sync_bytes=trial.bytes,
+        collective=trial.collective,
+        compute_s=trial.compute_s,
+        overlap=trial.overlap,
+    )
+
+
+def _unique(names: Sequence[str], field: str) -> None:
+    seen: set[str] = set()
+    for i, name in enumerate(names):
+        if name in seen:
+            raise InputError(f"{field}[{i}]", name, "a name that is not taken")
+        seen.add(name)
