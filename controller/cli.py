@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import random
 import signal
 import socket
 import sys
@@ -51,7 +50,7 @@ def serve(
     with listen(http) as listener:
         kept = Journal(journal)
         _log_to_stderr()
-        asyncio.run(_serve(network, kept, chosen, queues, listener, switch_address, random.Random(seed)))
+        asyncio.run(_serve(network, kept, chosen, queues, listener, switch_address, seed))
 
 
 def main() -> None:
@@ -104,10 +103,10 @@ async def _serve(
     queues: int,
     listener: socket.socket,
     switch_address: tuple[str, int],
-    rng: random.Random,
+    seed: int,
 ) -> None:
     runtime = Runtime(
-        fabric, journal, policy, queues, lambda on_event: SwitchDriver(fabric, *switch_address, on_event), rng, time.time
+        fabric, journal, policy, queues, lambda on_event: SwitchDriver(fabric, *switch_address, on_event), seed, time.time
     )
     config = uvicorn.Config(
         create_app(runtime),

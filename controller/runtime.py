@@ -5,36 +5,26 @@ per few milliseconds, and only differences leave the process.
 """
 
 import asyncio
-import random
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import structlog
-from pydantic import TypeAdapter, ValidationError
 
+from beamer.decision.core import DecisionCore, Proposal
 from beamer.errors import InputError, PlatformError
-from beamer.network.decide import decide
+from beamer.network.decide import check_plan, decide
+from beamer.network.events import ConnectionsSeen, JobConnection, Planned
 from beamer.network.fabric import Fabric
+from beamer.network.ledger import NetworkLedger, check_on_fabric
 from beamer.network.plan import Plan, check_queues
 from beamer.network.policies import NetworkPolicy
 from beamer.network.protocol import Applied, Assignment, Connections
-from beamer.studies.events import (
-    ConnectionsSeen,
-    Decided,
-    Event,
-    IterationDone,
-    JobConnection,
-    JobEnded,
-    JobRegistered,
-    StageRegistered,
-    StageSealed,
-    WorkerAttached,
-)
+from beamer.network.snapshot import Snapshot
+from beamer.studies.events import Event, IterationDone, JobEnded, JobRegistered, StageRegistered, StageSealed, WorkerAttached
 from beamer.studies.journal.store import Journal
 from beamer.studies.model import JobStatus
-from beamer.studies.registration import check_spec
 from beamer.studies.tracker import Tracker
 from controller.agents import AgentHub
 from controller.installation import Installation
@@ -117,23 +107,25 @@ class Runtime:
         policy: NetworkPolicy[Any],
         queues: int,
         drive: Callable[[Callable[[SwitchEvent], None]], Switches],
-        rng: random.Random,
+        seed: int,
         clock: Callable[[], float],
     ) -> None:
         self.fabric = fabric
         self.clock = clock
         self.policy = policy.name
-        self.tracker = Tracker(fabric)
+        self.network = NetworkLedger(fabric)
+        self.tracker = Tracker(self.network)
         self.agents = AgentHub(fabric.agents, self)
         self._ports = agent_ports(fabric)
-        self._decide = decide(policy, check_queues(queues))
-        self._state_type: TypeAdapter[Any] = TypeAdapter(policy.State)
+        check_queues(queues)
         self._journal = journal
-        self._rng = rng
         self._caused_at_s: list[float] = []
         self._unmatched: dict[str, dict[str, int]] = {}
         self._replay(journal)
-        self._state, self.plan, generation = self._recall(policy, queues)
+        last = self.network.decision
+        self.plan = Plan(last.queues, last.jobs) if last else Plan(queues)
+        generation = last.generation if last else 1
+        self._core: DecisionCore[Any, Snapshot, Plan] = DecisionCore(policy, decide(policy, queues), check_plan, last, seed)
         self._targets = self._targets_of(self.plan)
         self.installation = Installation((s.name for s in fabric.switches), self._ports, generation)
         self._deciding = Alarm(self._decide_now)
@@ -223,57 +215,39 @@ class Runtime:
         for job in self.tracker.jobs.values():
             if job.status is JobStatus.RUNNING:
                 try:
-                    check_spec(job.spec, self.fabric)
+                    check_on_fabric(job.spec, self.fabric)
                 except InputError as error:
                     raise InputError(
                         f"journal: {job.key}: {error.field}", error.value, f"{error.expected} of this fabric"
                     ) from error
 
-    def _recall(self, policy: NetworkPolicy[Any], queues: int) -> tuple[Any, Plan, int]:
-        """Return the policy's state, the plan and the generation that the journal ends with."""
-        last = self.tracker.decision
-        if last is None:
-            return policy.initial(), Plan(queues), 1
-        plan = Plan(last.queues, last.jobs)
-        if last.policy != policy.name:
-            return policy.initial(), plan, last.generation
-        try:
-            return self._state_type.validate_python(last.state), plan, last.generation
-        except ValidationError as error:
-            log.warning("the policy cannot read what it remembered and starts afresh", policy=policy.name, reason=str(error))
-            return policy.initial(), plan, last.generation
-
     def _decide_now(self) -> None:
         now = self.clock()
-        try:
-            state, plan, wake_at = self._decide(self._state, self.tracker.snapshot(), now, self._rng)
-        except Exception:  # a policy's defect must not stop what runs
-            log.exception("the policy failed, the old plan stays", policy=self.policy)
-            state, plan, wake_at = self._state, self.plan, None
-        if self._hand_out(state, plan, self._caused_at_s):
+        proposal = self._core.propose(lambda: self.network.snapshot(self.tracker), self.plan, now)
+        if self._hand_out(proposal, self._caused_at_s):
             self._caused_at_s = []
-        if wake_at is not None:
-            self._deciding.within(max(wake_at - now, COALESCE_S))
+        if proposal.wake_s is not None:
+            self._deciding.within(max(proposal.wake_s - now, COALESCE_S))
 
     def _hand_out_anew(self) -> None:
-        self._hand_out(self._state, self.plan)
+        self._hand_out(self._core.standing(self.plan))
 
-    def _hand_out(self, state: Any, plan: Plan, caused_at_s: Sequence[float] = ()) -> bool:
+    def _hand_out(self, proposal: Proposal[Any, Plan], caused_at_s: Sequence[float] = ()) -> bool:
         """Journal what is new under a new generation, then tell those whom it concerns; return whether that could be done."""
         self._handing_out.cancel()
+        plan = proposal.content
         wanted, before = self._targets_of(plan), self._targets
-        if (wanted, plan, state) == (before, self.plan, self._state):
+        if (wanted, plan, proposal.state) == (before, self.plan, self._core.state):
             return True
         generation = self.installation.generation + 1
-        remembered = self._state_type.dump_python(state, mode="json")
         try:
-            self.record(Decided(self.clock(), self.policy, generation, plan.queues, remembered, dict(plan.jobs)))
+            self.record(Planned(self.clock(), self.policy, generation, proposal.remembered, plan.queues, dict(plan.jobs)))
         except PlatformError as error:
             log.error("the journal takes no decision, the old plan stays", reason=str(error))
             self._deciding.within(RETRY_S)
             return False
-        self._state, self.plan, self._targets = state, plan, wanted
-
+        self._core.adopt(proposal, generation)
+        self.plan, self._targets = plan, wanted
         self.installation.want(generation, wanted.rules != before.rules, _renewed(before, wanted), caused_at_s)
         self._untold.append(Handout(generation, wanted))
         if wanted.rules != before.rules:
@@ -306,7 +280,7 @@ class Runtime:
         return self._told.targets.assignments[agent].model_copy(update={"generation": self._told.generation})
 
     def _targets_of(self, plan: Plan) -> Targets:
-        seen: Mapping[str, tuple[JobConnection, ...]] = self.tracker.connections
+        seen: Mapping[str, tuple[JobConnection, ...]] = self.network.connections
         return targets(self.fabric, self._ports, self.tracker.jobs.values(), seen, plan)
 
 

@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import Literal
 
+from beamer.network.events import JobConnection
 from beamer.network.fabric import Fabric
 from beamer.network.plan import Plan
 from beamer.network.protocol import Assignment, Connection, LocalWorker, Port
-from beamer.studies.events import JobConnection
 from beamer.studies.model import JobStatus
 from beamer.studies.records import JobRecord
 from beamer.units import segment
@@ -61,17 +61,19 @@ def targets(
         agent: [c for c in seen if c.job in of_jobs and c.local_ip != c.remote_ip and {c.local_ip, c.remote_ip} <= hosts]
         for agent, seen in connections.items()
     }
-    return Targets(_rules(planned, crossing, plan), _assignments(fabric, ports, planned, crossing, plan))
+    return Targets(_rules(fabric, planned, crossing, plan), _assignments(fabric, ports, planned, crossing, plan))
 
 
-def _rules(planned: Iterable[JobRecord], crossing: Mapping[str, Iterable[JobConnection]], plan: Plan) -> tuple[JobRules, ...]:
+def _rules(
+    fabric: Fabric, planned: Iterable[JobRecord], crossing: Mapping[str, Iterable[JobConnection]], plan: Plan
+) -> tuple[JobRules, ...]:
     found: dict[str, set[ConnectionTuple]] = {}
     for c in chain.from_iterable(crossing.values()):
         there = ConnectionTuple(c.local_ip, c.local_port, c.remote_ip, c.remote_port)
         back = ConnectionTuple(c.remote_ip, c.remote_port, c.local_ip, c.local_port)
         found.setdefault(c.job, set()).update((there, back))
     return tuple(
-        JobRules(job.key, job.seq, job.plane, plan.jobs[job.key].klass, frozenset(found[job.key]))
+        JobRules(job.key, job.seq, fabric.plane_of(job.seq), plan.jobs[job.key].klass, frozenset(found[job.key]))
         for job in planned
         if job.key in found
     )

@@ -105,5 +105,5 @@ def _job(runtime: Runtime, job: JobRecord) -> dict[str, Any]:
         "registered_s": job.registered_s,
         "ended_s": job.ended_s,
         "class": planned.klass if planned else None,
-        "plane": job.plane,
+        "plane": runtime.fabric.plane_of(job.seq),
     }

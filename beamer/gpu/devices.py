@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping
 
+from beamer.errors import InputError
 from beamer.gpu.model import Allocation, Cluster, Grant
 
 Devices = tuple[tuple[str, int], ...]
@@ -44,6 +45,19 @@ def assign(
         take(devices)
         assigned[key] = tuple(devices)
     return assigned
+
+
+def check_devices(cluster: Cluster, allocation: Allocation, devices: Mapping[str, Devices]) -> None:
+    """Check that `devices` are as an allocation that can be carried out says, no two jobs on one. Raises `InputError`."""
+    taken: set[tuple[str, int]] = set()
+    for key in allocation.keys() | devices.keys():
+        granted, own = dict(allocation[key].gpus) if key in allocation else {}, devices.get(key, ())
+        if _counts(own) != granted:
+            raise InputError(f"devices[{key}]", own, f"as many GPUs of each node as were granted: {granted}")
+        for node, index in own:
+            if (node, index) in taken or not 0 <= index < cluster.node[node].gpus:
+                raise InputError(f"devices[{key}]", (node, index), "a GPU of the node that no other job is given")
+            taken.add((node, index))
 
 
 def _counts(devices: Devices) -> dict[str, int]:

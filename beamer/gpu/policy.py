@@ -4,34 +4,28 @@ Simulator and engines call the same policies. A policy is one frozen dataclass, 
 in one file, and one line in the registry of `beamer.gpu.policies`.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from math import inf
 from random import Random
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, TypeVar
 
+from beamer.decision.policy import Policy
 from beamer.errors import InputError
 from beamer.gpu.model import Allocation, Cluster, Job
 
 S = TypeVar("S")
 
 
-class GpuPolicy(ABC, Generic[S]):
+class GpuPolicy(Policy[S]):
     """A GPU policy.
 
-    name: what users select it by. State: the frozen dataclass that it remembers; plain JSON by pydantic, for the journal.
     fair: whether every job that fits the cluster makes progress as long as it waits.
     resizes: whether it gives jobs other numbers of GPUs than they ask for.
     """
 
-    name: ClassVar[str]
     fair: ClassVar[bool] = False
     resizes: ClassVar[bool] = False
-    State: type[S]
-
-    def initial(self) -> S:
-        """Return what the policy remembers before its first decision."""
-        return self.State()
 
     @abstractmethod
     def allocate(

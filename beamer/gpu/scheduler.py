@@ -4,18 +4,19 @@ The simulator and the live system run this one; they differ in the engine and in
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
 
-from pydantic import TypeAdapter
-
+from beamer.decision.core import DecisionCore
 from beamer.errors import EngineError
 from beamer.gpu.engine import Engine, Observed, Placement, RunState
-from beamer.gpu.model import Allocation
+from beamer.gpu.events import Allocated, JobReported, JobSubmitted, NodesSeen
+from beamer.gpu.ledger import GpuLedger
+from beamer.gpu.model import Allocation, Cluster, Job, check_allocation
 from beamer.gpu.policy import GpuPolicy
 from beamer.gpu.reconcile import Action, Call, actions
-from beamer.studies.events import Allocated, Event, JobEnded, JobReported, JobSubmitted, NodesSeen, StageSealed
+from beamer.studies.events import Event, JobEnded, StageSealed
 from beamer.studies.model import JobStatus
 from beamer.studies.tracker import Tracker
 
@@ -29,20 +30,28 @@ log = logging.getLogger("beamer.gpu")
 class Scheduler:
     """Keep a policy's decisions carried out on an engine.
 
-    tracker: as its journal left it. write: makes an event durable, before it takes effect. seed: of the policy's randomness;
-    decision g draws from (seed, g), so that a restarted scheduler decides as its predecessor would have.
+    tracker: as its journal left it, with `ledger` among its ledgers. write: makes an event durable, before it takes effect.
+    seed, survives: as of `DecisionCore`.
     """
 
     def __init__(
-        self, tracker: Tracker, policy: GpuPolicy[Any], engine: Engine, write: Callable[[Event], None], seed: int = 0
+        self,
+        tracker: Tracker,
+        ledger: GpuLedger,
+        policy: GpuPolicy[Any],
+        engine: Engine,
+        write: Callable[[Event], None],
+        seed: int = 0,
+        survives: bool = True,
     ) -> None:
         self.tracker = tracker
+        self.ledger = ledger
         self.policy = policy
         self.engine = engine
         self._write = write
-        self._seed = seed
-        self._state_type: TypeAdapter[Any] = TypeAdapter(policy.State)
-        self._state, self._generation = self._recall()
+        self._core: DecisionCore[Any, _View, Allocation] = DecisionCore(
+            policy, self._ask, _check, ledger.decision, seed, survives
+        )
         self._wake_s: float | None = None
         self._awake = True
         self._told: dict[str, str] = {}
@@ -72,14 +81,14 @@ class Scheduler:
     def watch(self, now: float) -> Mapping[str, Observed]:
         """Take in what the engine sees and stop what has ended, decide nothing, and return what was seen."""
         seen = self._look(now)
-        for key in seen.keys() & self.tracker.ledger.ended.keys():
+        for key in seen.keys() & self.ledger.ended.keys():
             self._perform(Action(Call.STOP, key))
         return seen
 
     def _look(self, now: float) -> Mapping[str, Observed]:
         seen = self.engine.report()
         for key, one in seen.items():
-            if self.tracker.ledger.job(key):
+            if self.ledger.job(key):
                 self._tell(key, one)
                 if one.news:
                     self._take_in(key, one, now)
@@ -99,27 +108,24 @@ class Scheduler:
         if seen.state in ENDS:
             self.take(JobEnded(now, key, ENDS[seen.state]))
 
+    def _ask(self, state: Any, view: "_View", now: float, rng: Random) -> tuple[Any, Allocation, float | None]:
+        return self.policy.allocate(state, *view, now, rng)
+
     def _decide(self, now: float) -> None:
         self._awake = False
-        generation = self._generation + 1
-        rng = Random(f"{self._seed}/{generation}")
-        cluster = self.tracker.ledger.cluster
-        state, allocation, self._wake_s = self.policy.allocate(self._state, cluster, self.tracker.submitted(), now, rng)
-        if state == self._state and allocation == self._granted():
+        granted = self.ledger.granted
+        proposal = self._core.propose(lambda: (self.ledger.cluster, self.ledger.submitted(self.tracker)), granted, now)
+        self._wake_s = proposal.wake_s
+        if proposal.state == self._core.state and proposal.content == granted:
             return
-        content = self._state_type.dump_python(state, mode="json")
-        self.take(Allocated(now, self.policy.name, generation, content, dict(allocation)))
-        self._state, self._generation = state, generation
-
-    def _granted(self) -> Allocation:
-        last = self.tracker.allocation
-        live = self.tracker.ledger.live_jobs
-        return {key: grant for key, grant in last.grants.items() if key in live} if last else {}
+        generation, grants = self._core.generation + 1, dict(proposal.content)
+        self.take(Allocated(now, self.policy.name, generation, proposal.remembered, grants, self.ledger.assigned(grants)))
+        self._core.adopt(proposal, generation)
 
     def _carry_out(self, seen: Mapping[str, Observed], now: float) -> None:
         stuck: set[str] = set()  # the next step tries again
         for _ in range(ROUNDS):
-            due = actions(self._wanted(), self.tracker.ledger.live_jobs, seen, stuck)
+            due = actions(self._wanted(), self.ledger.live_jobs, seen, stuck)
             if not due:
                 return
             stuck.update(action.job for action in due if not self._perform(action))
@@ -134,16 +140,16 @@ class Scheduler:
         return True
 
     def _wanted(self) -> Mapping[str, Placement]:
-        devices = self.tracker.ledger.devices
+        devices = self.ledger.devices
         wanted: dict[str, Placement] = {}
-        for key, grant in self._granted().items():
+        for key, grant in self.ledger.granted.items():
             servers = tuple(node for node, count in grant.servers for _ in range(count))
             wanted[key] = Placement(devices[key], servers, grant.batch_size)
         return wanted
 
-    def _recall(self) -> tuple[Any, int]:
-        """Return the state and the generation of the journal's last decision, if this policy made it."""
-        last = self.tracker.allocation
-        if last is None or last.policy != self.policy.name:
-            return self.policy.initial(), last.generation if last else 0
-        return self._state_type.validate_python(last.state), last.generation
+
+_View = tuple[Cluster, Sequence[Job]]
+
+
+def _check(view: _View, allocation: Allocation) -> None:
+    check_allocation(*view, allocation)

@@ -8,9 +8,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, TypeVar
 
+from beamer.gpu.events import JobReported
 from beamer.gpu.model import Report
-from beamer.studies.events import Event, JobEnded, JobReported, StageSealed
-from beamer.studies.model import JobStatus, Rung
+from beamer.studies.events import Event, JobEnded, StageSealed
+from beamer.studies.model import JobStatus, Rung, split_key
 
 A = TypeVar("A")
 
@@ -58,9 +59,9 @@ class Halving(Tuner[A]):
         rung = self._rungs[self._at]
         match event:
             case JobReported(job=key, report=Report(loss=loss)) if key.startswith(f"{self.study}/{rung.name}/"):
-                self._losses[key.split("/")[2]] = loss if math.isfinite(loss) else math.inf
+                self._losses[split_key(key)[2]] = loss if math.isfinite(loss) else math.inf
             case JobEnded(job=key, at_s=at_s, status=status) if key.startswith(f"{self.study}/{rung.name}/"):
-                self._ended[key.split("/")[2]] = status
+                self._ended[split_key(key)[2]] = status
                 if len(self._ended) == self._expected:
                     yield StageSealed(at_s, self.study, rung.name)
                     yield from self._next(at_s)

@@ -1,11 +1,13 @@
 """The one decision: from what is known to a class for every running job, pure, shared by controller and simulator."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
 from types import MappingProxyType
 from typing import TypeVar
 
+from beamer.decision.core import Decide
+from beamer.errors import InputError
 from beamer.network.plan import JobPlan, Plan, check_queues
 from beamer.network.policy import NetworkPolicy, Order, Tier
 from beamer.network.snapshot import Snapshot
@@ -14,11 +16,8 @@ SEPARATION = 4  # moved jobs that telling two jobs of the most urgent tier apart
 
 S = TypeVar("S")
 
-Decide = Callable[[S, Snapshot, float, Random], tuple[S, Plan, float | None]]
-"""(state, snapshot, now, rng) -> (state, plan, wake_at), times in seconds."""
 
-
-def decide(policy: NetworkPolicy[S], queues: int) -> Decide[S]:
+def decide(policy: NetworkPolicy[S], queues: int) -> Decide[S, Snapshot, Plan]:
     """Return the decision of `policy` for ports with `queues` managed classes. Raises `InputError` for too many of them."""
     check_queues(queues)
 
@@ -29,6 +28,15 @@ def decide(policy: NetworkPolicy[S], queues: int) -> Decide[S]:
         return state, Plan(queues, MappingProxyType(jobs)), wake_at
 
     return decision
+
+
+def check_plan(snapshot: Snapshot, plan: Plan) -> None:
+    """Check that a plan names every running job, no other, and classes that ports have. Raises `InputError`."""
+    for key in plan.jobs.keys() ^ set(snapshot.jobs.key):
+        raise InputError("plan.jobs", key, "a running job" if key in plan.jobs else "a class for every running job")
+    for key, job in plan.jobs.items():
+        if not 0 <= job.klass < plan.queues:
+            raise InputError(f"plan.jobs[{key}].klass", job.klass, f"0 to {plan.queues - 1}")
 
 
 def assign_classes(order: Order, queues: int, current: Mapping[str, int] | None = None) -> dict[str, int]:

@@ -193,6 +193,10 @@ class Fabric:
             raise InputError("fabric.path", f"{node} to {destination}", "connected nodes")
         return choices[plane % len(choices)]
 
+    def plane_of(self, seq: int) -> int:
+        """Return the plane that the `seq`-th registered job, from 1, is given: planes take turns."""
+        return (seq - 1) % self.planes
+
     def path(self, src: str, dst: str, plane: int = 0) -> tuple[int, ...]:
         """Return the path from host `src` to host `dst` as positions in `links`; empty on one host."""
         key = (src, dst, plane % self.planes)

@@ -4,11 +4,12 @@ Simulator and controller call the same policies through `beamer.network.decide`.
 file, and one line in the registry of `beamer.network.policies`.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
 from random import Random
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar, TypeVar
 
+from beamer.decision.policy import Policy
 from beamer.network.snapshot import Snapshot
 
 S = TypeVar("S")
@@ -29,24 +30,17 @@ Order = tuple[Tier, ...]
 """Every running job in exactly one tier, most urgent tier first."""
 
 
-class NetworkPolicy(ABC, Generic[S]):
+class NetworkPolicy(Policy[S]):
     """A network policy.
 
-    name: what users select it by. State: the frozen dataclass that it remembers; plain JSON by pydantic, for the journal.
     by_coflow: whether it wants to be asked whenever a coflow starts or ends, not only when jobs do.
     orders: whether it serves any jobs before others.
     shares: whether the jobs of a tier that is not divisible are meant to share, so that no order of them may be made up.
     """
 
-    name: ClassVar[str]
     by_coflow: ClassVar[bool] = False
     orders: ClassVar[bool] = True
     shares: ClassVar[bool] = False
-    State: type[S]
-
-    def initial(self) -> S:
-        """Return what the policy remembers before its first decision."""
-        return self.State()
 
     @abstractmethod
     def order(self, state: S, snapshot: Snapshot, now: float, rng: Random) -> tuple[S, Order, float | None]:

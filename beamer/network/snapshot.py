@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from beamer.network.collectives import phases
 from beamer.network.fabric import Fabric
-from beamer.studies.model import JobSpec, Rung, StudyView
+from beamer.network.views import StudyView
+from beamer.studies.model import JobSpec, Rung
 from beamer.units import frame_bytes
 
 Floats = npt.NDArray[np.float64]

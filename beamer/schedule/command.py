@@ -146,7 +146,7 @@ class _Command:
     def hear(self, event: Event, before: Mapping[str, Devices]) -> None:
         """Print what there is to tell about an event."""
         if not self.quiet:
-            for line in lines(event, before, self.session.tally, self.session.tracker.ledger):
+            for line in lines(event, before, self.session.tally, self.session.ledger):
                 self._say(line, event.at_s)
 
     def _lead(self) -> None:
@@ -179,8 +179,9 @@ class _Command:
     def _end(self, stop: bool) -> None:
         """Tell what became of the search."""
         tracker, tally, now = self.session.tracker, self.session.tally, time.time()
-        found = rows(self.search, tracker.ledger, tally, now)
-        policy = tracker.allocation.policy if tracker.allocation else self.policy.name
+        found = rows(self.search, self.session.ledger, tally, now)
+        last = self.session.ledger.decision
+        policy = last.policy if last else self.policy.name
         self.console.print(table(f"{self.search.name} under {policy}", found, len(self.search.rungs) > 1))
         if self.json_file is not None:
             begun_s = tracker.studies[self.search.name].registered_s if self.session.begun else now

@@ -10,10 +10,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from beamer.gpu.devices import Devices
-from beamer.gpu.ledger import Ledger
+from beamer.gpu.events import Allocated, JobReported, NodesSeen
+from beamer.gpu.ledger import GpuLedger
 from beamer.schedule.file import Search
 from beamer.schedule.tally import Tally
-from beamer.studies.events import Allocated, Event, JobEnded, JobReported, NodesSeen
+from beamer.studies.events import Event, JobEnded
 from beamer.studies.model import JobStatus, job_key
 
 REACHED = "reached"
@@ -39,7 +40,7 @@ class Row:
     restarts: int
 
 
-def rows(search: Search, ledger: Ledger, tally: Tally, now: float) -> list[Row]:
+def rows(search: Search, ledger: GpuLedger, tally: Tally, now: float) -> list[Row]:
     """Return a row per configuration, the best first: by how far it came, then by its last loss."""
     found = [_row(search, ledger, tally, trial.name, trial.values, now) for trial in search.trials]
 
@@ -49,7 +50,7 @@ def rows(search: Search, ledger: Ledger, tally: Tally, now: float) -> list[Row]:
     return sorted(found, key=rank)
 
 
-def _row(search: Search, ledger: Ledger, tally: Tally, name: str, values: Mapping[str, Any], now: float) -> Row:
+def _row(search: Search, ledger: GpuLedger, tally: Tally, name: str, values: Mapping[str, Any], now: float) -> Row:
     keys = [key for rung in search.rungs if (key := job_key(search.name, rung.name, name)) in tally.counts]
     jobs = [job for key in keys if (job := ledger.job(key) or ledger.ended.get(key))]
     losses = [report.loss for job in jobs for report in job.reports]
@@ -69,7 +70,7 @@ def _row(search: Search, ledger: Ledger, tally: Tally, name: str, values: Mappin
     )
 
 
-def _status(ledger: Ledger, tally: Tally, key: str) -> str:
+def _status(ledger: GpuLedger, tally: Tally, key: str) -> str:
     end = tally.ends.get(key)
     if end is None:
         job = ledger.job(key)
@@ -110,7 +111,7 @@ def table(title: str, found: Sequence[Row], in_rungs: bool) -> Table:
     return made
 
 
-def lines(event: Event, before: Mapping[str, Devices], tally: Tally, ledger: Ledger) -> list[str]:
+def lines(event: Event, before: Mapping[str, Devices], tally: Tally, ledger: GpuLedger) -> list[str]:
     """Return what there is to tell about an event that has been noted. before: the GPUs that jobs had."""
     match event:
         case NodesSeen(nodes=nodes):

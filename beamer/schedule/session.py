@@ -10,13 +10,14 @@ from typing import Any
 from beamer.errors import EngineError, InputError
 from beamer.gpu.devices import Devices
 from beamer.gpu.engine import Engine, Observed, RunState
+from beamer.gpu.events import JobSubmitted
+from beamer.gpu.ledger import GpuLedger
 from beamer.gpu.policy import GpuPolicy
 from beamer.gpu.scheduler import Scheduler
 from beamer.gpu.tuners import Halving
-from beamer.network.fabric import Fabric
 from beamer.schedule.file import Search
 from beamer.schedule.tally import Tally
-from beamer.studies.events import Event, JobEnded, JobSubmitted, StageRegistered, StudyRegistered
+from beamer.studies.events import Event, JobEnded, StageRegistered, StudyRegistered
 from beamer.studies.model import JobStatus
 from beamer.studies.tracker import Tracker
 
@@ -59,7 +60,8 @@ class Session:
         self.search = search
         self.engine = engine
         self.tally = Tally(search.target_loss)
-        self.tracker = Tracker(Fabric("none", (), (), ()))
+        self.ledger = GpuLedger()
+        self.tracker = Tracker(self.ledger)
         self._append = write
         self._hear = hear
         self._patience_s = patience_s
@@ -76,7 +78,7 @@ class Session:
         others = self.tracker.studies.keys() - {search.name}
         if others:
             raise InputError("--journal", ", ".join(sorted(others)), f"a journal of search {search.name} alone")
-        self.scheduler = Scheduler(self.tracker, policy, engine, self._write, seed)
+        self.scheduler = Scheduler(self.tracker, self.ledger, policy, engine, self._write, seed)
 
     @property
     def begun(self) -> bool:
@@ -86,7 +88,7 @@ class Session:
     @property
     def done(self) -> bool:
         """Whether all jobs have ended that there will be."""
-        return (self._tuner.done or self._reached) and not self.tracker.ledger.live_jobs
+        return (self._tuner.done or self._reached) and not self.ledger.live_jobs
 
     @property
     def _reached(self) -> bool:
@@ -119,9 +121,9 @@ class Session:
             self._ask_to_park(left)
             time.sleep(LOOK_S)
         self._watch()  # for what was said on the way to rest
-        last = self.tracker.allocation
+        last = self.ledger.decision
         if last and last.grants:  # what is not on GPUs is not to be counted as if
-            self.scheduler.take(replace(last, at_s=self._clock(), generation=last.generation + 1, grants={}))
+            self.scheduler.take(replace(last, at_s=self._clock(), generation=last.generation + 1, grants={}, devices={}))
         return True
 
     def settle(self, hurried: Callable[[], bool] = _never) -> bool:
@@ -136,7 +138,7 @@ class Session:
 
     @property
     def _ending(self) -> bool:
-        return self._reached and bool(self.tracker.ledger.live_jobs)
+        return self._reached and bool(self.ledger.live_jobs)
 
     def _end(self) -> float:
         """Lead a search that has reached its target to its end, and return when to go on with that.
@@ -144,15 +146,15 @@ class Session:
         What reached it is saved, then finished; the others are killed at once.
         """
         winners = self.tally.reached.keys()
-        self._finish([key for key in self.tracker.ledger.live_jobs if key not in winners], JobStatus.KILLED)
-        left = _moving(self._watch()) & set(self.tracker.ledger.live_jobs)
+        self._finish([key for key in self.ledger.live_jobs if key not in winners], JobStatus.KILLED)
+        left = _moving(self._watch()) & set(self.ledger.live_jobs)
         self._end_by = self._end_by or time.monotonic() + self._patience_s
         if time.monotonic() > self._end_by:
             for key in left:
                 log.warning("%s has not come to rest: its last checkpoint may be older than its target", key)
             left = set()
         self._ask_to_park(left)
-        self._finish([key for key in self.tracker.ledger.live_jobs if key not in left], JobStatus.FINISHED)
+        self._finish([key for key in self.ledger.live_jobs if key not in left], JobStatus.FINISHED)
         self._hear_news()
         return self._clock() + LOOK_S
 

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, replace
 
-from beamer.gpu.devices import Devices, assign
-from beamer.gpu.model import Cluster
-from beamer.studies.events import Allocated, Event, JobEnded, JobReported, JobSubmitted, NodesSeen
+from beamer.gpu.devices import Devices
+from beamer.gpu.events import Allocated, JobReported, JobSubmitted
+from beamer.studies.events import Event, JobEnded
 from beamer.studies.model import job_key
 
 
@@ -30,15 +30,12 @@ class Tally:
         self.ends: dict[str, JobEnded] = {}
         self.devices: dict[str, Devices] = {}
         self.decisions = 0
-        self._cluster = Cluster(())
         self._last: dict[str, Devices] = {}
         self._gone: set[str] = set()
 
     def note(self, event: Event) -> None:
         """Take in an event that the tracker has applied."""
         match event:
-            case NodesSeen(nodes=nodes):
-                self._cluster = Cluster(nodes)
             case JobSubmitted(study=study, stage=stage, job=job):
                 self.counts[job_key(study, stage, job)] = Counts()
             case JobEnded(job=key):
@@ -54,7 +51,7 @@ class Tally:
 
     def _allocate(self, event: Allocated) -> None:
         """Compare what jobs have with what they had; what takes everything from all of them has parked them."""
-        now = assign(self._cluster, event.grants, self._last, self.devices.keys())
+        now = event.devices
         for key in self.devices.keys() - now.keys():
             self._count(key, suspensions=1)
         for key, devices in now.items():

@@ -13,15 +13,14 @@ import numpy as np
 from beamer.engines.simulated import SimulatedCluster, SimulatedJob
 from beamer.errors import InputError
 from beamer.gpu import tuners
+from beamer.gpu.events import JobSubmitted
+from beamer.gpu.ledger import GpuLedger
 from beamer.gpu.model import Node, Report
 from beamer.gpu.policy import GpuPolicy
 from beamer.gpu.scheduler import Scheduler
-from beamer.network.fabric import Fabric
-from beamer.studies.events import Event, JobEnded, JobSubmitted, StageRegistered, StudyRegistered
+from beamer.studies.events import Event, JobEnded, StageRegistered, StudyRegistered
 from beamer.studies.model import JobStatus, Rung, job_key
 from beamer.studies.tracker import Tracker
-
-NO_NETWORK = Fabric("none", (), (), ())
 
 
 @dataclass(frozen=True)
@@ -136,7 +135,10 @@ class _Simulation:
     ) -> None:
         self.policy = _Timed(policy)
         self.engine = SimulatedCluster(nodes, {arrival.key: arrival.job for arrival in arrivals})
-        self.scheduler = Scheduler(Tracker(NO_NETWORK), self.policy, self.engine, self._note, seed)
+        self.ledger = GpuLedger()
+        self.scheduler = Scheduler(
+            Tracker(self.ledger), self.ledger, self.policy, self.engine, self._note, seed, survives=False
+        )
         self.tuner = tuner
         self.submitted: dict[str, float] = {}
         self.ended: dict[str, JobEnded] = {}
@@ -175,11 +177,10 @@ class _Simulation:
 
     def results(self) -> GpuRun:
         """Return what became of every job."""
-        ledger = self.scheduler.tracker.ledger
         now = self.engine.now
         runs = []
         for key, submitted_s in self.submitted.items():
-            job = ledger.job(key) or ledger.ended[key]
+            job = self.ledger.job(key) or self.ledger.ended[key]
             end = self.ended.get(key)
             status = end.status if end else JobStatus.RUNNING
             started_s = self.engine.started_s.get(key)

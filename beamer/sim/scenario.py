@@ -15,6 +15,7 @@ from beamer.network.allocation import Allocator, Classes, check_pair
 from beamer.network.allocation.base import Arrangement
 from beamer.network.fluid.flows import Routes
 from beamer.network.fluid.network import FluidEvent, FluidNetwork
+from beamer.network.ledger import NetworkLedger
 from beamer.network.policies import NetworkPolicy, network_policy
 from beamer.network.snapshot import Footprints, Snapshot
 from beamer.sim.results import JobResult, RunResult, StageResult
@@ -84,7 +85,8 @@ class _Simulation:
         self._rng = rng
         self._assumptions = assumptions
         self._allocator = allocator
-        self._tracker = Tracker(scenario.fabric)
+        self._ledger = NetworkLedger(scenario.fabric)
+        self._tracker = Tracker(self._ledger)
         self._footprints = Footprints(scenario.fabric)
         self._routes = Routes(scenario.fabric, assumptions.acknowledgements)
         self._network = FluidNetwork(np.array([float(link.rate_bps) for link in scenario.fabric.links]), allocator)
@@ -147,7 +149,8 @@ class _Simulation:
             self._record(JobRegistered(now, study.name, stage.name, spec))
         self._record(StageSealed(now, study.name, stage.name))
         keys = [job_key(study.name, stage.name, spec.name) for spec in stage.jobs]
-        placed = [(self._tracker.jobs[key].spec, self._tracker.jobs[key].plane) for key in keys]
+        registered = [self._tracker.jobs[key] for key in keys]
+        placed = [(job.spec, self._scenario.fabric.plane_of(job.seq)) for job in registered]
         first = self._network.add(self._routes.block(placed, [self._footprints.of(*job) for job in placed]))
         for number, key in enumerate(keys, first):
             self._number[key] = number
@@ -189,7 +192,7 @@ class _Simulation:
         for number, (_, _, key) in self._running.items():
             job = self._tracker.jobs[key]
             flow += self._network.flows_of(number)
-            paths += self._routes.of_job(job.spec, job.plane)
+            paths += self._routes.of_job(job.spec, self._scenario.fabric.plane_of(job.seq))
         self._network.reroute(flow, paths, [self._routes.number(path) for path in paths])
         self._changed()
 
@@ -218,7 +221,7 @@ class _Simulation:
     def _current(self) -> Snapshot:
         """Return what a policy may know now."""
         if self._snapshot is None:
-            self._snapshot = self._tracker.snapshot()
+            self._snapshot = self._ledger.snapshot(self._tracker)
             self._members = np.array([self._number[key] for key in self._snapshot.jobs.key], np.int64)
         still = self._snapshot
         left = self._network.remaining[self._members]

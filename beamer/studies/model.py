@@ -1,7 +1,5 @@
 """What Beamer knows: studies run stages one after another, a stage holds jobs, a job's iteration moves one coflow.
 
-The registered facts (`JobSpec`, `Rung`) and the read-only views of what runs (`StudyView` and its parts) are frozen; policies
-decide on the same as columns, see `beamer.network.snapshot`.
 Units: bytes, bit/s, seconds.
 """
 
@@ -21,9 +19,19 @@ def check_name(name: str, field: str) -> str:
     return name
 
 
+StageKey = tuple[str, str]
+"""A study's name and its stage's."""
+
+
 def job_key(study: str, stage: str, job: str) -> str:
     """Return the one string that names a job everywhere: `study/stage/job`."""
     return f"{study}/{stage}/{job}"
+
+
+def split_key(key: str) -> tuple[str, str, str]:
+    """Return the study, stage and job that `job_key` joined."""
+    study, stage, job = key.split("/")
+    return study, stage, job
 
 
 class Role(StrEnum):
@@ -95,44 +103,3 @@ class Rung:
     name: str
     jobs: int
     iterations: int
-
-
-@dataclass(frozen=True)
-class JobView:
-    """A running job as a policy sees it.
-
-    done: of `spec.iterations`, complete. plane: selects its paths. klass: the class it has now, None before its first plan.
-    """
-
-    key: str
-    spec: JobSpec
-    done: int
-    plane: int
-    registered_s: float
-    klass: int | None = None
-
-    @property
-    def remaining(self) -> int:
-        """Iterations still to run."""
-        return max(self.spec.iterations - self.done, 0)
-
-
-@dataclass(frozen=True)
-class StageView:
-    """A stage that is not done, with its running jobs in order of registration."""
-
-    name: str
-    status: StageStatus
-    registered_s: float
-    jobs: tuple[JobView, ...]
-
-
-@dataclass(frozen=True)
-class StudyView:
-    """A study with its stages that are not done and the declared rungs that have not been registered yet."""
-
-    name: str
-    weight: float
-    registered_s: float
-    stages: tuple[StageView, ...]
-    later: tuple[Rung, ...] = ()

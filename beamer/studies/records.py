@@ -18,7 +18,6 @@ class JobRecord:
     study: str
     stage: str
     spec: JobSpec
-    plane: int
     registered_s: float
     status: JobStatus = JobStatus.RUNNING
     done: int = 0
@@ -47,3 +46,8 @@ class StudyRecord:
     rungs: tuple[Rung, ...]
     registered_s: float
     stages: dict[str, StageRecord] = field(default_factory=dict)
+
+    @property
+    def later(self) -> tuple[Rung, ...]:
+        """The declared rungs that have not been registered as stages yet."""
+        return tuple(rung for rung in self.rungs if rung.name not in self.stages)

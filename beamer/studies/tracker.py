@@ -1,70 +1,72 @@
 """The stage state machine: what is registered, what runs and what ended, fed by events and by nothing else.
 
-A legal event is journaled and applied; applying a journal's events in order to a new tracker of the same fabric gives an
-equal tracker, so that this is also how a restarted controller recovers.
+A legal event is journaled and applied; applying a journal's events in order to a new tracker with new ledgers gives an equal
+one, so that this is also how a restarted process recovers. The tracker knows studies, stages and jobs; what a level knows
+beyond that is its ledger's, which sees every event after the tracker.
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import astuple, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from types import MappingProxyType
 from typing import TypeVar
 
-from beamer.errors import ConflictError, InputError, NotFoundError, nearest
-from beamer.gpu.ledger import Ledger, StageKey
-from beamer.gpu.model import Job, Stage, check_allocation, check_nodes
-from beamer.network.fabric import Fabric
-from beamer.network.plan import check_queues
-from beamer.network.snapshot import Footprints, Snapshot
+from beamer.errors import ConflictError, InputError, NotFoundError
 from beamer.studies.events import (
-    Allocated,
-    ConnectionsSeen,
-    Decided,
+    Decision,
     Event,
     IterationDone,
-    JobConnection,
     JobEnded,
     JobRegistered,
-    JobReported,
-    JobSubmitted,
-    NodesSeen,
     StageRegistered,
     StageSealed,
     StudyRegistered,
     WorkerAttached,
 )
-from beamer.studies.model import (
-    JobSpec,
-    JobStatus,
-    JobView,
-    StageStatus,
-    StageView,
-    StudyView,
-    check_name,
-    job_key,
-)
+from beamer.studies.model import JobSpec, JobStatus, StageKey, StageStatus, check_name, job_key, split_key
 from beamer.studies.records import JobRecord, StageRecord, StudyRecord
 from beamer.studies.registration import check_rungs, check_same, check_spec
 
 _Record = TypeVar("_Record")
 
 
-class Tracker:
-    """Know every study, stage and job on a fabric; only `apply` changes it, records are for reading.
+class Ledger(ABC):
+    """What one level knows, fed by the tracker; events applied in order to a new ledger give an equal one."""
 
-    Two trackers are equal when their fabric and everything they know are.
+    @abstractmethod
+    def check(self, event: Event, tracker: "Tracker") -> bool | None:
+        """Say whether an event changes anything at this level; None: it does not concern it. Raises as `Tracker.check`."""
+
+    @abstractmethod
+    def apply(self, event: Event, tracker: "Tracker") -> None:
+        """Take in an event that the tracker has taken in."""
+
+    def knows(self, job: str) -> bool:
+        """Say whether a job was made known to this level alone, whether or not it has ended."""
+        return False
+
+    def unended(self, stage: StageKey) -> int:
+        """Return how many jobs of a stage that were made known to this level alone have not ended."""
+        return 0
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and vars(self) == vars(other)
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+
+class Tracker:
+    """Know every study, stage and job; only `apply` changes it, records are for reading.
+
+    ledgers: of the levels whose events it takes in. Two trackers are equal when all that they and their ledgers know is.
     """
 
-    def __init__(self, fabric: Fabric) -> None:
-        self.fabric = fabric
+    def __init__(self, *ledgers: Ledger) -> None:
+        self.ledgers = ledgers
         self._studies: dict[str, StudyRecord] = {}
         self._jobs: dict[str, JobRecord] = {}
-        self._connections: dict[str, tuple[JobConnection, ...]] = {}
-        self._decision: Decided | None = None
-        self._footprints = Footprints(fabric)
-        self._ledger = Ledger()
-        self._allocation: Allocated | None = None
 
     @property
     def studies(self) -> Mapping[str, StudyRecord]:
@@ -73,28 +75,8 @@ class Tracker:
 
     @property
     def jobs(self) -> Mapping[str, JobRecord]:
-        """Every job by key, in order of registration, ended ones included."""
+        """Every registered job by key, in order of registration, ended ones included."""
         return MappingProxyType(self._jobs)
-
-    @property
-    def connections(self) -> Mapping[str, tuple[JobConnection, ...]]:
-        """What each agent sees of the running jobs' connections, sorted."""
-        return MappingProxyType(self._connections)
-
-    @property
-    def decision(self) -> Decided | None:
-        """The latest decision, None before the first."""
-        return self._decision
-
-    @property
-    def ledger(self) -> Ledger:
-        """What the GPU level knows of nodes and submitted jobs."""
-        return self._ledger
-
-    @property
-    def allocation(self) -> Allocated | None:
-        """The latest decision of the GPU level, None before the first."""
-        return self._allocation
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Tracker) and vars(self) == vars(other)
@@ -105,15 +87,49 @@ class Tracker:
         """Return a stage. Raises `NotFoundError`."""
         return _find(self._study(study).stages, "stage", name)
 
+    def open_stage(self, study: str, name: str) -> StageRecord:
+        """Return a stage that jobs may join. Raises `NotFoundError`, `ConflictError`."""
+        stage = self.stage(study, name)
+        if stage.status is not StageStatus.OPEN:
+            raise ConflictError("stage", stage.name, f"an open stage; it is {stage.status.value}, no further job may join")
+        return stage
+
+    def job(self, key: str) -> JobRecord:
+        """Return a registered job. Raises `NotFoundError`."""
+        if key in self._jobs:
+            return self._jobs[key]
+        study, stage, name = (*key.split("/", 2), "", "")[:3]
+        siblings = [self._jobs[sibling].spec.name for sibling in self.stage(study, stage).jobs]
+        raise _unknown("job", name, siblings)
+
     def check(self, event: Event) -> bool:
         """Say whether `event` changes anything: False for a repeat, True if it must be journaled and applied.
 
         Of a job's ends the first stands: a tuner's kill and a trainer's finish may cross, so the later one is a repeat, and so
         is progress that arrives after the end.
 
-        Raises `InputError` for a value that cannot be, `NotFoundError` for an unknown study, stage or job, `ConflictError`
-        for a registration that differs from the first, a job that joins a sealed stage or a worker of an ended job.
+        Raises `InputError` for a value that cannot be and for an event of a level that has no ledger here, `NotFoundError` for
+        an unknown study, stage or job, `ConflictError` for a registration that differs from the first, a job that joins a
+        sealed stage or a worker of an ended job.
         """
+        found = [self._check(event), *(ledger.check(event, self) for ledger in self.ledgers)]
+        if all(changes is None for changes in found):
+            raise InputError("event", type(event).__name__, "an event of studies or of a level that is tracked here")
+        return any(found)
+
+    def apply(self, event: Event) -> None:
+        """Take in an event that `check` found legal."""
+        self._apply(event)
+        for ledger in self.ledgers:
+            ledger.apply(event, self)
+        match event:
+            case StageSealed(study=study, stage=stage):
+                self._end_if_over(study, stage, event.at_s)
+            case JobEnded(job=key):
+                study, stage, _ = split_key(key)
+                self._end_if_over(study, stage, event.at_s)
+
+    def _check(self, event: Event) -> bool | None:
         match event:
             case StudyRegistered():
                 return self._check_study(event)
@@ -126,33 +142,20 @@ class Tracker:
                 return self._check_job(event)
             case WorkerAttached():
                 return self._check_attach(event)
-            case JobSubmitted():
-                return self._check_submission(event)
-            case JobReported():
-                return self._ledger.check_report(event)
-            case NodesSeen(nodes=nodes):
-                check_nodes(nodes)
-                return nodes != self._ledger.cluster.nodes
-            case Allocated():
-                return self._check_allocation(event)
             case IterationDone(job=key, iteration=iteration):
-                job = self._job(key)
+                job = self.job(key)
                 if not 0 <= iteration <= job.spec.iterations:
                     raise InputError("iteration", iteration, f"0 to {job.spec.iterations}, the iterations of {key}")
                 return job.status is JobStatus.RUNNING and iteration > job.done
             case JobEnded(job=key, status=status):
                 if status is JobStatus.RUNNING:
                     raise InputError("status", status.value, "finished, killed or failed")
-                return self._is_live(key)
-            case ConnectionsSeen(agent=agent, connections=connections):
-                if agent not in self.fabric.agents:
-                    raise NotFoundError("agent", agent, nearest(agent, self.fabric.agents))
-                return self._of_running(connections) != self._connections.get(agent, ())
-            case Decided():
-                return self._check_decision(event)
+                if key not in self._jobs and any(ledger.knows(key) for ledger in self.ledgers):
+                    return None
+                return self.job(key).status is JobStatus.RUNNING
+        return None
 
-    def apply(self, event: Event) -> None:
-        """Take in an event that `check` found legal."""
+    def _apply(self, event: Event) -> None:
         match event:
             case StudyRegistered():
                 self._studies[event.study] = StudyRecord(event.study, event.weight, event.rungs, event.at_s)
@@ -162,76 +165,19 @@ class Tracker:
                 stage = self._studies[event.study].stages[event.stage]
                 stage.status = StageStatus.SEALED
                 stage.sealed_s = event.at_s
-                self._ledger.touch((event.study, event.stage))
-                self._end_if_over(event.study, stage, event.at_s)
             case JobRegistered():
-                self._apply_job(event)
+                key = job_key(event.study, event.stage, event.spec.name)
+                seq = len(self._jobs) + 1
+                self._jobs[key] = JobRecord(key, seq, event.study, event.stage, _by_rank(event.spec), event.at_s)
+                self._studies[event.study].stages[event.stage].jobs.append(key)
             case WorkerAttached():
                 self._jobs[event.job].pids[event.rank] = event.pid
             case IterationDone():
                 self._jobs[event.job].done = event.iteration
-            case JobEnded():
-                self._apply_end(event)
-            case ConnectionsSeen():
-                self._connections[event.agent] = event.connections
-                self._prune_connections()
-            case Decided():
-                self._decision = event
-            case NodesSeen():
-                self._ledger.see(event.nodes)
-            case JobSubmitted():
-                key = job_key(event.study, event.stage, event.job)
-                self._ledger.submit(key, (event.study, event.stage), event.request, event.at_s)
-            case JobReported():
-                self._ledger.report(event)
-            case Allocated():
-                self._allocation = event
-                self._ledger.allocate(event.grants, event.at_s)
-
-    def snapshot(self) -> Snapshot:
-        """Return what a policy decides on: the running jobs, and their studies' rungs yet to come."""
-        return Snapshot.of(self.fabric, self.views(), self._footprints)
-
-    def views(self) -> tuple[StudyView, ...]:
-        """Return the studies that have stages which are not done, with their running jobs, or rungs yet to come."""
-        views = (self._view(study) for study in self._studies.values())
-        return tuple(view for view in views if view.stages or view.later)
-
-    def submitted(self) -> tuple[Job, ...]:
-        """Return what a GPU policy decides on: the submitted jobs that have not ended, in order of submission."""
-        return self._ledger.jobs(self._stage_facts)
-
-    def _stage_facts(self, key: StageKey) -> Stage:
-        study, stage = self._studies[key[0]], self._studies[key[0]].stages[key[1]]
-        rungs = [rung.name for rung in study.rungs]
-        later = study.rungs[rungs.index(stage.name) + 1 :] if stage.name in rungs else study.rungs
-        later = tuple(rung for rung in later if rung.name not in study.stages)
-        keeps = later[0].jobs if later else None
-        return Stage(
-            study.name,
-            stage.name,
-            len(self._ledger.members(key)),
-            keeps,
-            self._ledger.losses(key),
-            stage.status is not StageStatus.OPEN,
-        )
-
-    def _view(self, study: StudyRecord) -> StudyView:
-        stages = tuple(
-            StageView(stage.name, stage.status, stage.registered_s, tuple(self._running(stage)))
-            for stage in study.stages.values()
-            if stage.status is not StageStatus.DONE
-        )
-        later = tuple(rung for rung in study.rungs if rung.name not in study.stages)
-        return StudyView(study.name, study.weight, study.registered_s, stages, later)
-
-    def _running(self, stage: StageRecord) -> Iterable[JobView]:
-        for key in stage.jobs:
-            job = self._jobs[key]
-            if job.status is JobStatus.RUNNING:
-                planned = self._decision.jobs.get(key) if self._decision else None
-                klass = None if planned is None else planned.klass
-                yield JobView(key, job.spec, job.done, job.plane, job.registered_s, klass)
+            case JobEnded() if event.job in self._jobs:
+                job = self._jobs[event.job]
+                job.status = event.status
+                job.ended_s = event.at_s
 
     def _check_study(self, event: StudyRegistered) -> bool:
         known = self._studies.get(event.study)
@@ -253,34 +199,17 @@ class Tracker:
         return False
 
     def _check_job(self, event: JobRegistered) -> bool:
-        stage = self.stage(event.study, event.stage)
-        check_spec(event.spec, self.fabric)
+        self.stage(event.study, event.stage)
+        check_spec(event.spec)
         known = self._jobs.get(job_key(event.study, event.stage, event.spec.name))
         if known is not None:
             check_same(known.key, known.spec, _by_rank(event.spec))
             return False
-        if stage.status is not StageStatus.OPEN:
-            raise ConflictError("stage", stage.name, f"an open stage; it is {stage.status.value}, no further job may join")
-        return True
-
-    def _check_submission(self, event: JobSubmitted) -> bool:
-        stage = self.stage(event.study, event.stage)
-        if not self._ledger.check_submission(job_key(event.study, event.stage, check_name(event.job, "job")), event.request):
-            return False
-        if stage.status is not StageStatus.OPEN:
-            raise ConflictError("stage", stage.name, f"an open stage; it is {stage.status.value}, no further job may join")
-        return True
-
-    def _check_allocation(self, event: Allocated) -> bool:
-        if self._allocation is not None and event.generation <= self._allocation.generation:
-            if event == self._allocation:
-                return False
-            raise ConflictError("generation", event.generation, f"above {self._allocation.generation}, the latest allocation's")
-        check_allocation(self._ledger.cluster, self.submitted(), event.grants)
+        self.open_stage(event.study, event.stage)
         return True
 
     def _check_attach(self, event: WorkerAttached) -> bool:
-        job = self._job(event.job)
+        job = self.job(event.job)
         ranks = [worker.rank for worker in job.spec.workers]
         if event.rank not in ranks:
             raise NotFoundError("rank", event.rank, f"a rank of {job.key}: {', '.join(map(str, ranks))}")
@@ -292,67 +221,26 @@ class Tracker:
             raise ConflictError("job", job.key, f"a running job; it is {job.status.value}")
         return True
 
-    def _check_decision(self, event: Decided) -> bool:
-        check_queues(event.queues)
-        for key, plan in event.jobs.items():
-            self._job(key)
-            if not 0 <= plan.klass < event.queues:
-                raise InputError(f"jobs[{key}].klass", plan.klass, f"0 to {event.queues - 1}")
-        if self._decision is not None and event.generation <= self._decision.generation:
-            if event == self._decision:
-                return False
-            raise ConflictError("generation", event.generation, f"above {self._decision.generation}, the latest decision's")
-        return True
-
-    def _apply_job(self, event: JobRegistered) -> None:
-        key = job_key(event.study, event.stage, event.spec.name)
-        seq = len(self._jobs) + 1
-        plane = (seq - 1) % self.fabric.planes
-        self._jobs[key] = JobRecord(key, seq, event.study, event.stage, _by_rank(event.spec), plane, event.at_s)
-        self._studies[event.study].stages[event.stage].jobs.append(key)
-
-    def _is_live(self, key: str) -> bool:
-        if self._ledger.job(key):
-            return True
-        if key not in self._jobs and key in self._ledger.ended:
-            return False
-        return self._job(key).status is JobStatus.RUNNING
-
-    def _apply_end(self, event: JobEnded) -> None:
-        if self._ledger.job(event.job):
-            self._ledger.end(event.job, event.at_s)
-        if event.job in self._jobs:
-            job = self._jobs[event.job]
-            job.status = event.status
-            job.ended_s = event.at_s
-            self._prune_connections()
-        study, stage, _ = event.job.split("/", 2)
-        self._end_if_over(study, self._studies[study].stages[stage], event.at_s)
-
-    def _end_if_over(self, study: str, stage: StageRecord, at_s: float) -> None:
-        ended = not self._ledger.live((study, stage.name)) and all(self._jobs[key].ended_s is not None for key in stage.jobs)
+    def _end_if_over(self, study: str, name: str, at_s: float) -> None:
+        stage = self._studies[study].stages[name]
+        ended = all(self._jobs[key].ended_s is not None for key in stage.jobs) and not any(
+            ledger.unended((study, name)) for ledger in self.ledgers
+        )
         if stage.status is StageStatus.SEALED and ended:
             stage.status = StageStatus.DONE
             stage.ended_s = at_s
 
-    def _of_running(self, connections: Iterable[JobConnection]) -> tuple[JobConnection, ...]:
-        """Leave out connections of jobs that an agent has not yet heard have ended."""
-        running = {c for c in connections if c.job in self._jobs and self._jobs[c.job].status is JobStatus.RUNNING}
-        return tuple(sorted(running, key=astuple))
-
-    def _prune_connections(self) -> None:
-        left = {agent: self._of_running(seen) for agent, seen in self._connections.items()}
-        self._connections = {agent: seen for agent, seen in left.items() if seen}
-
     def _study(self, name: str) -> StudyRecord:
         return _find(self._studies, "study", name)
 
-    def _job(self, key: str) -> JobRecord:
-        if key in self._jobs:
-            return self._jobs[key]
-        study, stage, name = (*key.split("/", 2), "", "")[:3]
-        siblings = [self._jobs[sibling].spec.name for sibling in self.stage(study, stage).jobs]
-        raise _unknown("job", name, siblings)
+
+def is_new_decision(event: Decision, last: Decision | None) -> bool:
+    """Say whether a decision is not a level's last one again. Raises `ConflictError` for a generation that was used before."""
+    if last is None or event.generation > last.generation:
+        return True
+    if event == last:
+        return False
+    raise ConflictError("generation", event.generation, f"above {last.generation}, the latest decision's")
 
 
 def _by_rank(spec: JobSpec) -> JobSpec:

@@ -12,7 +12,8 @@ from pydantic import TypeAdapter
 from beamer.network.decide import decide
 from beamer.network.policy import NetworkPolicy, Order
 from beamer.network.snapshot import Snapshot
-from beamer.studies.model import StudyView, job_key
+from beamer.network.views import StudyView
+from beamer.studies.model import job_key
 from beamer.testing.fabrics import star
 from beamer.testing.profile import POLICIES
 from beamer.testing.strategies import Situation, situations, snapshots

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from beamer.network.fabric import Fabric
 from beamer.network.policies import Order, Tier
 from beamer.network.snapshot import Coflows, Snapshot
+from beamer.network.views import JobView, StageView, StudyView
 from beamer.sim.traces import Coflow, Trace
-from beamer.studies.model import JobSpec, JobView, Role, Rung, StageStatus, StageView, StudyView, Worker, job_key
+from beamer.studies.model import JobSpec, Role, Rung, StageStatus, Worker, job_key
 from beamer.testing.fabrics import star, two_spines
 from beamer.testing.loads import Load
 from beamer.testing.reference.network import Flow

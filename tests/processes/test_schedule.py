@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from beamer.engines.local.groups import candidates
-from beamer.studies.events import Allocated
+from beamer.gpu.events import Allocated
 from beamer.studies.journal.store import Journal
 from beamer.testing.trainer import Options, undisturbed
 from tests.processes.site import of_directory, read, until, works

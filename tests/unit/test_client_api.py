@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import random
 import threading
 import time
 from collections.abc import Iterator
@@ -40,7 +39,7 @@ def controller(journal: Path) -> Iterator[tuple[str, Tracker]]:
             network_policy("fifo"),
             8,
             lambda on_event: SwitchesInMemory(names, on_event),
-            random.Random(0),
+            0,
             time.time,
         )
         await runtime.start()

@@ -1,5 +1,4 @@
 import asyncio
-import random
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,7 @@ class Api:
 
         journal = Journal(f"sqlite:///{path / 'journal.db'}")
         self.now = 100.0
-        self.runtime = Runtime(FABRIC, journal, network_policy("beamer"), 8, drive, random.Random(0), lambda: self.now)
+        self.runtime = Runtime(FABRIC, journal, network_policy("beamer"), 8, drive, 0, lambda: self.now)
         self.client = httpx.AsyncClient(transport=httpx.ASGITransport(create_app(self.runtime)), base_url="http://beamer")
 
     async def put(self, path: str, body: object = None) -> httpx.Response:

@@ -8,17 +8,15 @@ import pytest
 
 from beamer.decision.policy import Stateless
 from beamer.errors import InputError, NotFoundError, PlatformError
+from beamer.network.events import ConnectionsSeen, JobConnection, Planned
 from beamer.network.fabric import Fabric
 from beamer.network.policies import NetworkPolicy, Order, network_policy
 from beamer.network.policy import Tier
 from beamer.network.protocol import Applied, Assignment, Connection, Connections
 from beamer.network.snapshot import Snapshot
 from beamer.studies.events import (
-    ConnectionsSeen,
-    Decided,
     Event,
     IterationDone,
-    JobConnection,
     JobEnded,
     JobRegistered,
     StageRegistered,
@@ -60,7 +58,7 @@ class Desk:
             return self.switches
 
         self.runtime = Runtime(
-            fabric, Journal(self.journal_url), policy or network_policy("fifo"), queues, drive, random.Random(0), self.clock
+            fabric, Journal(self.journal_url), policy or network_policy("fifo"), queues, drive, 0, self.clock
         )
         self.runtime.agents.send = lambda agent, assignment: self.sent.append((agent, assignment))  # type: ignore[method-assign]
 
@@ -203,7 +201,7 @@ def test_a_decision_that_the_journal_cannot_take_is_made_again(tmp_path: Path, m
     append, full = Journal.append, [True]
 
     def append_if_there_is_room(journal: Journal, event: Event) -> None:
-        if isinstance(event, Decided) and full:
+        if isinstance(event, Planned) and full:
             full.pop()
             raise PlatformError("the journal is full", "make room")
         append(journal, event)
@@ -445,7 +443,7 @@ def test_reports_about_unknown_jobs_are_left_out(tmp_path: Path) -> None:
         )
         message = Connections(connections=seen, unmatched_bytes={"mnist/rung0/a": 1448})
         desk.runtime.agent_said(AGENT[HOSTS[0]], message)
-        assert desk.runtime.tracker.connections[AGENT[HOSTS[0]]] == (connection("mnist/rung0/a"),)
+        assert desk.runtime.network.connections[AGENT[HOSTS[0]]] == (connection("mnist/rung0/a"),)
         assert desk.runtime.unmatched_bytes() == {"mnist/rung0/a": 1448}
         await desk.runtime.stop()
 

@@ -8,11 +8,12 @@ import pytest
 from beamer.engines.simulated import SimulatedCluster, SimulatedJob
 from beamer.errors import EngineError
 from beamer.gpu.engine import Placement, RunState
+from beamer.gpu.events import Allocated, JobSubmitted
+from beamer.gpu.ledger import GpuLedger
 from beamer.gpu.model import Costs, Node, Request
 from beamer.gpu.policies import gpu_policy
 from beamer.gpu.scheduler import Scheduler
-from beamer.sim.gpu import NO_NETWORK
-from beamer.studies.events import Allocated, Event, JobSubmitted, StageRegistered, StudyRegistered
+from beamer.studies.events import Event, StageRegistered, StudyRegistered
 from beamer.studies.tracker import Tracker
 from beamer.testing.gpu_policies import Exponential, devices_are_exclusive
 
@@ -78,11 +79,12 @@ def test_after_crashes_no_job_runs_twice_and_none_is_forgotten(name: str, seed: 
             raise Crash
 
     def restart() -> Scheduler:
-        tracker = Tracker(NO_NETWORK)
+        ledger = GpuLedger()
+        tracker = Tracker(ledger)
         for event in journal:
             tracker.apply(event)
         policy = gpu_policy(name, **({"quantum_s": 3.0} if name == "round-robin" else {}))
-        return Scheduler(tracker, policy, engine, write, seed)
+        return Scheduler(tracker, ledger, policy, engine, write, seed)
 
     crashes = 0
     scheduler = restart()
@@ -95,7 +97,7 @@ def test_after_crashes_no_job_runs_twice_and_none_is_forgotten(name: str, seed: 
                 scheduler.take(JobSubmitted(engine.now, "s", "r", key.split("/")[2], job.request))
             wake_s = scheduler.step(engine.now)
             devices_are_exclusive(scheduler)
-            if not scheduler.tracker.submitted():
+            if not scheduler.ledger.submitted(scheduler.tracker):
                 break
         except Crash:
             crashes += 1
@@ -105,7 +107,7 @@ def test_after_crashes_no_job_runs_twice_and_none_is_forgotten(name: str, seed: 
             continue
         engine.advance(min(engine.next_s(), wake_s if wake_s is not None else float("inf")))
     assert crashes > 3
-    ended = scheduler.tracker.ledger.ended
+    ended = scheduler.ledger.ended
     assert set(ended) == set(work)
     assert all(job.reports[-1].iteration == work[key].request.iterations for key, job in ended.items())
     assert engine.starts == dict.fromkeys(work, 1)
@@ -124,7 +126,8 @@ def test_a_call_that_fails_is_repeated_and_holds_up_nobody(caplog: pytest.LogCap
 
     work = {key: SimulatedJob(Request(iterations=5), Exponential(0.1, 0.1)) for key in ("s/r/t0", "s/r/t1")}
     engine = Stubborn(NODES, work)
-    scheduler = Scheduler(Tracker(NO_NETWORK), gpu_policy("fifo"), engine, lambda event: None)
+    ledger = GpuLedger()
+    scheduler = Scheduler(Tracker(ledger), ledger, gpu_policy("fifo"), engine, lambda event: None)
     for event in (StudyRegistered(0.0, "s"), StageRegistered(0.0, "s", "r")):
         scheduler.take(event)
     for key, job in work.items():
@@ -140,7 +143,8 @@ def test_a_call_that_fails_is_repeated_and_holds_up_nobody(caplog: pytest.LogCap
 def test_a_restarted_scheduler_goes_on_with_what_its_policy_remembered() -> None:
     engine = SimulatedCluster(NODES, {})
     journal: list[Event] = []
-    scheduler = Scheduler(Tracker(NO_NETWORK), gpu_policy("hermes"), engine, journal.append)
+    ledger = GpuLedger()
+    scheduler = Scheduler(Tracker(ledger), ledger, gpu_policy("hermes"), engine, journal.append)
     work = jobs(6)
     engine.jobs.update(work)
     for event in (StudyRegistered(0.0, "s"), StageRegistered(0.0, "s", "r")):
@@ -148,9 +152,10 @@ def test_a_restarted_scheduler_goes_on_with_what_its_policy_remembered() -> None
     for key, job in work.items():
         scheduler.take(JobSubmitted(0.0, "s", "r", key.split("/")[2], job.request))
     scheduler.step(0.0)
-    tracker = Tracker(NO_NETWORK)
+    ledger = GpuLedger()
+    tracker = Tracker(ledger)
     for past in journal:
         tracker.apply(past)
     count = len(journal)
-    Scheduler(tracker, gpu_policy("hermes"), engine, journal.append).step(0.0)
+    Scheduler(tracker, ledger, gpu_policy("hermes"), engine, journal.append).step(0.0)
     assert len(journal) == count

@@ -6,19 +6,10 @@ from pathlib import Path
 import pytest
 
 from beamer.errors import ConflictError, InputError, NotFoundError
-from beamer.gpu.model import Costs, Grant, Node, Report, Request, Speed
-from beamer.sim.gpu import NO_NETWORK
-from beamer.studies.events import (
-    Allocated,
-    Event,
-    JobEnded,
-    JobReported,
-    JobSubmitted,
-    NodesSeen,
-    StageRegistered,
-    StageSealed,
-    StudyRegistered,
-)
+from beamer.gpu.events import Allocated, JobReported, JobSubmitted, NodesSeen
+from beamer.gpu.ledger import GpuLedger
+from beamer.gpu.model import Costs, Grant, Job, Node, Report, Request, Speed
+from beamer.studies.events import Event, JobEnded, StageRegistered, StageSealed, StudyRegistered
 from beamer.studies.journal.store import Journal
 from beamer.studies.model import JobStatus, Rung, StageStatus
 from beamer.studies.tracker import Tracker
@@ -33,8 +24,18 @@ BEGINNING: tuple[Event, ...] = (
 )
 
 
+def ledger(tracker: Tracker) -> GpuLedger:
+    (found,) = tracker.ledgers
+    assert isinstance(found, GpuLedger)
+    return found
+
+
+def submitted(tracker: Tracker) -> tuple[Job, ...]:
+    return ledger(tracker).submitted(tracker)
+
+
 def tracker(*events: Event) -> Tracker:
-    made = Tracker(NO_NETWORK)
+    made = Tracker(GpuLedger())
     for event in (*BEGINNING, *events):
         assert made.check(event)
         made.apply(event)
@@ -42,11 +43,12 @@ def tracker(*events: Event) -> Tracker:
 
 
 def test_a_submitted_job_knows_what_its_stage_will_keep() -> None:
-    one = tracker().submitted()[0]
+    one = submitted(tracker())[0]
     assert (one.key, one.stage.jobs, one.stage.keeps, one.stage.sealed) == (KEY, 2, 1, False)
-    after = tracker(
+    made = tracker(
         JobReported(2.0, KEY, Report(2.0, 10, 0.5, 1.0)), JobEnded(3.0, KEY, JobStatus.FINISHED), StageSealed(4.0, "s", "r0")
-    ).submitted()[0]
+    )
+    after = submitted(made)[0]
     assert (after.key, after.stage.losses, after.stage.sealed) == ("s/r0/t1", (0.5,), True)
 
 
@@ -92,36 +94,38 @@ def test_progress_that_was_reported_before_is_a_repeat() -> None:
 )
 def test_an_allocation_that_cannot_be_is_refused(grants: dict[str, Grant], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        tracker().check(Allocated(2.0, "fifo", 1, {}, grants))
+        tracker().check(Allocated(2.0, "fifo", 1, {}, grants, {}))
 
 
 def test_grants_and_service_are_accounted() -> None:
     made = tracker(
-        Allocated(10.0, "fifo", 1, {}, {KEY: Grant.of({"n0": 1})}),
-        Allocated(15.0, "fifo", 2, {}, {"s/r0/t1": Grant.of({"n0": 2})}),
+        Allocated(10.0, "fifo", 1, {}, {KEY: Grant.of({"n0": 1})}, {KEY: (("n0", 0),)}),
+        Allocated(15.0, "fifo", 2, {}, {"s/r0/t1": Grant.of({"n0": 2})}, {"s/r0/t1": (("n0", 0), ("n0", 1))}),
     )
-    first, second = made.submitted()
+    first, second = submitted(made)
     assert (first.grant, first.last, first.service_s, first.gpu_s) == (None, Grant.of({"n0": 1}), 5.0, 5.0)
     assert (second.service_at(18.0), second.gpu_seconds_at(18.0)) == (3.0, 6.0)
-    assert made.ledger.devices["s/r0/t1"] == (("n0", 0), ("n0", 1))
+    assert ledger(made).devices["s/r0/t1"] == (("n0", 0), ("n0", 1))
 
 
 def test_of_a_shape_the_last_five_speeds_count() -> None:
     speeds = tuple(JobReported(2.0, KEY, speeds=(Speed(1, 1, 0, 1, step_s),)) for step_s in (99.0, 1.0, 2.0, 3.0, 4.0, 5.0))
-    assert tracker(*speeds).submitted()[0].speeds == (Speed(1, 1, 0, 1, 3.0),)
+    assert submitted(tracker(*speeds))[0].speeds == (Speed(1, 1, 0, 1, 3.0),)
 
 
 def test_the_journal_rebuilds_it(tmp_path: Path) -> None:
     events = (
         *BEGINNING,
         JobReported(2.0, KEY, Report(2.0, 3, math.inf, 1.0, 0.5), (Speed(1, 1, 0, 1, 0.5),), Costs(0.1, 0.2, 3.0)),
-        Allocated(2.5, "hermes", 1, {"node": [["s/r0/t0", "n0"]]}, {KEY: Grant.of({"n0": 1}, batch_size=4)}),
+        Allocated(
+            2.5, "hermes", 1, {"node": [["s/r0/t0", "n0"]]}, {KEY: Grant.of({"n0": 1}, batch_size=4)}, {KEY: (("n0", 0),)}
+        ),
         NodesSeen(3.0, ()),
         JobEnded(4.0, KEY, JobStatus.FAILED),
     )
     journal = Journal(f"sqlite:///{tmp_path}/journal.db")
     journal.append(*events)
-    replayed, direct = Tracker(NO_NETWORK), Tracker(NO_NETWORK)
+    replayed, direct = Tracker(GpuLedger()), Tracker(GpuLedger())
     for event in journal.replay():
         replayed.apply(event)
     for event in events:

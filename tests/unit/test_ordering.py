@@ -8,7 +8,8 @@ import pytest
 from beamer.errors import InputError
 from beamer.network.policies import Tier, network_policy
 from beamer.network.snapshot import Snapshot
-from beamer.studies.model import JobSpec, JobView, Rung, StageStatus, StageView, StudyView, Worker, job_key
+from beamer.network.views import JobView, StageView, StudyView
+from beamer.studies.model import JobSpec, Rung, StageStatus, Worker, job_key
 from beamer.testing.fabrics import star
 
 FABRIC = star(4)

@@ -14,10 +14,10 @@ from beamer.engines.local.record import Phase, Record
 from beamer.engines.local.retire import retire
 from beamer.errors import InputError
 from beamer.gpu.engine import Placement
+from beamer.gpu.events import NodesSeen
 from beamer.schedule.command import schedule
 from beamer.schedule.file import parse
 from beamer.schedule.place import Place
-from beamer.studies.events import NodesSeen
 from beamer.studies.journal.store import Journal
 from tests.unit.schedule_inputs import BASE, SEARCH, changed, set_request
 

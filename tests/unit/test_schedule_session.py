@@ -9,6 +9,7 @@ import pytest
 
 from beamer.engines.simulated import SimulatedCluster, SimulatedJob
 from beamer.gpu.engine import Observed, Placement, RunState
+from beamer.gpu.events import Allocated, JobReported, JobSubmitted
 from beamer.gpu.model import Costs, Grant, Node, Report, Request
 from beamer.gpu.tuners import Halving
 from beamer.schedule.command import policy_of
@@ -16,7 +17,7 @@ from beamer.schedule.file import Search, parse
 from beamer.schedule.report import document, rows
 from beamer.schedule.session import Session
 from beamer.schedule.tally import Counts, Tally
-from beamer.studies.events import Allocated, Event, JobEnded, JobReported, JobSubmitted, NodesSeen, StageSealed
+from beamer.studies.events import Event, JobEnded, StageSealed
 from beamer.studies.model import JobStatus, Rung
 from beamer.testing.gpu_policies import Exponential
 from tests.unit.schedule_inputs import BASE, changed
@@ -41,9 +42,9 @@ def test_a_tally_counts_what_moves_and_what_was_parked() -> None:
 
     def allocate(number: int, **grants: str) -> None:
         given = {f"s/r/{job}": Grant.of({node: 1}) for job, node in grants.items()}
-        tally.note(Allocated(float(number), "p", number, None, given))
+        devices = {f"s/r/{job}": ((node, 0),) for job, node in grants.items()}
+        tally.note(Allocated(float(number), "p", number, None, given, devices))
 
-    tally.note(NodesSeen(0.0, (Node("m", 1), Node("n", 1))))
     for job in "ab":
         tally.note(JobSubmitted(0.0, "s", "r", job, Request(iterations=1)))
     allocate(1, a="m", b="n")
@@ -137,14 +138,14 @@ def test_a_command_killed_at_any_event_keeps_the_best(policy: str) -> None:
         session = commands.run(killed=True)
         assert commands.kills > 10
         assert session.settle()
-        ended = session.tracker.ledger.ended
-        assert set(ended) == set(expected.tracker.ledger.ended)
+        ended = session.ledger.ended
+        assert set(ended) == set(expected.ledger.ended)
         assert [key for key in ended if "/rung2/" in key] == ["s/rung2/b"]
         assert {key for key in ended if "/rung1/" in key} == {"s/rung1/a", "s/rung1/b", "s/rung1/d"}
         for kind in (JobSubmitted, JobEnded):
             told = [event for event in commands.journal if isinstance(event, kind)]
             assert len(told) == 5 + 3 + 1, "each once"
-        found = rows(commands.search, session.tracker.ledger, session.tally, commands.engine.now)
+        found = rows(commands.search, session.ledger, session.tally, commands.engine.now)
         assert [row.name for row in found] == ["b", "d", "a", "c", "e"]
         assert [row.iterations for row in found] == [30, 12, 12, 6, 6]
         assert all(row.service_s > 0 for row in found)
@@ -159,7 +160,7 @@ def test_a_search_that_is_to_stop_at_its_target_does(killed: bool) -> None:
         key for key, end in session.tally.ends.items() if end.status is JobStatus.FINISHED and key in session.tally.reached
     }
     assert reached
-    later = [report for key in reached for report in session.tracker.ledger.ended[key].reports if report.loss <= 0.35]
+    later = [report for key in reached for report in session.ledger.ended[key].reports if report.loss <= 0.35]
     assert later
     live = [key for key, seen in commands.engine.report().items() if seen.state is not RunState.FINISHED]
     assert live == []
@@ -204,7 +205,7 @@ def test_jobs_that_are_saved_at_the_target_are_heard_on_the_way_and_the_others_a
     assert {ends[key].at_s for key in killed} == {first_s}
     for key in session.tally.reached:
         assert ends[key].at_s >= first_s + slow.PARK_S
-        assert session.tracker.ledger.ended[key].reports[-1].at_s > first_s
+        assert session.ledger.ended[key].reports[-1].at_s > first_s
 
 
 class Remarking(SimulatedCluster):

@@ -12,8 +12,9 @@ from beamer.network.fluid.flows import Routes
 from beamer.network.fluid.network import FluidNetwork
 from beamer.network.policies import Tier, network_policy
 from beamer.network.snapshot import Footprints, Snapshot
+from beamer.network.views import JobView, StageView, StudyView
 from beamer.sim import Assumptions, SimResult, simulate
-from beamer.studies.model import JobSpec, JobView, Role, StageStatus, StageView, StudyView, Worker
+from beamer.studies.model import JobSpec, Role, StageStatus, Worker
 from beamer.testing.bounded import Bounded
 from beamer.testing.fabrics import star
 from beamer.workloads.scenario import Scenario, StagePlan, StudyPlan

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from beamer.errors import InputError, PlatformError
+from beamer.network.events import Planned
 from beamer.network.plan import JobPlan
-from beamer.studies.events import Decided, Event, JobRegistered, StageRegistered, StudyRegistered
+from beamer.studies.events import Event, JobRegistered, StageRegistered, StudyRegistered
 from beamer.studies.journal.store import Journal
 from beamer.studies.model import JobSpec, Rung, Worker
 
@@ -20,7 +21,7 @@ EVENTS: tuple[Event, ...] = (
     StudyRegistered(1.5, "vision", 2.0, (Rung("rung0", 4, 10),)),
     StageRegistered(1.0 / 3, "vision", "rung0"),
     JobRegistered(2.0, "vision", "rung0", JobSpec("t", (Worker(0, "h1"), Worker(1, "h2")), 3, 10**12)),
-    Decided(3.0, "beamer", 7, 8, {"order": ["a"]}, {"vision/rung0/t": JobPlan(0, 10**7)}),
+    Planned(3.0, "beamer", 7, {"order": ["a"]}, 8, {"vision/rung0/t": JobPlan(0, 10**7)}),
 )
 
 

@@ -9,13 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beamer.errors import ConflictError, InputError, NotFoundError
+from beamer.network.events import ConnectionsSeen, JobConnection, Planned
+from beamer.network.ledger import NetworkLedger
 from beamer.network.plan import JobPlan
 from beamer.studies.events import (
-    ConnectionsSeen,
-    Decided,
     Event,
     IterationDone,
-    JobConnection,
     JobEnded,
     JobRegistered,
     StageRegistered,
@@ -36,6 +35,12 @@ JOB = "vision/rung0/t"
 SEEN = JobConnection(JOB, 0, "10.0.0.1", 4000, "10.0.0.2", 5000)
 
 
+def network(tracker: Tracker) -> NetworkLedger:
+    (ledger,) = tracker.ledgers
+    assert isinstance(ledger, NetworkLedger)
+    return ledger
+
+
 def take(tracker: Tracker, *events: Event) -> list[bool]:
     changed = []
     for event in events:
@@ -48,7 +53,7 @@ def take(tracker: Tracker, *events: Event) -> list[bool]:
 @pytest.fixture
 def tracker() -> Tracker:
     """One study with one open stage and one running job."""
-    tracker = Tracker(FABRIC)
+    tracker = Tracker(NetworkLedger(FABRIC))
     started: tuple[Event, ...] = (
         StudyRegistered(1, "vision", 2.0, (Rung("rung0", 1, 5), Rung("rung1", 1, 10))),
         StageRegistered(2, "vision", "rung0"),
@@ -129,8 +134,8 @@ def test_an_unknown_host_is_answered_with_the_nearest(tracker: Tracker) -> None:
         (IterationDone(9, JOB, 6), "iteration"),
         (IterationDone(9, JOB, -1), "iteration"),
         (JobEnded(9, JOB, JobStatus.RUNNING), "status"),
-        (Decided(9, "beamer", 1, 9, None, {}), "queues"),
-        (Decided(9, "beamer", 1, 2, None, {JOB: JobPlan(2)}), f"jobs[{JOB}].klass"),
+        (Planned(9, "beamer", 1, None, 9, {}), "queues"),
+        (Planned(9, "beamer", 1, None, 2, {JOB: JobPlan(2)}), f"jobs[{JOB}].klass"),
     ],
 )
 def test_refuses_values_that_cannot_be(tracker: Tracker, event: Event, field: str) -> None:
@@ -151,7 +156,7 @@ def test_refuses_values_that_cannot_be(tracker: Tracker, event: Event, field: st
         (IterationDone(9, "", 1), "study"),
         (JobEnded(9, "vision/rung1/t", JobStatus.KILLED), "stage"),
         (ConnectionsSeen(9, "nobody", ()), "agent"),
-        (Decided(9, "beamer", 1, 8, None, {"vision/rung0/u": JobPlan(0)}), "job"),
+        (Planned(9, "beamer", 1, None, 8, {"vision/rung0/u": JobPlan(0)}), "job"),
     ],
 )
 def test_unknown_names_are_not_found(tracker: Tracker, event: Event, field: str) -> None:
@@ -232,7 +237,7 @@ def test_nobody_joins_a_sealed_stage(tracker: Tracker) -> None:
 def test_jobs_are_numbered_for_good_and_spread_over_planes(tracker: Tracker) -> None:
     take(tracker, JobEnded(4, JOB, JobStatus.KILLED))
     take(tracker, *(JobRegistered(5, "vision", "rung0", replace(SPEC, name=name)) for name in "uv"))
-    assert [(job.seq, job.plane) for job in tracker.jobs.values()] == [(1, 0), (2, 1), (3, 0)]
+    assert [(job.seq, FABRIC.plane_of(job.seq)) for job in tracker.jobs.values()] == [(1, 0), (2, 1), (3, 0)]
 
 
 def test_workers_are_kept_by_rank(tracker: Tracker) -> None:
@@ -250,55 +255,55 @@ def test_connections_change_only_with_what_is_seen(tracker: Tracker) -> None:
         ConnectionsSeen(8, AGENTS[0], ()),
     ]
     assert take(tracker, *reports[:4]) == [False, True, False, True]
-    assert dict(tracker.connections) == {AGENTS[0]: (SEEN,)}
+    assert dict(network(tracker).connections) == {AGENTS[0]: (SEEN,)}
     assert take(tracker, reports[4]) == [True]
-    assert not tracker.connections
+    assert not network(tracker).connections
 
 
 def test_connections_of_ended_jobs_are_dropped(tracker: Tracker) -> None:
     take(tracker, ConnectionsSeen(4, AGENTS[0], (SEEN,)), JobEnded(5, JOB, JobStatus.FINISHED))
-    assert not tracker.connections
+    assert not network(tracker).connections
     assert not tracker.check(ConnectionsSeen(6, AGENTS[0], (SEEN,)))
 
 
 def test_decisions_only_go_forward(tracker: Tracker) -> None:
-    first = Decided(4, "beamer", 1, 8, {"order": [JOB]}, {JOB: JobPlan(0)})
+    first = Planned(4, "beamer", 1, {"order": [JOB]}, 8, {JOB: JobPlan(0)})
     assert take(tracker, first, first) == [True, False]
     with pytest.raises(ConflictError):
         tracker.check(replace(first, at_s=5))
     assert take(tracker, replace(first, at_s=6, generation=2)) == [True]
-    assert tracker.decision is not None
-    assert tracker.decision.generation == 2
+    assert network(tracker).decision is not None
+    assert network(tracker).decision.generation == 2
 
 
 def test_a_snapshot_holds_what_is_still_to_come(tracker: Tracker) -> None:
     done = replace(SPEC, name="u")
     take(tracker, JobRegistered(4, "vision", "rung0", done), JobEnded(5, "vision/rung0/u", JobStatus.FINISHED))
     take(tracker, IterationDone(6, JOB, 2), StudyRegistered(7, "idle"))
-    (study,) = tracker.views()
+    (study,) = network(tracker).views(tracker)
     assert (study.name, study.weight, study.later) == ("vision", 2.0, (Rung("rung1", 1, 10),))
     (job,) = study.stages[0].jobs
     assert (job.key, job.done, job.remaining, job.plane, job.registered_s) == (JOB, 2, 3, 0, 3)
-    snapshot = tracker.snapshot()
+    snapshot = network(tracker).snapshot(tracker)
     assert [(s.name, s.weight, s.later) for s in snapshot.studies] == [("vision", 2.0, (Rung("rung1", 1, 10),))]
     assert (snapshot.stages, snapshot.jobs.key, snapshot.remaining.tolist()) == (("vision/rung0",), (JOB,), [3])
     assert snapshot.jobs.registered_s.tolist() == [3.0]
     take(tracker, StageSealed(8, "vision", "rung0"), JobEnded(9, JOB, JobStatus.FINISHED))
-    assert tracker.views()[0].stages == ()
-    assert tracker.snapshot().jobs.key == ()
+    assert network(tracker).views(tracker)[0].stages == ()
+    assert network(tracker).snapshot(tracker).jobs.key == ()
     take(tracker, StageRegistered(10, "vision", "rung1"), StageSealed(11, "vision", "rung1"))
-    assert tracker.views() == ()
+    assert network(tracker).views(tracker) == ()
 
 
 def test_records_cannot_be_replaced_from_outside(tracker: Tracker) -> None:
-    for records in (tracker.jobs, tracker.studies, tracker.connections):
+    for records in (tracker.jobs, tracker.studies, network(tracker).connections):
         with pytest.raises(TypeError):
             records["x"] = None  # type: ignore[index]
 
 
 def test_trackers_of_different_knowledge_differ(tracker: Tracker) -> None:
-    assert tracker != Tracker(FABRIC)
-    assert Tracker(FABRIC) != Tracker(star(3))
+    assert tracker != Tracker(NetworkLedger(FABRIC))
+    assert Tracker(NetworkLedger(FABRIC)) != Tracker(NetworkLedger(star(3)))
 
 
 _studies = st.sampled_from(("a", "b"))
@@ -332,7 +337,7 @@ _events: st.SearchStrategy[Event] = st.one_of(
     st.builds(IterationDone, _times, _keys, st.integers(0, 4)),
     st.builds(JobEnded, _times, _keys, st.sampled_from((JobStatus.FINISHED, JobStatus.KILLED))),
     st.builds(ConnectionsSeen, _times, st.sampled_from(AGENTS), st.lists(_connections, max_size=3).map(tuple)),
-    st.builds(Decided, _times, st.just("beamer"), st.integers(1, 5), st.integers(1, 8), _json, _plans),
+    st.builds(Planned, _times, st.just("beamer"), st.integers(1, 5), _json, st.integers(1, 8), _plans),
 )
 # Everything registered first, in half of the cases, so that most of what follows is legal.
 _STARTED: list[Event] = [
@@ -345,15 +350,15 @@ _STARTED: list[Event] = [
 @given(started=st.sampled_from(([], _STARTED)), drawn=st.lists(_events, max_size=25))
 @settings(deadline=None)
 def test_its_journal_rebuilds_it(tmp_path_factory: pytest.TempPathFactory, started: list[Event], drawn: list[Event]) -> None:
-    tracker = Tracker(FABRIC)
+    tracker = Tracker(NetworkLedger(FABRIC))
     with closing(Journal(f"sqlite:///{tmp_path_factory.mktemp('journal')}/events.db")) as journal:
         _take_legal(tracker, journal, [*started, *drawn])
-        rebuilt = Tracker(FABRIC)
+        rebuilt = Tracker(NetworkLedger(FABRIC))
         for event in journal.replay():
             assert rebuilt.check(event)
             rebuilt.apply(event)
     assert rebuilt == tracker
-    assert rebuilt.views() == tracker.views()
+    assert network(rebuilt).views(rebuilt) == network(tracker).views(tracker)
     for study in tracker.studies.values():
         for stage in study.stages.values():
             ended = all(tracker.jobs[key].status is not JobStatus.RUNNING for key in stage.jobs)
@@ -363,11 +368,11 @@ def test_its_journal_rebuilds_it(tmp_path_factory: pytest.TempPathFactory, start
 
 def _take_legal(tracker: Tracker, journal: Journal, events: list[Event]) -> None:
     for event in events:
-        before = tracker.views()
+        before = network(tracker).views(tracker)
         try:
             changes = tracker.check(event)
         except InputError:
-            assert tracker.views() == before
+            assert network(tracker).views(tracker) == before
             continue
         if changes:
             journal.append(event)

@@ -21,10 +21,10 @@ from ray.tune.trainable import FunctionTrainable
 from beamer.engines.ray_tune.cluster import alive, gpus_asked, pinned
 from beamer.engines.ray_tune.rungs import Rungs, Verdict
 from beamer.errors import InputError
+from beamer.gpu.events import JobReported
 from beamer.gpu.ledger import Ledger, StageKey
 from beamer.gpu.model import Allocation, Costs, Grant, Report, Request, Speed, Stage, check_allocation
 from beamer.gpu.policies import GpuPolicy, gpu_policy
-from beamer.studies.events import JobReported
 from beamer.workloads.searches import Bracket
 
 STARTS = 20  # measured starts of which the median counts as the cost of one

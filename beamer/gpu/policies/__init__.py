@@ -1,9 +1,8 @@
-"""GPU policies: one per file, each registered here under its name."""
+"""GPU policies: one per file, each registered here under its name; other packages add theirs by entry point."""
 
-from dataclasses import fields
 from typing import Any
 
-from beamer.errors import InputError, nearest
+from beamer.decision.registry import Registry
 from beamer.gpu.policies.convergence import Convergence
 from beamer.gpu.policies.drf import Drf
 from beamer.gpu.policies.elastic import Elastic, Termination
@@ -39,16 +38,9 @@ _POLICIES: tuple[type[GpuPolicy[Any]], ...] = (
     Slaq,
     Tetris,
 )
-GPU_POLICIES: dict[str, type[GpuPolicy[Any]]] = {policy.name: policy for policy in _POLICIES}
+GPU_POLICIES: Registry[GpuPolicy[Any]] = Registry("beamer.gpu_policies", GpuPolicy, _POLICIES)  # type: ignore[type-abstract]  # the seam itself
 
 
 def gpu_policy(name: str, **parameters: Any) -> GpuPolicy[Any]:
-    """Return the policy that is registered under `name`. Raises `InputError` for a name or a parameter that does not exist."""
-    if name not in GPU_POLICIES:
-        raise InputError("policy", name, nearest(name, GPU_POLICIES))
-    policy = GPU_POLICIES[name]
-    known = [field.name for field in fields(policy)]  # type: ignore[arg-type]  # every policy is a dataclass
-    for parameter, value in parameters.items():
-        if parameter not in known:
-            raise InputError(f"{name}.{parameter}", value, nearest(parameter, known) if known else "no parameter")
-    return policy(**parameters)
+    """Return the policy of that name. Raises `InputError` for a name or a parameter that does not exist."""
+    return GPU_POLICIES.make(name, **parameters)

@@ -1,8 +1,8 @@
-"""Network policies: one per file, each registered here under its name."""
+"""Network policies: one per file, each registered here under its name; other packages add theirs by entry point."""
 
 from typing import Any
 
-from beamer.errors import InputError, nearest
+from beamer.decision.registry import Registry
 from beamer.network.policies.aalo import Aalo
 from beamer.network.policies.beamer import Beamer
 from beamer.network.policies.beamer_search import BeamerSearch
@@ -37,11 +37,9 @@ _POLICIES: tuple[type[NetworkPolicy[Any]], ...] = (
     BeamerStage,
     BeamerSearch,
 )
-NETWORK_POLICIES: dict[str, type[NetworkPolicy[Any]]] = {policy.name: policy for policy in _POLICIES}
+NETWORK_POLICIES: Registry[NetworkPolicy[Any]] = Registry("beamer.network_policies", NetworkPolicy, _POLICIES)  # type: ignore[type-abstract]
 
 
-def network_policy(name: str) -> NetworkPolicy[Any]:
-    """Return the policy that is registered under `name`. Raises `InputError` with the nearest name if there is none."""
-    if name not in NETWORK_POLICIES:
-        raise InputError("policy", name, nearest(name, NETWORK_POLICIES))
-    return NETWORK_POLICIES[name]()
+def network_policy(name: str, **parameters: Any) -> NetworkPolicy[Any]:
+    """Return the policy of that name. Raises `InputError` for a name or a parameter that does not exist."""
+    return NETWORK_POLICIES.make(name, **parameters)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from functools import partial
 
+from beamer.network.ledger import NetworkLedger
 from beamer.studies.events import Event, IterationDone, JobEnded, JobRegistered, StageRegistered, StageSealed, StudyRegistered
 from beamer.studies.model import JobStatus, StageStatus, job_key
 from beamer.studies.tracker import Tracker
@@ -32,7 +33,7 @@ class _Run:
         self.network = Network([float(link.rate_bps) for link in scenario.fabric.links], allocate, klass, by_coflow)
         self._scenario = scenario
         self._acknowledgements = acknowledgements
-        self._tracker = Tracker(scenario.fabric)
+        self._tracker = Tracker(NetworkLedger(scenario.fabric))
         self._agenda = Agenda()
         self._trainings: dict[str, Training] = {}
         self._ends: dict[str, float] = {}
@@ -59,7 +60,9 @@ class _Run:
         self._record(StageSealed(now, study.name, stage.name))
         for spec in stage.jobs:
             key = job_key(study.name, stage.name, spec.name)
-            phases = flows(spec, self._scenario.fabric, self._tracker.jobs[key].plane, self._acknowledgements)
+            phases = flows(
+                spec, self._scenario.fabric, self._scenario.fabric.plane_of(self._tracker.jobs[key].seq), self._acknowledgements
+            )
             progressed = partial(self._progressed, study, index)
             self._trainings[key] = Training(key, spec, phases, self._agenda, self.network, progressed)
             self._agenda.after(self._scenario.start_up_s, self._trainings[key].iterate)

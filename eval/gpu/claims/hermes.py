@@ -10,9 +10,10 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 from beamer.engines.simulated import Outcome, Profile, SimulatedJob
+from beamer.gpu.events import JobReported
 from beamer.gpu.model import Costs, Grant, Node, Request
 from beamer.sim.gpu import Arrival, GpuRun, Tuner, simulate_gpus
-from beamer.studies.events import Event, JobEnded, JobReported
+from beamer.studies.events import Event, JobEnded
 from beamer.studies.model import JobStatus
 from eval.gpu.claims.base import LOST, Claim, Contender, CostsEntry, Entry, Figures, Inputs, Metric, Results, contenders
 from eval.gpu.report import by_cell, by_metric, lines

@@ -1,0 +1,65 @@
+"""Policies by name: those that come with a level, and those that other packages bring by entry point."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from functools import cached_property
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Generic, TypeVar
+
+from beamer.decision.policy import Policy
+from beamer.errors import InputError, nearest
+
+P = TypeVar("P", bound=Policy[Any])
+
+
+class Registry(Mapping[str, type[P]], Generic[P]):
+    """The policies of a level; another package adds one by an entry point of `group` whose name is the policy's.
+
+    seam: what every policy of the level subclasses. own: those that come with it, in the order in which they are listed.
+    A name of `own` cannot be taken by another package.
+    """
+
+    def __init__(self, group: str, seam: type[P], own: Iterable[type[P]]) -> None:
+        self.group = group
+        self._seam = seam
+        self._own = {policy.name: policy for policy in own}
+
+    @cached_property
+    def _others(self) -> dict[str, EntryPoint]:
+        return {entry.name: entry for entry in entry_points(group=self.group) if entry.name not in self._own}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*self._own, *self._others])
+
+    def __len__(self) -> int:
+        return len(self._own) + len(self._others)
+
+    def __getitem__(self, name: str) -> type[P]:
+        return self._own[name] if name in self._own else self._load(self._others[name])
+
+    def make(self, name: str, **parameters: Any) -> P:
+        """Return the policy of that name. Raises `InputError` for a name or a parameter that does not exist."""
+        if name not in self:
+            raise InputError("policy", name, nearest(name, self))
+        policy = self[name]
+        known = [field.name for field in fields(policy)] if is_dataclass(policy) else list[str]()
+        for parameter, value in parameters.items():
+            if parameter not in known:
+                raise InputError(f"{name}.{parameter}", value, nearest(parameter, known) if known else "no parameter")
+        return policy(**parameters)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._own or name in self._others
+
+    def _load(self, entry: EntryPoint) -> type[P]:
+        """Load another package's policy. Raises `InputError` where it cannot be imported or is not one of this level."""
+        where = f"entry point {self.group}:{entry.name}"
+        try:
+            policy = entry.load()
+        except Exception as error:  # whatever the other package's modules raise
+            raise InputError(where, entry.value, f"a class that can be imported ({type(error).__name__}: {error})") from error
+        if not (isinstance(policy, type) and issubclass(policy, self._seam)):
+            raise InputError(where, entry.value, f"a subclass of {self._seam.__module__}.{self._seam.__name__}")
+        if getattr(policy, "name", None) != entry.name:
+            raise InputError(where, getattr(policy, "name", None), f"the name {entry.name!r} on the class, too")
+        return policy

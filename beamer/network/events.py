@@ -1,0 +1,34 @@
+"""What happens at the network level."""
+
+from dataclasses import dataclass
+
+from beamer.network.plan import JobPlan
+from beamer.studies.events import Decision, Event
+
+
+@dataclass(frozen=True)
+class JobConnection:
+    """A TCP connection of a job's worker, local end first."""
+
+    job: str
+    rank: int
+    local_ip: str
+    local_port: int
+    remote_ip: str
+    remote_port: int
+
+
+@dataclass(frozen=True)
+class ConnectionsSeen(Event):
+    """All connections of registered workers that one host agent sees; replaces what it saw before."""
+
+    agent: str
+    connections: tuple[JobConnection, ...]
+
+
+@dataclass(frozen=True)
+class Planned(Decision):
+    """A network policy's decision. queues: managed classes per port. jobs: the plan's, by job."""
+
+    queues: int
+    jobs: dict[str, JobPlan]
