@@ -26,7 +26,7 @@ class AgentListener(Protocol):
     def agent_joined(self, agent: str) -> Assignment:
         """Return what an agent that has just said hello has to bring about."""
 
-    def agent_said(self, agent: str, message: Applied | Connections) -> None:
+    def on_agent_message(self, agent: str, message: Applied | Connections) -> None:
         """Take in a report. Raises `InputError` for one that cannot be."""
 
     def agent_lost(self, agent: str) -> None:
@@ -127,7 +127,7 @@ class AgentHub:
         elif isinstance(message, Hello):
             raise InputError("hello", message.agent, "one hello per connection")
         else:
-            self._listener.agent_said(name, message)
+            self._listener.on_agent_message(name, message)
 
 
 def _parse(text: str) -> Hello | Applied | Connections | Counters:

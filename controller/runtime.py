@@ -1,7 +1,7 @@
 """The controller's one writer: events in, decisions out, acknowledgements back, all on the asyncio loop.
 
-An event is checked, journaled, applied; what it changes wakes a decision or merely a renewed hand-out; both run at most once
-per few milliseconds, and only differences leave the process.
+An event is checked, journaled, applied; then either a new decision or only new targets under the same plan are due. Both run
+at most once per few milliseconds, and only differences leave the process.
 """
 
 import asyncio
@@ -34,16 +34,16 @@ from controller.targets import Targets, agent_ports, targets
 
 COALESCE_S = 0.002  # events of one burst make one decision
 PROGRESS_S = 0.5  # progress alone re-orders no more often than this
-HEAD_START_S = 2.0  # that switches have on agents at most
+SWITCH_WAIT_S = 2.0  # that assignments wait at most for switches to acknowledge their rules
 RETRY_S = 1.0  # after the journal could not be written
-STAGE_EVENTS = (StageRegistered, StageSealed, JobRegistered, JobEnded)
-HAND_OUT_EVENTS = (WorkerAttached, ConnectionsSeen)
+STAGE_EVENTS = (StageRegistered, StageSealed, JobRegistered, JobEnded)  # call for a decision
+TARGET_EVENTS = (WorkerAttached, ConnectionsSeen)  # change what is to be installed, not the order
 
 log = structlog.get_logger("beamer-controller")
 
 
 class Switches(Protocol):
-    """What carries rules to switches; `SwitchDriver` is the live one."""
+    """What installs rules on switches; `SwitchDriver` is the live one."""
 
     async def start(self) -> None:
         """Listen for switches."""
@@ -51,8 +51,8 @@ class Switches(Protocol):
     async def stop(self) -> None:
         """Stop listening and leave the rules as they are."""
 
-    def bring_about(self, generation: int, jobs: Sequence[JobRules]) -> None:
-        """Make the switches carry the rules of `jobs`, as soon as each can be reached."""
+    def install(self, generation: int, jobs: Sequence[JobRules]) -> None:
+        """Make every switch hold the rules of `jobs`, as soon as it is connected."""
 
     async def counters(self) -> tuple[LaneCount, ...]:
         """Return what has been counted per job, host pair and class."""
@@ -71,7 +71,7 @@ class Alarm:
         due = loop.time() + delay_s
         if self._handle is None or due < self._handle.when():
             self.cancel()
-            self._handle = loop.call_at(due, self._ring)
+            self._handle = loop.call_at(due, self._fire)
 
     def cancel(self) -> None:
         """Forget the times asked for."""
@@ -79,14 +79,14 @@ class Alarm:
             self._handle.cancel()
         self._handle = None
 
-    def _ring(self) -> None:
+    def _fire(self) -> None:
         self._handle = None
         self._action()
 
 
 @dataclass(frozen=True)
-class Handout:
-    """What one generation asks of switches and agents."""
+class GenerationTargets:
+    """The targets of one generation."""
 
     generation: int
     targets: Targets
@@ -96,8 +96,8 @@ class Runtime:
     """The state of one controller and everything that changes it.
 
     fabric: the network. journal: replayed first, then written before anything takes effect. policy: decides the order.
-    queues: classes per port. drive: builds the carrier of rules, given where it reports. clock: Unix time in seconds.
-    Raises `InputError` for queues that no port can have and for a journal of another network.
+    queues: classes per port. make_switches: returns what installs rules on switches, given the callback for their events.
+    clock: Unix time in seconds. Raises `InputError` for queues that no port can have and for a journal of another network.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Runtime:
         journal: Journal,
         policy: NetworkPolicy[Any],
         queues: int,
-        drive: Callable[[Callable[[SwitchEvent], None]], Switches],
+        make_switches: Callable[[Callable[[SwitchEvent], None]], Switches],
         seed: int,
         clock: Callable[[], float],
     ) -> None:
@@ -129,24 +129,24 @@ class Runtime:
         self._targets = self._targets_of(self.plan)
         self.installation = Installation((s.name for s in fabric.switches), self._ports, generation)
         self._deciding = Alarm(self._decide_now)
-        self._told = Handout(generation, self._targets)
-        self._untold: deque[Handout] = deque()
-        self._telling = Alarm(self._tell_anyway)
-        self._handing_out = Alarm(self._hand_out_anew)
-        self._switches = drive(self._switch_said)
+        self._sent = GenerationTargets(generation, self._targets)
+        self._pending: deque[GenerationTargets] = deque()
+        self._switch_wait = Alarm(self._stop_waiting_for_switches)
+        self._renewing = Alarm(self._renew_targets)
+        self._switches = make_switches(self._on_switch_event)
 
     async def start(self) -> None:
-        """Bring about what the journal says, re-decided for the time that has passed, and listen for switches."""
+        """Install what the journal says, re-decided for the time that has passed, and listen for switches."""
         self._decide_now()
         # Before any switch can connect, or the first one would be asked to drop rules that still hold.
-        self._switches.bring_about(self.installation.generation, self._targets.rules)
+        self._switches.install(self.installation.generation, self._targets.rules)
         await self._switches.start()
 
     async def stop(self) -> None:
         """Stop, leaving switches and agents as they are."""
         self._deciding.cancel()
-        self._telling.cancel()
-        self._handing_out.cancel()
+        self._switch_wait.cancel()
+        self._renewing.cancel()
         await self._switches.stop()
         self._journal.close()
 
@@ -161,8 +161,8 @@ class Runtime:
             self._deciding.within(COALESCE_S)
         elif isinstance(event, IterationDone):
             self._deciding.within(PROGRESS_S)
-        elif isinstance(event, HAND_OUT_EVENTS):
-            self._handing_out.within(COALESCE_S)
+        elif isinstance(event, TARGET_EVENTS):
+            self._renewing.within(COALESCE_S)
         return True
 
     async def lane_counts(self) -> tuple[LaneCount, ...]:
@@ -177,11 +177,11 @@ class Runtime:
         return dict(total)
 
     def agent_joined(self, agent: str) -> Assignment:
-        """Return what an agent that has just said hello has to bring about."""
+        """Return the assignment of an agent that has just sent its hello."""
         self.installation.agent_lost(agent)
         return self._assignment(agent)
 
-    def agent_said(self, agent: str, message: Applied | Connections) -> None:
+    def on_agent_message(self, agent: str, message: Applied | Connections) -> None:
         """Take in an agent's acknowledgement or the connections that it sees."""
         if isinstance(message, Connections):
             self._unmatched.setdefault(agent, {}).update(message.unmatched_bytes)
@@ -194,10 +194,10 @@ class Runtime:
             log.error("agent could not apply", agent=agent, generation=message.generation, error=message.error)
 
     def agent_lost(self, agent: str) -> None:
-        """Take in that an agent is gone; what it has installed stays its own to keep."""
+        """Take in that an agent is gone; it keeps what it has applied until that expires."""
         self.installation.agent_lost(agent)
 
-    def _switch_said(self, event: SwitchEvent) -> None:
+    def _on_switch_event(self, event: SwitchEvent) -> None:
         match event:
             case SwitchInstalled():
                 self.installation.switch_installed(event.switch, event.generation, self.clock())
@@ -207,7 +207,7 @@ class Runtime:
             case SwitchConnected():
                 self.installation.switch_connected(event.switch)
                 log.info("switch connected", switch=event.switch)
-        self._tell_agents(self.installation.on_switches)
+        self._send_assignments(self.installation.on_switches)
 
     def _replay(self, journal: Journal) -> None:
         for event in journal.replay():
@@ -224,17 +224,17 @@ class Runtime:
     def _decide_now(self) -> None:
         now = self.clock()
         proposal = self._core.propose(lambda: self.network.snapshot(self.tracker), self.plan, now)
-        if self._hand_out(proposal, self._caused_at_s):
+        if self._install(proposal, self._caused_at_s):
             self._caused_at_s = []
         if proposal.wake_s is not None:
             self._deciding.within(max(proposal.wake_s - now, COALESCE_S))
 
-    def _hand_out_anew(self) -> None:
-        self._hand_out(self._core.standing(self.plan))
+    def _renew_targets(self) -> None:
+        self._install(self._core.standing(self.plan))
 
-    def _hand_out(self, proposal: Proposal[Any, Plan], caused_at_s: Sequence[float] = ()) -> bool:
-        """Journal what is new under a new generation, then tell those whom it concerns; return whether that could be done."""
-        self._handing_out.cancel()
+    def _install(self, proposal: Proposal[Any, Plan], caused_at_s: Sequence[float] = ()) -> bool:
+        """Journal what is new under a new generation and send it to those whom it changes; return whether it was journaled."""
+        self._renewing.cancel()
         plan = proposal.content
         wanted, before = self._targets_of(plan), self._targets
         if (wanted, plan, proposal.state) == (before, self.plan, self._core.state):
@@ -249,35 +249,35 @@ class Runtime:
         self._core.adopt(proposal, generation)
         self.plan, self._targets = plan, wanted
         self.installation.want(generation, wanted.rules != before.rules, _renewed(before, wanted), caused_at_s)
-        self._untold.append(Handout(generation, wanted))
+        self._pending.append(GenerationTargets(generation, wanted))
         if wanted.rules != before.rules:
-            self._switches.bring_about(generation, wanted.rules)
-        self._tell_agents(self.installation.on_switches)
+            self._switches.install(generation, wanted.rules)
+        self._send_assignments(self.installation.on_switches)
         return True
 
-    def _tell_agents(self, on_switches: int) -> None:
-        """Tell agents what they have to bring about up to the generation `on_switches`.
+    def _send_assignments(self, on_switches: int) -> None:
+        """Send agents what changed for them up to the generation `on_switches`.
 
-        Switches go first: a packet that its host marks with a class of which its edge does not know yet is given the old one
+        Switches go first: a packet that its host marks with a class whose rules its edge does not hold yet is given the old one
         there, and counted for the new one later.
         """
         renewed: set[str] = set()
-        while self._untold and self._untold[0].generation <= on_switches:
-            before, self._told = self._told, self._untold.popleft()
-            renewed.update(_renewed(before.targets, self._told.targets))
+        while self._pending and self._pending[0].generation <= on_switches:
+            before, self._sent = self._sent, self._pending.popleft()
+            renewed.update(_renewed(before.targets, self._sent.targets))
         for agent in sorted(renewed):
             self.agents.send(agent, self._assignment(agent))
-        self._telling.cancel()
-        if self._untold:
-            self._telling.within(HEAD_START_S)
+        self._switch_wait.cancel()
+        if self._pending:
+            self._switch_wait.within(SWITCH_WAIT_S)
 
-    def _tell_anyway(self) -> None:
+    def _stop_waiting_for_switches(self) -> None:
         behind = [name for name, generation in self.installation.switches.items() if generation < self.installation.generation]
-        log.warning("agents go ahead of switches that do not follow", switches=behind)
-        self._tell_agents(self.installation.generation)
+        log.warning("assignments are sent although switches have not acknowledged their rules", switches=behind)
+        self._send_assignments(self.installation.generation)
 
     def _assignment(self, agent: str) -> Assignment:
-        return self._told.targets.assignments[agent].model_copy(update={"generation": self._told.generation})
+        return self._sent.targets.assignments[agent].model_copy(update={"generation": self._sent.generation})
 
     def _targets_of(self, plan: Plan) -> Targets:
         seen: Mapping[str, tuple[JobConnection, ...]] = self.network.connections

@@ -27,7 +27,7 @@ class SwitchesInMemory:
     async def stop(self) -> None:
         """Do nothing: what was told stays."""
 
-    def bring_about(self, generation: int, jobs: Sequence[JobRules]) -> None:
+    def install(self, generation: int, jobs: Sequence[JobRules]) -> None:
         """Keep the rules and acknowledge them."""
         self.wanted.append((generation, tuple(jobs)))
         if self.answering:

@@ -22,7 +22,7 @@ class SwitchDriver:
     """All switches of a fabric; every method runs on one asyncio loop.
 
     host, port: where switches connect; port 0 takes a free one, see `address`. on_event: called on the loop.
-    Until the first `bring_about` a switch is left as it is found; after `stop` it goes on by the rules it has.
+    Until the first `install` a switch is left as it is found; after `stop` it goes on by the rules it has.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class SwitchDriver:
         if self._connections:
             await asyncio.wait(self._connections)
 
-    def bring_about(self, generation: int, jobs: Sequence[JobRules]) -> None:
+    def install(self, generation: int, jobs: Sequence[JobRules]) -> None:
         """Make every switch hold the rules of `jobs`, as soon as it can be reached; only differences are sent.
 
         A switch that is still busy with an earlier generation skips to the latest.

@@ -204,7 +204,7 @@ class Listener:
 
     async def install(self, generation: int, *jobs: JobRules) -> dict[str, SwitchInstalled]:
         """Return every switch's acknowledgement of `generation`."""
-        self.driver.bring_about(generation, jobs)
+        self.driver.install(generation, jobs)
         async with asyncio.timeout(30):
             while len(found := self.installed(generation)) < len(NAMES):
                 await asyncio.sleep(0.02)

@@ -21,7 +21,7 @@ class Listener:
     def agent_joined(self, agent: str) -> Assignment:
         return Assignment(generation=7, addresses=("10.0.0.1",))
 
-    def agent_said(self, agent: str, message: Applied | Connections) -> None:
+    def on_agent_message(self, agent: str, message: Applied | Connections) -> None:
         self.said.append((agent, message))
 
     def agent_lost(self, agent: str) -> None:

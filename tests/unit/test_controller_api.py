@@ -171,7 +171,7 @@ def test_plan_says_what_runs_where(scene: Scene) -> None:
         runtime = api.runtime
         await until(lambda: runtime.installation.generation > 1)
         for agent in runtime.installation.agents:
-            runtime.agent_said(agent, Applied(generation=runtime.agent_joined(agent).generation, changes=0))
+            runtime.on_agent_message(agent, Applied(generation=runtime.agent_joined(agent).generation, changes=0))
         plan = await api.get("/v1/plan")
         assert (plan["policy"], plan["queues"], plan["installed_everywhere"]) == ("beamer", 8, True)
         assert plan["jobs"] == {"mnist/rung0/trial1": {"class": 0, "cap_bps": None}}
@@ -185,7 +185,7 @@ def test_plan_says_what_runs_where(scene: Scene) -> None:
         await api.put(f"{TRIAL}/status", {"status": "finished"})
         await until(lambda: not runtime.plan.jobs)
         for agent in runtime.installation.agents:
-            runtime.agent_said(agent, Applied(generation=runtime.agent_joined(agent).generation, changes=0))
+            runtime.on_agent_message(agent, Applied(generation=runtime.agent_joined(agent).generation, changes=0))
         latencies = await api.get("/v1/latencies")
         assert len(latencies["plan_ms"]) >= 1
         assert latencies["p99"] == max(latencies["plan_ms"])
@@ -200,7 +200,7 @@ def test_counters_name_the_job(scene: Scene) -> None:
         seen = Connections(
             connections=(Connection(job="mnist/rung0/trial1", rank=0, **ends),), unmatched_bytes={"mnist/rung0/trial1": 9}
         )
-        api.runtime.agent_said(HOSTS[0].agent, seen)
+        api.runtime.on_agent_message(HOSTS[0].agent, seen)
         api.switches.lanes = (LaneCount(FABRIC.switches[0].name, 1, HOSTS[0].name, HOSTS[1].name, 2, True, 3028, 2, False),)
         counters = await api.get("/v1/counters")
         [lane] = counters["lanes"]

@@ -69,7 +69,7 @@ class Desk:
     def apply_all(self) -> None:
         for agent in self.runtime.installation.agents:
             assignment = self.runtime.agent_joined(agent)
-            self.runtime.agent_said(agent, Applied(generation=assignment.generation, changes=0))
+            self.runtime.on_agent_message(agent, Applied(generation=assignment.generation, changes=0))
 
     def journaled(self) -> list[Event]:
         journal = Journal(self.journal_url)
@@ -175,7 +175,7 @@ def test_agents_follow_switches_that_lag_behind(tmp_path: Path) -> None:
 def test_agents_wait_long_for_a_silent_switch_and_not_for_a_lost_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: bool
 ) -> None:
-    monkeypatch.setattr("controller.runtime.HEAD_START_S", 3600.0 if lost else 0.02)
+    monkeypatch.setattr("controller.runtime.SWITCH_WAIT_S", 3600.0 if lost else 0.02)
 
     async def play() -> None:
         desk = Desk(tmp_path)
@@ -333,9 +333,9 @@ def test_latency_is_taken_when_the_last_agent_answers(tmp_path: Path) -> None:
         assert len(desk.runtime.installation.plan_ms) == taken
         assert not desk.runtime.installation.everywhere
         agent, assignment = desk.sent[-1]
-        desk.runtime.agent_said(agent, Applied(generation=assignment.generation, changes=0, error="no such device"))
+        desk.runtime.on_agent_message(agent, Applied(generation=assignment.generation, changes=0, error="no such device"))
         assert not desk.runtime.installation.everywhere
-        desk.runtime.agent_said(agent, Applied(generation=assignment.generation, changes=1))
+        desk.runtime.on_agent_message(agent, Applied(generation=assignment.generation, changes=1))
         assert desk.runtime.installation.everywhere
         assert desk.runtime.installation.plan_ms[taken:] == (500.0,)
         await desk.runtime.stop()
@@ -442,7 +442,7 @@ def test_reports_about_unknown_jobs_are_left_out(tmp_path: Path) -> None:
             Connection(**vars(connection("mnist/rung0/a"))),
         )
         message = Connections(connections=seen, unmatched_bytes={"mnist/rung0/a": 1448})
-        desk.runtime.agent_said(AGENT[HOSTS[0]], message)
+        desk.runtime.on_agent_message(AGENT[HOSTS[0]], message)
         assert desk.runtime.network.connections[AGENT[HOSTS[0]]] == (connection("mnist/rung0/a"),)
         assert desk.runtime.unmatched_bytes() == {"mnist/rung0/a": 1448}
         await desk.runtime.stop()

@@ -85,8 +85,8 @@ def test_a_switch_gets_the_latest_plan_whenever_it_connects() -> None:
     async def scenario() -> None:
         switch = FakeSwitch(dpid=1)
         async with bench() as b:
-            b.driver.bring_about(1, [job(2)])
-            b.driver.bring_about(2, [job(3)])
+            b.driver.install(1, [job(2)])
+            b.driver.install(2, [job(3)])
             b.dial(switch)
             done = await b.installed(2)
             assert b.events == [SwitchConnected("s1"), SwitchInstalled("s1", 2, done.changes, 12.5)]
@@ -113,15 +113,15 @@ def test_a_restarted_driver_finds_its_rules_and_adds_or_removes_none() -> None:
     async def scenario() -> None:
         switch = FakeSwitch(dpid=1)
         async with bench() as first:
-            first.driver.bring_about(1, [job(2)])
+            first.driver.install(1, [job(2)])
             first.dial(switch)
             await first.installed(1)
-            first.driver.bring_about(2, [job(4)])  # so that the lane's rule has left its first priority
+            first.driver.install(2, [job(4)])  # so that the lane's rule has left its first priority
             await first.installed(2)
             await first.until(lambda: ofp.OFPFC_DELETE_STRICT in {command for command, _ in switch.mods})
         before = dict(switch.entries)
         async with bench() as second:
-            second.driver.bring_about(9, [job(4)])
+            second.driver.install(9, [job(4)])
             second.dial(switch)
             assert (await second.installed(9)).changes == 0
             await asyncio.sleep(0.2)
@@ -135,12 +135,12 @@ def test_plans_that_come_while_a_barrier_is_out_are_skipped_but_the_last() -> No
     async def scenario() -> None:
         switch = FakeSwitch(dpid=1)
         async with bench() as b:
-            b.driver.bring_about(1, [])
+            b.driver.install(1, [])
             b.dial(switch)
             await b.installed(1)
             switch.answering.clear()
             for generation, klass in ((2, 1), (3, 2), (4, 3), (5, 4)):
-                b.driver.bring_about(generation, [job(klass)])
+                b.driver.install(generation, [job(klass)])
                 await asyncio.sleep(0.02)
             switch.answering.set()
             await b.installed(5)
@@ -155,13 +155,13 @@ def test_the_old_class_is_removed_after_the_new_one_holds_and_its_count_is_kept(
     async def scenario() -> None:
         switch = FakeSwitch(dpid=1)
         async with bench() as b:
-            b.driver.bring_about(1, [job(2)])
+            b.driver.install(1, [job(2)])
             b.dial(switch)
             await b.installed(1)
             old = {key for key in switch.entries if key[0] == 1 and key[1] >= 1000}
             for key in old:
                 switch.entries[key].sent_bytes, switch.entries[key].sent_packets = 1500, 1
-            b.driver.bring_about(2, [job(0)])
+            b.driver.install(2, [job(0)])
             assert (await b.installed(2)).changes == 2 * len(old)
             assert old <= switch.entries.keys()
             await b.until(lambda: not old & switch.entries.keys())
@@ -183,7 +183,7 @@ def test_a_rule_that_timed_out_while_wanted_comes_back() -> None:
     async def scenario() -> None:
         switch = FakeSwitch(dpid=1)
         async with bench() as b:
-            b.driver.bring_about(1, [job(2)])
+            b.driver.install(1, [job(2)])
             b.dial(switch)
             await b.installed(1)
             key: Key = next(key for key in switch.entries if key[0] == 1 and key[1] >= 1000)
@@ -202,7 +202,7 @@ def test_time_outs_of_lanes_in_use_are_started_afresh(monkeypatch: pytest.Monkey
     async def scenario() -> None:
         switch = FakeSwitch(dpid=1)
         async with bench() as b:
-            b.driver.bring_about(1, [job(2)])
+            b.driver.install(1, [job(2)])
             b.dial(switch)
             await b.installed(1)
             lanes = {key for key in switch.entries if key[0] == 1 and key[1] >= 1000}
@@ -217,7 +217,7 @@ def test_a_refused_rule_is_logged_not_reported_as_installed_and_tried_again(caps
     async def scenario() -> None:
         switch = FakeSwitch(dpid=1, refuse=lambda key: key[0] == 1 and key[1] >= 1000)
         async with bench() as b:
-            b.driver.bring_about(1, [job(2)])
+            b.driver.install(1, [job(2)])
             b.dial(switch)
             await b.until(lambda: len([key for _, key in switch.mods if switch.refuse(key)]) > 2)
             assert not [e for e in b.events if isinstance(e, SwitchInstalled)]
@@ -231,7 +231,7 @@ def test_a_refused_rule_is_logged_not_reported_as_installed_and_tried_again(caps
 def test_a_stranger_and_another_version_are_turned_away(capsys: pytest.CaptureFixture[str]) -> None:
     async def scenario() -> None:
         async with bench() as b:
-            b.driver.bring_about(1, [])
+            b.driver.install(1, [])
             b.dial(FakeSwitch(dpid=0xBAD))
             b.dial(FakeSwitch(dpid=1, version=1))
             async with asyncio.timeout(5):
@@ -248,7 +248,7 @@ def test_a_switch_that_dials_again_replaces_its_old_connection() -> None:
     async def scenario() -> None:
         switch = FakeSwitch(dpid=1)
         async with bench() as b:
-            b.driver.bring_about(1, [])
+            b.driver.install(1, [])
             b.dial(switch)
             await b.installed(1)
             b.dial(FakeSwitch(dpid=1, entries=switch.entries))
@@ -266,7 +266,7 @@ def test_a_switch_that_falls_silent_is_lost(monkeypatch: pytest.MonkeyPatch) -> 
     async def scenario() -> None:
         lively, switch = FakeSwitch(dpid=1), FakeSwitch(dpid=2)
         async with bench(two_spines()) as b:
-            b.driver.bring_about(1, [])
+            b.driver.install(1, [])
             b.dial(lively)
             b.dial(switch)
             await b.installed(1, times=2)
@@ -292,11 +292,11 @@ def test_a_retired_rule_may_time_out_while_the_switch_is_asked_about_it() -> Non
     async def scenario() -> None:
         switch = FakeSwitch(dpid=1)
         async with bench() as b:
-            b.driver.bring_about(1, [job(2)])
+            b.driver.install(1, [job(2)])
             b.dial(switch)
             await b.installed(1)
             lanes = [key for key in switch.entries if key[0] == 1 and key[1] >= 1000]
-            b.driver.bring_about(2, [])
+            b.driver.install(2, [])
             await b.installed(2)
             switch.answering.clear()
             await asyncio.sleep(0.2)  # by now the driver has asked what the retired rules have counted
@@ -304,7 +304,7 @@ def test_a_retired_rule_may_time_out_while_the_switch_is_asked_about_it() -> Non
                 switch.expire(key)
             await asyncio.sleep(0.05)
             switch.answering.set()
-            b.driver.bring_about(3, [job(4)])
+            b.driver.install(3, [job(4)])
             await b.installed(3)
             assert SwitchLost("s1") not in b.events
 
