@@ -104,7 +104,7 @@ def _add_reads(app: FastAPI, runtime: Runtime) -> None:
 
     @app.get("/v1/counters")
     async def counters() -> Answer:
-        return views.counters_view(runtime, await runtime.lane_counts())
+        return views.counters_view(runtime, await runtime.pair_counts())
 
     @app.get("/v1/health")
     async def health() -> Answer:

@@ -28,7 +28,7 @@ from beamer.studies.model import JobStatus
 from beamer.studies.tracker import Tracker
 from controller.agents import AgentHub
 from controller.installation import Installation
-from controller.openflow.driver import LaneCount, SwitchConnected, SwitchEvent, SwitchInstalled, SwitchLost
+from controller.openflow.driver import PairCount, SwitchConnected, SwitchEvent, SwitchInstalled, SwitchLost
 from controller.openflow.rules import JobRules
 from controller.targets import Targets, agent_ports, targets
 
@@ -54,7 +54,7 @@ class Switches(Protocol):
     def install(self, generation: int, jobs: Sequence[JobRules]) -> None:
         """Make every switch hold the rules of `jobs`, as soon as it is connected."""
 
-    async def counters(self) -> tuple[LaneCount, ...]:
+    async def counters(self) -> tuple[PairCount, ...]:
         """Return what has been counted per job, host pair and class."""
 
 
@@ -165,7 +165,7 @@ class Runtime:
             self._renewing.within(COALESCE_S)
         return True
 
-    async def lane_counts(self) -> tuple[LaneCount, ...]:
+    async def pair_counts(self) -> tuple[PairCount, ...]:
         """Return what the edge switches have counted per job, host pair and class."""
         return await self._switches.counters()
 

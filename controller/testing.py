@@ -2,21 +2,21 @@
 
 from collections.abc import Callable, Sequence
 
-from controller.openflow.driver import LaneCount, SwitchConnected, SwitchEvent, SwitchInstalled, SwitchLost
+from controller.openflow.driver import PairCount, SwitchConnected, SwitchEvent, SwitchInstalled, SwitchLost
 from controller.openflow.rules import JobRules
 
 
 class SwitchesInMemory:
     """Switches that keep what they are told and, while `answering`, acknowledge it at once.
 
-    wanted: every generation asked for with its rules, oldest first. lanes: what `counters` returns.
+    wanted: every generation asked for with its rules, oldest first. pairs: what `counters` returns.
     """
 
     def __init__(self, names: Sequence[str], on_event: Callable[[SwitchEvent], None]) -> None:
         self.names = tuple(names)
         self.answering = True
         self.wanted: list[tuple[int, tuple[JobRules, ...]]] = []
-        self.lanes: tuple[LaneCount, ...] = ()
+        self.pairs: tuple[PairCount, ...] = ()
         self._on_event = on_event
 
     async def start(self) -> None:
@@ -43,6 +43,6 @@ class SwitchesInMemory:
         """Let a switch be gone."""
         self._on_event(SwitchLost(name))
 
-    async def counters(self) -> tuple[LaneCount, ...]:
-        """Return `lanes`."""
-        return self.lanes
+    async def counters(self) -> tuple[PairCount, ...]:
+        """Return `pairs`."""
+        return self.pairs

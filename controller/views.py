@@ -5,7 +5,7 @@ from typing import Any
 
 from beamer.measures import quantile
 from beamer.studies.records import JobRecord, StageRecord, StudyRecord
-from controller.openflow.driver import LaneCount
+from controller.openflow.driver import PairCount
 from controller.runtime import Runtime
 
 
@@ -38,23 +38,23 @@ def latencies_view(runtime: Runtime) -> dict[str, Any]:
     return {"plan_ms": list(samples), "p50": quantile(samples, 0.5), "p99": quantile(samples, 0.99)}
 
 
-def counters_view(runtime: Runtime, lanes: Iterable[LaneCount]) -> dict[str, Any]:
+def counters_view(runtime: Runtime, pairs: Iterable[PairCount]) -> dict[str, Any]:
     """Return the counts of edge switches by job, host pair and class, and the latest ones of agents' queues."""
     key_of = {job.seq: key for key, job in runtime.tracker.jobs.items()}
     return {
-        "lanes": [
+        "host_pairs": [
             {
-                "switch": lane.switch,
-                "job": key_of.get(lane.job_seq),
-                "src": lane.src,
-                "dst": lane.dst,
-                "class": lane.klass,
-                "marked": lane.marked,
-                "sent_bytes": lane.sent_bytes,
-                "sent_packets": lane.sent_packets,
-                "final": lane.final,
+                "switch": pair.switch,
+                "job": key_of.get(pair.job_seq),
+                "src": pair.src,
+                "dst": pair.dst,
+                "class": pair.klass,
+                "marked": pair.marked,
+                "sent_bytes": pair.sent_bytes,
+                "sent_packets": pair.sent_packets,
+                "final": pair.final,
             }
-            for lane in lanes
+            for pair in pairs
         ],
         "unmatched_bytes": runtime.unmatched_bytes(),
         "agents": {name: counters.model_dump(exclude={"kind"}) for name, counters in runtime.agents.counters.items()},

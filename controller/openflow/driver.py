@@ -9,11 +9,11 @@ import structlog
 from beamer.errors import PlatformError
 from beamer.network.fabric import Fabric
 from controller.openflow.channel import Channel, ChannelError, RefusedError
-from controller.openflow.reports import LaneCount, SwitchConnected, SwitchEvent, SwitchInstalled, SwitchLost
+from controller.openflow.reports import PairCount, SwitchConnected, SwitchEvent, SwitchInstalled, SwitchLost
 from controller.openflow.rules import JobRules, job_rules, merged, static_rules
 from controller.openflow.session import Session, Tally, Target
 
-__all__ = ["LaneCount", "SwitchConnected", "SwitchDriver", "SwitchEvent", "SwitchInstalled", "SwitchLost"]
+__all__ = ["PairCount", "SwitchConnected", "SwitchDriver", "SwitchEvent", "SwitchInstalled", "SwitchLost"]
 
 log = structlog.get_logger("beamer-controller")
 
@@ -84,9 +84,9 @@ class SwitchDriver:
             if name in self._sessions:
                 self._sessions[name].aim(self._targets[name])
 
-    async def counters(self) -> tuple[LaneCount, ...]:
-        """Return what each lane has sent in each class; of a switch that does not answer, only what is final."""
-        found: list[LaneCount] = []
+    async def counters(self) -> tuple[PairCount, ...]:
+        """Return what each host pair has sent in each class; of a switch that does not answer, only what is final."""
+        found: list[PairCount] = []
         for name, final in self._final.items():
             live = Tally()
             if name in self._sessions:
@@ -94,16 +94,16 @@ class SwitchDriver:
                     live, final = await self._sessions[name].count()
                 except (ChannelError, RefusedError) as error:
                     log.warning("switch gave no counters", switch=name, reason=str(error))
-            found += self._lane_counts(name, live, final=False)
-            found += self._lane_counts(name, final, final=True)
+            found += self._pair_counts(name, live, final=False)
+            found += self._pair_counts(name, final, final=True)
         return tuple(found)
 
-    def _lane_counts(self, switch: str, tally: Tally, *, final: bool) -> Iterator[LaneCount]:
+    def _pair_counts(self, switch: str, tally: Tally, *, final: bool) -> Iterator[PairCount]:
         hosts = self._fabric.hosts
-        for (lane, klass, marked), (sent_bytes, sent_packets) in tally.counts.items():
-            if max(lane.src, lane.dst) < len(hosts):  # rules of an earlier, larger fabric may still be there
-                src, dst = hosts[lane.src].name, hosts[lane.dst].name
-                yield LaneCount(switch, lane.job_seq, src, dst, klass, marked, sent_bytes, sent_packets, final)
+        for (pair, klass, marked), (sent_bytes, sent_packets) in tally.counts.items():
+            if max(pair.src, pair.dst) < len(hosts):  # rules of an earlier, larger fabric may still be there
+                src, dst = hosts[pair.src].name, hosts[pair.dst].name
+                yield PairCount(switch, pair.job_seq, src, dst, klass, marked, sent_bytes, sent_packets, final)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

@@ -1,8 +1,8 @@
 """Which changes turn the rules that a switch holds into the wanted ones, without a packet that finds none.
 
-Nothing is changed in place where that would mix counts. A lane's new class is two new rules: one for packets marked with it,
-beside that of the old class, and one above the old one for any other packet. So every packet meets one of them, and what is
-no longer wanted stays until no packet has met it for a while and its counts are complete.
+Nothing is changed in place where that would mix counts. A host pair's new class is two new rules: one for packets marked with
+it, beside that of the old class, and one above the old one for any other packet. So every packet meets one of them, and what
+is no longer wanted stays until no packet has met it for a while and its counts are complete.
 """
 
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from controller.openflow.rules import Key, Match, Rule
 
-REBASE = 30_000  # of 65 535 priorities: a lane that has climbed so far starts anew below
+REBASE = 30_000  # of 65 535 priorities: a pair that has climbed so far starts anew below
 
 
 @dataclass(frozen=True)

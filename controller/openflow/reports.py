@@ -34,7 +34,7 @@ SwitchEvent = SwitchConnected | SwitchLost | SwitchInstalled
 
 
 @dataclass(frozen=True)
-class LaneCount:
+class PairCount:
     """What a job sent from one host to another in one class, counted at the edge before the queue.
 
     marked: by its host, too, with this class; otherwise in a moment in which host and edge did not agree.

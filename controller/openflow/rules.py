@@ -3,24 +3,24 @@
 A packet passes up to four tables:
 
     ADMISSION  TRUNK       from another switch: its class stands; `set_queue` by codepoint -> ROUTE
-               CONNECTION  a registered connection, matched exactly: its lane as metadata  -> CLASS
+               CONNECTION  a registered connection, matched exactly: its pair as metadata  -> CLASS
                ACCESS      anything else                                                   -> CLEAR
-    CLASS      MARKED      a lane's packet that its host has marked with the lane's class  -> ROUTE
-               LANE        any other of the lane's; both set codepoint, queue and path     -> ROUTE
-               EXPIRED     a lane whose rule has timed out                                 -> CLEAR
+    CLASS      MARKED      a pair's packet that its host has marked with the pair's class  -> ROUTE
+               PAIR        any other of the pair's; both set codepoint, queue and path     -> ROUTE
+               EXPIRED     a pair whose rule has timed out                                 -> CLEAR
     CLEAR      STRIP       carries a Beamer codepoint that nobody gave it: set to 0        -> ROUTE
                KEEP        any other                                                       -> ROUTE
-    ROUTE      SHADOW      a lane's packet, by the address that names its plane and destination
+    ROUTE      SHADOW      a pair's packet, by the address that names its plane and destination
                ADDRESS     any other IPv4 packet, by destination
                ARP         by the address asked for, so that a broadcast follows one path and floods nothing
 
-Per lane and class there is one MARKED and one LANE rule, and both count: the host's mark is a hint that keeps the counts of
+Per pair and class there is one MARKED and one PAIR rule, and both count: the host's mark is a hint that keeps the counts of
 classes apart while a class changes, never an entitlement. The rules of the class before stay for a moment, for packets on
 their way.
 
-A *lane* is a job between two hosts in one direction. Its packets carry a *shadow* address as Ethernet destination, from which
-every switch on the way knows the plane; the last one puts the host's own back. ECN bits are never written.
-Nothing is sent to the controller, and all but MARKED and LANE rules stay when it dies.
+A *host pair*, or pair, is a job's traffic from one host to another. Its packets carry a *shadow* address as Ethernet
+destination, from which every switch on the way knows the plane; the last one puts the host's own back. ECN bits are never
+written. Nothing is sent to the controller, and all but MARKED and PAIR rules stay when it dies.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -58,7 +58,7 @@ class Band(Enum):
     TRUNK = (Table.ADMISSION, 3, 2000)
     TRUNK_CLASS = (Table.ADMISSION, 4, 3000)
     EXPIRED = (Table.CLASS, 5, 0)
-    LANE = (Table.CLASS, 6, 1000)  # upwards: a lane's newest rule is its highest
+    PAIR = (Table.CLASS, 6, 1000)  # upwards: a pair's newest rule is its highest
     MARKED = (Table.CLASS, 12, 50_000)
     KEEP = (Table.CLEAR, 7, 0)
     STRIP = (Table.CLEAR, 8, 1000)
@@ -130,18 +130,18 @@ class Rule:
 
     @property
     def counts(self) -> bool:
-        """Whether it counts a lane's traffic."""
-        return self._band in (Band.LANE.number, Band.MARKED.number)
+        """Whether it counts a pair's traffic."""
+        return self._band in (Band.PAIR.number, Band.MARKED.number)
 
     @property
-    def lane(self) -> "Lane | None":
-        """The lane that it counts, if it does."""
-        return Lane.of(int(dict(self.match)["metadata"])) if self.counts else None
+    def pair(self) -> "HostPair | None":
+        """The pair that it counts, if it does."""
+        return HostPair.of(int(dict(self.match)["metadata"])) if self.counts else None
 
     @property
     def climbs(self) -> bool:
         """Whether it supersedes an equal match by its priority."""
-        return self._band == Band.LANE.number
+        return self._band == Band.PAIR.number
 
     @property
     def _band(self) -> int:
@@ -173,7 +173,7 @@ class JobRules:
 
 
 @dataclass(frozen=True)
-class Lane:
+class HostPair:
     """A job's traffic from one host to another; hosts are positions in `Fabric.hosts`."""
 
     job_seq: int
@@ -182,12 +182,12 @@ class Lane:
 
     @property
     def metadata(self) -> int:
-        """The lane as a packet carries it from ADMISSION to CLASS."""
+        """The pair as a packet carries it from ADMISSION to CLASS."""
         return self.job_seq << 32 | self.src << 16 | self.dst
 
     @classmethod
-    def of(cls, metadata: int) -> "Lane":
-        """Return the lane that `metadata` names."""
+    def of(cls, metadata: int) -> "HostPair":
+        """Return the pair that `metadata` names."""
         return cls(metadata >> 32, metadata >> 16 & 0xFFFF, metadata & 0xFFFF)
 
 
@@ -220,11 +220,11 @@ def job_rules(fabric: Fabric, jobs: Sequence[JobRules]) -> dict[str, frozenset[R
         src, dst = index.get(connection.src_ip), index.get(connection.dst_ip)
         if src is None or dst is None or src == dst:
             continue
-        lane = Lane(job.seq, src, dst)
+        pair = HostPair(job.seq, src, dst)
         host = fabric.hosts[src].name
         edge = fabric.edge_of[host]
-        rules[edge].add(_connection(connection, lane, _port(fabric, edge, host)))
-        rules[edge].update(_lane(lane, job.klass, job.plane % fabric.planes))
+        rules[edge].add(_connection(connection, pair, _port(fabric, edge, host)))
+        rules[edge].update(_pair(pair, job.klass, job.plane % fabric.planes))
     return {name: frozenset(found) for name, found in rules.items()}
 
 
@@ -252,7 +252,7 @@ def _rule(
     return Rule(cookie, int(band.table), band.priority, fields, actions, metadata, None if goto is None else int(goto))
 
 
-def _connection(connection: ConnectionTuple, lane: Lane, port: int) -> Rule:
+def _connection(connection: ConnectionTuple, pair: HostPair, port: int) -> Rule:
     fields = match(
         in_port=port,
         eth_type=IPV4,
@@ -262,16 +262,16 @@ def _connection(connection: ConnectionTuple, lane: Lane, port: int) -> Rule:
         tcp_src=connection.src_port,
         tcp_dst=connection.dst_port,
     )
-    return _rule(Band.CONNECTION, fields, goto=Table.CLASS, job_seq=lane.job_seq, metadata=lane.metadata)
+    return _rule(Band.CONNECTION, fields, goto=Table.CLASS, job_seq=pair.job_seq, metadata=pair.metadata)
 
 
-def _lane(lane: Lane, klass: int, plane: int) -> Iterable[Rule]:
-    actions = (SetField("ip_dscp", codepoint(klass)), SetQueue(klass + 1), SetField("eth_dst", shadow(plane, lane.dst)))
+def _pair(pair: HostPair, klass: int, plane: int) -> Iterable[Rule]:
+    actions = (SetField("ip_dscp", codepoint(klass)), SetQueue(klass + 1), SetField("eth_dst", shadow(plane, pair.dst)))
     for band, fields in (
-        (Band.LANE, match(eth_type=IPV4, metadata=lane.metadata)),
-        (Band.MARKED, match(eth_type=IPV4, metadata=lane.metadata, ip_dscp=codepoint(klass))),
+        (Band.PAIR, match(eth_type=IPV4, metadata=pair.metadata)),
+        (Band.MARKED, match(eth_type=IPV4, metadata=pair.metadata, ip_dscp=codepoint(klass))),
     ):
-        rule = _rule(band, fields, actions, Table.ROUTE, klass=klass, job_seq=lane.job_seq)
+        rule = _rule(band, fields, actions, Table.ROUTE, klass=klass, job_seq=pair.job_seq)
         yield replace(rule, idle_s=IDLE_S, hard_s=HARD_S, announced=True)
 
 

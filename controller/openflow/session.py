@@ -23,7 +23,7 @@ from controller.openflow import wire
 from controller.openflow.channel import Channel, describe
 from controller.openflow.reconcile import difference
 from controller.openflow.reports import SwitchEvent, SwitchInstalled
-from controller.openflow.rules import ACCESS_RULE, HARD_S, Key, Lane, Rule, Table
+from controller.openflow.rules import ACCESS_RULE, HARD_S, HostPair, Key, Rule, Table
 
 FLUSH_S = 0.02
 SETTLE_S = 1.2  # two looks, further apart than the revalidator's passes
@@ -62,14 +62,14 @@ class Retired:
 
 @dataclass
 class Tally:
-    """Bytes and packets by lane, class and whether the host had marked them with it."""
+    """Bytes and packets by host pair, class and whether the host had marked them with it."""
 
-    counts: dict[tuple[Lane, int, bool], tuple[int, int]] = field(default_factory=lambda: defaultdict(lambda: (0, 0)))
+    counts: dict[tuple[HostPair, int, bool], tuple[int, int]] = field(default_factory=lambda: defaultdict(lambda: (0, 0)))
 
     def add(self, rule: Rule, sent_bytes: int, sent_packets: int) -> None:
-        """Count what `rule`, one of a lane's, has counted."""
-        assert rule.lane is not None
-        key = rule.lane, rule.klass, not rule.climbs
+        """Add what `rule`, one of a host pair's, has counted."""
+        assert rule.pair is not None
+        key = rule.pair, rule.klass, not rule.climbs
         before_bytes, before_packets = self.counts[key]
         self.counts[key] = before_bytes + sent_bytes, before_packets + sent_packets
 
@@ -124,7 +124,7 @@ class Session:
         return live, self._final
 
     async def _audit(self, now: float) -> None:
-        """Read what the switch holds and start the time-outs of lanes that are in use afresh."""
+        """Read what the switch holds and start the time-outs of pairs that are in use afresh."""
         answer = await self._channel.request(wire.inquiry(self._channel.datapath))
         self._present = {rule.key: rule for rule, _, _ in wire.observed(answer)}
         wanted = (r for key, r in self._present.items() if r.counts and key not in self._retired)
@@ -138,7 +138,7 @@ class Session:
             return self._audit_at
         change = difference(self._present.values(), target.rules)
         fresh = change.retire - self._retired.keys()
-        in_use = {rule.lane for rule in target.rules if rule.counts}
+        in_use = {rule.pair for rule in target.rules if rule.counts}
         self._retired = {
             key: self._retired.get(key, Retired(now, now, _patience_s(self._present[key], in_use))) for key in change.retire
         }
@@ -211,6 +211,6 @@ class Session:
                 self._wake.set()
 
 
-def _patience_s(rule: Rule, in_use: Collection[Lane | None]) -> float:
+def _patience_s(rule: Rule, in_use: Collection[HostPair | None]) -> float:
     """Return how long no packet must have met a retired rule: longer where packets with its mark may be on their way."""
-    return LINGER_S if rule.counts and not rule.climbs and rule.lane in in_use else SETTLE_S
+    return LINGER_S if rule.counts and not rule.climbs and rule.pair in in_use else SETTLE_S

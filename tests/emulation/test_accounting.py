@@ -21,7 +21,7 @@ FLOW = re.compile(r"cookie=(0x[0-9a-f]+), .*?table=1, .*?n_bytes=(\d+), .*?metad
 REMOVED = re.compile(r"OFPT_FLOW_REMOVED .*?metadata=(0x[0-9a-f]+).*?table_id=1 cookie:(0x[0-9a-f]+) .*?bytes(\d+)")
 CLASS = re.compile(r"class htb 1:([0-9a-f]+) .*?\n Sent (\d+) bytes \d+ pkt \(dropped (\d+),", re.DOTALL)
 
-Lane = tuple[int, int]  # (metadata, class): job, source and destination host are in the metadata
+PairClass = tuple[int, int]  # (metadata, class): job, source and destination host are in the metadata
 Rule = tuple[int, int, int]  # (band, metadata, class)
 MARKED_BAND = 12
 SMALLEST_FRAME, LARGEST_FRAME = 66, 9014
@@ -46,7 +46,7 @@ def _snooping(run: EmulatedRun, switches: list[str], directory: Path) -> Iterato
 
 
 def _edge_counts(run: EmulatedRun, switches: list[str], directory: Path) -> Counter[Rule]:
-    """Sum, per rule band, lane and class, the rules that stand and the final counts of those that were removed."""
+    """Sum, per rule band, pair and class, the rules that stand and the final counts of those that were removed."""
     counts: Counter[Rule] = Counter()
     for switch in switches:
         for cookie, sent, metadata in FLOW.findall(run.execute("ovs-ofctl", "-O", "OpenFlow13", "dump-flows", switch)):
@@ -65,7 +65,7 @@ def _queues(run: EmulatedRun, interface: str, host: str | None) -> dict[int, tup
     return {minor - 0x10 if minor >= 0x10 else -1: counts for minor, counts in found.items() if minor != 1}
 
 
-def _expected(fabric: Fabric, edge: Counter[Lane], planes: dict[int, int]) -> dict[str, Counter[int]]:
+def _expected(fabric: Fabric, edge: Counter[PairClass], planes: dict[int, int]) -> dict[str, Counter[int]]:
     hosts = [h.name for h in fabric.hosts]
     expected: dict[str, Counter[int]] = {link.interface: Counter() for link in fabric.links}
     for (metadata, klass), sent in edge.items():
@@ -75,8 +75,8 @@ def _expected(fabric: Fabric, edge: Counter[Lane], planes: dict[int, int]) -> di
     return expected
 
 
-def _upstream(fabric: Fabric, edge: Counter[Lane], planes: dict[int, int]) -> defaultdict[str, set[str]]:
-    """Return by switch port the switch ports that its lanes pass before it."""
+def _upstream(fabric: Fabric, edge: Counter[PairClass], planes: dict[int, int]) -> defaultdict[str, set[str]]:
+    """Return by switch port the switch ports that its pairs pass before it."""
     hosts = [h.name for h in fabric.hosts]
     ahead: defaultdict[str, set[str]] = defaultdict(set)
     for metadata, _ in edge:
@@ -87,9 +87,9 @@ def _upstream(fabric: Fabric, edge: Counter[Lane], planes: dict[int, int]) -> de
     return ahead
 
 
-def _apart(edge: Counter[Rule]) -> tuple[Counter[Lane], Counter[Lane]]:
+def _apart(edge: Counter[Rule]) -> tuple[Counter[PairClass], Counter[PairClass]]:
     """Return the counts of packets that their host had marked with their class, and of those in a window after a change."""
-    marked, window = Counter[Lane](), Counter[Lane]()
+    marked, window = Counter[PairClass](), Counter[PairClass]()
     for (band, metadata, klass), sent in edge.items():
         (marked if band == MARKED_BAND else window)[metadata, klass] += sent
     return marked, window

@@ -20,7 +20,7 @@ from beamer.network.fabric import Fabric
 from beamer.network.plan import codepoint
 from beamer.testing.fabrics import two_spines
 from controller.openflow import session
-from controller.openflow.driver import LaneCount, SwitchDriver, SwitchEvent, SwitchInstalled, SwitchLost
+from controller.openflow.driver import PairCount, SwitchDriver, SwitchEvent, SwitchInstalled, SwitchLost
 from controller.openflow.rules import ConnectionTuple, JobRules
 from controller.openflow.session import SETTLE_S
 
@@ -241,8 +241,8 @@ def finish(client: "subprocess.Popen[str]", server: "subprocess.Popen[str]") -> 
     return {int(dscp): size for dscp, size in json.loads(out).items()}
 
 
-def total(lanes: Sequence[LaneCount], klass: int) -> int:
-    return sum(x.sent_bytes for x in lanes if x.klass == klass and (x.src, x.dst) == (LEFT.name, RIGHT.name))
+def total(pairs: Sequence[PairCount], klass: int) -> int:
+    return sum(x.sent_bytes for x in pairs if x.klass == klass and (x.src, x.dst) == (LEFT.name, RIGHT.name))
 
 
 def test_a_change_of_class_loses_no_packet_and_the_old_rule_keeps_its_count(lab: Lab) -> None:
@@ -262,17 +262,17 @@ def test_a_change_of_class_loses_no_packet_and_the_old_rule_keeps_its_count(lab:
                 await asyncio.sleep(SETTLE_S + 0.5)
                 seen = finish(client, server)
                 await asyncio.sleep(1)
-                lanes = await listener.driver.counters()
-                assert {x.final for x in lanes if x.klass == 2} == {True}
-                assert {x.final for x in lanes if x.klass == 5} == {False}
+                pairs = await listener.driver.counters()
+                assert {x.final for x in pairs if x.klass == 2} == {True}
+                assert {x.final for x in pairs if x.klass == 5} == {False}
                 arrived = seen[codepoint(2)] + seen[codepoint(5)]
-                counted = total(lanes, 2) + total(lanes, 5)
+                counted = total(pairs, 2) + total(pairs, 5)
                 assert seen[0] > 250_000  # what was sent before anybody registered it
                 assert set(seen) == {0, codepoint(2), codepoint(5)}
                 assert counted == pytest.approx(arrived, rel=0.03)  # what is under way while a rule appears
-                assert total(lanes, 5) == pytest.approx(seen[codepoint(5)], rel=0.01)
+                assert total(pairs, 5) == pytest.approx(seen[codepoint(5)], rel=0.01)
                 # Both directions are of the job's class.
-                assert any(x.klass == 5 and (x.src, x.dst) == (RIGHT.name, LEFT.name) and x.sent_packets for x in lanes)
+                assert any(x.klass == 5 and (x.src, x.dst) == (RIGHT.name, LEFT.name) and x.sent_packets for x in pairs)
 
                 # When the job has ended nothing of it stays, and what it sent last is in the final count.
                 await listener.install(4)

@@ -10,7 +10,7 @@ from beamer.network.policies import network_policy
 from beamer.network.protocol import Applied, Connection, Connections
 from beamer.studies.journal.store import Journal
 from controller.api import create_app
-from controller.openflow.driver import LaneCount
+from controller.openflow.driver import PairCount
 from controller.runtime import Runtime
 from controller.testing import SwitchesInMemory
 from topologies.single import build
@@ -201,10 +201,10 @@ def test_counters_name_the_job(scene: Scene) -> None:
             connections=(Connection(job="mnist/rung0/trial1", rank=0, **ends),), unmatched_bytes={"mnist/rung0/trial1": 9}
         )
         api.runtime.on_agent_message(HOSTS[0].agent, seen)
-        api.switches.lanes = (LaneCount(FABRIC.switches[0].name, 1, HOSTS[0].name, HOSTS[1].name, 2, True, 3028, 2, False),)
+        api.switches.pairs = (PairCount(FABRIC.switches[0].name, 1, HOSTS[0].name, HOSTS[1].name, 2, True, 3028, 2, False),)
         counters = await api.get("/v1/counters")
-        [lane] = counters["lanes"]
-        assert (lane["job"], lane["class"], lane["sent_bytes"], lane["final"]) == ("mnist/rung0/trial1", 2, 3028, False)
+        [pair] = counters["host_pairs"]
+        assert (pair["job"], pair["class"], pair["sent_bytes"], pair["final"]) == ("mnist/rung0/trial1", 2, 3028, False)
         assert counters["unmatched_bytes"] == {"mnist/rung0/trial1": 9}
 
     scene(play)

@@ -12,7 +12,7 @@ from beamer.errors import PlatformError
 from beamer.network.fabric import Fabric
 from beamer.testing.fabrics import star, two_spines
 from controller.openflow import channel, session, wire
-from controller.openflow.driver import LaneCount, SwitchConnected, SwitchDriver, SwitchEvent, SwitchInstalled, SwitchLost
+from controller.openflow.driver import PairCount, SwitchConnected, SwitchDriver, SwitchEvent, SwitchInstalled, SwitchLost
 from controller.openflow.rules import ConnectionTuple, JobRules, Key, desired_rules
 from controller.openflow.testing import FakeSwitch
 
@@ -116,7 +116,7 @@ def test_a_restarted_driver_finds_its_rules_and_adds_or_removes_none() -> None:
             first.driver.install(1, [job(2)])
             first.dial(switch)
             await first.installed(1)
-            first.driver.install(2, [job(4)])  # so that the lane's rule has left its first priority
+            first.driver.install(2, [job(4)])  # so that the pair's rule has left its first priority
             await first.installed(2)
             await first.until(lambda: ofp.OFPFC_DELETE_STRICT in {command for command, _ in switch.mods})
         before = dict(switch.entries)
@@ -165,16 +165,16 @@ def test_the_old_class_is_removed_after_the_new_one_holds_and_its_count_is_kept(
             assert (await b.installed(2)).changes == 2 * len(old)
             assert old <= switch.entries.keys()
             await b.until(lambda: not old & switch.entries.keys())
-            lanes = await b.driver.counters()
-            assert LaneCount("s1", 1, "h1", "h2", 2, True, 1500, 1, final=True) in lanes
-            assert LaneCount("s1", 1, "h1", "h2", 2, False, 1500, 1, final=True) in lanes
-            assert LaneCount("s1", 1, "h1", "h2", 0, True, 0, 0, final=False) in lanes
-            assert len(lanes) == 8
+            pairs = await b.driver.counters()
+            assert PairCount("s1", 1, "h1", "h2", 2, True, 1500, 1, final=True) in pairs
+            assert PairCount("s1", 1, "h1", "h2", 2, False, 1500, 1, final=True) in pairs
+            assert PairCount("s1", 1, "h1", "h2", 0, True, 0, 0, final=False) in pairs
+            assert len(pairs) == 8
 
             # The final counts of the removed rules remain when the switch is away.
             switch.hang_up()
             await b.until(lambda: SwitchLost("s1") in b.events)
-            assert {lane.final for lane in await b.driver.counters()} == {True}
+            assert {pair.final for pair in await b.driver.counters()} == {True}
 
     asyncio.run(scenario())
 
@@ -196,7 +196,7 @@ def test_a_rule_that_timed_out_while_wanted_comes_back() -> None:
     asyncio.run(scenario())
 
 
-def test_time_outs_of_lanes_in_use_are_started_afresh(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_outs_of_pairs_in_use_are_started_afresh(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "AUDIT_S", 0.05)
 
     async def scenario() -> None:
@@ -205,9 +205,9 @@ def test_time_outs_of_lanes_in_use_are_started_afresh(monkeypatch: pytest.Monkey
             b.driver.install(1, [job(2)])
             b.dial(switch)
             await b.installed(1)
-            lanes = {key for key in switch.entries if key[0] == 1 and key[1] >= 1000}
+            pairs = {key for key in switch.entries if key[0] == 1 and key[1] >= 1000}
             switch.mods.clear()
-            await b.until(lambda: {(ofp.OFPFC_MODIFY_STRICT, key) for key in lanes} <= set(switch.mods))
+            await b.until(lambda: {(ofp.OFPFC_MODIFY_STRICT, key) for key in pairs} <= set(switch.mods))
             assert {command for command, _ in switch.mods} == {ofp.OFPFC_MODIFY_STRICT}
 
     asyncio.run(scenario())
@@ -295,12 +295,12 @@ def test_a_retired_rule_may_time_out_while_the_switch_is_asked_about_it() -> Non
             b.driver.install(1, [job(2)])
             b.dial(switch)
             await b.installed(1)
-            lanes = [key for key in switch.entries if key[0] == 1 and key[1] >= 1000]
+            pairs = [key for key in switch.entries if key[0] == 1 and key[1] >= 1000]
             b.driver.install(2, [])
             await b.installed(2)
             switch.answering.clear()
             await asyncio.sleep(0.2)  # by now the driver has asked what the retired rules have counted
-            for key in lanes:
+            for key in pairs:
                 switch.expire(key)
             await asyncio.sleep(0.05)
             switch.answering.set()

@@ -1,4 +1,4 @@
-"""Differences: nothing for nothing, and never a moment in which a lane has no rule."""
+"""Differences: nothing for nothing, and never a moment in which a pair has no rule."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ def wanted(klass: int | None) -> frozenset[Rule]:
     return desired_rules(FABRIC, jobs)["s1"]
 
 
-def lane(rules: frozenset[Rule] | tuple[Rule, ...]) -> Rule:
+def pair(rules: frozenset[Rule] | tuple[Rule, ...]) -> Rule:
     return next(rule for rule in rules if rule.climbs)
 
 
@@ -38,34 +38,34 @@ def test_what_a_packet_meets_later_is_added_first() -> None:
 def test_a_new_class_is_a_new_rule_above_the_old_one() -> None:
     change = difference(wanted(3), wanted(5))
     assert [rule.klass for rule in change.add] == [5, 5]
-    assert lane(change.add).priority == lane(wanted(3)).priority + 1
-    assert change.retire == {lane(wanted(3)).key, marked(wanted(3)).key}
+    assert pair(change.add).priority == pair(wanted(3)).priority + 1
+    assert change.retire == {pair(wanted(3)).key, marked(wanted(3)).key}
 
 
 def test_packets_marked_with_either_class_are_told_apart_while_it_changes() -> None:
     before, after = marked(wanted(3)), marked(difference(wanted(3), wanted(5)).add)
     assert before.match != after.match
-    assert before.priority == after.priority > lane(difference(wanted(3), wanted(5)).add).priority
+    assert before.priority == after.priority > pair(difference(wanted(3), wanted(5)).add).priority
 
 
 def test_going_back_to_a_class_is_a_third_rule_while_the_first_is_still_there() -> None:
-    second = lane(difference(wanted(3), wanted(5)).add)
+    second = pair(difference(wanted(3), wanted(5)).add)
     change = difference({*wanted(3), second}, wanted(3))
     assert [(rule.klass, rule.priority) for rule in change.add] == [(3, second.priority + 1)]
-    assert change.retire == {second.key, lane(wanted(3)).key}
+    assert change.retire == {second.key, pair(wanted(3)).key}
 
 
-@pytest.mark.parametrize("climbed", [1, 7, REBASE - Band.LANE.priority - 1])
-def test_a_lane_is_kept_at_whatever_priority_it_has(climbed: int) -> None:
-    lifted = replace(lane(wanted(3)), priority=Band.LANE.priority + climbed)
-    assert len(difference({lifted} | (wanted(3) - {lane(wanted(3))}), wanted(3))) == 0
+@pytest.mark.parametrize("climbed", [1, 7, REBASE - Band.PAIR.priority - 1])
+def test_a_pair_is_kept_at_whatever_priority_it_has(climbed: int) -> None:
+    lifted = replace(pair(wanted(3)), priority=Band.PAIR.priority + climbed)
+    assert len(difference({lifted} | (wanted(3) - {pair(wanted(3))}), wanted(3))) == 0
 
 
-def test_a_lane_that_has_climbed_far_starts_anew_below_without_a_gap() -> None:
-    high = replace(lane(wanted(3)), priority=REBASE)
-    present = {high} | (wanted(3) - {lane(wanted(3))})
+def test_a_pair_that_has_climbed_far_starts_anew_below_without_a_gap() -> None:
+    high = replace(pair(wanted(3)), priority=REBASE)
+    present = {high} | (wanted(3) - {pair(wanted(3))})
     change = difference(present, wanted(3))
-    assert change.add == (lane(wanted(3)),)
+    assert change.add == (pair(wanted(3)),)
     assert change.retire == {high.key}
     assert difference(present | set(change.add), wanted(3)).add == ()
 

@@ -15,8 +15,8 @@ from controller.openflow.rules import (
     TCP,
     Band,
     ConnectionTuple,
+    HostPair,
     JobRules,
-    Lane,
     Table,
     desired_rules,
     shadow,
@@ -90,7 +90,7 @@ def test_a_registered_connection_takes_its_class_and_path_in_both_directions(fab
                 assert arrived["eth_dst"] == fabric.host[receiver].mac
                 assert arrived["ip_ecn"] == 2
                 counting = [rule for hop in journey.hops for rule in hop.rules if rule.counts]
-                assert [Lane.of(int(dict(rule.match)["metadata"])).job_seq for rule in counting] == [7]
+                assert [HostPair.of(int(dict(rule.match)["metadata"])).job_seq for rule in counting] == [7]
 
 
 def test_only_the_exact_connection_is_classed() -> None:
@@ -123,7 +123,7 @@ def test_codepoints_that_are_not_ours_pass() -> None:
     assert journey.hops[-1].packet["ip_dscp"] == 46
 
 
-def test_a_lane_whose_rule_has_timed_out_is_unregistered() -> None:
+def test_a_pair_whose_rule_has_timed_out_is_unregistered() -> None:
     fabric = two_spines()
     there, back = between(fabric, "h1", "h3")
     tables = desired_rules(fabric, [JobRules("s/s/j", 1, 1, 2, frozenset({there, back}))])
@@ -167,15 +167,15 @@ def test_what_nobody_owns_is_dropped_and_nothing_returns_whence_it_came() -> Non
     assert travel(fabric, tables, "h1", announces_itself).arrived_at is None
 
 
-def test_every_rule_is_marked_as_ours_and_keyed_once_and_only_lanes_time_out() -> None:
+def test_every_rule_is_marked_as_ours_and_keyed_once_and_only_pairs_time_out() -> None:
     fabric = two_spines()
     jobs = [JobRules("a", 9, 0, 7, frozenset(between(fabric, "h1", "h4")))]
     for rules in desired_rules(fabric, jobs).values():
         assert len({rule.key for rule in rules}) == len(rules)
         assert {rule.cookie & COOKIE_MASK for rule in rules} == {COOKIE_PREFIX << 48}
         assert all(bool(rule.idle_s and rule.hard_s and rule.announced) == rule.counts for rule in rules)
-        lanes = [rule for rule in rules if rule.counts]
-        assert all((rule.klass, rule.cookie & 0xFFFFFFFF, rule.table) == (7, 9, Table.CLASS) for rule in lanes)
+        pairs = [rule for rule in rules if rule.counts]
+        assert all((rule.klass, rule.cookie & 0xFFFFFFFF, rule.table) == (7, 9, Table.CLASS) for rule in pairs)
 
 
 def test_bands_of_a_table_do_not_overlap_and_are_numbered_once() -> None:
@@ -183,7 +183,7 @@ def test_bands_of_a_table_do_not_overlap_and_are_numbered_once() -> None:
     assert len({(band.table, band.priority) for band in Band}) == len(Band)
 
 
-def test_a_lane_survives_the_way_through_metadata() -> None:
-    lane = Lane(2**32 - 1, 65_535, 258)
-    assert Lane.of(lane.metadata) == lane
+def test_a_pair_survives_the_way_through_metadata() -> None:
+    pair = HostPair(2**32 - 1, 65_535, 258)
+    assert HostPair.of(pair.metadata) == pair
     assert shadow(255, 258) == "02:be:ff:00:01:02"

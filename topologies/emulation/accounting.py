@@ -1,8 +1,9 @@
 """Did the bytes travel in the class they were given? Edge rules' counts against every hop's queues, from the kernel.
 
-Each edge rule counts one job's bytes in one class between two hosts (a lane). A lane's path is known, so at every switch port
-the bytes of each queue must be the sum of the lanes through it, less what queues before it dropped. Hosts come before the
-edge: a difference there is the window in which a host and its edge switch do not yet agree, after a connect or a plan change.
+Each edge rule counts one job's bytes in one class from one host to another (a host pair). A pair's path is known, so
+at every switch port the bytes of each queue must be the sum of the pairs through it, less what queues before it dropped. Hosts
+come before the edge: a difference there is the window in which a host and its edge switch do not yet agree, after a connect or
+a plan change.
 """
 
 from collections import Counter
@@ -19,7 +20,7 @@ Queue = tuple[str, int]  # interface and class
 
 
 @dataclass(frozen=True)
-class LaneBytes:
+class PairBytes:
     """Bytes that an edge rule counted for `job` from host `src` to host `dst` in class `klass`.
 
     marked: those that their host had marked with this class; the others passed while host and edge did not agree, in a window
@@ -69,17 +70,17 @@ class HopShare:
         return low / high if high else 1.0
 
 
-def hop_shares(fabric: Fabric, lanes: Iterable[LaneBytes], queues: Iterable[QueueBytes]) -> tuple[HopShare, ...]:
+def hop_shares(fabric: Fabric, pairs: Iterable[PairBytes], queues: Iterable[QueueBytes]) -> tuple[HopShare, ...]:
     """Return the account of every managed queue of every switch port and host interface in `queues`.
 
-    What a queue dropped is taken from the lanes through it in proportion, for the queues after it. What a host dropped never
+    What a queue dropped is taken from the pairs through it in proportion, for the queues after it. What a host dropped never
     reached the edge. The kernel counts dropped packets, not their bytes: of the sizes that a frame can have, the account takes
     the one at which both counts come nearest to each other.
     """
-    lanes, queues = list(lanes), [queue for queue in queues if queue.klass is not None]
-    windows = _by_port(_arrivals(fabric, [lane for lane in lanes if not lane.marked], {}))
+    pairs, queues = list(pairs), [queue for queue in queues if queue.klass is not None]
+    windows = _by_port(_arrivals(fabric, [pair for pair in pairs if not pair.marked], {}))
     smallest, (_, largest) = ETHERNET_HEADER + TCP_HEADERS, segment(fabric.mtu)
-    low, high = (_account(fabric, [lane for lane in lanes if lane.marked], queues, size) for size in (smallest, largest))
+    low, high = (_account(fabric, [pair for pair in pairs if pair.marked], queues, size) for size in (smallest, largest))
     dropped = {(queue.interface, queue.klass): queue.dropped_packets for queue in queues}
     ports = _by_port({queue: expected for queue, (expected, _) in low.items()})
     shares = []
@@ -100,7 +101,7 @@ def hop_shares(fabric: Fabric, lanes: Iterable[LaneBytes], queues: Iterable[Queu
 
 
 def _account(
-    fabric: Fabric, lanes: Sequence[LaneBytes], queues: Sequence[QueueBytes], frame: int
+    fabric: Fabric, pairs: Sequence[PairBytes], queues: Sequence[QueueBytes], frame: int
 ) -> dict[Queue, tuple[float, float]]:
     """Return by queue what the edge lets expect and what the kernel counted, if every dropped frame had `frame` bytes."""
     at_hosts = {link.interface for link in fabric.links if link.src in fabric.host}
@@ -111,7 +112,7 @@ def _account(
         key = queue.interface, queue.klass
         dropped[key] = 0.0 if queue.interface in at_hosts else float(queue.dropped_packets * frame)
         counted[key] = queue.sent_bytes + dropped[key]
-    expected = _arrivals(fabric, lanes, dropped)
+    expected = _arrivals(fabric, pairs, dropped)
     carrying = expected.keys() | {key for key, sent in counted.items() if sent}
     return {key: (expected.get(key, 0.0), counted.get(key, 0.0)) for key in carrying}
 
@@ -130,16 +131,16 @@ def _by_port(arrived: Mapping[Queue, float]) -> dict[str, float]:
     return ports
 
 
-def _arrivals(fabric: Fabric, lanes: Sequence[LaneBytes], dropped: Mapping[Queue, float]) -> dict[Queue, float]:
-    """Return the bytes that came to every queue on the lanes' paths, upstream drops subtracted."""
+def _arrivals(fabric: Fabric, pairs: Sequence[PairBytes], dropped: Mapping[Queue, float]) -> dict[Queue, float]:
+    """Return the bytes that came to every queue on the pairs' paths, upstream drops subtracted."""
     surviving: dict[Queue, float] = {}
     arrived: dict[Queue, float] = {}
-    for _ in range(1 + max((len(fabric.path(lane.src, lane.dst, lane.plane)) for lane in lanes), default=0)):
+    for _ in range(1 + max((len(fabric.path(pair.src, pair.dst, pair.plane)) for pair in pairs), default=0)):
         arrived = {}
-        for lane in lanes:
-            left = float(lane.sent_bytes)
-            for hop in fabric.path(lane.src, lane.dst, lane.plane):
-                queue = fabric.links[hop].interface, lane.klass
+        for pair in pairs:
+            left = float(pair.sent_bytes)
+            for hop in fabric.path(pair.src, pair.dst, pair.plane):
+                queue = fabric.links[hop].interface, pair.klass
                 arrived[queue] = arrived.get(queue, 0.0) + left
                 left *= surviving.get(queue, 1.0)
         surviving = {queue: 1 - min(dropped.get(queue, 0.0) / sent, 1.0) for queue, sent in arrived.items() if sent}
@@ -158,9 +159,9 @@ def excluded_share(fabric: Fabric, hops: Iterable[HopShare], queues: Iterable[Qu
     return (unmarked + strayed) / max(sum(queue.sent_bytes for queue in counted), 1)
 
 
-def unregistered_share(lanes: Iterable[LaneBytes], unmatched_bytes: Mapping[str, int]) -> dict[str, float]:
+def unregistered_share(pairs: Iterable[PairBytes], unmatched_bytes: Mapping[str, int]) -> dict[str, float]:
     """Return per job the share of its bytes that travelled before its connections were matched."""
     matched: Counter[str] = Counter()
-    for lane in lanes:
-        matched[lane.job] += lane.sent_bytes
+    for pair in pairs:
+        matched[pair.job] += pair.sent_bytes
     return {job: unmatched_bytes.get(job, 0) / max(sent + unmatched_bytes.get(job, 0), 1) for job, sent in matched.items()}

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from topologies.emulation.accounting import LaneBytes, QueueBytes
+from topologies.emulation.accounting import PairBytes, QueueBytes
 from topologies.emulation.sampling import Health
 
 
@@ -30,7 +30,7 @@ class Measured:
     started_s: float
     studies: list[dict[str, Any]]
     latencies_ms: list[float]
-    lanes: list[LaneBytes]
+    pairs: list[PairBytes]
     unmatched_bytes: dict[str, int]
     host_queues: list[QueueBytes]
     switch_queues: list[QueueBytes]

@@ -25,7 +25,7 @@ from pydantic import TypeAdapter
 from beamer.errors import BeamerError, EmulationError
 from beamer.workloads.scenario import Scenario, load
 from topologies.emulation import fairness, vswitch
-from topologies.emulation.accounting import LaneBytes
+from topologies.emulation.accounting import PairBytes
 from topologies.emulation.exchange import Config, Measured
 from topologies.emulation.network import CONTROLLER_ADDRESS, EmulatedNetwork
 from topologies.emulation.sampling import READER, Health, Sampler, queue_bytes
@@ -153,9 +153,9 @@ class Inside:
             started_s=started,
             studies=[study for study in studies if study["name"] != fairness.STUDY],
             latencies_ms=self._get("/v1/latencies")["plan_ms"],
-            lanes=[
-                LaneBytes(c["job"], c["src"], c["dst"], planes[c["job"]], c["class"], c["marked"], c["sent_bytes"])
-                for c in counters["lanes"]
+            pairs=[
+                PairBytes(c["job"], c["src"], c["dst"], planes[c["job"]], c["class"], c["marked"], c["sent_bytes"])
+                for c in counters["host_pairs"]
             ],
             unmatched_bytes=counters["unmatched_bytes"],
             host_queues=host_queues,

@@ -26,7 +26,7 @@ class Outcome:
     def hops(self) -> tuple[HopShare, ...]:
         """The account of every queue, host interfaces included."""
         queues = [*self.measured.switch_queues, *self.measured.host_queues]
-        return hop_shares(self._scenario.fabric, self.measured.lanes, queues)
+        return hop_shares(self._scenario.fabric, self.measured.pairs, queues)
 
     @property
     def class_share_min(self) -> float:
@@ -36,7 +36,7 @@ class Outcome:
     @property
     def job_class_shares(self) -> dict[str, float]:
         """Per job, the share of its bytes that travelled in the class it was given."""
-        return {job: 1 - share for job, share in unregistered_share(self.measured.lanes, self.measured.unmatched_bytes).items()}
+        return {job: 1 - share for job, share in unregistered_share(self.measured.pairs, self.measured.unmatched_bytes).items()}
 
     @property
     def excluded_share(self) -> float:
@@ -115,10 +115,10 @@ def _result(policy: str, scenario: Scenario, measured: Measured) -> RunResult:
     fabric = scenario.fabric
     carried = dict.fromkeys(range(len(fabric.links)), 0)
     ran = {job.key for job in jobs}
-    for lane in measured.lanes:
-        if lane.job in ran:
-            for hop in fabric.path(lane.src, lane.dst, lane.plane):
-                carried[hop] += lane.sent_bytes
+    for pair in measured.pairs:
+        if pair.job in ran:
+            for hop in fabric.path(pair.src, pair.dst, pair.plane):
+                carried[hop] += pair.sent_bytes
     utilisation = {
         f"{link.src}-{link.dst}": 8 * carried[i] / (link.rate_bps * measured.duration_s) for i, link in enumerate(fabric.links)
     }
