@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from beamer.errors import InputError
-from beamer.network.plan import codepoint
+from beamer.network.codepoints import codepoint
 from beamer.network.protocol import Assignment
 from hostagent.process import Mark
 from hostagent.tree import UNREGISTERED, Cap, Tree, cap_ids, caps_of, class_id, port_tree

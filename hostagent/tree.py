@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from beamer.errors import InputError
-from beamer.network.plan import check_queues, codepoint
+from beamer.network.codepoints import codepoint
+from beamer.network.plan import check_queues
 from beamer.network.protocol import LocalWorker, Port
 
 ROOT = 0x10000

@@ -1,7 +1,7 @@
 """What the network is asked to do: a class per job, an optional rate cap, on a fabric with K queues.
 
-Classes are numbered 0 (served first) to K-1. Each has a DSCP codepoint; traffic that nobody registered has its own queue with
-a guaranteed share. A plan is plain data: simulator, switches and host agents carry out the same one.
+Classes are numbered 0 (served first) to K-1, each with a codepoint of its own (`beamer.network.codepoints`); unregistered
+traffic has its own queue with a guaranteed share. A plan is plain data: simulator, switches and host agents apply the same one.
 """
 
 from collections.abc import Mapping
@@ -11,17 +11,7 @@ from types import MappingProxyType
 from beamer.errors import InputError
 
 QUEUES = 8  # HTB knows priorities 0 to 7
-UNREGISTERED_SHARE = 0.1
-
-
-def codepoint(klass: int) -> int:
-    """Return the DSCP of class `klass`: xxx011, within the pool that RFC 2474 leaves to local use."""
-    if not 0 <= klass < QUEUES:
-        raise InputError("class", klass, f"0 to {QUEUES - 1}")
-    return 8 * klass + 3
-
-
-CODEPOINTS = tuple(codepoint(k) for k in range(QUEUES))
+UNREGISTERED_SHARE = 0.1  # of a port's rate: managed classes must not starve what is not registered, logins and controllers too
 
 
 def check_queues(queues: int) -> int:

@@ -27,8 +27,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
 
+from beamer.network.codepoints import CODEPOINTS, codepoint
 from beamer.network.fabric import Fabric
-from beamer.network.plan import CODEPOINTS, codepoint
 
 COOKIE_PREFIX = 0xBEA3
 COOKIE_MASK = 0xFFFF << 48

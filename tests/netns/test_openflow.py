@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from pyroute2 import netns
 
+from beamer.network.codepoints import codepoint
 from beamer.network.fabric import Fabric
-from beamer.network.plan import codepoint
 from beamer.testing.fabrics import two_spines
 from controller.openflow import session
 from controller.openflow.driver import PairCount, SwitchDriver, SwitchEvent, SwitchInstalled, SwitchLost

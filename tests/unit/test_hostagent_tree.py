@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beamer.errors import InputError
-from beamer.network.plan import CODEPOINTS
+from beamer.network.codepoints import CODEPOINTS
 from beamer.network.protocol import LocalWorker, Port
 from hostagent.tree import (
     LINK,

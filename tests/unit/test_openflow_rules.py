@@ -4,8 +4,8 @@ from itertools import permutations
 
 import pytest
 
+from beamer.network.codepoints import CODEPOINTS, codepoint
 from beamer.network.fabric import Fabric, Link
-from beamer.network.plan import CODEPOINTS, codepoint
 from beamer.testing.fabrics import star, two_spines
 from controller.openflow.rules import (
     ARP,
