@@ -6,7 +6,7 @@ at most once per few milliseconds, and only differences leave the process.
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -15,7 +15,7 @@ import structlog
 from beamer.decision.core import DecisionCore, Proposal
 from beamer.errors import InputError, PlatformError
 from beamer.network.decide import check_plan, decide
-from beamer.network.events import ConnectionsSeen, JobConnection, Planned
+from beamer.network.events import ConnectionsSeen, Planned
 from beamer.network.fabric import Fabric
 from beamer.network.ledger import NetworkLedger, check_on_fabric
 from beamer.network.plan import Plan, check_queues
@@ -186,7 +186,7 @@ class Runtime:
         if isinstance(message, Connections):
             self._unmatched.setdefault(agent, {}).update(message.unmatched_bytes)
             # A job that has ended, or that another journal knew, may still be in a report that was under way.
-            known = tuple(JobConnection(**dict(c)) for c in message.connections if c.job in self.tracker.jobs)
+            known = tuple(c for c in message.connections if c.job in self.tracker.jobs)
             self.record(ConnectionsSeen(self.clock(), agent, known))
         elif message.error is None:
             self.installation.agent_applied(agent, message.generation, self.clock())
@@ -280,8 +280,7 @@ class Runtime:
         return self._sent.targets.assignments[agent].model_copy(update={"generation": self._sent.generation})
 
     def _targets_of(self, plan: Plan) -> Targets:
-        seen: Mapping[str, tuple[JobConnection, ...]] = self.network.connections
-        return targets(self.fabric, self._ports, self.tracker.jobs.values(), seen, plan)
+        return targets(self.fabric, self._ports, self.tracker.jobs.values(), self.network.connections, plan)
 
 
 def _renewed(before: Targets, wanted: Targets) -> list[str]:

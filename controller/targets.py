@@ -4,18 +4,18 @@ Pure: equal inputs give equal targets, and equal targets need no message to anyb
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import chain
 from typing import Literal
 
-from beamer.network.events import JobConnection
+from beamer.network.connection import Connection, FourTuple
 from beamer.network.fabric import Fabric
 from beamer.network.plan import Plan
-from beamer.network.protocol import Assignment, Connection, LocalWorker, Port
+from beamer.network.protocol import Assignment, LocalWorker, Port
 from beamer.studies.model import JobStatus
 from beamer.studies.records import JobRecord
 from beamer.units import segment
-from controller.openflow.rules import ConnectionTuple, JobRules
+from controller.openflow.rules import JobRules
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,12 @@ def targets(
     fabric: Fabric,
     ports: Mapping[str, tuple[Port, ...]],
     jobs: Iterable[JobRecord],
-    connections: Mapping[str, Iterable[JobConnection]],
+    connections: Mapping[str, Iterable[Connection]],
     plan: Plan,
 ) -> Targets:
     """Return what `plan` means for the running `jobs`.
 
-    ports: what `agent_ports` returned. connections: by the agent that sees them.
+    ports: what `agent_ports` returned. connections: by the agent that sees them, sorted.
     """
     planned = [job for job in jobs if job.status is JobStatus.RUNNING and job.key in plan.jobs]
     # Traffic that stays on one host, or leaves the fabric, passes no switch of ours.
@@ -65,13 +65,11 @@ def targets(
 
 
 def _rules(
-    fabric: Fabric, planned: Iterable[JobRecord], crossing: Mapping[str, Iterable[JobConnection]], plan: Plan
+    fabric: Fabric, planned: Iterable[JobRecord], crossing: Mapping[str, Iterable[Connection]], plan: Plan
 ) -> tuple[JobRules, ...]:
-    found: dict[str, set[ConnectionTuple]] = {}
-    for c in chain.from_iterable(crossing.values()):
-        there = ConnectionTuple(c.local_ip, c.local_port, c.remote_ip, c.remote_port)
-        back = ConnectionTuple(c.remote_ip, c.remote_port, c.local_ip, c.local_port)
-        found.setdefault(c.job, set()).update((there, back))
+    found: dict[str, set[FourTuple]] = {}
+    for connection in chain.from_iterable(crossing.values()):
+        found.setdefault(connection.job, set()).update((connection.sent, connection.received))
     return tuple(
         JobRules(job.key, job.seq, fabric.plane_of(job.seq), plan.jobs[job.key].klass, frozenset(found[job.key]))
         for job in planned
@@ -83,7 +81,7 @@ def _assignments(
     fabric: Fabric,
     ports: Mapping[str, tuple[Port, ...]],
     planned: Iterable[JobRecord],
-    crossing: Mapping[str, Iterable[JobConnection]],
+    crossing: Mapping[str, Iterable[Connection]],
     plan: Plan,
 ) -> dict[str, Assignment]:
     workers: dict[str, list[LocalWorker]] = {name: [] for name in ports}
@@ -108,7 +106,7 @@ def _assignments(
             ports=owned,
             workers=tuple(workers[name]),
             addresses=addresses,
-            connections=tuple(sorted((Connection(**asdict(c)) for c in crossing.get(name, ())), key=str)),
+            connections=tuple(crossing.get(name, ())),
         )
         for name, owned in ports.items()
     }

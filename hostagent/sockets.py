@@ -15,23 +15,13 @@ from pyroute2.netlink.diag import SS_CLOSE_WAIT, SS_ESTABLISHED, SS_FIN_WAIT1, S
 from pyroute2.netlink.exceptions import NetlinkError
 
 from beamer.errors import PlatformError
-from beamer.network.protocol import Connection, LocalWorker
+from beamer.network.connection import Connection, FourTuple
+from beamer.network.protocol import LocalWorker
 from hostagent.process import UNMARKED, Mark, ProcessTrees, borrow, bytes_sent, is_tcp, mark, socket_descriptors
 
 _STATES = sum(1 << state for state in (SS_ESTABLISHED, SS_FIN_WAIT1, SS_FIN_WAIT2, SS_CLOSE_WAIT, SS_LISTEN))
 _ASK_MARK = 1 << 5 | 1 << 4  # INET_DIAG_TCLASS, for which the kernel adds INET_DIAG_CLASS_ID, the priority; INET_DIAG_TOS
 _MAPPED = "::ffff:"  # an IPv4 end of an IPv6 socket
-
-
-@dataclass(frozen=True)
-class Ends:
-    """A TCP socket's two ends and its mark."""
-
-    local_ip: str
-    local_port: int
-    remote_ip: str
-    remote_port: int
-    mark: Mark
 
 
 @dataclass(frozen=True)
@@ -119,7 +109,7 @@ class SocketTable:
         observed = self._ask() if unknown else {}
         for inode in unknown:
             if inode in observed:
-                self._judge(self._held[inode], _ends(observed[inode]))
+                self._match(self._held[inode], _ends(observed[inode]))
             elif not _may_connect(self._held[inode]):
                 self._irrelevant.add(inode)
         return self._mark_all(inode for inode in self._matched if self._given.get(inode) != self._wanted(inode))
@@ -130,7 +120,7 @@ class SocketTable:
             return 0
         observed = self._ask()
         return self._mark_all(
-            inode for inode in self._matched if inode in observed and _ends(observed[inode]).mark != self._wanted(inode)
+            inode for inode in self._matched if inode in observed and _observed_mark(observed[inode]) != self._wanted(inode)
         )
 
     def release(self) -> None:
@@ -149,19 +139,13 @@ class SocketTable:
                 found.setdefault(inode, _Held(inode, pid, descriptor, self._workers[root]))
         return found
 
-    def _judge(self, held: _Held, ends: Ends) -> None:
+    def _match(self, held: _Held, ends: FourTuple) -> None:
         """Match or discard a socket that was not known before."""
-        if ends.local_ip not in self._addresses or ends.remote_ip not in self._addresses:
+        local_ip, _, remote_ip, _ = ends
+        if local_ip in self._addresses and remote_ip in self._addresses:
+            self._matched[held.inode] = Connection(held.worker.job, held.worker.rank, *ends)
+        else:
             self._irrelevant.add(held.inode)
-            return
-        self._matched[held.inode] = Connection(
-            job=held.worker.job,
-            rank=held.worker.rank,
-            local_ip=ends.local_ip,
-            local_port=ends.local_port,
-            remote_ip=ends.remote_ip,
-            remote_port=ends.remote_port,
-        )
 
     def _wanted(self, inode: int) -> Mark | None:
         """Return the mark that a matched socket should carry, None where it is not to be touched."""
@@ -194,7 +178,7 @@ class SocketTable:
 
     def _ask(self) -> dict[int, Any]:
         """Return what the kernel says of this network namespace's connected and listening TCP sockets, by inode."""
-        found: dict[int, Ends] = {}
+        found: dict[int, Any] = {}
         for family in (socket.AF_INET, socket.AF_INET6):
             try:
                 messages = self._diagnostics.get_sock_stats(family=family, states=_STATES, extensions=_ASK_MARK)
@@ -221,11 +205,11 @@ def _may_connect(held: _Held) -> bool:
         return is_tcp(borrowed)
 
 
-def _ends(message: Any) -> Ends:
-    return Ends(
-        local_ip=message["idiag_src"].removeprefix(_MAPPED),
-        local_port=message["idiag_sport"],
-        remote_ip=message["idiag_dst"].removeprefix(_MAPPED),
-        remote_port=message["idiag_dport"],
-        mark=Mark(message.get_attr("INET_DIAG_CLASS_ID") or 0, int(message.get_attr("INET_DIAG_TOS") or "0", 16) >> 2),
-    )
+def _ends(message: Any) -> FourTuple:
+    """Return a TCP socket's two ends, the local one first."""
+    local_ip, remote_ip = message["idiag_src"].removeprefix(_MAPPED), message["idiag_dst"].removeprefix(_MAPPED)
+    return local_ip, message["idiag_sport"], remote_ip, message["idiag_dport"]
+
+
+def _observed_mark(message: Any) -> Mark:
+    return Mark(message.get_attr("INET_DIAG_CLASS_ID") or 0, int(message.get_attr("INET_DIAG_TOS") or "0", 16) >> 2)

@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
-from beamer.network.protocol import Applied, Assignment, Connection, Connections, Counters, Hello, from_agent
+from beamer.network.connection import Connection
+from beamer.network.protocol import Applied, Assignment, Connections, Counters, Hello, from_agent
 
 FromAgent = Applied | Connections | Counters | Hello
 _Result = TypeVar("_Result")

@@ -2,20 +2,9 @@
 
 from dataclasses import dataclass
 
+from beamer.network.connection import Connection
 from beamer.network.plan import JobPlan
 from beamer.studies.events import Decision, Event
-
-
-@dataclass(frozen=True)
-class JobConnection:
-    """A TCP connection of a job's worker, local end first."""
-
-    job: str
-    rank: int
-    local_ip: str
-    local_port: int
-    remote_ip: str
-    remote_port: int
 
 
 @dataclass(frozen=True)
@@ -23,7 +12,7 @@ class ConnectionsSeen(Event):
     """All connections of registered workers that one host agent sees; replaces what it saw before."""
 
     agent: str
-    connections: tuple[JobConnection, ...]
+    connections: tuple[Connection, ...]
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ from types import MappingProxyType
 
 from beamer.errors import InputError, NotFoundError, nearest
 from beamer.network.collectives import phases
-from beamer.network.events import ConnectionsSeen, JobConnection, Planned
+from beamer.network.connection import Connection
+from beamer.network.events import ConnectionsSeen, Planned
 from beamer.network.fabric import Fabric
 from beamer.network.plan import check_queues
 from beamer.network.snapshot import Footprints, Snapshot
@@ -22,12 +23,12 @@ class NetworkLedger(Ledger):
 
     def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
-        self._connections: dict[str, tuple[JobConnection, ...]] = {}
+        self._connections: dict[str, tuple[Connection, ...]] = {}
         self._decision: Planned | None = None
         self._footprints = Footprints(fabric)
 
     @property
-    def connections(self) -> Mapping[str, tuple[JobConnection, ...]]:
+    def connections(self) -> Mapping[str, tuple[Connection, ...]]:
         """What each agent sees of the running jobs' connections, sorted."""
         return MappingProxyType(self._connections)
 
@@ -106,7 +107,7 @@ def check_on_fabric(spec: JobSpec, fabric: Fabric) -> None:
     phases(spec)
 
 
-def _of_running(connections: Iterable[JobConnection], tracker: Tracker) -> tuple[JobConnection, ...]:
+def _of_running(connections: Iterable[Connection], tracker: Tracker) -> tuple[Connection, ...]:
     """Leave out connections of jobs that an agent does not know yet to have ended."""
     running = {c for c in connections if c.job in tracker.jobs and tracker.jobs[c.job].status is JobStatus.RUNNING}
     return tuple(sorted(running, key=astuple))

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from beamer.network.connection import Connection
 from beamer.network.plan import QUEUES, UNREGISTERED_SHARE
 from beamer.units import ETHERNET_HEADER, ETHERNET_MTU
 
@@ -39,17 +40,6 @@ class LocalWorker(Message):
     pid: int
     klass: int
     cap_bps: int | None = None
-
-
-class Connection(Message):
-    """A TCP connection of a registered worker, as seen from that worker's host."""
-
-    job: str
-    rank: int
-    local_ip: str
-    local_port: int
-    remote_ip: str
-    remote_port: int
 
 
 class Assignment(Message):

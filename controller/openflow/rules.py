@@ -28,6 +28,7 @@ from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
 
 from beamer.network.codepoints import CODEPOINTS, codepoint
+from beamer.network.connection import FourTuple
 from beamer.network.fabric import Fabric
 
 COOKIE_PREFIX = 0xBEA3
@@ -149,16 +150,6 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class ConnectionTuple:
-    """A TCP connection in one direction."""
-
-    src_ip: str
-    src_port: int
-    dst_ip: str
-    dst_port: int
-
-
-@dataclass(frozen=True)
 class JobRules:
     """What the switches need to know of a job.
 
@@ -169,7 +160,7 @@ class JobRules:
     seq: int
     plane: int
     klass: int
-    connections: frozenset[ConnectionTuple]
+    connections: frozenset[FourTuple]
 
 
 @dataclass(frozen=True)
@@ -212,12 +203,13 @@ def job_rules(fabric: Fabric, jobs: Sequence[JobRules]) -> dict[str, frozenset[R
     A connection whose ends are not two hosts of the fabric has none. One that two jobs claim is the later job's.
     """
     index = {host.ip: i for i, host in enumerate(fabric.hosts)}
-    claimed: dict[ConnectionTuple, JobRules] = {}
+    claimed: dict[FourTuple, JobRules] = {}
     for job in sorted(jobs, key=lambda j: j.seq):
         claimed.update(dict.fromkeys(job.connections, job))
     rules: dict[str, set[Rule]] = {switch.name: set() for switch in fabric.switches}
     for connection, job in claimed.items():
-        src, dst = index.get(connection.src_ip), index.get(connection.dst_ip)
+        src_ip, _, dst_ip, _ = connection
+        src, dst = index.get(src_ip), index.get(dst_ip)
         if src is None or dst is None or src == dst:
             continue
         pair = HostPair(job.seq, src, dst)
@@ -252,15 +244,16 @@ def _rule(
     return Rule(cookie, int(band.table), band.priority, fields, actions, metadata, None if goto is None else int(goto))
 
 
-def _connection(connection: ConnectionTuple, pair: HostPair, port: int) -> Rule:
+def _connection(connection: FourTuple, pair: HostPair, port: int) -> Rule:
+    src_ip, src_port, dst_ip, dst_port = connection
     fields = match(
         in_port=port,
         eth_type=IPV4,
         ip_proto=TCP,
-        ipv4_src=connection.src_ip,
-        ipv4_dst=connection.dst_ip,
-        tcp_src=connection.src_port,
-        tcp_dst=connection.dst_port,
+        ipv4_src=src_ip,
+        ipv4_dst=dst_ip,
+        tcp_src=src_port,
+        tcp_dst=dst_port,
     )
     return _rule(Band.CONNECTION, fields, goto=Table.CLASS, job_seq=pair.job_seq, metadata=pair.metadata)
 

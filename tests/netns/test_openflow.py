@@ -21,7 +21,7 @@ from beamer.network.fabric import Fabric
 from beamer.testing.fabrics import two_spines
 from controller.openflow import session
 from controller.openflow.driver import PairCount, SwitchDriver, SwitchEvent, SwitchInstalled, SwitchLost
-from controller.openflow.rules import ConnectionTuple, JobRules
+from controller.openflow.rules import JobRules
 from controller.openflow.session import SETTLE_S
 
 pytestmark = pytest.mark.netns
@@ -89,8 +89,8 @@ sniffer.start()
 sniffer.join(timeout=15)
 print(json.dumps(seen), flush=True)
 """
-THERE = ConnectionTuple(LEFT.ip, 7001, RIGHT.ip, 7000)
-BACK = ConnectionTuple(RIGHT.ip, 7000, LEFT.ip, 7001)
+THERE = LEFT.ip, 7001, RIGHT.ip, 7000
+BACK = RIGHT.ip, 7000, LEFT.ip, 7001
 
 
 def job(klass: int, seq: int = 1, plane: int = 1) -> JobRules:

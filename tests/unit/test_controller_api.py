@@ -6,8 +6,9 @@ from typing import Any
 import httpx
 import pytest
 
+from beamer.network.connection import Connection
 from beamer.network.policies import network_policy
-from beamer.network.protocol import Applied, Connection, Connections
+from beamer.network.protocol import Applied, Connections
 from beamer.studies.journal.store import Journal
 from controller.api import create_app
 from controller.openflow.driver import PairCount
@@ -196,10 +197,8 @@ def test_plan_says_what_runs_where(scene: Scene) -> None:
 def test_counters_name_the_job(scene: Scene) -> None:
     async def play(api: Api) -> None:
         await api.register()
-        ends = {"local_ip": HOSTS[0].ip, "local_port": 5, "remote_ip": HOSTS[1].ip, "remote_port": 6}
-        seen = Connections(
-            connections=(Connection(job="mnist/rung0/trial1", rank=0, **ends),), unmatched_bytes={"mnist/rung0/trial1": 9}
-        )
+        connection = Connection("mnist/rung0/trial1", 0, HOSTS[0].ip, 5, HOSTS[1].ip, 6)
+        seen = Connections(connections=(connection,), unmatched_bytes={"mnist/rung0/trial1": 9})
         api.runtime.on_agent_message(HOSTS[0].agent, seen)
         api.switches.pairs = (PairCount(FABRIC.switches[0].name, 1, HOSTS[0].name, HOSTS[1].name, 2, True, 3028, 2, False),)
         counters = await api.get("/v1/counters")

@@ -8,11 +8,12 @@ import pytest
 
 from beamer.decision.policy import Stateless
 from beamer.errors import InputError, NotFoundError, PlatformError
-from beamer.network.events import ConnectionsSeen, JobConnection, Planned
+from beamer.network.connection import Connection
+from beamer.network.events import ConnectionsSeen, Planned
 from beamer.network.fabric import Fabric
 from beamer.network.policies import NetworkPolicy, Order, network_policy
 from beamer.network.policy import Tier
-from beamer.network.protocol import Applied, Assignment, Connection, Connections
+from beamer.network.protocol import Applied, Assignment, Connections
 from beamer.network.snapshot import Snapshot
 from beamer.studies.events import (
     Event,
@@ -26,7 +27,6 @@ from beamer.studies.events import (
 )
 from beamer.studies.journal.store import Journal
 from beamer.studies.model import JobSpec, JobStatus, Worker
-from controller.openflow.rules import ConnectionTuple
 from controller.runtime import Runtime
 from controller.testing import SwitchesInMemory
 from topologies.dumbbell import build
@@ -93,8 +93,8 @@ def job(name: str, a: str = HOSTS[0], b: str = HOSTS[2]) -> JobRegistered:
     return JobRegistered(1000.0, "mnist", "rung0", JobSpec(name, workers, iterations=10, sync_bytes=1_000_000))
 
 
-def connection(key: str, port: int = 5000) -> JobConnection:
-    return JobConnection(key, 0, IP[HOSTS[0]], port, IP[HOSTS[2]], 6000)
+def connection(key: str, port: int = 5000) -> Connection:
+    return Connection(key, 0, IP[HOSTS[0]], port, IP[HOSTS[2]], 6000)
 
 
 REGISTERED: tuple[Event, ...] = (
@@ -114,8 +114,8 @@ def test_jobs_reach_switches_and_agents_in_their_classes(tmp_path: Path) -> None
         desk.record(ConnectionsSeen(1000.0, AGENT[HOSTS[0]], (connection("mnist/rung0/b"),)))
         await until(lambda: bool(desk.switches.wanted[-1][1]))
         [rules] = desk.switches.wanted[-1][1]
-        there = ConnectionTuple(IP[HOSTS[0]], 5000, IP[HOSTS[2]], 6000)
-        back = ConnectionTuple(IP[HOSTS[2]], 6000, IP[HOSTS[0]], 5000)
+        there = IP[HOSTS[0]], 5000, IP[HOSTS[2]], 6000
+        back = IP[HOSTS[2]], 6000, IP[HOSTS[0]], 5000
         assert (rules.key, rules.seq, rules.klass) == ("mnist/rung0/b", 2, 1)
         assert rules.connections == {there, back}
         assert [agent for agent, _ in desk.sent] == [AGENT[HOSTS[0]]]
@@ -438,8 +438,8 @@ def test_reports_about_unknown_jobs_are_left_out(tmp_path: Path) -> None:
         await desk.runtime.start()
         desk.record(*REGISTERED)
         seen = (
-            Connection(job="mnist/rung0/gone", rank=0, local_ip="1.1.1.1", local_port=1, remote_ip="1.1.1.2", remote_port=2),
-            Connection(**vars(connection("mnist/rung0/a"))),
+            Connection("mnist/rung0/gone", 0, "1.1.1.1", 1, "1.1.1.2", 2),
+            connection("mnist/rung0/a"),
         )
         message = Connections(connections=seen, unmatched_bytes={"mnist/rung0/a": 1448})
         desk.runtime.on_agent_message(AGENT[HOSTS[0]], message)

@@ -13,12 +13,12 @@ from beamer.network.fabric import Fabric
 from beamer.testing.fabrics import star, two_spines
 from controller.openflow import channel, session, wire
 from controller.openflow.driver import PairCount, SwitchConnected, SwitchDriver, SwitchEvent, SwitchInstalled, SwitchLost
-from controller.openflow.rules import ConnectionTuple, JobRules, Key, desired_rules
+from controller.openflow.rules import JobRules, Key, desired_rules
 from controller.openflow.testing import FakeSwitch
 
 FABRIC = star(2)
 LEFT, RIGHT = FABRIC.hosts
-PAIR = frozenset({ConnectionTuple(LEFT.ip, 1, RIGHT.ip, 2), ConnectionTuple(RIGHT.ip, 2, LEFT.ip, 1)})
+BOTH_DIRECTIONS = frozenset({(LEFT.ip, 1, RIGHT.ip, 2), (RIGHT.ip, 2, LEFT.ip, 1)})
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +30,7 @@ def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def job(klass: int, seq: int = 1) -> JobRules:
-    return JobRules("s/s/j", seq, 0, klass, PAIR)
+    return JobRules("s/s/j", seq, 0, klass, BOTH_DIRECTIONS)
 
 
 class Bench:

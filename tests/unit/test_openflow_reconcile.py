@@ -6,10 +6,10 @@ import pytest
 
 from beamer.testing.fabrics import star
 from controller.openflow.reconcile import REBASE, difference
-from controller.openflow.rules import Band, ConnectionTuple, JobRules, Rule, desired_rules
+from controller.openflow.rules import Band, JobRules, Rule, desired_rules
 
 FABRIC = star(2)
-THERE = ConnectionTuple(FABRIC.hosts[0].ip, 1, FABRIC.hosts[1].ip, 2)
+THERE = FABRIC.hosts[0].ip, 1, FABRIC.hosts[1].ip, 2
 
 
 def wanted(klass: int | None) -> frozenset[Rule]:

@@ -5,6 +5,7 @@ from itertools import permutations
 import pytest
 
 from beamer.network.codepoints import CODEPOINTS, codepoint
+from beamer.network.connection import Connection, FourTuple
 from beamer.network.fabric import Fabric, Link
 from beamer.testing.fabrics import star, two_spines
 from controller.openflow.rules import (
@@ -14,7 +15,6 @@ from controller.openflow.rules import (
     IPV4,
     TCP,
     Band,
-    ConnectionTuple,
     HostPair,
     JobRules,
     Table,
@@ -34,25 +34,26 @@ def dumbbell() -> Fabric:
 FABRICS = [star(4), dumbbell(), two_spines()]
 
 
-def tcp(connection: ConnectionTuple, fabric: Fabric, **fields: int | str) -> Packet:
+def tcp(connection: FourTuple, fabric: Fabric, **fields: int | str) -> Packet:
+    src_ip, src_port, dst_ip, dst_port = connection
     mac = {host.ip: host.mac for host in fabric.hosts}
     return {
         "eth_type": IPV4,
-        "eth_dst": mac[connection.dst_ip],
+        "eth_dst": mac[dst_ip],
         "ip_proto": TCP,
         "ip_dscp": 0,
         "ip_ecn": 2,
-        "ipv4_src": connection.src_ip,
-        "ipv4_dst": connection.dst_ip,
-        "tcp_src": connection.src_port,
-        "tcp_dst": connection.dst_port,
+        "ipv4_src": src_ip,
+        "ipv4_dst": dst_ip,
+        "tcp_src": src_port,
+        "tcp_dst": dst_port,
         **fields,
     }
 
 
-def between(fabric: Fabric, src: str, dst: str, port: int = 5000) -> tuple[ConnectionTuple, ConnectionTuple]:
-    there = ConnectionTuple(fabric.host[src].ip, 40_000, fabric.host[dst].ip, port)
-    return there, ConnectionTuple(there.dst_ip, there.dst_port, there.src_ip, there.src_port)
+def between(fabric: Fabric, src: str, dst: str, port: int = 5000) -> tuple[FourTuple, FourTuple]:
+    connection = Connection("s/s/j", 0, fabric.host[src].ip, 40_000, fabric.host[dst].ip, port)
+    return connection.sent, connection.received
 
 
 def interfaces(fabric: Fabric, src: str, dst: str, plane: int) -> tuple[tuple[str, int], ...]:
@@ -97,7 +98,7 @@ def test_only_the_exact_connection_is_classed() -> None:
     fabric = two_spines()
     there, back = between(fabric, "h1", "h3")
     tables = desired_rules(fabric, [JobRules("s/s/j", 1, 0, 2, frozenset({there, back}))])
-    other_port = ConnectionTuple(there.src_ip, there.src_port, there.dst_ip, there.dst_port + 1)
+    other_port, _ = between(fabric, "h1", "h3", 5001)
     for near_miss, sender in (
         (tcp(other_port, fabric), "h1"),
         (tcp(there, fabric, ip_proto=17), "h1"),
@@ -155,7 +156,7 @@ def test_a_connection_that_two_jobs_claim_is_the_later_ones() -> None:
 
 def test_a_connection_with_an_end_outside_has_no_rules() -> None:
     fabric = star(2)
-    outside = frozenset({ConnectionTuple("192.0.2.1", 1, "10.77.0.1", 2), ConnectionTuple("10.77.0.1", 2, "192.0.2.1", 1)})
+    outside = frozenset({("192.0.2.1", 1, "10.77.0.1", 2), ("10.77.0.1", 2, "192.0.2.1", 1)})
     assert desired_rules(fabric, [JobRules("a", 1, 0, 0, outside)]) == desired_rules(fabric, ())
 
 

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beamer.errors import ConflictError, InputError, NotFoundError
-from beamer.network.events import ConnectionsSeen, JobConnection, Planned
+from beamer.network.connection import Connection
+from beamer.network.events import ConnectionsSeen, Planned
 from beamer.network.ledger import NetworkLedger
 from beamer.network.plan import JobPlan
 from beamer.studies.events import (
@@ -32,7 +33,7 @@ HOSTS = [host.name for host in FABRIC.hosts]
 AGENTS = [host.agent for host in FABRIC.hosts]
 SPEC = JobSpec("t", (Worker(0, HOSTS[0]), Worker(1, HOSTS[1])), iterations=5, sync_bytes=1000)
 JOB = "vision/rung0/t"
-SEEN = JobConnection(JOB, 0, "10.0.0.1", 4000, "10.0.0.2", 5000)
+SEEN = Connection(JOB, 0, "10.0.0.1", 4000, "10.0.0.2", 5000)
 
 
 def network(tracker: Tracker) -> NetworkLedger:
@@ -325,7 +326,7 @@ _specs = st.builds(
     st.floats(0, 1e6),
     st.floats(0, 1),
 )
-_connections = st.builds(JobConnection, _keys, _ranks, st.just("10.0.0.1"), st.integers(1, 3), st.just("10.0.0.2"), st.just(9))
+_connections = st.builds(Connection, _keys, _ranks, st.just("10.0.0.1"), st.integers(1, 3), st.just("10.0.0.2"), st.just(9))
 _plans = st.dictionaries(_keys, st.builds(JobPlan, st.integers(0, 7), st.none() | st.integers(1, 10**11)), max_size=2)
 _json = st.dictionaries(st.text(max_size=3), st.lists(st.floats(0, 1) | st.none(), max_size=2), max_size=2)
 _events: st.SearchStrategy[Event] = st.one_of(
