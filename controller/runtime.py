@@ -28,7 +28,7 @@ from beamer.studies.model import JobStatus
 from beamer.studies.tracker import Tracker
 from controller.agents import AgentHub
 from controller.installation import Installation
-from controller.openflow.driver import PairCount, SwitchConnected, SwitchEvent, SwitchInstalled, SwitchLost
+from controller.openflow.reports import PairCount, SwitchConnected, SwitchEvent, SwitchInstalled, SwitchLost
 from controller.openflow.rules import JobRules
 from controller.targets import Targets, agent_ports, targets
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from controller.openflow.driver import PairCount, SwitchConnected, SwitchEvent, SwitchInstalled, SwitchLost
+from controller.openflow.reports import PairCount, SwitchConnected, SwitchEvent, SwitchInstalled, SwitchLost
 from controller.openflow.rules import JobRules
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from beamer.measures import quantile
 from beamer.studies.records import JobRecord, StageRecord, StudyRecord
-from controller.openflow.driver import PairCount
+from controller.openflow.reports import PairCount
 from controller.runtime import Runtime
 
 

@@ -1,7 +1,7 @@
 """One switch's OpenFlow 1.3 connection on the asyncio loop, with os-ken's messages.
 
 os-ken's own server runs threads that cannot be stopped and notices a dead peer only while it sends; the loop that serves
-everything else carries its protocol as well, so that switch state needs no lock and stopping is prompt.
+everything else runs its protocol as well, so that switch state needs no lock and stopping is prompt.
 """
 
 import asyncio
@@ -16,8 +16,8 @@ from os_ken.ofproto import ofproto_v1_3 as ofp
 from os_ken.ofproto import ofproto_v1_3_parser as parser
 
 HANDSHAKE_S = 10.0
-ECHO_S = 3.0  # of silence, then the switch is asked whether it lives
-SILENCE_S = 10.0  # then it is taken for dead
+ECHO_S = 3.0  # of silence, then an echo request is sent
+SILENCE_S = 10.0  # after which the switch is taken for dead
 ANSWER_S = 10.0
 HEADER = ofp.OFP_HEADER_SIZE
 
@@ -42,12 +42,12 @@ class Channel:
         self._reader = reader
         self._writer = writer
         self._xids = itertools.count(1)
-        self._heard_at = 0.0
+        self._received_at = 0.0
         self._waiting: dict[int, tuple[asyncio.Future[list[Any]], list[Any]]] = {}
 
     @property
     def peer(self) -> str:
-        """The switch's address, for messages to people."""
+        """The switch's address, for log messages."""
         return "{}:{}".format(*self._writer.get_extra_info("peername", ("unknown", 0))[:2])
 
     async def handshake(self) -> int:
@@ -105,19 +105,19 @@ class Channel:
             del self._waiting[message.xid]
 
     def close(self) -> None:
-        """Drop the connection; the switch keeps its rules and dials again."""
+        """Drop the connection; the switch keeps its rules and connects again."""
         self._writer.close()
 
     async def _receive(self) -> None:
         while True:
             self._dispatch(await self._next())
-            # Whoever waited for this answer acts on it before the next message is looked at: removals and counts stay in order.
+            # The task that awaits this answer runs before the next message is handled: removals and counts stay in order.
             await asyncio.sleep(0)
 
     async def _keep_alive(self) -> None:
         loop = asyncio.get_running_loop()
-        self._heard_at = loop.time()
-        while (silent := loop.time() - self._heard_at) < SILENCE_S:
+        self._received_at = loop.time()
+        while (silent := loop.time() - self._received_at) < SILENCE_S:
             if silent >= ECHO_S:
                 self.send(parser.OFPEchoRequest(self.datapath))
             await asyncio.sleep(ECHO_S)
@@ -130,7 +130,7 @@ class Channel:
             answer.set_xid(message.xid)
             self.send(answer)
         elif isinstance(message, parser.OFPEchoReply):
-            pass  # hearing it was its purpose
+            pass  # its arrival is all that counts
         elif future is None or future.done():
             self.on_message(message)
         elif isinstance(message, parser.OFPErrorMsg):
@@ -159,18 +159,18 @@ class Channel:
             body = await self._reader.readexactly(length - HEADER)
         except (asyncio.IncompleteReadError, OSError) as error:
             raise ChannelError("connection closed") from error
-        self._heard_at = asyncio.get_running_loop().time()
+        self._received_at = asyncio.get_running_loop().time()
         return head + body
 
     def _check_version(self, frame: bytes) -> None:
         version, kind, length, xid = ofproto_parser.header(frame)
         if kind != ofp.OFPT_HELLO:
             raise ChannelError(f"expected an OpenFlow hello, got message type {kind}")
-        spoken = {
+        versions = {
             v for e in parser.OFPHello.parser(self.datapath, version, kind, length, xid, frame).elements for v in e.versions
         }
-        # Without a list of versions the lower of both sides' is spoken (section 6.3.1 of OpenFlow 1.3.5).
-        if version < ofp.OFP_VERSION or (spoken and ofp.OFP_VERSION not in spoken):
+        # Without a list of versions the lower of both sides' is used (section 6.3.1 of OpenFlow 1.3.5).
+        if version < ofp.OFP_VERSION or (versions and ofp.OFP_VERSION not in versions):
             reason = b"OpenFlow 1.3 only"
             self.send(parser.OFPErrorMsg(self.datapath, ofp.OFPET_HELLO_FAILED, ofp.OFPHFC_INCOMPATIBLE, reason))
             raise ChannelError(f"it does not speak OpenFlow 1.3 (hello of version {version}); set protocols=OpenFlow13")

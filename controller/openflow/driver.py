@@ -1,4 +1,4 @@
-"""Carries plans to the switches: listens for them, knows them by datapath id, and holds each at the latest plan."""
+"""Installs plans on the switches: listens for them, identifies them by datapath id and keeps each at the latest plan."""
 
 import asyncio
 import time
@@ -9,11 +9,9 @@ import structlog
 from beamer.errors import PlatformError
 from beamer.network.fabric import Fabric
 from controller.openflow.channel import Channel, ChannelError, RefusedError
-from controller.openflow.reports import PairCount, SwitchConnected, SwitchEvent, SwitchInstalled, SwitchLost
+from controller.openflow.reports import PairCount, SwitchConnected, SwitchEvent, SwitchLost
 from controller.openflow.rules import JobRules, job_rules, merged, static_rules
-from controller.openflow.session import Session, Tally, Target
-
-__all__ = ["PairCount", "SwitchConnected", "SwitchDriver", "SwitchEvent", "SwitchInstalled", "SwitchLost"]
+from controller.openflow.session import FlowCounts, SwitchSession, SwitchTarget
 
 log = structlog.get_logger("beamer-controller")
 
@@ -22,7 +20,7 @@ class SwitchDriver:
     """All switches of a fabric; every method runs on one asyncio loop.
 
     host, port: where switches connect; port 0 takes a free one, see `address`. on_event: called on the loop.
-    Until the first `install` a switch is left as it is found; after `stop` it goes on by the rules it has.
+    Until the first `install` a switch is left as it is found; after `stop` it keeps forwarding by the rules it has.
     """
 
     def __init__(
@@ -39,9 +37,9 @@ class SwitchDriver:
         self._clock = clock
         self._static = static_rules(fabric)
         self._name_of = {switch.dpid: switch.name for switch in fabric.switches}
-        self._targets: dict[str, Target] = {}
-        self._final = {switch.name: Tally() for switch in fabric.switches}
-        self._sessions: dict[str, Session] = {}
+        self._targets: dict[str, SwitchTarget] = {}
+        self._final = {switch.name: FlowCounts() for switch in fabric.switches}
+        self._sessions: dict[str, SwitchSession] = {}
         self._serving: dict[str, asyncio.Task[None]] = {}
         self._connections: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
@@ -55,7 +53,7 @@ class SwitchDriver:
         return host, port
 
     async def start(self) -> None:
-        """Listen for switches. Raises `PlatformError` if the address cannot be had."""
+        """Listen for switches. Raises `PlatformError` if the address is not available."""
         host, port = self._listen_on
         try:
             self._server = await asyncio.start_server(self._connected, host, port)
@@ -75,20 +73,20 @@ class SwitchDriver:
             await asyncio.wait(self._connections)
 
     def install(self, generation: int, jobs: Sequence[JobRules]) -> None:
-        """Make every switch hold the rules of `jobs`, as soon as it can be reached; only differences are sent.
+        """Make every switch hold the rules of `jobs`, as soon as it is connected; only differences are sent.
 
         A switch that is still busy with an earlier generation skips to the latest.
         """
         for name, rules in merged(self._static, job_rules(self._fabric, jobs)).items():
-            self._targets[name] = Target(generation, rules)
+            self._targets[name] = SwitchTarget(generation, rules)
             if name in self._sessions:
-                self._sessions[name].aim(self._targets[name])
+                self._sessions[name].set_target(self._targets[name])
 
     async def counters(self) -> tuple[PairCount, ...]:
         """Return what each host pair has sent in each class; of a switch that does not answer, only what is final."""
         found: list[PairCount] = []
         for name, final in self._final.items():
-            live = Tally()
+            live = FlowCounts()
             if name in self._sessions:
                 try:
                     live, final = await self._sessions[name].count()
@@ -98,9 +96,9 @@ class SwitchDriver:
             found += self._pair_counts(name, final, final=True)
         return tuple(found)
 
-    def _pair_counts(self, switch: str, tally: Tally, *, final: bool) -> Iterator[PairCount]:
+    def _pair_counts(self, switch: str, counts: FlowCounts, *, final: bool) -> Iterator[PairCount]:
         hosts = self._fabric.hosts
-        for (pair, klass, marked), (sent_bytes, sent_packets) in tally.counts.items():
+        for (pair, klass, marked), (sent_bytes, sent_packets) in counts.by_pair.items():
             if max(pair.src, pair.dst) < len(hosts):  # rules of an earlier, larger fabric may still be there
                 src, dst = hosts[pair.src].name, hosts[pair.dst].name
                 yield PairCount(switch, pair.job_seq, src, dst, klass, marked, sent_bytes, sent_packets, final)
@@ -119,21 +117,21 @@ class SwitchDriver:
         except* (ChannelError, RefusedError) as group:
             log.warning("switch connection ended", peer=channel.peer, reason=str(group.exceptions[0]))
         except* asyncio.CancelledError:
-            pass  # by `stop`, or by the same switch dialling again; asyncio's server would report it as a fault
+            pass  # by `stop`, or by the same switch connecting again; asyncio's server would report it as a fault
         finally:
             self._connections.discard(task)
             channel.close()
 
     async def _serve(self, name: str, channel: Channel, task: asyncio.Task[None]) -> None:
         if stale := self._serving.get(name):
-            # It dialled again before its old connection was found dead.
+            # It connected again before its old connection was found dead.
             stale.cancel()
             await asyncio.wait({stale})
-        session = Session(name, channel, self._final[name], self._on_event, self._clock)
+        session = SwitchSession(name, channel, self._final[name], self._on_event, self._clock)
         self._serving[name], self._sessions[name] = task, session
         self._on_event(SwitchConnected(name))
         if name in self._targets:
-            session.aim(self._targets[name])
+            session.set_target(self._targets[name])
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(channel.serve())

@@ -8,7 +8,7 @@ is no longer wanted stays until no packet has met it for a while and its counts 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from controller.openflow.rules import Key, Match, Rule
+from controller.openflow.rules import Match, Rule, RuleKey
 
 REBASE = 30_000  # of 65 535 priorities: a pair that has climbed so far starts anew below
 
@@ -18,7 +18,7 @@ class Difference:
     """What to add now, and which present rules have lost their purpose."""
 
     add: tuple[Rule, ...]
-    retire: frozenset[Key]
+    retire: frozenset[RuleKey]
 
     def __len__(self) -> int:
         return len(self.add) + len(self.retire)

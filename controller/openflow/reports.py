@@ -1,4 +1,4 @@
-"""What the switches report: that they came, went or hold a generation, and what they have counted."""
+"""What is reported of switches: connections, losses, installed generations, and what they have counted."""
 
 from dataclasses import dataclass
 
@@ -37,7 +37,7 @@ SwitchEvent = SwitchConnected | SwitchLost | SwitchInstalled
 class PairCount:
     """What a job sent from one host to another in one class, counted at the edge before the queue.
 
-    marked: by its host, too, with this class; otherwise in a moment in which host and edge did not agree.
+    marked: with this class by its host, too; otherwise while host and edge did not agree.
     final: from rules that have been removed since this controller started; otherwise from rules in force.
     """
 

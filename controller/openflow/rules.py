@@ -35,7 +35,7 @@ COOKIE_PREFIX = 0xBEA3
 COOKIE_MASK = 0xFFFF << 48
 NO_CLASS = 0xFF
 IDLE_S = 60  # traffic refreshes it
-HARD_S = 300  # the controller re-arms it
+HARD_S = 300  # the controller restarts it
 
 IPV4 = 0x0800
 ARP = 0x0806
@@ -95,9 +95,9 @@ class Output:
     port: int
 
 
-Action = SetField | SetQueue | Output
+RuleAction = SetField | SetQueue | Output
 Match = tuple[tuple[str, int | str], ...]
-Key = tuple[int, int, Match]
+RuleKey = tuple[int, int, Match]
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Rule:
     table: int
     priority: int
     match: Match
-    actions: tuple[Action, ...] = ()
+    actions: tuple[RuleAction, ...] = ()
     metadata: int | None = None
     goto: int | None = None
     idle_s: int = 0
@@ -120,8 +120,8 @@ class Rule:
     announced: bool = False
 
     @property
-    def key(self) -> Key:
-        """What a switch tells rules apart by."""
+    def key(self) -> RuleKey:
+        """What identifies it on a switch."""
         return self.table, self.priority, self.match
 
     @property
@@ -151,9 +151,9 @@ class Rule:
 
 @dataclass(frozen=True)
 class JobRules:
-    """What the switches need to know of a job.
+    """A job's data in the switches' rules.
 
-    seq: its registration number. plane: selects its paths. connections: in both directions of each.
+    seq: its registration number. plane: selects its paths. connections: both directions of each.
     """
 
     key: str
@@ -233,7 +233,7 @@ def merged(static: Mapping[str, frozenset[Rule]], of_jobs: Mapping[str, frozense
 def _rule(
     band: Band,
     fields: Match,
-    actions: tuple[Action, ...] = (),
+    actions: tuple[RuleAction, ...] = (),
     goto: Table | None = None,
     *,
     klass: int = NO_CLASS,
@@ -284,15 +284,15 @@ def _entry(fabric: Fabric, switch: str) -> Iterable[Rule]:
 
 
 def _routes(fabric: Fabric, switch: str) -> Iterable[Rule]:
-    """Yield the way onwards to every host: on every plane, and on the one that unregistered traffic takes."""
+    """Yield the output port towards every host: on every plane, and on the one that unregistered traffic takes."""
     for i, host in enumerate(fabric.hosts):
-        ways = [Output(_port(fabric, switch, fabric.next_hop(switch, host.name, plane))) for plane in range(fabric.planes)]
+        outputs = [Output(_port(fabric, switch, fabric.next_hop(switch, host.name, plane))) for plane in range(fabric.planes)]
         arrived = (SetField("eth_dst", host.mac),) if fabric.edge_of[host.name] == switch else ()
-        for plane, way in enumerate(ways):
-            yield _rule(Band.SHADOW, match(eth_dst=shadow(plane, i)), (*arrived, way))
-        way = ways[i % fabric.planes]
-        yield _rule(Band.ADDRESS, match(eth_type=IPV4, ipv4_dst=host.ip), (way,))
-        yield _rule(Band.ARP, match(eth_type=ARP, arp_tpa=host.ip), (way,))
+        for plane, output in enumerate(outputs):
+            yield _rule(Band.SHADOW, match(eth_dst=shadow(plane, i)), (*arrived, output))
+        output = outputs[i % fabric.planes]
+        yield _rule(Band.ADDRESS, match(eth_type=IPV4, ipv4_dst=host.ip), (output,))
+        yield _rule(Band.ARP, match(eth_type=ARP, arp_tpa=host.ip), (output,))
 
 
 def _port(fabric: Fabric, switch: str, neighbour: str) -> int:

@@ -23,10 +23,10 @@ from controller.openflow import wire
 from controller.openflow.channel import Channel, describe
 from controller.openflow.reconcile import difference
 from controller.openflow.reports import SwitchEvent, SwitchInstalled
-from controller.openflow.rules import ACCESS_RULE, HARD_S, HostPair, Key, Rule, Table
+from controller.openflow.rules import ACCESS_RULE, HARD_S, HostPair, Rule, RuleKey, Table
 
 FLUSH_S = 0.02
-SETTLE_S = 1.2  # two looks, further apart than the revalidator's passes
+SETTLE_S = 1.2  # two readings, further apart than the revalidator's passes
 LINGER_S = 15.0
 AUDIT_S = HARD_S / 5
 RETRY_S = 5.0
@@ -35,18 +35,19 @@ log = structlog.get_logger("beamer-controller")
 
 
 @dataclass(frozen=True)
-class Target:
-    """What one switch should hold, and the generation that asks for it."""
+class SwitchTarget:
+    """The rules that one switch should hold, and their generation."""
 
     generation: int
     rules: frozenset[Rule]
 
 
 @dataclass(frozen=True)
-class Retired:
+class RetiredRule:
     """A rule that has lost its purpose.
 
-    since, idle_since: when it did, when a packet met it last. patience_s: how long none must meet it. packets: that met it.
+    since, idle_since: when it did, when a packet met it last. patience_s: for how long none must have met it before it is
+    removed. packets: that have met it.
     """
 
     since: float
@@ -56,54 +57,59 @@ class Retired:
 
     @property
     def due(self) -> float:
-        """When to look whether it can go."""
+        """When to check whether it can be removed."""
         return min(self.idle_since + self.patience_s / 2, self.since + LINGER_S)
 
 
 @dataclass
-class Tally:
+class FlowCounts:
     """Bytes and packets by host pair, class and whether the host had marked them with it."""
 
-    counts: dict[tuple[HostPair, int, bool], tuple[int, int]] = field(default_factory=lambda: defaultdict(lambda: (0, 0)))
+    by_pair: dict[tuple[HostPair, int, bool], tuple[int, int]] = field(default_factory=lambda: defaultdict(lambda: (0, 0)))
 
     def add(self, rule: Rule, sent_bytes: int, sent_packets: int) -> None:
         """Add what `rule`, one of a host pair's, has counted."""
         assert rule.pair is not None
         key = rule.pair, rule.klass, not rule.climbs
-        before_bytes, before_packets = self.counts[key]
-        self.counts[key] = before_bytes + sent_bytes, before_packets + sent_packets
+        before_bytes, before_packets = self.by_pair[key]
+        self.by_pair[key] = before_bytes + sent_bytes, before_packets + sent_packets
 
 
-class Session:
+class SwitchSession:
     """One switch from its connecting to its loss.
 
-    final: takes the counts of removed rules. report: told of every generation that holds. clock: Unix time in seconds.
+    final: takes the counts of removed rules. report: called with every generation that is installed. clock: Unix seconds.
     """
 
     def __init__(
-        self, switch: str, channel: Channel, final: Tally, report: Callable[[SwitchEvent], None], clock: Callable[[], float]
+        self,
+        switch: str,
+        channel: Channel,
+        final: FlowCounts,
+        report: Callable[[SwitchEvent], None],
+        clock: Callable[[], float],
     ) -> None:
         self._switch = switch
         self._channel = channel
         self._final = final
         self._report = report
         self._clock = clock
-        self._target: Target | None = None
+        self._target: SwitchTarget | None = None
         self._installed: int | None = None
-        self._present: dict[Key, Rule] = {}
-        self._retired: Mapping[Key, Retired] = {}
+        self._present: dict[RuleKey, Rule] = {}
+        self._retired: Mapping[RuleKey, RetiredRule] = {}
         self._refused: dict[int, str] = {}
         self._audit_at = 0.0
         self._wake = asyncio.Event()
-        channel.on_message = self._take
+        channel.on_message = self._on_message
 
-    def aim(self, target: Target) -> None:
-        """Make `target` what is wanted; the latest wins."""
+    def set_target(self, target: SwitchTarget) -> None:
+        """Replace the target."""
         self._target = target
         self._wake.set()
 
     async def run(self) -> None:
-        """Bring the switch to its target and keep it there. Raises `ChannelError` when it is gone."""
+        """Keep the switch at its target. Raises `ChannelError` when it is gone."""
         loop = asyncio.get_running_loop()
         while True:
             if loop.time() >= self._audit_at:
@@ -114,18 +120,18 @@ class Session:
                 async with asyncio.timeout_at(wake_at):
                     await self._wake.wait()
 
-    async def count(self) -> tuple[Tally, Tally]:
-        """Return the counts of the rules in force, and of those removed by the time these were read."""
-        answer = await self._channel.request(wire.inquiry(self._channel.datapath, Table.CLASS))
-        live = Tally()
+    async def count(self) -> tuple[FlowCounts, FlowCounts]:
+        """Return the counts of the rules in force, and of those removed by the time of that reading."""
+        answer = await self._channel.request(wire.stats_request(self._channel.datapath, Table.CLASS))
+        live = FlowCounts()
         for rule, sent_bytes, sent_packets in wire.observed(answer):
             if rule.counts:
                 live.add(rule, sent_bytes, sent_packets)
         return live, self._final
 
     async def _audit(self, now: float) -> None:
-        """Read what the switch holds and start the time-outs of pairs that are in use afresh."""
-        answer = await self._channel.request(wire.inquiry(self._channel.datapath))
+        """Read what the switch holds and restart the time-outs of pairs that are in use."""
+        answer = await self._channel.request(wire.stats_request(self._channel.datapath))
         self._present = {rule.key: rule for rule, _, _ in wire.observed(answer)}
         wanted = (r for key, r in self._present.items() if r.counts and key not in self._retired)
         self._channel.send(*(wire.renewal(self._channel.datapath, rule) for rule in wanted))
@@ -140,7 +146,7 @@ class Session:
         fresh = change.retire - self._retired.keys()
         in_use = {rule.pair for rule in target.rules if rule.counts}
         self._retired = {
-            key: self._retired.get(key, Retired(now, now, _patience_s(self._present[key], in_use))) for key in change.retire
+            key: self._retired.get(key, RetiredRule(now, now, _patience_s(self._present[key], in_use))) for key in change.retire
         }
         if change.add and not await self._change(wire.addition, change.add):
             self._audit_at = now + RETRY_S
@@ -150,34 +156,34 @@ class Session:
             changes = len(change.add) + len(fresh)
             self._report(SwitchInstalled(self._switch, target.generation, changes, self._clock()))
         self._forget_gone()
-        due = await self._settled([key for key, retired in self._retired.items() if retired.due <= now], now)
+        due = await self._unused([key for key, retired in self._retired.items() if retired.due <= now], now)
         self._forget_gone()
-        # While others were being looked at a rule may be wanted again: look once more before removing.
+        # A rule may have become wanted again while counters were read: compare once more before removing.
         if due and not self._wake.is_set():
             await self._change(wire.removal, [self._present[key] for key in due if key in self._present])
             return now
         return min((self._audit_at, *(retired.due for retired in self._retired.values())))
 
-    async def _settled(self, keys: list[Key], now: float) -> list[Key]:
-        """Return those of the retired rules that no packet has met since the last look, or that have lingered too long."""
+    async def _unused(self, keys: list[RuleKey], now: float) -> list[RuleKey]:
+        """Return those of the retired rules that no packet has met since the last reading, or that are `LINGER_S` old."""
         counting = {key for key in keys if self._present[key].counts}
         if not counting:
             return keys
-        answer = await self._channel.request(wire.inquiry(self._channel.datapath, Table.CLASS))
+        answer = await self._channel.request(wire.stats_request(self._channel.datapath, Table.CLASS))
         packets = {rule.key: count for rule, _, count in wire.observed(answer)}
         retired = dict(self._retired)
-        settled = []
+        unused = []
         for key in keys:
             before, count = retired[key], packets.get(key)
             if key not in counting or count == before.packets or before.since + LINGER_S <= now:
-                settled.append(key)
+                unused.append(key)
             else:
                 retired[key] = replace(before, idle_since=now, packets=count)
         self._retired = retired
-        return settled
+        return unused
 
     def _forget_gone(self) -> None:
-        """Forget retired rules that timed out while the switch was being waited for."""
+        """Forget retired rules that timed out while an answer was awaited."""
         self._retired = {key: retired for key, retired in self._retired.items() if key in self._present}
 
     async def _change(self, message: Callable[[Any, Rule], Any], rules: tuple[Rule, ...] | list[Rule]) -> bool:
@@ -200,8 +206,8 @@ class Session:
             log.error("switch refused a rule", switch=self._switch, reason=self._refused[xid], rule=sent[xid])
         return not sent.keys() & self._refused.keys()
 
-    def _take(self, message: Any) -> None:
-        """Take in what the switch says unasked."""
+    def _on_message(self, message: Any) -> None:
+        """Take in a message that answers no request."""
         if isinstance(message, parser.OFPErrorMsg):
             self._refused[message.xid] = describe(message)
         elif isinstance(message, parser.OFPFlowRemoved) and (rule := wire.removed(message)) and rule.counts:
@@ -212,5 +218,5 @@ class Session:
 
 
 def _patience_s(rule: Rule, in_use: Collection[HostPair | None]) -> float:
-    """Return how long no packet must have met a retired rule: longer where packets with its mark may be on their way."""
+    """Return how long no packet must have met a retired rule: longer where packets with its mark may be in flight."""
     return LINGER_S if rule.counts and not rule.climbs and rule.pair in in_use else SETTLE_S

@@ -10,7 +10,7 @@ from os_ken.ofproto import ofproto_parser, ofproto_protocol
 from os_ken.ofproto import ofproto_v1_3 as ofp
 
 from beamer.network.fabric import Fabric
-from controller.openflow.rules import Key, Output, Rule, SetField, SetQueue
+from controller.openflow.rules import Output, Rule, RuleKey, SetField, SetQueue
 from controller.openflow.wire import match_of
 
 Packet = Mapping[str, int | str]
@@ -28,7 +28,7 @@ class Hop:
 
 
 @dataclass(frozen=True)
-class Journey:
+class PacketTrace:
     """Where a packet went: over `hops` to the host `arrived_at`, or nowhere (None)."""
 
     hops: tuple[Hop, ...]
@@ -40,7 +40,7 @@ class Journey:
         return tuple((hop.switch, hop.port) for hop in self.hops)
 
 
-def pass_through(switch: str, rules: Iterable[Rule], packet: Packet) -> Hop:
+def apply_rules(switch: str, rules: Iterable[Rule], packet: Packet) -> Hop:
     """Return what `rules` do to `packet`, whose `in_port` says where it entered; of equal priorities only one may match."""
     table: int | None = 0
     state = {"metadata": 0, **packet}
@@ -68,25 +68,25 @@ def pass_through(switch: str, rules: Iterable[Rule], packet: Packet) -> Hop:
     return Hop(switch, tuple(met), {k: v for k, v in state.items() if k != "metadata"}, queue, port)
 
 
-def travel(fabric: Fabric, tables: Mapping[str, Iterable[Rule]], source: str, packet: Packet) -> Journey:
-    """Return the way of a packet that host `source` sends into the fabric; a loop is an assertion error."""
+def trace_packet(fabric: Fabric, tables: Mapping[str, Iterable[Rule]], source: str, packet: Packet) -> PacketTrace:
+    """Return the path of a packet that host `source` sends into the fabric; a loop is an assertion error."""
     neighbour = {(link.src, link.port): link.dst for link in fabric.links}
     here, before = fabric.edge_of[source], source
     hops: list[Hop] = []
     while here in fabric.switch:
         assert here not in (hop.switch for hop in hops), f"loop over {here}: {hops}"
         entered = fabric.links[fabric.link_index[here, before]].port
-        hops.append(pass_through(here, tables[here], {**packet, "in_port": entered}))
+        hops.append(apply_rules(here, tables[here], {**packet, "in_port": entered}))
         packet = hops[-1].packet
         port = hops[-1].port
         if port is None:
-            return Journey(tuple(hops), None)
+            return PacketTrace(tuple(hops), None)
         here, before = neighbour[here, port], here
-    return Journey(tuple(hops), here)
+    return PacketTrace(tuple(hops), here)
 
 
 @dataclass
-class Entry:
+class FlowEntry:
     """A flow entry of a fake switch with its counters."""
 
     message: Any
@@ -96,26 +96,26 @@ class Entry:
 
 @dataclass
 class FakeSwitch:
-    """A peer that dials a controller, keeps the rules it is given and answers barriers.
+    """A peer that connects to a controller, keeps the rules it receives and answers barriers.
 
-    answering: while clear, everything but the handshake waits unread. refuse: whether a flow modification is answered by an
-    error. mods: every flow modification since it dialled, as (command, key).
+    answering: while clear, nothing but the handshake is read. refuse: whether a flow modification is answered by an
+    error. mods: every flow modification since it connected, as (command, key).
     """
 
     dpid: int
     version: int = ofp.OFP_VERSION
-    refuse: Callable[[Key], bool] = field(default=lambda key: False)
+    refuse: Callable[[RuleKey], bool] = field(default=lambda key: False)
     answering: asyncio.Event = field(default_factory=asyncio.Event)
-    entries: dict[Key, Entry] = field(default_factory=dict)
-    mods: list[tuple[int, Key]] = field(default_factory=list)
+    entries: dict[RuleKey, FlowEntry] = field(default_factory=dict)
+    mods: list[tuple[int, RuleKey]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.answering.set()
         self._datapath = ofproto_protocol.ProtocolDesc(version=ofp.OFP_VERSION)
         self._writer: asyncio.StreamWriter | None = None
 
-    async def dial(self, host: str, port: int) -> None:
-        """Connect and serve until the controller or `hang_up` ends it."""
+    async def connect(self, host: str, port: int) -> None:
+        """Connect and serve until the controller or `disconnect` ends it."""
         reader, self._writer = await asyncio.open_connection(host, port)
         self.mods.clear()
         self._write(ofp.OFPT_HELLO, 0, b"")
@@ -132,12 +132,12 @@ class FakeSwitch:
         finally:
             self._writer.close()
 
-    def hang_up(self) -> None:
+    def disconnect(self) -> None:
         """Break the connection off."""
         assert self._writer
         self._writer.transport.abort()
 
-    def expire(self, key: Key, reason: int = ofp.OFPRR_IDLE_TIMEOUT) -> None:
+    def expire(self, key: RuleKey, reason: int = ofp.OFPRR_IDLE_TIMEOUT) -> None:
         """Remove an entry and announce it, if it asked for that."""
         entry = self.entries.pop(key)
         old = entry.message
@@ -155,7 +155,7 @@ class FakeSwitch:
             case ofp.OFPT_BARRIER_REQUEST:
                 self._write(ofp.OFPT_BARRIER_REPLY, xid, b"")
             case ofp.OFPT_MULTIPART_REQUEST:
-                self._answer_inquiry(xid)
+                self._answer_stats_request(xid)
             case ofp.OFPT_FLOW_MOD:
                 self._modify(ofproto_parser.msg(self._datapath, *ofproto_parser.header(frame), frame), frame)
 
@@ -166,11 +166,11 @@ class FakeSwitch:
             code = struct.pack("!HH", ofp.OFPET_FLOW_MOD_FAILED, ofp.OFPFMFC_TABLE_FULL)
             self._write(ofp.OFPT_ERROR, message.xid, code + frame[:64])
         elif message.command == ofp.OFPFC_ADD:
-            self.entries[key] = Entry(message)
+            self.entries[key] = FlowEntry(message)
         elif message.command == ofp.OFPFC_DELETE_STRICT and key in self.entries:
             self.expire(key, ofp.OFPRR_DELETE)
 
-    def _answer_inquiry(self, xid: int) -> None:
+    def _answer_stats_request(self, xid: int) -> None:
         """Answer in two parts, as a switch with many rules does."""
         packed = [_stats(entry) for entry in self.entries.values()]
         for part, flags in ((packed[::2], ofp.OFPMPF_REPLY_MORE), (packed[1::2], 0)):
@@ -187,7 +187,7 @@ def _packed(part: Any) -> bytes:
     return bytes(buffer)
 
 
-def _stats(entry: Entry) -> bytes:
+def _stats(entry: FlowEntry) -> bytes:
     rule = entry.message
     tail = _packed(rule.match) + b"".join(map(_packed, rule.instructions))
     head = struct.pack(

@@ -1,4 +1,4 @@
-"""Rules as OpenFlow 1.3 messages and back; with `channel` the only place that knows os-ken's classes."""
+"""Rules as OpenFlow 1.3 messages and back; with `channel` the only place that uses os-ken's classes."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from os_ken.ofproto import ofproto_v1_3 as ofp
 from os_ken.ofproto import ofproto_v1_3_parser as parser
 
-from controller.openflow.rules import COOKIE_MASK, COOKIE_PREFIX, Action, Match, Output, Rule, SetField, SetQueue
+from controller.openflow.rules import COOKIE_MASK, COOKIE_PREFIX, Match, Output, Rule, RuleAction, SetField, SetQueue
 
 COOKIE = COOKIE_PREFIX << 48
 
@@ -17,7 +17,7 @@ def addition(datapath: Any, rule: Rule) -> Any:
 
 
 def renewal(datapath: Any, rule: Rule) -> Any:
-    """Return the message that starts the hard time-out of `rule` afresh and keeps its counts; no effect if it is gone."""
+    """Return the message that restarts the hard time-out of `rule` and keeps its counts; no effect if it is gone."""
     return _flow_mod(datapath, rule, ofp.OFPFC_MODIFY_STRICT)
 
 
@@ -31,7 +31,7 @@ def barrier(datapath: Any) -> Any:
     return parser.OFPBarrierRequest(datapath)
 
 
-def inquiry(datapath: Any, table: int = ofp.OFPTT_ALL) -> Any:
+def stats_request(datapath: Any, table: int = ofp.OFPTT_ALL) -> Any:
     """Return the request for our rules with their counters."""
     return parser.OFPFlowStatsRequest(
         datapath, 0, table, ofp.OFPP_ANY, ofp.OFPG_ANY, cookie=COOKIE, cookie_mask=COOKIE_MASK, match=parser.OFPMatch()
@@ -39,7 +39,7 @@ def inquiry(datapath: Any, table: int = ofp.OFPTT_ALL) -> Any:
 
 
 def observed(stats: Iterable[Any]) -> list[tuple[Rule, int, int]]:
-    """Return the rules in an answer to `inquiry`, each with its bytes and packets."""
+    """Return the rules in an answer to `stats_request`, each with its bytes and packets."""
     return [(_rule_of(entry), entry.byte_count, entry.packet_count) for entry in stats]
 
 
@@ -85,7 +85,7 @@ def _instructions(rule: Rule) -> list[Any]:
     return instructions
 
 
-def _action(action: Action) -> Any:
+def _action(action: RuleAction) -> Any:
     match action:
         case SetField(field, value):
             return parser.OFPActionSetField(**{field: value})
@@ -96,7 +96,7 @@ def _action(action: Action) -> Any:
 
 
 def _rule_of(entry: Any) -> Rule:
-    actions: list[Action] = []
+    actions: list[RuleAction] = []
     metadata = goto = None
     for instruction in entry.instructions:
         if isinstance(instruction, parser.OFPInstructionWriteMetadata):
@@ -119,7 +119,7 @@ def _rule_of(entry: Any) -> Rule:
     )
 
 
-def _known(action: Any) -> Action:
+def _known(action: Any) -> RuleAction:
     if isinstance(action, parser.OFPActionSetField):
         return SetField(action.key, action.value)
     if isinstance(action, parser.OFPActionSetQueue):

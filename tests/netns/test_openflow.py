@@ -20,7 +20,8 @@ from beamer.network.codepoints import codepoint
 from beamer.network.fabric import Fabric
 from beamer.testing.fabrics import two_spines
 from controller.openflow import session
-from controller.openflow.driver import PairCount, SwitchDriver, SwitchEvent, SwitchInstalled, SwitchLost
+from controller.openflow.driver import SwitchDriver
+from controller.openflow.reports import PairCount, SwitchEvent, SwitchInstalled, SwitchLost
 from controller.openflow.rules import JobRules
 from controller.openflow.session import SETTLE_S
 
@@ -222,7 +223,7 @@ async def send(client: "subprocess.Popen[str]", kilobytes: int, dscp: int = 0) -
     assert await asyncio.to_thread(client.stdout.readline) == "sent\n"
 
 
-async def dial(lab: Lab, stack: ExitStack) -> tuple["subprocess.Popen[str]", "subprocess.Popen[str]"]:
+async def open_connection(lab: Lab, stack: ExitStack) -> tuple["subprocess.Popen[str]", "subprocess.Popen[str]"]:
     """Open a connection from left to right; return client and server."""
     both = []
     for host, code, *args in ((RIGHT, SERVER), (LEFT, CLIENT, RIGHT.ip)):
@@ -250,7 +251,7 @@ def test_a_change_of_class_loses_no_packet_and_the_old_rule_keeps_its_count(lab:
         async with Listener() as listener:
             with ExitStack() as stack:
                 await listener.install(1)
-                client, server = await dial(lab, stack)
+                client, server = await open_connection(lab, stack)
                 await send(client, 300)
                 await listener.install(2, job(klass=2))
                 await send(client, 700, codepoint(2))
@@ -289,7 +290,7 @@ def test_a_restarted_driver_changes_nothing_and_breaks_no_connection(lab: Lab) -
         with ExitStack() as stack:
             async with Listener() as first:
                 await first.install(1)
-                client, server = await dial(lab, stack)
+                client, server = await open_connection(lab, stack)
                 await first.install(2, job(klass=2))
                 await first.install(3, job(klass=4))
                 await asyncio.sleep(SETTLE_S + 0.5)
@@ -352,7 +353,7 @@ def test_forwarding_and_address_resolution_outlive_the_driver(lab: Lab) -> None:
         for host in FABRIC.hosts:
             lab.run("ip", "neigh", "flush", "all", of=host.name)
         with ExitStack() as stack:
-            client, server = await dial(lab, stack)
+            client, server = await open_connection(lab, stack)
             await send(client, 50)
             assert finish(client, server)[0] > 50_000
 
@@ -364,7 +365,7 @@ def test_rules_that_vanish_are_put_back_and_a_lost_switch_is_reported(lab: Lab) 
         async with Listener() as listener:
             with ExitStack() as stack:
                 await listener.install(1)
-                await dial(lab, stack)
+                await open_connection(lab, stack)
                 await listener.install(2, job(klass=3))
                 before = lab.flows("l1")
                 lab.run("ovs-ofctl", "-O", "OpenFlow13", "del-flows", "l1", "table=1,ip")

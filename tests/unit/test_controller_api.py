@@ -11,7 +11,7 @@ from beamer.network.policies import network_policy
 from beamer.network.protocol import Applied, Connections
 from beamer.studies.journal.store import Journal
 from controller.api import create_app
-from controller.openflow.driver import PairCount
+from controller.openflow.reports import PairCount
 from controller.runtime import Runtime
 from controller.testing import SwitchesInMemory
 from topologies.single import build

@@ -12,8 +12,9 @@ from beamer.errors import PlatformError
 from beamer.network.fabric import Fabric
 from beamer.testing.fabrics import star, two_spines
 from controller.openflow import channel, session, wire
-from controller.openflow.driver import PairCount, SwitchConnected, SwitchDriver, SwitchEvent, SwitchInstalled, SwitchLost
-from controller.openflow.rules import JobRules, Key, desired_rules
+from controller.openflow.driver import SwitchDriver
+from controller.openflow.reports import PairCount, SwitchConnected, SwitchEvent, SwitchInstalled, SwitchLost
+from controller.openflow.rules import JobRules, RuleKey, desired_rules
 from controller.openflow.testing import FakeSwitch
 
 FABRIC = star(2)
@@ -34,15 +35,15 @@ def job(klass: int, seq: int = 1) -> JobRules:
 
 
 class Bench:
-    """A driver and the switches that dialled it."""
+    """A driver and the switches that connect to it."""
 
     def __init__(self, fabric: Fabric) -> None:
         self.events: list[SwitchEvent] = []
         self.driver = SwitchDriver(fabric, "127.0.0.1", 0, self.events.append, clock=lambda: 12.5)
-        self.dialled: list[asyncio.Task[None]] = []
+        self.connections: list[asyncio.Task[None]] = []
 
-    def dial(self, switch: FakeSwitch) -> None:
-        self.dialled.append(asyncio.create_task(switch.dial(*self.driver.address)))
+    def connect(self, switch: FakeSwitch) -> None:
+        self.connections.append(asyncio.create_task(switch.connect(*self.driver.address)))
 
     async def until(self, condition: Callable[[], object]) -> None:
         async with asyncio.timeout(10):
@@ -66,7 +67,7 @@ async def bench(fabric: Fabric = FABRIC) -> AsyncIterator[Bench]:
     finally:
         async with asyncio.timeout(2):
             await made.driver.stop()
-            await asyncio.gather(*made.dialled)
+            await asyncio.gather(*made.connections)
 
 
 def test_rules_survive_the_wire() -> None:
@@ -87,7 +88,7 @@ def test_a_switch_gets_the_latest_plan_whenever_it_connects() -> None:
         async with bench() as b:
             b.driver.install(1, [job(2)])
             b.driver.install(2, [job(3)])
-            b.dial(switch)
+            b.connect(switch)
             done = await b.installed(2)
             assert b.events == [SwitchConnected("s1"), SwitchInstalled("s1", 2, done.changes, 12.5)]
             wanted = desired_rules(FABRIC, [job(3)])["s1"]
@@ -101,7 +102,7 @@ def test_before_the_first_plan_a_switch_is_left_as_it_is() -> None:
     async def scenario() -> None:
         switch = FakeSwitch(dpid=1)
         async with bench() as b:
-            b.dial(switch)
+            b.connect(switch)
             await b.until(lambda: b.events)
             await asyncio.sleep(0.1)
             assert switch.mods == []
@@ -114,7 +115,7 @@ def test_a_restarted_driver_finds_its_rules_and_adds_or_removes_none() -> None:
         switch = FakeSwitch(dpid=1)
         async with bench() as first:
             first.driver.install(1, [job(2)])
-            first.dial(switch)
+            first.connect(switch)
             await first.installed(1)
             first.driver.install(2, [job(4)])  # so that the pair's rule has left its first priority
             await first.installed(2)
@@ -122,7 +123,7 @@ def test_a_restarted_driver_finds_its_rules_and_adds_or_removes_none() -> None:
         before = dict(switch.entries)
         async with bench() as second:
             second.driver.install(9, [job(4)])
-            second.dial(switch)
+            second.connect(switch)
             assert (await second.installed(9)).changes == 0
             await asyncio.sleep(0.2)
             assert {command for command, _ in switch.mods} <= {ofp.OFPFC_MODIFY_STRICT}
@@ -136,7 +137,7 @@ def test_plans_that_come_while_a_barrier_is_out_are_skipped_but_the_last() -> No
         switch = FakeSwitch(dpid=1)
         async with bench() as b:
             b.driver.install(1, [])
-            b.dial(switch)
+            b.connect(switch)
             await b.installed(1)
             switch.answering.clear()
             for generation, klass in ((2, 1), (3, 2), (4, 3), (5, 4)):
@@ -156,7 +157,7 @@ def test_the_old_class_is_removed_after_the_new_one_holds_and_its_count_is_kept(
         switch = FakeSwitch(dpid=1)
         async with bench() as b:
             b.driver.install(1, [job(2)])
-            b.dial(switch)
+            b.connect(switch)
             await b.installed(1)
             old = {key for key in switch.entries if key[0] == 1 and key[1] >= 1000}
             for key in old:
@@ -172,7 +173,7 @@ def test_the_old_class_is_removed_after_the_new_one_holds_and_its_count_is_kept(
             assert len(pairs) == 8
 
             # The final counts of the removed rules remain when the switch is away.
-            switch.hang_up()
+            switch.disconnect()
             await b.until(lambda: SwitchLost("s1") in b.events)
             assert {pair.final for pair in await b.driver.counters()} == {True}
 
@@ -184,9 +185,9 @@ def test_a_rule_that_timed_out_while_wanted_comes_back() -> None:
         switch = FakeSwitch(dpid=1)
         async with bench() as b:
             b.driver.install(1, [job(2)])
-            b.dial(switch)
+            b.connect(switch)
             await b.installed(1)
-            key: Key = next(key for key in switch.entries if key[0] == 1 and key[1] >= 1000)
+            key: RuleKey = next(key for key in switch.entries if key[0] == 1 and key[1] >= 1000)
             switch.entries[key].sent_bytes = 700
             switch.expire(key)
             await b.until(lambda: key in switch.entries)
@@ -203,7 +204,7 @@ def test_time_outs_of_pairs_in_use_are_started_afresh(monkeypatch: pytest.Monkey
         switch = FakeSwitch(dpid=1)
         async with bench() as b:
             b.driver.install(1, [job(2)])
-            b.dial(switch)
+            b.connect(switch)
             await b.installed(1)
             pairs = {key for key in switch.entries if key[0] == 1 and key[1] >= 1000}
             switch.mods.clear()
@@ -218,7 +219,7 @@ def test_a_refused_rule_is_logged_not_reported_as_installed_and_tried_again(caps
         switch = FakeSwitch(dpid=1, refuse=lambda key: key[0] == 1 and key[1] >= 1000)
         async with bench() as b:
             b.driver.install(1, [job(2)])
-            b.dial(switch)
+            b.connect(switch)
             await b.until(lambda: len([key for _, key in switch.mods if switch.refuse(key)]) > 2)
             assert not [e for e in b.events if isinstance(e, SwitchInstalled)]
             switch.refuse = lambda key: False
@@ -232,10 +233,10 @@ def test_a_stranger_and_another_version_are_turned_away(capsys: pytest.CaptureFi
     async def scenario() -> None:
         async with bench() as b:
             b.driver.install(1, [])
-            b.dial(FakeSwitch(dpid=0xBAD))
-            b.dial(FakeSwitch(dpid=1, version=1))
+            b.connect(FakeSwitch(dpid=0xBAD))
+            b.connect(FakeSwitch(dpid=1, version=1))
             async with asyncio.timeout(5):
-                await asyncio.gather(*b.dialled)
+                await asyncio.gather(*b.connections)
             assert b.events == []
 
     asyncio.run(scenario())
@@ -244,14 +245,14 @@ def test_a_stranger_and_another_version_are_turned_away(capsys: pytest.CaptureFi
     assert "OpenFlow 1.3" in out
 
 
-def test_a_switch_that_dials_again_replaces_its_old_connection() -> None:
+def test_a_switch_that_connects_again_replaces_its_old_connection() -> None:
     async def scenario() -> None:
         switch = FakeSwitch(dpid=1)
         async with bench() as b:
             b.driver.install(1, [])
-            b.dial(switch)
+            b.connect(switch)
             await b.installed(1)
-            b.dial(FakeSwitch(dpid=1, entries=switch.entries))
+            b.connect(FakeSwitch(dpid=1, entries=switch.entries))
             assert (await b.installed(1, times=2)).changes == 0
             names = [type(e) for e in b.events]
             assert names == [SwitchConnected, SwitchInstalled, SwitchLost, SwitchConnected, SwitchInstalled]
@@ -267,8 +268,8 @@ def test_a_switch_that_falls_silent_is_lost(monkeypatch: pytest.MonkeyPatch) -> 
         lively, switch = FakeSwitch(dpid=1), FakeSwitch(dpid=2)
         async with bench(two_spines()) as b:
             b.driver.install(1, [])
-            b.dial(lively)
-            b.dial(switch)
+            b.connect(lively)
+            b.connect(switch)
             await b.installed(1, times=2)
             switch.answering.clear()
             await b.until(lambda: SwitchLost("l2") in b.events)
@@ -293,7 +294,7 @@ def test_a_retired_rule_may_time_out_while_the_switch_is_asked_about_it() -> Non
         switch = FakeSwitch(dpid=1)
         async with bench() as b:
             b.driver.install(1, [job(2)])
-            b.dial(switch)
+            b.connect(switch)
             await b.installed(1)
             pairs = [key for key in switch.entries if key[0] == 1 and key[1] >= 1000]
             b.driver.install(2, [])

@@ -21,7 +21,7 @@ from controller.openflow.rules import (
     desired_rules,
     shadow,
 )
-from controller.openflow.testing import Packet, travel
+from controller.openflow.testing import Packet, trace_packet
 
 
 def dumbbell() -> Fabric:
@@ -67,12 +67,12 @@ def test_every_pair_connects_unregistered_and_resolves_addresses(fabric: Fabric)
     tables = desired_rules(fabric, ())
     for src, dst in permutations(fabric.hosts, 2):
         there, _ = between(fabric, src.name, dst.name)
-        journey = travel(fabric, tables, src.name, tcp(there, fabric))
-        assert journey.arrived_at == dst.name
-        assert journey.hops[-1].packet["eth_dst"] == dst.mac
-        assert {hop.queue for hop in journey.hops} == {0}
+        trace = trace_packet(fabric, tables, src.name, tcp(there, fabric))
+        assert trace.arrived_at == dst.name
+        assert trace.hops[-1].packet["eth_dst"] == dst.mac
+        assert {hop.queue for hop in trace.hops} == {0}
         asks: Packet = {"eth_type": ARP, "eth_dst": "ff:ff:ff:ff:ff:ff", "arp_tpa": dst.ip}
-        assert travel(fabric, tables, src.name, asks).arrived_at == dst.name
+        assert trace_packet(fabric, tables, src.name, asks).arrived_at == dst.name
 
 
 @pytest.mark.parametrize("fabric", FABRICS, ids=lambda f: f.name)
@@ -82,15 +82,15 @@ def test_a_registered_connection_takes_its_class_and_path_in_both_directions(fab
             there, back = between(fabric, src, dst)
             tables = desired_rules(fabric, [JobRules("s/s/j", 7, plane, 3, frozenset({there, back}))])
             for connection, sender, receiver in ((there, src, dst), (back, dst, src)):
-                journey = travel(fabric, tables, sender, tcp(connection, fabric))
-                assert journey.arrived_at == receiver
-                assert journey.links == interfaces(fabric, sender, receiver, plane)
-                assert {hop.packet["ip_dscp"] for hop in journey.hops} == {codepoint(3)}
-                assert {hop.queue for hop in journey.hops} == {4}
-                arrived = journey.hops[-1].packet
+                trace = trace_packet(fabric, tables, sender, tcp(connection, fabric))
+                assert trace.arrived_at == receiver
+                assert trace.links == interfaces(fabric, sender, receiver, plane)
+                assert {hop.packet["ip_dscp"] for hop in trace.hops} == {codepoint(3)}
+                assert {hop.queue for hop in trace.hops} == {4}
+                arrived = trace.hops[-1].packet
                 assert arrived["eth_dst"] == fabric.host[receiver].mac
                 assert arrived["ip_ecn"] == 2
-                counting = [rule for hop in journey.hops for rule in hop.rules if rule.counts]
+                counting = [rule for hop in trace.hops for rule in hop.rules if rule.counts]
                 assert [HostPair.of(int(dict(rule.match)["metadata"])).job_seq for rule in counting] == [7]
 
 
@@ -104,7 +104,7 @@ def test_only_the_exact_connection_is_classed() -> None:
         (tcp(there, fabric, ip_proto=17), "h1"),
         (tcp(there, fabric), "h2"),  # another host that uses h1's address
     ):
-        hops = travel(fabric, tables, sender, near_miss).hops
+        hops = trace_packet(fabric, tables, sender, near_miss).hops
         assert {(hop.packet["ip_dscp"], hop.queue) for hop in hops} == {(0, 0)}
 
 
@@ -112,16 +112,16 @@ def test_only_the_exact_connection_is_classed() -> None:
 def test_a_host_cannot_mark_itself_up(dscp: int) -> None:
     fabric = two_spines()
     there, _ = between(fabric, "h1", "h3")
-    journey = travel(fabric, desired_rules(fabric, ()), "h1", tcp(there, fabric, ip_dscp=dscp))
-    assert journey.arrived_at == "h3"
-    assert {(h.packet["ip_dscp"], h.packet["ip_ecn"], h.queue) for h in journey.hops} == {(0, 2, 0)}
+    trace = trace_packet(fabric, desired_rules(fabric, ()), "h1", tcp(there, fabric, ip_dscp=dscp))
+    assert trace.arrived_at == "h3"
+    assert {(h.packet["ip_dscp"], h.packet["ip_ecn"], h.queue) for h in trace.hops} == {(0, 2, 0)}
 
 
 def test_codepoints_that_are_not_ours_pass() -> None:
     fabric = two_spines()
     there, _ = between(fabric, "h1", "h3")
-    journey = travel(fabric, desired_rules(fabric, ()), "h1", tcp(there, fabric, ip_dscp=46))
-    assert journey.hops[-1].packet["ip_dscp"] == 46
+    trace = trace_packet(fabric, desired_rules(fabric, ()), "h1", tcp(there, fabric, ip_dscp=46))
+    assert trace.hops[-1].packet["ip_dscp"] == 46
 
 
 def test_a_pair_whose_rule_has_timed_out_is_unregistered() -> None:
@@ -129,9 +129,9 @@ def test_a_pair_whose_rule_has_timed_out_is_unregistered() -> None:
     there, back = between(fabric, "h1", "h3")
     tables = desired_rules(fabric, [JobRules("s/s/j", 1, 1, 2, frozenset({there, back}))])
     expired = {name: {rule for rule in rules if not rule.counts} for name, rules in tables.items()}
-    journey = travel(fabric, expired, "h1", tcp(there, fabric, ip_dscp=codepoint(0)))
-    assert journey.arrived_at == "h3"
-    assert {(hop.packet["ip_dscp"], hop.queue) for hop in journey.hops} == {(0, 0)}
+    trace = trace_packet(fabric, expired, "h1", tcp(there, fabric, ip_dscp=codepoint(0)))
+    assert trace.arrived_at == "h3"
+    assert {(hop.packet["ip_dscp"], hop.queue) for hop in trace.hops} == {(0, 0)}
 
 
 def test_two_jobs_on_the_same_hosts_are_told_apart() -> None:
@@ -139,7 +139,7 @@ def test_two_jobs_on_the_same_hosts_are_told_apart() -> None:
     first, second = between(fabric, "h1", "h3", 5000), between(fabric, "h1", "h3", 6000)
     jobs = [JobRules("a", 1, 0, 0, frozenset(first)), JobRules("b", 2, 1, 5, frozenset(second))]
     tables = desired_rules(fabric, jobs)
-    ways = [travel(fabric, tables, "h1", tcp(connection, fabric)) for connection in (first[0], second[0])]
+    ways = [trace_packet(fabric, tables, "h1", tcp(connection, fabric)) for connection in (first[0], second[0])]
     assert [way.hops[0].packet["ip_dscp"] for way in ways] == [codepoint(0), codepoint(5)]
     assert ways[0].hops[1].switch != ways[1].hops[1].switch
 
@@ -150,8 +150,8 @@ def test_a_connection_that_two_jobs_claim_is_the_later_ones() -> None:
     both = frozenset({there, back})
     earlier, later = JobRules("a", 1, 0, 0, both), JobRules("b", 2, 0, 6, both)
     assert desired_rules(fabric, [later, earlier]) == desired_rules(fabric, [earlier, later])
-    journey = travel(fabric, desired_rules(fabric, [later, earlier]), "h1", tcp(there, fabric))
-    assert journey.hops[0].packet["ip_dscp"] == codepoint(6)
+    trace = trace_packet(fabric, desired_rules(fabric, [later, earlier]), "h1", tcp(there, fabric))
+    assert trace.hops[0].packet["ip_dscp"] == codepoint(6)
 
 
 def test_a_connection_with_an_end_outside_has_no_rules() -> None:
@@ -163,9 +163,9 @@ def test_a_connection_with_an_end_outside_has_no_rules() -> None:
 def test_what_nobody_owns_is_dropped_and_nothing_returns_whence_it_came() -> None:
     fabric = two_spines()
     tables = desired_rules(fabric, ())
-    assert travel(fabric, tables, "h1", {"eth_type": IPV4, "ipv4_dst": "192.0.2.9"}).arrived_at is None
+    assert trace_packet(fabric, tables, "h1", {"eth_type": IPV4, "ipv4_dst": "192.0.2.9"}).arrived_at is None
     announces_itself: Packet = {"eth_type": ARP, "arp_tpa": fabric.host["h1"].ip}
-    assert travel(fabric, tables, "h1", announces_itself).arrived_at is None
+    assert trace_packet(fabric, tables, "h1", announces_itself).arrived_at is None
 
 
 def test_every_rule_is_marked_as_ours_and_keyed_once_and_only_pairs_time_out() -> None:
