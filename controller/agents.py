@@ -1,4 +1,4 @@
-"""The host agents' end of the wire: one WebSocket per agent name, whole assignments out, reports in."""
+"""The controller's side of the host agents' protocol: one WebSocket per agent name, whole assignments out, reports in."""
 
 import asyncio
 from collections.abc import Iterable
@@ -21,19 +21,19 @@ log = structlog.get_logger("beamer-controller")
 
 
 class AgentListener(Protocol):
-    """Who is told what agents do."""
+    """Receives what agents report, and when they join or are lost."""
 
     def agent_joined(self, agent: str) -> Assignment:
-        """Return what an agent that has just said hello has to bring about."""
+        """Return the assignment of an agent that has just sent its hello."""
 
     def on_agent_message(self, agent: str, message: Applied | Connections) -> None:
-        """Take in a report. Raises `InputError` for one that cannot be."""
+        """Take in a report. Raises `InputError` for an invalid one."""
 
     def agent_lost(self, agent: str) -> None:
         """Take in that an agent is gone."""
 
 
-class _Line:
+class _AgentSession:
     """One agent's connection; an assignment that was not sent yet gives way to the newer one."""
 
     def __init__(self, websocket: WebSocket) -> None:
@@ -46,14 +46,14 @@ class _Line:
         self._wake.set()
 
     async def send_all(self) -> None:
-        with suppress(WebSocketDisconnect, RuntimeError):  # closed from the other task, which tells it
+        with suppress(WebSocketDisconnect, RuntimeError):  # closed from the other task
             while await self._wake.wait():
                 self._wake.clear()
                 if self._next is not None:
                     await self.websocket.send_text(self._next.model_dump_json())
 
     async def close(self, code: int, reason: str) -> None:
-        # The peer may have gone first: then there is nobody left to tell.
+        # The peer may have closed first.
         with suppress(WebSocketDisconnect, RuntimeError):
             await self.websocket.close(code, reason.encode()[:REASON_BYTES].decode(errors="ignore"))
 
@@ -64,13 +64,13 @@ class AgentHub:
     def __init__(self, names: Iterable[str], listener: AgentListener) -> None:
         self._names = frozenset(names)
         self._listener = listener
-        self._lines: dict[str, _Line] = {}
+        self._sessions: dict[str, _AgentSession] = {}
         self._counters: dict[str, Counters] = {}
 
     @property
     def connected(self) -> frozenset[str]:
         """Names of the agents that are connected."""
-        return frozenset(self._lines)
+        return frozenset(self._sessions)
 
     @property
     def counters(self) -> dict[str, Counters]:
@@ -78,50 +78,50 @@ class AgentHub:
         return dict(self._counters)
 
     def send(self, agent: str, assignment: Assignment) -> None:
-        """Send `assignment` to `agent` if it is connected; otherwise it is given it when it joins."""
-        if line := self._lines.get(agent):
-            line.put(assignment)
+        """Send `assignment` to `agent` if it is connected; otherwise it receives it when it joins."""
+        if session := self._sessions.get(agent):
+            session.put(assignment)
 
     async def serve(self, name: str, websocket: WebSocket) -> None:
-        """Talk to the agent that dialled as `name` until either side closes."""
+        """Serve the agent that connected as `name` until either side closes."""
         await websocket.accept()
-        line = _Line(websocket)
+        session = _AgentSession(websocket)
         try:
             if name not in self._names:
                 raise InputError("agent", name, nearest(name, self._names))
-            await self._hello(name, line)
-            await self._converse(name, line)
+            await self._hello(name, session)
+            await self._exchange(name, session)
         except WebSocketDisconnect:
             return
         except InputError as error:
             log.warning("agent refused", agent=name, reason=str(error))
-            await line.close(REFUSED, str(error))
+            await session.close(REFUSED, str(error))
 
-    async def _hello(self, name: str, line: _Line) -> None:
-        hello = _parse(await line.websocket.receive_text())
+    async def _hello(self, name: str, session: _AgentSession) -> None:
+        hello = _parse(await session.websocket.receive_text())
         if not isinstance(hello, Hello) or hello.agent != name:
             raise InputError("hello", hello.model_dump(), f"a hello of agent {name!r} as the first message")
         log.info("agent joined", agent=name, generation=hello.generation)
 
-    async def _converse(self, name: str, line: _Line) -> None:
-        replaced = self._lines.get(name)
-        self._lines[name] = line
-        line.put(self._listener.agent_joined(name))
-        sender = asyncio.create_task(line.send_all())
+    async def _exchange(self, name: str, session: _AgentSession) -> None:
+        replaced = self._sessions.get(name)
+        self._sessions[name] = session
+        session.put(self._listener.agent_joined(name))
+        sender = asyncio.create_task(session.send_all())
         try:
             if replaced:
-                await replaced.close(REPLACED, f"agent {name} has dialled again")
-            async for text in line.websocket.iter_text():
-                if self._lines.get(name) is line:
-                    self._take(name, _parse(text))
+                await replaced.close(REPLACED, f"agent {name} has connected again")
+            async for text in session.websocket.iter_text():
+                if self._sessions.get(name) is session:
+                    self._on_message(name, _parse(text))
         finally:
             sender.cancel()
-            if self._lines.get(name) is line:
-                del self._lines[name]
+            if self._sessions.get(name) is session:
+                del self._sessions[name]
                 self._listener.agent_lost(name)
                 log.info("agent lost", agent=name)
 
-    def _take(self, name: str, message: Hello | Applied | Connections | Counters) -> None:
+    def _on_message(self, name: str, message: Hello | Applied | Connections | Counters) -> None:
         if isinstance(message, Counters):
             self._counters[name] = message
         elif isinstance(message, Hello):

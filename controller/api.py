@@ -1,4 +1,4 @@
-"""The HTTP API: every write is a PUT by name that becomes one event, every answer is read from the runtime.
+"""The HTTP API: every write is a PUT by name that becomes one event, every response is read from the runtime.
 
 All routes run on the event loop, which is what makes the runtime single-threaded.
 """
@@ -24,8 +24,8 @@ from beamer.studies.events import (
 )
 from beamer.studies.model import job_key
 from beamer.validation import finding_error
-from controller import views
-from controller.bodies import AttachBody, JobBody, NothingBody, StatusBody, StudyBody
+from controller import responses
+from controller.bodies import AttachBody, EmptyBody, JobBody, StatusBody, StudyBody
 from controller.metrics import exposition
 from controller.runtime import Runtime
 
@@ -33,15 +33,15 @@ STUDY = "/v1/studies/{study}"
 STAGE = STUDY + "/stages/{stage}"
 JOB = STAGE + "/jobs/{job}"
 
-Answer = dict[str, Any]
+JsonObject = dict[str, Any]
 
 
 def create_app(runtime: Runtime) -> FastAPI:
-    """Return the application that serves `runtime`, which its caller starts and stops."""
+    """Return the application that serves `runtime`, which the caller starts and stops."""
     app = FastAPI(title="Beamer", summary="Stages in, classes out", docs_url="/docs", redoc_url=None)
     app.add_exception_handler(InputError, _refuse)
     app.add_exception_handler(RequestValidationError, _refuse_body)
-    app.add_exception_handler(PlatformError, _unable)
+    app.add_exception_handler(PlatformError, _unavailable)
     _add_writes(app, runtime)
     _add_reads(app, runtime)
 
@@ -56,59 +56,59 @@ def _add_writes(app: FastAPI, runtime: Runtime) -> None:
     clock: Callable[[], float] = runtime.clock
 
     @app.put(STUDY)
-    async def register_study(study: str, body: StudyBody) -> Answer:
+    async def register_study(study: str, body: StudyBody) -> JsonObject:
         rungs = tuple(rung.rung() for rung in body.rungs)
         return {"changed": runtime.record(StudyRegistered(clock(), study, body.weight, rungs))}
 
     @app.put(STAGE)
-    async def register_stage(study: str, stage: str, body: NothingBody | None = None) -> Answer:
+    async def register_stage(study: str, stage: str, body: EmptyBody | None = None) -> JsonObject:
         return {"changed": runtime.record(StageRegistered(clock(), study, stage))}
 
     @app.put(STAGE + "/seal")
-    async def seal_stage(study: str, stage: str, body: NothingBody | None = None) -> Answer:
+    async def seal_stage(study: str, stage: str, body: EmptyBody | None = None) -> JsonObject:
         return {"changed": runtime.record(StageSealed(clock(), study, stage))}
 
     @app.put(JOB)
-    async def register_job(study: str, stage: str, job: str, body: JobBody) -> Answer:
+    async def register_job(study: str, stage: str, job: str, body: JobBody) -> JsonObject:
         return {"changed": runtime.record(JobRegistered(clock(), study, stage, body.spec(job)))}
 
     @app.put(JOB + "/workers/{rank}")
-    async def attach_worker(study: str, stage: str, job: str, rank: int, body: AttachBody) -> Answer:
+    async def attach_worker(study: str, stage: str, job: str, rank: int, body: AttachBody) -> JsonObject:
         return {"changed": runtime.record(WorkerAttached(clock(), job_key(study, stage, job), rank, body.pid))}
 
     @app.put(JOB + "/progress/{iteration}")
-    async def report_progress(study: str, stage: str, job: str, iteration: int) -> Answer:
+    async def report_progress(study: str, stage: str, job: str, iteration: int) -> JsonObject:
         return {"changed": runtime.record(IterationDone(clock(), job_key(study, stage, job), iteration))}
 
     @app.put(JOB + "/status")
-    async def end_job(study: str, stage: str, job: str, body: StatusBody) -> Answer:
+    async def end_job(study: str, stage: str, job: str, body: StatusBody) -> JsonObject:
         return {"changed": runtime.record(JobEnded(clock(), job_key(study, stage, job), body.status))}
 
 
 def _add_reads(app: FastAPI, runtime: Runtime) -> None:
     @app.get("/v1/studies")
-    async def studies() -> Answer:
-        return views.studies_view(runtime)
+    async def studies() -> JsonObject:
+        return responses.studies_response(runtime)
 
     @app.get(STAGE)
-    async def stage(study: str, stage: str) -> Answer:
-        return views.stage_view(runtime, study, stage)
+    async def stage(study: str, stage: str) -> JsonObject:
+        return responses.stage_response(runtime, study, stage)
 
     @app.get("/v1/plan")
-    async def plan() -> Answer:
-        return views.plan_view(runtime)
+    async def plan() -> JsonObject:
+        return responses.plan_response(runtime)
 
     @app.get("/v1/latencies")
-    async def latencies() -> Answer:
-        return views.latencies_view(runtime)
+    async def latencies() -> JsonObject:
+        return responses.latencies_response(runtime)
 
     @app.get("/v1/counters")
-    async def counters() -> Answer:
-        return views.counters_view(runtime, await runtime.pair_counts())
+    async def counters() -> JsonObject:
+        return responses.counters_response(runtime, await runtime.pair_counts())
 
     @app.get("/v1/health")
-    async def health() -> Answer:
-        return views.health_view(runtime)
+    async def health() -> JsonObject:
+        return responses.health_response(runtime)
 
     @app.get("/metrics")
     async def metrics() -> Response:
@@ -126,13 +126,13 @@ async def _refuse_body(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
     # A misspelt key explains a missing one better than the reverse.
     finding = min(error.errors(), key=lambda f: f["type"] != "extra_forbidden")
-    location = finding["loc"][1:] or finding["loc"]  # "body" or "path" says nothing that the field does not
+    location = finding["loc"][1:] or finding["loc"]  # without "body" or "path", which the field's name implies
     body = request.scope["route"].body_field
     model = body.field_info.annotation if body else None
     return await _refuse(request, finding_error({**finding, "loc": location}, model))
 
 
-async def _unable(_request: Request, error: Exception) -> JSONResponse:
+async def _unavailable(_request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, PlatformError)
     content = {"field": None, "value": None, "expected": error.remedy, "message": str(error)}
     return JSONResponse({"error": content}, 503)

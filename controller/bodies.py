@@ -1,4 +1,4 @@
-"""The bodies that the HTTP API accepts; unknown keys are refused, and what values mean is the tracker's to judge."""
+"""The request bodies of the HTTP API; unknown keys are refused here, values are checked by the tracker."""
 
 from typing import Annotated, Literal
 
@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Strict
 
 from beamer.studies.model import JobSpec, JobStatus, Role, Rung, Worker
 
-Count = Annotated[int, Strict()]  # or "3" and true would pass for counts
+Count = Annotated[int, Strict()]  # "3" and true are no counts
 
 
 class Body(BaseModel):
@@ -15,8 +15,8 @@ class Body(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class NothingBody(Body):
-    """A request that says everything in its path."""
+class EmptyBody(Body):
+    """A request whose path is complete."""
 
 
 class RungBody(Body):
@@ -32,7 +32,7 @@ class RungBody(Body):
 
 
 class StudyBody(Body):
-    """A study. weight: of its stages in the objective. rungs: the stages it will register, where it knows."""
+    """A study. weight: of its stages in the objective. rungs: the stages it will register, where they are known."""
 
     weight: float = 1.0
     rungs: list[RungBody] = []

@@ -1,4 +1,4 @@
-"""`beamer-controller`: one process that takes registrations in, decides, and tells switches and host agents."""
+"""`beamer-controller`: one process that takes registrations in, decides, and controls switches and host agents."""
 
 import asyncio
 import logging
@@ -42,7 +42,7 @@ def serve(
     openflow: Annotated[str, typer.Option(help="Address that switches connect to.")] = "127.0.0.1:6653",
     seed: Annotated[int, typer.Option(help="Seed of policies that draw random numbers.")] = 0,
 ) -> None:
-    """Run the controller until it is told to stop; what it has installed stays installed."""
+    """Run the controller until it is stopped; what it has installed stays installed."""
     network = read_fabric(fabric)
     chosen = network_policy(policy)
     check_queues(queues)

@@ -1,6 +1,6 @@
-"""What the network is to be told: the plan and the observed connections as switch rules and agents' assignments.
+"""The plan and the observed connections as switch rules and agents' assignments.
 
-Pure: equal inputs give equal targets, and equal targets need no message to anybody.
+Pure: equal inputs give equal targets, and equal targets need no message.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,7 +20,7 @@ from controller.openflow.rules import JobRules
 
 @dataclass(frozen=True)
 class Targets:
-    """Everything to bring about.
+    """Everything to install.
 
     rules: per job that has a class and connections, in order of registration. assignments: by agent, of generation 0.
     """
@@ -55,7 +55,7 @@ def targets(
     ports: what `agent_ports` returned. connections: by the agent that sees them, sorted.
     """
     planned = [job for job in jobs if job.status is JobStatus.RUNNING and job.key in plan.jobs]
-    # Traffic that stays on one host, or leaves the fabric, passes no switch of ours.
+    # Traffic that stays on one host, or leaves the fabric, has no class: it does not cross the fabric.
     hosts, of_jobs = {host.ip for host in fabric.hosts}, {job.key for job in planned}
     crossing = {
         agent: [c for c in seen if c.job in of_jobs and c.local_ip != c.remote_ip and {c.local_ip, c.remote_ip} <= hosts]

@@ -7,15 +7,15 @@ from controller.openflow.rules import JobRules
 
 
 class SwitchesInMemory:
-    """Switches that keep what they are told and, while `answering`, acknowledge it at once.
+    """Switches that record what is installed and, while `acknowledging`, acknowledge it at once.
 
-    wanted: every generation asked for with its rules, oldest first. pairs: what `counters` returns.
+    installed: every generation with its rules, oldest first. pairs: what `counters` returns.
     """
 
     def __init__(self, names: Sequence[str], on_event: Callable[[SwitchEvent], None]) -> None:
         self.names = tuple(names)
-        self.answering = True
-        self.wanted: list[tuple[int, tuple[JobRules, ...]]] = []
+        self.acknowledging = True
+        self.installed: list[tuple[int, tuple[JobRules, ...]]] = []
         self.pairs: tuple[PairCount, ...] = ()
         self._on_event = on_event
 
@@ -25,22 +25,22 @@ class SwitchesInMemory:
             self._on_event(SwitchConnected(name))
 
     async def stop(self) -> None:
-        """Do nothing: what was told stays."""
+        """Do nothing: the record stays."""
 
     def install(self, generation: int, jobs: Sequence[JobRules]) -> None:
-        """Keep the rules and acknowledge them."""
-        self.wanted.append((generation, tuple(jobs)))
-        if self.answering:
-            self.answer()
+        """Record the rules and acknowledge them."""
+        self.installed.append((generation, tuple(jobs)))
+        if self.acknowledging:
+            self.acknowledge()
 
-    def answer(self, generation: int | None = None) -> None:
+    def acknowledge(self, generation: int | None = None) -> None:
         """Acknowledge a generation (default: the latest) on every switch."""
-        generation = self.wanted[-1][0] if generation is None else generation
+        generation = self.installed[-1][0] if generation is None else generation
         for name in self.names:
             self._on_event(SwitchInstalled(name, generation, 0, 0.0))
 
     def lose(self, name: str) -> None:
-        """Let a switch be gone."""
+        """Lose a switch's connection."""
         self._on_event(SwitchLost(name))
 
     async def counters(self) -> tuple[PairCount, ...]:

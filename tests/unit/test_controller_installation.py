@@ -2,85 +2,85 @@ from controller.installation import Installation
 
 
 def test_everywhere_needs_every_switch_and_agent() -> None:
-    ledger = Installation(["s1"], ["h1", "h2"], generation=4)
-    assert not ledger.everywhere
-    ledger.switch_installed("s1", 4, 0.0)
-    ledger.agent_applied("h1", 4, 0.0)
-    assert not ledger.everywhere
-    ledger.agent_applied("h2", 4, 0.0)
-    assert ledger.everywhere
+    installation = Installation(["s1"], ["h1", "h2"], generation=4)
+    assert not installation.everywhere
+    installation.switch_installed("s1", 4, 0.0)
+    installation.agent_applied("h1", 4, 0.0)
+    assert not installation.everywhere
+    installation.agent_applied("h2", 4, 0.0)
+    assert installation.everywhere
 
 
 def test_who_has_nothing_to_change_is_up_to_date_unasked() -> None:
-    ledger = Installation(["s1"], ["h1", "h2"], generation=1)
-    ledger.switch_installed("s1", 1, 0.0)
-    ledger.agent_applied("h1", 1, 0.0)
-    ledger.agent_applied("h2", 1, 0.0)
-    ledger.want(2, False, ["h1"], [])
-    assert (ledger.switches, ledger.agents) == ({"s1": 2}, {"h1": 1, "h2": 2})
-    ledger.want(3, True, [], [])
-    assert (ledger.switches, ledger.agents) == ({"s1": 2}, {"h1": 1, "h2": 3})
-    ledger.agent_applied("h1", 2, 0.0)
-    assert ledger.agents == {"h1": 3, "h2": 3}
-    assert not ledger.everywhere
-    ledger.switch_installed("s1", 3, 0.0)
-    assert ledger.everywhere
+    installation = Installation(["s1"], ["h1", "h2"], generation=1)
+    installation.switch_installed("s1", 1, 0.0)
+    installation.agent_applied("h1", 1, 0.0)
+    installation.agent_applied("h2", 1, 0.0)
+    installation.want(2, False, ["h1"], [])
+    assert (installation.switches, installation.agents) == ({"s1": 2}, {"h1": 1, "h2": 2})
+    installation.want(3, True, [], [])
+    assert (installation.switches, installation.agents) == ({"s1": 2}, {"h1": 1, "h2": 3})
+    installation.agent_applied("h1", 2, 0.0)
+    assert installation.agents == {"h1": 3, "h2": 3}
+    assert not installation.everywhere
+    installation.switch_installed("s1", 3, 0.0)
+    assert installation.everywhere
 
 
 def test_a_late_answer_to_what_was_replaced_counts_only_for_itself() -> None:
-    ledger = Installation([], ["h1"], generation=1)
-    ledger.want(2, False, ["h1"], [])
-    ledger.want(3, False, ["h1"], [])
-    ledger.agent_applied("h1", 2, 0.0)
-    assert ledger.agents == {"h1": 2}
-    assert not ledger.everywhere
+    installation = Installation([], ["h1"], generation=1)
+    installation.want(2, False, ["h1"], [])
+    installation.want(3, False, ["h1"], [])
+    installation.agent_applied("h1", 2, 0.0)
+    assert installation.agents == {"h1": 2}
+    assert not installation.everywhere
 
 
 def test_latency_runs_from_each_event_to_the_last_acknowledgement_of_its_own_generation() -> None:
-    ledger = Installation(["s1"], ["h1"], generation=1)
-    ledger.switch_installed("s1", 1, 0.0)
-    ledger.agent_applied("h1", 1, 0.0)
-    ledger.want(2, True, ["h1"], [10.0, 10.25])
-    ledger.want(3, True, [], [10.5])
-    ledger.switch_installed("s1", 2, 11.0)
-    assert ledger.plan_ms == ()
-    ledger.agent_applied("h1", 2, 12.0)
-    assert ledger.plan_ms == (2000.0, 1750.0)
-    ledger.switch_installed("s1", 3, 13.0)
-    assert ledger.plan_ms == (2000.0, 1750.0, 2500.0)
+    installation = Installation(["s1"], ["h1"], generation=1)
+    installation.switch_installed("s1", 1, 0.0)
+    installation.agent_applied("h1", 1, 0.0)
+    installation.want(2, True, ["h1"], [10.0, 10.25])
+    installation.want(3, True, [], [10.5])
+    installation.switch_installed("s1", 2, 11.0)
+    assert installation.plan_ms == ()
+    installation.agent_applied("h1", 2, 12.0)
+    assert installation.plan_ms == (2000.0, 1750.0)
+    installation.switch_installed("s1", 3, 13.0)
+    assert installation.plan_ms == (2000.0, 1750.0, 2500.0)
 
 
 def test_events_that_change_nothing_take_no_time() -> None:
-    ledger = Installation(["s1"], ["h1"], generation=1)
-    ledger.want(2, False, [], [10.0])
-    ledger.switch_installed("s1", 1, 11.0)
-    ledger.agent_applied("h1", 1, 11.0)
-    assert ledger.everywhere
-    assert ledger.plan_ms == ()
+    installation = Installation(["s1"], ["h1"], generation=1)
+    installation.want(2, False, [], [10.0])
+    installation.switch_installed("s1", 1, 11.0)
+    installation.agent_applied("h1", 1, 11.0)
+    assert installation.everywhere
+    assert installation.plan_ms == ()
 
 
 def test_who_is_lost_is_not_installed_until_it_answers_again() -> None:
-    ledger = Installation(["s1"], ["h1"], generation=1)
-    ledger.switch_installed("s1", 1, 0.0)
-    ledger.agent_applied("h1", 1, 0.0)
-    ledger.switch_lost("s1")
-    ledger.agent_lost("h1")
-    assert (ledger.switches, ledger.agents) == ({"s1": 0}, {"h1": 0})
-    ledger.switch_installed("s1", 1, 0.0)
-    ledger.agent_applied("h1", 1, 0.0)
-    assert ledger.everywhere
+    installation = Installation(["s1"], ["h1"], generation=1)
+    installation.switch_installed("s1", 1, 0.0)
+    installation.agent_applied("h1", 1, 0.0)
+    installation.switch_lost("s1")
+    installation.agent_lost("h1")
+    assert (installation.switches, installation.agents) == ({"s1": 0}, {"h1": 0})
+    installation.switch_installed("s1", 1, 0.0)
+    installation.agent_applied("h1", 1, 0.0)
+    assert installation.everywhere
 
 
 def test_switches_have_what_the_slowest_connected_one_has() -> None:
-    ledger = Installation(["s1", "s2"], [], generation=1)
-    assert ledger.on_switches == 1, "nobody to wait for"
-    ledger.switch_connected("s1")
-    ledger.switch_connected("s2")
-    assert ledger.on_switches == 0
-    ledger.switch_installed("s1", 1, 0.0)
-    ledger.switch_installed("s2", 1, 0.0)
-    ledger.want(2, True, [], [])
-    ledger.switch_installed("s1", 2, 0.0)
-    assert ledger.on_switches == 1
-    ledger.switch_lost("s2")
-    assert ledger.on_switches == 2
+    installation = Installation(["s1", "s2"], [], generation=1)
+    assert installation.on_switches == 1, "nobody to wait for"
+    installation.switch_connected("s1")
+    installation.switch_connected("s2")
+    assert installation.on_switches == 0
+    installation.switch_installed("s1", 1, 0.0)
+    installation.switch_installed("s2", 1, 0.0)
+    installation.want(2, True, [], [])
+    installation.switch_installed("s1", 2, 0.0)
+    assert installation.on_switches == 1
+    installation.switch_lost("s2")
+    assert installation.on_switches == 2

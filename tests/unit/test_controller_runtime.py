@@ -112,8 +112,8 @@ def test_jobs_reach_switches_and_agents_in_their_classes(tmp_path: Path) -> None
         desk.record(*REGISTERED)
         desk.record(WorkerAttached(1000.0, "mnist/rung0/b", 0, pid=42))
         desk.record(ConnectionsSeen(1000.0, AGENT[HOSTS[0]], (connection("mnist/rung0/b"),)))
-        await until(lambda: bool(desk.switches.wanted[-1][1]))
-        [rules] = desk.switches.wanted[-1][1]
+        await until(lambda: bool(desk.switches.installed[-1][1]))
+        [rules] = desk.switches.installed[-1][1]
         there = IP[HOSTS[0]], 5000, IP[HOSTS[2]], 6000
         back = IP[HOSTS[2]], 6000, IP[HOSTS[0]], 5000
         assert (rules.key, rules.seq, rules.klass) == ("mnist/rung0/b", 2, 1)
@@ -121,7 +121,7 @@ def test_jobs_reach_switches_and_agents_in_their_classes(tmp_path: Path) -> None
         assert [agent for agent, _ in desk.sent] == [AGENT[HOSTS[0]]]
         [worker] = desk.sent[-1][1].workers
         assert (worker.job, worker.pid, worker.klass) == ("mnist/rung0/b", 42, 1)
-        assert desk.sent[-1][1].generation == desk.switches.wanted[-1][0]
+        assert desk.sent[-1][1].generation == desk.switches.installed[-1][0]
         await desk.runtime.stop()
 
     run(play())
@@ -133,14 +133,14 @@ def test_agents_mark_what_every_switch_knows(tmp_path: Path) -> None:
         await desk.runtime.start()
         desk.record(*REGISTERED, WorkerAttached(1000.0, "mnist/rung0/b", 0, pid=42))
         await until(lambda: bool(desk.sent))
-        desk.switches.answering = False
+        desk.switches.acknowledging = False
         desk.record(ConnectionsSeen(1000.0, AGENT[HOSTS[0]], (connection("mnist/rung0/b"),)))
-        await until(lambda: bool(desk.switches.wanted[-1][1]))
+        await until(lambda: bool(desk.switches.installed[-1][1]))
         desk.record(WorkerAttached(1000.0, "mnist/rung0/a", 0, pid=43))  # asks nothing of switches and has to wait as well
-        await until(lambda: desk.runtime.installation.generation > desk.switches.wanted[-1][0])
+        await until(lambda: desk.runtime.installation.generation > desk.switches.installed[-1][0])
         assert len(desk.sent) == 1
         assert not desk.runtime.agent_joined(AGENT[HOSTS[0]]).connections, "not even if the agent comes back in the meantime"
-        desk.switches.answer()
+        desk.switches.acknowledge()
         [(agent, assignment)] = desk.sent[1:]
         assert (agent, assignment.generation) == (AGENT[HOSTS[0]], desk.runtime.installation.generation)
         [known] = assignment.connections
@@ -157,14 +157,14 @@ def test_agents_follow_switches_that_lag_behind(tmp_path: Path) -> None:
         await desk.runtime.start()
         desk.record(*REGISTERED, WorkerAttached(1000.0, "mnist/rung0/b", 0, pid=42))
         await until(lambda: bool(desk.sent))
-        desk.switches.answering = False
+        desk.switches.acknowledging = False
         desk.record(ConnectionsSeen(1000.0, AGENT[HOSTS[0]], (connection("mnist/rung0/b"),)))
-        await until(lambda: bool(desk.switches.wanted[-1][1]))
-        first = desk.switches.wanted[-1][0]
+        await until(lambda: bool(desk.switches.installed[-1][1]))
+        first = desk.switches.installed[-1][0]
         both = connection("mnist/rung0/b"), connection("mnist/rung0/b", 5001)
         desk.record(ConnectionsSeen(1000.0, AGENT[HOSTS[0]], both))
-        await until(lambda: desk.switches.wanted[-1][0] > first)
-        desk.switches.answer(first)
+        await until(lambda: desk.switches.installed[-1][0] > first)
+        desk.switches.acknowledge(first)
         assert [(a.generation, len(a.connections)) for _, a in desk.sent[1:]] == [(first, 1)]
         await desk.runtime.stop()
 
@@ -182,9 +182,9 @@ def test_agents_wait_long_for_a_silent_switch_and_not_for_a_lost_one(
         await desk.runtime.start()
         desk.record(*REGISTERED, WorkerAttached(1000.0, "mnist/rung0/b", 0, pid=42))
         await until(lambda: bool(desk.sent))
-        desk.switches.answering = False
+        desk.switches.acknowledging = False
         desk.record(ConnectionsSeen(1000.0, AGENT[HOSTS[0]], (connection("mnist/rung0/b"),)))
-        await until(lambda: bool(desk.switches.wanted[-1][1]))
+        await until(lambda: bool(desk.switches.installed[-1][1]))
         assert len(desk.sent) == 1
         if lost:
             for name in desk.switches.names:
@@ -280,8 +280,8 @@ def test_restart_brings_back_the_same_plan_and_generation(tmp_path: Path) -> Non
         await first.runtime.start()
         first.record(*REGISTERED, WorkerAttached(1000.0, "mnist/rung0/a", 0, 7))
         first.record(ConnectionsSeen(1000.0, AGENT[HOSTS[0]], (connection("mnist/rung0/a"), connection("mnist/rung0/b", 5001))))
-        await until(lambda: len(first.switches.wanted[-1][1]) == 2)
-        handed_out = first.switches.wanted[-1]
+        await until(lambda: len(first.switches.installed[-1][1]) == 2)
+        handed_out = first.switches.installed[-1]
         assigned = first.runtime.agent_joined(AGENT[HOSTS[0]])
         plan = first.runtime.plan
         await first.runtime.stop()
@@ -289,8 +289,8 @@ def test_restart_brings_back_the_same_plan_and_generation(tmp_path: Path) -> Non
 
         second = Desk(tmp_path, network_policy("beamer"))
         await second.runtime.start()
-        assert {entry[0] for entry in second.switches.wanted} == {handed_out[0]}
-        assert second.switches.wanted[-1] == handed_out
+        assert {entry[0] for entry in second.switches.installed} == {handed_out[0]}
+        assert second.switches.installed[-1] == handed_out
         assert second.runtime.agent_joined(AGENT[HOSTS[0]]) == assigned
         assert second.runtime.plan == plan
         await second.runtime.stop()
@@ -305,7 +305,7 @@ def test_another_policy_after_a_restart_goes_on_counting_generations(tmp_path: P
         await first.runtime.start()
         first.record(*REGISTERED)
         first.record(ConnectionsSeen(1000.0, AGENT[HOSTS[0]], (connection("mnist/rung0/b"),)))
-        await until(lambda: bool(first.switches.wanted[-1][1]))
+        await until(lambda: bool(first.switches.installed[-1][1]))
         generation = first.runtime.installation.generation
         await first.runtime.stop()
 
@@ -422,10 +422,10 @@ def test_a_failing_policy_leaves_the_plan_but_lets_ended_jobs_go(tmp_path: Path)
         await desk.runtime.start()
         desk.record(*REGISTERED)
         desk.record(ConnectionsSeen(1000.0, AGENT[HOSTS[0]], (connection("mnist/rung0/a"), connection("mnist/rung0/b", 5001))))
-        await until(lambda: len(desk.switches.wanted[-1][1]) == 2)
+        await until(lambda: len(desk.switches.installed[-1][1]) == 2)
         plan, policy.failing = desk.runtime.plan, True
         desk.record(JobEnded(1001.0, "mnist/rung0/a", JobStatus.FINISHED))
-        await until(lambda: len(desk.switches.wanted[-1][1]) == 1)
+        await until(lambda: len(desk.switches.installed[-1][1]) == 1)
         assert desk.runtime.plan == plan
         await desk.runtime.stop()
 
@@ -455,14 +455,14 @@ def test_every_decision_is_a_generation_of_its_own_but_only_changes_go_out(tmp_p
         desk = Desk(tmp_path)
         await desk.runtime.start()
         desk.apply_all()
-        started = len(desk.switches.wanted)
+        started = len(desk.switches.installed)
         desk.record(*REGISTERED[:3])
         await until(lambda: len(desk.runtime.plan.jobs) == 1)
         desk.record(REGISTERED[3])
         await until(lambda: len(desk.runtime.plan.jobs) == 2)
         assert desk.runtime.installation.generation == 3
         assert desk.runtime.installation.everywhere
-        assert (len(desk.switches.wanted), desk.sent) == (started, [])
+        assert (len(desk.switches.installed), desk.sent) == (started, [])
         assert desk.runtime.installation.plan_ms == ()
         await desk.runtime.stop()
 

@@ -1,4 +1,4 @@
-"""What the HTTP API shows: the runtime's state as plain data; times are Unix seconds."""
+"""The HTTP API's responses: the runtime's state as plain data; times are Unix seconds."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -9,17 +9,17 @@ from controller.openflow.reports import PairCount
 from controller.runtime import Runtime
 
 
-def studies_view(runtime: Runtime) -> dict[str, Any]:
+def studies_response(runtime: Runtime) -> dict[str, Any]:
     """Return all studies in order of registration, with their stages and jobs."""
     return {"studies": [_study(runtime, study) for study in runtime.tracker.studies.values()]}
 
 
-def stage_view(runtime: Runtime, study: str, stage: str) -> dict[str, Any]:
+def stage_response(runtime: Runtime, study: str, stage: str) -> dict[str, Any]:
     """Return one stage with its jobs. Raises `NotFoundError`."""
     return _stage(runtime, runtime.tracker.stage(study, stage))
 
 
-def plan_view(runtime: Runtime) -> dict[str, Any]:
+def plan_response(runtime: Runtime) -> dict[str, Any]:
     """Return the plan in force and which generation of it runs where (0: not known)."""
     installation = runtime.installation
     return {
@@ -32,13 +32,13 @@ def plan_view(runtime: Runtime) -> dict[str, Any]:
     }
 
 
-def latencies_view(runtime: Runtime) -> dict[str, Any]:
+def latencies_response(runtime: Runtime) -> dict[str, Any]:
     """Return milliseconds from each stage event that changed the network to the change being installed everywhere."""
     samples = runtime.installation.plan_ms
     return {"plan_ms": list(samples), "p50": quantile(samples, 0.5), "p99": quantile(samples, 0.99)}
 
 
-def counters_view(runtime: Runtime, pairs: Iterable[PairCount]) -> dict[str, Any]:
+def counters_response(runtime: Runtime, pairs: Iterable[PairCount]) -> dict[str, Any]:
     """Return the counts of edge switches by job, host pair and class, and the latest ones of agents' queues."""
     key_of = {job.seq: key for key, job in runtime.tracker.jobs.items()}
     return {
@@ -61,7 +61,7 @@ def counters_view(runtime: Runtime, pairs: Iterable[PairCount]) -> dict[str, Any
     }
 
 
-def health_view(runtime: Runtime) -> dict[str, Any]:
+def health_response(runtime: Runtime) -> dict[str, Any]:
     """Return whether everything that the fabric names is connected and up to date."""
     installation = runtime.installation
     return {
