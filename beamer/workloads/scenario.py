@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from importlib.resources import files
+from inspect import signature
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -175,7 +176,7 @@ def build_topology(parameters: dict[str, Any]) -> Fabric:
         raise InputError("topology.shape", shape, nearest(str(shape), shapes))
     build = shapes[shape].load()
     arguments = {key: value for key, value in parameters.items() if key != "shape"}
-    known = list(build.__annotations__)[:-1]
+    known = list(signature(build).parameters)
     for key, value in arguments.items():
         if key not in known:
             raise InputError(f"topology.{key}", value, nearest(key, known))

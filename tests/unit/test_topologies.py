@@ -1,15 +1,23 @@
-"""The shipped shapes: every pair of hosts is connected on every plane, and planes differ where there is a choice."""
+"""Shapes: every pair of hosts is connected on every plane, planes differ where they can, and a package may bring its own."""
 
+import json
+import re
+import sys
+import tomllib
 from collections import Counter
 from itertools import pairwise, permutations
+from pathlib import Path
 
 import pytest
 
 from beamer.errors import InputError
 from beamer.network.fabric import Fabric
-from beamer.workloads.scenario import build_topology
+from beamer.sim import simulate
+from beamer.workloads.scenario import build_topology, parse
+from controller.cli import read_fabric
 from topologies import dumbbell, fat_tree, leaf_spine, single
 
+GUIDE = Path(__file__).parents[2] / "docs" / "extending.md"
 SHAPES = (single.build(4), dumbbell.build(3), leaf_spine.build(3, 2, 2), fat_tree.build(4))
 
 
@@ -99,3 +107,43 @@ def test_counts_are_checked(build: object, field: str) -> None:
 def test_two_hosts_are_enough() -> None:
     smallest = (single.build(2), dumbbell.build(1), leaf_spine.build(1, 1, 2), fat_tree.build(2))
     assert [len(fabric.hosts) for fabric in smallest] == [2, 2, 2, 2]
+
+
+@pytest.fixture
+def documented(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Install the package of the documentation's example: its module and what its pyproject.toml registers."""
+    blocks = dict(re.findall(r"```(python|toml)\n(.*?)```", GUIDE.read_text("utf-8"), re.DOTALL))
+    project = tomllib.loads(blocks["toml"])["project"]
+    entries: dict[str, str] = project["entry-points"]["beamer.topologies"]
+    (target,) = entries.values()
+    module = target.partition(":")[0]
+    (tmp_path / f"{module}.py").write_text(blocks["python"])
+    metadata = tmp_path / f"{module}-{project['version']}.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
+    lines = [f"{name} = {target}" for name, target in entries.items()]
+    (metadata / "entry_points.txt").write_text("\n".join(["[beamer.topologies]", *lines]))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    return entries
+
+
+def test_a_topology_of_another_package_is_found_by_its_entry_point(documented: dict[str, str], tmp_path: Path) -> None:
+    (shape,) = documented
+    trial = {"trial": "a", "workers": ["h1", "h8"], "bytes": "1MB"}
+    study = {"study": "s", "trials": [trial], "rungs": [{"iterations": 1}]}
+    scenario = parse({"name": "x", "topology": {"shape": shape, "racks": 4, "rate": "50mbit"}, "studies": [study]})
+    assert len(scenario.fabric.path("h1", "h8")) == 5
+    assert simulate(scenario, "fair").mean_sct_s > 0
+    file = tmp_path / "fabric.json"
+    file.write_text(json.dumps(scenario.fabric.to_dict()))
+    assert read_fabric(file) == scenario.fabric
+
+
+def test_parameters_of_another_packages_topology_are_checked(documented: dict[str, str]) -> None:
+    (shape,) = documented
+    with pytest.raises(InputError, match="racks") as caught:
+        build_topology({"shape": shape, "rack": 4})
+    assert caught.value.field == "topology.rack"
+    with pytest.raises(InputError, match=shape):
+        build_topology({"shape": "rack-chian"})
