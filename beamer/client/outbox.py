@@ -13,19 +13,20 @@ import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import asdict, dataclass, field, is_dataclass
-from typing import Any
-
-import httpx
+from typing import TYPE_CHECKING, Any
 
 from beamer.errors import InputError
 from beamer.studies.model import check_name
+
+if TYPE_CHECKING:
+    from httpx import Response
 
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 2.0
 UNKNOWN_TRIES = 6  # about 6 s: another process may still be about to register what this one speaks of
 EXIT_PATIENCE_S = 1.0
+_UNKNOWN = 404
 _UNAVAILABLE = {429, 502, 503, 504}
 
 _log = logging.getLogger("beamer.client")
@@ -69,24 +70,19 @@ class Outbox:
     """
 
     def __init__(self, url: str, timeout_s: float) -> None:
-        try:
-            parsed = httpx.URL(url)
-        except httpx.InvalidURL as error:
-            raise InputError("url", url, f"the controller's URL such as 'http://127.0.0.1:8265' ({error})") from error
-        if parsed.scheme not in ("http", "https") or not parsed.host:
-            raise InputError("url", url, "the controller's URL such as 'http://127.0.0.1:8265'")
         if not timeout_s > 0:
             raise InputError("timeout_s", timeout_s, "seconds above 0")
-        self._url = url.rstrip("/")
+        self._url = url
         self._timeout_s = timeout_s
         self._start_afresh()
         _live.add(self)
 
     def _start_afresh(self) -> None:
-        # A transport, as a client would log every request into the trainer's log. Made in the caller's thread: a fork while
-        # another thread imports what it needs would leave import locks held. The environment's proxies are for the outside.
-        # Certificates, slow to load, matter to https alone.
-        self._http = httpx.HTTPTransport(trust_env=False, verify=self._url.startswith("https:"))
+        # Imported here, so that importing Beamer costs a trainer little; and in the caller's thread: a fork while another
+        # thread imports what it needs would leave import locks held.
+        from beamer.client.transport import Transport
+
+        self._http = Transport(self._url, self._timeout_s)
         self._changed = threading.Condition()
         self._waiting: OrderedDict[object, Message] = OrderedDict()
         self._sending = False
@@ -142,10 +138,10 @@ class Outbox:
             return False
         while not self._closed:
             try:
-                answer = self._ask("GET", url)
+                answer = self._http.request("GET", url)
                 if answer.is_success and until(answer.json()):
                     return True
-            except (httpx.RequestError, ValueError, LookupError, TypeError) as error:
+            except (ConnectionError, ValueError, LookupError, TypeError) as error:
                 _log.debug("reading %s: %s", url, error)
             left_s = deadline - time.monotonic()
             if left_s <= 0:
@@ -195,10 +191,10 @@ class Outbox:
     def _send(self, message: Message) -> float | None:
         """Return None when done with the message, or else the seconds to wait before trying again."""
         try:
-            answer = self._ask("PUT", path(message.names) + message.suffix, message.content())
-        except httpx.RequestError as error:
-            return self._say_away(str(error) or type(error).__name__)
-        except (ValueError, TypeError, httpx.InvalidURL) as error:
+            answer = self._http.request("PUT", path(message.names) + message.suffix, message.content())
+        except ConnectionError as error:
+            return self._say_away(str(error))
+        except (ValueError, TypeError) as error:
             self._refuse(message, 0, str(error))
             return None
         if answer.status_code in _UNAVAILABLE:
@@ -209,20 +205,12 @@ class Outbox:
         self._pause_s = FIRST_PAUSE_S
         if answer.is_success:
             return None
-        unknown = answer.status_code == httpx.codes.NOT_FOUND and (message.names, answer.status_code) not in self._refused
+        unknown = answer.status_code == _UNKNOWN and (message.names, answer.status_code) not in self._refused
         if unknown and message.tries < UNKNOWN_TRIES:
             message.tries += 1
             return FIRST_PAUSE_S * float(2 ** (message.tries - 1))
         self._refuse(message, answer.status_code, _reason(answer))
         return None
-
-    def _ask(self, method: str, url: str, content: bytes | None = None) -> httpx.Response:
-        headers = {"Content-Type": "application/json"}
-        extensions = {"timeout": httpx.Timeout(self._timeout_s).as_dict()}
-        request = httpx.Request(method, self._url + url, headers=headers, content=content, extensions=extensions)
-        with closing(self._http.handle_request(request)) as answer:
-            answer.read()
-        return answer
 
     def _say_away(self, reason: str) -> float:
         if not self._away:
@@ -248,7 +236,7 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{value!r} has no JSON form")
 
 
-def _reason(answer: httpx.Response) -> str:
+def _reason(answer: "Response") -> str:
     try:
         return str(answer.json()["error"]["message"])
     except (ValueError, TypeError, KeyError):
