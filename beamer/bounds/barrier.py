@@ -24,7 +24,7 @@ from beamer.bounds.instance import at_most, distinct_links
 from beamer.bounds.jobs import Jobs
 from beamer.bounds.programme import Rows
 from beamer.bounds.subset import MOST_ITEMS, ends, remaining
-from beamer.network.kernels.jit import Floats, Ints
+from beamer.network.arrays import Floats, Ints
 
 
 def barrier(jobs: Jobs, programmes: int = 500) -> float:

@@ -4,7 +4,7 @@ import numpy as np
 
 from beamer.bounds.instance import Instance, common_release
 from beamer.network import bssi
-from beamer.network.kernels.jit import Ints
+from beamer.network.arrays import Ints
 
 
 def dual(instance: Instance) -> float:

@@ -9,7 +9,7 @@ from scipy.optimize import linprog  # type: ignore[import-untyped]
 from scipy.sparse import coo_array  # type: ignore[import-untyped]
 
 from beamer.errors import InputError
-from beamer.network.kernels.jit import Floats
+from beamer.network.arrays import Floats
 
 MOST_ITEMS = 6  # n! orders are tried
 

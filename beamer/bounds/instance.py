@@ -8,7 +8,7 @@ import numpy as np
 from scipy.sparse import csr_array  # type: ignore[import-untyped]
 
 from beamer.errors import InputError
-from beamer.network.kernels.jit import Floats, Ints
+from beamer.network.arrays import Floats, Ints
 
 Matrix = Any  # a dense array or a scipy.sparse.csr_array, which has no types
 

@@ -8,7 +8,7 @@ import numpy as np
 from beamer.bounds.instance import Instance
 from beamer.bounds.study import chained
 from beamer.errors import InputError
-from beamer.network.kernels.jit import Bools, Floats, Ints
+from beamer.network.arrays import Bools, Floats, Ints
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,6 +5,7 @@ Completion times are reported as plain means, so that all weights are 1 here.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from scipy.sparse import csr_array  # type: ignore[import-untyped]
@@ -14,10 +15,10 @@ from beamer.bounds.best import BARRIER, BOUNDS, Bounds, bounds, study_bounds
 from beamer.bounds.instance import Instance
 from beamer.bounds.jobs import Jobs
 from beamer.bounds.study import chained
-from beamer.network.collectives import phases
+from beamer.network.arrays import Floats
 from beamer.network.fabric import Fabric
 from beamer.network.fluid.flows import Routes
-from beamer.network.kernels.jit import Floats
+from beamer.network.footprint import phase_loads
 from beamer.sim.replay import big_switch
 from beamer.sim.traces import Trace
 from beamer.studies.model import JobSpec
@@ -157,12 +158,10 @@ class _Demands:
         return self._known[kind]
 
     def _on(self, spec: JobSpec, plane: int) -> _Demand:
-        host_of = {worker.rank: worker.host for worker in spec.workers}
-        bits = np.zeros((len(phases(spec)), len(self._rate)))
-        for row, phase in zip(bits, phases(spec), strict=True):
-            for transfer in phase:
-                path = self._routes.path(host_of[transfer.src_rank], host_of[transfer.dst_rank], plane)
-                row[list(path)] += self._routes.bits(transfer.size_bytes)
+        loads = phase_loads(spec, partial(self._routes.path, plane=plane), lambda size_bytes, _: self._routes.bits(size_bytes))
+        bits = np.zeros((len(loads), len(self._rate)))
+        for row, load_of in zip(bits, loads, strict=True):
+            row[list(load_of)] = list(load_of.values())
         through = [bits[:, cut].sum(axis=1, keepdims=True) / self._rate[cut].sum() for cut in self._cuts]
         load = np.concatenate([np.where(self._avoidable, 0.0, bits / self._rate), *through], axis=1)
         length = load.max(axis=1, initial=0.0)

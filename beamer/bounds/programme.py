@@ -7,7 +7,7 @@ from scipy.optimize import linprog  # type: ignore[import-untyped]
 from scipy.sparse import csr_array  # type: ignore[import-untyped]
 
 from beamer.errors import BeamerError
-from beamer.network.kernels.jit import Floats, Ints
+from beamer.network.arrays import Floats, Ints
 
 
 @dataclass

@@ -6,7 +6,7 @@ import numpy as np
 
 from beamer.bounds.instance import Instance, at_most, distinct_links
 from beamer.bounds.programme import Rows
-from beamer.network.kernels.jit import Floats, Ints
+from beamer.network.arrays import Floats, Ints
 
 MOST_ITEMS = 150  # the programme has n (n - 1) / 2 variables for pairs
 MOST_LOADS = 10  # constraints per item at the start and per round

@@ -10,7 +10,8 @@ import numpy as np
 
 from beamer.bounds.instance import Instance
 from beamer.errors import InputError
-from beamer.network.kernels.jit import Bools, Floats, kernel
+from beamer.network.arrays import Bools, Floats
+from beamer.network.kernels.jit import kernel
 
 ROUNDS = 16  # links that may hold a set: few links are bottlenecks
 

@@ -7,7 +7,7 @@ from scipy.sparse import csr_array  # type: ignore[import-untyped]
 
 from beamer.bounds.instance import Instance
 from beamer.errors import InputError
-from beamer.network.kernels.jit import Floats
+from beamer.network.arrays import Floats
 
 
 def chained(study: Sequence[str], stages: Instance) -> Instance:

@@ -3,7 +3,8 @@
 import numpy as np
 
 from beamer.bounds.instance import Instance, at_most, distinct_links
-from beamer.network.kernels.jit import Floats, kernel
+from beamer.network.arrays import Floats
+from beamer.network.kernels.jit import kernel
 
 MOST_ITEMS = 18
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from beamer.network.arrays import Floats, Ints
 from beamer.network.kernels import bssi
-from beamer.network.snapshot import Floats, Ints
 
 PASSES = 3
 FEW = 16  # items of which every move of one is tried

@@ -7,9 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from beamer.errors import InputError, nearest
-from beamer.network.fabric import Fabric
 from beamer.studies.model import JobSpec, Role, Worker
-from beamer.units import frame_bytes
 
 
 @dataclass(frozen=True)
@@ -120,31 +118,3 @@ def phases(spec: JobSpec) -> tuple[Phase, ...]:
     except KeyError:
         raise InputError("collective", spec.collective, nearest(spec.collective, COLLECTIVES)) from None
     return collective(spec.workers, spec.sync_bytes)
-
-
-def phase_seconds(spec: JobSpec, fabric: Fabric, plane: int) -> tuple[dict[int, float], ...]:
-    """Return per phase the seconds it needs of each link alone, by position in `fabric.links`."""
-    host_of = {w.rank: w.host for w in spec.workers}
-    loads: list[dict[int, float]] = []
-    for phase in phases(spec):
-        load: dict[int, float] = {}
-        for transfer in phase:
-            bits = 8 * frame_bytes(transfer.size_bytes, fabric.mtu)
-            for link in fabric.path(host_of[transfer.src_rank], host_of[transfer.dst_rank], plane):
-                load[link] = load.get(link, 0.0) + bits / fabric.links[link].rate_bps
-        loads.append(load)
-    return tuple(loads)
-
-
-def link_seconds(spec: JobSpec, fabric: Fabric, plane: int) -> dict[int, float]:
-    """Return g[j,p]: seconds that one iteration of `spec` needs of each link alone, by position in `fabric.links`."""
-    total: dict[int, float] = {}
-    for load in phase_seconds(spec, fabric, plane):
-        for link, seconds in load.items():
-            total[link] = total.get(link, 0.0) + seconds
-    return total
-
-
-def synchronisation_seconds(spec: JobSpec, fabric: Fabric, plane: int) -> float:
-    """Return Gamma_j: the seconds one synchronisation takes with the fabric to itself, phase after phase."""
-    return sum(max(load.values(), default=0.0) for load in phase_seconds(spec, fabric, plane))

@@ -9,8 +9,9 @@ from beamer.network.collectives import phases
 from beamer.network.connection import Connection
 from beamer.network.events import ConnectionsSeen, Planned
 from beamer.network.fabric import Fabric
+from beamer.network.footprint import Footprints
 from beamer.network.plan import check_queues
-from beamer.network.snapshot import Footprints, Snapshot
+from beamer.network.snapshot import Snapshot
 from beamer.network.views import JobView, StageView, StudyView
 from beamer.studies.events import Event, JobEnded, JobRegistered
 from beamer.studies.model import JobSpec, JobStatus, StageStatus

@@ -4,9 +4,10 @@ import numpy as np
 
 from beamer.network.allocation.base import Arrangement
 from beamer.network.allocation.greedy import Greedy
+from beamer.network.arrays import Ints
 from beamer.network.fluid.flows import Block
 from beamer.network.fluid.network import FluidNetwork
-from beamer.network.snapshot import Ints, Snapshot
+from beamer.network.snapshot import Snapshot
 from beamer.network.work import RemainingWork
 
 

@@ -6,8 +6,9 @@ from random import Random
 import numpy as np
 
 from beamer.decision.policy import Stateless
+from beamer.network.arrays import Floats
 from beamer.network.policy import NetworkPolicy, Order, Tier
-from beamer.network.snapshot import Floats, Snapshot
+from beamer.network.snapshot import Snapshot
 
 
 class Ranking(NetworkPolicy[Stateless]):

@@ -5,87 +5,16 @@ from the tracker's views; the simulator keeps them up to date itself. Positions 
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
-from beamer.network.collectives import phases
+from beamer.network.arrays import Bools, Floats, Ints
 from beamer.network.fabric import Fabric
+from beamer.network.footprint import Footprints
 from beamer.network.views import StudyView
-from beamer.studies.model import JobSpec, Rung
-from beamer.units import frame_bytes
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True, eq=False)
-class Footprint:
-    """What one iteration of a job asks of the network.
-
-    link, seconds: g[j,p], the time that it needs of each link alone; links ascending. gamma_s: time of the synchronisation
-    with the fabric to itself, phase after phase. size_bits, longest_bits: of all its flows, of the largest. senders,
-    receivers: hosts.
-    """
-
-    link: Ints
-    seconds: Floats
-    gamma_s: float
-    size_bits: float
-    longest_bits: float
-    senders: int
-    receivers: int
-
-
-@dataclass
-class Footprints:
-    """The footprints of jobs on a fabric, each worked out once."""
-
-    fabric: Fabric
-    _known: dict[tuple[JobSpec, int], Footprint] = field(default_factory=dict, compare=False, repr=False)
-
-    def of(self, spec: JobSpec, plane: int) -> Footprint:
-        """Return the footprint of a job on the paths of `plane`."""
-        key = (spec, plane)
-        if key not in self._known:
-            self._known[key] = _footprint(spec, self.fabric, plane)
-        return self._known[key]
-
-
-def _footprint(spec: JobSpec, fabric: Fabric, plane: int) -> Footprint:
-    host_of = {worker.rank: worker.host for worker in spec.workers}
-    total: dict[int, float] = {}
-    gamma_s = size = longest = 0.0
-    senders, receivers = set(), set()
-    for phase in phases(spec):
-        load: dict[int, float] = {}
-        for transfer in phase:
-            src, dst = host_of[transfer.src_rank], host_of[transfer.dst_rank]
-            if src == dst:
-                continue
-            bits = 8 * frame_bytes(transfer.size_bytes, fabric.mtu)
-            size += bits
-            longest = max(longest, bits)
-            senders.add(src)
-            receivers.add(dst)
-            for link in fabric.path(src, dst, plane):
-                load[link] = load.get(link, 0.0) + bits / fabric.links[link].rate_bps
-        gamma_s += max(load.values(), default=0.0)
-        for link, seconds in load.items():
-            total[link] = total.get(link, 0.0) + seconds
-    links = sorted(link for link, seconds in total.items() if seconds > 0)
-    return Footprint(
-        np.array(links, np.int64),
-        np.array([total[link] for link in links]),
-        gamma_s,
-        size,
-        longest,
-        len(senders),
-        len(receivers),
-    )
+from beamer.studies.model import Rung
 
 
 @dataclass(frozen=True, eq=False)

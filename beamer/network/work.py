@@ -4,9 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from beamer.network.arrays import Floats, Ints
 from beamer.network.bssi import Items
 from beamer.network.kernels import bssi
-from beamer.network.snapshot import Floats, Ints, Snapshot
+from beamer.network.snapshot import Snapshot
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,10 +12,11 @@ import numpy as np
 from beamer.errors import InputError
 from beamer.network.allocation import Allocator, check_pair
 from beamer.network.allocation.base import Arrangement
+from beamer.network.arrays import Floats, Ints
 from beamer.network.fluid.flows import Block
 from beamer.network.fluid.network import FluidEvent, FluidNetwork
 from beamer.network.policies import NetworkPolicy
-from beamer.network.snapshot import Floats, Ints, Jobs, Snapshot, Study
+from beamer.network.snapshot import Jobs, Snapshot, Study
 from beamer.sim.traces import Coflow, Trace
 
 

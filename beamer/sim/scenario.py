@@ -15,9 +15,10 @@ from beamer.network.allocation import Allocator, Classes, check_pair
 from beamer.network.allocation.base import Arrangement
 from beamer.network.fluid.flows import Routes
 from beamer.network.fluid.network import FluidEvent, FluidNetwork
+from beamer.network.footprint import Footprints
 from beamer.network.ledger import NetworkLedger
 from beamer.network.policies import NetworkPolicy, network_policy
-from beamer.network.snapshot import Footprints, Snapshot
+from beamer.network.snapshot import Snapshot
 from beamer.sim.results import JobResult, RunResult, StageResult
 from beamer.studies.events import Event, IterationDone, JobEnded, JobRegistered, StageRegistered, StageSealed, StudyRegistered
 from beamer.studies.model import JobStatus, job_key

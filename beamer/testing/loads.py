@@ -5,11 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from beamer.network.arrays import Floats, Ints
 from beamer.network.fluid.flows import Block
 from beamer.network.fluid.network import FluidNetwork
 from beamer.network.kernels import fluid as kernels
 from beamer.network.kernels.state import World
-from beamer.network.snapshot import Coflows, Floats, Ints, Jobs, Snapshot, Study
+from beamer.network.snapshot import Coflows, Jobs, Snapshot, Study
 from beamer.testing.reference.demand import Demand
 from beamer.testing.reference.network import Flow
 

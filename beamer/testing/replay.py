@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from beamer.network.allocation import Allocator
 from beamer.network.allocation.base import Arrangement, Mode
+from beamer.network.arrays import Floats, Ints
 from beamer.network.fluid.network import FluidNetwork
 from beamer.network.policies import NetworkPolicy
-from beamer.network.snapshot import Floats, Ints, Snapshot, Study
+from beamer.network.snapshot import Snapshot, Study
 from beamer.sim.replay import big_switch, replay
 from beamer.sim.traces import Trace
 from beamer.testing.bounded import Bounded

@@ -9,7 +9,8 @@ from typing import Any
 from hypothesis import given
 
 from beamer.network.allocation import Allocator
-from beamer.network.collectives import phases, synchronisation_seconds
+from beamer.network.collectives import phases
+from beamer.network.footprint import Footprints
 from beamer.network.policies import NetworkPolicy
 from beamer.sim import Assumptions, SimResult, simulate
 from beamer.studies.model import JobSpec
@@ -30,7 +31,8 @@ def _run(scenario: Scenario, policy: NetworkPolicy[Any], allocator: Allocator) -
 
 def _alone_s(spec: JobSpec, scenario: Scenario) -> float:
     """The least seconds that a job takes on its best plane."""
-    gamma = min(synchronisation_seconds(spec, scenario.fabric, plane) for plane in range(scenario.fabric.planes))
+    footprints = Footprints(scenario.fabric)
+    gamma = min(footprints.of(spec, plane).gamma_s for plane in range(scenario.fabric.planes))
     return spec.iterations * max(spec.compute_s, (1 - spec.overlap) * spec.compute_s + gamma)
 
 

@@ -18,8 +18,9 @@ from typing import Any
 import yaml
 
 from beamer.errors import InputError, nearest
-from beamer.network.collectives import COLLECTIVES, phases, synchronisation_seconds
+from beamer.network.collectives import COLLECTIVES, phases
 from beamer.network.fabric import Fabric
+from beamer.network.footprint import Footprints
 from beamer.studies.model import JobSpec, Role, Worker, check_name
 from beamer.workloads.models import MODELS, Model
 from beamer.workloads.placement import PLACEMENTS
@@ -102,6 +103,10 @@ class Workload:
         """The network that the topology describes. Raises `InputError`."""
         return build_topology(dict(self.topology))
 
+    @cached_property
+    def _footprints(self) -> Footprints:
+        return Footprints(self.fabric)
+
     def _servers(self, collective: str) -> int:
         return self.servers if collective == SERVED else 0
 
@@ -131,7 +136,7 @@ class Workload:
         if self.compute_ratio is None:
             compute_s = model.compute_s
         else:
-            alone = synchronisation_seconds(self._spec(hosts, collective, sync_bytes), self.fabric, 0)
+            alone = self._footprints.of(self._spec(hosts, collective, sync_bytes), plane=0).gamma_s
             compute_s = self.compute_ratio * alone
         first_server = len(hosts) - self._servers(collective)
         trial: dict[str, Any] = {"trial": name, "collective": collective, "workers": list(hosts[:first_server])}

@@ -11,10 +11,11 @@ from statistics import median
 import numpy as np
 from rich.table import Table
 
+from beamer.network.arrays import Floats, Ints
 from beamer.network.bssi import Items, improved, sequence
 from beamer.network.decide import assign_classes
 from beamer.network.policies import Order, network_policy
-from beamer.network.snapshot import Coflows, Floats, Ints, Jobs, Snapshot, Study
+from beamer.network.snapshot import Coflows, Jobs, Snapshot, Study
 from beamer.network.work import remaining_work
 
 JOBS = 8  # of a stage

@@ -22,7 +22,7 @@ from typing import Protocol
 
 import numpy as np
 
-from beamer.network.kernels.jit import Floats, Ints
+from beamer.network.arrays import Floats, Ints
 from beamer.sim.traces import Trace
 from tests.compat.equal_split import fair
 from tests.compat.rates import advance, backfill, madd, share, steps_to_end

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from beamer.network.kernels.jit import Bools, Floats, Ints, kernel
+from beamer.network.arrays import Bools, Floats, Ints
+from beamer.network.kernels.jit import kernel
 from tests.compat.rates import NO_SIZE
 
 

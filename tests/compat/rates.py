@@ -5,7 +5,8 @@ Ports are numbered twice: uplinks from 0, downlinks from the number of ports on.
 
 import numpy as np
 
-from beamer.network.kernels.jit import Bools, Floats, Ints, kernel
+from beamer.network.arrays import Bools, Floats, Ints
+from beamer.network.kernels.jit import kernel
 
 NO_RATE = 0.008 / 8 / 2**20  # MiB per step: 1 bit/s
 NO_SIZE = 1e-3 / 2**20  # MiB: a thousandth of a byte

@@ -17,7 +17,7 @@ from beamer.bounds.relaxation import lp_ov
 from beamer.bounds.release import release_busy, release_srpt
 from beamer.bounds.subset import subset_dp
 from beamer.errors import BeamerError, InputError
-from beamer.network.kernels.jit import Floats
+from beamer.network.arrays import Floats
 
 Rows = Sequence[Sequence[float]]
 

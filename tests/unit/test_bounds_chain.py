@@ -15,7 +15,7 @@ from beamer.bounds.dual import dual
 from beamer.bounds.relaxation import lp_ov
 from beamer.bounds.release import release_busy
 from beamer.bounds.subset import subset_dp
-from beamer.network.kernels.jit import Floats
+from beamer.network.arrays import Floats
 
 ROUNDING = 1 + 1e-9
 BLOCKS, BLOCK = 12, 100

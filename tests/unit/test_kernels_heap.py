@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from beamer.network.arrays import Records
 from beamer.network.kernels import heap as inner
-from beamer.network.kernels.jit import Records
 from beamer.network.kernels.state import HEAP, MOTION
 from beamer.testing.profile import PROFILE
 

@@ -10,8 +10,9 @@ from beamer.network.allocation import Allocator, Classes, EqualSplit, Greedy, Ma
 from beamer.network.fabric import Fabric
 from beamer.network.fluid.flows import Routes
 from beamer.network.fluid.network import FluidNetwork
+from beamer.network.footprint import Footprints
 from beamer.network.policies import Tier, network_policy
-from beamer.network.snapshot import Footprints, Snapshot
+from beamer.network.snapshot import Snapshot
 from beamer.network.views import JobView, StageView, StudyView
 from beamer.sim import Assumptions, SimResult, simulate
 from beamer.studies.model import JobSpec, Role, StageStatus, Worker

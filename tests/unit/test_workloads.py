@@ -11,8 +11,9 @@ import typer
 from typer.testing import CliRunner
 
 from beamer.errors import InputError
-from beamer.network.collectives import COLLECTIVES, synchronisation_seconds
+from beamer.network.collectives import COLLECTIVES
 from beamer.network.fabric import Fabric
+from beamer.network.footprint import Footprints
 from beamer.sim import Assumptions, simulate
 from beamer.workloads import (
     MODELS,
@@ -241,7 +242,7 @@ def test_the_compute_ratio_holds(ratio: float, collective: str, tmp_path: Path) 
     write(drawn, tmp_path / "w.yaml")
     scenario = load(tmp_path / "w.yaml")
     for job in jobs(scenario):
-        alone = synchronisation_seconds(job, scenario.fabric, 0)
+        alone = Footprints(scenario.fabric).of(job, 0).gamma_s
         assert alone > 0
         assert job.compute_s == pytest.approx(ratio * alone, rel=1e-9)
 
@@ -266,7 +267,7 @@ def test_a_job_alone_takes_what_its_ratio_says(collective: str) -> None:
     scenario = parse(generate(drawn))
     ((job,),) = [stage.jobs for stage in scenario.studies[0].stages]
     result = simulate(scenario, "fair", assumptions=Assumptions(acknowledgements=False))
-    assert result.mean_sct_s == pytest.approx(3 * 1.5 * synchronisation_seconds(job, scenario.fabric, 0), rel=1e-6)
+    assert result.mean_sct_s == pytest.approx(3 * 1.5 * Footprints(scenario.fabric).of(job, 0).gamma_s, rel=1e-6)
 
 
 def test_searches_arrive_together_or_as_a_poisson_process() -> None:

@@ -13,9 +13,10 @@ from typing import ClassVar
 import numpy as np
 
 from beamer.errors import InputError
+from beamer.network.arrays import Ints
 from beamer.network.kernels import fluid as kernels
 from beamer.network.policy import Order
-from beamer.network.snapshot import Ints, Snapshot
+from beamer.network.snapshot import Snapshot
 
 
 class Mode(IntEnum):

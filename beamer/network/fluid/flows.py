@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from beamer.network.arrays import Floats, Ints
 from beamer.network.collectives import phases
 from beamer.network.fabric import Fabric
-from beamer.network.snapshot import Floats, Footprint, Ints
+from beamer.network.footprint import Footprint
 from beamer.studies.model import JobSpec
 from beamer.units import ETHERNET_HEADER, TCP_HEADERS, frame_bytes, segment
 

@@ -8,12 +8,12 @@ import numpy as np
 
 from beamer.errors import InputError
 from beamer.network.allocation.base import Allocator, Arrangement, Mode
+from beamer.network.arrays import Floats, Ints, Records
 from beamer.network.fluid.flows import Block
 from beamer.network.kernels import fluid as kernels
 from beamer.network.kernels.channels import NEVER
-from beamer.network.kernels.jit import Records
 from beamer.network.kernels.state import CARRIER, CHANNEL, ENTRY, FLOW, HEAP, HOP, JOB, LINK, MOTION, NOW, PHASE, World
-from beamer.network.snapshot import Coflows, Floats, Ints, Jobs
+from beamer.network.snapshot import Coflows, Jobs
 
 WITHOUT_ORDER = (Mode.SHARING, Mode.SPLIT)  # the order inside a group does not matter, nor do jobs that have ended
 

@@ -6,7 +6,8 @@ the item takes at least, counts as its load on a link of its own.
 
 import numpy as np
 
-from beamer.network.kernels.jit import Floats, Ints, kernel
+from beamer.network.arrays import Floats, Ints
+from beamer.network.kernels.jit import kernel
 
 BLOCK = 64
 

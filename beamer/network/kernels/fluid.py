@@ -2,10 +2,11 @@
 
 import numpy as np
 
+from beamer.network.arrays import Floats, Ints
 from beamer.network.kernels import greedy, madd, sharing, split
 from beamer.network.kernels.channels import DONE, NEVER, bits_left, enter, leave, next_end_s, note, queue_end, settle
 from beamer.network.kernels.heap import meld, push, remove, size
-from beamer.network.kernels.jit import Floats, Ints, inner, kernel
+from beamer.network.kernels.jit import inner, kernel
 from beamer.network.kernels.state import World
 
 GREEDY, MADD, SHARING, SPLIT = 0, 1, 2, 3

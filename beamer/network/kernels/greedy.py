@@ -4,9 +4,10 @@
 or end: a change reaches only flows behind it in the order, link by link, until what is taken of a link is as before.
 """
 
+from beamer.network.arrays import Ints
 from beamer.network.kernels.channels import NEVER, listed, set_rate
 from beamer.network.kernels.heap import push, remove, size
-from beamer.network.kernels.jit import Ints, inner
+from beamer.network.kernels.jit import inner
 from beamer.network.kernels.state import World
 
 SPENT = 1e-12  # share of a link's capacity below which it counts as taken

@@ -5,7 +5,8 @@ stand in `item` from 0 on, `place` says where each stands (-1: nowhere) and `key
 many are in. `meld` joins two *skew* heaps of flows, linked by `left` and `right`, with their `mark` as the key.
 """
 
-from beamer.network.kernels.jit import Records, inner
+from beamer.network.arrays import Records
+from beamer.network.kernels.jit import inner
 
 
 @inner

@@ -1,4 +1,4 @@
-"""How the kernels are compiled, and the array types that they take."""
+"""How the kernels are compiled."""
 
 import hashlib
 from collections.abc import Callable
@@ -7,13 +7,6 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
-import numpy as np
-import numpy.typing as npt
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
-Records = npt.NDArray[np.void]
 
 UNCOUNTED: dict[str, Any] = {"_nrt": False}  # undocumented, but numba's own kernels are compiled so; constraints.txt pins it
 

@@ -4,10 +4,11 @@ What that leaves free is split evenly among the flows of each coflow that was pa
 (backfilling), all in the same order.
 """
 
+from beamer.network.arrays import Ints
 from beamer.network.kernels.channels import DONE, NEVER, append_end, bits_left, settle
 from beamer.network.kernels.greedy import stop_ended
 from beamer.network.kernels.heap import empty, heapify
-from beamer.network.kernels.jit import Ints, inner
+from beamer.network.kernels.jit import inner
 from beamer.network.kernels.state import World
 
 SPENT = 1e-9  # share of a link's capacity below which a coflow that needs it is passed over

@@ -5,9 +5,10 @@ Flows of one group on one path share a channel. A change reaches its own group a
 
 import numpy as np
 
+from beamer.network.arrays import Bools, Floats, Ints
 from beamer.network.kernels.channels import NEVER, bits_left, enter, listed, set_rate
 from beamer.network.kernels.heap import push, remove, size
-from beamer.network.kernels.jit import Bools, Floats, Ints, inner, kernel
+from beamer.network.kernels.jit import inner, kernel
 from beamer.network.kernels.state import World
 
 SPENT = 1e-12

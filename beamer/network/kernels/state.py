@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from beamer.network.kernels.jit import Floats, Ints, Records
+from beamer.network.arrays import Floats, Ints, Records
 
 LINK = np.dtype(
     [

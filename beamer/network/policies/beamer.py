@@ -7,10 +7,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from beamer.network.arrays import Floats, Ints
 from beamer.network.bssi import Items, improved, sequence, weighted_completion
 from beamer.network.policy import NetworkPolicy, Order, Tier
 from beamer.network.ranking import effective_bottleneck_s
-from beamer.network.snapshot import Floats, Ints, Snapshot
+from beamer.network.snapshot import Snapshot
 from beamer.network.work import RemainingWork, remaining_work
 
 # A reordering rewrites rules at every edge switch, and packets overtake each other meanwhile: small gains are not worth it.

@@ -6,11 +6,12 @@ from typing import ClassVar
 
 import numpy as np
 
+from beamer.network.arrays import Ints
 from beamer.network.bssi import improved, sequence
 from beamer.network.lookahead import Lookahead
 from beamer.network.policies.beamer import by_index
 from beamer.network.policy import NetworkPolicy, Order, Tier
-from beamer.network.snapshot import Ints, Snapshot
+from beamer.network.snapshot import Snapshot
 from beamer.network.work import RemainingWork, remaining_work
 
 GAIN = 0.01

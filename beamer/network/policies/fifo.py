@@ -2,8 +2,9 @@
 
 import numpy as np
 
+from beamer.network.arrays import Floats
 from beamer.network.ranking import Ranking
-from beamer.network.snapshot import Floats, Snapshot
+from beamer.network.snapshot import Snapshot
 
 
 class Fifo(Ranking):

@@ -1,7 +1,8 @@
 """Lightest coflow first."""
 
+from beamer.network.arrays import Floats
 from beamer.network.ranking import Ranking
-from beamer.network.snapshot import Floats, Snapshot
+from beamer.network.snapshot import Snapshot
 
 
 class Lcf(Ranking):

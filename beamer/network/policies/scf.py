@@ -1,7 +1,8 @@
 """Shortest coflow first."""
 
+from beamer.network.arrays import Floats
 from beamer.network.ranking import Ranking
-from beamer.network.snapshot import Floats, Snapshot
+from beamer.network.snapshot import Snapshot
 
 
 class Scf(Ranking):

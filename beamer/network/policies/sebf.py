@@ -1,7 +1,8 @@
 """Smallest effective bottleneck first."""
 
+from beamer.network.arrays import Floats
 from beamer.network.ranking import Ranking, effective_bottleneck_s
-from beamer.network.snapshot import Floats, Snapshot
+from beamer.network.snapshot import Snapshot
 
 
 class Sebf(Ranking):

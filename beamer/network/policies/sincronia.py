@@ -6,9 +6,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from beamer.network.arrays import Ints
 from beamer.network.bssi import Items, sequence
 from beamer.network.policy import NetworkPolicy, Order, Tier
-from beamer.network.snapshot import Ints, Snapshot
+from beamer.network.snapshot import Snapshot
 
 ADMITTED = 0.5  # share that the relaxation has to take of a coflow
 
