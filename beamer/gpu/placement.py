@@ -1,10 +1,10 @@
-"""Where GPUs are taken from for a job whose size is settled: where it is or was, then on the fewest nodes, large gaps whole.
+"""Compact placement: which nodes' GPUs a job of a given size gets: those it has or had, then the fewest nodes, by best fit.
 
-`Room` is what a policy fills up while it decides: nodes by the number of their free GPUs, so that placing a job does not look
-at all of them. A job that is synchronised by parameter servers gets one per worker: on nodes without GPUs if they can.
-`beamer.gpu.packing` is its counterpart for policies that choose workers and servers apart and weigh cores as much as GPUs: it
-splits both evenly and knows no place that a job had, because Optimus places by number of tasks alone. The two orders of nodes
-have nothing in common but the books, so that neither is written in terms of the other.
+`CompactPlacer` indexes nodes by the number of their free GPUs, so that placing a job does not visit all of them. A job that is
+synchronised by parameter servers gets one per worker, on nodes without GPUs where they have the cores.
+`beamer.gpu.even_placement` is its counterpart for Optimus and its baselines, which choose the numbers of workers and of servers
+apart and weigh cores as much as GPUs: it splits both evenly and does not prefer nodes that a job had. The two order nodes
+differently and share no more than the count of what is free, so that neither is written in terms of the other.
 """
 
 from collections.abc import Generator, Iterable, Iterator, Mapping
@@ -13,17 +13,17 @@ from heapq import heapify, heappop, heappush, heapreplace
 
 from beamer.gpu.model import Cluster, Grant, Job, Request
 
-ROUNDING = 1e-9
+ROUNDING = 1e-9  # cores: what sums of fractional demands may be off by
 
 
-class Room:
-    """The free GPUs and cores of a cluster, changed by `take`.
+class CompactPlacer:
+    """The free GPUs and cores of a cluster's nodes, from which jobs are placed compactly.
 
-    total: free GPUs of all nodes.
+    free_gpus: of all nodes.
     """
 
     def __init__(self, cluster: Cluster) -> None:
-        self.total = cluster.gpus
+        self.free_gpus = cluster.gpus
         self._gpus = {node.name: node.gpus for node in cluster.nodes}
         self._gpu_nodes = {node.name for node in cluster.nodes if node.gpus}
         self._cpus = {node.name: node.cpus for node in cluster.nodes}
@@ -40,77 +40,87 @@ class Room:
             self._cpus.get(node, -1.0) + ROUNDING >= cores for node, cores in _cores(grant, request)
         )
 
-    def take(self, grant: Grant, request: Request) -> None:
-        """Take what is granted, which fits."""
+    def reserve(self, grant: Grant, request: Request) -> None:
+        """Reserve what is granted, which fits."""
         for node, count in grant.gpus:
             before = self._gpus[node]
             del self._by_gpus[before][node]
             self._gpus[node] = before - count
             self._by_gpus[before - count][node] = None
-            self.total -= count
+            self.free_gpus -= count
         for node, cores in _cores(grant, request):
             self._cpus[node] -= cores
             if self._by_cores:
                 heappush(self._by_cores[node in self._gpu_nodes], self._by_most_cores(node))
 
-    def grant(self, job: Job, count: int, batch_size: int = 0, servers: int = 0) -> Grant | None:
-        """Take `count` GPUs for a job and return them; None, and nothing taken, if there are not as many.
+    def keep_running(self, jobs: Iterable[Job]) -> dict[str, Grant]:
+        """Reserve what the jobs hold and return it by job; grants on nodes that are gone are left out."""
+        grants: dict[str, Grant] = {}
+        for job in jobs:
+            if job.grant and self.fits(job.grant, job.request):
+                self.reserve(job.grant, job.request)
+                grants[job.key] = job.grant
+        return grants
+
+    def place(self, job: Job, count: int, batch_size: int = 0, servers: int = 0) -> Grant | None:
+        """Reserve `count` GPUs for a job and return them; None, and nothing reserved, if there are not as many.
 
         servers: of a job that has any; 0, or where cores are short: one per worker.
 
-        Those of nodes on which it runs or ran last come first, then the smallest gap that holds the rest, or the largest gaps.
+        Those of nodes on which it runs or ran last come first, then the node with the fewest free GPUs that holds the rest, or
+        the nodes with the most.
         """
-        if count > self.total:
+        if count > self.free_gpus:
             return None
         before = job.grant or job.last
         chosen: dict[str, int] = {}
         left = count
         for node, had in sorted(before.gpus if before else (), key=lambda item: (-item[1], item[0])):
-            here = min(self._gap(node, job.request), left, had)
+            here = min(self._free_for(node, job.request), left, had)
             if here:
                 chosen[node] = here
                 left -= here
-        for node in self._gaps(left, job.request, chosen) if left else ():
-            here = min(self._gap(node, job.request) - chosen.get(node, 0), left)
+        for node in self._best_fit(left, job.request, chosen) if left else ():
+            here = min(self._free_for(node, job.request) - chosen.get(node, 0), left)
             chosen[node] = chosen.get(node, 0) + here
             left -= here
             if not left:
                 break
         if left:
             return None
-        wished = self._taken(chosen, job.request, batch_size, servers) if servers > count else None
-        return wished or self._taken(chosen, job.request, batch_size, count)
+        wished = self._reserved(chosen, job.request, batch_size, servers) if servers > count else None
+        return wished or self._reserved(chosen, job.request, batch_size, count)
 
-    def grant_on(self, job: Job, node: str, count: int) -> Grant | None:
-        """Take `count` GPUs of one node for a job and return them; None if it has not as many."""
-        return self._taken({node: count}, job.request, 0, count) if self._gap(node, job.request) >= count else None
+    def place_on(self, job: Job, node: str, count: int) -> Grant | None:
+        """Reserve `count` GPUs of one node for a job and return them; None if it has not as many."""
+        return self._reserved({node: count}, job.request, 0, count) if self._free_for(node, job.request) >= count else None
 
-    def spread(self, job: Job, count: int, whole: bool) -> Grant | None:
-        """Take up to `count` GPUs for a job, one after another on the emptiest node, and return them; None if there are none.
+    def spread(self, job: Job, count: int, gang: bool) -> Grant | None:
+        """Reserve up to `count` GPUs, one after another on the emptiest node, and return them; None if there are none.
 
-        whole: whether they are to be as many as asked for, or else none.
+        gang: whether they are to be as many as asked for, or else none.
         """
         chosen: dict[str, int] = {}
-        gaps = [(-gap, place, name) for place, name in enumerate(self._gpus) if (gap := self._gap(name, job.request))]
-        heapify(gaps)
+        emptiest = [(-free, i, name) for i, name in enumerate(self._gpus) if (free := self._free_for(name, job.request))]
+        heapify(emptiest)
         left = count
-        while gaps and left:
-            gap, place, name = gaps[0]
+        while emptiest and left:
+            minus_free, i, name = emptiest[0]
             chosen[name] = chosen.get(name, 0) + 1
             left -= 1
-            if gap == -1:
-                heappop(gaps)
+            if minus_free == -1:
+                heappop(emptiest)
             else:
-                heapreplace(gaps, (gap + 1, place, name))
-        return self._taken(chosen, job.request, 0, count - left) if chosen and not (left and whole) else None
+                heapreplace(emptiest, (minus_free + 1, i, name))
+        return self._reserved(chosen, job.request, 0, count - left) if chosen and not (left and gang) else None
 
-    def _taken(self, gpus: Mapping[str, int], request: Request, batch_size: int, servers: int) -> Grant | None:
-        """Take these GPUs, and the cores of so many servers, and return them; None, and nothing taken, if those are missing."""
+    def _reserved(self, gpus: Mapping[str, int], request: Request, batch_size: int, servers: int) -> Grant | None:
+        """Reserve these GPUs, and the cores of so many servers; None, and nothing reserved, if those cores are missing."""
         placed = self._servers(gpus, request, servers)
         if placed is None:
             return None
         grant = Grant.of(gpus, placed, batch_size)
-        self.take(grant, request)
+        self.reserve(grant, request)
         return grant
 
     def _servers(self, gpus: Mapping[str, int], request: Request, count: int) -> Mapping[str, int] | None:
@@ -165,23 +175,23 @@ class Room:
     def _by_most_cores(self, node: str) -> tuple[float, int, str]:
         return -self._cpus[node], self._place[node], node
 
-    def _gap(self, node: str, request: Request) -> int:
+    def _free_for(self, node: str, request: Request) -> int:
         """Return how many GPUs of a node a job can have, given the cores that come with each."""
         gpus = self._gpus.get(node, 0)
         return min(gpus, int((self._cpus[node] + ROUNDING) / request.worker_cpus)) if request.worker_cpus and gpus else gpus
 
-    def _gaps(self, count: int, request: Request, chosen: Mapping[str, int]) -> Iterator[str]:
-        """Yield nodes with room for a job that still needs `count`, in the order in which they are to be used."""
+    def _best_fit(self, count: int, request: Request, chosen: Mapping[str, int]) -> Iterator[str]:
+        """Yield nodes with free GPUs for a job that still needs `count`, in the order in which they are to be used."""
         for node, had in list(chosen.items()):
-            if self._gap(node, request) > had:  # a node that is used anyway
+            if self._free_for(node, request) > had:  # a node that is used anyway
                 yield node
-        wide = (node for free in range(count, len(self._by_gpus)) for node in self._by_gpus[free])
-        whole = next((node for node in wide if node not in chosen and self._gap(node, request) >= count), None)
-        if whole is not None:
-            yield whole
+        large_enough = (node for free in range(count, len(self._by_gpus)) for node in self._by_gpus[free])
+        best = next((node for node in large_enough if node not in chosen and self._free_for(node, request) >= count), None)
+        if best is not None:
+            yield best
         for free in range(len(self._by_gpus) - 1, 0, -1):
             for node in self._by_gpus[free]:
-                if node not in chosen and node != whole and self._gap(node, request):
+                if node not in chosen and node != best and self._free_for(node, request):
                     yield node
 
 
@@ -221,16 +231,16 @@ def can_ever_run(job: Job, cluster: Cluster) -> bool:
     return _holds(cluster, job, job.request.gpus)
 
 
-def able(cluster: Cluster, jobs: Iterable[Job], least: bool = True) -> list[Job]:
-    """Return the jobs that the empty cluster holds: GPUs that are set aside for others would serve nobody.
+def jobs_that_fit(cluster: Cluster, jobs: Iterable[Job], at_minimum: bool = True) -> list[Job]:
+    """Return the jobs that the empty cluster holds: GPUs reserved for others would stay idle.
 
-    least: at the least size that they run at, rather than at the size that they ask for.
+    at_minimum: at the smallest size that they run at, rather than at the size that they ask for.
     """
     holds: dict[tuple[int, float, bool, float], bool] = {}
     chosen = []
     for job in jobs:
         request = job.request
-        size = request.least if least else request.gpus
+        size = request.least if at_minimum else request.gpus
         kind = size, request.worker_cpus, request.servers, request.server_cpus
         if kind not in holds:
             holds[kind] = _holds(cluster, job, size)
@@ -242,17 +252,7 @@ def able(cluster: Cluster, jobs: Iterable[Job], least: bool = True) -> list[Job]
 def _holds(cluster: Cluster, job: Job, size: int) -> bool:
     if not (job.request.worker_cpus or job.request.servers):
         return size <= cluster.gpus
-    return Room(cluster).grant(job, size) is not None
-
-
-def kept(jobs: Iterable[Job], room: Room) -> dict[str, Grant]:
-    """Take what the jobs hold and return it by job; grants on nodes that are gone are left out."""
-    grants: dict[str, Grant] = {}
-    for job in jobs:
-        if job.grant and room.fits(job.grant, job.request):
-            room.take(job.grant, job.request)
-            grants[job.key] = job.grant
-    return grants
+    return CompactPlacer(cluster).place(job, size) is not None
 
 
 def pack(cluster: Cluster, order: Iterable[Job]) -> dict[str, Grant]:
@@ -260,62 +260,63 @@ def pack(cluster: Cluster, order: Iterable[Job]) -> dict[str, Grant]:
     left = cluster.gpus
     chosen: list[Job] = []
     others: list[Job] = []
-    for job in able(cluster, order, least=False):
+    for job in jobs_that_fit(cluster, order, at_minimum=False):
         if job.request.gpus <= left:
             left -= job.request.gpus
             chosen.append(job)
         else:
             others.append(job)
-    room = Room(cluster)
-    grants = _arranged(room, chosen, {job.key: job.request.gpus for job in chosen}, {}, {}, whole=True)
-    for job in others if room.total > left else ():  # cores kept some of those chosen out
-        grant = room.grant(job, job.request.gpus)
+    placer = CompactPlacer(cluster)
+    grants = _place_all(placer, chosen, {job.key: job.request.gpus for job in chosen}, {}, {}, gangs=True)
+    for job in others if placer.free_gpus > left else ():  # some of those chosen found too few cores
+        grant = placer.place(job, job.request.gpus)
         if grant:
             grants[job.key] = grant
     return grants
 
 
-def arrange(
+def place_sizes(
     cluster: Cluster,
     jobs: Iterable[Job],
     sizes: Mapping[str, int],
     batches: Mapping[str, int] | None = None,
     servers: Mapping[str, int] | None = None,
 ) -> dict[str, Grant]:
-    """Grant jobs so many GPUs, of at most as many as there are: where they are, or near what they have or had last.
+    """Grant jobs so many GPUs, in all at most as many as there are: where they run, or near what they have or had last.
 
-    What keeps its size stays in place, then the largest choose first; where cores are short, some get half as many, or none.
-    batches: by job, as `Grant.batch_size`. servers: by job; what is not named keeps those it has, or gets one per worker.
+    A job that keeps its size stays in place, then the largest are placed first; where cores are short, some get half as many,
+    or none.
+    batches: by job, as `Grant.batch_size`. servers: by job; one that is not named keeps those it has, or gets one per worker.
     """
-    return _arranged(Room(cluster), jobs, sizes, batches or {}, servers or {}, whole=False)
+    return _place_all(CompactPlacer(cluster), jobs, sizes, batches or {}, servers or {}, gangs=False)
 
 
-def _arranged(
-    room: Room,
+def _place_all(
+    placer: CompactPlacer,
     jobs: Iterable[Job],
     sizes: Mapping[str, int],
     batches: Mapping[str, int],
     servers: Mapping[str, int],
-    whole: bool,
+    gangs: bool,
 ) -> dict[str, Grant]:
-    """Do as `arrange` says with what there is of `room`. whole: whether jobs get their size or none."""
+    """Do as `place_sizes` says with what is free. gangs: whether jobs get their size or none."""
     moving: list[Job] = []
     grants: dict[str, Grant] = {}
     for job in jobs:
         size = sizes.get(job.key, 0)
         stays = job.grant is not None and job.grant.size == size and servers.get(job.key) in (None, job.grant.served)
-        if stays and job.grant and room.fits(job.grant, job.request):
-            room.take(job.grant, job.request)
+        if stays and job.grant and placer.fits(job.grant, job.request):
+            placer.reserve(job.grant, job.request)
             grants[job.key] = Grant(job.grant.gpus, job.grant.servers, batches.get(job.key, 0))
         elif size:
             moving.append(job)
     moving.sort(key=lambda job: -sizes[job.key])
     for job in moving:
         size = sizes[job.key]
-        grant = room.grant(job, size, batches.get(job.key, 0), servers.get(job.key, 0))
-        while grant is None and size > job.request.least and not whole:
+        grant = placer.place(job, size, batches.get(job.key, 0), servers.get(job.key, 0))
+        while grant is None and size > job.request.least and not gangs:
             size = max(size // 2, job.request.least)
-            grant = room.grant(job, size)
+            grant = placer.place(job, size)
         if grant:
             grants[job.key] = grant
     return grants

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 from beamer.engines.simulated import Outcome, Profile, SimulatedJob
 from beamer.gpu.engine import RunState
 from beamer.gpu.model import Cluster, Costs, Grant, Job, Node, Report, Request, Speed, Stage, check_allocation
-from beamer.gpu.placement import Room
+from beamer.gpu.placement import CompactPlacer
 from beamer.gpu.policy import GpuPolicy
 from beamer.gpu.scheduler import Scheduler
 from beamer.sim.gpu import Arrival, Failure, GpuRun, simulate_gpus
@@ -62,7 +62,7 @@ def situations(draw: st.DrawFn, most: int = 6) -> tuple[Cluster, tuple[Job, ...]
     """Draw a cluster with jobs that run, wait or are suspended on it, or did on what of it has just been lost."""
     cluster = draw(clusters())
     before = [replace(node, gpus=node.gpus + draw(st.sampled_from([0, 0, 3]))) for node in cluster.nodes]
-    room = Room(Cluster((*before, Node("lost", 4, 32.0))))
+    placer = CompactPlacer(Cluster((*before, Node("lost", 4, 32.0))))
     jobs = []
     for i in range(draw(st.integers(0, most))):
         request = draw(requests())
@@ -75,7 +75,7 @@ def situations(draw: st.DrawFn, most: int = 6) -> tuple[Cluster, tuple[Job, ...]
         stage = Stage("s", f"r{i % 2}", 3, draw(st.sampled_from([None, 1])), (0.5, 0.7))
         job = Job(f"s/r{i % 2}/t{i}", request, submitted_s, stage, reports, since_s=submitted_s, costs=Costs(0.1, 0.1, 5.0))
         count = draw(st.integers(0, request.most))
-        grant = room.grant(job, count) if count >= request.least and draw(st.booleans()) else None
+        grant = placer.place(job, count) if count >= request.least and draw(st.booleans()) else None
         if grant:
             speed = Speed(grant.size, grant.nodes, 0, request.batch_size, draw(st.floats(1e-3, 10)))
             job = replace(job, last=grant, service_s=float(len(losses)), gpu_s=float(len(losses)) * count, speeds=(speed,))

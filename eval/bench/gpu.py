@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from beamer.gpu.model import Allocation, Cluster, Costs, Grant, Job, Node, Report, Request, Speed, Stage, check_allocation
-from beamer.gpu.placement import Room
+from beamer.gpu.placement import CompactPlacer
 from beamer.gpu.policies import GPU_POLICIES, GpuPolicy, gpu_policy
 
 GPUS, CPUS = 4, 16.0  # of a node
@@ -77,9 +77,9 @@ def mixed(gpus: int, rng: Random) -> Load:
     cluster = Cluster(tuple(Node(f"n{i}", GPUS, CPUS) for i in range(gpus // GPUS)))
     count = int(gpus * JOBS_PER_GPU)
     jobs = [_waiting(i, count, rng) for i in range(count)]
-    room, started = Room(cluster), 0
+    placer, started = CompactPlacer(cluster), 0
     for i, job in enumerate(jobs):
-        grant = room.grant(job, job.request.gpus)
+        grant = placer.place(job, job.request.gpus)
         if grant is None:
             break
         jobs[i], started = replace(_experienced(job, rng), grant=grant, last=grant), i + 1

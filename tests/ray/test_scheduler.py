@@ -21,7 +21,7 @@ from beamer.engines.ray_tune.local import LocalCluster
 from beamer.engines.ray_tune.scheduler import BeamerScheduler
 from beamer.errors import InputError
 from beamer.gpu.model import Allocation, Cluster, Job, Request
-from beamer.gpu.placement import Room, pack
+from beamer.gpu.placement import CompactPlacer, pack
 from beamer.gpu.policies import GpuPolicy
 from beamer.workloads.searches import SuccessiveHalving
 from tests.ray.searches import Regression, overlaps, run, steps, undisturbed, write
@@ -46,9 +46,9 @@ class Restless(GpuPolicy[Stateless]):
         sizes = {job.key: 1 + int(job.done) // 2 for job in jobs}
         kept = [job for job in jobs if job.grant and job.grant.size == sizes[job.key] and rng.random() < 0.9]
         others = [job for job in rng.sample(jobs, len(jobs)) if job not in kept]
-        room, grants = Room(cluster), {}
+        placer, grants = CompactPlacer(cluster), {}
         for job in kept + others:
-            if grant := room.grant(job, sizes[job.key], batch_size=8 * sizes[job.key]):
+            if grant := placer.place(job, sizes[job.key], batch_size=8 * sizes[job.key]):
                 grants[job.key] = grant
         return state, grants, None
 

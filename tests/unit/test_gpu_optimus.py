@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from beamer.gpu.even_placement import EvenPlacer
 from beamer.gpu.model import Allocation, Cluster, Job, Node, Report, Request, Speed, Stage
-from beamer.gpu.packing import Machines
 from beamer.gpu.policies.optimus import Optimus
 
 SHAPES = ((1, 1), (2, 1), (1, 2), (2, 2), (4, 2), (4, 4), (8, 4))
@@ -117,57 +117,57 @@ def test_asynchronous_jobs_are_judged_by_their_own_form() -> None:
 
 
 def test_a_split_is_even_on_the_fewest_nodes_that_hold_it() -> None:
-    machines = Machines(Cluster(tuple(Node(f"n{i}", 4, 8.0) for i in range(4))))
+    placer = EvenPlacer(Cluster(tuple(Node(f"n{i}", 4, 8.0) for i in range(4))))
     request = job("j", worker_cpus=1.0, server_cpus=1.0).request
-    grant = machines.place(request, 6, 6)
+    grant = placer.place(request, 6, 6)
     assert grant
     assert [count for _, count in grant.gpus] == [3, 3]
     assert grant.servers == grant.gpus
-    assert machines.free_gpus == 10
-    again = machines.place(request, 4, 4)
+    assert placer.free_gpus == 10
+    again = placer.place(request, 4, 4)
     assert again
     assert [count for _, count in again.gpus] == [4]  # on a node with the most free cores
     assert not set(dict(again.gpus)) & set(dict(grant.gpus))
 
 
 def test_an_uneven_place_is_better_than_none() -> None:
-    machines = Machines(Cluster((Node("a", 1), Node("b", 4))))
-    grant = machines.place(Request(1, gpus=5), 5, 0)
+    placer = EvenPlacer(Cluster((Node("a", 1), Node("b", 4))))
+    grant = placer.place(Request(1, gpus=5), 5, 0)
     assert grant
     assert grant.gpus == (("a", 1), ("b", 4))
-    assert machines.place(Request(1), 1, 0) is None
+    assert placer.place(Request(1), 1, 0) is None
 
 
 def test_nothing_is_taken_for_what_cannot_be_placed() -> None:
-    machines = Machines(Cluster((Node("gpu", 2, 2.0), Node("cpu", 0, 1.5))))
+    placer = EvenPlacer(Cluster((Node("gpu", 2, 2.0), Node("cpu", 0, 1.5))))
     request = Request(1, gpus=2, servers=True, worker_cpus=1.0, server_cpus=1.0)
-    assert machines.place(request, 2, 2) is None
-    assert (machines.free_gpus, machines.free_cpus) == (2, 3.5)
-    assert machines.place(request, 2, 1)
+    assert placer.place(request, 2, 2) is None
+    assert (placer.free_gpus, placer.free_cpus) == (2, 3.5)
+    assert placer.place(request, 2, 1)
 
 
 @pytest.mark.parametrize("count", [1, 3, 5, 7, 12])
 def test_any_number_of_workers_finds_its_place(count: int) -> None:
     for seed in range(30):
         rng = Random(seed)
-        machines = Machines(Cluster(tuple(Node(f"n{i}", rng.randrange(5)) for i in range(8))))
-        free = machines.free_gpus
-        grant = machines.place(Request(1, gpus=count), count, 0)
+        placer = EvenPlacer(Cluster(tuple(Node(f"n{i}", rng.randrange(5)) for i in range(8))))
+        free = placer.free_gpus
+        grant = placer.place(Request(1, gpus=count), count, 0)
         assert (grant is not None) == (free >= count)
-        assert machines.free_gpus == free - (count if grant else 0)
+        assert placer.free_gpus == free - (count if grant else 0)
 
 
 def test_a_decision_does_not_look_at_every_node_for_every_job(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(tuple(Node(f"n{i}", 4, 16.0) for i in range(4000)))
     jobs = [replace(job(f"j{i}", max_gpus=4), speeds=()) for i in range(300)]
     looks = 0
-    key = Machines._worker_key
+    key = EvenPlacer._worker_key
 
-    def counted(self: Machines, i: int) -> Any:
+    def counted(self: EvenPlacer, i: int) -> Any:
         nonlocal looks
         looks += 1
         return key(self, i)
 
-    monkeypatch.setattr(Machines, "_worker_key", counted)
+    monkeypatch.setattr(EvenPlacer, "_worker_key", counted)
     assert len(decided(Optimus(patience_s=inf), cluster, *jobs)) == 300
     assert 300 <= looks < 300 * 40

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from beamer.gpu.model import Cluster, Grant, Job, Node, Request, Stage
-from beamer.gpu.placement import ROUNDING, Room, able, pack
+from beamer.gpu.placement import ROUNDING, CompactPlacer, jobs_that_fit, pack
 
 
 def sorted_out(cluster: Cluster, cpus: dict[str, float], gpus: dict[str, int], request: Request) -> dict[str, int] | None:
@@ -25,13 +25,13 @@ def test_servers_go_where_a_sort_of_all_nodes_would_put_them(seed: int) -> None:
     rng = Random(seed)
     cluster = Cluster(tuple(Node(f"n{i}", rng.choice((0, 2, 4)), rng.choice((2.0, 4.5, 8.0))) for i in range(9)))
     cpus = {node.name: node.cpus for node in cluster.nodes}
-    room, placed, refused = Room(cluster), 0, 0
+    placer, placed, refused = CompactPlacer(cluster), 0, 0
     for i in range(12):
         most = rng.randrange(1, 5)
         request = Request(
             9, gpus=most, servers=True, worker_cpus=rng.choice((0.0, 0.5, 1.0)), server_cpus=rng.choice((0.5, 1.5))
         )
-        grant = room.grant(Job(f"j{i}", request, 0.0, Stage("s", "0")), most)
+        grant = placer.place(Job(f"j{i}", request, 0.0, Stage("s", "0")), most)
         if grant is None:
             refused += 1
             continue
@@ -46,13 +46,13 @@ def test_servers_go_where_a_sort_of_all_nodes_would_put_them(seed: int) -> None:
 
 @pytest.mark.parametrize(("count", "expected"), [(6, {"a": 4, "b": 2}), (4, {"a": 3, "b": 1}), (3, {"a": 2, "b": 1})])
 def test_servers_that_take_no_cores_stand_beside_the_workers(count: int, expected: dict[str, int]) -> None:
-    room = Room(Cluster((Node("a", 2), Node("b", 1))))
-    grant = room.grant(Job("j", Request(9, gpus=3, servers=True), 0.0, Stage("s", "0")), 3, servers=count)
+    placer = CompactPlacer(Cluster((Node("a", 2), Node("b", 1))))
+    grant = placer.place(Job("j", Request(9, gpus=3, servers=True), 0.0, Stage("s", "0")), 3, servers=count)
     assert grant is not None
     assert dict(grant.servers) == expected
 
 
-def test_only_jobs_that_the_empty_cluster_holds_are_able() -> None:
+def test_only_jobs_that_the_empty_cluster_holds_fit() -> None:
     requests = {
         "fits": Request(9, gpus=4),
         "large": Request(9, gpus=5, min_gpus=4),
@@ -62,8 +62,8 @@ def test_only_jobs_that_the_empty_cluster_holds_are_able() -> None:
     }
     jobs = [Job(key, request, 0.0, Stage("s", "0")) for key, request in requests.items()]
     cluster = Cluster((Node("a", 2, 2.0), Node("b", 2, 2.0)))
-    assert [job.key for job in able(cluster, jobs)] == ["fits", "large"]
-    assert [job.key for job in able(cluster, jobs, least=False)] == ["fits"]
+    assert [job.key for job in jobs_that_fit(cluster, jobs)] == ["fits", "large"]
+    assert [job.key for job in jobs_that_fit(cluster, jobs, at_minimum=False)] == ["fits"]
 
 
 def test_gpus_whose_cores_are_taken_go_to_a_job_that_needs_none() -> None:

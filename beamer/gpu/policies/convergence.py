@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from beamer.decision.policy import Stateless
 from beamer.errors import InputError
-from beamer.gpu.marginal import fill, node_sizes
+from beamer.gpu.marginal_gain import allocate_by_gain, candidate_sizes
 from beamer.gpu.model import Allocation, Cluster, Job
-from beamer.gpu.placement import able, arrange
+from beamer.gpu.placement import jobs_that_fit, place_sizes
 from beamer.gpu.policy import GpuPolicy, check_at_least, check_positive
 from beamer.gpu.predictors.outlook import Outlook, outlook
 from beamer.gpu.predictors.rates import Rates
@@ -68,17 +68,17 @@ class Convergence(GpuPolicy[Stateless]):
         self, state: Stateless, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
     ) -> tuple[Stateless, Allocation, float | None]:
         """Rank what is waited for, hand out GPUs by rank and gain, and leave alone what a change would not pay for."""
-        jobs = able(cluster, jobs)
+        jobs = jobs_that_fit(cluster, jobs)
         if not jobs:
             return state, {}, None
         outlooks = {job.key: outlook(job, self.looks, self.prior) for job in jobs}
         units = _units(jobs)
         first = self._first(jobs, units, outlooks, cluster)
         table = _Table.of(self, cluster, first, {unit: len(rows) for unit, rows in units.items()}, outlooks)
-        sizes = self._worthwhile(table, fill(table.sizes, table.value, cluster.gpus), cluster)
+        sizes = self._worthwhile(table, allocate_by_gain(table.sizes, table.value, cluster.gpus), cluster)
         chosen = dict(zip((job.key for job in first), sizes.tolist(), strict=True))
         servers = table.rates.servers_for(first, chosen, self.hysteresis)
-        grants = arrange(cluster, first, chosen, servers=servers)
+        grants = place_sizes(cluster, first, chosen, servers=servers)
         return state, table.rates.with_batches(first, grants), None
 
     def _first(self, jobs: Sequence[Job], units: "Units", outlooks: Mapping[str, Outlook], cluster: Cluster) -> list[Job]:
@@ -109,13 +109,13 @@ class Convergence(GpuPolicy[Stateless]):
                 break
             for row in np.nonzero(worthless)[0]:
                 table.value[row, table.sizes[row] > held[row]] = -np.inf
-            sizes = fill(table.sizes, table.value, cluster.gpus)
+            sizes = allocate_by_gain(table.sizes, table.value, cluster.gpus)
         return sizes
 
 
 @dataclass(frozen=True, eq=False)
 class _Table:
-    """The jobs with what each size is worth, as `beamer.gpu.marginal` wants them.
+    """The jobs with what each size is worth, as `beamer.gpu.marginal_gain` wants them.
 
     held: GPUs that each has now. restart_s, left: seconds of a restart, iterations left.
     """
@@ -143,7 +143,7 @@ class _Table:
         restart_s = _restarts(jobs)
         caps = [_cap(job, policy.growth, cost_s, rates.typical_s) for job, cost_s in zip(jobs, restart_s.tolist(), strict=True)]
         cap = np.maximum(np.minimum(np.array(caps, np.int64), cluster.gpus), least)
-        sizes = np.maximum(node_sizes(rates.widest, int(cap.max()), apart=False), least[:, None])
+        sizes = np.maximum(candidate_sizes(rates.widest, int(cap.max()), whole_nodes=False), least[:, None])
         allowed = sizes <= cap[:, None]
         allowed[:, 1:] &= sizes[:, 1:] > sizes[:, :-1]
         rows, columns = np.nonzero(allowed)

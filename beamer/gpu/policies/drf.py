@@ -4,18 +4,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
 
+from beamer.gpu.even_placement import EvenPlacer
 from beamer.gpu.model import Job
-from beamer.gpu.packing import Machines
 from beamer.gpu.policy import check_at_least, check_positive
-from beamer.gpu.rounds import Ration, Rounds, Sizes
+from beamer.gpu.round_based import ClusterBudget, RoundBased, TaskCounts
 
 
 @dataclass(frozen=True)
-class Drf(Rounds):
+class Drf(RoundBased):
     """Fill up by dominant share of GPUs and cores, in whole tasks: a worker, with its server where there are any. [rebuilt]
 
     Of equal shares the job comes first that has held the fewest GPU-seconds, so that where not all can run they take turns.
-    interval_s: between rounds. patience_s: after a round, until the next for a job that came since and finds no room.
+    interval_s: between rounds. patience_s: after a round, until the next for a job that came since and finds no placer.
     """
 
     interval_s: float = 600.0
@@ -33,25 +33,29 @@ class Drf(Rounds):
         """interval_s and patience_s."""
         return self.interval_s, self.patience_s
 
-    def sizes(self, machines: Machines, jobs: Sequence[Job], now: float) -> Sizes:
+    def task_counts(self, placer: EvenPlacer, jobs: Sequence[Job], now: float) -> TaskCounts:
         """Return workers and servers by job, by progressive filling."""
-        ration = Ration(machines)
+        budget = ClusterBudget(placer)
         ordered = sorted(jobs, key=lambda job: job.gpu_seconds_at(now))
-        workers = {job.key: job.request.least for job in ordered if ration.take(job, *self.smallest(job))}
+        workers = {job.key: job.request.least for job in ordered if budget.reserve(job, *self.smallest(job))}
         growing = [job for job in ordered if job.key in workers]
 
         def place(order: int) -> tuple[float, bool, int]:
             job = growing[order]
             count = workers[job.key]
             # of equals, whoever holds more already: what is left over does not wander about at every round
-            return ration.share(job, count, count * job.request.servers), not job.grant or job.grant.size <= count, order
+            return (
+                budget.dominant_share(job, count, count * job.request.servers),
+                not job.grant or job.grant.size <= count,
+                order,
+            )
 
         heap = [place(order) for order in range(len(growing))]
         heapify(heap)
-        while heap and ration.gpus:
+        while heap and budget.gpus:
             order = heap[0][2]
             job = growing[order]
-            if workers[job.key] < job.request.most and ration.take(job, 1, int(job.request.servers)):
+            if workers[job.key] < job.request.most and budget.reserve(job, 1, int(job.request.servers)):
                 workers[job.key] += 1
                 heapreplace(heap, place(order))
             else:

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from beamer.decision.policy import Stateless
 from beamer.gpu.model import Allocation, Cluster, Job
-from beamer.gpu.placement import Room, able, arrange, kept
+from beamer.gpu.placement import CompactPlacer, jobs_that_fit, place_sizes
 from beamer.gpu.policy import GpuPolicy, check_at_least
 from beamer.gpu.predictors.speed import interpolated, throughputs, typical_step_s
 
@@ -37,16 +37,16 @@ class Elastic(GpuPolicy[Stateless]):
         self, state: Stateless, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
     ) -> tuple[Stateless, Allocation, float | None]:
         """Admit what waits, then hand out what is spare."""
-        jobs = able(cluster, jobs)
+        jobs = jobs_that_fit(cluster, jobs)
         left = _Left(jobs)
-        room = Room(cluster)
-        held = {key: grant.size for key, grant in kept(jobs, room).items()}
+        placer = CompactPlacer(cluster)
+        held = {key: grant.size for key, grant in placer.keep_running(jobs).items()}
         running = _Running(jobs, held, left)
-        free = room.total
+        free = placer.free_gpus
         for job in jobs:
             if job.key not in held:
                 free = self._admit(job, running, free)
-        return state, arrange(cluster, jobs, self._grown(jobs, running.sizes, held, free, left)), None
+        return state, place_sizes(cluster, jobs, self._grown(jobs, running.sizes, held, free, left)), None
 
     def _grown(
         self, jobs: Sequence[Job], sizes: Mapping[str, int], held: Mapping[str, int], free: int, left: "_Left"

@@ -6,7 +6,7 @@ from random import Random
 
 from beamer.decision.policy import Stateless
 from beamer.gpu.model import Allocation, Cluster, Job
-from beamer.gpu.placement import Room, can_ever_run, kept
+from beamer.gpu.placement import CompactPlacer, can_ever_run
 from beamer.gpu.policy import GpuPolicy
 
 
@@ -21,12 +21,12 @@ class Fifo(GpuPolicy[Stateless]):
         self, state: Stateless, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
     ) -> tuple[Stateless, Allocation, float | None]:
         """Keep what runs and start the queue's head as long as it fits."""
-        room = Room(cluster)
-        grants = kept(jobs, room)
+        placer = CompactPlacer(cluster)
+        grants = placer.keep_running(jobs)
         for job in jobs:
             if job.key in grants:
                 continue
-            grant = room.grant(job, job.request.gpus)
+            grant = placer.place(job, job.request.gpus)
             if grant:
                 grants[job.key] = grant
             elif can_ever_run(job, cluster):  # one that cannot must not hold up the others

@@ -9,7 +9,7 @@ from random import Random
 from beamer.decision.policy import Stateless
 from beamer.errors import InputError, nearest
 from beamer.gpu.model import Allocation, Cluster, Grant, Job, Node
-from beamer.gpu.placement import ROUNDING, Room
+from beamer.gpu.placement import ROUNDING, CompactPlacer
 from beamer.gpu.policy import GpuPolicy, check_at_least
 
 NORMS: Mapping[str, Callable[[Sequence[float]], float]] = {
@@ -27,7 +27,7 @@ class Hermes(GpuPolicy[Stateless]):
     window: reports over which the fall of the loss is measured (W). norm: what it is relative to: the job's `first` loss, its
     `largest`, or `none`. hysteresis: by what share a waiting job must converge faster than a running one to take its place.
     quantum_s: for how long a job that was started is left alone. Jobs with fewer than window + 1 reports go first, in order of
-    submission; one that has diverged goes last. Jobs larger than any node run wherever there is room.
+    submission; one that has diverged goes last. Jobs larger than any node run wherever there is placer.
 
     A job is queued where it ran last, as its memory lies there. One that never ran, or whose node is gone or has become too
     small, is queued anew at every decision, so that what waits follows the nodes that come and go. A node that would leave GPUs
@@ -56,16 +56,16 @@ class Hermes(GpuPolicy[Stateless]):
         """Queue what has no place, run the fastest of each node, then let idle nodes help."""
         homes = _homes(cluster, jobs)
         order = sorted(jobs, key=lambda job: self._rank(job, now), reverse=True)
-        room = Room(cluster)
+        placer = CompactPlacer(cluster)
         grants: dict[str, Grant] = {}
         for job in order:
-            if not room.total:
+            if not placer.free_gpus:
                 break
             count = job.request.gpus
-            grant = room.grant_on(job, homes[job.key], count) if job.key in homes else room.grant(job, count)
+            grant = placer.place_on(job, homes[job.key], count) if job.key in homes else placer.place(job, count)
             if grant:
                 grants[job.key] = grant
-        _help(cluster, [job for job in order if job.key in homes and job.key not in grants], room, grants)
+        _help(cluster, [job for job in order if job.key in homes and job.key not in grants], placer, grants)
         ends = [job.since_s + self.quantum_s for job in jobs if job.key in grants and job.grant]
         wake_at = (
             min((at_s for at_s in ends if at_s > now), default=None) if self.quantum_s and len(grants) < len(jobs) else None
@@ -115,7 +115,7 @@ def _holds(gpus: int, cpus: float, job: Job) -> bool:
     return gpus >= job.request.gpus and cpus >= job.request.gpus * job.request.worker_cpus - ROUNDING
 
 
-def _help(cluster: Cluster, waiting: Iterable[Job], room: Room, grants: dict[str, Grant]) -> None:
+def _help(cluster: Cluster, waiting: Iterable[Job], placer: CompactPlacer, grants: dict[str, Grant]) -> None:
     """Grant what is left over of nodes to jobs that wait for others, best first, each on one node."""
     free = {node.name: node.gpus for node in cluster.nodes}
     for grant in grants.values():
@@ -130,7 +130,7 @@ def _help(cluster: Cluster, waiting: Iterable[Job], room: Room, grants: dict[str
         kind = request.gpus, request.worker_cpus, request.servers, request.server_cpus
         if kind in refused:
             continue
-        helped = next((found for name in idle if (found := room.grant_on(job, name, request.gpus))), None)
+        helped = next((found for name in idle if (found := placer.place_on(job, name, request.gpus))), None)
         if helped is None:
             refused.add(kind)  # nor will what is left be more for the next of its kind
             continue

@@ -7,7 +7,7 @@ from random import Random
 
 from beamer.decision.policy import Stateless
 from beamer.gpu.model import Allocation, Cluster, Grant, Job
-from beamer.gpu.placement import Room, kept
+from beamer.gpu.placement import CompactPlacer
 from beamer.gpu.policy import GpuPolicy
 
 
@@ -26,14 +26,14 @@ class K8sDefault(GpuPolicy[Stateless]):
         self, state: Stateless, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
     ) -> tuple[Stateless, Allocation, float | None]:
         """Keep what runs, complete what waits, start what fits."""
-        room = Room(cluster)
-        grants = kept(jobs, room)
+        placer = CompactPlacer(cluster)
+        grants = placer.keep_running(jobs)
         for job in jobs:
             had = grants.get(job.key)
             missing = job.request.gpus - (had.size if had else 0)
-            if not room.total:
+            if not placer.free_gpus:
                 break
-            added = room.spread(job, missing, whole=job.request.gang) if missing > 0 else None
+            added = placer.spread(job, missing, gang=job.request.gang) if missing > 0 else None
             if added:
                 grants[job.key] = _both(had, added) if had else added
         return state, grants, None

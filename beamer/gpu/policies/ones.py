@@ -15,14 +15,14 @@ from random import Random
 import numpy as np
 
 from beamer.gpu import evolution
+from beamer.gpu.batch_sizes import BatchSizes
 from beamer.gpu.evolution import EMPTY, Bools, Floats, Ints, Throughputs
 from beamer.gpu.model import Allocation, Cluster, Job
-from beamer.gpu.placement import able, arrange
+from beamer.gpu.placement import jobs_that_fit, place_sizes
 from beamer.gpu.policy import GpuPolicy, check_at_least, check_share
 from beamer.gpu.predictors.lessons import Lessons, sample_of
 from beamer.gpu.predictors.progress import BetaModel, alpha_of, figures_of, prior_beta
 from beamer.gpu.predictors.speed import throughputs
-from beamer.gpu.sizes import BatchSizes
 
 LEAST_SHARE = 1e-6
 
@@ -110,7 +110,7 @@ class Ones(GpuPolicy[Population]):
         sizes = {job.key: int(size) for job, size in zip(table.jobs, chosen, strict=True) if size}
         batches = table.batches(chosen)
         wake = state.next_s if jobs and state.next_s > now else None
-        return state, arrange(cluster, table.jobs, sizes, batches), wake
+        return state, place_sizes(cluster, table.jobs, sizes, batches), wake
 
     def _limits(self, state: Population, cluster: Cluster, jobs: Sequence[Job]) -> dict[str, Limit]:
         """Double the size limits of jobs that have been at theirs for long enough."""
@@ -190,7 +190,7 @@ class _Table:
     @classmethod
     def of(cls, policy: Ones, cluster: Cluster, jobs: Sequence[Job], limits: dict[str, Limit], owners: set[str]) -> "_Table":
         chosen, waiting = [], 0
-        for job in able(cluster, jobs):
+        for job in jobs_that_fit(cluster, jobs):
             if not (job.grant or job.reports or job.key in owners):
                 waiting += 1
                 if waiting > cluster.gpus:

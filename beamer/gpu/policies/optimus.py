@@ -5,19 +5,19 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
 from math import isfinite
 
+from beamer.gpu.even_placement import EvenPlacer
 from beamer.gpu.model import Job
-from beamer.gpu.packing import Machines
 from beamer.gpu.policy import check_at_least, check_positive
 from beamer.gpu.predictors.loss_curve import fit_inverse, thinned
 from beamer.gpu.predictors.speed import SpeedModel, speed_of, typical_step_s
-from beamer.gpu.rounds import Ration, Rounds, Sizes
+from beamer.gpu.round_based import ClusterBudget, RoundBased, TaskCounts
 
 FREE = 1e-12
 """What a task that asks for no resource counts as, so that a gain of nothing for nothing is none."""
 
 
 @dataclass(frozen=True)
-class Optimus(Rounds):
+class Optimus(RoundBased):
     """Start jobs small in order of arrival, then grow those that gain most, by predicted convergence and speed. [source]
 
     interval_s: between rounds. patience_s: after a round, until the next for a job that came since and finds no room; the
@@ -49,18 +49,18 @@ class Optimus(Rounds):
         """Return the fewest workers a job runs with, and one server."""
         return job.request.least, int(job.request.servers)
 
-    def sizes(self, machines: Machines, jobs: Sequence[Job], now: float) -> Sizes:
-        """Return workers and servers by job: one each, then by marginal gain until there is none, or no room."""
-        ration = Ration(machines)
-        started = [job for job in jobs if ration.take(job, *self.smallest(job))]
+    def task_counts(self, placer: EvenPlacer, jobs: Sequence[Job], now: float) -> TaskCounts:
+        """Return workers and servers by job: one each, then by marginal gain until there is none, or no placer."""
+        budget = ClusterBudget(placer)
+        started = [job for job in jobs if budget.reserve(job, *self.smallest(job))]
         typical_s = typical_step_s(started)
-        growing = [_Growing(self, job, ration, typical_s) for job in started if self._may_grow(job, ration)]
+        growing = [_Growing(self, job, budget, typical_s) for job in started if self._may_grow(job, budget)]
         heap = [(-grown.gain, order) for order, grown in enumerate(growing) if grown.gain > 0]
         heapify(heap)
         while heap:
             _, order = heap[0]
             grown = growing[order]
-            if ration.take(grown.job, *grown.step):
+            if budget.reserve(grown.job, *grown.step):
                 grown.grow()
             else:  # what does not fit now will not fit later: try the other kind of task
                 grown.cannot()
@@ -71,9 +71,9 @@ class Optimus(Rounds):
         sizes = {job.key: self.smallest(job) for job in started}
         return sizes | {grown.job.key: (grown.workers, grown.servers) for grown in growing}
 
-    def _may_grow(self, job: Job, ration: Ration) -> bool:
+    def _may_grow(self, job: Job, budget: ClusterBudget) -> bool:
         request = job.request
-        return (ration.gpus > 0 and request.most > request.least) or (request.servers and ration.cpus >= request.server_cpus)
+        return (budget.gpus > 0 and request.most > request.least) or (request.servers and budget.cpus >= request.server_cpus)
 
     def remaining(self, job: Job) -> float:
         """Return the iterations that a job is predicted to have left, at least those of one epoch unless it ends sooner."""
@@ -90,13 +90,13 @@ class Optimus(Rounds):
 class _Growing:
     """A job while it grows. step: the workers and servers that gain most for it next; gain: seconds per part of the cluster."""
 
-    def __init__(self, policy: Optimus, job: Job, ration: Ration, typical_s: float) -> None:
+    def __init__(self, policy: Optimus, job: Job, budget: ClusterBudget, typical_s: float) -> None:
         self.job = job
         self.workers, self.servers = policy.smallest(job)
         self._servers_per_gpu = policy.servers_per_gpu if job.request.servers else 0.0
-        self._most_workers = min(job.request.most, ration.total_gpus)
-        self._room = [True, True]
-        self._costs = (max(ration.share(job, 1, 0), FREE), max(ration.share(job, 0, 1), FREE))
+        self._most_workers = min(job.request.most, budget.total_gpus)
+        self._may_add = [True, True]
+        self._costs = (max(budget.dominant_share(job, 1, 0), FREE), max(budget.dominant_share(job, 0, 1), FREE))
         self._model: SpeedModel = speed_of(job, typical_s)
         self._remaining = policy.remaining(job)
         self._now_s = self._time_s(self.workers, self.servers)
@@ -110,19 +110,19 @@ class _Growing:
         self._look()
 
     def cannot(self) -> None:
-        """Take note that there is no room for the step."""
-        self._room[self.step[0] == 0] = False
+        """Record that the step does not fit."""
+        self._may_add[self.step[0] == 0] = False
         self._look()
 
     def _look(self) -> None:
         self.gain, self.step = 0.0, (0, 0)
         workers, servers = self.workers, self.servers
-        if self._room[0] and workers < self.job.request.most:
+        if self._may_add[0] and workers < self.job.request.most:
             # what costs nothing comes along, lest a worker that is of no use without it is never added
             along = 0 if self.job.request.server_cpus else max(self._most_servers(workers + 1) - servers, 0)
             then_s, more = min((self._time_s(workers + 1, servers + count), count) for count in {0, along})
             self.gain, self.step = (self._now_s - then_s) / self._costs[0], (1, more)
-        if self._room[1] and servers < self._most_servers(workers):
+        if self._may_add[1] and servers < self._most_servers(workers):
             gain = (self._now_s - self._time_s(workers, servers + 1)) / self._costs[1]
             if gain > self.gain:
                 self.gain, self.step = gain, (0, 1)

@@ -3,7 +3,7 @@
 Every `interval_s`, a power mean of the jobs' speed-ups is maximised, a job's speed-up being its goodput
 (`beamer.gpu.predictors.goodput`) over that on an equal share of the cluster. The paper searches among placements by a genetic
 algorithm; with jobs packed on few nodes the objective is a sum over jobs, so that marginal gains along the concave hull of each
-job's table (`beamer.gpu.marginal`) find its optimum, but for what the last GPUs do not divide into. That is what is done here.
+job's table (`beamer.gpu.marginal_gain`) find its optimum. That is what is done here.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamer.errors import InputError
-from beamer.gpu.marginal import fill, node_sizes
+from beamer.gpu.marginal_gain import allocate_by_gain, candidate_sizes
 from beamer.gpu.model import Allocation, Cluster, Grant, Job
-from beamer.gpu.placement import Room, able, arrange, kept
+from beamer.gpu.placement import CompactPlacer, jobs_that_fit, place_sizes
 from beamer.gpu.policy import GpuPolicy, check_at_least, check_positive
 from beamer.gpu.predictors.learning import Learning
 
@@ -76,14 +76,16 @@ class Pollux(GpuPolicy[Past]):
     ) -> tuple[Past, Allocation, float | None]:
         """Keep what runs until it is time, then decide about all jobs at once."""
         if now < state.next_s:
-            return state, kept(jobs, Room(cluster)), state.next_s if jobs else None
+            return state, CompactPlacer(cluster).keep_running(jobs), state.next_s if jobs else None
         chosen = _with_turns(cluster, jobs)
         used = {past.key: past for past in state.used}
         if not chosen:
             return _past(jobs, {}, used, state.next_s), {}, None
         table = _Table.of(self, cluster, chosen, used, now)
-        sizes = dict(zip((job.key for job in chosen), fill(table.sizes, table.value, cluster.gpus).tolist(), strict=True))
-        grants = arrange(cluster, chosen, sizes)
+        sizes = dict(
+            zip((job.key for job in chosen), allocate_by_gain(table.sizes, table.value, cluster.gpus).tolist(), strict=True)
+        )
+        grants = place_sizes(cluster, chosen, sizes)
         if self.apart:
             grants = _separated(chosen, grants)
         grants = table.learning.with_batches(chosen, grants, self.rebatch, table.remains)
@@ -95,7 +97,7 @@ def _with_turns(cluster: Cluster, jobs: Sequence[Job]) -> list[Job]:
     """Return the jobs that fit the cluster; of those that never ran, as many as it has GPUs: the others have no turn."""
     fresh = cluster.gpus
     chosen = []
-    for job in able(cluster, jobs):
+    for job in jobs_that_fit(cluster, jobs):
         if job.grant or job.last or fresh > 0:
             chosen.append(job)
             fresh -= not (job.grant or job.last)
@@ -149,7 +151,7 @@ def _after(job: Job, grant: Grant | None, used: Used | None) -> Used | None:
 
 @dataclass(frozen=True, eq=False)
 class _Table:
-    """The jobs with what each size would bring them, as `beamer.gpu.marginal` wants them.
+    """The jobs with what each size would bring them, as `beamer.gpu.marginal_gain` wants them.
 
     value: what is to be maximised in sum. remains: share of a speed-up that a change of GPUs leaves.
     """
@@ -169,7 +171,7 @@ class _Table:
         ]
         widest = max(node.gpus for node in cluster.nodes)
         least = np.array([job.request.least for job in jobs], np.int64)
-        sizes = np.maximum(node_sizes(widest, max(cap), policy.apart), least[:, None])
+        sizes = np.maximum(candidate_sizes(widest, max(cap), policy.apart), least[:, None])
         allowed = sizes <= np.minimum(np.array(cap, np.int64), cluster.gpus)[:, None]
         allowed[:, 1:] &= sizes[:, 1:] > sizes[:, :-1]
         remains = np.array([_after_restart(job, used.get(job.key), now) for job in jobs])

@@ -7,22 +7,22 @@ from heapq import heapify, heappop, heapreplace
 from itertools import pairwise
 from math import inf, isfinite
 
+from beamer.gpu.even_placement import EvenPlacer
 from beamer.gpu.model import Job
-from beamer.gpu.packing import Machines
 from beamer.gpu.policy import check_at_least, check_positive, check_share
 from beamer.gpu.predictors.loss_curve import LossCurve, fit_weighted, thinned
 from beamer.gpu.predictors.speed import SpeedModel, speed_of, typical_step_s
-from beamer.gpu.rounds import Ration, Rounds, Sizes
+from beamer.gpu.round_based import ClusterBudget, RoundBased, TaskCounts
 
 FITTED = 3  # reports from which on a curve is fitted
 
 
 @dataclass(frozen=True)
-class Slaq(Rounds):
+class Slaq(RoundBased):
     """Start jobs small, then grow those whose normalised loss is predicted to fall most. [rebuilt]
 
     epoch_s: between rounds, and how far ahead is looked. patience_s: after a round, until the next for a job that came since
-    and finds no room. decay: weight of a reported loss relative to the next one.
+    and finds no placer. decay: weight of a reported loss relative to the next one.
     Jobs start in order of arrival or, where they do not all fit, of the drop predicted for the coming epoch.
     A job whose curve is not known yet counts as dropping by its largest drop at the size it asked for, in proportion to its
     speed at others.
@@ -44,25 +44,25 @@ class Slaq(Rounds):
         """epoch_s and patience_s."""
         return self.epoch_s, self.patience_s
 
-    def sizes(self, machines: Machines, jobs: Sequence[Job], now: float) -> Sizes:
+    def task_counts(self, placer: EvenPlacer, jobs: Sequence[Job], now: float) -> TaskCounts:
         """Return workers by job, each with a server where there are any."""
-        ration = Ration(machines)
-        workers = {job.key: job.request.least for job in jobs if ration.take(job, *self.smallest(job))}
+        budget = ClusterBudget(placer)
+        workers = {job.key: job.request.least for job in jobs if budget.reserve(job, *self.smallest(job))}
         typical_s = typical_step_s(jobs)
         if len(workers) < len(jobs):  # not all can start: first come those whose loss is predicted to fall most
             ranked = sorted(jobs, key=lambda job: -_Dropping(self, job, typical_s).drop)
-            ration = Ration(machines)
-            workers = {job.key: job.request.least for job in ranked if ration.take(job, *self.smallest(job))}
+            budget = ClusterBudget(placer)
+            workers = {job.key: job.request.least for job in ranked if budget.reserve(job, *self.smallest(job))}
         started = [job for job in jobs if job.key in workers]
-        if ration.gpus:
+        if budget.gpus:
             growing = [_Dropping(self, job, typical_s) for job in started if job.request.most > job.request.least]
             heap = [(-dropping.gain, order) for order, dropping in enumerate(growing)]
             heapify(heap)
-            while heap and ration.gpus:
+            while heap and budget.gpus:
                 _, order = heap[0]
                 dropping = growing[order]
                 job = dropping.job
-                if dropping.gain > 0 and ration.take(job, 1, int(job.request.servers)):
+                if dropping.gain > 0 and budget.reserve(job, 1, int(job.request.servers)):
                     workers[job.key] += 1
                     dropping.grow()
                     heapreplace(heap, (-dropping.gain, order))

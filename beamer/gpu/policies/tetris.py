@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamer.decision.policy import Stateless
+from beamer.gpu.even_placement import EvenPlacer
 from beamer.gpu.model import Allocation, Cluster, Grant, Job, Request
-from beamer.gpu.packing import Machines
 from beamer.gpu.policy import GpuPolicy, check_at_least
 from beamer.gpu.predictors.speed import speed_of, typical_step_s
 
@@ -39,11 +39,11 @@ class Tetris(GpuPolicy[Stateless]):
         self, state: Stateless, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
     ) -> tuple[Stateless, Allocation, float | None]:
         """Keep what runs and start the job with the best score until none that waits fits."""
-        machines = Machines(cluster)
-        grants = machines.keep(jobs)
-        waiting = [job for job in jobs if job.key not in grants and job.request.gpus <= machines.free_gpus]
+        placer = EvenPlacer(cluster)
+        grants = placer.keep_running(jobs)
+        waiting = [job for job in jobs if job.key not in grants and job.request.gpus <= placer.free_gpus]
         if waiting:
-            self._fill(_Bins(cluster, machines), jobs, waiting, grants)
+            self._fill(_Bins(cluster, placer), jobs, waiting, grants)
         return state, grants, None
 
     def _fill(self, bins: "_Bins", jobs: Sequence[Job], waiting: Sequence[Job], grants: dict[str, Grant]) -> None:
@@ -79,7 +79,7 @@ class Tetris(GpuPolicy[Stateless]):
                 heappush(heap, again)
                 continue
             job = kinds[kind].pop()
-            grants[job.key] = bins.take(request, found[1], found[2])
+            grants[job.key] = bins.reserve(request, found[1], found[2])
             if kinds[kind]:
                 heappush(heap, entry(order, kind, found[0]))
 
@@ -100,10 +100,10 @@ def _gpu_seconds(job: Job, typical_s: float) -> float:
 class _Bins:
     """What is free on each node, in columns, after what runs."""
 
-    def __init__(self, cluster: Cluster, machines: Machines) -> None:
-        self._names = machines.names
-        self._gpus = np.array(machines.gpus, float)
-        self._cpus = np.array(machines.cpus, float)
+    def __init__(self, cluster: Cluster, placer: EvenPlacer) -> None:
+        self._names = placer.names
+        self._gpus = np.array(placer.gpus, float)
+        self._cpus = np.array(placer.cpus, float)
         self._most_gpus = max((node.gpus for node in cluster.nodes), default=0) or 1
         self._most_cpus = max((node.cpus for node in cluster.nodes), default=0.0) or 1.0
 
@@ -151,8 +151,8 @@ class _Bins:
                 break
         return total / tasks, placed
 
-    def take(self, request: Request, workers: _Counts, servers: _Counts) -> Grant:
-        """Take room and return it as a grant."""
+    def reserve(self, request: Request, workers: _Counts, servers: _Counts) -> Grant:
+        """Reserve these tasks and return them as a grant."""
         for node, count in workers.items():
             self._gpus[node] -= count
             self._cpus[node] -= count * request.worker_cpus

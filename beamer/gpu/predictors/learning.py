@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from beamer.gpu.batch_sizes import BatchSizes, states_learning_rates
 from beamer.gpu.model import Grant, Job, Speed
 from beamer.gpu.predictors.goodput import NOISIEST, StepTimes, best_goodput, efficiency, fit_steps, noise_scale
-from beamer.gpu.sizes import BatchSizes, states_rates
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -41,7 +41,7 @@ class Learning:
         has one in proportion to its GPUs, of which no sample is worth less; otherwise its samples count as free of noise.
         """
         noise = np.array([noise_scale(job) for job in jobs], np.float64)
-        rates = np.array([cautious and states_rates(job.request) for job in jobs], np.bool_)
+        rates = np.array([cautious and states_learning_rates(job.request) for job in jobs], np.bool_)
         by_rate = rates & (noise == 0)
         return cls(
             _fitted([job.speeds for job in jobs]),

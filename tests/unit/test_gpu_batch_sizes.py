@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from beamer.gpu.batch_sizes import BatchSizes
 from beamer.gpu.model import Request
-from beamer.gpu.sizes import BatchSizes
 
 ROW = np.array([0])
 

@@ -34,7 +34,7 @@ class BatchSizes:
                 request.max_batch_size or request.batch_size,
                 request.max_local_batch_size or np.inf,
                 request.batch_size * max(request.max_learning_rate / request.learning_rate, 1.0)
-                if states_rates(request)
+                if states_learning_rates(request)
                 else np.inf,
             )
             for request in requests
@@ -53,6 +53,6 @@ class BatchSizes:
         return np.maximum(np.floor(np.minimum(self.requested[rows] * gpus, largest) + 1e-6), 1.0)
 
 
-def states_rates(request: Request) -> bool:
+def states_learning_rates(request: Request) -> bool:
     """Say whether a job states its learning rate and how far that may rise."""
     return request.learning_rate > 0 and request.max_learning_rate > 0

@@ -1,8 +1,9 @@
-"""Where workers and parameter servers are put when both ask for cores: evenly on the fewest nodes, as Optimus does.
+"""Even placement: workers and parameter servers that both ask for cores, split evenly over the fewest nodes.
 
-`Machines` is what a policy fills up while it decides. Nodes are kept in heaps by what is free on them, so that placing a job
-looks at a few of them. `beamer.gpu.placement` is its counterpart for policies that grant GPUs alone: it prefers where a job is
-or was and the smallest gap, which an even split cannot; what the two share is no more than the count of what is free.
+That an even split over the fewest nodes minimises the time of a synchronisation is Optimus' task placement [Peng, Bao, Chen, Wu
+and Guo 2018, section 4.2]; what happens where no even split fits is ours, as the paper does not say. Nodes are kept in heaps by
+what is free on them, so that placing a job visits only a few. `beamer.gpu.placement` is the counterpart for policies that grant
+GPUs alone: it prefers nodes that a job has or had, and the best fit.
 """
 
 from collections.abc import Callable, Generator, Iterable
@@ -10,17 +11,18 @@ from heapq import heapify, heappop, heappush
 
 from beamer.gpu.model import Cluster, Grant, Job, Request
 
-LOOKED_AT = 32
-"""Nodes beyond those needed that are tried before a job is spread over more of them."""
+EXTRA_NODES_TRIED = 32
+"""Nodes beyond those needed that are tried before a job is spread over more of them: bounds the time of a decision where many
+nodes are too full for an even share."""
 
-ROUNDING = 1e-10
+ROUNDING = 1e-10  # cores: what sums of fractional demands may be off by
 
-Taken = tuple[tuple[int, int, int], ...]
-"""By node's index: workers and servers."""
+TasksByNode = tuple[tuple[int, int, int], ...]
+"""Node's index, workers, servers."""
 
 
-class Machines:
-    """The free GPUs and cores of a cluster.
+class EvenPlacer:
+    """The free GPUs and cores of a cluster's nodes, from which workers and servers are placed evenly.
 
     gpus, cpus: free on each node. free_gpus, free_cpus: of all nodes.
     """
@@ -47,25 +49,25 @@ class Machines:
             for i, workers, servers in needs
         )
 
-    def take(self, grant: Grant, request: Request) -> None:
-        """Take what is granted, which fits."""
+    def reserve(self, grant: Grant, request: Request) -> None:
+        """Reserve what is granted, which fits."""
         needs = self._counts(grant)
         assert needs is not None, "a grant that fits names nodes that are up"
         self._change(needs, request, 1)
 
-    def keep(self, jobs: Iterable[Job]) -> dict[str, Grant]:
-        """Take what the jobs hold and return it by job; grants on nodes that are gone, or out of bounds, are left out."""
+    def keep_running(self, jobs: Iterable[Job]) -> dict[str, Grant]:
+        """Reserve what the jobs hold and return it by job; grants on nodes that are gone, or out of bounds, are left out."""
         grants: dict[str, Grant] = {}
         for job in jobs:
             if job.grant and job.request.least <= job.grant.size <= job.request.most and self.fits(job.grant, job.request):
-                self.take(job.grant, job.request)
+                self.reserve(job.grant, job.request)
                 grants[job.key] = job.grant
         return grants
 
     def place(self, request: Request, workers: int, servers: int) -> Grant | None:
-        """Take room for so many workers and servers and return it; None, and nothing taken, where there is none.
+        """Reserve GPUs and cores for so many tasks and return them; None, and nothing reserved, if they do not fit.
 
-        Evenly on the fewest nodes that hold both; else workers evenly on the fewest nodes, and servers on others; else anyhow.
+        Evenly on the fewest nodes that hold both; else workers evenly on the fewest nodes and servers on others; else unevenly.
         """
         needed = workers * request.worker_cpus + servers * request.server_cpus
         if workers > self.free_gpus or needed > self.free_cpus + ROUNDING:
@@ -85,7 +87,7 @@ class Machines:
         self._change(of_servers, request, 1)
         return self._grant((*of_workers, *of_servers))
 
-    def _beside(self, request: Request, workers: int, servers: int) -> Taken | None:
+    def _beside(self, request: Request, workers: int, servers: int) -> TasksByNode | None:
         """Return where each node has as many workers and servers as any other, but for one."""
 
         def fits(i: int, each: int, beside: int) -> bool:
@@ -102,7 +104,7 @@ class Machines:
             for n, i in enumerate(chosen)
         )
 
-    def _workers(self, request: Request, workers: int) -> Taken | None:
+    def _workers(self, request: Request, workers: int) -> TasksByNode | None:
         def fits(i: int, each: int, _: int) -> bool:
             return self.gpus[i] >= each and self.cpus[i] + ROUNDING >= each * request.worker_cpus
 
@@ -112,11 +114,11 @@ class Machines:
         chosen = self._even(self._for_workers, self._worker_key, fits, workers, 0)
         if chosen is not None:
             return tuple((i, workers // len(chosen) + (n < workers % len(chosen)), 0) for n, i in enumerate(chosen))
-        somehow = self._anyhow(self._for_workers, self._worker_key, most, workers)
-        return None if somehow is None else tuple((i, count, 0) for i, count in somehow)
+        uneven = self._uneven(self._for_workers, self._worker_key, most, workers)
+        return None if uneven is None else tuple((i, count, 0) for i, count in uneven)
 
-    def _servers(self, request: Request, servers: int, beside: Taken) -> Taken | None:
-        if not servers * request.server_cpus:  # they need no room
+    def _servers(self, request: Request, servers: int, beside: TasksByNode) -> TasksByNode | None:
+        if not servers * request.server_cpus:  # they need no cores of their own
             return tuple((i, 0, servers // len(beside) + (n < servers % len(beside))) for n, (i, _, _) in enumerate(beside))
 
         def most(i: int) -> int:
@@ -125,8 +127,8 @@ class Machines:
         chosen = self._even(self._for_servers, self._server_key, lambda i, each, _: most(i) >= each, servers, 0)
         if chosen is not None:
             return tuple((i, 0, servers // len(chosen) + (n < servers % len(chosen))) for n, i in enumerate(chosen))
-        somehow = self._anyhow(self._for_servers, self._server_key, most, servers)
-        return None if somehow is None else tuple((i, 0, count) for i, count in somehow)
+        uneven = self._uneven(self._for_servers, self._server_key, most, servers)
+        return None if uneven is None else tuple((i, 0, count) for i, count in uneven)
 
     def _even(
         self,
@@ -137,19 +139,19 @@ class Machines:
         second: int,
     ) -> list[int] | None:
         """Return the fewest nodes on which an even split of `first`, and of `second` beside it, fits."""
-        looked: list[int] = []
+        tried: list[int] = []
         ahead = self._freest(heap, key)
         try:
             each = first
             while each:
                 nodes = -(-first // each)
                 beside = -(-second // nodes)
-                found = [i for i in looked if fits(i, each, beside)][:nodes]
-                while len(found) < nodes and len(looked) < nodes + LOOKED_AT:
+                found = [i for i in tried if fits(i, each, beside)][:nodes]
+                while len(found) < nodes and len(tried) < nodes + EXTRA_NODES_TRIED:
                     i = next(ahead, None)
                     if i is None:
                         break
-                    looked.append(i)
+                    tried.append(i)
                     if fits(i, each, beside):
                         found.append(i)
                 if len(found) == nodes:
@@ -157,9 +159,9 @@ class Machines:
                 each = min(each - 1, -(-first // (nodes + 1)))
             return None
         finally:
-            ahead.close()  # what it looked at goes back to the heap
+            ahead.close()  # puts the nodes back into the heap
 
-    def _anyhow(
+    def _uneven(
         self,
         heap: list[tuple[float, float, int]],
         key: Callable[[int], tuple[float, float, int] | None],
@@ -206,8 +208,9 @@ class Machines:
     def _server_key(self, i: int) -> tuple[float, float, int] | None:
         return (float(self.gpus[i] > 0), -self.cpus[i], i) if self.cpus[i] > 0 else None
 
-    def _change(self, taken: Taken, request: Request, sign: int) -> None:
-        for i, workers, servers in taken:
+    def _change(self, tasks: TasksByNode, request: Request, sign: int) -> None:
+        """Reserve tasks, or with a sign of -1 release them."""
+        for i, workers, servers in tasks:
             cores = sign * (workers * request.worker_cpus + servers * request.server_cpus)
             self.gpus[i] -= sign * workers
             self.free_gpus -= sign * workers
@@ -218,7 +221,7 @@ class Machines:
                 if entry is not None:
                     heappush(heap, entry)
 
-    def _counts(self, grant: Grant) -> Taken | None:
+    def _counts(self, grant: Grant) -> TasksByNode | None:
         by_node: dict[str, list[int]] = {}
         for which, counts in enumerate((grant.gpus, grant.servers)):
             for node, count in counts:
@@ -227,10 +230,10 @@ class Machines:
             return None
         return tuple((self._index[node], workers, servers) for node, (workers, servers) in by_node.items())
 
-    def _grant(self, taken: Taken) -> Grant:
+    def _grant(self, tasks: TasksByNode) -> Grant:
         gpus: dict[str, int] = {}
         servers: dict[str, int] = {}
-        for i, of_workers, of_servers in taken:
+        for i, of_workers, of_servers in tasks:
             gpus[self.names[i]] = gpus.get(self.names[i], 0) + of_workers
             servers[self.names[i]] = servers.get(self.names[i], 0) + of_servers
         return Grant.of(gpus, servers)

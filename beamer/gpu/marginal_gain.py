@@ -1,8 +1,9 @@
-"""Handing out GPUs one step after another, each to the job to which it is worth most.
+"""Allocation by marginal gain: GPUs are handed out step by step, each step to the job whose value it raises most per GPU.
 
 A table has a row per job and a column per number of GPUs that it may have, the first being none at all; sizes rise along a row,
-and a value of minus infinity marks one that a job may not have. Along the concave hulls of the rows, steepest step first, the
-sum of values is the largest that can be had, but for what the last GPUs do not divide into.
+and a value of minus infinity marks one that a job may not have. Steps go along the upper concave hulls of the rows, steepest
+first: greedy allocation is optimal for a sum of concave functions of integers [Fox 1966, "Discrete optimization via marginal
+analysis"], so that the sum of values is the largest possible, but for the last GPUs, which may be fewer than the next step.
 """
 
 import numpy as np
@@ -12,22 +13,26 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-def node_sizes(widest: int, most: int, apart: bool) -> Ints:
-    """Return the numbers of GPUs worth considering on nodes of `widest`: on one node all, then whole nodes, ever fewer of them.
+EVERY_COUNT_UP_TO = 4  # nodes: beyond so many, sizes are considered ever further apart, so that tables stay narrow
 
-    apart: leave out what does not fill whole nodes; otherwise up to four nodes are considered GPU by GPU.
+
+def candidate_sizes(node_gpus: int, most: int, whole_nodes: bool) -> Ints:
+    """Return the numbers of GPUs to consider, at most `most`: every one within a node of `node_gpus`, then whole nodes.
+
+    Up to `EVERY_COUNT_UP_TO` nodes every number of them, then only powers of two and the middles between these.
+    whole_nodes: beyond one node consider nothing else; otherwise up to `EVERY_COUNT_UP_TO` nodes are considered GPU by GPU.
     """
-    sizes = set(range(1, min(widest, most) + 1))
+    sizes = set(range(1, min(node_gpus, most) + 1))
     nodes = 2
-    while widest * nodes <= most:
-        sizes.add(widest * nodes)
-        nodes += 1 if nodes < 4 else nodes // 2 if nodes & (nodes - 1) == 0 else nodes // 3
-    if not apart:
-        sizes |= set(range(widest + 1, min(most, 4 * widest) + 1))
+    while node_gpus * nodes <= most:
+        sizes.add(node_gpus * nodes)
+        nodes += 1 if nodes < EVERY_COUNT_UP_TO else nodes // 2 if nodes & (nodes - 1) == 0 else nodes // 3
+    if not whole_nodes:
+        sizes |= set(range(node_gpus + 1, min(most, EVERY_COUNT_UP_TO * node_gpus) + 1))
     return np.array(sorted(sizes), np.int64)
 
 
-def fill(sizes: Ints, value: Floats, gpus: int) -> Ints:
+def allocate_by_gain(sizes: Ints, value: Floats, gpus: int) -> Ints:
     """Return how many of `gpus` each job gets: steps along the hulls, steepest first, then whatever still fits."""
     rows, starts, ends, slope = _hulls(sizes, value)
     at = np.zeros(len(sizes), np.int64)
