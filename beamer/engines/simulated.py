@@ -1,7 +1,7 @@
-"""A simulated cluster: jobs of known speed and convergence on virtual GPUs, at the times that its owner says.
+"""A simulated cluster: jobs of known speed and convergence on virtual GPUs, in virtual time that its owner advances.
 
 Rates are constant between reports, which a job makes when it first starts and once per epoch. A change of GPUs takes effect at
-once and costs the job the seconds that `Costs` says; it goes on from where it was, or, after its node has failed, from its last
+once and costs the job the seconds of `Costs`; it continues from where it was, or, after its node has failed, from its last
 report.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 
 from beamer.errors import EngineError
-from beamer.gpu.engine import Engine, Observed, Placement, RunState
+from beamer.gpu.engine import Engine, Observed, Placement, RunState, check_placement
 from beamer.gpu.model import Costs, Grant, Node, Report, Request, Speed
 
 
@@ -84,7 +84,7 @@ class SimulatedCluster(Engine):
         self.started_s: dict[str, float] = {}
         self._nodes = {node.name: node for node in nodes}
         self._runs: dict[str, _Run] = {}
-        self._seen: dict[str, Observed] = {}
+        self._observed: dict[str, Observed] = {}
         self._due: list[tuple[float, int, str, int]] = []
         self._order = count()
 
@@ -113,7 +113,7 @@ class SimulatedCluster(Engine):
         """Take a node away; its jobs go back to their last reports."""
         del self._nodes[name]
         for key, run in self._runs.items():
-            if run.state not in (RunState.RUNNING, RunState.SUSPENDED) or not run.placement:
+            if not run.state.has_processes or not run.placement:
                 continue
             if name in run.placement.servers or any(node == name for node, _ in run.placement.devices):
                 if run.state is RunState.RUNNING:
@@ -129,31 +129,39 @@ class SimulatedCluster(Engine):
         self._nodes[node.name] = node
 
     def start(self, job: str, placement: Placement, timeout_s: float = 5.0) -> None:
-        """Run a job; from its checkpoint, for the cost of a restart, if it ran before."""
+        """Run a job; for the cost of a restart if it ran before, or of resuming if it is suspended on these GPUs."""
+        check_placement(f"{job}: start", placement, self._nodes)
         run = self._runs.get(job)
         if run is None:
+            if job not in self.jobs:
+                raise EngineError(f"{job}: start: there is no such job")
             run = self._runs[job] = _Run(self.jobs[job])
-        if run.state in (RunState.RUNNING, RunState.SUSPENDED):
-            return
-        self._run_on(job, placement, run.job.costs.restart_s if run.started else 0.0)
+        if run.state is RunState.SUSPENDED:
+            self.resume(job) if run.placement == placement else self.resize(job, placement)
+        elif run.state is RunState.PARKED:
+            self._run_on(job, placement, run.job.costs.restart_s if run.started else 0.0)
 
     def suspend(self, job: str, timeout_s: float = 5.0) -> None:
         """Stop a job's progress; what it takes is charged when the job is resumed."""
-        run = self._known(job)
+        run = self._known(job, "suspend")
         if run.state is RunState.RUNNING:
             self._settle(job)
             self._leave(job, RunState.SUSPENDED)
 
     def resume(self, job: str, timeout_s: float = 5.0) -> None:
-        """Go on after what suspending and resuming take."""
-        run = self._known(job)
+        """Continue after what suspending and resuming take."""
+        run = self._known(job, "resume")
+        if run.state is RunState.PARKED:
+            raise EngineError(f"{job}: resume: it is parked and its memory gone; start it")
         if run.state is RunState.SUSPENDED and run.placement:
             self._run_on(job, run.placement, run.job.costs.suspend_s + run.job.costs.resume_s)
 
     def resize(self, job: str, placement: Placement | None, timeout_s: float = 5.0) -> None:
-        """Go on elsewhere after what a restart takes."""
-        run = self._known(job)
-        if placement == run.placement and run.state is RunState.RUNNING:
+        """Continue elsewhere after what a restart takes."""
+        run = self._known(job, "resize")
+        if placement is not None:
+            check_placement(f"{job}: resize", placement, self._nodes)
+        if run.state.is_finished or (placement == run.placement and run.state is RunState.RUNNING):
             return
         if run.state is RunState.RUNNING:
             self._settle(job)
@@ -168,25 +176,23 @@ class SimulatedCluster(Engine):
             return
         if self._runs[job].state is RunState.RUNNING:
             self._settle(job)
-        del self._runs[job], self._seen[job]
+        del self._runs[job], self._observed[job]
 
     def report(self) -> Mapping[str, Observed]:
         """Return what each job that was started and not stopped does."""
-        seen = dict(self._seen)
-        for key, one in seen.items():
-            if (one.reports or one.speeds or one.costs) and one.state is not RunState.FINISHED:
-                self._seen[key] = replace(one, reports=(), speeds=(), costs=None)
-        return seen
+        observed = dict(self._observed)
+        for key, one in observed.items():
+            if one.reports or one.speeds or one.costs:
+                kept = one.reports[-1:] if one.state.is_finished else ()
+                self._observed[key] = replace(one, reports=kept, speeds=(), costs=None)
+        return observed
 
-    def _known(self, job: str) -> _Run:
+    def _known(self, job: str, call: str) -> _Run:
         if job not in self._runs:
-            raise EngineError(f"{job}: it was never started")
+            raise EngineError(f"{job}: {call}: no such job has been started")
         return self._runs[job]
 
     def _run_on(self, key: str, placement: Placement, cost_s: float) -> None:
-        for node, index in placement.devices:
-            if node not in self._nodes or index >= self._nodes[node].gpus:
-                raise EngineError(f"{key}: there is no GPU {index} on {node}")
         run = self._runs[key]
         run.placement = placement
         run.state = RunState.RUNNING
@@ -195,8 +201,10 @@ class SimulatedCluster(Engine):
         first = not run.started
         run.started = True
         self.started_s.setdefault(key, self.now)
-        reports, costs = ((self._report(run),), run.job.costs) if first else ((), None)
-        self._seen[key] = Observed(run.state, placement, reports, (), costs)
+        if first:
+            self._observed[key] = Observed(run.state, placement, (self._report(run),), (), run.job.costs)
+        else:
+            self._observed[key] = replace(self._observed[key], state=run.state, placement=placement)
         self._schedule(key)
 
     def _schedule(self, key: str) -> None:
@@ -249,7 +257,7 @@ class SimulatedCluster(Engine):
         run.state = state
         if state is RunState.PARKED:
             run.placement = None
-        self._seen[key] = replace(self._seen[key], state=state, placement=run.placement)
+        self._observed[key] = replace(self._observed[key], state=state, placement=run.placement)
 
     def _reach_report(self, key: str) -> None:
         run = self._runs[key]
@@ -257,9 +265,10 @@ class SimulatedCluster(Engine):
         run.iteration = run.reported = _next_report(run)
         finished = run.iteration >= run.job.request.iterations
         state = RunState.FINISHED if finished else RunState.RUNNING
-        seen = self._seen[key]
-        self._seen[key] = Observed(
-            state, run.placement, (*seen.reports, self._report(run)), (*seen.speeds, *run.speeds), seen.costs
+        last = self._observed[key]
+        placement = None if finished else run.placement
+        self._observed[key] = Observed(
+            state, placement, (*last.reports, self._report(run)), (*last.speeds, *run.speeds), last.costs
         )
         run.state = state
         if not finished:

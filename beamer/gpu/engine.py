@@ -1,8 +1,24 @@
 """The seam of engines: what the GPU scheduler asks of whatever runs the training processes.
 
-An engine holds no opinion: it starts, suspends, resumes, resizes and stops the jobs it is told to, and reports what it sees.
-Every call may be repeated: asked for what holds already, it does nothing. None blocks for longer than its time-out; what takes
-longer (a job on its way to an iteration boundary) is accepted, goes on, and shows in `report`.
+An engine makes no decisions: it starts, suspends, resumes, resizes and stops jobs as it is asked to, and reports what it
+observes. Calls are idempotent: asked for what holds already, an engine does nothing. None blocks for longer than its time-out;
+what takes longer (a job on its way to an iteration boundary) is accepted, continues, and shows in `report`.
+
+What a call does depends on the state that the job is in:
+
+             unknown   RUNNING       STOPPING      SUSPENDED               PARKED        FINISHED, FAILED
+    start    runs      -             runs there    runs there (see below)  runs there    -
+    suspend  error     SUSPENDED     waits         -                       -             -
+    resume   error     -             -             RUNNING                 error         -
+    resize   error     runs there    runs there    runs there, restarted   runs there    -
+    (None)   error     PARKED        PARKED        PARKED                  -             -
+    stop     -         forgotten     forgotten     forgotten               forgotten     forgotten
+
+"-": nothing; "error": `EngineError`; "waits": for the job's next state, and does what it does there; "runs there": the job
+runs on the placement of the call, from its checkpoint if it has one, at once if it is RUNNING there already.
+A suspended job that is started runs on that placement afterwards, too: from memory if the placement is the one that it has,
+otherwise from its checkpoint. An engine that does not keep memory (`Engine.keeps_memory`) parks a job that is suspended and
+lets `resume` start a parked one on the GPUs that it had last. `beamer.testing.engines` checks all of this.
 """
 
 from abc import ABC, abstractmethod
@@ -10,6 +26,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from beamer.errors import EngineError, InputError, nearest
 from beamer.gpu.devices import Devices
 from beamer.gpu.model import Costs, Node, Report, Speed
 
@@ -18,7 +35,8 @@ class RunState(StrEnum):
     """What a job's processes do.
 
     A job that is not known to the engine has no state. STOPPING: on its way to an iteration boundary, to leave its GPUs.
-    SUSPENDED: its processes stand still with their memory. PARKED: they are gone, its checkpoint remains.
+    SUSPENDED: its processes are frozen and keep their memory. PARKED: they are gone, its checkpoint remains.
+    FINISHED, FAILED: they have ended by themselves, and the job with them.
     """
 
     RUNNING = "running"
@@ -27,6 +45,21 @@ class RunState(StrEnum):
     PARKED = "parked"
     FINISHED = "finished"
     FAILED = "failed"
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the job has ended, well or not."""
+        return self in (RunState.FINISHED, RunState.FAILED)
+
+    @property
+    def is_computing(self) -> bool:
+        """Whether its processes use their GPUs."""
+        return self in (RunState.RUNNING, RunState.STOPPING)
+
+    @property
+    def has_processes(self) -> bool:
+        """Whether it has processes, frozen ones included."""
+        return self.is_computing or self is RunState.SUSPENDED
 
 
 @dataclass(frozen=True)
@@ -40,11 +73,12 @@ class Placement:
 
 @dataclass(frozen=True)
 class Observed:
-    """What an engine sees of a job.
+    """What an engine observes of a job.
 
     placement: the GPUs that its processes hold, compute on or have memory on; None where they are gone.
-    reports, speeds: what it has said since the last call of `Engine.report`; of a job that has ended, its last report stays,
-    as the caller may have died with it. exit: what a failed process said last.
+    reports, speeds: what is new since the last call of `Engine.report`, each delivered once; of a job that has ended, the last
+    report is repeated until the job is stopped, as the caller may have died with it. exit: why a job failed, with what its
+    processes printed last; of others, what was lost or does not respond.
     """
 
     state: RunState
@@ -56,14 +90,31 @@ class Observed:
 
     @property
     def news(self) -> bool:
-        """Whether it says more than where the job is."""
-        return bool(self.reports or self.speeds or self.costs) or self.state in (RunState.FINISHED, RunState.FAILED)
+        """Whether it holds more than where the job is."""
+        return bool(self.reports or self.speeds or self.costs) or self.state.is_finished
+
+
+def check_placement(call: str, placement: Placement, nodes: Mapping[str, Node]) -> None:
+    """Check that a job can be placed there. call: job and call, for messages. nodes: those that the engine has, by name.
+
+    Raises `InputError` for a placement that is none anywhere: without a GPU, with one twice, with a negative index;
+    `EngineError` for nodes or GPUs that the engine does not have, or not any more: they may come back.
+    """
+    devices = placement.devices
+    if not devices or len(set(devices)) != len(devices) or any(index < 0 for _, index in devices):
+        raise InputError(f"{call}: devices", devices, "at least one GPU, none twice, indices from 0")
+    for name, index in devices:
+        if name not in nodes:
+            raise EngineError(f"{call}: there is no node {name!r}, expected {nearest(name, nodes)}")
+        if index >= nodes[name].gpus:
+            raise EngineError(f"{call}: there is no GPU {index} on {name}, expected 0 to {nodes[name].gpus - 1}")
 
 
 class Engine(ABC):
     """Something that runs training jobs.
 
-    Every call but `report` raises `EngineError` for a job it cannot serve or when `timeout_s` is over; it may be repeated.
+    Every call but `report` raises `EngineError` for a job that it cannot serve or when `timeout_s` is over; it may be repeated.
+    `start` and `resize` check placements as `check_placement` does, before anything is changed.
     keeps_memory: whether a suspended job keeps its memory, so that only the same GPUs can resume it; otherwise it is parked.
     """
 
@@ -75,27 +126,37 @@ class Engine(ABC):
 
     @abstractmethod
     def start(self, job: str, placement: Placement, timeout_s: float = 5.0) -> None:
-        """Run a job on these GPUs, from its checkpoint if it has one. A job that runs is left as it is."""
+        """Run a job on these GPUs, from its checkpoint if it has one. One that runs, wherever, or has ended is left as it is.
+
+        A suspended one runs on these GPUs, too: from memory if they are its own, otherwise from its checkpoint.
+        Raises `EngineError` for a job that the engine has no description of.
+        """
 
     @abstractmethod
     def suspend(self, job: str, timeout_s: float = 5.0) -> None:
-        """Make a job's processes stand still, all of them, or park the job where memory is not kept."""
+        """Freeze all of a running job's processes, or park the job where memory is not kept."""
 
     @abstractmethod
     def resume(self, job: str, timeout_s: float = 5.0) -> None:
-        """Let a suspended job's processes go on, on the GPUs that they have."""
+        """Let a suspended job's processes continue on the GPUs that they have; where memory is not kept, start it there again.
+
+        Raises `EngineError` for a parked job where memory is kept: it has none to continue from.
+        """
 
     @abstractmethod
     def resize(self, job: str, placement: Placement | None, timeout_s: float = 5.0) -> None:
-        """Stop a job at an iteration boundary and run it from its checkpoint on these GPUs; None: park it."""
+        """Stop a job at an iteration boundary and run it from its checkpoint on these GPUs; None: park it.
+
+        A running job that has these GPUs already is left as it is, as is one that has ended.
+        """
 
     @abstractmethod
     def stop(self, job: str, timeout_s: float = 5.0) -> None:
-        """End a job for good; its GPUs are free when this returns."""
+        """End a job for good and forget it; its GPUs are free when this returns. An unknown job is no error."""
 
     @abstractmethod
     def report(self) -> Mapping[str, Observed]:
         """Return every job that the engine knows, ended ones until they are stopped."""
 
-    def close(self) -> None:  # noqa: B027  # most have nothing to let go of
-        """Let go of the engine; jobs go on."""
+    def close(self) -> None:  # noqa: B027  # most have nothing to release
+        """Release what the engine itself holds; jobs continue."""

@@ -1,7 +1,7 @@
-"""From what every job was granted, and what the engine sees, to the calls that are due now.
+"""From what every job was granted, and what the engine observes, to the calls that are due now.
 
-Calls that free GPUs come first; a job waits until those that it was granted are free. What is left to do shows when the engine
-is looked at again.
+Calls that free GPUs come first; a job waits until those that it was granted are free. What is left to do follows from the
+engine's next report.
 """
 
 from collections.abc import Collection, Mapping
@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from beamer.gpu.engine import Engine, Observed, Placement, RunState
-
-COMPUTING = (RunState.RUNNING, RunState.STOPPING)
 
 
 class Call(StrEnum):
@@ -62,7 +60,7 @@ def actions(
     freeing: list[Action] = []
     busy: set[tuple[str, int]] = set()
     for key, seen in observed.items():
-        if seen.state in COMPUTING and seen.placement:
+        if seen.state.is_computing and seen.placement:
             busy |= set(seen.placement.devices)
         if key in stuck:
             continue

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from beamer.engines.simulated import Outcome, Profile, SimulatedJob
-from beamer.gpu.engine import RunState
 from beamer.gpu.model import Cluster, Costs, Grant, Job, Node, Report, Request, Speed, Stage, check_allocation
 from beamer.gpu.placement import CompactPlacer
 from beamer.gpu.policy import GpuPolicy
@@ -247,7 +246,7 @@ def devices_are_exclusive(scheduler: Scheduler) -> None:
     users: Mapping[tuple[str, int], int] = Counter(
         device
         for seen in scheduler.engine.report().values()
-        if seen.placement and seen.state in (RunState.RUNNING, RunState.STOPPING)
+        if seen.placement and seen.state.is_computing
         for device in seen.placement.devices
     )
     assert [device for device, count in users.items() if count > 1] == []

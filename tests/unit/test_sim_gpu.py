@@ -144,7 +144,7 @@ def test_a_change_is_charged_for_as_long_as_it_was_under_way() -> None:
     engine.stop("t")
     assert (engine.busy_s, engine.lost_s) == ({"t": 5.0}, {"t": 2 * 10.0})
     engine.stop("t")
-    with pytest.raises(EngineError, match="t: it was never started"):
+    with pytest.raises(EngineError, match="t: resize: no such job has been started"):
         engine.resize("t", None)
 
 

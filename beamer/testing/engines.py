@@ -1,0 +1,415 @@
+"""What every engine has to satisfy; run each of `ENGINE_CHECKS` on an `EngineHarness` of your own, a fresh one for each.
+
+The checks are those of the table in `beamer.gpu.engine`. They know nothing of real or virtual time: a harness lets it pass.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+
+from beamer.errors import BeamerError, EngineError, InputError
+from beamer.gpu.engine import Engine, Observed, Placement, RunState
+from beamer.gpu.model import Report
+
+TIMEOUT_S = 60.0
+"""Of every call: on a machine that stalls calls are slow, not wrong."""
+ENDLESS = 10**6
+"""Iterations of a job that no check sees the end of."""
+SHORT = 12
+"""Iterations of a job that is to finish soon."""
+STEPS = 3
+"""Iterations after which a job counts as progressing."""
+
+EngineCheck = Callable[["EngineHarness"], None]
+Seen = TypeVar("Seen")
+
+
+class EngineHarness(ABC):
+    """An engine to be checked, what runs on it, and the time that passes for it.
+
+    engine: one on which no job has been started, with two nodes or more that have two GPUs or more each.
+    """
+
+    engine: Engine
+
+    @abstractmethod
+    def job(self, name: str, iterations: int) -> str:
+        """Describe a job that ends by itself after so many iterations, and return the key by which it can be started.
+
+        It reports its progress once per iteration. It saves a checkpoint when the engine asks it to.
+        """
+
+    @abstractmethod
+    def wait(self, holds: Callable[[], Seen | None]) -> Seen:
+        """Let time pass until `holds` returns something true, and return it; raise `AssertionError` if it does not for long."""
+
+    def lose(self, node: str) -> bool:
+        """Take a node away, so that no job can be started on it; return False if that cannot be done here."""
+        return False
+
+    def rejoin(self, node: str) -> None:
+        """Bring a node back that was taken away."""
+        raise NotImplementedError
+
+
+class _Bench:
+    """The engine of a harness with every report that it has delivered."""
+
+    def __init__(self, harness: EngineHarness) -> None:
+        self.harness = harness
+        self.engine = harness.engine
+        self.reports: dict[str, list[Report]] = {}
+        first, second, *_ = (node.name for node in self.engine.nodes())
+        self.one = Placement(((first, 0),))
+        self.two = Placement(((first, 0), (first, 1)))
+        self.other = Placement(((second, 1),))
+        self.at_rest = RunState.SUSPENDED if self.engine.keeps_memory else RunState.PARKED
+
+    def look(self) -> Mapping[str, Observed]:
+        """Return the engine's report, kept with those before."""
+        observed = self.engine.report()
+        for key, one in observed.items():
+            known = self.reports.setdefault(key, [])
+            if one.state.is_finished:  # the last one is repeated
+                known += [report for report in one.reports if report != (known[-1] if known else None)]
+            else:
+                known += one.reports
+        return observed
+
+    def done(self, key: str) -> float:
+        """Return the iterations that a job has reported."""
+        return self.reports[key][-1].iteration if self.reports.get(key) else 0.0
+
+    def reaches(self, key: str, state: RunState, placement: Placement | None) -> Observed:
+        """Wait until a job is in a state and on a placement."""
+
+        def reached() -> Observed | None:
+            one = self.look()[key]
+            assert one.state is state or not one.state.is_finished, f"{key}: {one.state}: {one.exit}"
+            return one if (one.state, one.placement) == (state, placement) else None
+
+        return self.harness.wait(reached)
+
+    def progresses(self, *keys: str) -> None:
+        """Wait until every one of some jobs has reported `STEPS` iterations more."""
+        before = {key: self.done(key) for key in keys}
+
+        def reached() -> bool:
+            observed = self.look()
+            assert not any(observed[key].state.is_finished for key in keys), observed
+            return all(self.done(key) >= before[key] + STEPS for key in keys)
+
+        self.harness.wait(reached)
+
+    def runs(self, name: str, placement: Placement) -> str:
+        """Start an endless job and wait until it progresses; return its key."""
+        key = self.harness.job(name, ENDLESS)
+        self.engine.start(key, placement, TIMEOUT_S)
+        self.progresses(key)
+        self.reaches(key, RunState.RUNNING, placement)
+        return key
+
+    def rests(self, key: str, placement: Placement) -> None:
+        """Suspend a job that runs on a placement and wait until it is suspended, or parked where memory is not kept."""
+        self.engine.suspend(key, TIMEOUT_S)
+        self.reaches(key, self.at_rest, placement if self.engine.keeps_memory else None)
+
+    def parks(self, key: str) -> None:
+        """Park a job and wait until it is."""
+        self.engine.resize(key, None, TIMEOUT_S)
+        self.reaches(key, RunState.PARKED, None)
+
+    def finishes(self, name: str) -> tuple[str, Observed]:
+        """Run a short job and wait for its end; return its key and what was observed then."""
+        key = self.harness.job(name, SHORT)
+        self.engine.start(key, self.one, TIMEOUT_S)
+        return key, self.reaches(key, RunState.FINISHED, None)
+
+    def never_went_back(self, key: str) -> None:
+        """Assert that a job's reports are in order and none came twice."""
+        iterations = [report.iteration for report in self.reports[key]]
+        assert iterations == sorted(set(iterations)), iterations
+        services = [report.service_s for report in self.reports[key]]
+        assert services == sorted(services), services
+
+
+def _refuses(error: type[BeamerError], call: Callable[[], None]) -> None:
+    try:
+        call()
+    except error:
+        return
+    raise AssertionError(f"expected {error.__name__}")
+
+
+def has_nodes(harness: EngineHarness) -> None:
+    """Nodes differ in their names and have GPUs; a new engine has no jobs."""
+    nodes = harness.engine.nodes()
+    assert len({node.name for node in nodes}) == len(nodes) >= 2
+    assert all(node.gpus >= 2 for node in nodes)
+    assert not harness.engine.report()
+
+
+def runs_a_job_to_its_end(harness: EngineHarness) -> None:
+    """A job runs, reports and finishes; it holds no GPUs then, and stays known with its last report until it is stopped."""
+    bench = _Bench(harness)
+    key, observed = bench.finishes("short")
+    assert bench.done(key) == SHORT
+    bench.never_went_back(key)
+    assert observed.exit == ""
+    last = bench.reports[key][-1]
+    for _ in range(2):
+        again = bench.engine.report()[key]
+        assert (again.state, again.placement, again.reports) == (RunState.FINISHED, None, (last,))
+    bench.engine.stop(key, TIMEOUT_S)
+    assert key not in bench.engine.report()
+
+
+def delivers_every_report_once(harness: EngineHarness) -> None:
+    """No report is delivered twice and none left out, whatever is called between."""
+    bench = _Bench(harness)
+    key = bench.runs("job", bench.two)
+    for _ in range(3):
+        bench.progresses(key)
+        bench.rests(key, bench.two)
+        bench.engine.resume(key, TIMEOUT_S)
+    bench.progresses(key)
+    bench.never_went_back(key)
+    iterations = [report.iteration for report in bench.reports[key]]
+    assert iterations == [iterations[0] + i for i in range(len(iterations))]
+
+
+def starts_once(harness: EngineHarness) -> None:
+    """To start a running job changes nothing, wherever it is to be started."""
+    bench = _Bench(harness)
+    key = bench.runs("job", bench.two)
+    for placement in (bench.two, bench.other):
+        bench.engine.start(key, placement, TIMEOUT_S)
+        observed = bench.look()[key]
+        assert (observed.state, observed.placement) == (RunState.RUNNING, bench.two)
+    bench.progresses(key)
+    assert bench.look()[key].placement == bench.two
+    bench.never_went_back(key)
+
+
+def suspends_and_resumes(harness: EngineHarness) -> None:
+    """A suspended job makes no progress and keeps its GPUs if it keeps its memory; resumed, it continues."""
+    bench = _Bench(harness)
+    key, clock = bench.runs("job", bench.one), bench.runs("clock", bench.other)
+    for _ in range(2):
+        bench.rests(key, bench.one)
+    bench.progresses(clock)  # reports that were on their way have arrived
+    done = bench.done(key)
+    bench.progresses(clock)
+    assert bench.done(key) == done
+    for _ in range(2):
+        bench.engine.resume(key, TIMEOUT_S)
+        bench.reaches(key, RunState.RUNNING, bench.one)
+    bench.progresses(key)
+    bench.never_went_back(key)
+
+
+def starts_a_suspended_job_where_it_is(harness: EngineHarness) -> None:
+    """To start a suspended job on the GPUs that it has lets it continue there."""
+    bench = _Bench(harness)
+    key = bench.runs("job", bench.two)
+    bench.rests(key, bench.two)
+    bench.engine.start(key, bench.two, TIMEOUT_S)
+    bench.reaches(key, RunState.RUNNING, bench.two)
+    bench.progresses(key)
+    bench.never_went_back(key)
+
+
+def starts_a_suspended_job_elsewhere(harness: EngineHarness) -> None:
+    """To start a suspended job on other GPUs runs it there, from its checkpoint."""
+    bench = _Bench(harness)
+    key = bench.runs("job", bench.two)
+    bench.rests(key, bench.two)
+    bench.engine.start(key, bench.other, TIMEOUT_S)
+    bench.reaches(key, RunState.RUNNING, bench.other)
+    bench.progresses(key)
+    bench.never_went_back(key)
+
+
+def resizes(harness: EngineHarness) -> None:
+    """A job moves to other GPUs, more or fewer, without losing progress; resized to those that it has, it is left alone."""
+    bench = _Bench(harness)
+    key = bench.runs("job", bench.one)
+    for placement in (bench.two, bench.other, bench.one):
+        for _ in range(2):
+            bench.engine.resize(key, placement, TIMEOUT_S)
+            bench.reaches(key, RunState.RUNNING, placement)
+        bench.progresses(key)
+    bench.never_went_back(key)
+
+
+def resizes_a_suspended_job(harness: EngineHarness) -> None:
+    """A suspended job that is resized runs, on the GPUs that it had or on others."""
+    bench = _Bench(harness)
+    key = bench.runs("job", bench.one)
+    for before, after in ((bench.one, bench.one), (bench.one, bench.two)):
+        bench.rests(key, before)
+        bench.engine.resize(key, after, TIMEOUT_S)
+        bench.reaches(key, RunState.RUNNING, after)
+        bench.progresses(key)
+    bench.never_went_back(key)
+
+
+def parks_and_starts_again(harness: EngineHarness) -> None:
+    """A parked job holds nothing and starts from its checkpoint, elsewhere, too; it has no memory to be resumed from."""
+    bench = _Bench(harness)
+    key = bench.runs("job", bench.two)
+    for placement in (bench.two, bench.other):
+        for _ in range(2):
+            bench.parks(key)
+        bench.engine.suspend(key, TIMEOUT_S)
+        bench.reaches(key, RunState.PARKED, None)
+        if bench.engine.keeps_memory:
+            _refuses(EngineError, partial(bench.engine.resume, key, TIMEOUT_S))
+        bench.engine.start(key, placement, TIMEOUT_S)
+        bench.reaches(key, RunState.RUNNING, placement)
+        bench.progresses(key)
+    bench.never_went_back(key)
+
+
+def starts_a_job_that_is_being_parked(harness: EngineHarness) -> None:
+    """The last call counts: a job that is started or resized on its way to be parked runs there."""
+    bench = _Bench(harness)
+    key = bench.runs("job", bench.two)
+    bench.engine.resize(key, None, TIMEOUT_S)
+    bench.engine.start(key, bench.other, TIMEOUT_S)
+    bench.reaches(key, RunState.RUNNING, bench.other)
+    bench.engine.resize(key, None, TIMEOUT_S)
+    bench.engine.resize(key, bench.one, TIMEOUT_S)
+    bench.reaches(key, RunState.RUNNING, bench.one)
+    bench.progresses(key)
+    bench.never_went_back(key)
+
+
+def parks_a_suspended_job(harness: EngineHarness) -> None:
+    """A suspended job can be parked, and makes way for another on its GPUs."""
+    bench = _Bench(harness)
+    key = bench.runs("job", bench.one)
+    bench.rests(key, bench.one)
+    bench.parks(key)
+    bench.runs("next", bench.one)
+    bench.engine.start(key, bench.other, TIMEOUT_S)
+    bench.reaches(key, RunState.RUNNING, bench.other)
+    bench.progresses(key)
+    bench.never_went_back(key)
+
+
+def stops_for_good(harness: EngineHarness) -> None:
+    """A stopped job is forgotten and its GPUs are free, in whatever state it was; to stop it again is no error."""
+    bench = _Bench(harness)
+    for state in ("running", "suspended", "parked"):
+        key = bench.runs(state, bench.two)
+        if state == "suspended":
+            bench.rests(key, bench.two)
+        elif state == "parked":
+            bench.parks(key)
+        for _ in range(2):
+            bench.engine.stop(key, TIMEOUT_S)
+            assert key not in bench.engine.report()
+        _refuses(EngineError, partial(bench.engine.suspend, key, TIMEOUT_S))
+    bench.runs("next", bench.two)
+
+
+def leaves_ended_jobs_alone(harness: EngineHarness) -> None:
+    """No call but `stop` changes anything about a job that has ended."""
+    bench = _Bench(harness)
+    key, _ = bench.finishes("short")
+    engine = bench.engine
+    calls: tuple[Callable[[], None], ...] = (
+        lambda: engine.start(key, bench.two, TIMEOUT_S),
+        lambda: engine.suspend(key, TIMEOUT_S),
+        lambda: engine.resume(key, TIMEOUT_S),
+        lambda: engine.resize(key, bench.two, TIMEOUT_S),
+        lambda: engine.resize(key, None, TIMEOUT_S),
+    )
+    for call in calls:
+        call()
+        observed = bench.look()[key]
+        assert (observed.state, observed.placement) == (RunState.FINISHED, None)
+
+
+def refuses_unknown_jobs(harness: EngineHarness) -> None:
+    """A job that has not been started cannot be called upon, save to stop it; one without a description cannot be started."""
+    bench = _Bench(harness)
+    engine = bench.engine
+    never_started = harness.job("job", ENDLESS)
+    for key in (never_started, never_started + "-of-nobody"):
+        for call in (engine.suspend, engine.resume):
+            _refuses(EngineError, partial(call, key))
+        for placement in (bench.one, None):
+            _refuses(EngineError, partial(engine.resize, key, placement))
+        engine.stop(key)
+    _refuses(EngineError, partial(engine.start, never_started + "-of-nobody", bench.one))
+    assert not engine.report()
+
+
+def refuses_placements(harness: EngineHarness) -> None:
+    """A placement that is none is an `InputError`; one on what the engine lacks an `EngineError`. Neither changes anything."""
+    bench = _Bench(harness)
+    node = bench.engine.nodes()[0]
+    refused: tuple[tuple[type[BeamerError], Placement], ...] = (
+        (InputError, Placement(())),
+        (InputError, replace(bench.one, devices=bench.one.devices * 2)),
+        (InputError, Placement(((node.name, -1),))),
+        (EngineError, Placement(((node.name, node.gpus),))),
+        (EngineError, Placement(((node.name + "-of-nobody", 0),))),
+    )
+    key = harness.job("job", ENDLESS)
+    for error, placement in refused:
+        _refuses(error, partial(bench.engine.start, key, placement, TIMEOUT_S))
+        assert not bench.engine.report()
+    bench.runs("job", bench.one)
+    for error, placement in refused:
+        _refuses(error, partial(bench.engine.resize, key, placement, TIMEOUT_S))
+        bench.reaches(key, RunState.RUNNING, bench.one)
+    bench.progresses(key)
+
+
+def starts_nothing_on_a_lost_node(harness: EngineHarness) -> None:
+    """A lost node is not listed and to start a job there is an `EngineError`; jobs elsewhere continue."""
+    bench = _Bench(harness)
+    key = bench.runs("job", bench.one)
+    (lost, _), *_ = bench.other.devices
+    if not harness.lose(lost):
+        return
+
+    def listed(expected: bool) -> bool:
+        bench.look()
+        return (lost in (node.name for node in bench.engine.nodes())) is expected
+
+    harness.wait(lambda: listed(False))
+    late = harness.job("late", ENDLESS)
+    _refuses(EngineError, partial(bench.engine.start, late, bench.other))
+    bench.progresses(key)
+    harness.rejoin(lost)
+    harness.wait(lambda: listed(True))
+    bench.engine.start(late, bench.other, TIMEOUT_S)
+    bench.progresses(key, late)
+    bench.never_went_back(key)
+
+
+ENGINE_CHECKS: tuple[EngineCheck, ...] = (
+    has_nodes,
+    runs_a_job_to_its_end,
+    delivers_every_report_once,
+    starts_once,
+    suspends_and_resumes,
+    starts_a_suspended_job_where_it_is,
+    starts_a_suspended_job_elsewhere,
+    resizes,
+    resizes_a_suspended_job,
+    parks_and_starts_again,
+    starts_a_job_that_is_being_parked,
+    parks_a_suspended_job,
+    stops_for_good,
+    leaves_ended_jobs_alone,
+    refuses_unknown_jobs,
+    refuses_placements,
+    starts_nothing_on_a_lost_node,
+)

@@ -1,0 +1,135 @@
+"""The simulated engine passes the suite of engines, and the suite finds engines that break the seam's rules.
+
+The suite runs on real processes in tests/processes/test_local_conformance.py.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import pytest
+
+from beamer.engines.simulated import SimulatedCluster, SimulatedJob
+from beamer.gpu.engine import Engine, Observed, Placement, RunState
+from beamer.gpu.model import Costs, Node, Request
+from beamer.testing import engines as suite
+from beamer.testing.engines import ENGINE_CHECKS, EngineCheck, EngineHarness, Seen
+from beamer.testing.gpu_policies import Exponential
+
+NODES = (Node("n0", 2), Node("n1", 2))
+LIMIT_S = 1000.0
+"""Virtual seconds that a check may wait: some hundred times what any of them needs."""
+
+
+class SimulatedHarness(EngineHarness):
+    def __init__(self, made: Callable[..., SimulatedCluster] = SimulatedCluster) -> None:
+        self.cluster = made(NODES, {})
+        self.engine: Engine = self.cluster
+
+    def job(self, name: str, iterations: int) -> str:
+        key = f"study/stage/{name}"
+        self.cluster.jobs[key] = SimulatedJob(Request(iterations=iterations), Exponential(0.1, 0.01), Costs(0.1, 0.2, 0.5))
+        return key
+
+    def wait(self, holds: Callable[[], Seen | None]) -> Seen:
+        until = self.cluster.now + LIMIT_S
+        while not (found := holds()):
+            assert self.cluster.now < until, "it does not come to hold"
+            self.cluster.advance(min(self.cluster.next_s(), self.cluster.now + 1.0))
+        return found
+
+    def lose(self, node: str) -> bool:
+        self.cluster.lose(node)
+        return True
+
+    def rejoin(self, node: str) -> None:
+        self.cluster.join(next(one for one in NODES if one.name == node))
+
+
+@pytest.mark.parametrize("check", ENGINE_CHECKS, ids=lambda check: check.__name__)
+def test_simulated(check: EngineCheck) -> None:
+    check(SimulatedHarness())
+
+
+class IgnoresStartOfSuspended(SimulatedCluster):
+    def start(self, job: str, placement: Placement, timeout_s: float = 5.0) -> None:
+        known = self._observed.get(job)
+        if known is None or known.state is not RunState.SUSPENDED:
+            super().start(job, placement)
+
+
+class ResumesWhereverStarted(SimulatedCluster):
+    def start(self, job: str, placement: Placement, timeout_s: float = 5.0) -> None:
+        known = self._observed.get(job)
+        if known is not None and known.state is RunState.SUSPENDED:
+            self.resume(job)
+        else:
+            super().start(job, placement)
+
+
+class RestartsRunning(SimulatedCluster):
+    def start(self, job: str, placement: Placement, timeout_s: float = 5.0) -> None:
+        super().start(job, placement)
+        self.resize(job, placement)
+
+
+class ForgetsProgress(SimulatedCluster):
+    def resize(self, job: str, placement: Placement | None, timeout_s: float = 5.0) -> None:
+        super().resize(job, placement)
+        self._runs[job].iteration = self._runs[job].reported = 0.0
+
+
+class RepeatsReports(SimulatedCluster):
+    def report(self) -> Mapping[str, Observed]:
+        return dict(self._observed)
+
+
+class DropsLastReport(SimulatedCluster):
+    def report(self) -> Mapping[str, Observed]:
+        observed = super().report()
+        for key, one in self._observed.items():
+            self._observed[key] = replace(one, reports=())
+        return observed
+
+
+class RemembersStopped(SimulatedCluster):
+    def stop(self, job: str, timeout_s: float = 5.0) -> None:
+        if job in self._runs:
+            self.suspend(job)
+
+
+class RunsThroughSuspension(SimulatedCluster):
+    def suspend(self, job: str, timeout_s: float = 5.0) -> None:
+        super().suspend(job)
+        state, placement = self._observed[job].state, self._observed[job].placement
+        if state is RunState.SUSPENDED and placement:
+            self._run_on(job, placement, 0.0)
+            self._observed[job] = replace(self._observed[job], state=state)
+
+
+class PlacesAnywhere(SimulatedCluster):
+    def start(self, job: str, placement: Placement, timeout_s: float = 5.0) -> None:
+        devices = tuple(device for device in dict.fromkeys(placement.devices) if device[0] in self._nodes)
+        super().start(job, Placement(devices or ((NODES[0].name, 0),)))
+
+
+@pytest.mark.parametrize(
+    ("mutant", "finder"),
+    [
+        (IgnoresStartOfSuspended, suite.starts_a_suspended_job_where_it_is),
+        (IgnoresStartOfSuspended, suite.starts_a_suspended_job_elsewhere),
+        (ResumesWhereverStarted, suite.starts_a_suspended_job_elsewhere),
+        (RestartsRunning, suite.starts_once),
+        (ForgetsProgress, suite.resizes),
+        (ForgetsProgress, suite.parks_and_starts_again),
+        (RepeatsReports, suite.delivers_every_report_once),
+        (DropsLastReport, suite.runs_a_job_to_its_end),
+        (RemembersStopped, suite.stops_for_good),
+        (RunsThroughSuspension, suite.suspends_and_resumes),
+        (PlacesAnywhere, suite.refuses_placements),
+        (PlacesAnywhere, suite.starts_nothing_on_a_lost_node),
+    ],
+)
+def test_the_suite_finds_an_engine_that(mutant: type[SimulatedCluster], finder: EngineCheck) -> None:
+    assert finder in ENGINE_CHECKS
+    with pytest.raises(AssertionError):
+        finder(SimulatedHarness(mutant))
