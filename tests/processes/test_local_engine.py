@@ -357,9 +357,9 @@ def test_service_time_leaves_out_where_nothing_was_computed(site: Site) -> None:
 def test_what_cannot_be_asked_for(site: Site) -> None:
     site.trainer("job", 10)
     engine = site.engine()
-    with pytest.raises(InputError, match=r"job: start: GPU on localhost: got 8, expected 0 to 7"):
+    with pytest.raises(EngineError, match=r"job: start: there is no GPU 8 on localhost, expected 0 to 7"):
         engine.start("job", Placement((("localhost", 8),)))
-    with pytest.raises(InputError, match="job: start: node: got 'elsewhere'"):
+    with pytest.raises(EngineError, match="job: start: there is no node 'elsewhere', expected one of localhost"):
         engine.start("job", on("elsewhere"))
     with pytest.raises(InputError, match="none twice"):
         engine.start("job", Placement((("localhost", 1), ("localhost", 1))))

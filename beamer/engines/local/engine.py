@@ -22,7 +22,7 @@ from beamer.engines.local.links import Reach
 from beamer.engines.local.record import MOVING, Phase, Record, last_run, load
 from beamer.engines.local.spec import LaunchSpec, LocalCluster
 from beamer.errors import EngineError, InputError, nearest
-from beamer.gpu.engine import Engine, Observed, Placement
+from beamer.gpu.engine import Engine, Observed, Placement, check_placement
 from beamer.gpu.model import Node
 
 MOVE_S = 5.0
@@ -32,9 +32,10 @@ WORKERS = 16
 class LocalEngine(Engine):
     """Runs real training processes.
 
-    cluster: where. root: the directory of jobs, which one engine at a time uses. launch: what to run for a job, asked when it
-    is first started. keep_memory: whether suspended jobs stand still on their GPUs, or leave them at an iteration boundary.
-    group: how processes are frozen, one of `groups.KINDS`. clock: the scheduler's, which reports are on.
+    cluster: where. root: the directory of jobs, which one engine at a time uses. launch: what to run for a job, called when it
+    is first started; it raises `LookupError` for one that it does not know. keep_memory: whether suspended jobs are frozen on
+    their GPUs, or leave them at an iteration boundary. group: how processes are frozen, one of `groups.KINDS`. clock: the
+    scheduler's, which reports are on.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class LocalEngine(Engine):
         if self._lock is None:
             raise EngineError(f"another engine uses {self._root}: end it first")
         self._guard = threading.Lock()
+        self._nodes = {node.name: Node(node.name, node.gpus, node.cpus) for node in cluster.nodes}
         self._reach = Reach(cluster.nodes)
         self._jobs: dict[str, LocalJob] = {}
         for path in sorted(self._root.glob("*/job")):
@@ -85,8 +87,7 @@ class LocalEngine(Engine):
     def nodes(self) -> tuple[Node, ...]:
         """Return the declared nodes that processes can be started on."""
         self._reach.look()
-        up = (node for node in self._cluster.nodes if not self._reach.why_not(node.name))
-        return tuple(Node(node.name, node.gpus, node.cpus) for node in up)
+        return tuple(node for name, node in self._nodes.items() if not self._reach.why_not(name))
 
     def start(self, job: str, placement: Placement, timeout_s: float = 5.0) -> None:
         """Run a job on these GPUs, from its checkpoint if it has one.
@@ -183,21 +184,17 @@ class LocalEngine(Engine):
             return job.observed()
 
     def _check(self, job: str, call: str, placement: Placement) -> None:
-        """Check that the GPUs exist."""
-        devices = placement.devices
-        if not devices or len(set(devices)) != len(devices):
-            raise InputError(f"{job}: {call}: devices", devices, "at least one GPU, none twice")
-        for node, index in devices:
-            if node not in self._cluster.node:
-                raise InputError(f"{job}: {call}: node", node, nearest(node, self._cluster.node))
-            if not 0 <= index < self._cluster.node[node].gpus:
-                raise InputError(f"{job}: {call}: GPU on {node}", index, f"0 to {self._cluster.node[node].gpus - 1}")
+        """Check that the GPUs are declared, and that nothing else is asked for."""
+        check_placement(f"{job}: {call}", placement, self._nodes)
         if placement.servers:
             raise EngineError(f"{job}: {call}: the local engine runs no parameter servers, {len(placement.servers)} asked for")
 
     def _new(self, job: str, placement: Placement) -> LocalJob:
         """Write down a job that is not known yet."""
-        spec = self._launch(job)
+        try:
+            spec = self._launch(job)
+        except LookupError as error:
+            raise EngineError(f"{job}: start: there is no such job ({error})") from error
         name = re.sub(r"[^A-Za-z0-9_.-]", "_", job)[-40:] + "-" + hashlib.sha256(job.encode()).hexdigest()[:8]
         directory = self._root / name
         nodes = tuple(dict.fromkeys(node for node, _ in placement.devices))

@@ -58,6 +58,7 @@ class LocalJob:
         self._lock = threading.RLock()
         self._after: dict[str, int] = {}
         self._measured: tuple[int, float] = (0, 0.0)
+        self._last: Report | None = None
 
     @contextmanager
     def held(self, call: str, timeout_s: float) -> Iterator[float]:
@@ -272,6 +273,7 @@ class LocalJob:
                 self.freeze(False, until)  # it computes nothing, and nobody else would resume it
         self._leave([node for node in statuses if node not in self.record.ranks], until)
         reports.sort(key=lambda report: (report.at_s, report.iteration))
+        self._last = reports[-1] if reports else self._last
         return self.observed(tuple(reports), tuple(speeds[:1]), problem)
 
     def _stands_in_part(self, statuses: Mapping[str, dict[str, Any]]) -> bool:
@@ -293,6 +295,8 @@ class LocalJob:
         phase = self.record.phase
         state = RunState.SUSPENDED if phase is Phase.UP and self.suspended else _STATES.get(phase, RunState.RUNNING)
         placement = None if phase in (Phase.PARKED, Phase.FINISHED, Phase.FAILED) else self.record.placement
+        if state.is_finished and not reports and self._last:
+            reports = (self._last,)
         return Observed(state, placement, reports, speeds, self.costs, "; ".join(filter(None, (self.record.note, problem))))
 
     def _leave(self, nodes: Iterable[str], until: float) -> None:

@@ -1,0 +1,51 @@
+"""The local engine passes the suite of engines, on real processes, whether suspended jobs keep their memory or are parked."""
+
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from beamer.engines.local import Launcher, LocalNode
+from beamer.testing.engines import ENGINE_CHECKS, EngineCheck, EngineHarness, Seen
+from tests.processes.site import Site, until
+
+
+class Cable(Launcher):
+    """Runs commands here as long as a file is there."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def wrap(self, command: Sequence[str]) -> list[str]:
+        return ["sh", "-c", f'[ -e {shlex.quote(str(self._file))} ] && exec "$@"', "sh", *command]
+
+
+class LocalHarness(EngineHarness):
+    def __init__(self, site: Site, keep_memory: bool) -> None:
+        self.site = site
+        self.cable = site.root / "cable"
+        self.cable.touch()
+        site.nodes = (LocalNode("one", 2), LocalNode("two", 2, launcher=Cable(self.cable)))
+        self.engine = site.engine(keep_memory=keep_memory)
+
+    def job(self, name: str, iterations: int) -> str:
+        self.site.trainer(name, iterations, "--pause-s", "0.005")
+        return name
+
+    def wait(self, holds: Callable[[], Seen | None]) -> Seen:
+        found: Seen = until(holds)
+        return found
+
+    def lose(self, node: str) -> bool:
+        self.cable.unlink()
+        return True
+
+    def rejoin(self, node: str) -> None:
+        self.cable.touch()
+
+
+@pytest.mark.parametrize("keep_memory", [True, False], ids=["memory", "checkpoints"])
+@pytest.mark.parametrize("check", ENGINE_CHECKS, ids=lambda check: check.__name__)
+def test_local(check: EngineCheck, keep_memory: bool, site: Site) -> None:
+    check(LocalHarness(site, keep_memory))
