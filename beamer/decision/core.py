@@ -7,7 +7,7 @@ simulation raises instead, since it is there to show such defects.
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from random import Random
 from typing import Any, Generic, TypeVar
 
@@ -16,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from beamer.decision.policy import Policy
 from beamer.errors import InputError
 from beamer.studies.events import Decision
+from beamer.validation import input_error
 
 S = TypeVar("S")
 V = TypeVar("V")
@@ -102,10 +103,20 @@ class DecisionCore(Generic[S, V, D]):
         if last is None or last.policy != policy.name:
             return policy.initial()
         try:
-            state: S = self._state_type.validate_python(last.state)
-        except ValidationError as error:
+            return self._read(policy, last.state)
+        except InputError as error:
             if not self._survives:
-                raise InputError(f"state of {policy.name}", last.state, f"what it remembers ({error})") from error
+                raise
             log.warning("policy %s cannot read what it remembered and starts afresh: %s", policy.name, error)
             return policy.initial()
+
+    def _read(self, policy: Policy[S], plain: Any) -> S:
+        """Return the state that `_plain` wrote. Raises `InputError` for anything else, another version's fields among it."""
+        names = {field.name for field in fields(policy.State)}  # type: ignore[arg-type]  # every state is a dataclass
+        if not isinstance(plain, dict) or plain.keys() != names:
+            raise InputError(f"state of {policy.name}", plain, f"a mapping with {', '.join(sorted(names)) or 'no key'}")
+        try:
+            state: S = self._state_type.validate_python(plain)
+        except ValidationError as error:
+            raise input_error(error, prefix=f"state of {policy.name}") from error
         return state

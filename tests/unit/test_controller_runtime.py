@@ -12,6 +12,7 @@ from beamer.network.connection import Connection
 from beamer.network.events import ConnectionsSeen, Planned
 from beamer.network.fabric import Fabric
 from beamer.network.policies import NetworkPolicy, Order, network_policy
+from beamer.network.policies.beamer import BeamerState
 from beamer.network.policy import Tier
 from beamer.network.protocol import Applied, Assignment, Connections
 from beamer.network.snapshot import Snapshot
@@ -428,6 +429,32 @@ def test_a_failing_policy_leaves_the_plan_but_lets_ended_jobs_go(tmp_path: Path)
         await until(lambda: len(desk.switches.installed[-1][1]) == 1)
         assert desk.runtime.plan == plan
         await desk.runtime.stop()
+
+    run(play())
+
+
+def test_a_state_that_the_policy_cannot_read_leaves_the_plan_until_it_decides(tmp_path: Path) -> None:
+    class Silent(Scripted):
+        name = "beamer"
+
+    async def play() -> None:
+        first = Desk(tmp_path, network_policy("beamer"))
+        await first.runtime.start()
+        first.record(*REGISTERED)
+        await until(lambda: bool(first.runtime.plan.jobs))
+        plan, generation = first.runtime.plan, first.runtime.installation.generation
+        await first.runtime.stop()
+        journal = Journal(first.journal_url)
+        journal.append(Planned(1001.0, "beamer", generation + 1, {"order": "of another version"}, plan.queues, dict(plan.jobs)))
+        journal.close()
+
+        policy = Silent()
+        policy.State = BeamerState  # type: ignore[misc, assignment]  # what it reads
+        policy.failing = True
+        second = Desk(tmp_path, policy)
+        await second.runtime.start()
+        assert second.runtime.plan == plan
+        await second.runtime.stop()
 
     run(play())
 

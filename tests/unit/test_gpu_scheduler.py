@@ -1,19 +1,26 @@
 """The GPU scheduler: what it decided is carried out, once, whatever dies in between."""
 
 import itertools
+from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
+from typing import Any, ClassVar
 
 import pytest
 
+from beamer.decision.policy import Stateless
 from beamer.engines.simulated import SimulatedCluster, SimulatedJob
 from beamer.errors import EngineError
 from beamer.gpu.engine import Placement, RunState
-from beamer.gpu.events import Allocated, JobSubmitted
+from beamer.gpu.events import Allocated, JobSubmitted, NodesSeen
 from beamer.gpu.ledger import GpuLedger
-from beamer.gpu.model import Costs, Node, Request
+from beamer.gpu.model import Allocation, Cluster, Costs, Grant, Job, Node, Request
 from beamer.gpu.policies import gpu_policy
+from beamer.gpu.policies.fifo import Fifo
+from beamer.gpu.policy import GpuPolicy
 from beamer.gpu.scheduler import Scheduler
-from beamer.studies.events import Event, StageRegistered, StudyRegistered
+from beamer.studies.events import Event, JobEnded, StageRegistered, StudyRegistered
+from beamer.studies.model import JobStatus
 from beamer.studies.tracker import Tracker
 from beamer.testing.gpu_policies import Exponential, devices_are_exclusive
 
@@ -159,3 +166,80 @@ def test_a_restarted_scheduler_goes_on_with_what_its_policy_remembered() -> None
     count = len(journal)
     Scheduler(tracker, ledger, gpu_policy("hermes"), engine, journal.append).step(0.0)
     assert len(journal) == count
+
+
+class Failing(Fifo):
+    """Decides as `fifo` until it fails: by an exception, or by granting what there is not."""
+
+    failure: ClassVar[str] = ""
+
+    def allocate(
+        self, state: Stateless, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
+    ) -> tuple[Stateless, Allocation, float | None]:
+        if self.failure == "exception":
+            raise ZeroDivisionError("a defect")
+        if self.failure == "impossible":
+            return state, {job.key: Grant.of({"n9": 1}) for job in jobs}, None
+        return super().allocate(state, cluster, jobs, now, rng)
+
+
+def begun(policy: GpuPolicy[Any], survives: bool = True) -> tuple[Scheduler, SimulatedCluster, list[Event]]:
+    """Return a scheduler that has started two jobs."""
+    work = {key: SimulatedJob(Request(iterations=50), Exponential(0.1, 0.1)) for key in ("s/r/t0", "s/r/t1", "s/r/t2")}
+    engine = SimulatedCluster(NODES, work)
+    journal: list[Event] = []
+    ledger = GpuLedger()
+    scheduler = Scheduler(Tracker(ledger), ledger, policy, engine, journal.append, survives=survives)
+    scheduler.take(StudyRegistered(0.0, "s"))
+    scheduler.take(StageRegistered(0.0, "s", "r"))
+    for name in ("t0", "t1"):
+        scheduler.take(JobSubmitted(0.0, "s", "r", name, work[f"s/r/{name}"].request))
+    scheduler.step(0.0)
+    assert set(ledger.granted) == {"s/r/t0", "s/r/t1"}
+    return scheduler, engine, journal
+
+
+@pytest.mark.parametrize("failure", ["exception", "impossible"])
+def test_a_policy_that_fails_leaves_its_last_decision_in_force(
+    failure: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheduler, engine, journal = begun(Failing())
+    granted = dict(scheduler.ledger.granted)
+    monkeypatch.setattr(Failing, "failure", failure)
+    scheduler.take(JobSubmitted(1.0, "s", "r", "t2", Request(iterations=50)))
+    assert scheduler.step(1.0) is None
+    assert scheduler.ledger.granted == granted
+    assert {key: one.state for key, one in engine.report().items()} == dict.fromkeys(granted, RunState.RUNNING)
+    assert "policy fifo failed, the old decision stays in force" in caplog.text
+    scheduler.take(JobEnded(2.0, "s/r/t0", JobStatus.KILLED))
+    scheduler.step(2.0)
+    assert set(engine.report()) == {"s/r/t1"}, "what has ended is stopped all the same"
+    monkeypatch.setattr(Failing, "failure", "")
+    scheduler.take(NodesSeen(3.0, (*NODES, Node("n2", 1))))
+    scheduler.step(3.0)
+    assert set(scheduler.ledger.granted) == {"s/r/t1", "s/r/t2"}
+    assert [event.generation for event in journal if isinstance(event, Allocated)] == [1, 2]
+
+
+def test_a_simulation_shows_a_policys_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    scheduler, _, _ = begun(Failing(), survives=False)
+    monkeypatch.setattr(Failing, "failure", "exception")
+    scheduler.take(JobSubmitted(1.0, "s", "r", "t2", Request(iterations=50)))
+    with pytest.raises(ZeroDivisionError, match="a defect"):
+        scheduler.step(1.0)
+
+
+def test_a_state_that_cannot_be_read_leaves_the_last_decision_in_force(caplog: pytest.LogCaptureFixture) -> None:
+    scheduler, engine, journal = begun(gpu_policy("hermes"))
+    last = scheduler.ledger.decision
+    assert last is not None
+    journal.append(replace(last, generation=last.generation + 1, state={"nodes": 7, "written": "by another version"}))
+    ledger = GpuLedger()
+    tracker = Tracker(ledger)
+    for event in journal:
+        tracker.apply(event)
+    again = Scheduler(tracker, ledger, gpu_policy("hermes"), engine, journal.append)
+    assert "policy hermes cannot read what it remembered and starts afresh" in caplog.text
+    assert again.ledger.granted == scheduler.ledger.granted
+    again.step(1.0)
+    assert set(again.ledger.granted) == {"s/r/t0", "s/r/t1"}
