@@ -1,6 +1,6 @@
-"""The agent's life: dial the controller, carry out what it assigns, report what is seen, and let the queues expire without it.
+"""The agent: connect to the controller, apply its assignments, report connections and counters, expire the queues without it.
 
-The event loop only talks; everything that touches the kernel runs in one thread beside it, in order.
+The event loop only communicates; everything that touches the kernel runs in one thread beside it, in order.
 """
 
 import asyncio
@@ -18,18 +18,18 @@ from websockets.exceptions import WebSocketException
 
 from beamer.errors import BeamerError, InputError
 from beamer.network.protocol import Applied, Assignment, Connections, Counters, Hello, Message
-from hostagent.demand import Demand, demand
+from hostagent.desired import DesiredState, desired_state
 from hostagent.enforce import Enforcer
 from hostagent.guard import Guard
 from hostagent.state import StateDirectory, now
 
-_FIRST_RETRY_S, _LAST_RETRY_S = 0.1, 1.0  # of dialling
-_FIRST_ATTEMPT_S, _LAST_ATTEMPT_S = 1.0, 10.0  # between attempts at an assignment that could not be carried out
-_DIAL_S = 5.0
+_FIRST_RETRY_S, _LAST_RETRY_S = 0.1, 1.0  # of connecting
+_FIRST_ATTEMPT_S, _LAST_ATTEMPT_S = 1.0, 10.0  # between attempts at an assignment that could not be applied
+_CONNECT_S = 5.0
 _PING_EVERY_S, _PING_ANSWER_S = 5.0, 15.0
-_RENEWALS = 20  # of the lease, in the time that it lasts
-_CALM_AFTER_S = 0.5  # after the last change of connections
-_CALM = 4  # how much rarer sockets are looked for then
+_RENEWALS = 20  # of the lease, within its duration
+_IDLE_AFTER_S = 0.5  # after the last change of connections
+_IDLE_FACTOR = 4  # by which sockets are polled less often then
 
 log = logging.getLogger("beamer.hostagent")
 _Args = ParamSpec("_Args")
@@ -37,13 +37,12 @@ _Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
-class Options:
+class AgentOptions:
     """How an agent behaves.
 
     name: in the controller's fabric. controller: `ws://HOST:PORT`. expiry_s: how long queues stay without a controller; an
-    agent that still runs takes the marks off with them, one that does not leaves them to end with their connections, powerless
-    once the edge switch's rules have expired. poll_s: how often new sockets are looked for. counters_s: how often counters are
-    reported.
+    agent that still runs removes the marks with them; otherwise they end with their connections, without effect once the edge
+    switch's rules have expired. poll_s: between polls for new sockets. counters_s: between reports of counters.
     """
 
     name: str
@@ -54,46 +53,46 @@ class Options:
 
 
 class _Inbox:
-    """The newest assignment that has come; one that was not taken yet gives way to it."""
+    """The newest assignment received; it replaces one that was not taken yet."""
 
     def __init__(self) -> None:
         self._newest: Assignment | None = None
-        self._came = asyncio.Event()
+        self._arrived = asyncio.Event()
 
     def put(self, assignment: Assignment) -> None:
         self._newest = assignment
-        self._came.set()
+        self._arrived.set()
 
     async def take(self) -> Assignment:
-        await self._came.wait()
-        self._came.clear()
+        await self._arrived.wait()
+        self._arrived.clear()
         assert self._newest is not None
         return self._newest
 
     async def arrival(self, patience_s: float) -> bool:
-        """Wait for an assignment and leave it there; return whether one has come."""
+        """Wait for an assignment and leave it there; return whether one has arrived."""
         with suppress(TimeoutError):
             async with asyncio.timeout(patience_s):
-                await self._came.wait()
-        return self._came.is_set()
+                await self._arrived.wait()
+        return self._arrived.is_set()
 
 
 class Agent:
-    """One agent; `run` lasts until it is cancelled and leaves the queues to their lease."""
+    """One agent; `run` lasts until it is cancelled and leaves the queues in place until their lease ends."""
 
-    def __init__(self, options: Options, state: StateDirectory) -> None:
+    def __init__(self, options: AgentOptions, state: StateDirectory) -> None:
         self._options = options
         self._state = state
         self._guard = Guard(state)
         self._thread = ThreadPoolExecutor(1, "kernel")
-        self._line: ClientConnection | None = None
-        self._wanted: Assignment | None = None  # and perhaps not carried out yet
+        self._connection: ClientConnection | None = None
+        self._wanted: Assignment | None = None  # and perhaps not applied yet
         self._in_force: Assignment | None = None
         self._until = state.lease()
         self._awake = asyncio.Event()
         self._changed_at = now()
         self._reported: Connections | None = None
-        self._troubles: dict[str, str] = {}
+        self._logged: dict[str, str] = {}
 
     async def run(self) -> None:
         """Serve until cancelled."""
@@ -119,46 +118,46 @@ class Agent:
             try:
                 async with connect(
                     url,
-                    open_timeout=_DIAL_S,
+                    open_timeout=_CONNECT_S,
                     ping_interval=_PING_EVERY_S,
                     ping_timeout=_PING_ANSWER_S,
                     compression=None,
                     proxy=None,
                     max_size=None,
-                ) as line:
+                ) as connection:
                     log.info("connected to %s", url)
                     reported = ""
-                    await self._converse(line)
-                    reason = f"closed: {line.close_code} {line.close_reason}".rstrip()
+                    await self._exchange(connection)
+                    reason = f"closed: {connection.close_code} {connection.close_reason}".rstrip()
             except* (OSError, WebSocketException) as errors:
                 reason = str(errors.exceptions[0]) or type(errors.exceptions[0]).__name__
-            except* Exception as errors:  # a defect; a new line brings the whole assignment again
-                log.exception("the conversation with %s broke off", url)
+            except* Exception as errors:  # a defect; a new connection brings the whole assignment again
+                log.exception("the exchange with %s failed", url)
                 reason = repr(errors.exceptions[0])
             finally:
-                self._line = None
+                self._connection = None
             if (this := asyncio.current_task()) and this.cancelling():  # a task group that fails meanwhile may swallow it
                 raise asyncio.CancelledError
             if reason != reported:
-                log.warning("no controller at %s (%s); keeping the last plan, dialling on", url, reason)
+                log.warning("no controller at %s (%s); keeping the last plan, connecting again", url, reason)
                 reported = reason
             if now() - began > _LAST_RETRY_S:
                 retry = _FIRST_RETRY_S
             await asyncio.sleep(retry)
             retry = min(2 * retry, _LAST_RETRY_S)
 
-    async def _converse(self, line: ClientConnection) -> None:
+    async def _exchange(self, connection: ClientConnection) -> None:
         generation = self._in_force.generation if self._in_force else 0
-        await line.send(Hello(agent=self._options.name, generation=generation).model_dump_json())
-        self._line = line
+        await connection.send(Hello(agent=self._options.name, generation=generation).model_dump_json())
+        self._connection = connection
         if self._wanted:
             self._renew()
             self._reported = None
-            await self._look()
+            await self._poll_sockets()
         inbox = _Inbox()
-        async with asyncio.TaskGroup() as halves:
-            applying = halves.create_task(self._apply_newest(inbox))
-            async for text in line:
+        async with asyncio.TaskGroup() as tasks:
+            applying = tasks.create_task(self._apply_newest(inbox))
+            async for text in connection:
                 try:
                     inbox.put(Assignment.model_validate_json(text))
                 except ValidationError as error:
@@ -166,29 +165,29 @@ class Agent:
             applying.cancel()
 
     async def _apply_newest(self, inbox: _Inbox) -> None:
-        """Carry out assignments as they come, leaving out those that a newer one has overtaken."""
+        """Apply assignments as they arrive, skipping those that a newer one has replaced."""
         while True:
             assignment = await inbox.take()
             try:
-                wanted = demand(assignment)
-            except InputError as error:  # no later attempt would fare better
-                await self._say(_failed(assignment, error))
+                wanted = desired_state(assignment)
+            except InputError as error:  # a later attempt would fail as well
+                await self._send(_failed(assignment, error))
                 continue
-            pause, said = _FIRST_ATTEMPT_S, None
+            pause, reported = _FIRST_ATTEMPT_S, None
             while True:
                 answer = await self._apply(wanted)
-                if answer != said:
-                    await self._say(answer)
-                    said = answer
-                await self._look()
+                if answer != reported:
+                    await self._send(answer)
+                    reported = answer
+                await self._poll_sockets()
                 if answer.error is None or await inbox.arrival(pause):
                     break
                 pause = min(2 * pause, _LAST_ATTEMPT_S)
 
-    async def _apply(self, wanted: Demand) -> Applied:
+    async def _apply(self, wanted: DesiredState) -> Applied:
         self._wanted = wanted.assignment
         self._awake.set()
-        self._renew()  # before a queue is made, so that there is always somebody to remove it
+        self._renew()  # before a queue is made, so that the guard is there to remove it
         try:
             changes = await self._kernel(self._enforcer.apply, wanted)
         except (BeamerError, OSError) as error:
@@ -196,18 +195,18 @@ class Agent:
         self._in_force = wanted.assignment
         return Applied(generation=wanted.assignment.generation, changes=changes)
 
-    async def _say(self, message: Message) -> None:
-        """Send a message if there is a controller; its absence is `_stay_connected`'s to deal with."""
-        if self._line is not None:
+    async def _send(self, message: Message) -> None:
+        """Send a message if there is a controller; `_stay_connected` handles its absence."""
+        if self._connection is not None:
             try:
-                await self._line.send(message.model_dump_json())
+                await self._connection.send(message.model_dump_json())
             except WebSocketException:
-                self._line = None
+                self._connection = None
 
-    def _trouble(self, where: str, error: Exception) -> None:
-        """Log what went wrong, once as long as it stays the same."""
-        if self._troubles.get(where) != str(error):
-            self._troubles[where] = str(error)
+    def _log_once(self, where: str, error: Exception) -> None:
+        """Log an error, once as long as it stays the same."""
+        if self._logged.get(where) != str(error):
+            self._logged[where] = str(error)
             log.error("%s: %s", where, error)
 
     def _renew(self) -> None:
@@ -219,20 +218,20 @@ class Agent:
             self._state.renew(self._until)
             self._guard.ensure()
         except OSError as error:
-            self._trouble("lease", error)
+            self._log_once("lease", error)
 
     async def _keep_lease(self) -> None:
-        """Renew the lease while there is a controller; without one, take everything down when it has run out."""
+        """Renew the lease while there is a controller; without one, remove everything when it has run out."""
         while True:
-            if self._line is not None and self._until is not None:
+            if self._connection is not None and self._until is not None:
                 self._renew()
             elif self._until is not None and self._until <= now():
                 log.warning("no controller for %g s: removing the queues", self._options.expiry_s)
                 self._until, self._wanted, self._in_force = None, None, None
                 try:
                     await self._kernel(self._enforcer.expire)
-                except (BeamerError, OSError) as error:  # the guard tries too, and goes on trying
-                    self._trouble("removal", error)
+                except (BeamerError, OSError) as error:  # the guard tries too, repeatedly
+                    self._log_once("removal", error)
             wait = self._options.expiry_s / _RENEWALS
             await asyncio.sleep(wait if self._until is None else min(wait, max(self._until - now(), 0.01)))
 
@@ -241,20 +240,20 @@ class Agent:
             if not self._wanted or not self._wanted.workers:
                 await self._awake.wait()
             self._awake.clear()
-            settled = await self._look()
-            calm = settled and now() - self._changed_at > _CALM_AFTER_S
-            await asyncio.sleep(self._options.poll_s * (_CALM if calm else 1))
+            complete = await self._poll_sockets()
+            idle = complete and now() - self._changed_at > _IDLE_AFTER_S
+            await asyncio.sleep(self._options.poll_s * (_IDLE_FACTOR if idle else 1))
 
-    async def _look(self) -> bool:
-        """Look at the workers' sockets and report what changed; return whether there is nothing to hurry for."""
+    async def _poll_sockets(self) -> bool:
+        """Poll the workers' sockets and report what changed; return whether the next poll may be delayed."""
         seen = await self._kernel(self._enforcer.poll)
-        if seen.trouble is not None:
-            self._trouble("sockets", seen.trouble)
+        if seen.error is not None:
+            self._log_once("sockets", seen.error)
         if seen.report != self._reported:
             self._reported = seen.report
             self._changed_at = now()
-            await self._say(seen.report)
-        return seen.settled or seen.trouble is not None
+            await self._send(seen.report)
+        return seen.complete or seen.error is not None
 
     async def _report_counters(self) -> None:
         while True:
@@ -263,13 +262,13 @@ class Agent:
                 try:
                     await self._kernel(self._enforcer.verify)
                 except (BeamerError, OSError) as error:
-                    self._trouble("marks", error)
+                    self._log_once("marks", error)
                 try:
                     ports = await self._kernel(self._enforcer.counters)
                 except (BeamerError, OSError) as error:
-                    self._trouble("counters", error)
+                    self._log_once("counters", error)
                     continue
-                await self._say(Counters(at_s=time.time(), ports=ports))
+                await self._send(Counters(at_s=time.time(), ports=ports))
 
 
 def _failed(assignment: Assignment, error: Exception) -> Applied:

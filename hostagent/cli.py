@@ -30,7 +30,7 @@ def serve(
     controller: Annotated[str, typer.Option(help="Where the controller listens: ws://HOST:PORT.")] = "",
     expiry: Annotated[float, typer.Option(help="Seconds that queues stay in place without a controller.")] = 60.0,
     state_dir: Annotated[Path, typer.Option(help="Where agents record what is theirs.", readable=False)] = DEFAULT_STATE,
-    poll: Annotated[float, typer.Option(help="Seconds between looks for new connections.")] = 0.05,
+    poll: Annotated[float, typer.Option(help="Seconds between polls for new connections.")] = 0.05,
     counters: Annotated[float, typer.Option(help="Seconds between counter reports.")] = 1.0,
     remove: Annotated[bool, typer.Option("--remove", help="Remove this agent's queues now and end.")] = False,
 ) -> None:
@@ -110,7 +110,7 @@ def _remove(path: Path) -> None:
 
 def _run(name: str, controller: str, expiry: float, path: Path, poll: float, counters: float) -> None:
     # Imported this late because many agents start at once and --remove needs none of it.
-    from hostagent.agent import Agent, Options
+    from hostagent.agent import Agent, AgentOptions
     from hostagent.probe import check_platform
 
     check_platform()
@@ -120,7 +120,7 @@ def _run(name: str, controller: str, expiry: float, path: Path, poll: float, cou
     with held:
         logging.basicConfig(level=logging.INFO, format=f"%(asctime)s {name} %(levelname)s %(message)s")
         logging.getLogger("websockets").setLevel(logging.WARNING)
-        agent = Agent(Options(name, controller, expiry, poll, counters), state)
+        agent = Agent(AgentOptions(name, controller, expiry, poll, counters), state)
         asyncio.run(_until_signalled(agent.run))
 
 

@@ -1,6 +1,6 @@
-"""Carry out what an assignment demands of this host: trees on the ports, marks on the workers' sockets, everything read back.
+"""Apply an assignment to this host: HTB trees on the ports, marks on the workers' sockets, everything read back.
 
-All of it blocks and belongs to one thread; `hostagent.agent` speaks with the controller beside it.
+All of it blocks and belongs to one thread; `hostagent.agent` communicates with the controller beside it.
 """
 
 from collections.abc import Mapping
@@ -9,29 +9,32 @@ from dataclasses import dataclass
 
 from beamer.errors import BeamerError, InputError
 from beamer.network.protocol import ClassCounter, Connections, PortCounters
-from hostagent.demand import Demand
+from hostagent.desired import DesiredState
 from hostagent.guard import remove_queues
 from hostagent.htb import ClassCount, Queues
 from hostagent.sockets import SocketTable
 from hostagent.state import StateDirectory
 from hostagent.tree import Tree
 
-# Reading a whole tree costs several times what its counters cost: every port has its turn once in so many reports.
+# Reading a whole tree costs several times what its counters cost: each port's is read once in so many reports.
 WHOLE_TREE_EVERY = 20
 _NOTHING = ClassCount(0, 0, 0, 0)
 
 
 @dataclass(frozen=True)
-class Sighting:
-    """What a look at the sockets found. settled: whether every worker has a connection. trouble: what it could not do."""
+class PollResult:
+    """What a poll of the sockets found.
+
+    complete: whether every worker has a connection. error: of the first socket that could not be marked, None if all were.
+    """
 
     report: Connections
-    settled: bool
-    trouble: Exception | None = None
+    complete: bool
+    error: Exception | None = None
 
 
 class Enforcer:
-    """The kernel objects of one agent, brought to its assignment."""
+    """The kernel objects of one agent, kept as its assignment says."""
 
     def __init__(self, state: StateDirectory) -> None:
         self._state = state
@@ -49,8 +52,8 @@ class Enforcer:
         """Release the kernel's sockets; queues and marks stay."""
         self._opened.close()
 
-    def apply(self, wanted: Demand) -> int:
-        """Bring queues and marks to what is wanted, read both back, and return how many kernel objects changed.
+    def apply(self, wanted: DesiredState) -> int:
+        """Make queues and marks what is wanted, read both back, and return how many kernel objects changed.
 
         Raises `InputError` before the first change, or `PlatformError`; in either case, calling it again completes the work.
         A tree that was read back before is not read again here: `counters` watches it.
@@ -63,17 +66,17 @@ class Enforcer:
 
     def _apply_trees(self, wanted: Mapping[str, Tree]) -> int:
         owned = self._state.owned()
-        news = [name for name in wanted if self._trees.get(name) != wanted[name]]
-        for name in news:
+        changed = [name for name in wanted if self._trees.get(name) != wanted[name]]
+        for name in changed:
             if self._queues.observe(name) is not None and name not in owned:
-                raise InputError(f"ports[{name}]", "htb 1:", "an interface whose queues nobody else manages")
+                raise InputError(f"ports[{name}]", "htb 1:", "an interface whose queues no other program manages")
         dropped = owned - wanted.keys()
         self._state.own(owned | wanted.keys())
         changes = 0
         for name in sorted(dropped):
             self._trees.pop(name, None)
             changes += self._remove(name)
-        for name in news:
+        for name in changed:
             self._trees.pop(name, None)
             changes += self._queues.reconcile(name, wanted[name])
             self._trees[name] = wanted[name]
@@ -84,27 +87,27 @@ class Enforcer:
     def _remove(self, interface: str) -> int:
         try:
             return self._queues.reconcile(interface, None)
-        except InputError:  # gone, or somebody else's by now
+        except InputError:  # gone, or managed by another program by now
             return 0
 
-    def poll(self) -> Sighting:
-        """Look for connections that came or went, and mark those that may be."""
-        trouble = None
+    def poll(self) -> PollResult:
+        """Find connections that were opened or closed, and mark those that may be."""
+        failure = None
         try:
             self._sockets.poll()
-        except (BeamerError, OSError) as error:  # the network is to know every connection, marked or not
-            trouble = error
+        except (BeamerError, OSError) as error:  # every connection is reported to the network, marked or not
+            failure = error
         report = Connections(connections=self._sockets.connections, unmatched_bytes=self._sockets.unmatched_bytes)
-        return Sighting(report, self._sockets.settled, trouble)
+        return PollResult(report, self._sockets.complete, failure)
 
     def verify(self) -> int:
-        """Give back the marks that somebody else has changed, and return how many."""
+        """Restore the marks that another program has changed, and return how many."""
         return self._sockets.verify()
 
     def counters(self) -> tuple[PortCounters, ...]:
-        """Return every port's counters, and repair what somebody else has changed of its tree.
+        """Return every port's counters, and repair what another program has changed of its tree.
 
-        A class that is missing is noticed at once, anything else at the port's turn.
+        A missing class is noticed at once, anything else when the whole tree is read.
         """
         self._readings += 1
         ports = []
@@ -128,7 +131,7 @@ class Enforcer:
         return counts
 
     def expire(self) -> None:
-        """Remove every tree and mark: the assignment's time is up."""
+        """Remove every tree and mark: the assignment has expired."""
         self._trees.clear()
         self._classes = {}
         try:

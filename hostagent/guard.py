@@ -1,6 +1,6 @@
 """The small process that outlives an agent and removes its queues when their lease is over: nothing else would after SIGKILL.
 
-It sleeps and looks at one file, so it imports the netlink library only when there is something to remove. Run as
+It sleeps and reads one file, so it imports the netlink library only when there is something to remove. Run as
 `python -m hostagent.guard DIRECTORY`.
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from beamer.errors import InputError, PlatformError
 from hostagent.state import StateDirectory, now
 
-_LOOK_EVERY_S = 0.5
+_POLL_S = 0.5
 
 
 class Guard:
@@ -38,9 +38,9 @@ class Guard:
 
 
 def remove_queues(state: StateDirectory) -> None:
-    """Give every interface that the agent owns its default queueing back, and end the lease. The caller holds `changing`.
+    """Restore the default queueing of every interface that the agent owns, and end the lease. The caller holds `changing`.
 
-    Raises `PlatformError` if that failed somewhere; the lease then stays, and so does the record of what is left.
+    Raises `PlatformError` if that failed for one; then the lease and the record of what is left stay.
     """
     from hostagent.htb import Queues
 
@@ -50,7 +50,7 @@ def remove_queues(state: StateDirectory) -> None:
         for interface in state.owned():
             try:
                 queues.reconcile(interface, None)
-            except InputError:  # gone, or somebody else's by now
+            except InputError:  # gone, or managed by another program by now
                 continue
             except PlatformError as error:
                 left[interface] = error
@@ -63,7 +63,7 @@ def remove_queues(state: StateDirectory) -> None:
 
 
 def wait_for_guard(state: StateDirectory, patience_s: float = 5.0) -> bool:
-    """Wait until no guard runs; return whether that came true."""
+    """Wait until no guard runs; return whether none does."""
     until = now() + patience_s
     while state.held("guard"):
         if now() >= until:
@@ -76,14 +76,14 @@ def watch(state: StateDirectory) -> None:
     """Remove the queues when their lease runs out; return when neither a lease nor an agent is left."""
     while state.path.is_dir():
         if _expired(state):
-            with state.changing(), suppress(PlatformError):  # tried again at the next look
+            with state.changing(), suppress(PlatformError):  # tried again at the next poll
                 if _expired(state):
                     remove_queues(state)
         lease = state.lease()
         if lease is None and not state.held("agent"):
             return
         left = 0.0 if lease is None else lease - now()
-        time.sleep(min(_LOOK_EVERY_S, left) if left > 0 else _LOOK_EVERY_S)
+        time.sleep(min(_POLL_S, left) if left > 0 else _POLL_S)
 
 
 def _expired(state: StateDirectory) -> bool:

@@ -65,7 +65,7 @@ class Queues:
         return Tree({c.id: c for c in classes}, {f.prio: f for f in found if f is not None}, default)
 
     def reconcile(self, interface: str, desired: Tree | None) -> int:
-        """Bring `interface` to `desired` (None: the kernel's default), read it back, and return how many objects were changed.
+        """Give `interface` the tree `desired` (None: the default), read it back, and return how many objects were changed.
 
         Raises `PlatformError` for a discipline that the kernel lacks, or where the tree reads back otherwise than written.
         """
@@ -78,7 +78,7 @@ class Queues:
                 self._apply(index, change)
         left = difference(self.observe(interface), desired)
         if left:
-            raise PlatformError(f"{interface}: {left[0].what} did not take effect", "let nothing else manage its queues")
+            raise PlatformError(f"{interface}: {left[0].what} did not take effect", "let no other program manage its queues")
         return len(changes)
 
     def counts(self, interface: str) -> dict[int, ClassCount]:

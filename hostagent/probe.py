@@ -1,4 +1,4 @@
-"""Find out at start what the kernel lacks, in a network namespace of our own that is gone again before anything else begins."""
+"""Check at start what the kernel lacks, in a network namespace of its own that is removed before anything else begins."""
 
 import ctypes
 import os

@@ -94,20 +94,20 @@ def borrow(pid: int, descriptor: int, inode: int) -> socket.socket | None:
         if ctypes.get_errno() == errno.EPERM:
             raise PlatformError(f"the sockets of process {pid} cannot be reached", "run as root, with CAP_SYS_PTRACE")
         return None
-    if os.fstat(ours).st_ino != inode:  # the descriptor means something else by now
+    if os.fstat(ours).st_ino != inode:  # the descriptor has been reused
         os.close(ours)
         return None
     return socket.socket(fileno=ours)
 
 
 def is_tcp(sock: socket.socket) -> bool:
-    """Say whether `sock` speaks TCP."""
+    """Return whether `sock` is a TCP socket."""
     return sock.family in (socket.AF_INET, socket.AF_INET6) and sock.proto == socket.IPPROTO_TCP
 
 
 @dataclass(frozen=True)
 class Mark:
-    """What a socket's packets carry. priority: HTB's class on this host. dscp: the class, told to the edge switch."""
+    """A socket's mark. priority: HTB's class on this host. dscp: the class, for the edge switch."""
 
     priority: int
     dscp: int
@@ -128,7 +128,7 @@ def mark(sock: socket.socket, wanted: Mark) -> bool:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, wanted.priority)
     if (found := _mark_of(sock)) != wanted:
         raise PlatformError(
-            f"the socket at {sock.getsockname()} carries {found} instead of {wanted}", "let nothing else set its mark"
+            f"the socket at {sock.getsockname()} carries {found} instead of {wanted}", "let no other program set its mark"
         )
     return True
 

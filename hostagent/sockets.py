@@ -1,8 +1,8 @@
-"""Which TCP connection belongs to which job: found from outside, so that training code need not know a port or call anything.
+"""Which TCP connection belongs to which job: found from outside, so that training code need not name a port or call anything.
 
 A connection is a job's when a process below one of the job's registered workers holds its socket and both ends are data
 addresses. Ends and marks come from the kernel's socket diagnostics; marks are set on a borrowed descriptor, once the
-controller says that the network knows the connection: a mark that the edge switch cannot place would be taken off there.
+controller reports that the switches hold its rules: an edge switch without them would remove the mark.
 """
 
 import socket
@@ -20,7 +20,7 @@ from beamer.network.protocol import LocalWorker
 from hostagent.process import UNMARKED, Mark, ProcessTrees, borrow, bytes_sent, is_tcp, mark, socket_descriptors
 
 _STATES = sum(1 << state for state in (SS_ESTABLISHED, SS_FIN_WAIT1, SS_FIN_WAIT2, SS_CLOSE_WAIT, SS_LISTEN))
-_ASK_MARK = 1 << 5 | 1 << 4  # INET_DIAG_TCLASS, for which the kernel adds INET_DIAG_CLASS_ID, the priority; INET_DIAG_TOS
+_EXTENSIONS = 1 << 5 | 1 << 4  # INET_DIAG_TCLASS, for which the kernel adds INET_DIAG_CLASS_ID, the priority; INET_DIAG_TOS
 _MAPPED = "::ffff:"  # an IPv4 end of an IPv6 socket
 
 
@@ -35,9 +35,9 @@ class _Held:
 
 
 class SocketTable:
-    """The connections of the registered workers, looked up anew by `poll`. Belongs to the thread that made it; close it there.
+    """The connections of the registered workers, updated by `poll`. Belongs to the thread that made it; close it there.
 
-    A socket is asked for once: afterwards a poll that finds the same sockets costs no request to the kernel.
+    A socket is queried once: afterwards a poll that finds the same sockets costs no request to the kernel.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class SocketTable:
         return dict(self._unmatched)
 
     @property
-    def settled(self) -> bool:
+    def complete(self) -> bool:
         """Whether every registered worker has a connection."""
         return {_place(worker) for worker in self._workers.values()} <= {_place(c) for c in self.connections}
 
@@ -80,10 +80,10 @@ class SocketTable:
         known: Iterable[Connection],
         marks: Mapping[str, Mark],
     ) -> int:
-        """Take over what is registered now and return how many sockets were marked anew, each read back.
+        """Take over what is registered now and return how many sockets had their mark changed, each read back.
 
         addresses: of the data network. known: connections that may be marked. marks: the mark of each job's sockets; empty
-        where queues are not picked by mark. Raises like `poll`, which then goes on trying.
+        where queues are not picked by mark. Raises like `poll`, which then tries again.
         """
         if self._addresses != frozenset(addresses):
             self._irrelevant.clear()
@@ -96,7 +96,7 @@ class SocketTable:
         return self.poll()
 
     def poll(self) -> int:
-        """Find connections that came, forget those that went, mark what may be; return how many sockets were marked.
+        """Find new connections, forget closed ones, mark those that may be; return how many sockets were marked.
 
         Raises `PlatformError` or `OSError` for the first socket that could not be marked, after the others have been.
         """
@@ -106,7 +106,7 @@ class SocketTable:
         self._irrelevant &= self._held.keys()
         self._given = {inode: given for inode, given in self._given.items() if inode in self._held}
         unknown = self._held.keys() - self._matched.keys() - self._irrelevant
-        observed = self._ask() if unknown else {}
+        observed = self._diagnose() if unknown else {}
         for inode in unknown:
             if inode in observed:
                 self._match(self._held[inode], _ends(observed[inode]))
@@ -118,13 +118,13 @@ class SocketTable:
         """Read every matched socket's mark back, repair those that differ, and return how many did. Raises like `poll`."""
         if not self._given:
             return 0
-        observed = self._ask()
+        observed = self._diagnose()
         return self._mark_all(
             inode for inode in self._matched if inode in observed and _observed_mark(observed[inode]) != self._wanted(inode)
         )
 
     def release(self) -> None:
-        """Take every mark off again and forget all workers."""
+        """Remove every mark and forget all workers."""
         self._marks = dict.fromkeys(self._marks, UNMARKED)
         try:
             self.poll()
@@ -132,7 +132,7 @@ class SocketTable:
             self.assign((), (), (), {})
 
     def _hold(self) -> dict[int, _Held]:
-        """Return every socket below a registered worker; one that two workers share goes to the elder process."""
+        """Return every socket below a registered worker; one that two workers share counts as the lower process id's."""
         found: dict[int, _Held] = {}
         for pid, root in sorted(self._trees.members(self._workers.keys()).items()):
             for inode, descriptor in socket_descriptors(pid).items():
@@ -148,12 +148,12 @@ class SocketTable:
             self._irrelevant.add(held.inode)
 
     def _wanted(self, inode: int) -> Mark | None:
-        """Return the mark that a matched socket should carry, None where it is not to be touched."""
+        """Return the mark that a matched socket should carry, None to leave it as it is."""
         connection = self._matched[inode]
         return self._marks.get(connection.job) if connection in self._known else self._given.get(inode)
 
     def _mark_all(self, inodes: Iterable[int]) -> int:
-        """Mark sockets and return how many had another mark; one that fails keeps no other from being marked."""
+        """Mark sockets and return how many had another mark; after one that fails the others are still marked."""
         marked, failures = 0, []
         for inode in inodes:
             try:
@@ -176,12 +176,12 @@ class SocketTable:
         self._given[inode] = wanted
         return int(changed)
 
-    def _ask(self) -> dict[int, Any]:
-        """Return what the kernel says of this network namespace's connected and listening TCP sockets, by inode."""
+    def _diagnose(self) -> dict[int, Any]:
+        """Return the kernel's diagnostics of this network namespace's connected and listening TCP sockets, by inode."""
         found: dict[int, Any] = {}
         for family in (socket.AF_INET, socket.AF_INET6):
             try:
-                messages = self._diagnostics.get_sock_stats(family=family, states=_STATES, extensions=_ASK_MARK)
+                messages = self._diagnostics.get_sock_stats(family=family, states=_STATES, extensions=_EXTENSIONS)
             except NetlinkError as error:
                 raise PlatformError(f"the kernel lists no TCP sockets ({error})", "load inet_diag and tcp_diag") from error
             for message in messages:
@@ -198,7 +198,7 @@ def _borrow(held: _Held) -> socket.socket | None:
 
 
 def _may_connect(held: _Held) -> bool:
-    """Say whether a socket that is not connected is of a kind that may still be."""
+    """Return whether a socket that is not connected may still become so."""
     if (borrowed := _borrow(held)) is None:
         return True
     with borrowed:

@@ -1,4 +1,4 @@
-"""What an agent leaves on disk for whoever comes after it: which interfaces are its own, and until when their queues may stay.
+"""What an agent records on disk for its guard and its successor: which interfaces it owns, until when their queues may stay.
 
     agent.lock   held by the running agent
     guard.lock   held by the running guard; holds its process id
@@ -6,7 +6,7 @@
     interfaces   one name per line, written before an interface's queues are touched
     lease        seconds of CLOCK_BOOTTIME until which the queues may stay without a controller
 
-Only the standard library is imported here: the guard lives on this module alone.
+Only the standard library is imported here: the guard imports nothing else.
 """
 
 import fcntl
@@ -19,7 +19,7 @@ from typing import BinaryIO, cast
 
 
 def now() -> float:
-    """Return seconds on the clock that leases are written in: it never jumps and runs on while the machine sleeps."""
+    """Return seconds on the clock that leases are written in: it never jumps, and advances while the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -42,7 +42,7 @@ class StateDirectory:
         self._write("interfaces", "".join(f"{name}\n" for name in sorted(interfaces)))
 
     def lease(self) -> float | None:
-        """Return until when the queues may stay, None where nothing is to be guarded."""
+        """Return until when the queues may stay, None where there is nothing to guard."""
         try:
             return float((self.path / "lease").read_text())
         except FileNotFoundError:
@@ -58,7 +58,7 @@ class StateDirectory:
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Hold off everybody else who would change this agent's queues."""
+        """Exclude every other process that would change this agent's queues."""
         descriptor = self._open("tree.lock")
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -69,7 +69,7 @@ class StateDirectory:
     def take(self, lock: str, patience_s: float = 0.2) -> BinaryIO | None:
         """Return a file that holds `lock` ("agent" or "guard") until it is closed, None if another process has it.
 
-        patience_s: how long to wait for those who only look whether it is held.
+        patience_s: how long to wait for those that only check whether it is held.
         """
         descriptor = self._open(f"{lock}.lock")
         until = now() + patience_s
@@ -85,7 +85,7 @@ class StateDirectory:
             time.sleep(0.02)
 
     def held(self, lock: str) -> bool:
-        """Say whether a process holds `lock`, without getting in the way of one that is about to take it."""
+        """Return whether a process holds `lock`, without blocking one that is about to take it."""
         descriptor = self._open(f"{lock}.lock")
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""Test doubles for host agents: network namespaces with a cable between them, and a controller that says what it is told to."""
+"""Test doubles for host agents: network namespaces with a cable between them, and a controller that a test directs."""
 
 import asyncio
 import ctypes
@@ -50,7 +50,7 @@ class Namespace:
                     if ctypes.CDLL(None, use_errno=True).setns(file.fileno(), _CLONE_NEWNET) != 0:
                         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
                 outcome.append(function())
-            except BaseException as error:  # noqa: BLE001 - handed to the caller below
+            except BaseException as error:  # noqa: BLE001 - raised to the caller below
                 failure.append(error)
 
         thread = threading.Thread(target=inside)
@@ -82,18 +82,18 @@ def cabled_namespaces(*names: str, prefix: str = "beamer-t") -> Iterator[tuple[N
 
 
 class FakeController:
-    """A WebSocket server that hands out assignments and keeps what agents say. It listens inside a namespace's loopback.
+    """A WebSocket server that sends assignments and keeps what agents send. It listens inside a namespace's loopback.
 
-    Like the real one it lets the agent mark the connections that it has reported, unless `knowing` is turned off.
+    Like the real one it lets the agent mark the connections that it has reported, unless `confirming` is turned off.
     """
 
     def __init__(self, space: Namespace, port: int = 8265) -> None:
         self.url = f"ws://127.0.0.1:{port}"
-        self.said: list[FromAgent] = []
-        self.knowing = True
+        self.received: list[FromAgent] = []
+        self.confirming = True
         self._space, self._port = space, port
         self._news = threading.Condition()
-        self._lines: set[ServerConnection] = set()
+        self._connections: set[ServerConnection] = set()
         self._assignment: Assignment | None = None
         self._known: tuple[Connection, ...] = ()
         self._loop = asyncio.new_event_loop()
@@ -105,7 +105,7 @@ class FakeController:
         ready = threading.Event()
 
         async def run() -> None:
-            async with serve(self._converse, sock=listening):
+            async with serve(self._exchange, sock=listening):
                 ready.set()
                 await self._end.wait()
 
@@ -129,26 +129,26 @@ class FakeController:
         """Send `assignment` to every agent that is connected, and to each that will be."""
         asyncio.run_coroutine_threadsafe(self._send(assignment), self._loop).result(_PATIENCE_S)
 
-    def hang_up(self) -> None:
-        """Close every connection; agents may dial again."""
-        asyncio.run_coroutine_threadsafe(self._hang_up(), self._loop).result(_PATIENCE_S)
+    def disconnect_agents(self) -> None:
+        """Close every connection; agents may connect again."""
+        asyncio.run_coroutine_threadsafe(self._disconnect_agents(), self._loop).result(_PATIENCE_S)
 
     def wait(self, kind: type[_Message], fits: Callable[[_Message], bool] = lambda _: True, after: int = 0) -> _Message:
-        """Return the first message of a kind that fits, waiting for it; `after`: skip that many that were said before."""
+        """Return the first message of a kind that fits, waiting for it; `after`: skip that many of the first."""
 
         def found() -> _Message | None:
-            return next((m for m in self.said[after:] if isinstance(m, kind) and fits(m)), None)
+            return next((m for m in self.received[after:] if isinstance(m, kind) and fits(m)), None)
 
         with self._news:
             if not self._news.wait_for(lambda: found() is not None, _PATIENCE_S):
-                raise TimeoutError(f"no fitting {kind.__name__} among {self.said[after:]}")
+                raise TimeoutError(f"no fitting {kind.__name__} among {self.received[after:]}")
             message = found()
         assert message is not None
         return message
 
     def applied(self, assignment: Assignment) -> Applied:
         """Assign and return the acknowledgement."""
-        after = len(self.said)
+        after = len(self.received)
         self.assign(assignment)
         return self.wait(Applied, lambda m: m.generation == assignment.generation, after)
 
@@ -157,32 +157,32 @@ class FakeController:
 
         return socket.create_server(("127.0.0.1", self._port))
 
-    async def _converse(self, line: ServerConnection) -> None:
-        self._lines.add(line)
+    async def _exchange(self, connection: ServerConnection) -> None:
+        self._connections.add(connection)
         try:
             if self._assignment:
-                await line.send(self._assignment.model_dump_json())
-            async for text in line:
+                await connection.send(self._assignment.model_dump_json())
+            async for text in connection:
                 message = from_agent.validate_json(text)
                 with self._news:
-                    self.said.append(message)
+                    self.received.append(message)
                     self._news.notify_all()
-                if isinstance(message, Connections) and self._assignment and self.knowing:
+                if isinstance(message, Connections) and self._assignment and self.confirming:
                     self._known = message.connections
                     await self._send(self._assignment)
         except ConnectionClosed:
             pass
         finally:
-            self._lines.discard(line)
+            self._connections.discard(connection)
 
     async def _send(self, assignment: Assignment) -> None:
         self._assignment = assignment.model_copy(update={"connections": self._known})
-        for line in tuple(self._lines):
-            await line.send(self._assignment.model_dump_json())
+        for connection in tuple(self._connections):
+            await connection.send(self._assignment.model_dump_json())
 
-    async def _hang_up(self) -> None:
-        for line in tuple(self._lines):
-            await line.close()
+    async def _disconnect_agents(self) -> None:
+        for connection in tuple(self._connections):
+            await connection.close()
 
 
 def agent_command(python: str, name: str, url: str, state: str, *more: str) -> Sequence[str]:

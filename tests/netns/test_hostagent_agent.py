@@ -78,7 +78,7 @@ class Bench:
         return process, int(process.stdout.readline().split()[1])
 
     def agent(self, expiry_s: float = 60) -> "subprocess.Popen[str]":
-        after = len(self.controller.said)
+        after = len(self.controller.received)
         command = agent_command(
             sys.executable,
             "h1",
@@ -96,15 +96,15 @@ class Bench:
         return process
 
     def marked(self, connections: int = 1) -> None:
-        """Wait until the agent has reported so many connections, been told that the network knows them, and marked them."""
+        """Wait until the agent has reported so many connections, been sent them as known to the network, and marked them."""
         seen = self.controller.wait(Connections, lambda m: len(m.connections) == connections)
-        self.controller.wait(Applied, after=self.controller.said.index(seen))
+        self.controller.wait(Applied, after=self.controller.received.index(seen))
 
     def remove(self) -> None:
         self.here.run(*agent_command(sys.executable, "h1", "", str(self.state.path.parent), "--remove"))
 
     def classes(self) -> dict[str, int]:
-        """Return the bytes that each class has sent, as `tc` tells them."""
+        """Return the bytes that each class has sent, as `tc` reports them."""
         shown = self.here.run("tc", "-s", "class", "show", "dev", "data")
         return {m[1]: int(m[2]) for m in re.finditer(r"class htb (\S+).*\n Sent (\d+) bytes", shown)}
 
@@ -144,7 +144,7 @@ def local_worker(process: "subprocess.Popen[str]", job: str, klass: int, **other
     return LocalWorker(job=job, rank=0, pid=process.pid, klass=klass, **other)
 
 
-def test_two_jobs_on_the_same_two_hosts_are_told_apart(bench: Bench) -> None:
+def test_two_jobs_on_the_same_two_hosts_are_distinguished(bench: Bench) -> None:
     one, one_port = bench.worker("quiet", "10.77.0.2", "127.0.0.1")
     two, two_port = bench.worker("quiet", "10.77.0.2")
     bench.worker("quiet", "10.77.0.2")  # nobody registered this one
@@ -156,7 +156,7 @@ def test_two_jobs_on_the_same_two_hosts_are_told_apart(bench: Bench) -> None:
         ("s/t/two", "10.77.0.1", two_port, "10.77.0.2", 5000),
     }
     kill_group(two)
-    seen = bench.controller.wait(Connections, lambda m: len(m.connections) == 1, after=len(bench.controller.said))
+    seen = bench.controller.wait(Connections, lambda m: len(m.connections) == 1, after=len(bench.controller.received))
     assert seen.connections[0].job == "s/t/one"
 
 
@@ -187,7 +187,7 @@ def test_marks_send_each_job_through_its_class_most_urgent_first(bench: Bench) -
 
 
 def test_a_connection_that_the_network_does_not_know_travels_as_unregistered(bench: Bench) -> None:
-    bench.controller.knowing = False
+    bench.controller.confirming = False
     bench.agent()
     worker, _ = bench.worker("busy", "10.77.0.2")
     assignment = bench.assign(1, local_worker(worker, "s/t/j", 3))
@@ -196,12 +196,12 @@ def test_a_connection_that_the_network_does_not_know_travels_as_unregistered(ben
     before = bench.classes()
     eventually(lambda: bench.classes()["1:9"] > before["1:9"] + 100_000)
     assert bench.classes()["1:13"] == 0
-    bench.controller.knowing = True
-    bench.controller.hang_up()  # the agent reports anew
+    bench.controller.confirming = True
+    bench.controller.disconnect_agents()  # the agent reports again
     bench.marked()
     eventually(lambda: bench.classes()["1:13"] > 100_000)
     seen = bench.controller.wait(Connections, lambda m: bool(m.unmatched_bytes))
-    assert seen.unmatched_bytes["s/t/j"] > 100_000, "what it sent without its mark is told"
+    assert seen.unmatched_bytes["s/t/j"] > 100_000, "what it sent without its mark is reported"
 
 
 def test_a_capped_job_keeps_to_its_rate_and_is_counted_in_its_queue(bench: Bench) -> None:
@@ -211,7 +211,7 @@ def test_a_capped_job_keeps_to_its_rate_and_is_counted_in_its_queue(bench: Bench
     bench.controller.applied(bench.assign(2, local_worker(worker, "s/t/j", 0, cap_bps=2_000_000)))
     bench.marked()
     time.sleep(0.5)
-    after = len(bench.controller.said)
+    after = len(bench.controller.received)
     first = bench.controller.wait(Counters, after=after)
     last = bench.controller.wait(Counters, lambda m: m.at_s > first.at_s + 2, after=after)
     sent = [next(c for c in m.ports[0].classes if c.klass == 0).sent_bytes for m in (first, last)]
@@ -230,10 +230,10 @@ def test_a_restarted_agent_changes_nothing(bench: Bench, number: signal.Signals)
     assert agent.wait(10) == (-number if number == signal.SIGKILL else 0)
     before = bench.classes()
     eventually(lambda: bench.classes()["1:13"] > before["1:13"] + 100_000)  # traffic goes on in its class
-    said = len(bench.controller.said)
+    received = len(bench.controller.received)
     bench.agent()
-    assert bench.controller.wait(Applied, after=said) == Applied(generation=1, changes=0)
-    seen = bench.controller.wait(Connections, lambda m: bool(m.connections), after=said)
+    assert bench.controller.wait(Applied, after=received) == Applied(generation=1, changes=0)
+    seen = bench.controller.wait(Connections, lambda m: bool(m.connections), after=received)
     assert seen.connections[0].local_port == port
     assert seen.unmatched_bytes == {}, "what it sent carried the mark"
     assert bench.classes()["1:13"] >= before["1:13"], "counters were not reset"
@@ -272,16 +272,16 @@ def test_without_a_controller_the_plan_stays_for_a_time_and_comes_back_with_it(b
     eventually(lambda: bench.classes()["1:13"] > before["1:13"] + 100_000)
 
 
-def test_a_dropped_line_is_dialled_again_and_everything_said_again(bench: Bench) -> None:
+def test_after_a_lost_connection_the_agent_connects_and_reports_everything_again(bench: Bench) -> None:
     worker, _ = bench.worker("quiet", "10.77.0.2")
     bench.agent()
     bench.controller.applied(bench.assign(4, local_worker(worker, "s/t/j", 3)))
     bench.marked()
-    said = len(bench.controller.said)
-    bench.controller.hang_up()
-    assert bench.controller.wait(Hello, after=said).generation == 4
-    bench.controller.wait(Connections, lambda m: bool(m.connections), after=said)
-    assert bench.controller.wait(Applied, after=said) == Applied(generation=4, changes=0)
+    received = len(bench.controller.received)
+    bench.controller.disconnect_agents()
+    assert bench.controller.wait(Hello, after=received).generation == 4
+    bench.controller.wait(Connections, lambda m: bool(m.connections), after=received)
+    assert bench.controller.wait(Applied, after=received) == Applied(generation=4, changes=0)
 
 
 def test_remove_takes_down_its_own_and_nothing_else(bench: Bench) -> None:

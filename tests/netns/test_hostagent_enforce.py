@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from beamer.network.protocol import Assignment, PortCounters
-from hostagent.demand import demand
+from hostagent.desired import desired_state
 from hostagent.enforce import WHOLE_TREE_EVERY, Enforcer
 from hostagent.htb import Queues
 from hostagent.state import StateDirectory
@@ -34,7 +34,7 @@ def with_enforcer(space: Namespace, state: Path, use: Callable[[Enforcer], Any])
     def inside() -> Any:
         enforcer = Enforcer(StateDirectory(state))
         try:
-            enforcer.apply(demand(Assignment.model_validate({"generation": 1, "ports": PORTS})))
+            enforcer.apply(desired_state(Assignment.model_validate({"generation": 1, "ports": PORTS})))
             return use(enforcer)
         finally:
             enforcer.close()
@@ -75,27 +75,27 @@ def test_a_deleted_filter_and_a_changed_rate_come_back(spaces: tuple[Namespace, 
     with_enforcer(spaces[0], tmp_path, tamper)
 
 
-def test_looking_changes_nothing_and_no_repair_resets_a_counter(
+def test_reading_changes_nothing_and_no_repair_resets_a_counter(
     spaces: tuple[Namespace, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looked: list[tuple[str, int]] = []
+    reconciled: list[tuple[str, int]] = []
     reconcile = Queues.reconcile
 
     def noting(queues: Queues, interface: str, desired: Tree | None) -> int:
         changes = reconcile(queues, interface, desired)
-        looked.append((interface, changes))
+        reconciled.append((interface, changes))
         return changes
 
     def sent(report: tuple[PortCounters, ...]) -> int:
         return next(c.sent_packets for c in report[0].classes if c.klass == 0)
 
-    def look(enforcer: Enforcer) -> None:
+    def read_counters(enforcer: Enforcer) -> None:
         monkeypatch.setattr(Queues, "reconcile", noting)
         send(5)
         assert [sent(report) for report in reports(enforcer)] == [5] * WHOLE_TREE_EVERY
-        assert sorted(looked) == [("data", 0), ("lo", 0)], "every port has one turn"
+        assert sorted(reconciled) == [("data", 0), ("lo", 0)], "every port has one turn"
         spaces[0].run("tc", "filter", "del", "dev", "data", "parent", "1:", "prio", "8")
         assert [sent(report) for report in reports(enforcer)] == [5] * WHOLE_TREE_EVERY
-        assert sorted(looked[2:]) == [("data", 1), ("lo", 0)]
+        assert sorted(reconciled[2:]) == [("data", 1), ("lo", 0)]
 
-    with_enforcer(spaces[0], tmp_path, look)
+    with_enforcer(spaces[0], tmp_path, read_counters)

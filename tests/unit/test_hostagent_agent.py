@@ -1,4 +1,4 @@
-"""An agent's talk with its controller, over a kernel that does as it is told."""
+"""An agent's exchange with its controller, over a fake kernel."""
 
 import asyncio
 import logging
@@ -16,9 +16,9 @@ import pytest
 from beamer.errors import PlatformError
 from beamer.network.protocol import Applied, Assignment, Connections, Counters, Hello, Port
 from hostagent import agent as module
-from hostagent.agent import Agent, Options
-from hostagent.demand import Demand
-from hostagent.enforce import Sighting
+from hostagent.agent import Agent, AgentOptions
+from hostagent.desired import DesiredState
+from hostagent.enforce import PollResult
 from hostagent.state import StateDirectory
 from hostagent.testing import FakeController
 
@@ -42,7 +42,7 @@ class FakeEnforcer:
         self.verifying: Exception | None = None
         self.attempts: list[tuple[int, float]] = []
 
-    def apply(self, wanted: Demand) -> int:
+    def apply(self, wanted: DesiredState) -> int:
         generation = wanted.assignment.generation
         self.attempts.append((generation, time.monotonic()))
         if generation in self.hopeless:
@@ -51,8 +51,8 @@ class FakeEnforcer:
             raise self.failures.pop(0)
         return 3
 
-    def poll(self) -> Sighting:
-        return Sighting(Connections(connections=()), True, self.verifying)
+    def poll(self) -> PollResult:
+        return PollResult(Connections(connections=()), True, self.verifying)
 
     def verify(self) -> int:
         if self.verifying:
@@ -81,7 +81,7 @@ def controller(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeController]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with FakeController(Here(), port) as made:
-        made.knowing = False  # or it would send everything again at every report
+        made.confirming = False  # or it would send everything again at every report
         yield made
 
 
@@ -91,7 +91,7 @@ def serving(
 ) -> Iterator[None]:
     """Run an agent over `enforcer` in a thread until the block ends; it has to end at once then."""
     monkeypatch.setattr(module, "Enforcer", lambda _: enforcer)
-    agent = Agent(Options("h1", controller.url, counters_s=0.05), StateDirectory(tmp_path / "h1"))
+    agent = Agent(AgentOptions("h1", controller.url, counters_s=0.05), StateDirectory(tmp_path / "h1"))
     loop, started = asyncio.new_event_loop(), threading.Event()
 
     async def run() -> None:
@@ -120,7 +120,7 @@ def assign(generation: int, **other: object) -> Assignment:
 
 
 def answers(controller: FakeController) -> list[Applied]:
-    return [m for m in controller.said if isinstance(m, Applied)]
+    return [m for m in controller.received if isinstance(m, Applied)]
 
 
 def test_a_failed_assignment_is_tried_again_until_it_succeeds(
@@ -130,10 +130,10 @@ def test_a_failed_assignment_is_tried_again_until_it_succeeds(
     with serving(enforcer, controller, tmp_path, monkeypatch):
         controller.assign(assign(7))
         controller.wait(Applied, lambda m: m.error is None)
-        controller.hang_up()
+        controller.disconnect_agents()
         assert controller.wait(Hello, lambda m: m.generation != 0).generation == 7
     assert answers(controller)[:3] == [
-        Applied(generation=7, changes=0, error=str(BROKEN)),  # said once as long as it stays the same
+        Applied(generation=7, changes=0, error=str(BROKEN)),  # reported once as long as it stays the same
         Applied(generation=7, changes=0, error=str(LATER)),
         Applied(generation=7, changes=3),
     ]
@@ -172,16 +172,16 @@ def test_an_agent_ends_while_it_still_tries(
         assert controller.applied(assign(1)).error
 
 
-def test_a_defect_is_logged_and_the_controller_is_dialled_again(
+def test_a_defect_is_logged_and_the_agent_connects_again(
     controller: FakeController, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING), serving(FakeEnforcer(KeyError("defect")), controller, tmp_path, monkeypatch):
-        said = len(controller.said)
+        received = len(controller.received)
         controller.assign(assign(1))
-        controller.wait(Hello, after=said)
+        controller.wait(Hello, after=received)
         assert controller.wait(Applied) == Applied(generation=1, changes=3)
-    broke = next(record for record in caplog.records if "broke off" in record.message)
-    assert "KeyError('defect')" in repr(broke.exc_info)
+    failure = next(record for record in caplog.records if "failed" in record.message)
+    assert "KeyError('defect')" in repr(failure.exc_info)
 
 
 def test_a_defect_at_the_end_does_not_keep_the_agent_alive(

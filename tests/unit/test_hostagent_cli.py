@@ -32,10 +32,10 @@ def invoke(state: Path, *flags: str, **options: str) -> tuple[int, str]:
     ],
 )
 def test_bad_input_is_one_line_that_names_it(tmp_path: Path, option: str, value: str) -> None:
-    code, said = invoke(tmp_path / "state", **{option: value})
+    code, output = invoke(tmp_path / "state", **{option: value})
     assert code == 2
-    assert said.count("\n") == 1
-    assert f"{option}: got" in said
+    assert output.count("\n") == 1
+    assert f"{option}: got" in output
     assert not (tmp_path / "state").exists(), "nothing is left behind"
 
 
@@ -57,10 +57,10 @@ def test_without_root_it_says_so_and_leaves_nothing(
         (state / "h1" / "agent.lock").mkdir(parents=True)  # whoever opens it fails, like an ordinary user at root's
         monkeypatch.setattr(os, "access", lambda *_: False)  # what the option parser goes by
     before = list(tmp_path.rglob("*"))
-    code, said = invoke(state, *flags)
+    code, output = invoke(state, *flags)
     assert code == 2
-    assert said.count("\n") == 1
-    assert "root" in said
+    assert output.count("\n") == 1
+    assert "root" in output
     assert list(tmp_path.rglob("*")) == before
 
 
@@ -68,10 +68,10 @@ def test_without_root_it_says_so_and_leaves_nothing(
 @pytest.mark.usefixtures("as_root")
 def test_a_state_directory_that_cannot_be_used_is_named(tmp_path: Path, flags: tuple[str, ...]) -> None:
     (tmp_path / "h1" / "agent.lock").mkdir(parents=True)  # whoever opens it fails, root too
-    code, said = invoke(tmp_path, *flags)
+    code, output = invoke(tmp_path, *flags)
     assert code == 2
-    assert said.count("\n") == 1
-    assert f"state-dir: got '{tmp_path}/h1'" in said
+    assert output.count("\n") == 1
+    assert f"state-dir: got '{tmp_path}/h1'" in output
 
 
 @pytest.mark.usefixtures("as_root")
@@ -80,9 +80,9 @@ def test_a_state_directory_has_one_agent(tmp_path: Path) -> None:
     assert holder is not None
     with holder:
         for flags in ((), ("--remove",)):
-            code, said = invoke(tmp_path, *flags)
+            code, output = invoke(tmp_path, *flags)
             assert code == 2
-            assert "end that agent first" in said
+            assert "end that agent first" in output
 
 
 @pytest.mark.usefixtures("as_root")

@@ -1,4 +1,4 @@
-"""Carrying out a demand over queues and sockets that do as they are told."""
+"""Applying a desired state over fake queues and sockets."""
 
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 from beamer.errors import InputError, PlatformError
 from beamer.network.protocol import Assignment, LocalWorker, Port
 from hostagent import enforce as module
-from hostagent.demand import Demand, demand
+from hostagent.desired import DesiredState, desired_state
 from hostagent.enforce import Enforcer
 from hostagent.process import Mark
 from hostagent.state import StateDirectory
@@ -45,7 +45,7 @@ class FakeSockets:
         self.failure: Exception | None = None
         self.connections: tuple[()] = ()
         self.unmatched_bytes = {"s/t/j": 5}
-        self.settled = False
+        self.complete = False
 
     def assign(self, workers: Any, addresses: Any, known: Any, marks: dict[str, Mark]) -> int:
         self.marks = marks
@@ -73,8 +73,8 @@ def sockets(monkeypatch: pytest.MonkeyPatch) -> FakeSockets:
     return made
 
 
-def wanted(**other: object) -> Demand:
-    return demand(Assignment.model_validate({"generation": 1, "ports": PORTS, "workers": (WORKER,)} | other))
+def wanted(**other: object) -> DesiredState:
+    return desired_state(Assignment.model_validate({"generation": 1, "ports": PORTS, "workers": (WORKER,)} | other))
 
 
 def test_what_failed_half_way_is_completed_by_the_next_attempt(
@@ -91,11 +91,13 @@ def test_what_failed_half_way_is_completed_by_the_next_attempt(
     assert sockets.marks == {"s/t/j": Mark(class_id(2), 8 * 2 + 3)}
 
 
-def test_connections_are_told_even_if_one_cannot_be_marked(tmp_path: Path, queues: FakeQueues, sockets: FakeSockets) -> None:
-    sockets.failure = PlatformError("a socket", "let nothing else set its mark")
+def test_connections_are_reported_even_if_one_cannot_be_marked(
+    tmp_path: Path, queues: FakeQueues, sockets: FakeSockets
+) -> None:
+    sockets.failure = PlatformError("a socket", "let no other program set its mark")
     seen = Enforcer(StateDirectory(tmp_path / "h1")).poll()
     assert seen.report.unmatched_bytes == {"s/t/j": 5}
-    assert seen.trouble is sockets.failure
+    assert seen.error is sockets.failure
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def test_a_socket_that_cannot_be_marked_keeps_no_other_from_it(table: SocketTabl
     def fail_first(sock: socket.socket, wanted: Mark) -> bool:
         tried.append(sock)
         if len(tried) == 1:
-            raise PlatformError("the first socket", "let nothing else set its mark")
+            raise PlatformError("the first socket", "let no other program set its mark")
         return True
 
     monkeypatch.setattr(module, "mark", fail_first)

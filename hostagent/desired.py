@@ -1,4 +1,4 @@
-"""What an assignment asks of this host, worked out before anything is touched: pure, like `hostagent.tree`."""
+"""The queues and marks that an assignment describes, computed before anything is changed: pure, like `hostagent.tree`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from hostagent.tree import UNREGISTERED, Cap, Tree, cap_ids, caps_of, class_id, 
 
 
 @dataclass(frozen=True)
-class Demand:
+class DesiredState:
     """An assignment in the kernel's terms.
 
     trees: by interface. classes: the HTB classes that make up each queue, by interface and queue, None being unregistered
@@ -24,8 +24,8 @@ class Demand:
     marks: Mapping[str, Mark]
 
 
-def demand(assignment: Assignment) -> Demand:
-    """Return what `assignment` asks for. Raises `InputError` for one that no host can ever carry out."""
+def desired_state(assignment: Assignment) -> DesiredState:
+    """Return what `assignment` describes. Raises `InputError` for one that no host can ever apply."""
     caps = caps_of(assignment.workers)
     trees = {
         port.interface: port_tree(port, assignment.queues, assignment.unregistered_share, caps) for port in assignment.ports
@@ -35,7 +35,7 @@ def demand(assignment: Assignment) -> Demand:
             raise InputError(f"workers[{worker.job}].klass", worker.klass, f"0 to {assignment.queues - 1}")
     ids = cap_ids(caps)
     by_mark = any(port.classify == "mark" for port in assignment.ports)
-    return Demand(
+    return DesiredState(
         assignment,
         trees,
         {
