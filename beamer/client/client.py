@@ -1,4 +1,4 @@
-"""The stage-registration API for trainers and tuners: tells Beamer what runs, and never blocks or fails what runs.
+"""The registration API for trainers and tuners: reports to Beamer what runs, and never blocks it or makes it fail.
 
     client = Client()
     with client.study("resnet", rungs=[Rung("rung0", 4, 20), Rung("rung1", 2, 40)]) as study:
@@ -9,9 +9,9 @@
                     ...
                     job.progress(iteration + 1)
 
-Calls return at once; a background thread sends what they say. Without a controller one warning is logged, training goes on,
-and what was said is delivered when the controller is back. What the controller refuses is logged, too, never raised.
-A process that ends by `os._exit`, as `multiprocessing`'s children do, calls `close` first to have its last words sent.
+Calls return at once; a background thread sends their requests. Without a controller one warning is logged, training goes on,
+and the requests are delivered when the controller is back. What the controller refuses is logged, too, never raised.
+A process that ends by `os._exit`, as `multiprocessing`'s children do, calls `close` first to have its last requests sent.
 """
 
 import os
@@ -19,41 +19,41 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from beamer.client.outbox import Message, Outbox
+from beamer.client.outbox import Outbox, PutRequest
 from beamer.studies.model import JobStatus, Rung, StageStatus, Worker
 
 URL = "http://127.0.0.1:8265"
 
 
 class Client:
-    """Speak to the controller at `url`; a request is given up and tried again after `timeout_s` seconds.
+    """Send to the controller at `url`; a request is aborted and tried again after `timeout_s` seconds.
 
-    May be used by several threads, and after a fork by both processes. Raises `InputError` for a URL or time-out that cannot
-    be; nothing else here raises.
+    May be used by several threads, and after a fork by both processes. Raises `InputError` for an invalid URL or time-out;
+    nothing else here raises.
     """
 
     def __init__(self, url: str = URL, timeout_s: float = 0.5) -> None:
         self._outbox = Outbox(url, timeout_s)
 
-    def study(self, name: str, weight: float = 1.0, rungs: Sequence[Rung] = ()) -> "Study":
+    def study(self, name: str, weight: float = 1.0, rungs: Sequence[Rung] = ()) -> "StudyHandle":
         """Register a study. weight: of its stages against those of others. rungs: the stages it will run, where known."""
-        self._outbox.put(Message((name,), body={"weight": weight, "rungs": list(rungs)}))
-        return Study(self._outbox, name)
+        self._outbox.put(PutRequest((name,), body={"weight": weight, "rungs": list(rungs)}))
+        return StudyHandle(self._outbox, name)
 
-    def job(self, study: str, stage: str, job: str) -> "Job":
+    def job(self, study: str, stage: str, job: str) -> "JobHandle":
         """Return a job that another process registers, for its workers to attach to and report on."""
-        return Job(self._outbox, (study, stage, job))
+        return JobHandle(self._outbox, (study, stage, job))
 
     def wait_stage(self, study: str, stage: str, timeout_s: float) -> bool:
-        """Wait until a stage is done, at most `timeout_s` seconds; say whether it is. For tuners: this one does block."""
+        """Wait until a stage is done, at most `timeout_s` seconds; return whether it is. For tuners: this one does block."""
         return self._outbox.poll((study, stage), lambda answer: bool(answer["status"] == StageStatus.DONE), timeout_s)
 
     def flush(self, timeout_s: float) -> bool:
-        """Wait until the controller has answered everything said so far, at most `timeout_s` seconds; say whether it has."""
+        """Wait until the controller has answered every request so far, at most `timeout_s` seconds; return whether it has."""
         return self._outbox.flush(timeout_s)
 
     def close(self, timeout_s: float = 1.0) -> None:
-        """Flush, then end the background thread, within about twice `timeout_s` seconds; what is said later is lost."""
+        """Flush, then end the background thread, within about twice `timeout_s` seconds; later requests are dropped."""
         self._outbox.close(timeout_s)
 
     def __enter__(self) -> Self:
@@ -63,17 +63,17 @@ class Client:
         self.close()
 
 
-class Study:
-    """A registered study, whose stages are registered as they start; leaving its block says nothing."""
+class StudyHandle:
+    """A registered study, whose stages are registered as they start; leaving its block sends nothing."""
 
     def __init__(self, outbox: Outbox, name: str) -> None:
         self._outbox = outbox
         self.name = name
 
-    def stage(self, name: str) -> "Stage":
+    def stage(self, name: str) -> "StageHandle":
         """Register a stage: from now on its completion time counts."""
-        self._outbox.put(Message((self.name, name), body={}))
-        return Stage(self._outbox, (self.name, name))
+        self._outbox.put(PutRequest((self.name, name), body={}))
+        return StageHandle(self._outbox, (self.name, name))
 
     def __enter__(self) -> Self:
         return self
@@ -82,7 +82,7 @@ class Study:
         return None
 
 
-class Stage:
+class StageHandle:
     """A registered stage; leaving its block seals it."""
 
     def __init__(self, outbox: Outbox, names: tuple[str, str]) -> None:
@@ -99,7 +99,7 @@ class Stage:
         collective: str = "ring",
         compute_s: float = 0.0,
         overlap: float = 0.0,
-    ) -> "Job":
+    ) -> "JobHandle":
         """Register a job, described as in `JobSpec`; a bare host is the worker whose rank is its position."""
         body: dict[str, Any] = {
             "workers": [Worker(rank, w) if isinstance(w, str) else w for rank, w in enumerate(workers)],
@@ -110,12 +110,12 @@ class Stage:
             "overlap": overlap,
         }
         names = (*self._names, name)
-        self._outbox.put(Message(names, body=body))
-        return Job(self._outbox, names)
+        self._outbox.put(PutRequest(names, body=body))
+        return JobHandle(self._outbox, names)
 
     def seal(self) -> None:
-        """Say that no further job joins: the stage ends with its last job."""
-        self._outbox.put(Message(self._names, "/seal"))
+        """Seal the stage: no further job joins, it ends with its last job."""
+        self._outbox.put(PutRequest(self._names, "/seal"))
 
     def __enter__(self) -> Self:
         return self
@@ -124,31 +124,31 @@ class Stage:
         self.seal()
 
 
-class Job:
-    """A job; leaving its block says that it finished, leaving it by an exception that it was killed."""
+class JobHandle:
+    """A job; leaving its block reports it finished, leaving it by an exception reports it killed."""
 
     def __init__(self, outbox: Outbox, names: tuple[str, str, str]) -> None:
         self._outbox = outbox
         self._names = names
 
     def attach(self, rank: int, pid: int | None = None) -> None:
-        """Say that worker `rank` is process `pid` (default: this one) with its children, so that its traffic is known."""
-        self._outbox.put(Message(self._names, f"/workers/{rank}", {"pid": os.getpid() if pid is None else pid}))
+        """Report that worker `rank` is process `pid` (default: this one) and its children, by which its traffic is found."""
+        self._outbox.put(PutRequest(self._names, f"/workers/{rank}", {"pid": os.getpid() if pid is None else pid}))
 
     def progress(self, iteration: int) -> None:
-        """Say that so many iterations are complete."""
-        self._outbox.put(Message(self._names, f"/progress/{iteration}", progress=True))
+        """Report the number of complete iterations."""
+        self._outbox.put(PutRequest(self._names, f"/progress/{iteration}", progress=True))
 
     def finish(self) -> None:
-        """Say that the job has done its work; of several ends the first stands."""
+        """Report the job finished; of several ends the first counts."""
         self._end(JobStatus.FINISHED)
 
     def kill(self) -> None:
-        """Say that the job was stopped before its end; of several ends the first stands."""
+        """Report the job stopped before its end; of several ends the first counts."""
         self._end(JobStatus.KILLED)
 
     def _end(self, status: JobStatus) -> None:
-        self._outbox.put(Message(self._names, "/status", {"status": status}))
+        self._outbox.put(PutRequest(self._names, "/status", {"status": status}))
 
     def __enter__(self) -> Self:
         return self

@@ -1,7 +1,7 @@
-"""Sends a trainer's messages in the background, in order, for as long as it takes; the trainer itself never waits.
+"""Sends a trainer's requests in the background, in order, for as long as it takes; the trainer itself never waits.
 
-A message waits in memory until the controller has answered it. Progress of a job that still waits is overtaken by newer
-progress, so that what waits is bounded by what was registered. Every message is idempotent, so that sending again is safe.
+A request waits in memory until the controller has answered it. A job's progress that still waits is replaced by newer progress,
+so that what waits is bounded by what was registered. Every request is idempotent, so that sending again is safe.
 """
 
 import atexit
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 2.0
-UNKNOWN_TRIES = 6  # about 6 s: another process may still be about to register what this one speaks of
+UNKNOWN_TRIES = 6  # about 6 s: another process may be about to register what this one names
 EXIT_PATIENCE_S = 1.0
 _UNKNOWN = 404
 _UNAVAILABLE = {429, 502, 503, 504}
@@ -34,11 +34,11 @@ _live: "weakref.WeakSet[Outbox]" = weakref.WeakSet()
 
 
 @dataclass
-class Message:
+class PutRequest:
     """A PUT to a study, stage or job.
 
     names: of the study, its stage and its job, as far as they go. suffix: of the path after them. body: sent as JSON unless
-    None. progress: newer progress of the same job replaces it. tries: how often it was answered that the names are unknown.
+    None. progress: newer progress of the same job replaces it. tries: how often the answer was that the names are unknown.
     """
 
     names: tuple[str, ...]
@@ -63,7 +63,7 @@ def path(names: tuple[str, ...]) -> str:
 
 
 class Outbox:
-    """Send messages to the controller at `url`; a request that takes longer than `timeout_s` seconds is tried again.
+    """Send requests to the controller at `url`; a request that takes longer than `timeout_s` seconds is tried again.
 
     One warning is logged when the controller is away, one line when it is back, and one warning for what it refuses. A forked
     child starts with an empty outbox of its own. Raises `InputError` for a URL or time-out that cannot be.
@@ -74,17 +74,17 @@ class Outbox:
             raise InputError("timeout_s", timeout_s, "seconds above 0")
         self._url = url
         self._timeout_s = timeout_s
-        self._start_afresh()
+        self._reset()
         _live.add(self)
 
-    def _start_afresh(self) -> None:
+    def _reset(self) -> None:
         # Imported here, so that importing Beamer costs a trainer little; and in the caller's thread: a fork while another
         # thread imports what it needs would leave import locks held.
         from beamer.client.transport import Transport
 
         self._http = Transport(self._url, self._timeout_s)
         self._changed = threading.Condition()
-        self._waiting: OrderedDict[object, Message] = OrderedDict()
+        self._waiting: OrderedDict[object, PutRequest] = OrderedDict()
         self._sending = False
         self._closed = False
         self._thread: threading.Thread | None = None
@@ -92,29 +92,29 @@ class Outbox:
         self._pause_s = FIRST_PAUSE_S
         self._refused: set[tuple[tuple[str, ...], int]] = set()
 
-    def put(self, message: Message) -> None:
-        """Take a message; return at once and never raise for what becomes of it."""
+    def put(self, request: PutRequest) -> None:
+        """Take a request; return at once and never raise for its outcome."""
         with self._changed:
             if self._closed:
-                self._refuse(message, 0, "the client is closed")
+                self._refuse(request, 0, "the client is closed")
                 return
-            self._waiting[message.key] = message
+            self._waiting[request.key] = request
             self._ensure_thread()
             self._changed.notify_all()
 
     def flush(self, timeout_s: float) -> bool:
-        """Wait until everything was answered, at most `timeout_s` seconds; say whether it was."""
+        """Wait until everything was answered, at most `timeout_s` seconds; return whether it was."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._waiting and not self._sending, timeout_s)
 
     def close(self, timeout_s: float) -> None:
-        """Wait like `flush`, then give up what is left, telling how much that is."""
+        """Wait like `flush`, then drop what is left and log how much that is."""
         with self._changed:
             if self._closed:
                 return
             if not self.flush(timeout_s):
                 left = len(self._waiting) + self._sending
-                _log.warning("Beamer at %s was not told everything: %d messages are left", self._url, left)
+                _log.warning("Beamer at %s did not receive everything: %d requests are dropped", self._url, left)
             self._waiting.clear()
             self._closed = True
             self._changed.notify_all()
@@ -129,12 +129,12 @@ class Outbox:
         self.close(0.0 if self._away else EXIT_PATIENCE_S)
 
     def poll(self, names: tuple[str, ...], until: Callable[[Any], bool], timeout_s: float) -> bool:
-        """Read a stage until `until` holds of the answer, at most `timeout_s` seconds; say whether it does."""
+        """Read a stage until `until` holds of the answer, at most `timeout_s` seconds; return whether it does."""
         deadline = time.monotonic() + timeout_s
         try:
             url = path(names)
         except InputError as error:
-            self._refuse(Message(names), 0, str(error))
+            self._refuse(PutRequest(names), 0, str(error))
             return False
         while not self._closed:
             try:
@@ -149,9 +149,9 @@ class Outbox:
             time.sleep(min(FIRST_PAUSE_S, left_s))
         return False
 
-    def forked(self) -> None:
-        """Forget the parent's messages, which it sends itself, and its thread and connection, which this process lacks."""
-        self._start_afresh()
+    def reset_after_fork(self) -> None:
+        """Forget the parent's requests, which the parent sends, and its thread and connection, which this process lacks."""
+        self._reset()
 
     def _ensure_thread(self) -> None:
         if self._thread is not None and self._thread.is_alive():
@@ -161,7 +161,7 @@ class Outbox:
             self._thread.start()
         except RuntimeError as error:
             self._thread = None
-            self._say_away(str(error))
+            self._report_away(str(error))
 
     def _run(self) -> None:
         while True:
@@ -169,50 +169,50 @@ class Outbox:
                 self._changed.wait_for(lambda: self._waiting or self._closed)
                 if self._closed:
                     break
-                _, message = self._waiting.popitem(last=False)
+                _, request = self._waiting.popitem(last=False)
                 self._sending = True
-            pause_s = self._send(message)
+            pause_s = self._send(request)
             with self._changed:
                 self._sending = False
                 if pause_s is not None:
-                    self._put_back(message)
+                    self._put_back(request)
                     self._changed.wait_for(lambda: self._closed, pause_s)
                 self._changed.notify_all()
         self._http.close()
 
-    def _put_back(self, message: Message) -> None:
-        newer = self._waiting.get(message.key)
+    def _put_back(self, request: PutRequest) -> None:
+        newer = self._waiting.get(request.key)
         if newer is not None:
-            newer.tries = message.tries
+            newer.tries = request.tries
         elif not self._closed:
-            self._waiting[message.key] = message
-            self._waiting.move_to_end(message.key, last=False)
+            self._waiting[request.key] = request
+            self._waiting.move_to_end(request.key, last=False)
 
-    def _send(self, message: Message) -> float | None:
-        """Return None when done with the message, or else the seconds to wait before trying again."""
+    def _send(self, request: PutRequest) -> float | None:
+        """Return None when done with the request, or else the seconds to wait before trying again."""
         try:
-            answer = self._http.request("PUT", path(message.names) + message.suffix, message.content())
+            answer = self._http.request("PUT", path(request.names) + request.suffix, request.content())
         except ConnectionError as error:
-            return self._say_away(str(error))
+            return self._report_away(str(error))
         except (ValueError, TypeError) as error:
-            self._refuse(message, 0, str(error))
+            self._refuse(request, 0, str(error))
             return None
         if answer.status_code in _UNAVAILABLE:
-            return self._say_away(f"HTTP {answer.status_code}")
+            return self._report_away(f"HTTP {answer.status_code}")
         if self._away:
             self._away = False
             _log.info("Beamer at %s answers again", self._url)
         self._pause_s = FIRST_PAUSE_S
         if answer.is_success:
             return None
-        unknown = answer.status_code == _UNKNOWN and (message.names, answer.status_code) not in self._refused
-        if unknown and message.tries < UNKNOWN_TRIES:
-            message.tries += 1
-            return FIRST_PAUSE_S * float(2 ** (message.tries - 1))
-        self._refuse(message, answer.status_code, _reason(answer))
+        unknown = answer.status_code == _UNKNOWN and (request.names, answer.status_code) not in self._refused
+        if unknown and request.tries < UNKNOWN_TRIES:
+            request.tries += 1
+            return FIRST_PAUSE_S * float(2 ** (request.tries - 1))
+        self._refuse(request, answer.status_code, _reason(answer))
         return None
 
-    def _say_away(self, reason: str) -> float:
+    def _report_away(self, reason: str) -> float:
         if not self._away:
             self._away = True
             _log.warning("Beamer at %s does not answer (%s); training goes on without it", self._url, reason)
@@ -220,12 +220,12 @@ class Outbox:
         self._pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
         return pause_s
 
-    def _refuse(self, message: Message, status: int, reason: str) -> None:
-        """Warn once of a study, stage or job that is refused in this way: a loop's repeats would bury the first."""
-        kind = (message.names, status)
+    def _refuse(self, request: PutRequest, status: int, reason: str) -> None:
+        """Warn once of a study, stage or job that is refused in this way: the repeats of a loop would hide the first."""
+        kind = (request.names, status)
         level = logging.DEBUG if kind in self._refused else logging.WARNING
         self._refused.add(kind)
-        _log.log(level, "Beamer refused %s%s: %s", "/".join(map(str, message.names)), message.suffix, reason)
+        _log.log(level, "Beamer refused %s%s: %s", "/".join(map(str, request.names)), request.suffix, reason)
 
 
 def _plain(value: Any) -> Any:
@@ -248,10 +248,10 @@ def _close_all() -> None:
         outbox.close_at_exit()
 
 
-def _forked() -> None:
+def _reset_after_fork() -> None:
     for outbox in list(_live):
-        outbox.forked()
+        outbox.reset_after_fork()
 
 
 atexit.register(_close_all)
-os.register_at_fork(after_in_child=_forked)
+os.register_at_fork(after_in_child=_reset_after_fork)

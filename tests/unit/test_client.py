@@ -1,4 +1,4 @@
-"""The client: what it says, in which order, and that training neither waits for it nor fails by it."""
+"""The client: what it sends, in which order, and that training neither waits for it nor fails by it."""
 
 import json
 import logging
@@ -24,10 +24,10 @@ PATIENCE_S = 30.0  # for what must come; nothing is measured by it
 
 
 class FakeBeamer:
-    """A controller that keeps what it is told and answers as `answer` says: a status and a body, by method and path."""
+    """A controller that keeps what it receives and answers as `answer` returns: a status and a body, by method and path."""
 
     def __init__(self, port: int = 0) -> None:
-        self.told: list[tuple[str, Any]] = []
+        self.received: list[tuple[str, Any]] = []
         self.answer: Callable[[str, str], tuple[int, Any]] = lambda method, path: (200, {})
         fake = self
 
@@ -38,13 +38,13 @@ class FakeBeamer:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 status, answer = fake.answer("PUT", self.path)
                 if status == 200:
-                    fake.told.append((self.path, json.loads(body) if body else None))
-                self._say(status, answer)
+                    fake.received.append((self.path, json.loads(body) if body else None))
+                self._respond(status, answer)
 
             def do_GET(self) -> None:
-                self._say(*fake.answer("GET", self.path))
+                self._respond(*fake.answer("GET", self.path))
 
-            def _say(self, status: int, answer: Any) -> None:
+            def _respond(self, status: int, answer: Any) -> None:
                 content = json.dumps(answer).encode()
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(content)))
@@ -61,7 +61,7 @@ class FakeBeamer:
         self.url = f"http://127.0.0.1:{self._server.server_port}"
 
     def paths(self) -> list[str]:
-        return [path for path, _ in self.told]
+        return [path for path, _ in self.received]
 
     def stop(self) -> None:
         self._server.shutdown()
@@ -115,7 +115,7 @@ def test_blocks_tell_a_search_in_order(beamer: FakeBeamer, client: Client) -> No
             assert client.flush(PATIENCE_S)
             job.progress(3)
     assert client.flush(PATIENCE_S)
-    assert beamer.told == [
+    assert beamer.received == [
         ("/v1/studies/s", {"weight": 2.0, "rungs": [{"name": "r", "jobs": 1, "iterations": 3}]}),
         ("/v1/studies/s/stages/r", {}),
         (
@@ -145,13 +145,13 @@ def test_leaving_a_job_by_an_exception_kills_it(beamer: FakeBeamer, client: Clie
     ):
         raise ZeroDivisionError
     assert client.flush(PATIENCE_S)
-    assert beamer.told[-2:] == [(f"{JOB}/status", {"status": "killed"}), ("/v1/studies/s/stages/r/seal", None)]
+    assert beamer.received[-2:] == [(f"{JOB}/status", {"status": "killed"}), ("/v1/studies/s/stages/r/seal", None)]
 
 
 def test_hosts_alone_are_workers_ranked_by_position(beamer: FakeBeamer, client: Client) -> None:
     client.study("s").stage("r").job("j", workers=["h1", "h2"], iterations=3, sync_bytes=10)
     assert client.flush(PATIENCE_S)
-    assert [(w["rank"], w["host"]) for w in beamer.told[-1][1]["workers"]] == [(0, "h1"), (1, "h2")]
+    assert [(w["rank"], w["host"]) for w in beamer.received[-1][1]["workers"]] == [(0, "h1"), (1, "h2")]
 
 
 def test_a_worker_reports_on_a_job_that_another_process_registered(beamer: FakeBeamer, client: Client) -> None:
@@ -159,7 +159,7 @@ def test_a_worker_reports_on_a_job_that_another_process_registered(beamer: FakeB
     job.attach(1)
     job.kill()
     assert client.flush(PATIENCE_S)
-    assert beamer.told == [(f"{JOB}/workers/1", {"pid": os.getpid()}), (f"{JOB}/status", {"status": "killed"})]
+    assert beamer.received == [(f"{JOB}/workers/1", {"pid": os.getpid()}), (f"{JOB}/status", {"status": "killed"})]
 
 
 def test_numbers_of_numpy_are_numbers(beamer: FakeBeamer, client: Client) -> None:
@@ -168,9 +168,9 @@ def test_numbers_of_numpy_are_numbers(beamer: FakeBeamer, client: Client) -> Non
     job = stage.job("j", workers=["h1"], iterations=iterations, sync_bytes=sync_bytes, compute_s=compute_s)
     job.progress(done)
     assert client.flush(PATIENCE_S)
-    assert beamer.told[-2][1]["iterations"] == 3
-    assert beamer.told[-2][1]["compute_s"] == 0.5
-    assert beamer.told[-1][0] == f"{JOB}/progress/2"
+    assert beamer.received[-2][1]["iterations"] == 3
+    assert beamer.received[-2][1]["compute_s"] == 0.5
+    assert beamer.received[-1][0] == f"{JOB}/progress/2"
 
 
 def test_what_cannot_be_said_is_logged_and_the_rest_is_said(
@@ -182,9 +182,9 @@ def test_what_cannot_be_said_is_logged_and_the_rest_is_said(
     client.study("s")
     assert client.flush(PATIENCE_S)
     assert beamer.paths() == ["/v1/studies/s"]
-    said = warnings(caplog)
-    assert ["a/stages/b" in said[0], "endless" in said[1], "odd" in said[2]] == [True] * 3
-    assert len(said) == 3
+    logged = warnings(caplog)
+    assert ["a/stages/b" in logged[0], "endless" in logged[1], "odd" in logged[2]] == [True] * 3
+    assert len(logged) == 3
 
 
 def test_a_refusal_is_one_warning_with_its_message(
@@ -255,7 +255,7 @@ def test_training_does_not_wait_for_an_answer_and_only_newest_progress_waits(
     for iteration in range(10_000):
         job.progress(iteration)
     job.finish()
-    assert beamer.told == []
+    assert beamer.received == []
     release.set()
     assert client.flush(PATIENCE_S)
     assert beamer.paths() == [f"{JOB}/workers/0", f"{JOB}/progress/9999", f"{JOB}/status"]
@@ -311,7 +311,7 @@ def test_a_controller_that_is_overloaded_is_asked_again(
     client.study("s")
     assert client.flush(PATIENCE_S)
     assert beamer.paths() == ["/v1/studies/s"]
-    assert [("HTTP 503" in said) for said in warnings(caplog)] == [True]
+    assert [("HTTP 503" in logged) for logged in warnings(caplog)] == [True]
 
 
 def test_closing_tells_how_much_was_lost(absent: Client, caplog: pytest.LogCaptureFixture) -> None:
@@ -319,7 +319,7 @@ def test_closing_tells_how_much_was_lost(absent: Client, caplog: pytest.LogCaptu
     absent.study("b")
     absent.close(0.0)
     absent.close(0.0)
-    assert [said for said in warnings(caplog) if "2 messages" in said]
+    assert [logged for logged in warnings(caplog) if "2 requests" in logged]
     absent.study("late")
     assert warnings(caplog)[-1] == "Beamer refused late: the client is closed"
 
@@ -382,7 +382,7 @@ def test_a_machine_out_of_threads_trains_on(
         patch.setattr(threading.Thread, "start", refuse)
         client.study("s")
         client.study("t")
-    assert ["can't start new thread" in said for said in warnings(caplog)] == [True]
+    assert ["can't start new thread" in logged for logged in warnings(caplog)] == [True]
     client.study("u")
     assert client.flush(PATIENCE_S)
 
