@@ -1,7 +1,7 @@
-"""The messages between controller and host agents: one JSON object per WebSocket text frame, told apart by `kind`.
+"""The messages between controller and host agents: one JSON object per WebSocket text frame, distinguished by `kind`.
 
-An agent dials `ws://CONTROLLER/v1/agents/NAME`, says `Hello`, and receives a whole `Assignment` (never a difference) now and
-at every change; it reconciles, reads back and answers `Applied` with the assignment's generation. In between it sends
+An agent connects to `ws://CONTROLLER/v1/agents/NAME`, sends `Hello`, and receives a whole `Assignment` (never a difference) at
+once and at every change; it reconciles, reads back and answers `Applied` with the assignment's generation. In between it sends
 `Connections` (the full set that it sees, whenever that changes) and `Counters` (periodically).
 """
 
@@ -43,10 +43,10 @@ class LocalWorker(Message):
 
 
 class Assignment(Message):
-    """Everything one agent has to bring about.
+    """Everything that one agent has to apply.
 
     addresses: the data addresses of all hosts; a socket counts only when both its ends are among them. connections: those of
-    the workers' that the network knows by now; no other is marked.
+    the workers' whose rules the switches hold; no other is marked.
     """
 
     kind: Literal["assignment"] = "assignment"
@@ -60,7 +60,7 @@ class Assignment(Message):
 
 
 class Hello(Message):
-    """The first message after dialling. generation: of the assignment in force on the agent, 0 if none."""
+    """The first message of a connection. generation: of the assignment in force on the agent, 0 if none."""
 
     kind: Literal["hello"] = "hello"
     agent: str
@@ -68,7 +68,7 @@ class Hello(Message):
 
 
 class Applied(Message):
-    """An assignment was carried out and read back (error None), or could not be. changes: kernel objects changed."""
+    """An assignment was applied and read back (error None), or could not be. changes: kernel objects changed."""
 
     kind: Literal["applied"] = "applied"
     generation: int

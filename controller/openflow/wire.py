@@ -27,7 +27,7 @@ def removal(datapath: Any, rule: Rule) -> Any:
 
 
 def barrier(datapath: Any) -> Any:
-    """Return the message that is answered when all before it have been carried out."""
+    """Return the message that is answered when all before it have been processed."""
     return parser.OFPBarrierRequest(datapath)
 
 

@@ -96,7 +96,7 @@ class Bench:
         return process
 
     def marked(self, connections: int = 1) -> None:
-        """Wait until the agent has reported so many connections, been sent them as known to the network, and marked them."""
+        """Wait until that number of connections is reported, confirmed as known to the network, and marked."""
         seen = self.controller.wait(Connections, lambda m: len(m.connections) == connections)
         self.controller.wait(Applied, after=self.controller.received.index(seen))
 
@@ -147,7 +147,7 @@ def local_worker(process: "subprocess.Popen[str]", job: str, klass: int, **other
 def test_two_jobs_on_the_same_two_hosts_are_distinguished(bench: Bench) -> None:
     one, one_port = bench.worker("quiet", "10.77.0.2", "127.0.0.1")
     two, two_port = bench.worker("quiet", "10.77.0.2")
-    bench.worker("quiet", "10.77.0.2")  # nobody registered this one
+    bench.worker("quiet", "10.77.0.2")  # not registered
     bench.agent()
     bench.controller.applied(bench.assign(1, local_worker(one, "s/t/one", 0), local_worker(two, "s/t/two", 1)))
     seen = bench.controller.wait(Connections, lambda m: len(m.connections) >= 2)
@@ -290,7 +290,7 @@ def test_remove_takes_down_its_own_and_nothing_else(bench: Bench) -> None:
     agent = bench.agent()
     bench.controller.applied(bench.assign(1))
     refused = bench.controller.applied(bench.assign(2, ports=(PORT, PORT.model_copy(update={"interface": "other"}))))
-    assert "other" in (refused.error or ""), "somebody else's tree is not taken over"
+    assert "other" in (refused.error or ""), "another program's tree is not taken over"
     agent.terminate()
     agent.wait(10)
     bench.remove()

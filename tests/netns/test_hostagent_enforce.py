@@ -1,4 +1,4 @@
-"""Trees that somebody else tampers with while an agent runs, checked with `tc`."""
+"""Trees that another program changes while an agent runs, checked with `tc`."""
 
 import re
 import socket

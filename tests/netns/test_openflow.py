@@ -32,7 +32,7 @@ FABRIC = two_spines(hosts_per_leaf=1)
 NAMES = {switch.name for switch in FABRIC.switches}
 LEFT, RIGHT = FABRIC.hosts
 
-# Sends, per line on stdin, a number of kilobytes with a codepoint over one connection; says at the end how much arrived.
+# Sends, per line on stdin, a number of kilobytes with a codepoint over one connection; prints at the end how much arrived.
 SERVER = """
 import json, socket, threading, collections
 from struct import unpack_from
@@ -309,7 +309,7 @@ def test_a_restarted_driver_changes_nothing_and_breaks_no_connection(lab: Lab) -
 
 
 def test_codepoints_are_given_by_the_edge_and_forged_ones_are_taken_off(lab: Lab) -> None:
-    """Hosts are not trusted: only a registered connection has a class, whatever its packets claim. ECN is nobody's business."""
+    """Hosts are not trusted: only a registered connection has a class, whatever its packets claim. ECN is left alone."""
     forged, ecn, expedited = codepoint(0) << 2, 0b01, 46 << 2
     head = f"Ether(dst={RIGHT.mac!r}) / IP(src={LEFT.ip!r}, dst={RIGHT.ip!r}, tos={forged | ecn}"
     registered = "TCP(sport=7001, dport=7000, flags='A')"

@@ -15,24 +15,24 @@ from controller.agents import REFUSED, REPLACED, AgentHub
 
 class Listener:
     def __init__(self) -> None:
-        self.said: list[tuple[str, Applied | Connections]] = []
+        self.received: list[tuple[str, Applied | Connections]] = []
         self.lost: list[str] = []
 
     def agent_joined(self, agent: str) -> Assignment:
         return Assignment(generation=7, addresses=("10.0.0.1",))
 
     def on_agent_message(self, agent: str, message: Applied | Connections) -> None:
-        self.said.append((agent, message))
+        self.received.append((agent, message))
 
     def agent_lost(self, agent: str) -> None:
         self.lost.append(agent)
 
 
-Dial = Callable[[str], Any]
+ConnectAs = Callable[[str], Any]
 
 
 @asynccontextmanager
-async def serving(hub: AgentHub) -> AsyncIterator[Dial]:
+async def serving(hub: AgentHub) -> AsyncIterator[ConnectAs]:
     app = FastAPI()
 
     @app.websocket("/v1/agents/{name}")
@@ -49,18 +49,18 @@ async def serving(hub: AgentHub) -> AsyncIterator[Dial]:
         await task
 
 
-def scene(play: Callable[[AgentHub, Listener, Dial], Coroutine[Any, Any, None]]) -> None:
+def scene(play: Callable[[AgentHub, Listener, ConnectAs], Coroutine[Any, Any, None]]) -> None:
     async def run() -> None:
         listener = Listener()
         hub = AgentHub(["h1", "h2"], listener)
-        async with serving(hub) as dial:
-            await play(hub, listener, dial)
+        async with serving(hub) as connect_as:
+            await play(hub, listener, connect_as)
 
     asyncio.run(run())
 
 
-async def say(line: ClientConnection, message: Message) -> None:
-    await line.send(message.model_dump_json())
+async def send(connection: ClientConnection, message: Message) -> None:
+    await connection.send(message.model_dump_json())
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -68,16 +68,16 @@ async def until(holds: Callable[[], bool]) -> None:
         await asyncio.sleep(0.001)
 
 
-async def closed(line: ClientConnection) -> tuple[int | None, str | None]:
+async def closed(connection: ClientConnection) -> tuple[int | None, str | None]:
     try:
         while True:
-            await line.recv()
+            await connection.recv()
     except ConnectionClosed:
-        return line.close_code, line.close_reason
+        return connection.close_code, connection.close_reason
 
 
 def test_agent_is_given_its_assignment_and_heard() -> None:
-    async def play(hub: AgentHub, listener: Listener, dial: Dial) -> None:
+    async def play(hub: AgentHub, listener: Listener, connect_as: ConnectAs) -> None:
         counters = Counters(
             at_s=1.0,
             ports=(
@@ -87,28 +87,28 @@ def test_agent_is_given_its_assignment_and_heard() -> None:
                 ),
             ),
         )
-        async with dial("h1") as line:
-            await say(line, Hello(agent="h1", generation=0))
-            assert Assignment.model_validate_json(await line.recv()).generation == 7
+        async with connect_as("h1") as connection:
+            await send(connection, Hello(agent="h1", generation=0))
+            assert Assignment.model_validate_json(await connection.recv()).generation == 7
             assert hub.connected == {"h1"}
-            await say(line, Applied(generation=7, changes=3))
-            await say(line, Connections(connections=()))
-            await say(line, counters)
+            await send(connection, Applied(generation=7, changes=3))
+            await send(connection, Connections(connections=()))
+            await send(connection, counters)
             await until(lambda: hub.counters == {"h1": counters})
-            assert listener.said == [("h1", Applied(generation=7, changes=3)), ("h1", Connections(connections=()))]
+            assert listener.received == [("h1", Applied(generation=7, changes=3)), ("h1", Connections(connections=()))]
             hub.send("h1", Assignment(generation=8))
             hub.send("h2", Assignment(generation=8))
-            assert Assignment.model_validate_json(await line.recv()).generation == 8
+            assert Assignment.model_validate_json(await connection.recv()).generation == 8
         await until(lambda: listener.lost == ["h1"])
         assert hub.connected == frozenset()
 
     scene(play)
 
 
-def test_unknown_agent_is_told_why() -> None:
-    async def play(hub: AgentHub, listener: Listener, dial: Dial) -> None:
-        async with dial("h3") as line:
-            code, reason = await closed(line)
+def test_unknown_agent_gets_the_reason() -> None:
+    async def play(hub: AgentHub, listener: Listener, connect_as: ConnectAs) -> None:
+        async with connect_as("h3") as connection:
+            code, reason = await closed(connection)
         assert code == REFUSED
         assert reason is not None
         assert "agent: got 'h3', expected one of h1, h2" in reason
@@ -117,29 +117,29 @@ def test_unknown_agent_is_told_why() -> None:
     scene(play)
 
 
-def test_agent_that_says_something_else_first_is_told_why() -> None:
-    async def play(hub: AgentHub, listener: Listener, dial: Dial) -> None:
+def test_agent_that_sends_something_else_first_gets_the_reason() -> None:
+    async def play(hub: AgentHub, listener: Listener, connect_as: ConnectAs) -> None:
         for text in (
             Hello(agent="h2", generation=0).model_dump_json(),
             "nonsense",
             Applied(generation=1, changes=0).model_dump_json(),
         ):
-            async with dial("h1") as line:
-                await line.send(text)
-                code, reason = await closed(line)
+            async with connect_as("h1") as connection:
+                await connection.send(text)
+                code, reason = await closed(connection)
             assert code == REFUSED
             assert reason
-        assert not listener.said
+        assert not listener.received
 
     scene(play)
 
 
 def test_newest_connection_of_a_name_wins() -> None:
-    async def play(hub: AgentHub, listener: Listener, dial: Dial) -> None:
-        async with dial("h1") as old, dial("h1") as new:
-            await say(old, Hello(agent="h1", generation=0))
+    async def play(hub: AgentHub, listener: Listener, connect_as: ConnectAs) -> None:
+        async with connect_as("h1") as old, connect_as("h1") as new:
+            await send(old, Hello(agent="h1", generation=0))
             await old.recv()
-            await say(new, Hello(agent="h1", generation=0))
+            await send(new, Hello(agent="h1", generation=0))
             await new.recv()
             assert (await closed(old))[0] == REPLACED
             assert hub.connected == {"h1"}

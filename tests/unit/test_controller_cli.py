@@ -48,15 +48,15 @@ def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         monkeypatch.setattr(sys, "argv", ["beamer-controller", *command[len(MAIN) :]])
         with pytest.raises(SystemExit) as ended:
             main()
-        said = capsys.readouterr().err
-        assert (ended.value.code, said.count("\n")) == (2, 1), said
-        return said
+        output = capsys.readouterr().err
+        assert (ended.value.code, output.count("\n")) == (2, 1), output
+        return output
 
     return run
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "output"),
     [
         ({"policy": "beemer"}, "policy: got 'beemer', expected one of"),
         ({"queues": "9"}, "queues: got 9, expected 1 to 8"),
@@ -66,8 +66,8 @@ def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         ({"journal": "sqlite:////nowhere/journal.db"}, "journal"),
     ],
 )
-def test_bad_input_is_one_line(fabric: Path, refused: Refused, options: dict[str, str], said: str) -> None:
-    assert said in refused(arguments(fabric, **options))
+def test_bad_input_is_one_line(fabric: Path, refused: Refused, options: dict[str, str], output: str) -> None:
+    assert output in refused(arguments(fabric, **options))
 
 
 @pytest.mark.parametrize("text", ["[", "[]", "{hosts: [}"])

@@ -239,7 +239,7 @@ def test_every_port_of_the_fabric_is_somebodys(tmp_path: Path) -> None:
     run(play())
 
 
-def test_only_agents_whose_work_changed_are_told(tmp_path: Path) -> None:
+def test_only_agents_whose_work_changed_are_sent_something(tmp_path: Path) -> None:
     async def play() -> None:
         desk = Desk(tmp_path)
         await desk.runtime.start()
@@ -250,7 +250,7 @@ def test_only_agents_whose_work_changed_are_told(tmp_path: Path) -> None:
         before = desk.runtime.installation.generation
         desk.record(JobEnded(1001.0, "mnist/rung0/a", JobStatus.FINISHED))
         await until(lambda: len(desk.sent) == 1)
-        # The other job goes on in the class that it has, so its host hears nothing.
+        # The other job goes on in the class that it has, so its host is sent nothing.
         assert [(agent, assignment.workers) for agent, assignment in desk.sent] == [(AGENT[HOSTS[0]], ())]
         assert desk.runtime.installation.generation == before + 1
         untouched = {AGENT[host] for host in HOSTS[1:]}

@@ -8,7 +8,7 @@ import pytest
 from beamer.errors import PlatformError
 from hostagent.process import Mark, ProcessTrees, borrow, bytes_sent, is_tcp, mark, socket_descriptors
 
-# Starts a child, tells its process id, and exits when a line comes, leaving the child behind.
+# Starts a child, prints its process id, and exits when a line comes, leaving the child behind.
 ORPHANING = "import subprocess, sys; c = subprocess.Popen(['sleep', '60']); print(c.pid, flush=True); sys.stdin.readline()"
 
 

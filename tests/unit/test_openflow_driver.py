@@ -273,7 +273,7 @@ def test_a_switch_that_falls_silent_is_lost(monkeypatch: pytest.MonkeyPatch) -> 
             await b.installed(1, times=2)
             switch.answering.clear()
             await b.until(lambda: SwitchLost("l2") in b.events)
-            assert SwitchLost("l1") not in b.events  # it has nothing to say either, but answers
+            assert SwitchLost("l1") not in b.events  # it sends nothing unasked either, but answers echo requests
             switch.answering.set()
 
     asyncio.run(scenario())

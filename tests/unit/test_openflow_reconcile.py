@@ -42,7 +42,7 @@ def test_a_new_class_is_a_new_rule_above_the_old_one() -> None:
     assert change.retire == {pair(wanted(3)).key, marked(wanted(3)).key}
 
 
-def test_packets_marked_with_either_class_are_told_apart_while_it_changes() -> None:
+def test_packets_marked_with_either_class_are_distinguished_while_it_changes() -> None:
     before, after = marked(wanted(3)), marked(difference(wanted(3), wanted(5)).add)
     assert before.match != after.match
     assert before.priority == after.priority > pair(difference(wanted(3), wanted(5)).add).priority

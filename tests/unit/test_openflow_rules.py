@@ -134,7 +134,7 @@ def test_a_pair_whose_rule_has_timed_out_is_unregistered() -> None:
     assert {(hop.packet["ip_dscp"], hop.queue) for hop in trace.hops} == {(0, 0)}
 
 
-def test_two_jobs_on_the_same_hosts_are_told_apart() -> None:
+def test_two_jobs_on_the_same_hosts_are_distinguished() -> None:
     fabric = two_spines()
     first, second = between(fabric, "h1", "h3", 5000), between(fabric, "h1", "h3", 6000)
     jobs = [JobRules("a", 1, 0, 0, frozenset(first)), JobRules("b", 2, 1, 5, frozenset(second))]
@@ -160,7 +160,7 @@ def test_a_connection_with_an_end_outside_has_no_rules() -> None:
     assert desired_rules(fabric, [JobRules("a", 1, 0, 0, outside)]) == desired_rules(fabric, ())
 
 
-def test_what_nobody_owns_is_dropped_and_nothing_returns_whence_it_came() -> None:
+def test_what_has_no_owner_is_dropped_and_nothing_returns_whence_it_came() -> None:
     fabric = two_spines()
     tables = desired_rules(fabric, ())
     assert trace_packet(fabric, tables, "h1", {"eth_type": IPV4, "ipv4_dst": "192.0.2.9"}).arrived_at is None
