@@ -50,7 +50,7 @@ class Cell(_Entry):
     models: tuple[str, ...]
 
 
-class Contender(_Entry):
+class PolicyPair(_Entry):
     """A policy with the allocator that carries it out."""
 
     policy: str
@@ -69,13 +69,13 @@ class Contender(_Entry):
         return Classes(queues=None if self.queues == "unlimited" else self.queues)
 
 
-class Config(_Entry):
+class NetworkConfig(_Entry):
     """What the study consists of, as in the config file."""
 
     seeds: int = Field(ge=2)
     first_seed: int
     base: Cell
-    policies: tuple[Contender, ...]
+    policies: tuple[PolicyPair, ...]
     queues: tuple[Literal["unlimited"] | int, ...]
     queue_cells: tuple[str, ...]
     cells: dict[str, dict[str, Any]]
@@ -108,7 +108,7 @@ def scenario(cell: Cell, seed: int) -> Scenario:
     return parse(generate(workload))
 
 
-def run_seed(cell: Cell, contenders: Sequence[Contender], queues: Sequence[Contender], seed: int) -> dict[str, Any]:
+def run_seed(cell: Cell, contenders: Sequence[PolicyPair], queues: Sequence[PolicyPair], seed: int) -> dict[str, Any]:
     """Return the mean SCT of every contender on the work of one seed, seconds, with its best lower bound."""
     work = scenario(cell, seed)
     bound = scenario_bounds(work, acknowledgements=False)
@@ -132,7 +132,7 @@ def significantly_worse(runs: Sequence[Mapping[str, Any]], name: str, than: str)
     return difference.mean > difference.half_width
 
 
-def summary(config: Config, results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Table:
+def summary(config: NetworkConfig, results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Table:
     """Return a table with a row per cell: the first policy to bound and best found, then the others relative to it."""
     first, *others = (c.name for c in config.policies)
     table = Table(title=f"mean SCT over {config.seeds} seeds, 95 % intervals; others relative to {first}", title_justify="left")
@@ -150,7 +150,7 @@ def summary(config: Config, results: Mapping[str, Sequence[Mapping[str, Any]]]) 
     return table
 
 
-def queue_table(config: Config, results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Table:
+def queue_table(config: NetworkConfig, results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Table:
     """Return a table of what K classes cost, against as many as there are jobs."""
     names = [c.name for c in _by_queues(config)]
     table = Table(title="beamer as a live system runs it, by number of classes, relative to unlimited", title_justify="left")
@@ -162,11 +162,11 @@ def queue_table(config: Config, results: Mapping[str, Sequence[Mapping[str, Any]
     return table
 
 
-def _by_queues(config: Config) -> list[Contender]:
-    return [Contender(policy="beamer", allocator="classes", queues=queues) for queues in config.queues]
+def _by_queues(config: NetworkConfig) -> list[PolicyPair]:
+    return [PolicyPair(policy="beamer", allocator="classes", queues=queues) for queues in config.queues]
 
 
-def plot(config: Config, results: Mapping[str, Sequence[Mapping[str, Any]]], path: Path) -> None:
+def plot(config: NetworkConfig, results: Mapping[str, Sequence[Mapping[str, Any]]], path: Path) -> None:
     """Draw every policy's ratio to the bound, a row per cell, and write the picture to `path`."""
     from matplotlib.figure import Figure
 
@@ -201,7 +201,7 @@ def network(
     processes: Annotated[int, typer.Option(min=1)] = 2,
 ) -> None:
     """Compare network policies with each other and with the best lower bound, in the simulator."""
-    config = Config.model_validate(yaml.safe_load(config_file.read_text()))
+    config = NetworkConfig.model_validate(yaml.safe_load(config_file.read_text()))
     config = config.model_copy(update={"seeds": seeds or config.seeds})
     for path in (json_file, plot_file):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -7,14 +7,14 @@ fractional and preemptive ones included; each checks at the call that it applies
 from beamer.bounds.best import BOUNDS, Bounds, bounds, job_bounds, study_bounds
 from beamer.bounds.exact import Optimum, best_static, exact
 from beamer.bounds.instance import Instance
-from beamer.bounds.jobs import Jobs
+from beamer.bounds.jobs import IteratingJobs
 from beamer.bounds.study import chained
 
 __all__ = [
     "BOUNDS",
     "Bounds",
     "Instance",
-    "Jobs",
+    "IteratingJobs",
     "Optimum",
     "best_static",
     "bounds",

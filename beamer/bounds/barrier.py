@@ -21,13 +21,13 @@ from heapq import heappop, heappush
 import numpy as np
 
 from beamer.bounds.instance import at_most, distinct_links
-from beamer.bounds.jobs import Jobs
+from beamer.bounds.jobs import IteratingJobs
 from beamer.bounds.programme import Rows
 from beamer.bounds.subset import MOST_ITEMS, ends, remaining
 from beamer.network.arrays import Floats, Ints
 
 
-def barrier(jobs: Jobs, programmes: int = 500) -> float:
+def barrier(jobs: IteratingJobs, programmes: int = 500) -> float:
     """Return the barrier bound on the sum of weight x (completion - release), seconds: never below the subset bound.
 
     programmes: how many may be solved; the bound is what is known by then. Each takes milliseconds at a few dozen jobs.
@@ -62,7 +62,7 @@ def barrier(jobs: Jobs, programmes: int = 500) -> float:
 class _Relaxation:
     """The programmes of one set of jobs. last: M of every set of items."""
 
-    def __init__(self, jobs: Jobs) -> None:
+    def __init__(self, jobs: IteratingJobs) -> None:
         self._jobs = jobs
         self.last = ends(jobs.instance)
         used = jobs.load > 0

@@ -7,7 +7,7 @@ from typing import TypeVar
 from beamer.bounds.barrier import barrier
 from beamer.bounds.dual import dual
 from beamer.bounds.instance import Instance
-from beamer.bounds.jobs import Jobs
+from beamer.bounds.jobs import IteratingJobs
 from beamer.bounds.relaxation import lp_ov
 from beamer.bounds.release import release_busy, release_srpt
 from beamer.bounds.study import chained
@@ -71,13 +71,13 @@ def study_bounds(study: Sequence[str], stages: Instance, only: Sequence[str] = t
     return Bounds(found.values, found.inapplicable, float(stages.weight.sum()))
 
 
-def job_bounds(jobs: Jobs, only: Sequence[str] = (*BOUNDS, BARRIER)) -> Bounds:
+def job_bounds(jobs: IteratingJobs, only: Sequence[str] = (*BOUNDS, BARRIER)) -> Bounds:
     """Return the bounds on the sum of weight x stage completion time of iterating jobs, the barrier bound among them.
 
     `mean_s` is per stage, as in `study_bounds`. Raises `InputError` as `bounds` does.
     """
     of_instance = [name for name in only if name != BARRIER]
-    functions: dict[str, Callable[[Jobs], float]] = {
+    functions: dict[str, Callable[[IteratingJobs], float]] = {
         name: _of_jobs(BOUNDS[_known(name, (*BOUNDS, BARRIER))]) for name in of_instance
     }
     if BARRIER in only:
@@ -85,7 +85,7 @@ def job_bounds(jobs: Jobs, only: Sequence[str] = (*BOUNDS, BARRIER)) -> Bounds:
     return _applicable(functions, jobs, float(jobs.stages[1].weight.sum()))
 
 
-def _of_jobs(bound: Callable[[Instance], float]) -> Callable[[Jobs], float]:
+def _of_jobs(bound: Callable[[Instance], float]) -> Callable[[IteratingJobs], float]:
     return lambda jobs: bound(jobs.instance)
 
 

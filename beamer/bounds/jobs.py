@@ -12,7 +12,7 @@ from beamer.network.arrays import Bools, Floats, Ints
 
 
 @dataclass(frozen=True, eq=False)
-class Jobs:
+class IteratingJobs:
     """J jobs of n items on P links; an item is complete when its last stage is.
 
     weight [n]: of the items, above 0. item [J], stage [J]: numbers from 0; jobs of one item and stage run side by side, the

@@ -13,7 +13,7 @@ from scipy.sparse import csr_array  # type: ignore[import-untyped]
 from beamer.bounds.barrier import barrier
 from beamer.bounds.best import BARRIER, BOUNDS, Bounds, bounds, study_bounds
 from beamer.bounds.instance import Instance
-from beamer.bounds.jobs import Jobs
+from beamer.bounds.jobs import IteratingJobs
 from beamer.bounds.study import chained
 from beamer.network.arrays import Floats
 from beamer.network.fabric import Fabric
@@ -68,7 +68,7 @@ def scenario_instance(scenario: Scenario, acknowledgements: bool = True) -> tupl
     )
 
 
-def scenario_jobs(scenario: Scenario, acknowledgements: bool = True) -> Jobs:
+def scenario_jobs(scenario: Scenario, acknowledgements: bool = True) -> IteratingJobs:
     """Return the jobs of a scenario for the barrier bound, studies as items; links as above.
 
     As if all studies arrived at 0 and their jobs needed no start-up.
@@ -82,7 +82,7 @@ def scenario_jobs(scenario: Scenario, acknowledgements: bool = True) -> Jobs:
     ]
     of = [demands.of(job) for _, _, job in placed]
     load = np.stack([demand.seconds for demand in of])
-    return Jobs(
+    return IteratingJobs(
         weight=np.ones(len(scenario.studies)),
         item=np.array([item for item, _, _ in placed]),
         stage=np.array([number for _, number, _ in placed]),

@@ -18,7 +18,7 @@ from beamer.studies.model import Rung
 
 
 @dataclass(frozen=True, eq=False)
-class Study:
+class RunningStudy:
     """A study that has running jobs. later: declared rungs that have not been registered yet."""
 
     name: str
@@ -27,7 +27,7 @@ class Study:
 
 
 @dataclass(frozen=True, eq=False)
-class Jobs:
+class JobColumns:
     """The running jobs' facts by position, in order of registration within their study.
 
     stage, study: positions. iteration_s: critical path of one iteration. size_bits, longest_bits, senders, receivers: of one
@@ -49,13 +49,13 @@ class Jobs:
     link: Ints
     seconds: Floats
 
-    def take(self, places: Ints) -> "Jobs":
+    def take(self, places: Ints) -> "JobColumns":
         """Return the jobs at `places`, each in a stage and a study of its own."""
         widths = (self.first[1:] - self.first[:-1])[places]
         first = np.concatenate(([0], np.cumsum(widths)))
         entries = np.repeat(self.first[places] - first[:-1], widths) + np.arange(first[-1])
         alone = np.arange(len(places))
-        return Jobs(
+        return JobColumns(
             key=tuple(self.key[i] for i in places.tolist()),
             stage=alone,
             study=alone,
@@ -84,11 +84,11 @@ class Jobs:
 
 
 @dataclass(frozen=True, eq=False)
-class Coflows:
+class CoflowColumns:
     """The coflow that each job has in flight; where that is not known, or none is, the next synchronisation as a whole.
 
     in_flight: whether one is known to be. released_s: when, or the job's registration. sent_bits, left_bits, longest_bits (of
-    what its flows have left): so far. seconds: what is left needs of each link alone, as `Jobs.seconds`. later: what the
+    what its flows have left): so far. seconds: what is left needs of each link alone, as `JobColumns.seconds`. later: what the
     coflows behind it in the same synchronisation do.
     """
 
@@ -101,7 +101,7 @@ class Coflows:
     later: Floats
 
     @classmethod
-    def to_come(cls, jobs: Jobs) -> "Coflows":
+    def to_come(cls, jobs: JobColumns) -> "CoflowColumns":
         """Return the next coflows of jobs of whose present ones nothing is known."""
         many = len(jobs.key)
         return cls(
@@ -124,12 +124,12 @@ class Snapshot:
     """
 
     capacity_bps: Floats
-    studies: tuple[Study, ...]
+    studies: tuple[RunningStudy, ...]
     stages: tuple[str, ...]
-    jobs: Jobs
+    jobs: JobColumns
     remaining: Ints
     klass: Ints
-    coflows: Coflows
+    coflows: CoflowColumns
 
     @classmethod
     def of(cls, fabric: Fabric, studies: Sequence[StudyView], footprints: Footprints | None = None) -> "Snapshot":
@@ -144,7 +144,7 @@ class Snapshot:
         feet = [known.of(view.spec, view.plane) for view in views]
         compute_s = _floats(view.spec.compute_s for view in views)
         overlap = _floats(view.spec.overlap for view in views)
-        jobs = Jobs(
+        jobs = JobColumns(
             key=tuple(view.key for view in views),
             stage=stage,
             study=np.array(study_of_stage, np.int64)[stage],
@@ -162,17 +162,17 @@ class Snapshot:
         )
         return cls(
             capacity_bps=_floats(link.rate_bps for link in fabric.links),
-            studies=tuple(Study(study.name, study.weight, study.later) for study, _ in running),
+            studies=tuple(RunningStudy(study.name, study.weight, study.later) for study, _ in running),
             stages=tuple(f"{study.name}/{stage.name}" for stage, study in flat),
             jobs=jobs,
             remaining=np.array([view.remaining for view in views], np.int64),
             klass=np.array([-1 if view.klass is None else view.klass for view in views], np.int64),
-            coflows=Coflows.to_come(jobs),
+            coflows=CoflowColumns.to_come(jobs),
         )
 
     @cached_property
     def left_s(self) -> Floats:
-        """What each job's remaining iterations need of each link alone, seconds, as `Jobs.seconds`."""
+        """What each job's remaining iterations need of each link alone, seconds, as `JobColumns.seconds`."""
         whole = np.where(self.coflows.in_flight, np.maximum(self.remaining - 1, 0), self.remaining)
         return whole[self.jobs.owner] * self.jobs.seconds + np.where(
             self.coflows.in_flight[self.jobs.owner], self.coflows.seconds + self.coflows.later, 0.0

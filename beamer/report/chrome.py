@@ -14,17 +14,17 @@ from typing import Any
 from beamer.sim.replay import Replay
 from beamer.sim.results import RunResult
 
-Event = dict[str, Any]
+TraceEvent = dict[str, Any]
 
 STAGES = 0  # thread id
 
 
-def run_events(runs: Sequence[RunResult]) -> list[Event]:
+def run_events(runs: Sequence[RunResult]) -> list[TraceEvent]:
     """Return the stages and jobs of runs as complete events, processes and threads named and sorted."""
     return list(_run_events(runs))
 
 
-def _run_events(runs: Sequence[RunResult]) -> Iterator[Event]:
+def _run_events(runs: Sequence[RunResult]) -> Iterator[TraceEvent]:
     process = 0
     for run in runs:
         for study in run.makespans_s:
@@ -45,12 +45,12 @@ def _run_events(runs: Sequence[RunResult]) -> Iterator[Event]:
                 yield _complete(process, threads[trial], f"{rung}/{trial}", "job", job.start_s, job.end_s)
 
 
-def replay_events(replays: Sequence[Replay]) -> list[Event]:
+def replay_events(replays: Sequence[Replay]) -> list[TraceEvent]:
     """Return the coflows of replays as complete events, processes and threads named and sorted."""
     return list(_replay_events(replays))
 
 
-def _replay_events(replays: Sequence[Replay]) -> Iterator[Event]:
+def _replay_events(replays: Sequence[Replay]) -> Iterator[TraceEvent]:
     for process, one in enumerate(replays, 1):
         yield from _process(process, f"{one.policy}, {one.allocator}")
         release, completion = one.release_s.tolist(), one.completion_s.tolist()
@@ -69,25 +69,25 @@ def _replay_events(replays: Sequence[Replay]) -> Iterator[Event]:
             yield _complete(process, lane, one.id[i], "coflow", release[i], completion[i])
 
 
-def write_events(events: Sequence[Event], path: Path) -> None:
+def write_events(events: Sequence[TraceEvent], path: Path) -> None:
     """Write events as a file that the viewers open."""
     path.write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}), "utf-8")
 
 
-def _complete(process: int, thread: int, name: str, category: str, start_s: float, end_s: float) -> Event:
+def _complete(process: int, thread: int, name: str, category: str, start_s: float, end_s: float) -> TraceEvent:
     microseconds = {"ts": start_s * 1e6, "dur": (end_s - start_s) * 1e6}
     return {"ph": "X", "pid": process, "tid": thread, "name": name, "cat": category, **microseconds}
 
 
-def _process(process: int, name: str) -> Iterator[Event]:
+def _process(process: int, name: str) -> Iterator[TraceEvent]:
     yield _about("process_name", process, 0, name=name)
     yield _about("process_sort_index", process, 0, sort_index=process)
 
 
-def _thread(process: int, thread: int, name: str) -> Iterator[Event]:
+def _thread(process: int, thread: int, name: str) -> Iterator[TraceEvent]:
     yield _about("thread_name", process, thread, name=name)
     yield _about("thread_sort_index", process, thread, sort_index=thread)
 
 
-def _about(what: str, process: int, thread: int, **arguments: Any) -> Event:
+def _about(what: str, process: int, thread: int, **arguments: Any) -> TraceEvent:
     return {"ph": "M", "pid": process, "tid": thread, "name": what, "args": arguments}

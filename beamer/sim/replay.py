@@ -16,7 +16,7 @@ from beamer.network.arrays import Floats, Ints
 from beamer.network.fluid.flows import Block
 from beamer.network.fluid.network import FluidEvent, FluidNetwork
 from beamer.network.policies import NetworkPolicy
-from beamer.network.snapshot import Jobs, Snapshot, Study
+from beamer.network.snapshot import JobColumns, RunningStudy, Snapshot
 from beamer.sim.traces import Coflow, Trace
 
 
@@ -67,7 +67,7 @@ def replay(
     network.add(block)
     release = columns.registered_s
     completion = np.full(len(release), math.nan)
-    studies = [Study(key, 1.0) for key in columns.key]
+    studies = [RunningStudy(key, 1.0) for key in columns.key]
     to_come = np.argsort(release, kind="stable").tolist()[::-1]
     running: list[int] = []
     state = policy.initial()
@@ -125,7 +125,7 @@ def _behind(now: Arrangement, running: Sequence[int], allocator: Allocator) -> A
     return Arrangement(np.array(order, np.int64), np.array([group.get(job, last) for job in order], np.int64))
 
 
-def big_switch(trace: Trace, rate_bps: float) -> tuple[Block, Jobs]:
+def big_switch(trace: Trace, rate_bps: float) -> tuple[Block, JobColumns]:
     """Return the coflows of a trace as jobs: port p's uplink is link p, its downlink link `ports` + p."""
     ports = trace.ports
     many = len(trace.coflows)
@@ -160,7 +160,7 @@ def big_switch(trace: Trace, rate_bps: float) -> tuple[Block, Jobs]:
         load_first=first,
         hop_load=hop_load,
     )
-    columns = Jobs(
+    columns = JobColumns(
         key=tuple(c.id for c in trace.coflows),
         stage=np.arange(many),
         study=np.arange(many),

@@ -17,9 +17,9 @@ from beamer.network.allocation import Allocator
 from beamer.network.allocation.base import Mode
 from beamer.network.fluid.network import FluidNetwork
 from beamer.network.policies import Order, Tier
-from beamer.testing.loads import Load, advance, block, snapshot, used
+from beamer.testing.loads import SyntheticJob, advance, block, snapshot, used
 from beamer.testing.profile import PROFILE
-from beamer.testing.reference.demand import Demand
+from beamer.testing.reference.demand import FlowDemand
 from beamer.testing.strategies import networks, orders
 
 AllocatorCheck = Callable[[Allocator], None]
@@ -29,10 +29,10 @@ FULL = 1 - 1e-6
 ROUNDING = 1e-14  # share of a link's capacity that sums in another order may differ by
 
 _drawn = networks().flatmap(lambda network: st.tuples(st.just(network), orders(len(network[0]))))
-Drawn = tuple[tuple[list[Load], list[float]], Order]
+Drawn = tuple[tuple[list[SyntheticJob], list[float]], Order]
 
 
-def allocate(allocator: Allocator, loads: Sequence[Load], capacity: Sequence[float], order: Order) -> list[list[float]]:
+def allocate(allocator: Allocator, loads: Sequence[SyntheticJob], capacity: Sequence[float], order: Order) -> list[list[float]]:
     """Return the rates, by job and flow, at the instant at which all jobs release their coflow; NaN for what does not move."""
     network = FluidNetwork(np.array(capacity), allocator)
     network.add(block(loads))
@@ -43,9 +43,9 @@ def allocate(allocator: Allocator, loads: Sequence[Load], capacity: Sequence[flo
     return [[next(rates) if flow.usage and flow.size_bits else next(rates) * math.nan for flow in load.flows] for load in loads]
 
 
-def _moving(loads: Sequence[Load], rates: Sequence[Sequence[float]]) -> list[tuple[Demand, float]]:
+def _moving(loads: Sequence[SyntheticJob], rates: Sequence[Sequence[float]]) -> list[tuple[FlowDemand, float]]:
     each = [
-        (Demand(flow.usage), rate)
+        (FlowDemand(flow.usage), rate)
         for load, of in zip(loads, rates, strict=True)
         for flow, rate in zip(load.flows, of, strict=True)
     ]
@@ -53,7 +53,10 @@ def _moving(loads: Sequence[Load], rates: Sequence[Sequence[float]]) -> list[tup
 
 
 def _close(
-    loads: Sequence[Load], rates: Sequence[Sequence[float]], others: Sequence[Sequence[float]], capacity: Sequence[float]
+    loads: Sequence[SyntheticJob],
+    rates: Sequence[Sequence[float]],
+    others: Sequence[Sequence[float]],
+    capacity: Sequence[float],
 ) -> bool:
     """Say whether flows have equal rates; what a link of great capacity leaves of a sum may be a rate to a small one."""
     return all(
@@ -131,7 +134,7 @@ def treats_twins_alike(allocator: Allocator) -> None:
 
     @PROFILE
     @given(networks())
-    def check(network: tuple[list[Load], list[float]]) -> None:
+    def check(network: tuple[list[SyntheticJob], list[float]]) -> None:
         loads, capacity = network
         everyone = Tier(tuple(str(i) for i in range(2 * len(loads))))
         rates = allocate(allocator, [*loads, *loads], capacity, (everyone,) if loads else ())
@@ -146,7 +149,7 @@ def spares_the_urgent(allocator: Allocator) -> None:
 
     @PROFILE
     @given(networks())
-    def check(network: tuple[list[Load], list[float]]) -> None:
+    def check(network: tuple[list[SyntheticJob], list[float]]) -> None:
         loads, capacity = network
         if not loads[1:]:
             return
@@ -163,7 +166,7 @@ def spares_the_urgent(allocator: Allocator) -> None:
 def needs_no_flows(allocator: Allocator) -> None:
     """No jobs have no rates, nor have jobs without flows."""
     assert allocate(allocator, [], [1.0], ()) == []
-    assert allocate(allocator, [Load(()), Load(((),))], [1.0], (Tier(("1", "0")),)) == [[], []]
+    assert allocate(allocator, [SyntheticJob(()), SyntheticJob(((),))], [1.0], (Tier(("1", "0")),)) == [[], []]
 
 
 ALLOCATOR_CHECKS: tuple[AllocatorCheck, ...] = (

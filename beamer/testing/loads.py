@@ -10,13 +10,13 @@ from beamer.network.fluid.flows import Block
 from beamer.network.fluid.network import FluidNetwork
 from beamer.network.kernels import fluid as kernels
 from beamer.network.kernels.state import World
-from beamer.network.snapshot import Coflows, Jobs, Snapshot, Study
-from beamer.testing.reference.demand import Demand
+from beamer.network.snapshot import CoflowColumns, JobColumns, RunningStudy, Snapshot
+from beamer.testing.reference.demand import FlowDemand
 from beamer.testing.reference.network import Flow
 
 
 @dataclass(frozen=True)
-class Load:
+class SyntheticJob:
     """A job: the flows of each of its phases, how often it runs them, and what it computes meanwhile."""
 
     phases: tuple[tuple[Flow, ...], ...]
@@ -34,7 +34,7 @@ Paths = dict[tuple[tuple[int, float], ...], int]
 """Numbers of paths that are known, which all blocks of an network have in common."""
 
 
-def block(loads: Sequence[Load], known: Paths | None = None) -> Block:
+def block(loads: Sequence[SyntheticJob], known: Paths | None = None) -> Block:
     """Return jobs as the network takes them; new paths are entered into `known`."""
     flows = [flow for load in loads for flow in load.flows]
     hops = [(i, link, use) for i, flow in enumerate(flows) for link, use in flow.usage.items()]
@@ -59,7 +59,7 @@ def block(loads: Sequence[Load], known: Paths | None = None) -> Block:
     )
 
 
-def snapshot(loads: Sequence[Load], capacity: Sequence[float]) -> Snapshot:
+def snapshot(loads: Sequence[SyntheticJob], capacity: Sequence[float]) -> Snapshot:
     """Return the jobs, named `0`, `1`, ..., as a policy sees them before they start, each a study of its own."""
     keys = tuple(str(i) for i in range(len(loads)))
     links = [_links(load) for load in loads]
@@ -69,7 +69,7 @@ def snapshot(loads: Sequence[Load], capacity: Sequence[float]) -> Snapshot:
     ]
     gamma = _floats(max(of, default=0.0) for of in seconds)
     compute, overlap = _floats(load.compute_s for load in loads), _floats(load.overlap for load in loads)
-    jobs = Jobs(
+    jobs = JobColumns(
         key=keys,
         stage=np.arange(len(loads)),
         study=np.arange(len(loads)),
@@ -87,12 +87,12 @@ def snapshot(loads: Sequence[Load], capacity: Sequence[float]) -> Snapshot:
     )
     return Snapshot(
         capacity_bps=np.array(capacity, np.float64),
-        studies=tuple(Study(key, 1.0) for key in keys),
+        studies=tuple(RunningStudy(key, 1.0) for key in keys),
         stages=keys,
         jobs=jobs,
         remaining=_ints(load.iterations for load in loads),
         klass=np.full(len(loads), -1),
-        coflows=Coflows.to_come(jobs),
+        coflows=CoflowColumns.to_come(jobs),
     )
 
 
@@ -117,19 +117,19 @@ def active(network: FluidNetwork) -> Ints:
     return np.flatnonzero(world(network).flows["active"])
 
 
-def demands(network: FluidNetwork, places: Sequence[int], group: Sequence[int]) -> list[Demand]:
+def demands(network: FluidNetwork, places: Sequence[int], group: Sequence[int]) -> list[FlowDemand]:
     """Return what the moving flows ask for, job after job as in `places`, with `group` by place as their class.
 
-    Flows come as `active` has them within each job; `Demand.coflow` is the job.
+    Flows come as `active` has them within each job; `FlowDemand.coflow` is the job.
     """
     w = world(network)
-    asked: list[Demand] = []
+    asked: list[FlowDemand] = []
     for job, klass in zip(places, group, strict=True):
         for f in active(network).tolist():
             if w.motion["job"][f] == job:
                 hops = w.hops[w.flows["hop_first"][f] : w.flows["hop_end"][f]]
                 usage = dict(zip(hops["link"].tolist(), hops["use"].tolist(), strict=True))
-                asked.append(Demand(usage, klass, job, kernels.left(w, f)))
+                asked.append(FlowDemand(usage, klass, job, kernels.left(w, f)))
     return asked
 
 
@@ -142,7 +142,7 @@ def rates(network: FluidNetwork, places: Sequence[int]) -> Floats:
     return of
 
 
-def used(asked: Sequence[Demand], given: Sequence[float], links: int) -> list[float]:
+def used(asked: Sequence[FlowDemand], given: Sequence[float], links: int) -> list[float]:
     """Return what flows with rates `given` take of each link, bit/s."""
     total = [0.0] * links
     for demand, rate in zip(asked, given, strict=True):
@@ -151,7 +151,7 @@ def used(asked: Sequence[Demand], given: Sequence[float], links: int) -> list[fl
     return total
 
 
-def _links(load: Load) -> list[int]:
+def _links(load: SyntheticJob) -> list[int]:
     return sorted({link for flow in load.flows for link in flow.usage})
 
 

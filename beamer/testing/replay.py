@@ -15,7 +15,7 @@ from beamer.network.allocation.base import Arrangement, Mode
 from beamer.network.arrays import Floats, Ints
 from beamer.network.fluid.network import FluidNetwork
 from beamer.network.policies import NetworkPolicy
-from beamer.network.snapshot import Snapshot, Study
+from beamer.network.snapshot import RunningStudy, Snapshot
 from beamer.sim.replay import big_switch, replay
 from beamer.sim.traces import Trace
 from beamer.testing.bounded import Bounded
@@ -82,7 +82,7 @@ def audit(trace: Trace, rate_bps: float, policy: NetworkPolicy[Any], allocator: 
             members = np.array(running, np.int64)
             jobs = columns.take(members)
             snapshot = Snapshot(
-                capacity, tuple(Study(key, 1.0) for key in jobs.key), jobs.key, jobs,
+                capacity, tuple(RunningStudy(key, 1.0) for key in jobs.key), jobs.key, jobs,
                 np.ones(len(members), np.int64), np.full(len(members), -1), network.coflows(members, jobs),
             )  # fmt: skip
             state, order, wake_at = policy.order(state, snapshot, now, rng)

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from beamer.network.fabric import Fabric
 from beamer.network.policies import Order, Tier
-from beamer.network.snapshot import Coflows, Snapshot
+from beamer.network.snapshot import CoflowColumns, Snapshot
 from beamer.network.views import JobView, StageView, StudyView
 from beamer.sim.traces import Coflow, Trace
 from beamer.studies.model import JobSpec, Role, Rung, StageStatus, Worker, job_key
 from beamer.testing.fabrics import star, two_spines
-from beamer.testing.loads import Load
+from beamer.testing.loads import SyntheticJob
 from beamer.testing.reference.network import Flow
 from beamer.workloads.scenario import Scenario, StagePlan, StudyPlan
 
@@ -68,7 +68,7 @@ class Situation:
         still = Snapshot.of(self.fabric, self.studies)
         jobs = still.jobs
         left = np.array([1.0 if flight is None else flight[0] for flight in self.flying])
-        coflows = Coflows(
+        coflows = CoflowColumns(
             in_flight=np.array([flight is not None for flight in self.flying], np.bool_),
             released_s=np.array(
                 [
@@ -177,12 +177,12 @@ def _coflow(name: str, release_s: float, flows: Sequence[tuple[int, int, float]]
 
 
 @st.composite
-def networks(draw: st.DrawFn) -> tuple[list[Load], list[float]]:
+def networks(draw: st.DrawFn) -> tuple[list[SyntheticJob], list[float]]:
     """Draw up to six coflows of up to four flows on one to five links of very different capacities (bit/s)."""
     capacity = draw(st.lists(_capacities, min_size=1, max_size=5))
     usage = st.dictionaries(st.integers(0, len(capacity) - 1), _uses, max_size=4)
     flow = st.builds(Flow, usage, _bits)
-    loads = st.lists(flow, max_size=4).map(lambda flows: Load((tuple(flows),)))
+    loads = st.lists(flow, max_size=4).map(lambda flows: SyntheticJob((tuple(flows),)))
     return draw(st.lists(loads, max_size=6)), capacity
 
 

@@ -3,7 +3,15 @@
 from beamer.workloads.generate import Workload, generate, write
 from beamer.workloads.models import MODELS, Model
 from beamer.workloads.placement import PLACEMENTS
-from beamer.workloads.searches import SEARCHES, Hyperband, PopulationBased, RandomSearch, Search, SuccessiveHalving, search
+from beamer.workloads.searches import (
+    SEARCHES,
+    Hyperband,
+    PopulationBased,
+    RandomSearch,
+    SearchAlgorithm,
+    SuccessiveHalving,
+    search,
+)
 
 __all__ = [
     "MODELS",
@@ -13,7 +21,7 @@ __all__ = [
     "Model",
     "PopulationBased",
     "RandomSearch",
-    "Search",
+    "SearchAlgorithm",
     "SuccessiveHalving",
     "Workload",
     "generate",

@@ -25,7 +25,7 @@ from beamer.studies.model import JobSpec, Role, Worker, check_name
 from beamer.workloads.models import MODELS, Model
 from beamer.workloads.placement import PLACEMENTS
 from beamer.workloads.scenario import build_topology
-from beamer.workloads.searches import Bracket, Search, SuccessiveHalving
+from beamer.workloads.searches import Bracket, SearchAlgorithm, SuccessiveHalving
 
 SERVED = "parameter-server"
 ARRIVAL_DIGITS = 6  # of a second: what logarithms of different platforms agree on
@@ -56,7 +56,7 @@ class Workload:
     seed: int
     topology: Mapping[str, Any]
     studies: int = 4
-    search: Search = field(default_factory=SuccessiveHalving)
+    search: SearchAlgorithm = field(default_factory=SuccessiveHalving)
     models: tuple[str, ...] = ("resnet50",)
     collectives: Mapping[str, float] = field(default_factory=lambda: {"ring": 1.0})
     workers: tuple[int, ...] = (4,)

@@ -58,7 +58,7 @@ class StudyPlan:
 
 
 @dataclass(frozen=True)
-class Failure:
+class CableFailure:
     """A cable that is dead, in both directions, from `at_s` to `until_s` (None: to the end)."""
 
     ends: tuple[str, str]
@@ -78,7 +78,7 @@ class Scenario:
     seed: int
     queues: int
     studies: tuple[StudyPlan, ...]
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[CableFailure, ...] = ()
     start_up_s: float = 0.0
 
 
@@ -204,22 +204,22 @@ def _study(study: _Study, field: str, seed: int, fabric: Fabric) -> StudyPlan:
     return StudyPlan(study.study, study.weight, study.arrival_s, tuple(stages), study.after)
 
 
-def _failure(failure: _Failure, field: str, fabric: Fabric) -> Failure:
+def _failure(failure: _Failure, field: str, fabric: Fabric) -> CableFailure:
     cables = [f"{link.src}-{link.dst}" for link in fabric.links]
     if failure.link not in cables:
         raise InputError(f"{field}.link", failure.link, nearest(failure.link, cables))
     if failure.until_s is not None and failure.until_s <= failure.at_s:
         raise InputError(f"{field}.until_s", failure.until_s, f"a time after at_s ({failure.at_s:g})")
     link = fabric.links[cables.index(failure.link)]
-    return Failure((link.src, link.dst), failure.at_s, failure.until_s)
+    return CableFailure((link.src, link.dst), failure.at_s, failure.until_s)
 
 
-def dead(failures: Sequence[Failure], now_s: float) -> frozenset[tuple[str, str]]:
+def dead(failures: Sequence[CableFailure], now_s: float) -> frozenset[tuple[str, str]]:
     """Return the cables that are dead at a time."""
     return frozenset(f.ends for f in failures if f.at_s <= now_s and (f.until_s is None or now_s < f.until_s))
 
 
-def _check_paths(fabric: Fabric, studies: Sequence[StudyPlan], failures: Sequence[Failure]) -> None:
+def _check_paths(fabric: Fabric, studies: Sequence[StudyPlan], failures: Sequence[CableFailure]) -> None:
     """Check that every job has a path at any time, whenever it may run. Raises `InputError`."""
     pairs = {
         (a.host, b.host)

@@ -25,7 +25,7 @@ class SearchRung:
 Bracket = tuple[SearchRung, ...]
 
 
-class Search(Protocol):
+class SearchAlgorithm(Protocol):
     """A kind of search with its parameters."""
 
     def brackets(self) -> tuple[Bracket, ...]:
@@ -121,7 +121,7 @@ class PopulationBased:
         return (_rungs([self.trials] * self.generations, [self.iterations] * self.generations),)
 
 
-SEARCHES: dict[str, type[Search]] = {
+SEARCHES: dict[str, type[SearchAlgorithm]] = {
     "successive-halving": SuccessiveHalving,
     "hyperband": Hyperband,
     "random": RandomSearch,
@@ -129,7 +129,7 @@ SEARCHES: dict[str, type[Search]] = {
 }
 
 
-def search(kind: str, **settings: int | bool | None) -> Search:
+def search(kind: str, **settings: int | bool | None) -> SearchAlgorithm:
     """Return a search of the kind named so; a setting of None has its default. Raises `InputError` for one it does not have."""
     if kind not in SEARCHES:
         raise InputError("search", kind, nearest(kind, SEARCHES))

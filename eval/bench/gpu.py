@@ -40,14 +40,14 @@ Figures = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Load:
+class GpuLoad:
     """A cluster and the jobs that have not ended, in order of submission, at `now`."""
 
     cluster: Cluster
     jobs: tuple[Job, ...]
     now: float = 86_400.0
 
-    def after(self, allocation: Allocation, rng: Random) -> "Load":
+    def after(self, allocation: Allocation, rng: Random) -> "GpuLoad":
         """Return what there is an interval after `allocation` was carried out and every job that runs has reported once."""
         now = self.now + INTERVAL_S
         jobs = []
@@ -65,10 +65,10 @@ class Load:
             if grant:
                 job = replace(job, reports=(*job.reports, _next_report(job, now, rng)), speeds=_measured(job, grant))
             jobs.append(job)
-        return Load(self.cluster, tuple(jobs), now)
+        return GpuLoad(self.cluster, tuple(jobs), now)
 
 
-def mixed(gpus: int, rng: Random) -> Load:
+def mixed(gpus: int, rng: Random) -> GpuLoad:
     """Return a full cluster of so many GPUs, some suspended jobs, and a queue: `JOBS_PER_GPU` in all.
 
     Jobs come from searches; half of those have a target, the others are judged at the end of a stage. One job in four has
@@ -88,7 +88,7 @@ def mixed(gpus: int, rng: Random) -> Load:
             f"n{node}": 1 for node in rng.sample(range(len(cluster.nodes)), min(jobs[i].request.gpus, len(cluster.nodes)))
         }
         jobs[i] = replace(_experienced(jobs[i], rng), last=Grant.of(before, before if jobs[i].request.servers else None))
-    return Load(cluster, tuple(jobs))
+    return GpuLoad(cluster, tuple(jobs))
 
 
 def _waiting(i: int, count: int, rng: Random) -> Job:
@@ -110,7 +110,7 @@ def _waiting(i: int, count: int, rng: Random) -> Job:
         server_cpus=1.0,
     )
     stage = Stage(f"s{search}", "0", SEARCH, None if search % 2 else SEARCH // 4)
-    return Job(f"j{i}", request, i * Load.now / count, stage, costs=Costs(1.0, 1.0, 30.0))
+    return Job(f"j{i}", request, i * GpuLoad.now / count, stage, costs=Costs(1.0, 1.0, 30.0))
 
 
 def _experienced(job: Job, rng: Random) -> Job:
@@ -120,7 +120,9 @@ def _experienced(job: Job, rng: Random) -> Job:
     for gpus in SHAPES[: rng.randrange(1, len(SHAPES) + 1)]:
         job = replace(job, speeds=_measured(job, Grant.of({"": gpus}, {"": gpus} if job.request.servers else None)))
     service_s = job.reports[-1].service_s
-    return replace(job, since_s=rng.uniform(job.submitted_s, Load.now), service_s=service_s, gpu_s=service_s * job.request.gpus)
+    return replace(
+        job, since_s=rng.uniform(job.submitted_s, GpuLoad.now), service_s=service_s, gpu_s=service_s * job.request.gpus
+    )
 
 
 def _next_report(job: Job, at_s: float, rng: Random) -> Report:
@@ -146,13 +148,13 @@ def _difficulty(job: Job) -> float:
     return Random(job.key).uniform(0.5, 2.0)
 
 
-def _decided(policy: GpuPolicy[Any], load: Load, state: Any, seed: int) -> tuple[float, Any, Allocation]:
+def _decided(policy: GpuPolicy[Any], load: GpuLoad, state: Any, seed: int) -> tuple[float, Any, Allocation]:
     start = time.process_time()
     state, allocation, _ = policy.allocate(state, load.cluster, load.jobs, load.now, Random(seed))
     return time.process_time() - start, state, allocation
 
 
-def decisions(name: str, loads: Sequence[Load]) -> tuple[float, float]:
+def decisions(name: str, loads: Sequence[GpuLoad]) -> tuple[float, float]:
     """Return the median CPU seconds of the first decision about each of `loads`, and of the next one. Raises `InputError`.
 
     Nothing may be known of the loads from before: draw them anew for each policy that is measured.
@@ -196,7 +198,7 @@ def exponent(seconds: dict[int, float]) -> float | None:
     return log(max(large_s, 1e-9) / max(small_s, 1e-9)) / log(large / small)
 
 
-def _anchor_load() -> Load:
+def _anchor_load() -> GpuLoad:
     """Return empty nodes, and as many jobs with parameter servers as come to the published number of tasks."""
     rng = Random(0)
     cluster = Cluster(tuple(Node(f"n{i}", ANCHOR_GPUS, ANCHOR_CPUS) for i in range(ANCHOR_NODES)))
@@ -208,10 +210,10 @@ def _anchor_load() -> Load:
         for workers, servers in product(SHAPES, SHAPES):
             job = replace(job, speeds=_measured(job, Grant.of({"": workers}, {"": servers})))
         jobs.append(job)
-    return Load(cluster, tuple(jobs))
+    return GpuLoad(cluster, tuple(jobs))
 
 
-def anchor(load: Load | None = None, repeats: int = REPEATS) -> Figures:
+def anchor(load: GpuLoad | None = None, repeats: int = REPEATS) -> Figures:
     """Return the seconds of a round of Optimus at its published scale; the ratio is to `fifo` on the same load."""
     load = load or _anchor_load()
     seconds: dict[str, float] = {}

@@ -15,7 +15,7 @@ from beamer.network.arrays import Floats, Ints
 from beamer.network.bssi import Items, improved, sequence
 from beamer.network.decide import assign_classes
 from beamer.network.policies import Order, network_policy
-from beamer.network.snapshot import Coflows, Jobs, Snapshot, Study
+from beamer.network.snapshot import CoflowColumns, JobColumns, RunningStudy, Snapshot
 from beamer.network.work import remaining_work
 
 JOBS = 8  # of a stage
@@ -35,7 +35,7 @@ def situation(stages: int, rng: Random) -> Snapshot:
     compute = np.array([rng.uniform(0.0, 0.1) for _ in range(many)])
     first = np.arange(many + 1) * link.shape[1]
     stage = np.repeat(np.arange(stages), JOBS)
-    jobs = Jobs(
+    jobs = JobColumns(
         key=tuple(f"s{i // JOBS}/r/j{i % JOBS}" for i in range(many)),
         stage=stage,
         study=stage,
@@ -53,12 +53,12 @@ def situation(stages: int, rng: Random) -> Snapshot:
     )
     return Snapshot(
         capacity_bps=np.full(links, 1e10),
-        studies=tuple(Study(f"s{i}", 1.0) for i in range(stages)),
+        studies=tuple(RunningStudy(f"s{i}", 1.0) for i in range(stages)),
         stages=tuple(f"s{i}/r" for i in range(stages)),
         jobs=jobs,
         remaining=np.array([rng.randint(1, 50) for _ in range(many)], np.int64),
         klass=np.full(many, -1),
-        coflows=Coflows.to_come(jobs),
+        coflows=CoflowColumns.to_come(jobs),
     )
 
 

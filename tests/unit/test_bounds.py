@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from beamer.bounds import BOUNDS, Instance, Jobs, best_static, bounds, chained, exact, job_bounds, study_bounds
+from beamer.bounds import BOUNDS, Instance, IteratingJobs, best_static, bounds, chained, exact, job_bounds, study_bounds
 from beamer.bounds.barrier import barrier
 from beamer.bounds.dual import dual
 from beamer.bounds.instance import distinct_links
@@ -370,7 +370,7 @@ GOOD: dict[str, Any] = {
 
 
 def test_jobs_make_an_instance_of_their_chained_stages() -> None:
-    jobs = Jobs(**GOOD)
+    jobs = IteratingJobs(**GOOD)
     load, ready, after = jobs.instance.dense()
     assert load.tolist() == [[2.0, 3.0], [4.0, 8.0]]
     assert jobs.instance.floor_s.tolist() == [4.0 + 3.0, 12.0]
@@ -395,14 +395,14 @@ def test_jobs_make_an_instance_of_their_chained_stages() -> None:
 )
 def test_wrong_jobs_are_refused(change: dict[str, Any], field: str) -> None:
     with pytest.raises(InputError) as error:
-        Jobs(**{**GOOD, **change})
+        IteratingJobs(**{**GOOD, **change})
     assert error.value.field == field
 
 
-def single_stage(iterations: Sequence[int], lead_s: Sequence[float], period_s: Sequence[float], load: Rows) -> Jobs:
+def single_stage(iterations: Sequence[int], lead_s: Sequence[float], period_s: Sequence[float], load: Rows) -> IteratingJobs:
     n = len(iterations)
     parts = (np.array(part) for part in (iterations, lead_s, period_s, load))
-    return Jobs(np.ones(n), np.arange(n), np.zeros(n, np.int64), *parts)
+    return IteratingJobs(np.ones(n), np.arange(n), np.zeros(n, np.int64), *parts)
 
 
 def test_the_barrier_bound_grows_with_its_programmes_from_the_subset_bound() -> None:
@@ -426,7 +426,7 @@ def test_the_barrier_bound_lets_a_slack_link_wait_inside_its_iteration() -> None
 
 
 def test_the_barrier_bound_of_nothing_and_of_too_many() -> None:
-    assert barrier(Jobs(np.zeros(0), *(np.zeros(0, np.int64) for _ in range(5)), np.zeros((0, 2)))) == 0
+    assert barrier(IteratingJobs(np.zeros(0), *(np.zeros(0, np.int64) for _ in range(5)), np.zeros((0, 2)))) == 0
     with pytest.raises(InputError, match="at most 18 items"):
         barrier(single_stage([1] * 19, [0.0] * 19, [1.0] * 19, [[1.0]] * 19))
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from beamer.bounds import Instance, Jobs, best_static, exact, job_bounds
+from beamer.bounds import Instance, IteratingJobs, best_static, exact, job_bounds
 from beamer.bounds.dual import dual
 from beamer.bounds.relaxation import lp_ov
 from beamer.bounds.release import release_busy
@@ -163,10 +163,10 @@ def trials(rng: np.random.Generator, items: int) -> list[Trial]:
     return drawn
 
 
-def described(drawn: Sequence[Trial], weight: Floats, release: Floats) -> Jobs:
+def described(drawn: Sequence[Trial], weight: Floats, release: Floats) -> IteratingJobs:
     loads = [t.loads(2 * HOSTS) for t in drawn]
     gamma = [load.max(axis=1).sum() for load in loads]
-    return Jobs(
+    return IteratingJobs(
         weight,
         np.array([t.item for t in drawn]),
         np.array([t.stage for t in drawn]),

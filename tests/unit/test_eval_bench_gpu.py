@@ -11,15 +11,15 @@ from rich.console import Console
 from beamer.gpu.model import check_allocation
 from beamer.gpu.policies import GPU_POLICIES
 from eval.bench import gpu
-from eval.bench.gpu import JOBS_PER_GPU, Load, anchor, decisions, exponent, generations, growth, mixed
+from eval.bench.gpu import JOBS_PER_GPU, GpuLoad, anchor, decisions, exponent, generations, growth, mixed
 
 
 @pytest.fixture(scope="module")
-def load() -> Load:
+def load() -> GpuLoad:
     return mixed(64, Random(0))
 
 
-def test_the_cluster_is_full_and_the_others_wait(load: Load) -> None:
+def test_the_cluster_is_full_and_the_others_wait(load: GpuLoad) -> None:
     running = {job.key: job.grant for job in load.jobs if job.grant}
     check_allocation(load.cluster, load.jobs, running)
     assert load.cluster.gpus == 64
@@ -33,7 +33,7 @@ def test_the_cluster_is_full_and_the_others_wait(load: Load) -> None:
     assert mixed(64, Random(0)) == load != mixed(64, Random(1))
 
 
-def test_an_interval_later_what_runs_has_reported(load: Load) -> None:
+def test_an_interval_later_what_runs_has_reported(load: GpuLoad) -> None:
     running = [job for job in load.jobs if job.grant]
     allocation = {running[0].key: running[0].grant, load.jobs[-1].key: running[1].grant}
     later = load.after(allocation, Random(0))  # type: ignore[arg-type]
@@ -54,7 +54,7 @@ def test_every_policy_has_a_row_and_the_first_is_the_baseline() -> None:
     assert json.loads(json.dumps(rows))
 
 
-def test_decisions_are_checked(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decisions_are_checked(load: GpuLoad, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise ValueError("over capacity")
 
@@ -68,14 +68,14 @@ def test_an_exponent_is_that_of_the_last_step() -> None:
     assert exponent({10: 1.0}) is None
 
 
-def test_the_anchor_counts_its_tasks_and_stands_beside_what_is_published(load: Load) -> None:
+def test_the_anchor_counts_its_tasks_and_stands_beside_what_is_published(load: GpuLoad) -> None:
     figures = anchor(load, repeats=1)
     assert figures["nodes"] == len(load.cluster.nodes)
     assert load.cluster.gpus <= figures["tasks"] <= load.cluster.gpus + sum(node.cpus for node in load.cluster.nodes)
     assert "published" in figures["published"]
 
 
-def test_tables_show_what_was_measured(monkeypatch: pytest.MonkeyPatch, load: Load) -> None:
+def test_tables_show_what_was_measured(monkeypatch: pytest.MonkeyPatch, load: GpuLoad) -> None:
     monkeypatch.setattr(gpu, "_anchor_load", lambda: load)
     monkeypatch.setattr(gpu, "GPU_POLICIES", ("fifo", "ones"))
     console = Console(record=True, width=200, file=StringIO())

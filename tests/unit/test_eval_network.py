@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 import yaml
 
-from eval.network import CONFIG, Config, plot, ratios, run_seed, scenario, significantly_worse, summary
+from eval.network import CONFIG, NetworkConfig, plot, ratios, run_seed, scenario, significantly_worse, summary
 from eval.statistics import Interval
 
 
 @pytest.fixture(scope="module")
-def config() -> Config:
-    return Config.model_validate(yaml.safe_load(CONFIG.read_text()))
+def config() -> NetworkConfig:
+    return NetworkConfig.model_validate(yaml.safe_load(CONFIG.read_text()))
 
 
 def test_an_interval_is_students() -> None:
@@ -30,7 +30,7 @@ def test_a_difference_counts_when_it_is_the_same_for_most_seeds() -> None:
     assert not significantly_worse(runs, "a", "b")
 
 
-def test_every_cell_of_the_config_can_be_drawn(config: Config) -> None:
+def test_every_cell_of_the_config_can_be_drawn(config: NetworkConfig) -> None:
     assert config.seeds >= 30
     assert set(config.queue_cells) <= set(config.cells)
     for name in config.cells:
@@ -41,7 +41,7 @@ def test_every_cell_of_the_config_can_be_drawn(config: Config) -> None:
             assert len(work.fabric.hosts) == cell.hosts
 
 
-def test_a_small_cell_from_end_to_end(config: Config, tmp_path: Path) -> None:
+def test_a_small_cell_from_end_to_end(config: NetworkConfig, tmp_path: Path) -> None:
     small = config.base.model_copy(update={"hosts": 8, "studies": 2, "trials": 3, "iterations": 1})
     runs = [run_seed(small, config.policies, [], seed) for seed in (1, 2)]
     for contender in config.policies:

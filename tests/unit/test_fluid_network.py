@@ -8,7 +8,7 @@ import pytest
 from beamer.network.allocation import Allocator, Classes, EqualSplit, Greedy, Madd, MaxMin
 from beamer.network.allocation.base import Arrangement
 from beamer.network.fluid.network import FluidEvent, FluidNetwork
-from beamer.testing.loads import Load, block, snapshot
+from beamer.testing.loads import SyntheticJob, block, snapshot
 from beamer.testing.reference.network import Flow
 
 RELEASED, COMPLETE, FINISHED = FluidEvent.RELEASED, FluidEvent.COMPLETE, FluidEvent.FINISHED
@@ -16,12 +16,12 @@ RELEASED, COMPLETE, FINISHED = FluidEvent.RELEASED, FluidEvent.COMPLETE, FluidEv
 ALLOCATORS = (Greedy(), Madd(), MaxMin(), Classes(), EqualSplit())
 
 
-def one(*bits: float, iterations: int = 1, compute_s: float = 0.0, overlap: float = 0.0) -> Load:
+def one(*bits: float, iterations: int = 1, compute_s: float = 0.0, overlap: float = 0.0) -> SyntheticJob:
     """A job of one phase, all of whose flows share link 0."""
-    return Load((tuple(Flow({0: 1.0}, size) for size in bits),), iterations, compute_s, overlap)
+    return SyntheticJob((tuple(Flow({0: 1.0}, size) for size in bits),), iterations, compute_s, overlap)
 
 
-def started(loads: list[Load], capacity: list[float], allocator: Allocator) -> FluidNetwork:
+def started(loads: list[SyntheticJob], capacity: list[float], allocator: Allocator) -> FluidNetwork:
     network = FluidNetwork(np.array(capacity), allocator)
     network.add(block(loads))
     network.start(range(len(loads)))
@@ -39,7 +39,7 @@ def ends(network: FluidNetwork) -> dict[int, float]:
 
 
 def test_a_coflow_is_complete_when_its_last_flow_is() -> None:
-    network = started([Load(((Flow({0: 1.0}, 1.0), Flow({1: 1.0}, 2.0)),))], [1.0, 1.0], MaxMin())
+    network = started([SyntheticJob(((Flow({0: 1.0}, 1.0), Flow({1: 1.0}, 2.0)),))], [1.0, 1.0], MaxMin())
     assert network.run(0.0, by_coflow=True) == [(RELEASED, 0)]
     assert network.run(1.5, by_coflow=True) == []
     assert network.now_s == 1.5
@@ -48,7 +48,7 @@ def test_a_coflow_is_complete_when_its_last_flow_is() -> None:
 
 
 def test_phases_follow_each_other() -> None:
-    job = Load(((Flow({0: 1.0}, 1.0),), (), (Flow({}, 5.0), Flow({0: 1.0}, 0.0)), (Flow({0: 1.0}, 2.0),)), iterations=2)
+    job = SyntheticJob(((Flow({0: 1.0}, 1.0),), (), (Flow({}, 5.0), Flow({0: 1.0}, 0.0)), (Flow({0: 1.0}, 2.0),)), iterations=2)
     network = started([job], [1.0], Greedy())
     seen = []
     while happened := network.run(100.0, by_coflow=True):
@@ -84,7 +84,7 @@ def test_what_a_killed_job_has_moved_is_not_forgotten(allocator: Allocator) -> N
 
 def test_what_a_job_moves_inside_a_host_counts_for_no_policy() -> None:
     inside, across = Flow({}, 100.0), Flow({0: 1.0}, 10.0)
-    loads = [Load(((inside, across),))]
+    loads = [SyntheticJob(((inside, across),))]
     network = started(loads, [1.0], MaxMin())
     network.run(4.0, by_coflow=False)
     coflows = network.coflows(np.array([0]), snapshot(loads, [1.0]).jobs)
@@ -94,7 +94,7 @@ def test_what_a_job_moves_inside_a_host_counts_for_no_policy() -> None:
 
 def test_coflows_in_flight_are_described() -> None:
     loads = [
-        Load(((Flow({0: 1.0}, 4.0), Flow({0: 1.0, 1: 1.0}, 6.0)), (Flow({0: 1.0}, 3.0),))),
+        SyntheticJob(((Flow({0: 1.0}, 4.0), Flow({0: 1.0, 1: 1.0}, 6.0)), (Flow({0: 1.0}, 3.0),))),
         one(5.0, compute_s=1e3),
     ]
     network = started(loads, [2.0, 1.0], MaxMin())
@@ -109,7 +109,7 @@ def test_coflows_in_flight_are_described() -> None:
 
 
 def test_jobs_with_nothing_to_do_end_at_once() -> None:
-    assert ends(started([one(0.0, iterations=10**6), Load((), 10**6)], [1.0], Greedy())) == {0: 0.0, 1: 0.0}
+    assert ends(started([one(0.0, iterations=10**6), SyntheticJob((), 10**6)], [1.0], Greedy())) == {0: 0.0, 1: 0.0}
 
 
 def test_nothing_runs() -> None:

@@ -10,10 +10,10 @@ from hypothesis import given
 from beamer.network.allocation import Allocator, Classes, EqualSplit, Greedy, Madd, MaxMin
 from beamer.network.allocation.base import Arrangement
 from beamer.network.fluid.network import FluidEvent, FluidNetwork
-from beamer.testing.loads import Load, Paths, active, advance, block, demands, next_s, rates, used
+from beamer.testing.loads import Paths, SyntheticJob, active, advance, block, demands, next_s, rates, used
 from beamer.testing.profile import PROFILE
 from beamer.testing.reference.classes import classes
-from beamer.testing.reference.demand import Demand, Rates
+from beamer.testing.reference.demand import FlowDemand, Rates
 from beamer.testing.reference.equal_split import equal_split
 from beamer.testing.reference.greedy import greedy
 from beamer.testing.reference.madd import madd
@@ -24,7 +24,7 @@ from beamer.testing.strategies import networks
 SHARE = 0.04
 
 
-def with_minimum_share(demands: Sequence[Demand], capacity: Sequence[float]) -> list[float]:
+def with_minimum_share(demands: Sequence[FlowDemand], capacity: Sequence[float]) -> list[float]:
     return classes(demands, capacity, SHARE)
 
 
@@ -68,7 +68,7 @@ def test_rates_at_the_start(name: str) -> None:
 
     @PROFILE
     @given(networks())
-    def check(network: tuple[list[Load], list[float]]) -> None:
+    def check(network: tuple[list[SyntheticJob], list[float]]) -> None:
         loads, capacity = network
         network = FluidNetwork(np.array(capacity), allocator)
         network.add(block(loads))
@@ -81,7 +81,7 @@ def test_rates_at_the_start(name: str) -> None:
     check()
 
 
-def drawn(rng: Random, links: int) -> Load:
+def drawn(rng: Random, links: int) -> SyntheticJob:
     """A job of up to three phases of up to five flows, often equal in path or size, some weighing little on some links."""
 
     def flow() -> Flow:
@@ -93,7 +93,9 @@ def drawn(rng: Random, links: int) -> Load:
         return Flow(usage, rng.choice((0.0, 1e6, 1e6, 3e6, rng.uniform(1e5, 1e7))))
 
     phases = tuple(tuple(flow() for _ in range(rng.randint(0, 5))) for _ in range(rng.randint(1, 3)))
-    return Load(phases, rng.randint(1, 3), rng.choice((0.0, 0.0, 0.2, rng.uniform(0, 0.5))), rng.choice((0.0, 0.5, 1.0)))
+    return SyntheticJob(
+        phases, rng.randint(1, 3), rng.choice((0.0, 0.0, 0.2, rng.uniform(0, 0.5))), rng.choice((0.0, 0.5, 1.0))
+    )
 
 
 def drive(

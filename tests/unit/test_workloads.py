@@ -22,7 +22,7 @@ from beamer.workloads import (
     Hyperband,
     PopulationBased,
     RandomSearch,
-    Search,
+    SearchAlgorithm,
     SuccessiveHalving,
     Workload,
     generate,
@@ -34,7 +34,7 @@ from beamer.workloads.scenario import Scenario, load, parse
 from topologies import leaf_spine
 
 LEAF_SPINE = {"shape": "leaf-spine", "leaves": 4, "spines": 2, "hosts_per_leaf": 4, "rate": "10gbit"}
-SMALL: dict[str, Search] = {
+SMALL: dict[str, SearchAlgorithm] = {
     "successive-halving": SuccessiveHalving(4, 2, 2),
     "hyperband": Hyperband(4, 2, 1),
     "random": RandomSearch(5, 2, 3),
@@ -42,7 +42,7 @@ SMALL: dict[str, Search] = {
 }
 
 
-def sizes(found: Search) -> list[list[tuple[int, int]]]:
+def sizes(found: SearchAlgorithm) -> list[list[tuple[int, int]]]:
     return [[(rung.jobs, rung.iterations) for rung in bracket] for bracket in found.brackets()]
 
 
@@ -89,7 +89,7 @@ def test_generations_of_a_population_are_equal() -> None:
 
 
 @pytest.mark.parametrize("found", [*SMALL.values(), Hyperband(81), RandomSearch(10, 4)])
-def test_as_many_are_kept_as_the_next_rung_runs(found: Search) -> None:
+def test_as_many_are_kept_as_the_next_rung_runs(found: SearchAlgorithm) -> None:
     for bracket in found.brackets():
         assert [rung.keep for rung in bracket[:-1]] == [rung.jobs for rung in bracket[1:]]
         assert bracket[-1].keep is None

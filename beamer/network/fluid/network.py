@@ -13,7 +13,7 @@ from beamer.network.fluid.flows import Block
 from beamer.network.kernels import fluid as kernels
 from beamer.network.kernels.channels import NEVER
 from beamer.network.kernels.state import CARRIER, CHANNEL, ENTRY, FLOW, HEAP, HOP, JOB, LINK, MOTION, NOW, PHASE, World
-from beamer.network.snapshot import Coflows, Jobs
+from beamer.network.snapshot import CoflowColumns, JobColumns
 
 WITHOUT_ORDER = (Mode.SHARING, Mode.SPLIT)  # the order inside a group does not matter, nor do jobs that have ended
 
@@ -179,14 +179,14 @@ class FluidNetwork:
         w.flows["hop_first"] = np.concatenate(([0], ends[:-1]))
         self._world = _world(w.links, np.concatenate(split), w.flows, w.motion, w.phases, w.jobs, w.channels, w.now, w)
 
-    def coflows(self, numbers: Ints, columns: Jobs) -> Coflows:
+    def coflows(self, numbers: Ints, columns: JobColumns) -> CoflowColumns:
         """Describe what the jobs of a snapshot have in flight. numbers: theirs, by position in `columns`."""
         many = len(numbers)
         left, sent, longest = np.empty(many), np.empty(many), np.empty(many)
         seconds, later = np.empty(len(columns.link)), np.empty(len(columns.link))
         kernels.observe(self._world, numbers, left, sent, longest, seconds, later)
         flying = self._world.jobs["in_flight"][numbers] > 0
-        return Coflows(
+        return CoflowColumns(
             in_flight=flying,
             released_s=np.where(flying, self._world.jobs["released"][numbers], columns.registered_s),
             sent_bits=sent,

@@ -5,20 +5,20 @@
 
 import numpy as np
 
+from beamer.sim.traces.fields import FieldReader
 from beamer.sim.traces.model import MB, Coflow
-from beamer.sim.traces.words import Line
 
 
-def parse(line: Line, ports: int) -> Coflow:
+def parse(line: FieldReader, ports: int) -> Coflow:
     """Read one coflow, its ports as the file numbers them, flows by reducer. Raises `InputError`."""
-    name, release_s = line.word("id"), line.amount("arrival") / 1000
+    name, release_s = line.text("id"), line.amount("arrival") / 1000
     mappers = [line.integer("mapper", 0, ports) for _ in range(line.integer("mappers", 1))]
     reducers, sizes = [], []
     for _ in range(line.integer("reducers", 1)):
-        word = line.word("reducer")
-        port, colon, size = word.partition(":")
+        text = line.text("reducer")
+        port, colon, size = text.partition(":")
         if not colon:
-            raise line.error("reducer", word, "port:megabytes")
+            raise line.error("reducer", text, "port:megabytes")
         reducers.append(line.as_integer("reducer", port, 0, ports))
         sizes.append(line.as_amount("megabytes", size, MB))
     line.end()

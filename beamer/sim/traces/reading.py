@@ -8,10 +8,10 @@ import numpy as np
 
 from beamer.errors import InputError, nearest
 from beamer.sim.traces import coflow_benchmark, sincronia
+from beamer.sim.traces.fields import FieldReader
 from beamer.sim.traces.model import Coflow, Trace
-from beamer.sim.traces.words import Line
 
-FORMATS: dict[str, Callable[[Line, int], Coflow]] = {
+FORMATS: dict[str, Callable[[FieldReader, int], Coflow]] = {
     "coflow-benchmark": coflow_benchmark.parse,
     "sincronia": sincronia.parse,
 }
@@ -45,14 +45,14 @@ def read(path: Path, form: str) -> Trace:
     return Trace(ports, tuple(replace(c, src=c.src - from_one, dst=c.dst - from_one) for c in coflows))
 
 
-def _lines(path: Path) -> list[Line]:
+def _lines(path: Path) -> list[FieldReader]:
     try:
         text = path.read_text("utf-8")
     except OSError as error:
         raise InputError("trace", str(path), f"a readable file ({error.strerror})") from error
     except UnicodeDecodeError as error:
         raise InputError("trace", str(path), f"text in UTF-8 ({error.reason} at byte {error.start})") from error
-    return [Line(path, number, line.split()) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+    return [FieldReader(path, number, line.split()) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
 
 
 def _names(coflow: Coflow, port: int) -> bool:

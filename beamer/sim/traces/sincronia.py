@@ -5,13 +5,13 @@ Sources and destinations are numbers of distinct ports. [https://github.com/sinc
 
 import numpy as np
 
+from beamer.sim.traces.fields import FieldReader
 from beamer.sim.traces.model import MB, Coflow
-from beamer.sim.traces.words import Line
 
 
-def parse(line: Line, ports: int) -> Coflow:
+def parse(line: FieldReader, ports: int) -> Coflow:
     """Read one coflow, its ports as the file numbers them. Raises `InputError`."""
-    name, release_s = line.word("id"), line.amount("arrival") / 1000
+    name, release_s = line.text("id"), line.amount("arrival") / 1000
     flows = line.integer("flows", 1)
     sources, destinations = line.integer("sources", 1), line.integer("destinations", 1)
     src, dst, sizes = [], [], []
@@ -20,7 +20,7 @@ def parse(line: Line, ports: int) -> Coflow:
         dst.append(line.integer("destination", 0, ports))
         sizes.append(line.amount("megabytes", MB))
     line.end()
-    for field, said, named in (("sources", sources, src), ("destinations", destinations, dst)):
-        if said != len(set(named)):
-            raise line.error(field, said, f"{len(set(named))}, the distinct ones that the flows name")
+    for field, stated, named in (("sources", sources, src), ("destinations", destinations, dst)):
+        if stated != len(set(named)):
+            raise line.error(field, stated, f"{len(set(named))}, the distinct ones that the flows name")
     return Coflow(name, release_s, np.array(src), np.array(dst), np.array(sizes))

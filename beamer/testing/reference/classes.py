@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 from beamer.errors import InputError
-from beamer.testing.reference.demand import Demand
+from beamer.testing.reference.demand import FlowDemand
 from beamer.testing.reference.maxmin import maxmin
 
 
-def classes(demands: Sequence[Demand], capacity: Sequence[float], minimum_share: float = 0.0) -> list[float]:
+def classes(demands: Sequence[FlowDemand], capacity: Sequence[float], minimum_share: float = 0.0) -> list[float]:
     """Return the rates of flows in strict-priority classes, bit/s.
 
     minimum_share: of every link's capacity that each class present is sure of, whatever is above it; the shares of all classes

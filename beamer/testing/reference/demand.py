@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Demand:
+class FlowDemand:
     """A flow that can use any rate.
 
     usage: per link that it loads, the bit/s there for each bit/s of its rate: 1 on its path, unless it stands for several flows
@@ -19,5 +19,5 @@ class Demand:
     bits: float = 1.0
 
 
-Rates = Callable[[Sequence[Demand], Sequence[float]], list[float]]
+Rates = Callable[[Sequence[FlowDemand], Sequence[float]], list[float]]
 """(demands, capacity per link in bit/s) -> rate per demand in bit/s; infinite for a demand that uses no link."""

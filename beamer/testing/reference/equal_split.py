@@ -4,10 +4,10 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from beamer.testing.reference.demand import Demand
+from beamer.testing.reference.demand import FlowDemand
 
 
-def equal_split(demands: Sequence[Demand], capacity: Sequence[float]) -> list[float]:
+def equal_split(demands: Sequence[FlowDemand], capacity: Sequence[float]) -> list[float]:
     """Return for each flow the least, over its links, of capacity / flows there, bit/s. [source: CoflowSim]"""
     flows = Counter(link for demand in demands for link in demand.usage)
     return [

@@ -3,12 +3,12 @@
 import math
 from collections.abc import Sequence
 
-from beamer.testing.reference.demand import Demand
+from beamer.testing.reference.demand import FlowDemand
 
 SPENT = 1e-12  # share of a link's capacity below which it counts as taken
 
 
-def greedy(demands: Sequence[Demand], capacity: Sequence[float]) -> list[float]:
+def greedy(demands: Sequence[FlowDemand], capacity: Sequence[float]) -> list[float]:
     """Return the rates of flows that take, one after another, what those before them leave of their paths, bit/s.
 
     Flows come by class, then in the order given. [source: Sincronia, by ALGORITHMS 4]

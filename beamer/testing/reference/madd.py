@@ -3,12 +3,12 @@
 import math
 from collections.abc import Sequence
 
-from beamer.testing.reference.demand import Demand
+from beamer.testing.reference.demand import FlowDemand
 
 SPENT = 1e-9  # share of a link's capacity below which a coflow that needs it is passed over
 
 
-def madd(demands: Sequence[Demand], capacity: Sequence[float]) -> list[float]:
+def madd(demands: Sequence[FlowDemand], capacity: Sequence[float]) -> list[float]:
     """Return rates at which the flows of each coflow end together, bit/s, and give away the rest.
 
     Coflows come by class, then by number; flows of one in the order given. One that needs a link which has nothing left is

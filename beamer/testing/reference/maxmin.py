@@ -3,10 +3,10 @@
 import math
 from collections.abc import Sequence
 
-from beamer.testing.reference.demand import Demand
+from beamer.testing.reference.demand import FlowDemand
 
 
-def maxmin(demands: Sequence[Demand], capacity: Sequence[float]) -> list[float]:
+def maxmin(demands: Sequence[FlowDemand], capacity: Sequence[float]) -> list[float]:
     """Return max-min fair rates by water-filling, bit/s: no rate can grow without a smaller or equal one shrinking.
 
     capacity: bit/s by link. Classes are ignored. [source: ALGORITHMS 3]

@@ -4,14 +4,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from beamer.testing.reference.demand import Demand, Rates
+from beamer.testing.reference.demand import FlowDemand, Rates
 
 _DONE = 1e-9  # share of a flow's size that rounding may leave over
 
 
 @dataclass(frozen=True)
 class Flow:
-    """Bits to move. usage: as in `Demand`. size_bits: frames included."""
+    """Bits to move. usage: as in `FlowDemand`. size_bits: frames included."""
 
     usage: Mapping[int, float]
     size_bits: float
@@ -25,7 +25,7 @@ class _Moving:
     rate_bps: float = 0.0
 
 
-class Network:
+class ReferenceNetwork:
     """Flows on links of `capacity` bit/s, one coflow per owner at a time, at the rates of a plain allocator.
 
     klass: of every owner. by_coflow: whether rates stand while only flows end, not coflows.
@@ -54,7 +54,7 @@ class Network:
     def next_end_s(self) -> float:
         """Return the seconds until the next flow ends, infinite if none moves."""
         if self._stale:
-            demands = [Demand(m.flow.usage, self._klass[m.owner], 0, m.left_bits) for m in self._moving]
+            demands = [FlowDemand(m.flow.usage, self._klass[m.owner], 0, m.left_bits) for m in self._moving]
             for moving, rate in zip(self._moving, self._allocate(demands, self._capacity), strict=True):
                 moving.rate_bps = rate
             self._stale = False

@@ -9,9 +9,9 @@ from beamer.studies.model import JobStatus, StageStatus, job_key
 from beamer.studies.tracker import Tracker
 from beamer.testing.reference.agenda import Agenda
 from beamer.testing.reference.demand import Rates
-from beamer.testing.reference.network import Network
+from beamer.testing.reference.network import ReferenceNetwork
 from beamer.testing.reference.traffic import flows
-from beamer.testing.reference.training import Training
+from beamer.testing.reference.training import ReferenceJob
 from beamer.workloads.scenario import Scenario, StudyPlan
 
 
@@ -30,12 +30,12 @@ class _Run:
     def __init__(
         self, scenario: Scenario, klass: Mapping[str, int], allocate: Rates, by_coflow: bool, acknowledgements: bool
     ) -> None:
-        self.network = Network([float(link.rate_bps) for link in scenario.fabric.links], allocate, klass, by_coflow)
+        self.network = ReferenceNetwork([float(link.rate_bps) for link in scenario.fabric.links], allocate, klass, by_coflow)
         self._scenario = scenario
         self._acknowledgements = acknowledgements
         self._tracker = Tracker(NetworkLedger(scenario.fabric))
         self._agenda = Agenda()
-        self._trainings: dict[str, Training] = {}
+        self._trainings: dict[str, ReferenceJob] = {}
         self._ends: dict[str, float] = {}
 
     def to_the_end(self) -> dict[str, float]:
@@ -64,7 +64,7 @@ class _Run:
                 spec, self._scenario.fabric, self._scenario.fabric.plane_of(self._tracker.jobs[key].seq), self._acknowledgements
             )
             progressed = partial(self._progressed, study, index)
-            self._trainings[key] = Training(key, spec, phases, self._agenda, self.network, progressed)
+            self._trainings[key] = ReferenceJob(key, spec, phases, self._agenda, self.network, progressed)
             self._agenda.after(self._scenario.start_up_s, self._trainings[key].iterate)
         self.network.reallocate()
 

@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 
 from beamer.studies.model import JobSpec
 from beamer.testing.reference.agenda import Agenda
-from beamer.testing.reference.network import Flow, Network
+from beamer.testing.reference.network import Flow, ReferenceNetwork
 
 
-class Training:
+class ReferenceJob:
     """One job from its first iteration to its last; `on_iteration` is told how many are complete after each."""
 
     def __init__(
@@ -16,7 +16,7 @@ class Training:
         spec: JobSpec,
         phases: Sequence[Sequence[Flow]],
         agenda: Agenda,
-        network: Network,
+        network: ReferenceNetwork,
         on_iteration: Callable[[str, int], None],
     ) -> None:
         self._key = key
