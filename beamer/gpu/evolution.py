@@ -1,8 +1,9 @@
-"""The moves of ONES' evolutionary search, on arrays: which job owns which GPU, for a population of such assignments at once.
+"""The operators of ONES' evolutionary search, on arrays: which job owns which GPU, for a population of such genomes at once.
 
 A *genome* has one gene per GPU, node by node: the row of the job that owns it, or `EMPTY`. Populations are arrays of a row per
-genome; *held* is the same without positions, GPUs by genome and job [source: authors' artifact, re-written; where the text says
-nothing, such as the filling of gaps by `laid_out`, rebuilt].
+genome; *held* is the same without positions, GPUs by genome and job. Refresh, uniform crossover, uniform mutation and
+reordering are those of Bian, Li, Wang and You 2021 and of their artifact, re-written; which GPUs `reorder` gives to jobs whose
+size has changed is ours, as the publication gives no detail.
 """
 
 from collections.abc import Sequence
@@ -16,19 +17,19 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 EMPTY = -1
-SLOWEST = 1e-12  # samples per second of a job that does not move
+LEAST_RATE = 1e-12  # samples per second; keeps scores finite where a job makes no progress
 
 
-def held_by(genomes: Ints, jobs: int) -> Ints:
+def gpus_per_job(genomes: Ints, jobs: int) -> Ints:
     """Return the GPUs of each job, a row per genome."""
     rows = len(genomes)
     keys = (np.arange(rows)[:, None] * (jobs + 1) + genomes + 1).ravel()
     return np.bincount(keys, minlength=rows * (jobs + 1)).reshape(rows, jobs + 1)[:, 1:].astype(np.int64)
 
 
-def trimmed(genomes: Ints, limit: Ints) -> Ints:
+def trim_to_limits(genomes: Ints, limit: Ints) -> Ints:
     """Empty the last genes of jobs that hold more than their `limit`."""
-    held = held_by(genomes, len(limit))
+    held = gpus_per_job(genomes, len(limit))
     over = held > limit
     if not over.any():
         return genomes
@@ -44,13 +45,13 @@ def trimmed(genomes: Ints, limit: Ints) -> Ints:
     return result
 
 
-def without(genomes: Ints, dropped: Bools) -> Ints:
+def drop_jobs(genomes: Ints, dropped: Bools) -> Ints:
     """Empty the genes of the jobs that are `dropped`, a row per genome."""
     gone = dropped[np.arange(len(genomes))[:, None], genomes] & (genomes != EMPTY)
     return np.where(gone, EMPTY, genomes)
 
 
-def children(parents: Ints, rng: np.random.Generator) -> Ints:
+def uniform_crossover(parents: Ints, rng: np.random.Generator) -> Ints:
     """Pair the genomes at random and swap each of a pair's genes with probability one half."""
     pairs = rng.permutation(len(parents))[: len(parents) // 2 * 2].reshape(-1, 2)
     one, other = parents[pairs[:, 0]], parents[pairs[:, 1]]
@@ -58,13 +59,13 @@ def children(parents: Ints, rng: np.random.Generator) -> Ints:
     return np.concatenate((np.where(swap, other, one), np.where(swap, one, other)))
 
 
-def mutants(genomes: Ints, young: Bools, probability: float, rng: np.random.Generator) -> Ints:
-    """Drop each job of each genome with `probability`, but for those that are too `young`."""
-    return without(genomes, (rng.random((len(genomes), len(young))) < probability) & ~young)
+def uniform_mutation(genomes: Ints, protected: Bools, probability: float, rng: np.random.Generator) -> Ints:
+    """Drop each job of each genome with `probability`, but for those that are `protected`."""
+    return drop_jobs(genomes, (rng.random((len(genomes), len(protected))) < probability) & ~protected)
 
 
-def padded(held: Ints, gpus: int, turn: Ints, limit: Ints, least: Ints) -> Ints:
-    """Hand free GPUs out: jobs in the order of `turn`, each up to its limit, none fewer than its `least`.
+def fill_free_gpus(held: Ints, gpus: int, order: Ints, limit: Ints, least: Ints) -> Ints:
+    """Hand out free GPUs: to jobs as `order` lists them, to each up to its limit, to none fewer than its `least`.
 
     Jobs that hold fewer than their least lose them first.
     """
@@ -73,10 +74,10 @@ def padded(held: Ints, gpus: int, turn: Ints, limit: Ints, least: Ints) -> Ints:
     while True:
         free = gpus - held.sum(axis=1)
         need[(least - held > free[:, None]) | (held >= limit)] = 0
-        ordered = need[:, turn]
+        ordered = need[:, order]
         before = np.cumsum(ordered, axis=1) - ordered
         take = np.empty_like(need)
-        take[:, turn] = np.clip(free[:, None] - before, 0, ordered)
+        take[:, order] = np.clip(free[:, None] - before, 0, ordered)
         short = (take > 0) & (held + take < least)  # at most one in a row, the last that was reached
         if not take.any():
             return held
@@ -86,18 +87,18 @@ def padded(held: Ints, gpus: int, turn: Ints, limit: Ints, least: Ints) -> Ints:
         need -= take
 
 
-def laid_out(held: Ints, deployed: Ints, turn: Ints) -> Ints:
-    """Give jobs their genes so that few owners change against the genome `deployed`.
+def reorder(held: Ints, deployed: Ints, order: Ints) -> Ints:
+    """Return genomes in which few GPUs change their owner against the genome `deployed`.
 
-    A job of unchanged size keeps its GPUs, the others get what is left in contiguous runs, in the order of `turn`.
+    A job of unchanged size keeps its GPUs, the others get what is left in contiguous runs, as `order` lists them.
     """
     jobs = held.shape[1]
-    now = held_by(deployed[None], jobs)[0]
+    now = gpus_per_job(deployed[None], jobs)[0]
     same = (held == now) & (now > 0)
     result = np.where(same[:, deployed] & (deployed != EMPTY), deployed, EMPTY)
-    moved = np.where(same, 0, held)[:, turn]
+    moved = np.where(same, 0, held)[:, order]
     for row, counts in zip(result, moved, strict=True):
-        row[np.flatnonzero(row == EMPTY)[: counts.sum()]] = np.repeat(turn, counts)
+        row[np.flatnonzero(row == EMPTY)[: counts.sum()]] = np.repeat(order, counts)
     return result
 
 
@@ -138,7 +139,7 @@ class Throughputs:
             self.rate[jobs, upper] + np.maximum(slope, 0.0) * (gpus - self.gpus[jobs, upper]),
             y + slope * (gpus - x),
         )
-        return np.asarray(np.maximum(value, SLOWEST))
+        return np.asarray(np.maximum(value, LEAST_RATE))
 
 
 def scores(held: Ints, remaining: Floats, rates: Throughputs) -> Floats:
@@ -148,7 +149,7 @@ def scores(held: Ints, remaining: Floats, rates: Throughputs) -> Floats:
     return np.bincount(rows, gpus * remaining[jobs] / rates.at(jobs, gpus), minlength=len(held)).astype(np.float64)
 
 
-def best(held: Ints, score: Floats, count: int) -> Ints:
+def select_best(held: Ints, score: Floats, count: int) -> Ints:
     """Return the rows of the `count` least scores, best first, each assignment once unless there are too few."""
     order = np.argsort(score, kind="stable")
     seen: set[bytes] = set()
@@ -161,7 +162,7 @@ def best(held: Ints, score: Floats, count: int) -> Ints:
     return np.array((first + again)[:count], np.int64)
 
 
-def runs_of(genome: Ints) -> tuple[int, ...]:
+def encode_genome(genome: Ints) -> tuple[int, ...]:
     """Return a genome as owner, length, owner, length, ..."""
     if not len(genome):
         return ()
@@ -170,7 +171,7 @@ def runs_of(genome: Ints) -> tuple[int, ...]:
     return tuple(np.stack((genome[starts], lengths), axis=1).ravel().tolist())
 
 
-def genome_of(runs: Sequence[int]) -> Ints:
-    """Return the genome that `runs_of` made these runs of."""
+def decode_genome(runs: Sequence[int]) -> Ints:
+    """Return the genome that `encode_genome` made these runs of."""
     pairs = np.array(runs, np.int64).reshape(-1, 2)
     return np.repeat(pairs[:, 0], pairs[:, 1])

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from beamer.errors import InputError
-from beamer.gpu.predictors.speed import ASYNC, SYNC, Sample, fit_speed
+from beamer.gpu.predictors.speed import ASYNC, SYNC, StepSample, fit_speed
 
 MODES = {"dist_sync": SYNC, "dist_async": ASYNC}
 FITTED = 10
@@ -31,9 +31,9 @@ class Measured:
     speed: float
 
     @property
-    def sample(self) -> Sample:
+    def sample(self) -> StepSample:
         """What a speed model is fitted to."""
-        return Sample(self.workers, self.servers, self.batch_size, 1.0 / self.speed)
+        return StepSample(self.workers, self.servers, self.batch_size, 1.0 / self.speed)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from beamer.engines.simulated import Outcome, Profile, SimulatedJob
 from beamer.errors import InputError
 from beamer.gpu.model import Costs, Grant, Request
 from beamer.gpu.predictors import progress
-from beamer.gpu.predictors.progress import Sample
+from beamer.gpu.predictors.progress import ProgressSample
 
 
 @dataclass(frozen=True)
@@ -91,11 +91,11 @@ class History:
     def _at(self, done: float, first: float, values: Sequence[float]) -> float:
         return float(np.interp(done * self.samples, [0.0, *(epoch.samples for epoch in self.epochs)], [first, *values]))
 
-    def samples_of(self) -> tuple[Sample, ...]:
+    def samples_of(self) -> tuple[ProgressSample, ...]:
         """Return what the progress model learns from it, an epoch each."""
         size = float(self.epoch_samples)
         return tuple(
-            Sample(size, self.initial_loss, epoch.loss, epoch.accuracy, epoch.samples / size, self.samples / size)
+            ProgressSample(size, self.initial_loss, epoch.loss, epoch.accuracy, epoch.samples / size, self.samples / size)
             for epoch in self.epochs
         )
 

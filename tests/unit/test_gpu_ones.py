@@ -13,7 +13,7 @@ from beamer.gpu import evolution
 from beamer.gpu.evolution import EMPTY, Throughputs
 from beamer.gpu.model import Allocation, Cluster, Grant, Job, Node, Report, Request, Speed, Stage, check_allocation
 from beamer.gpu.policies.ones import Ones, Population
-from beamer.gpu.predictors.lessons import EVERY, Lessons
+from beamer.gpu.predictors.progress_training import JOBS_PER_TRAINING, ProgressTraining
 from beamer.sim.gpu import Arrival, simulate_gpus
 from beamer.testing.gpu_policies import Exponential
 
@@ -50,18 +50,18 @@ def sizes(allocation: Allocation) -> dict[str, int]:
 
 
 def test_genes_are_counted() -> None:
-    assert evolution.held_by(GENOMES, 4).tolist() == [[2, 1, 2, 0], [1, 4, 1, 0]]
+    assert evolution.gpus_per_job(GENOMES, 4).tolist() == [[2, 1, 2, 0], [1, 4, 1, 0]]
 
 
 def test_genes_beyond_the_limit_are_emptied() -> None:
     limit = np.array([1, 2, 2])
-    assert evolution.trimmed(GENOMES, limit).tolist() == [[0, EMPTY, 1, EMPTY, 2, 2], [2, 1, 0, 1, EMPTY, EMPTY]]
-    assert evolution.trimmed(GENOMES, np.array([2, 4, 2])) is GENOMES
+    assert evolution.trim_to_limits(GENOMES, limit).tolist() == [[0, EMPTY, 1, EMPTY, 2, 2], [2, 1, 0, 1, EMPTY, EMPTY]]
+    assert evolution.trim_to_limits(GENOMES, np.array([2, 4, 2])) is GENOMES
 
 
 def test_children_have_their_parents_genes() -> None:
     parents = np.random.default_rng(0).integers(0, 50, (6, 40))
-    offspring = evolution.children(parents, np.random.default_rng(1))
+    offspring = evolution.uniform_crossover(parents, np.random.default_rng(1))
     assert offspring.shape == parents.shape
     for column in range(40):
         assert sorted(offspring[:, column]) == sorted(parents[:, column])
@@ -70,7 +70,9 @@ def test_children_have_their_parents_genes() -> None:
 
 def test_mutants_lose_whole_jobs_but_no_young_ones() -> None:
     parents = np.repeat(GENOMES[:1], 200, axis=0)
-    held = evolution.held_by(evolution.mutants(parents, np.array([False, True, False]), 0.3, np.random.default_rng(0)), 3)
+    held = evolution.gpus_per_job(
+        evolution.uniform_mutation(parents, np.array([False, True, False]), 0.3, np.random.default_rng(0)), 3
+    )
     assert set(held[:, 0]) == {0, 2}
     assert set(held[:, 1]) == {1}
     assert (held[:, 0] == 0).mean() == pytest.approx(0.3, abs=0.12)
@@ -80,20 +82,20 @@ def test_free_gpus_are_offered_in_turn() -> None:
     held = np.array([[0, 1, 0], [4, 0, 0]])
     limit, least = np.array([4, 2, 3]), np.array([1, 1, 1])
     turn = np.array([2, 1, 0])
-    assert evolution.padded(held, 6, turn, limit, least).tolist() == [[1, 2, 3], [4, 0, 2]]
+    assert evolution.fill_free_gpus(held, 6, turn, limit, least).tolist() == [[1, 2, 3], [4, 0, 2]]
 
 
 def test_jobs_that_need_several_gpus_get_them_or_none() -> None:
     held = np.array([[1, 0, 0]])
     limit, least = np.array([2, 3, 1]), np.array([2, 3, 1])
     turn = np.array([0, 1, 2])
-    assert evolution.padded(held, 4, turn, limit, least).tolist() == [[2, 0, 1]]
-    assert evolution.padded(held, 1, turn, limit, least).tolist() == [[0, 0, 1]]
+    assert evolution.fill_free_gpus(held, 4, turn, limit, least).tolist() == [[2, 0, 1]]
+    assert evolution.fill_free_gpus(held, 1, turn, limit, least).tolist() == [[0, 0, 1]]
 
 
 def test_jobs_of_unchanged_size_keep_their_genes() -> None:
     deployed = np.array([0, 0, 1, 2, 2, EMPTY])
-    laid = evolution.laid_out(np.array([[2, 2, 1], [2, 1, 2]]), deployed, np.array([2, 1, 0]))
+    laid = evolution.reorder(np.array([[2, 2, 1], [2, 1, 2]]), deployed, np.array([2, 1, 0]))
     assert laid.tolist() == [[0, 0, 2, 1, 1, EMPTY], [0, 0, 1, 2, 2, EMPTY]]
 
 
@@ -110,13 +112,13 @@ def test_the_score_is_the_gpu_seconds_that_are_left() -> None:
 
 def test_the_best_are_chosen_once_each() -> None:
     held = np.array([[1, 0], [0, 1], [1, 0], [0, 2]])
-    assert evolution.best(held, np.array([1.0, 3.0, 1.0, 2.0]), 3).tolist() == [0, 3, 1]
-    assert evolution.best(held, np.array([1.0, 3.0, 1.0, 2.0]), 4).tolist() == [0, 3, 1, 2]
+    assert evolution.select_best(held, np.array([1.0, 3.0, 1.0, 2.0]), 3).tolist() == [0, 3, 1]
+    assert evolution.select_best(held, np.array([1.0, 3.0, 1.0, 2.0]), 4).tolist() == [0, 3, 1, 2]
 
 
 @pytest.mark.parametrize("genome", [[], [3], [1, 1, EMPTY, 1], [0, 1, 2]])
 def test_runs_give_the_genome_back(genome: list[int]) -> None:
-    assert evolution.genome_of(evolution.runs_of(np.array(genome, np.int64))).tolist() == genome
+    assert evolution.decode_genome(evolution.encode_genome(np.array(genome, np.int64))).tolist() == genome
 
 
 def test_new_jobs_get_one_gpu_each_in_order() -> None:
@@ -224,20 +226,22 @@ def test_garbage_is_survived() -> None:
 
 
 def test_it_learns_from_jobs_that_end() -> None:
-    lessons = Lessons().after([job(number, epochs=4, iterations=50) for number in range(EVERY)], Random(0))
-    assert (lessons.model, len(lessons.watched)) == (None, EVERY)
-    lessons = lessons.after([], Random(0))
-    assert lessons.watched == ()
-    assert lessons.model is not None
-    assert {sample.total for sample in lessons.ended} == {5.0}  # the last epoch ends with the job, unseen
-    assert lessons.fresh == 0
+    training = ProgressTraining().updated(
+        [job(number, epochs=4, iterations=50) for number in range(JOBS_PER_TRAINING)], Random(0)
+    )
+    assert (training.model, len(training.tracked)) == (None, JOBS_PER_TRAINING)
+    training = training.updated([], Random(0))
+    assert training.tracked == ()
+    assert training.model is not None
+    assert {sample.total for sample in training.ended_samples} == {5.0}  # the last epoch ends with the job, unseen
+    assert training.ended_jobs == 0
 
 
 def test_it_does_not_take_jobs_that_were_killed_for_complete() -> None:
     killed, ended = job(0, epochs=2, iterations=50), job(1, epochs=2, iterations=30)
-    lessons = Lessons().after([killed, ended], Random(0)).after([], Random(0))
-    assert {(sample.epochs, sample.total) for sample in lessons.ended} == {(2.0, 3.0)}
-    assert lessons.fresh == 1
+    training = ProgressTraining().updated([killed, ended], Random(0)).updated([], Random(0))
+    assert {(sample.epochs, sample.total) for sample in training.ended_samples} == {(2.0, 3.0)}
+    assert training.ended_jobs == 1
 
 
 @pytest.mark.parametrize("epochs", [1, 2, 5])
@@ -253,7 +257,7 @@ def test_what_it_learns_is_how_long_jobs_ran(epochs: int) -> None:
     one = SimulatedJob(Request(iterations=10 * epochs, epoch=10), Exponential(0.1, 0.05))
     arrivals = [Arrival(0.0, "s", "r", f"t{i}", one) for i in range(4)]
     simulate_gpus(Watching(), cluster(1).nodes, arrivals)
-    learnt = seen[-1].lessons
+    learnt = seen[-1].training
     # of a job of one epoch nothing is seen that one could learn from
-    assert {sample.total for sample in learnt.ended} == ({float(epochs)} if epochs > 1 else set())
-    assert learnt.fresh == (4 if epochs > 1 else 0)
+    assert {sample.total for sample in learnt.ended_samples} == ({float(epochs)} if epochs > 1 else set())
+    assert learnt.ended_jobs == (4 if epochs > 1 else 0)

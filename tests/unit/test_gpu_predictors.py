@@ -17,10 +17,10 @@ from beamer.gpu.predictors.speed import (
     ASSUMED_SERVERS,
     ASYNC,
     SYNC,
-    Form,
-    Sample,
+    StepFormula,
+    StepSample,
     fit_speed,
-    interpolated,
+    interpolated_throughput,
     speed_of,
     throughputs,
     typical_step_s,
@@ -61,7 +61,7 @@ def test_a_curve_of_its_own_form_is_found_again_and_continued(fit: Fit) -> None:
 
 def test_slaq_takes_the_form_that_fits() -> None:
     curve = fit_weighted(STEPS[:20], [geometric(k) for k in STEPS[:20]])
-    assert curve.form is GEOMETRIC
+    assert curve.family is GEOMETRIC
     assert curve.at(2000.0) == pytest.approx(0.5, abs=0.02)
 
 
@@ -137,7 +137,7 @@ def test_garbage_gives_an_answer_and_no_false_certainty(fit: Fit, name: str) -> 
         assert estimate.deviation >= 0
         assert not isnan(estimate.value) or not good
     if len({k for k in iterations if isfinite(k) and k >= 0}) < 3 or len(good) < 3:
-        assert curve.form is LEVEL
+        assert curve.family is LEVEL
         assert not curve.loss(100.0).known
         assert not curve.until_drop(0.01, 1.0).known
 
@@ -170,25 +170,25 @@ def test_long_histories_are_thinned_out() -> None:
 TRUE = {SYNC.name: (0.02, 0.1, 0.3, 0.01, 0.02), ASYNC.name: (1.0, 0.2, 0.02, 0.1), ALL_REDUCE.name: (0.02, 0.1, 0.01)}
 
 
-def true_s(form: Form, workers: int, servers: int, batch_size: float = 32.0) -> float:
-    terms = form.terms(float(workers), float(servers), batch_size)
-    return sum(factor * term for factor, term in zip(TRUE[form.name], terms, strict=True))
+def true_s(formula: StepFormula, workers: int, servers: int, batch_size: float = 32.0) -> float:
+    terms = formula.terms(float(workers), float(servers), batch_size)
+    return sum(factor * term for factor, term in zip(TRUE[formula.name], terms, strict=True))
 
 
-@pytest.mark.parametrize("form", [SYNC, ASYNC, ALL_REDUCE], ids=lambda form: form.name)
-def test_a_speed_model_is_found_again(form: Form) -> None:
+@pytest.mark.parametrize("formula", [SYNC, ASYNC, ALL_REDUCE], ids=lambda formula: formula.name)
+def test_a_speed_model_is_found_again(formula: StepFormula) -> None:
     shapes = [(1, 1), (2, 1), (1, 3), (4, 2), (4, 6), (8, 4), (8, 9), (3, 3)]
-    model = fit_speed(form, [Sample(w, p, 32.0, true_s(form, w, p)) for w, p in shapes])
+    model = fit_speed(formula, [StepSample(w, p, 32.0, true_s(formula, w, p)) for w, p in shapes])
     assert model is not None
     for w, p in ((6, 2), (12, 12), (2, 5)):
-        assert model.step_s(w, p, 32.0) == pytest.approx(true_s(form, w, p), rel=1e-6)
+        assert model.step_s(w, p, 32.0) == pytest.approx(true_s(formula, w, p), rel=1e-6)
     assert model.step(6, 2, 32.0).deviation < 1e-6
 
 
 def test_noise_shows_in_the_deviation_of_a_speed() -> None:
     rng = np.random.default_rng(0)
     shapes = [(w, p) for w in (1, 2, 4, 8) for p in (1, 2, 4, 8)]
-    measured = [Sample(w, p, 32.0, true_s(SYNC, w, p) * (1.0 + rng.normal(0.0, 0.05))) for w, p in shapes]
+    measured = [StepSample(w, p, 32.0, true_s(SYNC, w, p) * (1.0 + rng.normal(0.0, 0.05))) for w, p in shapes]
     model = fit_speed(SYNC, measured)
     assert model is not None
     near, far = model.step(4, 4, 32.0), model.step(64, 64, 32.0)
@@ -198,8 +198,13 @@ def test_noise_shows_in_the_deviation_of_a_speed() -> None:
 
 
 def test_few_or_useless_samples_give_no_model() -> None:
-    garbage = [Sample(2, 1, 1.0, nan), Sample(3, 1, 1.0, inf), Sample(4, 1, 1.0, 0.0), Sample(0, 1, 1.0, 1.0)]
-    for samples in ([], garbage, [Sample(1, 1, 1.0, 1.0)] * 9, [Sample(1, 1, 1.0, 1.0), Sample(2, 1, 1.0, 0.6), *garbage]):
+    garbage = [StepSample(2, 1, 1.0, nan), StepSample(3, 1, 1.0, inf), StepSample(4, 1, 1.0, 0.0), StepSample(0, 1, 1.0, 1.0)]
+    for samples in (
+        [],
+        garbage,
+        [StepSample(1, 1, 1.0, 1.0)] * 9,
+        [StepSample(1, 1, 1.0, 1.0), StepSample(2, 1, 1.0, 0.6), *garbage],
+    ):
         assert fit_speed(SYNC, samples) is None
 
 
@@ -209,13 +214,13 @@ def job(speeds: tuple[Speed, ...], **request: bool) -> Job:
 
 def test_a_job_that_was_hardly_measured_is_taken_as_linear() -> None:
     alone = speed_of(job(()), typical_s=2.0)
-    assert alone.form is ASSUMED
+    assert alone.formula is ASSUMED
     assert alone.step_s(4, 1, 32.0) == pytest.approx(0.5)
     assert not alone.step(4, 1, 32.0).known
     one = speed_of(job((Speed(2, 1, 0, 32, 1.0),)))
     assert one.step_s(4, 1, 32.0) == pytest.approx(0.5)
     served = speed_of(job((Speed(2, 1, 2, 32, 1.0),), servers=True))
-    assert served.form is ASSUMED_SERVERS
+    assert served.formula is ASSUMED_SERVERS
     assert served.step_s(2, 2, 32.0) == pytest.approx(1.0)
     assert served.step_s(4, 4, 32.0) == pytest.approx(0.5)
     assert 0.5 < served.step_s(4, 2, 32.0) < 1.0
@@ -223,9 +228,9 @@ def test_a_job_that_was_hardly_measured_is_taken_as_linear() -> None:
 
 def test_a_job_that_was_measured_has_the_form_of_its_synchronisation() -> None:
     speeds = tuple(Speed(n, 1, n, 32, 1.0 / n + 0.1) for n in (1, 2, 4))
-    assert speed_of(job(speeds)).form is ALL_REDUCE
-    assert speed_of(job(speeds, servers=True)).form is SYNC
-    assert speed_of(job(speeds, servers=True, asynchronous=True)).form is ASYNC
+    assert speed_of(job(speeds)).formula is ALL_REDUCE
+    assert speed_of(job(speeds, servers=True)).formula is SYNC
+    assert speed_of(job(speeds, servers=True, asynchronous=True)).formula is ASYNC
     assert typical_step_s([job(speeds[:1]), job(())]) == pytest.approx(1.1)
     assert typical_step_s([job(())], 3.0) == 3.0
 
@@ -233,14 +238,14 @@ def test_a_job_that_was_measured_has_the_form_of_its_synchronisation() -> None:
 def test_throughput_between_and_beyond_what_was_measured() -> None:
     measured = throughputs([Speed(2, 1, 0, 32, 1.0), Speed(2, 2, 0, 32, 2.0), Speed(4, 1, 0, 32, 1.0), Speed(4, 1, 0, 1, nan)])
     assert measured == {2: 24.0, 4: 32.0}
-    assert interpolated(measured, 1).value == 12.0
-    assert interpolated(measured, 2).value == 24.0
-    assert interpolated(measured, 3).value == 28.0
-    assert interpolated(measured, 6).value == 40.0
-    assert interpolated(measured, 2).deviation == 0.0
-    assert interpolated(measured, 6).deviation > interpolated(measured, 3).deviation > 0.0
-    assert interpolated({1: 10.0, 2: 2.0}, 9).value == 0.0
-    assert not interpolated({}, 3).known
+    assert interpolated_throughput(measured, 1).value == 12.0
+    assert interpolated_throughput(measured, 2).value == 24.0
+    assert interpolated_throughput(measured, 3).value == 28.0
+    assert interpolated_throughput(measured, 6).value == 40.0
+    assert interpolated_throughput(measured, 2).deviation == 0.0
+    assert interpolated_throughput(measured, 6).deviation > interpolated_throughput(measured, 3).deviation > 0.0
+    assert interpolated_throughput({1: 10.0, 2: 2.0}, 9).value == 0.0
+    assert not interpolated_throughput({}, 3).known
 
 
 def test_reading_speeds_tells_the_line_that_cannot_be_read(tmp_path: Path) -> None:

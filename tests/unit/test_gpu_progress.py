@@ -8,14 +8,14 @@ from pydantic import TypeAdapter
 from beamer.errors import InputError
 from beamer.gpu.model import Costs, Grant
 from beamer.gpu.predictors import progress
-from beamer.gpu.predictors.progress import BetaModel, Sample
+from beamer.gpu.predictors.progress import BetaModel, ProgressSample
 from eval.gpu import ones_data
 
 MEASURED = Path(__file__).parents[3] / "shared" / "data" / "ones"
 
 
-def ended(total: float, size: float = 100.0) -> list[Sample]:
-    return [Sample(size, 2.0, 2.0 * (1 - k / total), k / total, float(k), total) for k in range(1, int(total))]
+def ended(total: float, size: float = 100.0) -> list[ProgressSample]:
+    return [ProgressSample(size, 2.0, 2.0 * (1 - k / total), k / total, float(k), total) for k in range(1, int(total))]
 
 
 def train(*totals: float) -> BetaModel:
@@ -32,16 +32,18 @@ def test_training_beats_the_best_constant_where_figures_tell() -> None:
 
 def test_the_share_grows_with_the_accuracy() -> None:
     model = train(20, 30, 40)
-    early, late = (progress.share(model, Sample(100.0, 2.0, loss, 1 - loss / 2, 10.0), 0.0).value for loss in (1.8, 0.2))
+    early, late = (
+        progress.share(model, ProgressSample(100.0, 2.0, loss, 1 - loss / 2, 10.0), 0.0).value for loss in (1.8, 0.2)
+    )
     assert early < late
 
 
 def test_slopes_are_those_of_the_likelihood() -> None:
     samples = ended(12)
     model = progress.fit(samples, np.random.default_rng(1), steps=3)
-    inputs = (progress.figures_of(samples) - np.array(model.centre)) / np.array(model.scale)
+    inputs = (progress.features_of(samples) - np.array(model.centre)) / np.array(model.scale)
     alpha = np.array([s.epochs for s in samples])
-    rho = np.clip(np.array([s.epochs / s.total for s in samples]), progress.MARGIN, 1 - progress.MARGIN)
+    rho = np.clip(np.array([s.epochs / s.total for s in samples]), progress.SHARE_MARGIN, 1 - progress.SHARE_MARGIN)
     layers = [np.array(model.hidden).reshape(-1, 5), np.array(model.bias), np.array(model.out), np.array([model.out_bias])]
     slopes = progress._gradient(inputs, alpha, rho, *layers)
 
@@ -56,7 +58,7 @@ def test_slopes_are_those_of_the_likelihood() -> None:
 
 
 def test_without_a_model_the_epochs_asked_for_are_the_prior() -> None:
-    estimate = progress.share(None, Sample(100.0, 2.0, 1.0, 0.5, 9.0), 9.0)
+    estimate = progress.share(None, ProgressSample(100.0, 2.0, 1.0, 0.5, 9.0), 9.0)
     assert estimate.value == pytest.approx(9 / 19)
     assert 0 < estimate.deviation < 0.5
 
@@ -64,14 +66,14 @@ def test_without_a_model_the_epochs_asked_for_are_the_prior() -> None:
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf"), 0.0])
 def test_garbage_gives_a_share(bad: float) -> None:
     for model in (None, train(10)):
-        estimate = progress.share(model, Sample(bad, bad, bad, bad, bad), 3.0)
+        estimate = progress.share(model, ProgressSample(bad, bad, bad, bad, bad), 3.0)
         assert 0 <= estimate.value <= 1
         assert np.isfinite(estimate.deviation)
 
 
 def test_garbage_trains_a_finite_model() -> None:
     nan = float("nan")
-    samples = [Sample(nan, nan, nan, nan, 3.0, 5.0), Sample(1.0, 0.0, float("inf"), nan, nan, 5.0), *ended(6)]
+    samples = [ProgressSample(nan, nan, nan, nan, 3.0, 5.0), ProgressSample(1.0, 0.0, float("inf"), nan, nan, 5.0), *ended(6)]
     model = progress.fit(samples, np.random.default_rng(0))
     assert np.isfinite([*model.hidden, *model.out, model.out_bias]).all()
 

@@ -31,7 +31,7 @@ class Crash(Exception):
     """The scheduler's process dies."""
 
 
-class Watched(SimulatedCluster):
+class TrackedJob(SimulatedCluster):
     """An engine that counts starts and loses its caller now and then."""
 
     def __init__(self, jobs: dict[str, SimulatedJob]) -> None:
@@ -73,7 +73,7 @@ def jobs(count: int) -> dict[str, SimulatedJob]:
 def test_after_crashes_no_job_runs_twice_and_none_is_forgotten(name: str, seed: int) -> None:
     rng = Random(seed)
     work = jobs(8)
-    engine = Watched(work)
+    engine = TrackedJob(work)
     journal: list[Event] = []
     crash_in = rng.randint(1, 30)
 

@@ -10,7 +10,7 @@ from beamer.decision.policy import Stateless
 from beamer.gpu.model import Allocation, Cluster, Job
 from beamer.gpu.placement import CompactPlacer, jobs_that_fit, place_sizes
 from beamer.gpu.policy import GpuPolicy, check_at_least
-from beamer.gpu.predictors.speed import interpolated, throughputs, typical_step_s
+from beamer.gpu.predictors.speed import interpolated_throughput, throughputs, typical_step_s
 
 NEVER_S = 1e18  # finite, so that differences are numbers
 
@@ -119,7 +119,7 @@ class _Left:
         if (job.key, gpus) not in self._known:
             if job.key not in self._measured:
                 self._measured[job.key] = throughputs(job.speeds) or {1: job.request.batch_size / self._typical_s}
-            rate = interpolated(self._measured[job.key], gpus).value / job.request.batch_size
+            rate = interpolated_throughput(self._measured[job.key], gpus).value / job.request.batch_size
             self._known[job.key, gpus] = job.remaining / rate if rate > 0 else NEVER_S
         return self._known[job.key, gpus]
 

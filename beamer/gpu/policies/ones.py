@@ -1,9 +1,10 @@
-"""ONES: an evolutionary search over who owns which GPU, with batch sizes that follow, by predicted progress.
+"""ONES: an evolutionary search over assignments of GPUs to jobs, with batch sizes that follow, scored by predicted progress.
 
-The moves are `beamer.gpu.evolution`'s, the prediction is `beamer.gpu.predictors.progress`'s [source: authors' artifact,
-re-written]. Ours where the text gives no detail [rebuilt]: the deployed assignment competes in every generation; jobs that need
-several GPUs at least hold none below that; a genome is carried out by node-wise packing, jobs of unchanged size staying in
-place, rather than gene by gene; a job that is not known by throughput yet is taken as linear.
+[Bian, Li, Wang and You 2021, "Online evolutionary batch size orchestration for scheduling deep learning workloads in GPU
+clusters", and the authors' artifact, re-written and not copied] The operators are in `beamer.gpu.evolution`, the prediction is
+in `beamer.gpu.predictors.progress`. Ours, where the publication gives no detail: the deployed assignment competes in every
+generation; a job holds none or at least its minimum; an assignment is carried out by packing nodes, jobs of unchanged size
+staying in place, rather than gene by gene; a job whose throughput was not measured yet is assumed to speed up linearly.
 """
 
 from bisect import bisect_right
@@ -20,16 +21,16 @@ from beamer.gpu.evolution import EMPTY, Bools, Floats, Ints, Throughputs
 from beamer.gpu.model import Allocation, Cluster, Job
 from beamer.gpu.placement import jobs_that_fit, place_sizes
 from beamer.gpu.policy import GpuPolicy, check_at_least, check_share
-from beamer.gpu.predictors.lessons import Lessons, sample_of
-from beamer.gpu.predictors.progress import BetaModel, alpha_of, figures_of, prior_beta
+from beamer.gpu.predictors.progress import BetaModel, alpha_from_epochs, features_of, prior_beta
+from beamer.gpu.predictors.progress_training import ProgressTraining, progress_sample
 from beamer.gpu.predictors.speed import throughputs
 
-LEAST_SHARE = 1e-6
+LEAST_PROGRESS = 1e-6  # share of its work; keeps what remains finite where next to nothing was drawn
 
 
 @dataclass(frozen=True)
-class Limit:
-    """How many GPUs a job may hold. since: epochs it had processed when it last changed, or held fewer."""
+class SizeLimit:
+    """How many GPUs a job may hold. since: epochs it had processed when that last changed, or when it last held fewer."""
 
     key: str
     gpus: int
@@ -41,33 +42,36 @@ class Population:
     """What ONES remembers.
 
     nodes: of the cluster that genomes are for. jobs: that own genes; genomes: each as owner, length, owner, length, ..., owners
-    by their place in `jobs`, best first. next_s: when the search goes on.
+    by their place in `jobs`, best first. limits: by job. training: of the progress model. next_s: when the search goes on.
     """
 
     nodes: tuple[tuple[str, int], ...] = ()
     jobs: tuple[str, ...] = ()
     genomes: tuple[tuple[int, ...], ...] = ()
-    limits: tuple[Limit, ...] = ()
-    lessons: Lessons = field(default=Lessons())
+    limits: tuple[SizeLimit, ...] = ()
+    training: ProgressTraining = field(default=ProgressTraining())
     next_s: float = 0.0
 
 
 @dataclass(frozen=True)
 class Ones(GpuPolicy[Population]):
-    """Search for the assignment whose jobs need the fewest GPU-seconds until they have converged. [source; in parts rebuilt]
+    """Search for the assignment whose jobs need the fewest GPU-seconds until they have converged [Bian et al. 2021].
 
-    population: genomes that are kept. generations: at each decision. mutation: probability that a mutant drops a job. young:
-    epochs before which mutants do not, and after which a job at its size limit may double it. settled: epochs on its GPUs after
-    which a job may be displaced. hysteresis: share by which an assignment must be better than leaving jobs alone. interval_s:
-    between two searches, in which only free GPUs are handed out; 0: search at every decision. model: trained offline; None: the
-    prior, until enough jobs have ended. learn: whether to train on them.
+    Score, population, probabilities and the doubling of size limits are the artifact's; `hysteresis` and `interval_s` are ours,
+    and off unless they are set.
+
+    population: genomes that are kept. generations: at each decision. mutation: probability that a mutant drops a job.
+    protected_epochs: before which mutants do not drop a job, and after which a job at its size limit may double it.
+    settled_epochs: on its GPUs, after which a job may be displaced. hysteresis: share by which an assignment must be better
+    than displacing nobody. interval_s: between two searches, in which only free GPUs are handed out; 0: search at every
+    decision. model: trained offline; None: the prior, until enough jobs have ended. learn: whether to train on them.
     """
 
     population: int = 16
     generations: int = 1
     mutation: float = 0.3
-    young: float = 2.0
-    settled: float = 1.0
+    protected_epochs: float = 2.0
+    settled_epochs: float = 1.0
     hysteresis: float = 0.0
     interval_s: float = 0.0
     model: BetaModel | None = None
@@ -79,32 +83,32 @@ class Ones(GpuPolicy[Population]):
 
     def __post_init__(self) -> None:
         check_at_least(self, 1, "population", "generations")
-        check_at_least(self, 0, "young", "settled", "interval_s")
+        check_at_least(self, 0, "protected_epochs", "settled_epochs", "interval_s")
         check_share(self, "mutation", "hysteresis")
 
     def allocate(
         self, state: Population, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
     ) -> tuple[Population, Allocation, float | None]:
-        """Let the population evolve and carry out its best assignment that displaces no job before its time."""
+        """Let the population evolve and carry out its best assignment that displaces no job before `settled_epochs`."""
         numbers = np.random.default_rng(rng.getrandbits(64))
-        lessons = state.lessons.after(jobs, rng) if self.learn else state.lessons
+        training = state.training.updated(jobs, rng) if self.learn else state.training
         limits = self._limits(state, cluster, jobs)
         table = _Table.of(self, cluster, jobs, limits, set(state.jobs))
         nodes = tuple((node.name, node.gpus) for node in cluster.nodes)
         deployed = table.deployed(cluster)
-        held = evolution.held_by(deployed[None], len(table.jobs))
-        state = replace(state, limits=tuple(limits.values()), lessons=lessons)
-        remaining = table.draw(lessons.model or self.model, numbers)
-        turn = table.turn(remaining)
-        calm = np.where((held[0] > 0) & ~table.settled, held[0], table.limit)
-        chosen = evolution.padded(held, cluster.gpus, turn, calm, table.least)[0]
+        held = evolution.gpus_per_job(deployed[None], len(table.jobs))
+        state = replace(state, limits=tuple(limits.values()), training=training)
+        remaining = table.draw(training.model or self.model, numbers)
+        order = table.order(remaining)
+        undisturbed = np.where((held[0] > 0) & ~table.settled, held[0], table.limit)
+        chosen = evolution.fill_free_gpus(held, cluster.gpus, order, undisturbed, table.least)[0]
         if now >= state.next_s and table.jobs:
             genomes = table.genomes(state, deployed) if state.nodes == nodes else deployed[None]
             for _ in range(self.generations):
-                genomes = self._generation(genomes, deployed, turn, table, remaining, numbers)
-                remaining = table.draw(lessons.model or self.model, numbers)
-                turn = table.turn(remaining)
-            chosen = self._applied(evolution.held_by(genomes, len(table.jobs)), held[0], chosen, table, remaining)
+                genomes = self._generation(genomes, deployed, order, table, remaining, numbers)
+                remaining = table.draw(training.model or self.model, numbers)
+                order = table.order(remaining)
+            chosen = self._applied(evolution.gpus_per_job(genomes, len(table.jobs)), held[0], chosen, table, remaining)
             state = _remember(state, nodes, genomes, table)
             state = replace(state, next_s=now + self.interval_s)
         sizes = {job.key: int(size) for job, size in zip(table.jobs, chosen, strict=True) if size}
@@ -112,7 +116,7 @@ class Ones(GpuPolicy[Population]):
         wake = state.next_s if jobs and state.next_s > now else None
         return state, place_sizes(cluster, table.jobs, sizes, batches), wake
 
-    def _limits(self, state: Population, cluster: Cluster, jobs: Sequence[Job]) -> dict[str, Limit]:
+    def _limits(self, state: Population, cluster: Cluster, jobs: Sequence[Job]) -> dict[str, SizeLimit]:
         """Double the size limits of jobs that have been at theirs for long enough."""
         known = {limit.key: limit for limit in state.limits}
         limits = {}
@@ -120,11 +124,11 @@ class Ones(GpuPolicy[Population]):
             if not (job.grant or job.key in known):
                 continue
             request, epochs = job.request, job.done / job.request.epoch
-            limit = known.get(job.key) or Limit(job.key, request.least, epochs)
+            limit = known.get(job.key) or SizeLimit(job.key, request.least, epochs)
             if not job.grant or job.grant.size < limit.gpus:
                 limit = replace(limit, since=epochs)
-            elif epochs - limit.since >= self.young and limit.gpus < request.most:
-                limit = Limit(job.key, min(2 * limit.gpus, request.most), epochs)
+            elif epochs - limit.since >= self.protected_epochs and limit.gpus < request.most:
+                limit = SizeLimit(job.key, min(2 * limit.gpus, request.most), epochs)
             limits[job.key] = limit
         return limits
 
@@ -132,31 +136,31 @@ class Ones(GpuPolicy[Population]):
         self,
         genomes: Ints,
         deployed: Ints,
-        turn: Ints,
+        order: Ints,
         table: "_Table",
         remaining: Floats,
         rng: np.random.Generator,
     ) -> Ints:
         """Return the best of the population, the deployed assignment, their children and mutants, all padded."""
-        parents = np.concatenate((deployed[None], evolution.trimmed(genomes, table.limit)))
-        offspring = evolution.trimmed(evolution.children(parents, rng), table.limit)
-        mutants = evolution.mutants(parents, table.young, self.mutation, rng)
+        parents = np.concatenate((deployed[None], evolution.trim_to_limits(genomes, table.limit)))
+        offspring = evolution.trim_to_limits(evolution.uniform_crossover(parents, rng), table.limit)
+        mutants = evolution.uniform_mutation(parents, table.protected, self.mutation, rng)
         pool = np.concatenate((parents, offspring, mutants))
-        held = evolution.held_by(pool, len(table.jobs))
-        held = evolution.padded(held, len(deployed), turn, table.limit, table.least)
+        held = evolution.gpus_per_job(pool, len(table.jobs))
+        held = evolution.fill_free_gpus(held, len(deployed), order, table.limit, table.least)
         score = evolution.scores(held, remaining, table.rates)
-        rows = evolution.best(held, score, self.population)
-        return evolution.laid_out(held[rows], deployed, turn)
+        rows = evolution.select_best(held, score, self.population)
+        return evolution.reorder(held[rows], deployed, order)
 
-    def _applied(self, genomes: Ints, held: Ints, calm: Ints, table: "_Table", remaining: Floats) -> Ints:
-        """Return the best of the sizes in `genomes` that may be carried out, or `calm`, which leaves unsettled jobs alone."""
+    def _applied(self, genomes: Ints, held: Ints, undisturbed: Ints, table: "_Table", remaining: Floats) -> Ints:
+        """Return the best of the sizes in `genomes` that may be carried out; `undisturbed`, where that displaces jobs too early."""
         displaced = ((genomes != held) & (held > 0) & ~table.settled).any(axis=1)
         if displaced.all():
-            return calm
+            return undisturbed
         genomes = genomes[~displaced]
-        score = evolution.scores(np.concatenate((calm[None], genomes)), remaining, table.rates)
+        score = evolution.scores(np.concatenate((undisturbed[None], genomes)), remaining, table.rates)
         row = int(score[1:].argmin())
-        return genomes[row] if score[row + 1] <= (1.0 - self.hysteresis) * score[0] else calm
+        return genomes[row] if score[row + 1] <= (1.0 - self.hysteresis) * score[0] else undisturbed
 
 
 def _remember(state: Population, nodes: tuple[tuple[str, int], ...], genomes: Ints, table: "_Table") -> Population:
@@ -164,15 +168,15 @@ def _remember(state: Population, nodes: tuple[tuple[str, int], ...], genomes: In
     place = np.full(len(table.jobs) + 1, EMPTY)
     place[owners] = np.arange(len(owners))
     keys = tuple(table.jobs[row].key for row in owners.tolist())
-    return replace(state, nodes=nodes, jobs=keys, genomes=tuple(evolution.runs_of(genome) for genome in place[genomes]))
+    return replace(state, nodes=nodes, jobs=keys, genomes=tuple(evolution.encode_genome(genome) for genome in place[genomes]))
 
 
 @dataclass(frozen=True, eq=False)
 class _Table:
-    """The jobs that a search looks at, as columns.
+    """The jobs that take part in a search, as columns.
 
-    done: samples processed. young: has processed too few epochs to be dropped. settled: has run long enough on its GPUs to be
-    displaced. executed: has reported progress.
+    done: samples processed. protected: has processed too few epochs to be dropped. settled: has run long enough on its GPUs to
+    be displaced. started: has reported progress.
     """
 
     jobs: tuple[Job, ...]
@@ -182,19 +186,21 @@ class _Table:
     epochs: Floats
     left: Floats
     figures: Floats
-    young: Bools
+    protected: Bools
     settled: Bools
-    executed: Bools
+    started: Bools
     rates: Throughputs
 
     @classmethod
-    def of(cls, policy: Ones, cluster: Cluster, jobs: Sequence[Job], limits: dict[str, Limit], owners: set[str]) -> "_Table":
+    def of(
+        cls, policy: Ones, cluster: Cluster, jobs: Sequence[Job], limits: dict[str, SizeLimit], owners: set[str]
+    ) -> "_Table":
         chosen, waiting = [], 0
         for job in jobs_that_fit(cluster, jobs):
             if not (job.grant or job.reports or job.key in owners):
                 waiting += 1
                 if waiting > cluster.gpus:
-                    continue  # it has no turn even if all the others get a GPU each
+                    continue  # it would get no GPU even if all the others got one each
             chosen.append(job)
         rows = np.array([_row(job, limits) for job in chosen], np.float64).reshape(-1, 6)
         least, limit, done, epochs, left, since = rows.T
@@ -205,9 +211,9 @@ class _Table:
             done,
             epochs,
             left,
-            figures_of(sample_of(job) for job in chosen),
-            epochs < policy.young,
-            since >= policy.settled,
+            features_of(progress_sample(job) for job in chosen),
+            epochs < policy.protected_epochs,
+            since >= policy.settled_epochs,
             epochs > 0,
             Throughputs.of([_points(job) for job in chosen]),
         )
@@ -215,14 +221,14 @@ class _Table:
     def draw(self, model: BetaModel | None, rng: np.random.Generator) -> Floats:
         """Draw how far each job has come, and return the samples that it then still needs."""
         beta = prior_beta(self.left) if model is None else model.beta(self.figures)
-        share = np.maximum(rng.beta(alpha_of(self.epochs), beta), LEAST_SHARE)
+        share = np.maximum(rng.beta(alpha_from_epochs(self.epochs), beta), LEAST_PROGRESS)
         return np.asarray(self.done * (1.0 / share - 1.0))
 
-    def turn(self, remaining: Floats) -> Ints:
+    def order(self, remaining: Floats) -> Ints:
         """Return the order in which GPUs are offered: new jobs by submission, then the others, shortest on one GPU first."""
         rows = np.arange(len(self.jobs))
         alone = remaining / self.rates.at(rows, np.ones_like(rows))
-        return np.asarray(np.lexsort((np.where(self.executed, alone, rows), self.executed)))
+        return np.asarray(np.lexsort((np.where(self.started, alone, rows), self.started)))
 
     def batches(self, held: Ints) -> dict[str, int]:
         """Return the batch sizes of jobs on so many GPUs each, as `Grant.batch_size`; those of jobs on none are left out."""
@@ -249,11 +255,11 @@ class _Table:
         """Return the remembered genomes without the jobs that have ended; the deployed one where there are none."""
         row = {job.key: number for number, job in enumerate(self.jobs)}
         rows = np.array([*(row.get(key, EMPTY) for key in state.jobs), EMPTY], np.int64)
-        genomes = [rows[evolution.genome_of(runs)] for runs in state.genomes]
+        genomes = [rows[evolution.decode_genome(runs)] for runs in state.genomes]
         return np.stack(genomes) if genomes else deployed[None]
 
 
-def _row(job: Job, limits: dict[str, Limit]) -> tuple[float, float, float, float, float, float]:
+def _row(job: Job, limits: dict[str, SizeLimit]) -> tuple[float, float, float, float, float, float]:
     request, done = job.request, job.done
     limit = limits[job.key].gpus if job.key in limits else request.least
     since = 0.0
@@ -265,7 +271,7 @@ def _row(job: Job, limits: dict[str, Limit]) -> tuple[float, float, float, float
 
 
 def _points(job: Job) -> list[tuple[float, float]]:
-    """Return samples per second by GPUs; of a job that was not measured, one in proportion to what it has done until now."""
+    """Return samples per second by GPUs; of a job that was not measured, its samples per GPU-second until now on one GPU."""
     measured = sorted((float(gpus), rate) for gpus, rate in throughputs(job.speeds).items() if gpus > 0 and 0 < rate < inf)
     if measured:
         return measured

@@ -19,7 +19,7 @@ from beamer.gpu.marginal_gain import allocate_by_gain, candidate_sizes
 from beamer.gpu.model import Allocation, Cluster, Grant, Job
 from beamer.gpu.placement import CompactPlacer, jobs_that_fit, place_sizes
 from beamer.gpu.policy import GpuPolicy, check_at_least, check_positive
-from beamer.gpu.predictors.learning import Learning
+from beamer.gpu.predictors.job_goodput import JobGoodputs
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -156,14 +156,14 @@ class _Table:
     value: what is to be maximised in sum. remains: share of a speed-up that a change of GPUs leaves.
     """
 
-    learning: Learning
+    learning: JobGoodputs
     remains: Floats
     sizes: Ints
     value: Floats
 
     @classmethod
     def of(cls, policy: Pollux, cluster: Cluster, jobs: Sequence[Job], used: Mapping[str, Used], now: float) -> "_Table":
-        learning = Learning.of(jobs)
+        learning = JobGoodputs.of(jobs)
         most_ever = [max(past.most if (past := used.get(job.key)) else 0, job.grant.size if job.grant else 0) for job in jobs]
         cap = [
             max(min(job.request.most, policy.growth * most), job.request.least)

@@ -1,12 +1,16 @@
-"""Goodput: how much a job learns per second on a placement and at a batch size, as Pollux defines it. [from memory: rebuilt]
+"""Goodput: how much a job learns per second on a placement and at a batch size, as Pollux defines it.
+
+[Qiao, Choe, Subramanya, Neiswanger, Ho, Zhang, Ganger and Xing 2021, sections 3.1 (statistical efficiency, with the gradient
+noise scale of McCandlish, Kaplan, Amodei et al. 2018) and 3.2 (step times)]
 
 A step of `m` samples on `n` GPUs takes `(T_grad^g + T_sync^g)^(1/g)` seconds, g between 1 (no overlap) and 10 (all of it),
 with `T_grad = a + b m/n`, and `T_sync` nothing on one GPU, `s0 + s1 (n - 2)` on one node and `r0 + r1 (n - 2)` on several. A
 sample of a batch of m is worth `(phi + m0) / (phi + m)` of one of a batch of m0, where phi, the noise scale, is m0 times the
 variance of a gradient of m0 over its squared norm. Goodput is samples per second times that.
 
-All jobs are fitted at once, by damped Gauss-Newton steps on the logarithms of parameters and step times, with a weak pull to a
-first guess. What was not measured is hoped for, so that it is tried: no synchronisation costs anything before one was seen.
+Ours is how it is fitted: all jobs at once, by damped Gauss-Newton steps on the logarithms of parameters and step times, with a
+weak prior at a first guess, where Pollux minimises the same logarithmic error job by job. As in Pollux, what was not measured
+is assumed to cost nothing, so that it is tried: synchronising is free until it was measured. There is no gradient accumulation.
 """
 
 from collections.abc import Sequence
@@ -17,23 +21,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamer.gpu.model import Job, Speed
-from beamer.gpu.predictors.base import Estimate
+from beamer.gpu.predictors.estimate import Estimate
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-A, B, S0, S1, R0, R1, G = range(7)
-STEPS = 30
-DONE = 1e-3  # share of its cost below which a step does not count as progress
-NOISE = 0.05  # of the logarithm of a step time, at least
-PULL = (NOISE / 3.0) ** 2  # a parameter may well be e^3 times what was guessed first
-LEAST = 1e-12  # seconds
-OVERLAP = 9.0  # the exponent's range beyond 1
-RECENT = 5  # gradients whose statistics are averaged
-NOISIEST = 1e12
-BATCHES = 24  # batch sizes that are tried between the smallest and the largest
-UNSEEN = 1.0  # relative deviation where no synchronisation of that kind was measured
+A, B, S0, S1, R0, R1, G = range(7)  # columns of the parameters, named as in the text above; G: the exponent
+MOST_ITERATIONS = 30  # of Gauss-Newton: bounds the time of a fit that does not converge
+CONVERGED_BELOW = 1e-3  # share of the cost: a smaller decrease ends a fit
+LEAST_DEVIATION = 0.05  # of the logarithm of a step time: assumed even where the few that were measured agree
+PRIOR_WEIGHT = (LEAST_DEVIATION / 3.0) ** 2  # squared: a parameter may well be e^3 times what was guessed first
+LEAST_S = 1e-12  # seconds; stands for "takes no time" under a logarithm
+EXPONENT_RANGE = 9.0  # the exponent lies between 1 and 1 + this, as in Pollux
+RECENT_GRADIENTS = 5  # reports whose gradient statistics are averaged: single ones are noisy, old ones outdated
+LARGEST_NOISE_SCALE = 1e12  # samples; keeps goodputs finite where the gradient has almost no mean
+BATCH_SIZES_TRIED = (
+    24  # between the smallest and the largest, in equal ratios: neighbours differ by a fifth over a factor of 64
+)
+UNSEEN_DEVIATION = 1.0  # relative, of step times where no synchronisation of that kind was measured: they may be twice as long
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +67,7 @@ class StepTimes:
         if not self.seen[row, 0]:
             return Estimate(float(np.exp(log_s[0, 0])), float("inf"))
         if not self.seen[row, kind]:
-            variance += UNSEEN**2
+            variance += UNSEEN_DEVIATION**2
         value = float(np.exp(log_s[0, 0]))
         return Estimate(value, value * float(np.sqrt(variance)))
 
@@ -72,7 +78,7 @@ def fit_steps(jobs: Sequence[Sequence[Speed]]) -> StepTimes:
     count = len(usable)
     theta, spread = np.zeros((count, 7)), np.zeros((count, 7, 7))
     seen = np.zeros((count, 3), np.bool_)
-    theta[:, [A, S0, S1, R0, R1]] = np.log(LEAST)
+    theta[:, [A, S0, S1, R0, R1]] = np.log(LEAST_S)
     by_columns: dict[int, list[int]] = {}
     for row, speeds in enumerate(usable):
         if speeds:  # columns by their own number alone, so that the last digit of a fit does not depend on the other jobs
@@ -85,15 +91,15 @@ def fit_steps(jobs: Sequence[Sequence[Speed]]) -> StepTimes:
 def noise_scale(job: Job) -> float:
     """Return phi in samples, of the last gradients; 0, under which large batches gain nothing, where none was measured."""
     found: list[tuple[float, float]] = []
-    for report in job.reports[: -4 * RECENT - 1 : -1]:
+    for report in job.reports[: -4 * RECENT_GRADIENTS - 1 : -1]:
         if report.gradient_sqr > 0 and report.gradient_var >= 0 and isfinite(report.gradient_sqr + report.gradient_var):
             found.append((report.gradient_sqr, report.gradient_var))
-            if len(found) == RECENT:
+            if len(found) == RECENT_GRADIENTS:
                 break
     if not found:
         return 0.0
     sqr, var = (sum(column) for column in zip(*found, strict=True))
-    return float(min(job.request.batch_size * var / sqr, NOISIEST))
+    return float(min(job.request.batch_size * var / sqr, LARGEST_NOISE_SCALE))
 
 
 def efficiency(noise: Floats, requested: Floats, batch: Floats) -> Floats:
@@ -108,7 +114,7 @@ def best_goodput(
 
     Batch sizes from `low` to `high` are tried, in equal ratios; the second result is the best one.
     """
-    share = np.linspace(0.0, 1.0, BATCHES)
+    share = np.linspace(0.0, 1.0, BATCH_SIZES_TRIED)
     batch = np.round(low[:, None] * (high / low)[:, None] ** share)
     step_s = times.at(rows[:, None], gpus[:, None], nodes[:, None], batch)
     goodput = batch / step_s * efficiency(noise[:, None], requested[:, None], batch)
@@ -142,10 +148,10 @@ def _parts(theta: Floats, gpus: Ints, nodes: Ints, local: Floats) -> _Parts:
     compute = value[..., A] + value[..., B] * local
     sync_near = near * (value[..., S0] + value[..., S1] * extra)
     sync_far = far * (value[..., R0] + value[..., R1] * extra)
-    compute, sync = np.maximum(compute, LEAST), np.maximum(sync_near + sync_far, LEAST)
+    compute, sync = np.maximum(compute, LEAST_S), np.maximum(sync_near + sync_far, LEAST_S)
     logit = np.clip(theta[..., G], -30.0, 30.0)
     part = 1.0 / (1.0 + np.exp(-logit))
-    exponent = 1.0 + OVERLAP * part
+    exponent = 1.0 + EXPONENT_RANGE * part
     log_compute, log_sync = np.log(compute), np.log(sync)
     largest = np.maximum(log_compute, log_sync)
     ratio = np.exp(-exponent * np.abs(log_compute - log_sync))
@@ -171,7 +177,7 @@ def _log_step(theta: Floats, gpus: Ints, nodes: Ints, local: Floats) -> tuple[Fl
             by_sync * of.near * value[..., S1] * of.extra / of.sync,
             by_sync * of.far * value[..., R0] / of.sync,
             by_sync * of.far * value[..., R1] * of.extra / of.sync,
-            by_exponent * OVERLAP * of.part * (1.0 - of.part),
+            by_exponent * EXPONENT_RANGE * of.part * (1.0 - of.part),
         ),
         axis=-1,
     )
@@ -211,14 +217,14 @@ def _fit(speeds: Sequence[Sequence[Speed]], columns: int) -> tuple[Floats, Float
         return (
             off,
             slopes * active[:, None, :] * weight[..., None],
-            (off**2).sum(axis=1) + PULL * ((point - guess) ** 2).sum(axis=1),
+            (off**2).sum(axis=1) + PRIOR_WEIGHT * ((point - guess) ** 2).sum(axis=1),
         )
 
     off, slopes, cost = look(theta)
     unit = np.eye(7)
-    for _ in range(STEPS):
-        curve = slopes.transpose(0, 2, 1) @ slopes + PULL * unit
-        down = (slopes.transpose(0, 2, 1) @ off[..., None])[..., 0] + PULL * (theta - guess)
+    for _ in range(MOST_ITERATIONS):
+        curve = slopes.transpose(0, 2, 1) @ slopes + PRIOR_WEIGHT * unit
+        down = (slopes.transpose(0, 2, 1) @ off[..., None])[..., 0] + PRIOR_WEIGHT * (theta - guess)
         scale = np.einsum("bii->bi", curve)[:, :, None] * unit
         move = -np.linalg.solve(curve + damping[:, None, None] * scale, down[..., None])[..., 0]
         trial = theta + np.clip(move, -2.0, 2.0) * active
@@ -228,16 +234,16 @@ def _fit(speeds: Sequence[Sequence[Speed]], columns: int) -> tuple[Floats, Float
         off = np.where(better[:, None], new_off, off)
         slopes = np.where(better[:, None, None], new_slopes, slopes)
         # a job is done by its own figures, whatever the others still need
-        going &= np.where(better, cost - new_cost > DONE * cost, damping < 1e6)
+        going &= np.where(better, cost - new_cost > CONVERGED_BELOW * cost, damping < 1e6)
         damping = np.clip(np.where(better, damping / 5.0, damping * 4.0), 1e-9, 1e9)
         cost = np.where(better, new_cost, cost)
         if not going.any():
             break
     degrees = np.maximum(count - active.sum(axis=1), 1)
-    noise = np.maximum((off**2).sum(axis=1) / degrees, NOISE**2)
-    curve = slopes.transpose(0, 2, 1) @ slopes + PULL * unit
+    noise = np.maximum((off**2).sum(axis=1) / degrees, LEAST_DEVIATION**2)
+    curve = slopes.transpose(0, 2, 1) @ slopes + PRIOR_WEIGHT * unit
     spread = noise[:, None, None] * np.linalg.inv(curve) * active[:, :, None] * active[:, None, :]
-    # one kind of synchronisation stands for the other until that is seen
+    # the parameters of one kind of synchronisation stand for those of the other until that is measured
     for ours, others, column in ((S0, R0, 2), (S1, R1, 2), (R0, S0, 1), (R1, S1, 1)):
         copied = ~seen[:, column] & seen[:, 3 - column]
         theta[copied, others] = theta[copied, ours]
@@ -249,7 +255,11 @@ def _figures(speed: Speed) -> tuple[float, float, float, float]:
 
 
 def _guess(local: Floats, gpus: Ints, step_s: Floats, active: Bools) -> Floats:
-    """Return where the search starts: half of the fastest step per sample computes, a fifth of the slowest synchronises."""
+    """Return where the fit starts, which the data soon overrules.
+
+    A fastest step on one GPU is 0.3 constant, and per sample 0.7 of the best time per sample; a fifth of the slowest step
+    synchronises, a fiftieth more for each GPU beyond two; the exponent's logit of -1 means some overlap.
+    """
     alone = np.where(gpus == 1, step_s, np.inf).min(axis=1)
     fastest = np.minimum(np.where(np.isfinite(alone), alone, np.inf), step_s.min(axis=1))
     start = np.stack(
@@ -263,5 +273,5 @@ def _guess(local: Floats, gpus: Ints, step_s: Floats, active: Bools) -> Floats:
         ),
         axis=1,
     )
-    guess = np.log(np.maximum(np.where(active[:, :G], start, LEAST), LEAST))
+    guess = np.log(np.maximum(np.where(active[:, :G], start, LEAST_S), LEAST_S))
     return np.concatenate((guess, np.full((len(guess), 1), -1.0)), axis=1)

@@ -1,8 +1,11 @@
-"""Where a job's loss is going: the curves of Optimus and SLAQ, fitted to what the job reported.
+"""Loss curves: those of Optimus and SLAQ, fitted to the losses that a job reported, and extrapolated.
 
-A curve is fitted in units of what was seen (the last iteration, the largest loss), by trying floors or rates on a grid: for
-each of them the other parameters are a small non-negative least-squares problem, solved for the whole grid at once. Whatever
-cannot be fitted (no points, two points, no fall) is a level.
+Optimus [Peng, Bao, Chen, Wu and Guo 2018, section 3.1]: loss = 1/(b0 k + b1) + b2 after k iterations, b >= 0, by non-negative
+least squares, outliers replaced first. SLAQ [Zhang, Stafman, Or and Freedman 2017]: one curve for methods that converge
+sublinearly, one for those that converge linearly or faster, recent losses weighing more. How the fits are found is ours: in
+units of what was reported (the last iteration, the largest loss), by trying floors or rates on a grid; for each of them the
+other parameters are a small non-negative least-squares problem, solved for the whole grid at once. Whatever cannot be fitted
+(fewer than three points, no fall) is a constant level.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,32 +16,34 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from beamer.gpu.predictors.base import Estimate
+from beamer.gpu.predictors.estimate import Estimate
 from beamer.gpu.predictors.least_squares import inverse_gram, nnls_of_each
 
 Floats = NDArray[np.float64]
 Parameters = tuple[float, ...]
 T = TypeVar("T")
 
-POINTS = 64
+MOST_POINTS = 64
 """Points that a curve is fitted to; longer histories are thinned out evenly, so that a fit takes as long for any of them."""
 
-FEWEST = 3
-"""Points below which nothing is fitted."""
+FEWEST_POINTS = 3
+"""Points below which nothing is fitted: a curve has three parameters."""
 
-LARGEST = 1e100
-"""Losses beyond this are taken for garbage."""
+LARGEST_LOSS = 1e100
+"""Losses beyond this are taken for garbage: their squares would overflow."""
 
-TINY = 1e-9  # of the largest loss' inverse: a curve may start above what was seen, not at infinity
+SMALLEST_INVERSE = 1e-9  # relative to the inverse of the largest loss: a curve may start above what was seen, not at infinity
 
+# floors that are tried, above (positive) or below the lowest loss, in units of the range of losses
 _FLOORS = np.concatenate([[0.2, 0.1, 0.05, 0.02, 0.01, 0.0], -np.geomspace(1e-3, 10.0, 14)])
+# exponential rates that are tried, per length of the history: from hardly falling to over within its first few hundredths
 _RATES = np.geomspace(0.05, 100.0, 24)
-_STEPS = np.linspace(0.0, 1.0, 9)
-_REFINEMENTS = 3
+_STEPS = np.linspace(0.0, 1.0, 9)  # of a finer grid between the neighbours of the best point
+_REFINEMENTS = 3  # grids in turn, each finer than the last
 
 
 @dataclass(frozen=True)
-class Form:
+class CurveFamily:
     """A family of falling curves over x.
 
     value: of parameters and x. gradient: by each parameter, a column each, for an array of x.
@@ -50,16 +55,16 @@ class Form:
 
 
 def _inverse_gradient(p: Parameters, x: Floats) -> tuple[Floats, ...]:
-    square = (p[0] * x + p[1] + TINY) ** -2.0
+    square = (p[0] * x + p[1] + SMALLEST_INVERSE) ** -2.0
     return -x * square, -square, np.ones_like(x)
 
 
 def _quadratic(p: Parameters, x: Any) -> Any:
-    return 1.0 / ((p[0] * x + p[1]) * x + p[2] + TINY) + p[3]
+    return 1.0 / ((p[0] * x + p[1]) * x + p[2] + SMALLEST_INVERSE) + p[3]
 
 
 def _quadratic_gradient(p: Parameters, x: Floats) -> tuple[Floats, ...]:
-    square = ((p[0] * x + p[1]) * x + p[2] + TINY) ** -2.0
+    square = ((p[0] * x + p[1]) * x + p[2] + SMALLEST_INVERSE) ** -2.0
     return -x * x * square, -x * square, -square, np.ones_like(x)
 
 
@@ -68,29 +73,29 @@ def _geometric_gradient(p: Parameters, x: Floats) -> tuple[Floats, ...]:
     return -p[1] * x * fall, fall, np.ones_like(x)
 
 
-INVERSE = Form("1/(b0 k + b1) + b2", lambda p, x: 1.0 / (p[0] * x + p[1] + TINY) + p[2], _inverse_gradient)
-"""[source: Optimus, by ALGORITHMS 6]"""
+INVERSE = CurveFamily("1/(b0 k + b1) + b2", lambda p, x: 1.0 / (p[0] * x + p[1] + SMALLEST_INVERSE) + p[2], _inverse_gradient)
+"""Optimus' curve of stochastic gradient descent, which converges as 1/k [Peng et al. 2018, section 3.1]."""
 
-QUADRATIC = Form(
-    "1/(a k^2 + b k + c) + d", lambda p, x: 1.0 / ((p[0] * x + p[1]) * x + p[2] + TINY) + p[3], _quadratic_gradient
+QUADRATIC = CurveFamily(
+    "1/(a k^2 + b k + c) + d", lambda p, x: 1.0 / ((p[0] * x + p[1]) * x + p[2] + SMALLEST_INVERSE) + p[3], _quadratic_gradient
 )
-"""[from memory: SLAQ's curve of methods that converge sublinearly]"""
+"""SLAQ's curve of methods that converge sublinearly [Zhang et al. 2017]."""
 
-GEOMETRIC = Form("mu^(k - b) + c", lambda p, x: p[1] * np.exp(-p[0] * x) + p[2], _geometric_gradient)
-"""[from memory: SLAQ's curve of methods that converge linearly] Kept as (rate, amplitude, c): mu = e^-rate."""
+GEOMETRIC = CurveFamily("mu^(k - b) + c", lambda p, x: p[1] * np.exp(-p[0] * x) + p[2], _geometric_gradient)
+"""SLAQ's curve of methods that converge linearly or faster [Zhang et al. 2017], kept as (rate, amplitude, c): mu = e^-rate."""
 
-LEVEL = Form("c", lambda p, x: p[0] + 0.0 * x, lambda p, x: (np.ones_like(x),))
+LEVEL = CurveFamily("c", lambda p, x: p[0] + 0.0 * x, lambda p, x: (np.ones_like(x),))
 
 
 @dataclass(frozen=True)
 class LossCurve:
-    """A fitted curve: loss(k) = base + unit_loss * form(k / unit_iterations).
+    """A fitted curve: loss(k) = base + unit_loss * family(k / unit_iterations).
 
-    parameters, covariance: of the form, in those units. noise: standard deviation of losses around the curve, in unit_loss;
+    parameters, covariance: of the family, in those units. noise: standard deviation of losses around the curve, in unit_loss;
     infinite where there were too few points to tell.
     """
 
-    form: Form
+    family: CurveFamily
     parameters: Parameters
     covariance: tuple[Parameters, ...]
     noise: float
@@ -100,7 +105,7 @@ class LossCurve:
 
     def at(self, iteration: float) -> float:
         """Return the loss after so many iterations."""
-        return float(self.base + self.unit_loss * self.form.value(self.parameters, iteration / self.unit_iterations))
+        return float(self.base + self.unit_loss * self.family.value(self.parameters, iteration / self.unit_iterations))
 
     def loss(self, iteration: float) -> Estimate:
         """Return the loss that would be measured after so many iterations."""
@@ -139,12 +144,12 @@ class LossCurve:
             return inf
         x = np.asarray(iterations, float) / self.unit_iterations
         with np.errstate(all="ignore"):  # what overflows is unknown
-            gradient = np.stack(self.form.gradient(self.parameters, x)) @ np.asarray(signs, float)
+            gradient = np.stack(self.family.gradient(self.parameters, x)) @ np.asarray(signs, float)
             variance = float(gradient @ np.asarray(self.covariance) @ gradient)
         return max(variance, 0.0) if isfinite(variance) else inf
 
 
-def thinned(reports: Sequence[T], most: int = POINTS) -> Sequence[T]:
+def thinned(reports: Sequence[T], most: int = MOST_POINTS) -> Sequence[T]:
     """Return at most so many of the reports, evenly spread, the first and the last among them."""
     if len(reports) <= most:
         return reports
@@ -153,7 +158,7 @@ def thinned(reports: Sequence[T], most: int = POINTS) -> Sequence[T]:
 
 
 def fit_inverse(iterations: Sequence[float], losses: Sequence[float]) -> LossCurve:
-    """Fit Optimus' curve to losses, outliers replaced by what is around them. [source; how b2 is found: rebuilt]"""
+    """Fit Optimus' curve to losses, outliers replaced by the mean of their neighbours [Peng et al. 2018, section 3.1]."""
     seen = _Seen.of(iterations, losses, smooth=True)
     if not seen.falls:
         return seen.level()
@@ -162,8 +167,9 @@ def fit_inverse(iterations: Sequence[float], losses: Sequence[float]) -> LossCur
 
 
 def fit_weighted(iterations: Sequence[float], losses: Sequence[float], decay: float = 0.9) -> LossCurve:
-    """Fit SLAQ's two curves, the recent losses counting most, and return the better one. [from memory: rebuilt]
+    """Fit SLAQ's two curves, the recent losses weighing most, and return the one with the smaller error [Zhang et al. 2017].
 
+    SLAQ is given the curve with the optimiser's class; choosing it by the error is ours.
     decay: weight of a point relative to the next one, of those that the history is thinned out to.
     """
     seen = _Seen.of(iterations, losses, smooth=False)
@@ -174,7 +180,7 @@ def fit_weighted(iterations: Sequence[float], losses: Sequence[float], decay: fl
         seen.curve(QUADRATIC, _fit_floor(seen, weights, 2), weights),
         seen.curve(GEOMETRIC, _fit_rate(seen, weights), weights),
     )
-    return min(curves, key=lambda curve: _error(curve.form, curve.parameters, seen, weights))
+    return min(curves, key=lambda curve: _error(curve.family, curve.parameters, seen, weights))
 
 
 @dataclass(frozen=True)
@@ -190,8 +196,8 @@ class _Seen:
     @classmethod
     def of(cls, iterations: Sequence[float], losses: Sequence[float], smooth: bool) -> "_Seen":
         x, y = np.asarray(thinned(iterations), float), np.asarray(thinned(losses), float)
-        good = np.isfinite(x) & np.isfinite(y) & (x >= 0) & (np.abs(y) < LARGEST)
-        # a job that went back to a checkpoint says some iterations twice: the last word counts
+        good = np.isfinite(x) & np.isfinite(y) & (x >= 0) & (np.abs(y) < LARGEST_LOSS)
+        # a job that went back to a checkpoint reports some iterations twice: the later report counts
         x, index = np.unique(x[good][::-1], return_index=True)
         y = y[good][::-1][index]
         if smooth:
@@ -206,31 +212,33 @@ class _Seen:
         """Whether there is anything to fit: enough points, and later losses below the first ones."""
         n = len(self.x)
         return (
-            n >= FEWEST and float(np.ptp(self.y)) > 1e-9 and float(self.y[-(n // 3) :].mean()) < float(self.y[: n // 3].mean())
+            n >= FEWEST_POINTS
+            and float(np.ptp(self.y)) > 1e-9
+            and float(self.y[-(n // 3) :].mean()) < float(self.y[: n // 3].mean())
         )
 
     def level(self) -> LossCurve:
         """Return the curve that stays where the loss is; unknown with too few points."""
         n = len(self.y)
-        if n < FEWEST:
+        if n < FEWEST_POINTS:
             value = float(self.y[-1]) if n else nan
             return LossCurve(LEVEL, (value,), ((inf,),), inf, self.unit_iterations, self.unit_loss, self.base)
         noise = float(self.y.std())
         mean = (float(self.y.mean()),)
         return LossCurve(LEVEL, mean, ((noise**2 / n,),), noise, self.unit_iterations, self.unit_loss, self.base)
 
-    def curve(self, form: Form, parameters: Parameters, weights: Floats) -> LossCurve:
+    def curve(self, family: CurveFamily, parameters: Parameters, weights: Floats) -> LossCurve:
         """Return the curve with the covariance that its residuals tell."""
         free = float(weights.sum()) ** 2 / float((weights**2).sum()) - len(parameters)
         if free <= 0:
             noise, covariance = inf, np.full((len(parameters),) * 2, inf)
         else:
-            noise = sqrt(_error(form, parameters, self, weights) / float(weights.mean()) / (free + len(parameters)))
+            noise = sqrt(_error(family, parameters, self, weights) / float(weights.mean()) / (free + len(parameters)))
             noise *= sqrt((free + len(parameters)) / free)
-            columns = np.stack(form.gradient(parameters, self.x), 1) * np.sqrt(weights)[:, None]
+            columns = np.stack(family.gradient(parameters, self.x), 1) * np.sqrt(weights)[:, None]
             covariance = noise**2 * inverse_gram(columns)
         listed = tuple(tuple(map(float, row)) for row in covariance)
-        return LossCurve(form, parameters, listed, noise, self.unit_iterations, self.unit_loss, self.base)
+        return LossCurve(family, parameters, listed, noise, self.unit_iterations, self.unit_loss, self.base)
 
 
 def _without_outliers(y: Floats) -> Floats:
@@ -243,8 +251,8 @@ def _without_outliers(y: Floats) -> Floats:
     return np.concatenate([y[:2], np.where(outside, around.mean(0), middle), y[-2:]])
 
 
-def _error(form: Form, parameters: Parameters, seen: _Seen, weights: Floats) -> float:
-    return float((weights * (form.value(parameters, seen.x) - seen.y) ** 2).sum())
+def _error(family: CurveFamily, parameters: Parameters, seen: _Seen, weights: Floats) -> float:
+    return float((weights * (family.value(parameters, seen.x) - seen.y) ** 2).sum())
 
 
 def _fit_floor(seen: _Seen, weights: Floats, degree: int) -> Parameters:
@@ -255,11 +263,11 @@ def _fit_floor(seen: _Seen, weights: Floats, degree: int) -> Parameters:
 
     def tried(floors: Floats) -> tuple[Floats, Floats]:
         above = seen.y - floors[:, None]
-        target = 1.0 / np.maximum(above, TINY)
+        target = 1.0 / np.maximum(above, SMALLEST_INVERSE)
         # an error of the inverse counts by what it does to the loss; points below the floor cannot be inverted
         trust = weights * np.where(above > 0, above, 0.0) ** 4
         coefficients = nnls_of_each((trust @ products).reshape(-1, degree + 1, degree + 1), (trust * target) @ powers)
-        value = 1.0 / (coefficients @ powers.T + TINY) + floors[:, None]
+        value = 1.0 / (coefficients @ powers.T + SMALLEST_INVERSE) + floors[:, None]
         return coefficients, ((value - seen.y) ** 2) @ weights
 
     # a loss that is never negative has no floor below 0

@@ -1,9 +1,9 @@
 """How far a job has come on its way to convergence, as a Beta distribution: the progress model of ONES.
 
-The share `rho` of its work that a job has done is taken as Beta(alpha, beta): alpha, the epochs it has processed; beta, one
-more than what a perceptron with one hidden layer of `HIDDEN` makes of five figures of the job. It is trained on the negative
-log-likelihood of the shares of jobs that have ended [source: authors' artifact, re-written]. Learning rate, steps, decay and
-the standardisation of the figures are ours [rebuilt].
+[Bian, Li, Wang and You 2021, and their artifact, re-written] The share `rho` of its work that a job has done is taken as
+Beta(alpha, beta): alpha, the epochs it has processed; beta, 1 plus the output of a perceptron with one hidden layer of
+`HIDDEN_UNITS` for five features of the job. It is trained on the negative log-likelihood of the shares of jobs that have ended.
+Learning rate, steps, weight decay and the standardisation of the features are ours.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,22 +13,24 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaln, psi  # type: ignore[import-untyped]
 
-from beamer.gpu.predictors.base import Estimate
+from beamer.gpu.predictors.estimate import Estimate
 
 Floats = NDArray[np.float64]
 
-HIDDEN = 64
-INPUTS = 5
-STEPS = 200
-RATE = 0.01
-DECAY = 0.5
-LEAST_EPOCHS = 1.0  # alpha of a job that has done less: of one without evidence every share would be as likely as none
-MARGIN = 1e-3  # shares of 0 and 1 have no density
-LIMIT = 1e4  # of a figure of a job, beyond which it is garbage
+HIDDEN_UNITS = 64  # of the artifact
+FEATURES = 5  # of the artifact: log of the epoch's samples, first loss, epochs processed, relative drop of the loss, accuracy
+TRAINING_STEPS = 200  # full-batch steps of a training: bounds its time
+LEARNING_RATE = 0.01  # of Adam
+WEIGHT_DECAY = (
+    0.5  # per step, relative to the learning rate: strong, lest the few jobs of an online training be learnt by heart
+)
+LEAST_EPOCHS = 1.0  # alpha of a job that has done less: without evidence every share would be as likely as none
+SHARE_MARGIN = 1e-3  # distance that shares keep from 0 and 1, which have no density
+LARGEST_FEATURE = 1e4  # beyond it a reported value is garbage
 
 
 @dataclass(frozen=True)
-class Sample:
+class ProgressSample:
     """What a job looked like once.
 
     size: samples of an epoch. first_loss, loss, accuracy: first and last reported. epochs: processed until then.
@@ -47,8 +49,8 @@ class Sample:
 class BetaModel:
     """A trained perceptron, as plain numbers.
 
-    centre, scale: by which its inputs are standardised. hidden: its first layer's weights, row by row of `HIDDEN`; bias: of the
-    first layer. out, out_bias: the second layer's. samples: how many it was trained on.
+    centre, scale: by which its inputs are standardised. hidden: its first layer's weights, row by row of `HIDDEN_UNITS`; bias:
+    of the first layer. out, out_bias: the second layer's. samples: how many it was trained on.
     """
 
     centre: tuple[float, ...]
@@ -62,52 +64,56 @@ class BetaModel:
     def beta(self, figures: Floats) -> Floats:
         """Return beta for each row of `figures`."""
         inputs = (figures - np.array(self.centre)) / np.array(self.scale)
-        layer = np.maximum(inputs @ np.array(self.hidden).reshape(HIDDEN, INPUTS).T + np.array(self.bias), 0.0)
+        layer = np.maximum(inputs @ np.array(self.hidden).reshape(HIDDEN_UNITS, FEATURES).T + np.array(self.bias), 0.0)
         return np.asarray(1.0 + np.maximum(layer @ np.array(self.out) + self.out_bias, 0.0))
 
 
-def figures_of(samples: Iterable[Sample]) -> Floats:
-    """Return what the perceptron looks at, a row of `INPUTS` for each sample; garbage becomes zero or the limit."""
-    rows = np.array([(s.size, s.first_loss, s.epochs, s.loss, s.accuracy) for s in samples], np.float64).reshape(-1, INPUTS)
-    size, first, epochs, loss, accuracy = np.clip(np.nan_to_num(rows, posinf=LIMIT, neginf=-LIMIT), -1e18, 1e18).T
+def features_of(samples: Iterable[ProgressSample]) -> Floats:
+    """Return the perceptron's inputs, a row of `FEATURES` for each sample; garbage becomes zero or the largest feature."""
+    rows = np.array([(s.size, s.first_loss, s.epochs, s.loss, s.accuracy) for s in samples], np.float64).reshape(-1, FEATURES)
+    size, first, epochs, loss, accuracy = np.clip(
+        np.nan_to_num(rows, posinf=LARGEST_FEATURE, neginf=-LARGEST_FEATURE), -1e18, 1e18
+    ).T
     drop = 1.0 - loss / np.where(np.abs(first) < 1e-9, 1.0, first)
     columns = (np.log(np.maximum(size, 1.0)), first, epochs, drop, accuracy)
-    return np.asarray(np.clip(np.stack(columns, axis=1), -LIMIT, LIMIT))
+    return np.asarray(np.clip(np.stack(columns, axis=1), -LARGEST_FEATURE, LARGEST_FEATURE))
 
 
-def alpha_of(epochs: Floats) -> Floats:
+def alpha_from_epochs(epochs: Floats) -> Floats:
     """Return alpha of jobs that have processed so many epochs."""
     return np.asarray(np.maximum(epochs, LEAST_EPOCHS))
 
 
 def prior_beta(remaining_epochs: Floats) -> Floats:
-    """Return beta of jobs of which nothing was learnt: as if each ended after the epochs it was submitted for [rebuilt]."""
+    """Return beta of jobs of which nothing was learnt: as if each ended after the epochs it was submitted for (ours)."""
     return np.asarray(1.0 + np.maximum(remaining_epochs, 0.0))
 
 
-def nll(model: BetaModel | float, samples: Sequence[Sample]) -> float:
+def nll(model: BetaModel | float, samples: Sequence[ProgressSample]) -> float:
     """Return the mean negative log-likelihood of the samples' shares. model: or one beta for all of them."""
     alpha, share = _known(samples)
-    beta = np.full(len(share), model) if isinstance(model, float) else model.beta(figures_of(samples))
+    beta = np.full(len(share), model) if isinstance(model, float) else model.beta(features_of(samples))
     return float(-_log_density(alpha, beta, share).mean())
 
 
-def share(model: BetaModel | None, sample: Sample, remaining_epochs: float) -> Estimate:
+def share(model: BetaModel | None, sample: ProgressSample, remaining_epochs: float) -> Estimate:
     """Return the share of its work that a job has done. remaining_epochs: what it was submitted for; counts without a model."""
-    alpha = float(alpha_of(np.array([np.nan_to_num(sample.epochs)]))[0])
-    beta = float((prior_beta(np.array([remaining_epochs])) if model is None else model.beta(figures_of([sample])))[0])
+    alpha = float(alpha_from_epochs(np.array([np.nan_to_num(sample.epochs)]))[0])
+    beta = float((prior_beta(np.array([remaining_epochs])) if model is None else model.beta(features_of([sample])))[0])
     mean = alpha / (alpha + beta)
     return Estimate(mean, float(np.sqrt(mean * (1.0 - mean) / (alpha + beta + 1.0))))
 
 
-def constant(samples: Sequence[Sample]) -> float:
+def constant(samples: Sequence[ProgressSample]) -> float:
     """Return the one beta under which the samples' shares are likeliest."""
     alpha, rho = _known(samples)
     grid = 1.0 + np.geomspace(1e-2, 1e3, 400)
     return float(grid[_log_density(alpha, grid[:, None], rho).mean(axis=1).argmax()])
 
 
-def fit(samples: Sequence[Sample], rng: np.random.Generator, start: BetaModel | None = None, steps: int = STEPS) -> BetaModel:
+def fit(
+    samples: Sequence[ProgressSample], rng: np.random.Generator, start: BetaModel | None = None, steps: int = TRAINING_STEPS
+) -> BetaModel:
     """Train a perceptron on jobs that have ended: full batches, Adam, equal for equal arguments.
 
     start: an earlier one that is trained further; its standardisation stays. Samples without a total are left out.
@@ -115,12 +121,12 @@ def fit(samples: Sequence[Sample], rng: np.random.Generator, start: BetaModel | 
     ended = [sample for sample in samples if sample.total > 0]
     if not ended:
         return start or _untrained(rng)
-    figures = figures_of(ended)
+    figures = features_of(ended)
     alpha, rho = _known(ended)
     model = start or _untrained(rng, figures.mean(axis=0), np.maximum(figures.std(axis=0), 1e-6), constant(ended) - 1.0)
     inputs = (figures - np.array(model.centre)) / np.array(model.scale)
     layers = [
-        np.array(model.hidden).reshape(HIDDEN, INPUTS),
+        np.array(model.hidden).reshape(HIDDEN_UNITS, FEATURES),
         np.array(model.bias),
         np.array(model.out),
         np.array([model.out_bias]),
@@ -132,7 +138,9 @@ def fit(samples: Sequence[Sample], rng: np.random.Generator, start: BetaModel | 
         for layer, mean, square, slope in zip(layers, first, second, gradient, strict=True):
             mean += 0.1 * (slope - mean)
             square += 1e-3 * (slope * slope - square)
-            layer -= RATE * (mean / (1 - 0.9**step) / (np.sqrt(square / (1 - 0.999**step)) + 1e-8) + DECAY * layer)
+            layer -= LEARNING_RATE * (
+                mean / (1 - 0.9**step) / (np.sqrt(square / (1 - 0.999**step)) + 1e-8) + WEIGHT_DECAY * layer
+            )
     hidden, bias, out, out_bias = (tuple(layer.ravel().tolist()) for layer in layers)
     return BetaModel(model.centre, model.scale, hidden, bias, out, out_bias[0], len(ended))
 
@@ -141,20 +149,20 @@ def _untrained(
     rng: np.random.Generator, centre: Floats | None = None, scale: Floats | None = None, out_bias: float = 1.0
 ) -> BetaModel:
     return BetaModel(
-        tuple(centre.tolist()) if centre is not None else (0.0,) * INPUTS,
-        tuple(scale.tolist()) if scale is not None else (1.0,) * INPUTS,
-        tuple((rng.standard_normal(HIDDEN * INPUTS) * (2.0 / INPUTS) ** 0.5).tolist()),
-        (0.0,) * HIDDEN,
-        tuple((rng.standard_normal(HIDDEN) * 0.1 * (2.0 / HIDDEN) ** 0.5).tolist()),
+        tuple(centre.tolist()) if centre is not None else (0.0,) * FEATURES,
+        tuple(scale.tolist()) if scale is not None else (1.0,) * FEATURES,
+        tuple((rng.standard_normal(HIDDEN_UNITS * FEATURES) * (2.0 / FEATURES) ** 0.5).tolist()),
+        (0.0,) * HIDDEN_UNITS,
+        tuple((rng.standard_normal(HIDDEN_UNITS) * 0.1 * (2.0 / HIDDEN_UNITS) ** 0.5).tolist()),
         out_bias,
         0,
     )
 
 
-def _known(samples: Sequence[Sample]) -> tuple[Floats, Floats]:
+def _known(samples: Sequence[ProgressSample]) -> tuple[Floats, Floats]:
     rows = np.array([(sample.epochs, sample.total) for sample in samples], np.float64).reshape(-1, 2)
-    epochs, total = np.nan_to_num(rows, posinf=LIMIT, neginf=0.0).T
-    return alpha_of(epochs), np.clip(epochs / np.maximum(total, 1e-9), MARGIN, 1.0 - MARGIN)
+    epochs, total = np.nan_to_num(rows, posinf=LARGEST_FEATURE, neginf=0.0).T
+    return alpha_from_epochs(epochs), np.clip(epochs / np.maximum(total, 1e-9), SHARE_MARGIN, 1.0 - SHARE_MARGIN)
 
 
 def _log_density(alpha: Floats, beta: Floats, rho: Floats) -> Floats:

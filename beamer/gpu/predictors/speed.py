@@ -1,7 +1,8 @@
-"""How fast a job would run on other numbers of workers and parameter servers than those it was measured on.
+"""Speed models: the seconds of a job's step on numbers of workers and parameter servers that it was not measured on.
 
-A model gives the seconds of a step as a sum of terms, each with a factor of at least 0, so that it is fitted by non-negative
-least squares on the measured steps. Residuals count relative to the measured step: a job's steps differ by orders of magnitude.
+A model is a sum of terms, each with a factor of at least 0, fitted by non-negative least squares to the measured steps, as
+Optimus does it [Peng, Bao, Chen, Wu and Guo 2018, section 3.2]. Residuals are relative to the measured step, which is ours: a
+job's steps differ by orders of magnitude.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -13,42 +14,45 @@ import numpy as np
 from scipy.optimize import nnls  # type: ignore[import-untyped]
 
 from beamer.gpu.model import Job, Speed
-from beamer.gpu.predictors.base import Estimate
+from beamer.gpu.predictors.estimate import Estimate
 from beamer.gpu.predictors.least_squares import inverse_gram
 
-FEWEST = 3
-"""Measured shapes below which no model is fitted."""
+FEWEST_SHAPES = 3
+"""Measured combinations of workers, servers and batch size below which no model is fitted: with two, no residual is left."""
 
-POINTS = 64
-"""Shapes that a model is fitted to, the latest."""
+MOST_SHAPES = 64
+"""Combinations that a model is fitted to, the latest, so that a fit takes no longer the more was measured."""
 
 
 @dataclass(frozen=True)
-class Form:
+class StepFormula:
     """The terms of a step's seconds, for w workers, p servers and a batch of M samples, all workers together."""
 
     name: str
     terms: Callable[[float, float, float], tuple[float, ...]]
 
 
-SYNC = Form("t0 M/w + t1 + t2 w/p + t3 w + t4 p", lambda w, p, m: (m / w, 1.0, w / p, w, p))
-"""[source: Optimus, by ALGORITHMS 6]"""
+SYNC = StepFormula("t0 M/w + t1 + t2 w/p + t3 w + t4 p", lambda w, p, m: (m / w, 1.0, w / p, w, p))
+"""Synchronous training with parameter servers [Peng et al. 2018, section 3.2]: computing, a constant, the transfer to and from
+the servers, and what every worker and every server adds."""
 
-ASYNC = Form("(t0 + t1 w/p + t2 w + t3 p) / w", lambda w, p, m: (1.0 / w, 1.0 / p, 1.0, p / w))
-"""[source: Optimus, by ALGORITHMS 6] The seconds in which all workers together do a step."""
+ASYNC = StepFormula("(t0 + t1 w/p + t2 w + t3 p) / w", lambda w, p, m: (1.0 / w, 1.0 / p, 1.0, p / w))
+"""Asynchronous training with parameter servers [Peng et al. 2018, section 3.2]: the seconds in which all workers together do a
+step."""
 
-ALL_REDUCE = Form("t0 M/w + t1 + t2 w", lambda w, p, m: (m / w, 1.0, w))
-"""[rebuilt] Optimus' synchronous form without servers: what is computed, what is constant, what grows with the ring."""
+ALL_REDUCE = StepFormula("t0 M/w + t1 + t2 w", lambda w, p, m: (m / w, 1.0, w))
+"""Synchronous training without servers: computing, a constant, and what grows with the ring. Ours, after `SYNC`: Optimus knows
+jobs with parameter servers only."""
 
-ASSUMED = Form("t0 M/w", lambda w, p, m: (m / w,))
-"""[rebuilt] A job without servers that was hardly measured: its speed is linear in its workers."""
+ASSUMED = StepFormula("t0 M/w", lambda w, p, m: (m / w,))
+"""Ours: a job without servers that was measured on too few shapes to fit; its speed is linear in its workers."""
 
-ASSUMED_SERVERS = Form("t0 (M/w + M/p)", lambda w, p, m: (m / w + m / p,))
-"""[rebuilt] A job with servers that was hardly measured: half of a step at w = p is the workers', half the servers'."""
+ASSUMED_SERVERS = StepFormula("t0 (M/w + M/p)", lambda w, p, m: (m / w + m / p,))
+"""Ours: a job with servers that was measured on too few shapes to fit; at w = p workers and servers take half a step each."""
 
 
 @dataclass(frozen=True)
-class Sample:
+class StepSample:
     """A measured step. workers, servers: counts. batch_size: samples of it, all workers together."""
 
     workers: int
@@ -59,37 +63,37 @@ class Sample:
 
 @dataclass(frozen=True)
 class SpeedModel:
-    """A fitted form. factors: of its terms. covariance: of the factors. noise: relative deviation of steps from the model."""
+    """A fitted formula. factors, covariance: of its terms. noise: relative deviation of measured steps from the model."""
 
-    form: Form
+    formula: StepFormula
     factors: tuple[float, ...]
     covariance: tuple[tuple[float, ...], ...] = ()
     noise: float = inf
 
     def step_s(self, workers: int, servers: int = 1, batch_size: float = 1.0) -> float:
         """Return the seconds of a step."""
-        return sum(map(float.__mul__, self.factors, self.form.terms(float(workers), float(servers), float(batch_size))))
+        return sum(map(float.__mul__, self.factors, self.formula.terms(float(workers), float(servers), float(batch_size))))
 
     def step(self, workers: int, servers: int = 1, batch_size: float = 1.0) -> Estimate:
         """Return the seconds of a step as they would be measured."""
         value = self.step_s(workers, servers, batch_size)
         if not isfinite(self.noise):
             return Estimate(value, inf)
-        terms = np.asarray(self.form.terms(float(workers), float(servers), float(batch_size)))
+        terms = np.asarray(self.formula.terms(float(workers), float(servers), float(batch_size)))
         return Estimate(value, sqrt(max((self.noise * value) ** 2 + float(terms @ np.asarray(self.covariance) @ terms), 0.0)))
 
 
-def fit_speed(form: Form, samples: Iterable[Sample], relative: bool = True) -> SpeedModel | None:
-    """Fit a form to measured steps; None if fewer than `FEWEST` shapes were measured.
+def fit_speed(formula: StepFormula, samples: Iterable[StepSample], relative: bool = True) -> SpeedModel | None:
+    """Fit a formula to measured steps; None if fewer than `FEWEST_SHAPES` shapes were measured.
 
     relative: whether residuals count relative to the step, as they should; otherwise in seconds.
     """
-    # of a shape, the latest: it tells the machine as it is
+    # of equal shapes the latest, as the machine may have changed
     usable = {(s.workers, s.servers, s.batch_size): s for s in samples if _usable(s)}
-    latest = list(usable.values())[-POINTS:]
-    if len(latest) < FEWEST:
+    latest = list(usable.values())[-MOST_SHAPES:]
+    if len(latest) < FEWEST_SHAPES:
         return None
-    design = np.array([form.terms(float(s.workers), float(max(s.servers, 1)), float(s.batch_size)) for s in latest])
+    design = np.array([formula.terms(float(s.workers), float(max(s.servers, 1)), float(s.batch_size)) for s in latest])
     step = np.array([s.step_s for s in latest])
     scale = step if relative else np.full(len(step), float(step.mean()))
     rows, target = design / scale[:, None], step / scale
@@ -101,43 +105,43 @@ def fit_speed(form: Form, samples: Iterable[Sample], relative: bool = True) -> S
         return None
     listed = tuple(map(float, factors / length))
     if free <= 0:
-        return SpeedModel(form, listed)
+        return SpeedModel(formula, listed)
     noise = float(residual) / sqrt(free)
     covariance = noise**2 * inverse_gram(rows * length)
-    return SpeedModel(form, listed, tuple(tuple(map(float, row)) for row in covariance), noise)
+    return SpeedModel(formula, listed, tuple(tuple(map(float, row)) for row in covariance), noise)
 
 
-def _usable(sample: Sample) -> bool:
+def _usable(sample: StepSample) -> bool:
     return 0 < sample.step_s < inf and sample.workers > 0 and 0 < sample.batch_size < inf and sample.servers >= 0
 
 
-def assumed_speed(samples: Iterable[Sample], servers: bool, batch_size: float, typical_s: float) -> SpeedModel:
-    """Return the model of a job that was hardly measured: linear, through what was measured.
+def assumed_speed(samples: Iterable[StepSample], servers: bool, batch_size: float, typical_s: float) -> SpeedModel:
+    """Return the model of a job that was measured on too few shapes to fit: linear, through what was measured.
 
     servers: whether it has any. typical_s: seconds of a step of `batch_size` on one worker where nothing was measured.
     """
-    form = ASSUMED_SERVERS if servers else ASSUMED
-    usable = [s for s in samples if _usable(s)] or [Sample(1, 1, batch_size, typical_s)]
-    factors = [s.step_s / form.terms(float(s.workers), float(max(s.servers, 1)), float(s.batch_size))[0] for s in usable]
-    return SpeedModel(form, (float(median(factors)),))
+    formula = ASSUMED_SERVERS if servers else ASSUMED
+    usable = [s for s in samples if _usable(s)] or [StepSample(1, 1, batch_size, typical_s)]
+    factors = [s.step_s / formula.terms(float(s.workers), float(max(s.servers, 1)), float(s.batch_size))[0] for s in usable]
+    return SpeedModel(formula, (float(median(factors)),))
 
 
-def form_of(job: Job) -> Form:
-    """Return the form of a job's steps, from how it synchronises."""
+def formula_for(job: Job) -> StepFormula:
+    """Return the formula of a job's steps, from how it synchronises."""
     if not job.request.servers:
         return ALL_REDUCE
     return ASYNC if job.request.asynchronous else SYNC
 
 
-def samples_of(job: Job) -> list[Sample]:
+def step_samples(job: Job) -> list[StepSample]:
     """Return what was measured of a job."""
-    return [Sample(s.gpus, s.servers, s.batch_size, s.step_s) for s in job.speeds]
+    return [StepSample(s.gpus, s.servers, s.batch_size, s.step_s) for s in job.speeds]
 
 
 def speed_of(job: Job, typical_s: float = 1.0) -> SpeedModel:
     """Return the model of a job's steps, fitted if enough was measured, assumed otherwise. typical_s: as in `assumed_speed`."""
-    samples = samples_of(job)
-    fitted = fit_speed(form_of(job), samples) if len(samples) >= FEWEST else None
+    samples = step_samples(job)
+    fitted = fit_speed(formula_for(job), samples) if len(samples) >= FEWEST_SHAPES else None
     return fitted or assumed_speed(samples, job.request.servers, job.request.batch_size, typical_s)
 
 
@@ -152,11 +156,11 @@ def typical_step_s(jobs: Iterable[Job], otherwise_s: float = 1.0) -> float:
     return median(steps) if steps else otherwise_s
 
 
-def interpolated(measured: Mapping[int, float], count: float) -> Estimate:
+def interpolated_throughput(measured: Mapping[int, float], count: float) -> Estimate:
     """Return the throughput at `count` from those measured at other counts.
 
     Straight lines between neighbours, from 0 at 0; beyond the largest the last line goes on, never falling below 0. Nothing
-    measured: 0, unknown. [source: ONES, by ALGORITHMS 6; the deviation: rebuilt]
+    measured: 0, unknown. As the artifact of ONES does it [Bian, Li, Wang and You 2021]; the deviation is ours.
     """
     points = sorted((float(n), x) for n, x in measured.items() if n > 0 and 0 <= x < inf)
     if not points:

@@ -1,4 +1,7 @@
-"""How fast jobs learn where they lie, each at the batch size of its largest goodput: one row per job."""
+"""The goodput of many jobs on given GPUs, each at the batch size of its largest goodput: one row per job.
+
+That a job runs at the batch size of its largest goodput is Pollux [Qiao et al. 2021, section 4.1]; `cautious` is ours.
+"""
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -9,18 +12,18 @@ from numpy.typing import NDArray
 
 from beamer.gpu.batch_sizes import BatchSizes, states_learning_rates
 from beamer.gpu.model import Grant, Job, Speed
-from beamer.gpu.predictors.goodput import NOISIEST, StepTimes, best_goodput, efficiency, fit_steps, noise_scale
+from beamer.gpu.predictors.goodput import LARGEST_NOISE_SCALE, StepTimes, best_goodput, efficiency, fit_steps, noise_scale
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-KNOWN: OrderedDict[tuple[Speed, ...], StepTimes] = OrderedDict()
-MOST_KNOWN = 1 << 15
+FITS: OrderedDict[tuple[Speed, ...], StepTimes] = OrderedDict()
+MOST_FITS = 1 << 15  # remembered: three times the jobs of the largest cluster that is benchmarked
 
 
 @dataclass(frozen=True, eq=False)
-class Learning:
+class JobGoodputs:
     """The goodputs of jobs.
 
     noise: noise scales, samples. by_rate: whose batch size follows from the learning rate; free: whose is searched for; the
@@ -34,7 +37,7 @@ class Learning:
     free: Bools
 
     @classmethod
-    def of(cls, jobs: Sequence[Job], cautious: bool = False) -> "Learning":
+    def of(cls, jobs: Sequence[Job], cautious: bool = False) -> "JobGoodputs":
         """Fit what was measured of `jobs`.
 
         cautious: whether a job that has not measured its gradients keeps its batch size, or, if it states learning rates,
@@ -45,7 +48,7 @@ class Learning:
         by_rate = rates & (noise == 0)
         return cls(
             _fitted([job.speeds for job in jobs]),
-            np.where(by_rate, NOISIEST, noise),
+            np.where(by_rate, LARGEST_NOISE_SCALE, noise),
             BatchSizes.of([job.request for job in jobs]),
             by_rate,
             (noise > 0) | (not cautious),
@@ -92,11 +95,11 @@ class Learning:
 
 def _fitted(jobs: Sequence[tuple[Speed, ...]]) -> StepTimes:
     """Return the step times of jobs, each set of measurements fitted once: a fit does not depend on the other jobs."""
-    new = list(dict.fromkeys(speeds for speeds in jobs if speeds not in KNOWN))
+    new = list(dict.fromkeys(speeds for speeds in jobs if speeds not in FITS))
     times = fit_steps(new)
     for row, speeds in enumerate(new):
-        KNOWN[speeds] = StepTimes(times.theta[row], times.spread[row], times.seen[row])
-    fits = [KNOWN[speeds] for speeds in jobs]
-    while len(KNOWN) > MOST_KNOWN:
-        KNOWN.popitem(last=False)
+        FITS[speeds] = StepTimes(times.theta[row], times.spread[row], times.seen[row])
+    fits = [FITS[speeds] for speeds in jobs]
+    while len(FITS) > MOST_FITS:
+        FITS.popitem(last=False)
     return StepTimes(*(np.stack([getattr(fit, name) for fit in fits]) for name in ("theta", "spread", "seen")))

@@ -1,4 +1,8 @@
-"""How fast jobs would learn on other numbers of GPUs, at the batch size that suits each: one table for all kinds of jobs."""
+"""How fast jobs would train on other numbers of GPUs, at the best batch size or number of servers of each: all kinds of jobs.
+
+Ours: jobs without servers by Pollux' goodput (`job_goodput`), jobs with servers by Optimus' speed model (`speed`), jobs that
+were never measured as the median of the others, linear in their GPUs.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -7,62 +11,66 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamer.gpu.model import Cluster, Grant, Job
-from beamer.gpu.predictors.learning import Learning
+from beamer.gpu.predictors.job_goodput import JobGoodputs
 from beamer.gpu.predictors.speed import SpeedModel, speed_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-REBATCH = 0.05  # by what share another batch size must be better before a job changes its own
-SLOWEST = 1e-300
-SERVERS = (1, 2, 3)  # per worker
+BATCH_CHANGE_GAIN = 0.05  # share by which another batch size must be better before a job changes: no less than fits may be off
+LEAST_SPEED = 1e-300  # iterations per second; keeps inverses finite
+SERVERS_PER_WORKER = (1, 2, 3)  # numbers of parameter servers that are tried
 
 
 @dataclass(frozen=True, eq=False)
-class Rates:
+class TrainingSpeeds:
     """The speeds of jobs by row.
 
-    widest: GPUs of the largest node; so many of a job's are taken to lie together. typical_s: GPU-seconds of an iteration, of a
-    job that was never measured. served: models of those that parameter servers synchronise.
+    node_gpus: GPUs of the largest node; so many of a job's are assumed to lie on one. typical_s: GPU-seconds of an iteration,
+    of a job that was never measured. served: models of those that parameter servers synchronise.
     """
 
-    widest: int
-    learning: Learning
+    node_gpus: int
+    goodputs: JobGoodputs
     measured: NDArray[np.bool_]
     served: Mapping[int, SpeedModel]
     typical_s: float = 1.0
 
     @classmethod
-    def of(cls, cluster: Cluster, jobs: Sequence[Job]) -> "Rates":
+    def of(cls, cluster: Cluster, jobs: Sequence[Job]) -> "TrainingSpeeds":
         """Fit what was measured of `jobs`."""
         bare = cls(
             max(node.gpus for node in cluster.nodes),
-            Learning.of(jobs, cautious=True),
+            JobGoodputs.of(jobs, cautious=True),
             np.array([bool(job.speeds) for job in jobs], np.bool_),
             {row: speed_of(job) for row, job in enumerate(jobs) if job.request.servers and job.speeds},
         )
         rows = np.nonzero(bare.measured)[0]
         if not len(rows):
             return bare
-        return replace(bare, typical_s=float(np.median(1.0 / np.maximum(bare.at(rows, np.ones(len(rows), np.int64)), SLOWEST))))
+        return replace(
+            bare, typical_s=float(np.median(1.0 / np.maximum(bare.at(rows, np.ones(len(rows), np.int64)), LEAST_SPEED)))
+        )
 
     def at(self, rows: Ints, gpus: Ints) -> Floats:
         """Return the iterations of the requested batch size per second of `rows` on so many GPUs, at their best batch sizes."""
-        rate = self.learning.best(rows, gpus, -(-gpus // self.widest))[0] / self.learning.batches.requested[rows]
+        rate = self.goodputs.best(rows, gpus, -(-gpus // self.node_gpus))[0] / self.goodputs.batches.requested[rows]
         rate = np.where(self.measured[rows], rate, gpus / self.typical_s)
         for place in np.nonzero(np.isin(rows, list(self.served)))[0].tolist() if self.served else ():
             row, count = int(rows[place]), int(gpus[place])
-            rate[place] = 1.0 / max(self._served_step_s(row, count, self.servers(row, count)), SLOWEST)
+            rate[place] = 1.0 / max(self._served_step_s(row, count, self.servers(row, count)), LEAST_SPEED)
         return np.asarray(rate)
 
     def servers(self, row: int, workers: int) -> int:
         """Return how many parameter servers suit a job on so many workers."""
         if row not in self.served:
             return workers
-        return min((workers * times for times in SERVERS), key=lambda count: self._served_step_s(row, workers, count))
+        return min(
+            (workers * times for times in SERVERS_PER_WORKER), key=lambda count: self._served_step_s(row, workers, count)
+        )
 
     def _served_step_s(self, row: int, workers: int, servers: int) -> float:
-        return self.served[row].step_s(workers, servers, float(self.learning.batches.requested[row]))
+        return self.served[row].step_s(workers, servers, float(self.goodputs.batches.requested[row]))
 
     def servers_for(self, jobs: Sequence[Job], sizes: Mapping[str, int], pays: float) -> dict[str, int]:
         """Return the servers of the jobs of all rows; one that keeps its size keeps them unless others are faster by `pays`."""
@@ -80,4 +88,4 @@ class Rates:
 
     def with_batches(self, jobs: Sequence[Job], grants: Mapping[str, Grant]) -> dict[str, Grant]:
         """Return the grants of the jobs of all rows, each with the batch size that is best where it lies."""
-        return self.learning.with_batches(jobs, grants, REBATCH)
+        return self.goodputs.with_batches(jobs, grants, BATCH_CHANGE_GAIN)

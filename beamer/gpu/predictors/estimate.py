@@ -1,4 +1,4 @@
-"""What every predictor returns."""
+"""Estimates: what every predictor returns."""
 
 from dataclasses import dataclass
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from beamer.gpu.model import Grant, Job, Report, Request, Speed, Stage
-from beamer.gpu.predictors.learning import Learning
+from beamer.gpu.predictors.job_goodput import JobGoodputs
 
 LIMITS: dict[str, Any] = {"batch_size": 64, "max_gpus": 8, "max_batch_size": 1024}
 RATES = {"learning_rate": 0.1, "max_learning_rate": 0.4}
@@ -20,7 +20,7 @@ def job(noise: float = 0.0, **request: Any) -> Job:
 
 
 def batch(job: Job, gpus: int, cautious: bool = True) -> int:
-    found = Learning.of([job], cautious).best(np.array([0]), np.array([gpus]), np.array([1]))[1]
+    found = JobGoodputs.of([job], cautious).best(np.array([0]), np.array([gpus]), np.array([1]))[1]
     return int(found[0])
 
 
@@ -44,7 +44,7 @@ def test_a_job_that_stays_keeps_its_batch_until_another_pays() -> None:
     noisy, where = job(noise=100.0), Grant((("n0", 4),))
     best = batch(noisy, 4)
     held = replace(noisy, grant=replace(where, batch_size=best // 2))
-    learning = Learning.of([held], cautious=True)
+    learning = JobGoodputs.of([held], cautious=True)
     at = np.array([0]), np.array([4]), np.array([1])
     gain = learning.best(*at)[0] / learning._at(*at, np.array([best / 2]))
     for pays, size in ((gain[0] - 1.0 - 1e-6, best), (gain[0] - 1.0 + 1e-6, best // 2)):

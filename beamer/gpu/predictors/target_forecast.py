@@ -1,0 +1,144 @@
+"""Forecasts for the jobs of a search: the probability that a job reaches the search's target, and after how many iterations.
+
+The rule is ours, the curves are published. A loss curve falls ever more slowly, so that a job which would miss its target even
+if its loss went on falling at its mean exponential rate so far, or along a line at its recent slope, will not reach it: few
+reports rule such jobs out. For the others two curves are extrapolated, SLAQ's, which have a floor [Zhang, Stafman, Or and
+Freedman 2017], and a power law, which has none; the more optimistic one counts, as its errors soon show.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from beamer.gpu.model import Job
+from beamer.gpu.predictors.loss_curve import fit_weighted, thinned
+
+LEAST_PROBABILITY = 1e-3  # of a job that is ruled out: not 0, so that such jobs still rank among each other
+LARGEST_PROBABILITY = 0.98  # of any job: no extrapolation is certain
+REPORTS_TO_FIT = 5  # from so many on curves are extrapolated: with fewer they fit everything
+PROBABILITY_BEFORE_FIT = 0.5  # at least, of a job with fewer reports that is not ruled out
+SLOPE_ERRORS = 2.0  # standard errors by which a slope may be steeper than measured before a job is ruled out
+DECAY = 0.8  # weight of a loss relative to the next one in the power law: its exponent changes as training goes on
+RECENT_PART, LEAST_RECENT = 3, 4  # the recent slope is that of the last third of the reports, but of at least four
+
+
+@dataclass(frozen=True)
+class TargetForecast:
+    """probability: of reaching the target within the job's iterations. iterations_left: until then, if it does."""
+
+    probability: float
+    iterations_left: float
+
+
+def forecast(job: Job, least_reports: int, prior: float) -> TargetForecast:
+    """Return the forecast of a job; one that has no target ends after its iterations.
+
+    least_reports: the initial one included, before a job is judged; prior: its probability until then.
+    """
+    request = job.request
+    reports = thinned(job.reports)
+    if request.target_loss is not None:
+        target = request.target_loss
+        losses = tuple([report.loss for report in reports])
+    elif request.target_accuracy is not None:  # what is missing to 1 is as good as a loss
+        target = 1.0 - request.target_accuracy
+        reports = [report for report in reports if report.accuracy is not None]
+        losses = tuple([1.0 - (report.accuracy or 0.0) for report in reports])
+    else:
+        return TargetForecast(1.0, job.remaining)
+    iterations = tuple([report.iteration for report in reports])
+    if not losses:
+        return TargetForecast(prior, job.remaining)
+    if not math.isfinite(losses[-1]):
+        return TargetForecast(LEAST_PROBABILITY, job.remaining)
+    if losses[-1] <= target:
+        return TargetForecast(LEAST_PROBABILITY, job.remaining)  # it has reached the target, and nothing more is to be gained
+    return _judged(iterations, losses, target, float(request.iterations), least_reports, prior)
+
+
+@lru_cache(maxsize=1 << 16)
+def _judged(
+    iterations: tuple[float, ...], losses: tuple[float, ...], target: float, end: float, least_reports: int, prior: float
+) -> TargetForecast:
+    left = max(end - iterations[-1], 1.0)
+    if len(losses) < least_reports:
+        return TargetForecast(prior, left)
+    if _at_mean_rate(iterations, losses, end) > target or _at_recent_slope(iterations, losses, end) > target:
+        return TargetForecast(LEAST_PROBABILITY, left)
+    if len(losses) < REPORTS_TO_FIT:
+        return TargetForecast(max(prior, PROBABILITY_BEFORE_FIT), left)
+    curves = (_by_curve(iterations, losses, target, end), _by_power_law(iterations, losses, target, end))
+    probability = max(curve.probability for curve in curves)
+    # the mean of both, weighed by their probabilities
+    total = max(sum(curve.probability for curve in curves), 1e-12)
+    until = sum(curve.probability * curve.iterations_left for curve in curves) / total
+    return TargetForecast(min(max(probability, LEAST_PROBABILITY), LARGEST_PROBABILITY), min(max(until, 1e-9), left))
+
+
+def _by_curve(iterations: tuple[float, ...], losses: tuple[float, ...], target: float, end: float) -> TargetForecast:
+    """Forecast by SLAQ's curves, which have a floor."""
+    done, left = iterations[-1], max(end - iterations[-1], 1.0)
+    curve = fit_weighted(iterations, losses)
+    final = curve.loss(end)
+    deviation = final.deviation if math.isfinite(final.deviation) else abs(losses[-1] - target)
+    probability = _normal((target - final.value) / max(deviation, 1e-12)) if math.isfinite(final.value) else 0.0
+    until = curve.until_loss(target, done).value
+    return TargetForecast(probability, min(until, left) if math.isfinite(until) and until > 0 else left)
+
+
+def _by_power_law(iterations: tuple[float, ...], losses: tuple[float, ...], target: float, end: float) -> TargetForecast:
+    """Forecast by a power law of the iterations, which has no floor: a line through the recent losses on logarithmic axes."""
+    done, left = iterations[-1], max(end - iterations[-1], 1.0)
+    seen = [(k, loss) for k, loss in zip(iterations, losses, strict=True) if k > 0 and 0 < loss < math.inf]
+    if len(seen) < 3 or target <= 0:
+        return TargetForecast(0.0, left)
+    x, y = np.log(np.array(seen)).T
+    weights = DECAY ** np.arange(len(seen) - 1, -1, -1.0)
+    weights /= weights.sum()
+    middle, level = float(weights @ x), float(weights @ y)
+    spread = float(weights @ (x - middle) ** 2)
+    slope = float(weights @ ((x - middle) * (y - level))) / spread
+    count = 1.0 / float(weights @ weights)  # of points, as if all weighed the same
+    residual = float(weights @ (y - level - slope * (x - middle)) ** 2) * count / max(count - 2.0, 0.5)
+    ahead = math.log(end) - middle
+    deviation = math.sqrt(residual * (1.0 + 1.0 / count + ahead**2 / (count * spread)))
+    probability = _normal((math.log(target) - level - slope * ahead) / max(deviation, 1e-9))
+    if slope >= 0:
+        return TargetForecast(probability, left)
+    until = math.exp(min(middle + (math.log(target) - level) / slope, 50.0)) - done
+    return TargetForecast(probability, min(max(until, 1.0), left))
+
+
+def _at_mean_rate(iterations: tuple[float, ...], losses: tuple[float, ...], end: float) -> float:
+    """Return the loss at `end` if it fell exponentially at the rate seen between the first and the best report so far."""
+    first = losses[0]
+    finite = [(loss, k) for loss, k in zip(losses, iterations, strict=True) if math.isfinite(loss) and k > iterations[0]]
+    if not math.isfinite(first) or first <= 0 or not finite:
+        return -math.inf
+    best, at = min(finite)
+    if best <= 0:
+        return -math.inf
+    if best >= first:
+        return first
+    rate = math.log(first / best) / (at - iterations[0])
+    return first * math.exp(-rate * max(end - iterations[0], 0.0))  # a job may have gone on beyond its end
+
+
+def _at_recent_slope(iterations: tuple[float, ...], losses: tuple[float, ...], end: float) -> float:
+    """Return the loss at `end` if it fell on along a line through the recent reports, as steeply as their noise allows."""
+    recent = max(len(losses) // RECENT_PART, LEAST_RECENT)
+    seen = [(k, loss) for k, loss in zip(iterations, losses, strict=True) if math.isfinite(loss)][-recent:]
+    if len(seen) < LEAST_RECENT:
+        return -math.inf
+    x, y = np.array(seen).T
+    x = x - x.mean()
+    spread = float(x @ x)
+    slope = float(x @ y) / spread
+    error = math.sqrt(float(np.sum((y - y.mean() - slope * x) ** 2)) / (len(seen) - 2) / spread)
+    return float(y.mean()) + (slope - SLOPE_ERRORS * error) * (end - iterations[-1] + float(x[-1]))
+
+
+def _normal(z: float) -> float:
+    return 0.5 * math.erfc(-z / math.sqrt(2.0))
