@@ -29,6 +29,7 @@ from enum import StrEnum
 from beamer.errors import EngineError, InputError, nearest
 from beamer.gpu.devices import Devices
 from beamer.gpu.model import Costs, Node, Report, Speed
+from beamer.studies.model import JobStatus
 
 
 class RunState(StrEnum):
@@ -60,6 +61,17 @@ class RunState(StrEnum):
     def has_processes(self) -> bool:
         """Whether it has processes, frozen ones included."""
         return self.is_computing or self is RunState.SUSPENDED
+
+
+JOB_STATUS: Mapping[RunState, JobStatus] = {
+    RunState.RUNNING: JobStatus.RUNNING,
+    RunState.STOPPING: JobStatus.RUNNING,
+    RunState.SUSPENDED: JobStatus.RUNNING,
+    RunState.PARKED: JobStatus.RUNNING,
+    RunState.FINISHED: JobStatus.FINISHED,
+    RunState.FAILED: JobStatus.FAILED,
+}
+"""What becomes of a job by what its processes do: it runs until it has ended, on GPUs or not."""
 
 
 @dataclass(frozen=True)

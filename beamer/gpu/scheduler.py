@@ -10,17 +10,15 @@ from typing import Any
 
 from beamer.decision.core import DecisionCore
 from beamer.errors import EngineError
-from beamer.gpu.engine import Engine, Observed, Placement, RunState
+from beamer.gpu.engine import JOB_STATUS, Engine, Observed, Placement, RunState
 from beamer.gpu.events import Allocated, JobReported, JobSubmitted, NodesSeen
 from beamer.gpu.ledger import GpuLedger
 from beamer.gpu.model import Allocation, Cluster, Job, check_allocation
 from beamer.gpu.policy import GpuPolicy
 from beamer.gpu.reconcile import Action, Call, actions
 from beamer.studies.events import Event, JobEnded, StageSealed
-from beamer.studies.model import JobStatus
 from beamer.studies.tracker import Tracker
 
-ENDS = {RunState.FINISHED: JobStatus.FINISHED, RunState.FAILED: JobStatus.FAILED}
 WAKING = (NodesSeen, JobSubmitted, JobReported, JobEnded, StageSealed)
 ROUNDS = 8  # of calls in one step: every job may have to leave its GPUs before another comes
 
@@ -105,8 +103,8 @@ class Scheduler:
             self.take(JobReported(now, key, report))
         if seen.speeds or seen.costs:
             self.take(JobReported(now, key, None, seen.speeds, seen.costs))
-        if seen.state in ENDS:
-            self.take(JobEnded(now, key, ENDS[seen.state]))
+        if seen.state.is_finished:
+            self.take(JobEnded(now, key, JOB_STATUS[seen.state]))
 
     def _ask(self, state: Any, view: "_View", now: float, rng: Random) -> tuple[Any, Allocation, float | None]:
         return self.policy.allocate(state, *view, now, rng)

@@ -9,7 +9,7 @@ from typing import Any
 
 from beamer.errors import EngineError, InputError
 from beamer.gpu.devices import Devices
-from beamer.gpu.engine import Engine, Observed, RunState
+from beamer.gpu.engine import Engine, Observed
 from beamer.gpu.events import JobSubmitted
 from beamer.gpu.ledger import GpuLedger
 from beamer.gpu.policy import GpuPolicy
@@ -24,7 +24,6 @@ from beamer.studies.tracker import Tracker
 POLL_S = 0.1
 LOOK_S = 0.01
 AGAIN_S = 1.0
-AT_REST = (RunState.PARKED, RunState.FINISHED, RunState.FAILED)
 
 log = logging.getLogger("beamer.gpu")
 
@@ -34,7 +33,7 @@ def _never() -> bool:
 
 
 def _moving(seen: Mapping[str, Observed]) -> set[str]:
-    return {key for key, one in seen.items() if one.state not in AT_REST}
+    return {key for key, one in seen.items() if one.state.has_processes}
 
 
 class Session:

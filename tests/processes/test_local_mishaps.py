@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from beamer.engines.local import LaunchSpec, LocalNode, control, store
-from beamer.engines.local.record import Phase, Record, load
+from beamer.engines.local.record import Record, load
 from beamer.engines.local.serving import PAGE
+from beamer.engines.local.states import Phase
 from beamer.errors import EngineError
 from beamer.gpu.engine import RunState
 from tests.processes.site import Site, on, read, until

@@ -28,7 +28,8 @@ from beamer.engines.local import (
 from beamer.engines.local.job import Busy, LocalJob
 from beamer.engines.local.links import Reach
 from beamer.engines.local.progress import Progress
-from beamer.engines.local.record import Phase, Record, last_run, load
+from beamer.engines.local.record import Record, last_run, load
+from beamer.engines.local.states import Phase
 from beamer.errors import EngineError, InputError
 from beamer.gpu.engine import Placement
 
@@ -71,8 +72,8 @@ def test_nodes_that_cannot_be() -> None:
 
 def test_records_survive_the_way_through_a_file(tmp_path: Path) -> None:
     record = Record(
-        "a/b/c", SPEC, Placement((("n", 0), ("m", 3)), batch_size=64), ("n", "m", "k"), Phase.STOP, 4, Placement((("k", 1),)),
-        Phase.FAILED, 4711, 0.5, "a note", Progress(12.0, 6.0, 3.5, 0.25),
+        "a/b/c", SPEC, Placement((("n", 0), ("m", 3)), batch_size=64), ("n", "m", "k"), Phase.STOPPING, 4,
+        Placement((("k", 1),)), Phase.FAILED, 4711, 0.5, "a note", Progress(12.0, 6.0, 3.5, 0.25),
     )  # fmt: skip
     record.save(tmp_path / "job")
     assert load(tmp_path / "job") == record

@@ -10,8 +10,9 @@ import pytest
 import yaml
 
 from beamer.engines.local import LaunchSpec
-from beamer.engines.local.record import Phase, Record
+from beamer.engines.local.record import Record
 from beamer.engines.local.retire import retire
+from beamer.engines.local.states import Phase
 from beamer.errors import InputError
 from beamer.gpu.engine import Placement
 from beamer.gpu.events import NodesSeen

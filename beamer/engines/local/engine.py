@@ -19,8 +19,9 @@ from pathlib import Path
 from beamer.engines.local import groups, store
 from beamer.engines.local.job import MOST_POLL_S, POLL_S, Busy, LocalJob
 from beamer.engines.local.links import Reach
-from beamer.engines.local.record import MOVING, Phase, Record, last_run, load
+from beamer.engines.local.record import Record, last_run, load
 from beamer.engines.local.spec import LaunchSpec, LocalCluster
+from beamer.engines.local.states import Phase
 from beamer.errors import EngineError, InputError, nearest
 from beamer.gpu.engine import Engine, Observed, Placement, check_placement
 from beamer.gpu.model import Node
@@ -99,15 +100,15 @@ class LocalEngine(Engine):
             held.refresh("start", until)
             if held.record.phase is Phase.PARKED:
                 held.relaunch(placement)
-            elif held.record.phase is Phase.STOP:
-                held.set(then=placement)
-            elif held.record.phase is Phase.UP and held.suspended:
+            elif held.record.phase is Phase.STOPPING:
+                held.set(next_placement=placement)
+            elif held.record.phase is Phase.LAUNCHED and held.suspended:
                 if held.record.placement == placement:
                     held.freeze(False, until)
                 else:
-                    held.set(phase=Phase.STOP, then=placement)
+                    held.set(phase=Phase.STOPPING, next_placement=placement)
                     held.step(until)
-            held.moved("start", until, Phase.LAUNCH)
+            held.moved("start", until, Phase.LAUNCHING)
 
     def suspend(self, job: str, timeout_s: float = 5.0) -> None:
         """Freeze a job's processes on all of its nodes, or park the job where memory is not kept."""
@@ -115,17 +116,17 @@ class LocalEngine(Engine):
             self.resize(job, None, timeout_s)
             return
         with self._held(self._get(job, "suspend"), "suspend", timeout_s) as (held, until):
-            held.moved("suspend", until, Phase.LAUNCH, Phase.STOP, Phase.KILL)
-            if held.record.phase is Phase.UP:
+            held.moved("suspend", until, Phase.LAUNCHING, Phase.STOPPING, Phase.KILLING)
+            if held.record.phase is Phase.LAUNCHED:
                 held.freeze(True, until)
 
     def resume(self, job: str, timeout_s: float = 5.0) -> None:
         """Let a suspended job's processes go on; where memory is not kept, run it on the GPUs that it had."""
         with self._held(self._get(job, "resume"), "resume", timeout_s) as (held, until):
-            if not self.keeps_memory and held.record.phase in (Phase.PARKED, Phase.STOP):
-                self.start(job, held.record.then or held.record.placement, timeout_s)
-            held.moved("resume", until, Phase.LAUNCH)
-            if held.record.phase is Phase.UP:
+            if not self.keeps_memory and held.record.phase in (Phase.PARKED, Phase.STOPPING):
+                self.start(job, held.record.next_placement or held.record.placement, timeout_s)
+            held.moved("resume", until, Phase.LAUNCHING)
+            if held.record.phase is Phase.LAUNCHED:
                 held.freeze(False, until)
             elif held.record.phase is Phase.PARKED:
                 raise EngineError(f"{job}: resume: it is parked and its memory gone; start it")
@@ -140,13 +141,13 @@ class LocalEngine(Engine):
         with self._held(self._get(job, "resize"), "resize", timeout_s) as (held, until):
             held.refresh("resize", until)
             phase = held.record.phase
-            if phase is Phase.STOP:
-                held.set(then=placement)
+            if phase is Phase.STOPPING:
+                held.set(next_placement=placement)
             elif phase is Phase.PARKED and placement is not None:
                 held.relaunch(placement)
-                held.moved("resize", until, Phase.LAUNCH)
-            elif phase in (Phase.UP, Phase.LAUNCH) and (held.record.placement != placement or held.suspended):
-                held.set(phase=Phase.STOP, then=placement)
+                held.moved("resize", until, Phase.LAUNCHING)
+            elif phase in (Phase.LAUNCHED, Phase.LAUNCHING) and (held.record.placement != placement or held.suspended):
+                held.set(phase=Phase.STOPPING, next_placement=placement)
                 held.step(until)
 
     def checkpoint(self, job: str, timeout_s: float = 5.0) -> None:
@@ -160,8 +161,8 @@ class LocalEngine(Engine):
         if known is None:
             return
         with self._held(known, "stop", timeout_s) as (held, until):
-            if held.record.phase in MOVING or held.record.phase is Phase.UP:
-                held.set(phase=Phase.KILL, after=Phase.PARKED)  # whatever happens now, it does not go on
+            if held.record.phase.is_transient or held.record.phase is Phase.LAUNCHED:
+                held.set(phase=Phase.KILLING, after_kill=Phase.PARKED)  # whatever happens now, it does not go on
             held.ask_all("end", until, held.record.nodes, forget=True, run=held.record.run)
             held.forget()
             with self._guard:
@@ -225,7 +226,7 @@ class LocalEngine(Engine):
             with job.held(call, timeout_s) as until:
                 yield job, until
         finally:
-            if job.record.phase in MOVING:
+            if job.record.phase.is_transient:
                 self._moving.set()
 
     def _move(self) -> None:
@@ -235,7 +236,7 @@ class LocalEngine(Engine):
             self._moving.clear()  # before looking, so that whatever comes afterwards is seen
             if self._closed:
                 break
-            moving = [job for job in list(self._jobs.values()) if job.record.phase in MOVING]
+            moving = [job for job in list(self._jobs.values()) if job.record.phase.is_transient]
             if not moving:
                 self._moving.wait()
                 pause = POLL_S

@@ -12,9 +12,9 @@ from typing import Any
 from beamer.engines.local.control import Unreachable
 from beamer.engines.local.links import Link, Reach
 from beamer.engines.local.progress import Progress
-from beamer.engines.local.record import MOVING, Phase, Record, leave_last_run
-from beamer.engines.local.serving import LIVE
+from beamer.engines.local.record import RUN_STATE, Record, leave_last_run
 from beamer.engines.local.spec import LocalCluster
+from beamer.engines.local.states import PHASE_AFTER, Phase, RanksState
 from beamer.errors import EngineError
 from beamer.gpu.engine import Observed, Placement, RunState
 from beamer.gpu.model import Costs, Report, Speed
@@ -25,14 +25,6 @@ SMOOTHING = 0.3
 """The weight of the newest measured cost."""
 
 NEVER = 1 << 60
-
-_STATES = {
-    Phase.STOP: RunState.STOPPING,
-    Phase.KILL: RunState.STOPPING,
-    Phase.PARKED: RunState.PARKED,
-    Phase.FINISHED: RunState.FINISHED,
-    Phase.FAILED: RunState.FAILED,
-}
 
 
 class Busy(EngineError):
@@ -85,7 +77,7 @@ class LocalJob:
     def relaunch(self, placement: Placement) -> None:
         """Write down that the next run is to be launched."""
         nodes = tuple(dict.fromkeys((*self.record.nodes, *(node for node, _ in placement.devices))))
-        self.set(phase=Phase.LAUNCH, run=self.record.run + 1, placement=placement, nodes=nodes, then=None, port=0)
+        self.set(phase=Phase.LAUNCHING, run=self.record.run + 1, placement=placement, nodes=nodes, next_placement=None, port=0)
         self.suspended = False
 
     def forget(self) -> None:
@@ -137,8 +129,8 @@ class LocalJob:
         statuses = self.statuses(until)
         if self.settle(statuses):
             return
-        wanted = "suspended" if suspend else "running"
-        asked = [node for node, status in statuses.items() if status["state"] not in (wanted, "finished")]
+        wanted = RanksState.SUSPENDED if suspend else RanksState.RUNNING
+        asked = [node for node, status in statuses.items() if status["state"] not in (wanted, RanksState.FINISHED)]
         if asked:
             try:
                 self.ask_all("suspend" if suspend else "resume", until, asked)
@@ -164,8 +156,8 @@ class LocalJob:
 
     def step(self, until: float) -> None:
         """Take the next step of a job that is on its way."""
-        if self.record.phase in MOVING:
-            {Phase.LAUNCH: self._launch, Phase.STOP: self._stop, Phase.KILL: self._kill}[self.record.phase](until)
+        if self.record.phase.is_transient:
+            {Phase.LAUNCHING: self._launch, Phase.STOPPING: self._stop, Phase.KILLING: self._kill}[self.record.phase](until)
             self.error = ""
 
     def _launch(self, until: float) -> None:
@@ -188,48 +180,53 @@ class LocalJob:
             world_size=len(record.placement.devices), master_addr=address, master_port=record.port,
             batch_size=self._batch_size, progress=vars(record.progress), gap_s=record.gap_s,
         )  # fmt: skip
-        self.set(phase=Phase.UP)
+        self.set(phase=Phase.LAUNCHED)
 
     def _stop(self, until: float) -> None:
         """Tell the ranks to stop, and when all are gone go on as planned."""
         self.ask_all("stop", until)
         statuses = self.statuses(until)
-        if self.settle(statuses) or any(status["state"] in LIVE for status in statuses.values()):
+        if self.settle(statuses) or any(RanksState(status["state"]).is_live for status in statuses.values()):
             return
-        then, note = self.record.then, _notes(statuses, "note")
+        target, note = self.record.next_placement, _notes(statuses, "note")
         leader = self._leader(statuses)
         if leader is not None:
-            gap_s = leader["tail_s"] + (leader["ended_s"] if then else 0.0)
+            gap_s = leader["tail_s"] + (leader["ended_s"] if target else 0.0)
             self.set(progress=Progress(**leader["progress"]), gap_s=gap_s, note=note)
-        if then is None:
+        if target is None:
             self.set(phase=Phase.PARKED)
             self.suspended = False
         else:
-            self.relaunch(then)
+            self.relaunch(target)
             self._launch(until)
 
     def _kill(self, until: float) -> None:
         """Kill what is left of a run that cannot go on."""
         self.ask_all("kill", until)
         statuses = self.statuses(until)
-        if not any(status["state"] in LIVE for status in statuses.values()):
+        if not any(RanksState(status["state"]).is_live for status in statuses.values()):
             leader = self._leader(statuses)
             self.set(
-                phase=self.record.after, gap_s=0.0, progress=Progress(**leader["progress"]) if leader else self.record.progress
+                phase=self.record.after_kill,
+                gap_s=0.0,
+                progress=Progress(**leader["progress"]) if leader else self.record.progress,
             )
             self.suspended = False
 
     def settle(self, statuses: Mapping[str, dict[str, Any]]) -> bool:
         """Take note of a run that has ended by itself, on some node at least; return whether it has."""
         of_run = {node: status for node, status in statuses.items() if status["run"] == self.record.run}
-        states = {status["state"] for status in of_run.values()}
-        if "failed" in states and "lost" not in states:  # ranks that lose others to a lost supervisor fail, too
-            self.set(phase=Phase.KILL, after=Phase.FAILED, note=_notes(of_run, "exit"))
-        elif self.record.phase is Phase.STOP and states != {"finished"}:
-            return False  # however it came to its end, it goes on as planned
-        elif "lost" in states or (self.record.phase is Phase.UP and "stopped" in states):
-            self.set(phase=Phase.KILL, after=Phase.PARKED, note=_notes(of_run, "note"))
-        elif len(of_run) == len(statuses) and states == {"finished"}:
+        states = {RanksState(status["state"]) for status in of_run.values()}
+        if RanksState.LOST in states:
+            states -= {RanksState.FAILED}  # ranks that lose others to a lost supervisor fail, too
+        after = {PHASE_AFTER[state] for state in states}
+        if Phase.FAILED in after:
+            self.set(phase=Phase.KILLING, after_kill=Phase.FAILED, note=_notes(of_run, "exit"))
+        elif self.record.phase is Phase.STOPPING and after != {Phase.FINISHED}:
+            return False  # however it came to its end, it continues as planned
+        elif Phase.PARKED in after:
+            self.set(phase=Phase.KILLING, after_kill=Phase.PARKED, note=_notes(of_run, "note"))
+        elif len(of_run) == len(statuses) and after == {Phase.FINISHED}:
             self.set(phase=Phase.FINISHED, note="")
         else:
             return False
@@ -237,14 +234,14 @@ class LocalJob:
 
     def refresh(self, call: str, until: float) -> None:
         """See what has become of a launched run since it was written down."""
-        if self.record.phase is Phase.UP:
+        if self.record.phase is Phase.LAUNCHED:
             self.notice(self.statuses(until))
-        self.moved(call, until, Phase.KILL)
+        self.moved(call, until, Phase.KILLING)
 
     def notice(self, statuses: Mapping[str, dict[str, Any]]) -> None:
         """Take note of what a launched run does."""
         if not self.settle(statuses):
-            self.suspended = {status["state"] for status in statuses.values()} == {"suspended"}
+            self.suspended = {status["state"] for status in statuses.values()} == {RanksState.SUSPENDED}
 
     def _leader(self, statuses: Mapping[str, dict[str, Any]]) -> dict[str, Any] | None:
         """Return the status of the node that knows most about the progress of the run, None if none has launched it."""
@@ -265,11 +262,11 @@ class LocalJob:
             except EngineError as error:
                 problem = problem or str(error)
         speeds = [speed for status in statuses.values() if (speed := self._speed(status)) is not None]
-        if self.record.phase is Phase.UP and set(self.record.ranks) <= set(statuses):
+        if self.record.phase is Phase.LAUNCHED and set(self.record.ranks) <= set(statuses):
             self.notice({node: statuses[node] for node in self.record.ranks})
         with suppress(EngineError):
-            self.moved("report", until, Phase.KILL)
-            if self.record.phase is Phase.UP and self._stands_in_part(statuses):
+            self.moved("report", until, Phase.KILLING)
+            if self.record.phase is Phase.LAUNCHED and self._stands_in_part(statuses):
                 self.freeze(False, until)  # it computes nothing, and nobody else would resume it
         self._leave([node for node in statuses if node not in self.record.ranks], until)
         reports.sort(key=lambda report: (report.at_s, report.iteration))
@@ -277,7 +274,8 @@ class LocalJob:
         return self.observed(tuple(reports), tuple(speeds[:1]), problem)
 
     def _stands_in_part(self, statuses: Mapping[str, dict[str, Any]]) -> bool:
-        return {status["state"] for node, status in statuses.items() if node in self.record.ranks} == {"suspended", "running"}
+        states = {status["state"] for node, status in statuses.items() if node in self.record.ranks}
+        return states == {RanksState.SUSPENDED, RanksState.RUNNING}
 
     def _heard(self, node: str, now: float, until: float, reports: list[Report]) -> dict[str, Any]:
         """Return a node's status when all of its reports have been heard, which are added to `reports`."""
@@ -293,8 +291,8 @@ class LocalJob:
     def observed(self, reports: tuple[Report, ...] = (), speeds: tuple[Speed, ...] = (), problem: str = "") -> Observed:
         """Return the job's state without asking anybody."""
         phase = self.record.phase
-        state = RunState.SUSPENDED if phase is Phase.UP and self.suspended else _STATES.get(phase, RunState.RUNNING)
-        placement = None if phase in (Phase.PARKED, Phase.FINISHED, Phase.FAILED) else self.record.placement
+        state = RunState.SUSPENDED if phase is Phase.LAUNCHED and self.suspended else RUN_STATE[phase]
+        placement = self.record.placement if state.has_processes else None
         if state.is_finished and not reports and self._last:
             reports = (self._last,)
         return Observed(state, placement, reports, speeds, self.costs, "; ".join(filter(None, (self.record.note, problem))))

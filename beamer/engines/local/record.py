@@ -1,52 +1,45 @@
 """What the engine knows of a job, kept in a file so that the next engine knows it, too."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from beamer.engines.local.progress import Progress
 from beamer.engines.local.spec import LaunchSpec
+from beamer.engines.local.states import Phase
 from beamer.engines.local.store import read_json, write_json
-from beamer.gpu.engine import Placement
+from beamer.gpu.engine import Placement, RunState
 
-
-class Phase(StrEnum):
-    """How far a job is on its way.
-
-    LAUNCH: its run is to be launched on its placement, all before it are gone. UP: it is launched. STOP: it is to stop at an
-    iteration boundary, and then to go on as `Record.then`. KILL: its run is to be killed. PARKED: its run is gone.
-    """
-
-    LAUNCH = "launch"
-    UP = "up"
-    STOP = "stop"
-    KILL = "kill"
-    PARKED = "parked"
-    FINISHED = "finished"
-    FAILED = "failed"
-
-
-MOVING = frozenset({Phase.LAUNCH, Phase.STOP, Phase.KILL})
+RUN_STATE: Mapping[Phase, RunState] = {
+    Phase.LAUNCHING: RunState.RUNNING,
+    Phase.LAUNCHED: RunState.RUNNING,
+    Phase.STOPPING: RunState.STOPPING,
+    Phase.KILLING: RunState.STOPPING,
+    Phase.PARKED: RunState.PARKED,
+    Phase.FINISHED: RunState.FINISHED,
+    Phase.FAILED: RunState.FAILED,
+}
+"""What the scheduler is shown of a job in a phase; a launched one whose ranks are frozen on all nodes is SUSPENDED."""
 
 
 @dataclass(frozen=True)
 class Record:
     """A job. It is written before anything is done, so that what was begun is found and ended by whoever comes next.
 
-    run: counts launches. placement: of the run, or of the last one. nodes: that may have a supervisor. then: where to go on
-    after STOP, None: nowhere. after: KILL's end. port: of rank 0. gap_s: without computing before the launch so far.
-    note: what there is to know beyond the state.
+    run: counts launches. placement: of the run, or of the last one. nodes: that may have a supervisor. next_placement: where
+    to run after `Phase.STOPPING`, None: nowhere. after_kill: the phase after `Phase.KILLING`. port: of rank 0. gap_s: how long
+    the job has computed nothing before its launch. note: what was lost, or why it failed.
     """
 
     job: str
     spec: LaunchSpec
     placement: Placement
     nodes: tuple[str, ...]
-    phase: Phase = Phase.LAUNCH
+    phase: Phase = Phase.LAUNCHING
     run: int = 1
-    then: Placement | None = None
-    after: Phase = Phase.PARKED
+    next_placement: Placement | None = None
+    after_kill: Phase = Phase.PARKED
     port: int = 0
     gap_s: float = 0.0
     note: str = ""
@@ -75,10 +68,10 @@ def load(path: Path) -> Record | None:
             **values,
             "spec": LaunchSpec.from_json(values["spec"]),
             "placement": _placement(values["placement"]),
-            "then": values["then"] and _placement(values["then"]),
+            "next_placement": values["next_placement"] and _placement(values["next_placement"]),
             "nodes": tuple(values["nodes"]),
             "phase": Phase(values["phase"]),
-            "after": Phase(values["after"]),
+            "after_kill": Phase(values["after_kill"]),
             "progress": Progress(**values["progress"]),
         }
     )

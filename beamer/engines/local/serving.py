@@ -19,6 +19,7 @@ from typing import Any, BinaryIO
 from beamer.engines.local import groups, ranks, store
 from beamer.engines.local.progress import Entry, Meter, Progress, parse, parser
 from beamer.engines.local.spec import LaunchSpec
+from beamer.engines.local.states import RanksState
 
 ORPHANED_S = 2.0
 """How long ranks that are to stop get once one has died of the stop signal: without it they reach no common boundary."""
@@ -28,9 +29,6 @@ LOOK_S = 5.0
 PAGE = 5000
 """Reports in an answer, which is to be there soon however many there are."""
 KILL_S = 5.0
-LIVE = ("running", "suspended", "stopping")
-"""States with processes. The others: idle, stopped, finished, failed, lost (the supervisor died and its ranks with it),
-forgotten (the job has left)."""
 
 
 def mark(directory: Path) -> str:
@@ -50,7 +48,7 @@ class Supervisor:
         self._locks = locks
         self._mark = mark(directory)
         recorded = store.read_json(directory / "state") or {}
-        self.state: str = recorded.get("state", "idle")
+        self.state = RanksState(recorded.get("state", RanksState.IDLE))
         self.run: int = recorded.get("run", 0)
         self.note: str = recorded.get("note", "")
         self.exit: str = recorded.get("exit", "")
@@ -84,9 +82,9 @@ class Supervisor:
             left = groups.reopen(group[0], group[1], self._mark)
             left.kill(KILL_S)
             left.close()
-        if self.state in LIVE:
+        if self.state.is_live:
             self.note = f"its supervisor died while it was {self.state}; it goes on from its last checkpoint"
-            self.state = "lost"
+            self.state = RanksState.LOST
 
     def _made(self, kind: str) -> groups.Group:
         name = "beamer-" + hashlib.sha256(str(self.directory).encode()).hexdigest()[:12]
@@ -139,7 +137,7 @@ class Supervisor:
     def _leave(self, word: socket.socket) -> None:
         word.recv(1)
         self._leaving = True
-        if self.state in LIVE:
+        if self.state.is_live:
             self.do_stop({"timeout_s": KILL_S})
         else:
             self._ending = True
@@ -195,13 +193,13 @@ class Supervisor:
 
     def do_launch(self, request: dict[str, Any]) -> None:
         """Start the ranks of a run; a run that was launched before is left as it is."""
-        over = request["run"] < self.run or (request["run"] == self.run and self.state == "forgotten")
+        over = request["run"] < self.run or (request["run"] == self.run and self.state is RanksState.FORGOTTEN)
         if request["run"] == self.run and not over:
             return
         if over:
-            self._ending = self.state not in LIVE  # who has asked late may have started this supervisor
+            self._ending = not self.state.is_live  # who has asked late may have started this supervisor
             raise Refused(f"run {request['run']} is over, this is run {self.run}")
-        if self.state in LIVE:
+        if self.state.is_live:
             raise Refused(f"run {self.run} is still {self.state}")
         if self._group.members() and not self._group.kill(KILL_S):
             raise Refused(f"processes of run {self.run} do not die: {self._group.members()}")
@@ -209,7 +207,7 @@ class Supervisor:
         self._pattern = parser(self._spec.progress)
         self._progress = Progress(**request["progress"])
         self._restart_s, self._iteration_s, self.tail_s = None, 0.0, 0.0
-        self.run, self.state, self.note, self.exit = request["run"], "running", "", ""
+        self.run, self.state, self.note, self.exit = request["run"], RanksState.RUNNING, "", ""
         self._write()  # a supervisor that dies from here on leaves a run to be cleared
         scale = request["batch_size"] / self._spec.batch_size
         now = time.monotonic()
@@ -220,7 +218,7 @@ class Supervisor:
             self._ranks = ranks.start(self._spec, request, self.directory, self._group, self._locks, self._checkpoint)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             self.exit = f"{self._spec.command[0]} cannot be started: {error}"
-            self._set("failed")
+            self._set(RanksState.FAILED)
             return
         self._running = list(self._ranks)
         for rank in self._ranks:
@@ -229,51 +227,51 @@ class Supervisor:
 
     def do_suspend(self, request: dict[str, Any]) -> None:
         """Freeze the ranks and return when they stand."""
-        if self.state == "suspended":
+        if self.state is RanksState.SUSPENDED:
             return
-        if self.state != "running":
+        if self.state is not RanksState.RUNNING:
             raise Refused(f"it is {self.state}")
         if not self._group.freeze(request["timeout_s"]):
             self._group.thaw(request["timeout_s"])
             raise Refused(f"it does not stand still within {request['timeout_s']} s")
         self._suspended_s = time.monotonic()
-        self._set("suspended")
+        self._set(RanksState.SUSPENDED)
 
     def do_resume(self, request: dict[str, Any]) -> None:
         """Let the ranks go on."""
-        if self.state == "running":
+        if self.state is RanksState.RUNNING:
             return
-        if self.state != "suspended":
+        if self.state is not RanksState.SUSPENDED:
             raise Refused(f"it is {self.state}")
         if not self._group.thaw(request["timeout_s"]):
             raise Refused(f"it does not go on within {request['timeout_s']} s")
         if self._meter:
             self._meter.stand(time.monotonic() - self._suspended_s)
-        self._set("running")
+        self._set(RanksState.RUNNING)
 
     def do_stop(self, request: dict[str, Any]) -> None:
         """Tell the ranks to stop at an iteration boundary; they are watched until they have."""
-        if self.state not in LIVE or self.state == "stopping":
+        if not self.state.is_live or self.state is RanksState.STOPPING:
             return
-        if self.state == "suspended":
+        if self.state is RanksState.SUSPENDED:
             self.do_resume(request)
         self._before = _signature(self._checkpoint)
         self._until = time.monotonic() + self._spec.grace_s
-        self._set("stopping")
+        self._set(RanksState.STOPPING)
         for rank in self._running:
             rank.signal(self._spec.stop_signal)
 
     def do_checkpoint(self, request: dict[str, Any]) -> None:
         """Tell the ranks to write a checkpoint and go on."""
-        if self.state != "running":
+        if self.state is not RanksState.RUNNING:
             raise Refused(f"it is {self.state}")
         for rank in self._running:
             rank.signal(self._spec.checkpoint_signal)
 
     def do_kill(self, request: dict[str, Any]) -> None:
         """Kill the ranks at once; what came after their last checkpoint is lost."""
-        if self.state in LIVE:
-            self._kill(request.get("why", "killed"), "stopped")
+        if self.state.is_live:
+            self._kill(request.get("why", "killed"), RanksState.STOPPED)
 
     def do_end(self, request: dict[str, Any]) -> None:
         """Kill what runs and end the supervisor; `forget`: the reports, too, and take no launch up to `run` any more."""
@@ -281,7 +279,7 @@ class Supervisor:
         if not self._group.kill(KILL_S):
             raise Refused(f"processes do not die: {self._group.members()}")
         if request.get("forget"):
-            self.run, self.state = max(self.run, request.get("run", 0)), "forgotten"
+            self.run, self.state = max(self.run, request.get("run", 0)), RanksState.FORGOTTEN
             (self.directory / "reports").unlink(missing_ok=True)
         self._close()
         self._ending = True
@@ -321,44 +319,44 @@ class Supervisor:
         self._running.remove(rank)
         for pipe in list(rank.pipes):
             self._read(rank, pipe)
-        if self.state == "stopping":
+        if self.state is RanksState.STOPPING:
             if rank.process.returncode == -self._spec.stop_signal and self._until is not None:
                 self._until = min(self._until, time.monotonic() + ORPHANED_S)
             if not self._running:
                 self._stopped()
         elif rank.process.returncode:
-            self._kill(rank.died(), "failed")
+            self._kill(rank.died(), RanksState.FAILED)
         elif not self._running:
-            self._end_run("finished")
+            self._end_run(RanksState.FINISHED)
 
     def _stopped(self) -> None:
         codes = sorted({rank.process.returncode for rank in self._ranks})
         reached = self._spec.iterations and self._progress.done >= self._spec.iterations
         if codes == [0] and (reached or self._spec.stopped_code != 0):
-            self._end_run("finished")
+            self._end_run(RanksState.FINISHED)
             return
         if codes != [self._spec.stopped_code]:
             self.note = f"its ranks exited with {codes} when told to stop: it goes on from its last checkpoint"
         elif _signature(self._checkpoint) == self._before:
             self.note = f"it stopped without writing {self._checkpoint}: it goes on from the one before"
-        self._end_run("stopped")
+        self._end_run(RanksState.STOPPED)
 
     def _too_late(self) -> None:
         done = f"it had done {self._progress.done:g} iterations and goes on from its last checkpoint"
-        self._kill(f"killed: it reached no iteration boundary within {self._spec.grace_s:g} s; {done}", "stopped")
+        self._kill(f"killed: it reached no iteration boundary within {self._spec.grace_s:g} s; {done}", RanksState.STOPPED)
 
-    def _kill(self, why: str, state: str) -> None:
+    def _kill(self, why: str, state: RanksState) -> None:
         self._group.kill(KILL_S)
         for rank in self._running:
             with suppress(subprocess.TimeoutExpired):
                 rank.process.wait(KILL_S)
-        if state == "failed":
+        if state is RanksState.FAILED:
             self.exit = why
         else:
             self.note = why
         self._end_run(state)
 
-    def _end_run(self, state: str) -> None:
+    def _end_run(self, state: RanksState) -> None:
         """Leave nothing of a run behind, children of its ranks included."""
         self._group.kill(KILL_S)
         for rank in self._ranks:
@@ -376,7 +374,7 @@ class Supervisor:
         self._ending = self._leaving
         self._set(state)
 
-    def _set(self, state: str) -> None:
+    def _set(self, state: RanksState) -> None:
         self.state = state
         self._save()
 
