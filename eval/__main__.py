@@ -1,49 +1,51 @@
 """`python -m eval EXPERIMENT`: runs an experiment and prints its table; every figure is measured in the run that reports it."""
 
-import sys
-
-import typer
 import yaml
 from pydantic import ValidationError
 
-from beamer.errors import BeamerError, InputError, PlatformError
+from beamer.commands import Command, errors_as_exit_codes, run_commands
+from beamer.errors import InputError
 from beamer.validation import input_error
-from eval.bench import bench
-from eval.gpu.command import gpu
-from eval.gpu.processes import processes
-from eval.network import network
-from eval.sct import sct
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
-
-
-@app.callback()
-def experiments() -> None:
-    """Experiments, one command each."""
-
-
-app.command()(bench)
-app.command()(gpu)
-app.command()(network)
-app.command()(processes)
-app.command()(sct)
+ABOUT = "Experiments, one command each."
+COMMANDS = {
+    "bench": Command(
+        "eval.bench:bench",
+        "testing",
+        "Measure ordering, trace replay, simulation at scale and the decisions of GPU policies.",
+    ),
+    "gpu": Command(
+        "eval.gpu.command:gpu",
+        "testing",
+        "Compare GPU policies on the conditions of the claims published about them, in the simulator.",
+    ),
+    "network": Command(
+        "eval.network:network",
+        "testing",
+        "Compare network policies with each other and with the best lower bound, in the simulator.",
+    ),
+    "processes": Command(
+        "eval.gpu.processes:processes",
+        "testing",
+        "Measure what suspending, resuming and restarting a job of real processes takes on this machine.",
+    ),
+    "sct": Command(
+        "eval.sct:sct",
+        "emulation",
+        "Compare mean stage completion times over repeated emulated runs.",
+    ),
+}
 
 
 def main() -> None:
-    """Run the command line; what goes wrong ends in one line: bad input and missing parts with exit code 2, the rest with 1."""
-    try:
-        app()
-    except ValidationError as error:
-        _fail(input_error(error), 2)
-    except yaml.YAMLError as error:
-        _fail(" ".join(str(error).split()), 2)
-    except BeamerError as error:
-        _fail(error, 2 if isinstance(error, InputError | PlatformError) else 1)
-
-
-def _fail(error: object, code: int) -> None:
-    print(f"eval: {error}", file=sys.stderr)
-    sys.exit(code)
+    """Run the command line; findings in a config file are errors of its option."""
+    with errors_as_exit_codes("eval"):
+        try:
+            run_commands("python -m eval", ABOUT, COMMANDS)
+        except ValidationError as error:
+            raise input_error(error) from error
+        except yaml.YAMLError as error:
+            raise InputError("--config", " ".join(str(error).split()), "a YAML file") from error
 
 
 if __name__ == "__main__":

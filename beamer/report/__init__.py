@@ -2,7 +2,6 @@
 
 from beamer.report.chrome import replay_events, run_events, write_events
 from beamer.report.documents import replay_document, run_document, simulation_document
-from beamer.report.outputs import check_outputs
 from beamer.report.plots import plot_cdf, plot_timeline
 from beamer.report.rows import Row, coflow_rows, job_rows, stage_rows, write_rows
 from beamer.report.tables import bound_rows, job_table, replay_table, stage_table
@@ -10,7 +9,6 @@ from beamer.report.tables import bound_rows, job_table, replay_table, stage_tabl
 __all__ = [
     "Row",
     "bound_rows",
-    "check_outputs",
     "coflow_rows",
     "job_rows",
     "job_table",

@@ -2,14 +2,11 @@
 
 import csv
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
-from beamer.errors import InputError
+from beamer.outputs import CSV, check_table
 from beamer.sim.replay import Replay
 from beamer.sim.results import RunResult
-
-CSV, PARQUET = ".csv", ".parquet"
 
 Row = dict[str, str | float]
 
@@ -66,18 +63,9 @@ def coflow_rows(one: Replay) -> list[Row]:
     ]
 
 
-def check_rows(path: Path) -> None:
-    """Check that rows can be written to a file of that name. Raises `InputError`."""
-    suffix = path.suffix.lower()
-    if suffix not in (CSV, PARQUET):
-        raise InputError("--table", str(path), f"a file name that ends in {CSV} or {PARQUET}")
-    if suffix == PARQUET and find_spec("pyarrow") is None:
-        raise InputError("--table", str(path), f"a {CSV} file, as pyarrow is not installed (pip install 'beamer[parquet]')")
-
-
 def write_rows(rows: Sequence[Row], path: Path) -> None:
-    """Write rows, all with the keys of the first, as the suffix of `path` says. Raises `InputError` as `check_rows` does."""
-    check_rows(path)
+    """Write rows, all with the keys of the first, as the suffix of `path` says. Raises `InputError` as `check_table` does."""
+    check_table(path)
     if path.suffix.lower() == CSV:
         with path.open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, list(rows[0]) if rows else [])

@@ -2,19 +2,21 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Callable
+from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 
 import beamer.cli
 import eval.__main__
+from beamer.commands import DISTRIBUTION, Command, errors_as_exit_codes
 from beamer.errors import BeamerError, EmulationError, EngineError, InputError, PlatformError
-from beamer.report import check_outputs
+from beamer.outputs import check_outputs
 from beamer.workloads.scenario import shipped
 from topologies.emulation.platform import require
 
@@ -122,20 +124,6 @@ def test_simulate_writes_what_it_prints(tmp_path: Path) -> None:
     assert (tmp_path / "p.png").stat().st_size > 1000
 
 
-class Raising:
-    """A command line that ends in an error."""
-
-    def __init__(self, error: BeamerError) -> None:
-        self.error = error
-
-    def command(self, **options: Any) -> Callable[[Any], Any]:
-        return lambda function: function
-
-    def __call__(self, **options: Any) -> None:
-        raise self.error
-
-
-@pytest.mark.parametrize("module", [beamer.cli, eval.__main__])
 @pytest.mark.parametrize(
     ("error", "code"),
     [
@@ -146,24 +134,82 @@ class Raising:
     ],
 )
 def test_every_error_ends_in_one_line_and_the_exit_code_of_its_kind(
-    module: ModuleType,
-    error: BeamerError,
-    code: int,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    error: BeamerError, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(module, "app", Raising(error))
-    with pytest.raises(SystemExit) as ended:
-        module.main()
+    with pytest.raises(SystemExit) as ended, errors_as_exit_codes("beamer"):
+        raise error
     assert ended.value.code == code
-    assert capsys.readouterr() == ("", f"{module.__name__.split('.')[0]}: {error}\n")
+    assert capsys.readouterr() == ("", f"beamer: {error}\n")
+
+
+@pytest.mark.parametrize("module", [beamer.cli, eval.__main__])
+def test_the_help_lists_every_command_with_the_line_of_its_function(
+    module: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["program", "--help"])
+    module.main()
+    shown = capsys.readouterr().out
+    for name, command in module.COMMANDS.items():
+        package, _, function = command.target.partition(":")
+        documented = getattr(import_module(package), function).__doc__
+        assert documented.splitlines()[0] == command.help
+        assert re.search(rf"^  {name} +\[{command.extra}\] +{re.escape(command.help)}$", shown, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["simulte"], "beamer: command: got 'simulte', expected one of clean, emulate, "),
+        (["--verbose"], "beamer: option: got '--verbose', expected --help, --version or a command"),
+    ],
+)
+def test_what_is_no_command_is_named(arguments: list[str], line: str) -> None:
+    _refused(_beamer(*arguments), line)
+
+
+def test_no_command_at_all_shows_the_help_and_fails() -> None:
+    done = _beamer()
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == _beamer("--help").stdout
+
+
+@pytest.mark.parametrize("module", ["beamer.cli", "controller.cli", "hostagent.cli", "eval"])
+def test_every_command_line_has_its_help_and_version(module: str) -> None:
+    shown = _run("-m", module, "--help")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "--version" in shown.stdout
+    printed = _run("-m", module, "--version")
+    assert (printed.returncode, printed.stderr) == (0, "")
+    assert re.fullmatch(
+        rf"(beamer|beamer-controller|beamer-hostagent|eval) {re.escape(version(DISTRIBUTION))}\n", printed.stdout
+    )
+
+
+def test_a_missing_package_names_the_extra_and_a_missing_module_of_ours_does_not() -> None:
+    with pytest.raises(PlatformError) as caught:
+        Command("tests_of_commands_absent.module:function", "sim").run("beamer simulate", [])
+    assert str(caught.value) == (
+        "simulate needs packages that are not installed (tests_of_commands_absent); "
+        f"install them: pip install '{DISTRIBUTION}[sim]'"
+    )
+    with pytest.raises(ModuleNotFoundError):
+        Command("beamer.absent:function", "sim").run("beamer simulate", [])
+
+
+def test_the_help_and_a_wrong_command_import_no_command() -> None:
+    code = "import sys, beamer.cli\nsys.argv[1:] = ['--help']\nbeamer.cli.main()\nprint(*sys.modules)"
+    loaded = set(_run("-c", code).stdout.splitlines()[-1].split())
+    assert "beamer.commands" in loaded
+    assert not {
+        name for name in loaded if name.endswith(".command") or name.partition(".")[0] in ("typer", "numpy", "pydantic")
+    }
 
 
 @pytest.mark.parametrize(
     ("content", "parts"),
     [
         ("seeds: 1\nfirst_seed: 1\nclaims: {}", ("seeds", "got 1", "greater than or equal to 2")),
-        ("seeds: [", ("eval: ", "line 1")),
+        ("seeds: [", ("eval: --config: got", "line 1", "expected a YAML file")),
     ],
 )
 def test_a_bad_config_of_an_experiment_ends_in_one_line(content: str, parts: tuple[str, ...], tmp_path: Path) -> None:

@@ -1,11 +1,14 @@
+import io
 import os
+import sys
+from contextlib import redirect_stderr
 from pathlib import Path
+from unittest import mock
 
 import pytest
-from typer.testing import CliRunner
 
 from hostagent import probe
-from hostagent.cli import app
+from hostagent.cli import main
 from hostagent.state import StateDirectory
 
 GOOD = {"--name": "h1", "--controller": "ws://127.0.0.1:8265"}
@@ -13,8 +16,11 @@ GOOD = {"--name": "h1", "--controller": "ws://127.0.0.1:8265"}
 
 def invoke(state: Path, *flags: str, **options: str) -> tuple[int, str]:
     chosen = GOOD | {"--state-dir": str(state)} | {f"--{name}": value for name, value in options.items()}
-    result = CliRunner().invoke(app, [*(part for option in chosen.items() for part in option), *flags])
-    return result.exit_code, result.stderr
+    argv = ["beamer-hostagent", *(part for option in chosen.items() for part in option), *flags]
+    stderr = io.StringIO()
+    with mock.patch.object(sys, "argv", argv), redirect_stderr(stderr), pytest.raises(SystemExit) as ended:
+        main()
+    return int(ended.value.code or 0), stderr.getvalue()
 
 
 @pytest.mark.parametrize(

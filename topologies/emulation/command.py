@@ -12,12 +12,13 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from beamer.cli import JsonFile, PlotFile, PolicyList, ScenarioFile, parse_policies
 from beamer.errors import InputError
 from beamer.network.policies import network_policy
 from beamer.network.snapshot import Snapshot
-from beamer.report import check_outputs, job_table, plot_timeline, stage_table
+from beamer.outputs import check_outputs
+from beamer.report import job_table, plot_timeline, stage_table
 from beamer.sim import simulate
+from beamer.sim.command import JsonFile, PlotFile, PolicyList, ScenarioFile, parse_policies
 from beamer.workloads.scenario import Scenario, load, shipped
 from topologies.emulation import fairness
 from topologies.emulation.outcome import Outcome
@@ -92,7 +93,7 @@ def _run(console: Console, path: Path, scenario: Scenario, policy: str, logs: Pa
 
 
 def clean() -> None:
-    """Remove what a killed emulation left behind, as its run file says, and nothing else."""
+    """Remove what a killed emulation left behind, and nothing else."""
     require_root()
     console = Console()
     for run in recorded():

@@ -3,12 +3,14 @@
 import os
 from collections.abc import Mapping
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 
+from beamer.commands import install_command
 from beamer.errors import InputError
-from beamer.report.rows import check_rows
 
 PICTURES = ("--plot", "--cdf")
+CSV, PARQUET = ".csv", ".parquet"
 
 
 def check_outputs(outputs: Mapping[str, Path | None]) -> None:
@@ -23,7 +25,7 @@ def check_outputs(outputs: Mapping[str, Path | None]) -> None:
         if option in PICTURES and path.suffix.lower() != ".png":
             raise InputError(option, str(path), "a file name that ends in .png")
         if option == "--table":
-            check_rows(path)
+            check_table(path)
         other = option_of.setdefault(os.path.realpath(path), option)
         if other != option:
             raise InputError(option, str(path), f"another file than that of {other}")
@@ -31,6 +33,15 @@ def check_outputs(outputs: Mapping[str, Path | None]) -> None:
         for option, path in given.items():
             _check_output(path, option, undo)
         undo.pop_all()
+
+
+def check_table(path: Path) -> None:
+    """Check that rows can be written to a file of that name. Raises `InputError`."""
+    suffix = path.suffix.lower()
+    if suffix not in (CSV, PARQUET):
+        raise InputError("--table", str(path), f"a file name that ends in {CSV} or {PARQUET}")
+    if suffix == PARQUET and find_spec("pyarrow") is None:
+        raise InputError("--table", str(path), f"a {CSV} file, as pyarrow is not installed ({install_command('parquet')})")
 
 
 def _check_output(path: Path, option: str, undo: ExitStack) -> None:

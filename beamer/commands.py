@@ -1,0 +1,127 @@
+"""Command lines whose commands are imported when they run: without the packages it needs, a command says what to install.
+
+The base install has no library for command lines, so this module and the modules of the command lines need none: a program is
+a table of commands, or one command, and typer parses a command's arguments.
+"""
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+
+from beamer.errors import BeamerError, InputError, PlatformError, nearest
+
+DISTRIBUTION = "beamer-scheduler"  # its name on a package index, where others own that of the import package
+PACKAGES = ("beamer", "controller", "hostagent", "topologies", "eval")  # a module missing from these is no missing extra
+
+
+def install_command(extra: str) -> str:
+    """Return what to type to install an extra."""
+    return f"pip install '{DISTRIBUTION}[{extra}]'"
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command.
+
+    target: the function that is called with the parsed arguments, as MODULE:NAME. extra: that installs what the module imports.
+    help: its purpose in a line, for a list of commands.
+    """
+
+    target: str
+    extra: str
+    help: str = ""
+
+    def run(self, name: str, arguments: Sequence[str], epilog: str | None = None) -> None:
+        """Parse the arguments, call the function and end the process.
+
+        name: as the command is typed. epilog: the end of its help. Raises `PlatformError` naming the extra if a package is not
+        installed.
+        """
+        module, _, function = self.target.partition(":")
+        try:
+            import typer
+
+            app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+            app.command(epilog=epilog)(getattr(import_module(module), function))
+            app(list(arguments), prog_name=name)
+        except ModuleNotFoundError as error:
+            package = (error.name or "").partition(".")[0]
+            if not package or package in PACKAGES:
+                raise
+            missing = f"{_last_word(name)} needs packages that are not installed ({package})"
+            raise PlatformError(missing, f"install them: {install_command(self.extra)}") from error
+
+
+def run_commands(program: str, about: str, commands: Mapping[str, Command]) -> None:
+    """Run the command that the process's arguments name, and end the process."""
+    with errors_as_exit_codes(program):
+        match sys.argv[1:]:
+            case []:
+                print(_help(program, about, commands), file=sys.stderr)
+                sys.exit(2)
+            case ["--help", *_]:
+                print(_help(program, about, commands))
+            case ["--version", *_]:
+                print_version(program)
+            case [name, *_] if name.startswith("-"):
+                raise InputError("option", name, "--help, --version or a command")
+            case [name, *_] if name not in commands:
+                raise InputError("command", name, nearest(name, commands))
+            case [name, *arguments]:
+                commands[name].run(f"{program} {name}", arguments)
+
+
+def run_command(program: str, command: Command) -> None:
+    """Run a program that has but one command with the process's arguments, and end the process."""
+    with errors_as_exit_codes(program):
+        arguments = sys.argv[1:]
+        if arguments[:1] == ["--version"]:
+            print_version(program)
+        else:
+            command.run(program, arguments, epilog="--version prints the version.")
+
+
+def print_version(program: str) -> None:
+    """Print the version."""
+    from importlib.metadata import version
+
+    print(_last_word(program), version(DISTRIBUTION))
+
+
+@contextmanager
+def errors_as_exit_codes(program: str) -> Iterator[None]:
+    """End the process in one line for an error, with exit code 2 for bad input and missing parts, else with 1."""
+    try:
+        yield
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BeamerError as error:
+        print(f"{_last_word(program)}: {error}", file=sys.stderr)
+        sys.exit(2 if isinstance(error, InputError | PlatformError) else 1)
+
+
+def _last_word(text: str) -> str:
+    return text.rpartition(" ")[2]
+
+
+def _help(program: str, about: str, commands: Mapping[str, Command]) -> str:
+    width = max(map(len, commands))
+    extras = {name: f"[{command.extra}]" for name, command in commands.items()}
+    extras_width = max(map(len, extras.values()))
+    listed = [f"  {name:{width}}  {extras[name]:{extras_width}}  {command.help}" for name, command in commands.items()]
+    return "\n".join(
+        [
+            f"Usage: {program} COMMAND [OPTIONS]",
+            f"       {program} --help | --version",
+            "",
+            about,
+            "",
+            f"Commands, and the extra that installs what each needs ({install_command('EXTRA')}):",
+            *listed,
+            "",
+            f"{program} COMMAND --help shows a command's options.",
+        ]
+    )

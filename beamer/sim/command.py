@@ -1,0 +1,201 @@
+"""`beamer simulate`."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from beamer.bounds.of import scenario_bounds, trace_bounds
+from beamer.errors import InputError, nearest
+from beamer.network.allocation import Allocator, Classes, allocator, check_pair
+from beamer.network.plan import QUEUES
+from beamer.network.policies import NETWORK_POLICIES, network_policy
+from beamer.outputs import check_outputs
+from beamer.report import (
+    Row,
+    bound_rows,
+    coflow_rows,
+    job_rows,
+    plot_cdf,
+    plot_timeline,
+    replay_document,
+    replay_events,
+    replay_table,
+    run_events,
+    simulation_document,
+    stage_rows,
+    stage_table,
+    write_events,
+    write_rows,
+)
+from beamer.sim.replay import replay
+from beamer.sim.scenario import Assumptions
+from beamer.sim.scenario import simulate as run_simulation
+from beamer.sim.traces import FORMATS, read
+from beamer.units import parse_rate
+from beamer.workloads.scenario import load, shipped
+
+COMPARED = "fair,beamer"
+UNLIMITED = "unlimited"
+
+ScenarioFile = Annotated[Path | None, typer.Argument(help="Scenario file (YAML); the shipped one by default.")]
+PolicyList = Annotated[str, typer.Option("--policies", help="Comma-separated network policies, the first is the baseline.")]
+JsonFile = Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.", dir_okay=False)]
+PlotFile = Annotated[Path | None, typer.Option("--plot", help="Draw the stages' timeline into this PNG.", dir_okay=False)]
+
+Outputs = dict[str, Path | None]  # by option
+
+
+def parse_policies(text: str) -> list[str]:
+    """Return the names in a comma-separated list of network policies. Raises `InputError` for an unknown one."""
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        network_policy(name)
+    return names
+
+
+def simulate(
+    scenario: ScenarioFile = None,
+    policies: Annotated[
+        str | None,
+        typer.Option(help=f"Comma-separated network policies, the first is the baseline.  [default: {COMPARED}]"),
+    ] = None,
+    policy: Annotated[str | None, typer.Option(help="Network policy of a --trace; --json then holds its run alone.")] = None,
+    allocator_name: Annotated[
+        str, typer.Option("--allocator", help="From order to rates: greedy, madd, maxmin, classes or equal-split.")
+    ] = Classes.name,
+    queues: Annotated[
+        str | None,
+        typer.Option(help=f"How many classes there are, or {UNLIMITED}.  [default: the scenario's; {QUEUES} for a trace]"),
+    ] = None,
+    trace: Annotated[
+        Path | None, typer.Option(help="Replay this file's coflows on a big switch, in place of a scenario.")
+    ] = None,
+    form: Annotated[str | None, typer.Option("--format", help=f"How the trace is written: {' or '.join(FORMATS)}.")] = None,
+    rate: Annotated[str | None, typer.Option(help="Of the ports that a trace names, such as 1gbit.")] = None,
+    json_file: JsonFile = None,
+    plot: PlotFile = None,
+    cdf: Annotated[
+        Path | None, typer.Option(help="Draw the distribution of completion times into this PNG.", dir_okay=False)
+    ] = None,
+    table: Annotated[
+        Path | None, typer.Option(help="Write a row per stage or coflow to this .csv or .parquet.", dir_okay=False)
+    ] = None,
+    rows: Annotated[str | None, typer.Option(help="Of --table, for a scenario: stages or jobs.  [default: stages]")] = None,
+    chrome: Annotated[
+        Path | None, typer.Option(help="Write a timeline for Perfetto or chrome://tracing to this file.", dir_okay=False)
+    ] = None,
+) -> None:
+    """Run a scenario, or a trace of coflows, in the flow-level simulator under each policy."""
+    outputs: Outputs = {"--json": json_file, "--plot": plot, "--cdf": cdf, "--table": table, "--chrome": chrome}
+    if trace is None:
+        for option, value in (("--policy", policy), ("--format", form), ("--rate", rate)):
+            if value is not None:
+                instead = "--policies instead, or " if option == "--policy" else ""
+                raise InputError(option, value, f"{instead}--trace beside it")
+        _simulate_scenario(scenario, policies or COMPARED, allocator_name, queues, rows, outputs)
+        return
+    if scenario is not None:
+        raise InputError("scenario", str(scenario), "none beside --trace, which brings its own network")
+    for option, name in (("--plot", plot), ("--rows", rows)):
+        if name is not None:
+            raise InputError(option, str(name), "no such option beside --trace, which has no stages")
+    if policy is not None and policies is not None:
+        raise InputError("--policies", policies, "either this or --policy")
+    chosen = policy if policies is None else policies
+    if chosen is None:
+        raise InputError("--policy", None, nearest("", NETWORK_POLICIES))
+    names = parse_policies(chosen) if policy is None else [network_policy(chosen).name]
+    _simulate_trace(trace, form, rate, names, policy is not None, _allocator(allocator_name, queues, QUEUES), outputs)
+
+
+def _simulate_scenario(
+    path: Path | None, policies: str, allocator_name: str, queues: str | None, rows: str | None, outputs: Outputs
+) -> None:
+    loaded = load(path or shipped())
+    names = parse_policies(policies)
+    chosen = _allocator(allocator_name, queues, loaded.queues)
+    _check_pairs(names, chosen)
+    table_rows = {"stages": stage_rows, "jobs": job_rows}
+    if rows is not None and (rows not in table_rows or outputs["--table"] is None):
+        raise InputError("--rows", rows, f"{' or '.join(table_rows)}, beside --table")
+    check_outputs(outputs)
+    assumed = Assumptions()
+    found = scenario_bounds(loaded, assumed.acknowledgements)
+    runs = [run_simulation(loaded, name, assumptions=assumed, allocator=chosen) for name in names]
+    title = f"{loaded.name} on {loaded.fabric.name}, simulated, {_described(chosen)}"
+    Console().print(stage_table(title, runs, bound_rows(runs, found)))
+    _write_json(outputs["--json"], {"runs": [simulation_document(run, chosen.name, found) for run in runs]})
+    if (file := outputs["--plot"]) is not None:
+        plot_timeline(runs, file)
+    if (file := outputs["--cdf"]) is not None:
+        plot_cdf("stage completion time", [(run.policy, [s.sct_s for s in run.stages]) for run in runs], file)
+    _write_table(outputs["--table"], [row for run in runs for row in table_rows[rows or "stages"](run, chosen.name)])
+    if (file := outputs["--chrome"]) is not None:
+        write_events(run_events(runs), file)
+
+
+def _simulate_trace(
+    path: Path, form: str | None, rate: str | None, names: list[str], alone: bool, chosen: Allocator, outputs: Outputs
+) -> None:
+    if form is None:
+        raise InputError("--format", form, f"how the trace is written: {' or '.join(FORMATS)}")
+    if rate is None:
+        raise InputError("--rate", rate, "that of the trace's ports, such as '1gbit'")
+    rate_bps = parse_rate(rate, "--rate")
+    _check_pairs(names, chosen)
+    loaded = read(path, form)
+    check_outputs(outputs)
+    found = trace_bounds(loaded, rate_bps)
+    runs = [replay(loaded, rate_bps, network_policy(name), chosen) for name in names]
+    title = f"{path.name}: {len(loaded.coflows)} coflows on {loaded.ports} ports of {rate}, {_described(chosen)}"
+    Console().print(replay_table(escape(title), runs, found))
+    documents = [replay_document(run, found) for run in runs]
+    _write_json(outputs["--json"], documents[0] if alone else {"runs": documents})
+    if (file := outputs["--cdf"]) is not None:
+        plot_cdf("coflow completion time", [(run.policy, run.cct_s.tolist()) for run in runs], file)
+    _write_table(outputs["--table"], [row for run in runs for row in coflow_rows(run)])
+    if (file := outputs["--chrome"]) is not None:
+        write_events(replay_events(runs), file)
+
+
+def _allocator(name: str, queues: str | None, default: int) -> Allocator:
+    """Return the allocator of that name; of classes, with as many as `queues` says."""
+    if name == Classes.name:
+        return Classes(queues=default if queues is None else _queues(queues))
+    chosen = allocator(name)
+    if queues is not None:
+        raise InputError("--queues", queues, f"no such option beside --allocator {name}, which has no classes")
+    return chosen
+
+
+def _queues(text: str) -> int | None:
+    if text == UNLIMITED:
+        return None
+    if not text.isdecimal() or not 1 <= int(text) <= QUEUES:
+        raise InputError("--queues", text, f"1 to {QUEUES}, the priorities that switches have, or {UNLIMITED}")
+    return int(text)
+
+
+def _described(chosen: Allocator) -> str:
+    if not isinstance(chosen, Classes):
+        return chosen.name
+    return f"{UNLIMITED if chosen.queues is None else chosen.queues} {chosen.name}"
+
+
+def _check_pairs(policies: list[str], chosen: Allocator) -> None:
+    for name in policies:
+        check_pair(network_policy(name), chosen)
+
+
+def _write_json(path: Path | None, document: dict[str, Any]) -> None:
+    if path is not None:
+        path.write_text(json.dumps(document, indent=2))
+
+
+def _write_table(path: Path | None, rows: list[Row]) -> None:
+    if path is not None:
+        write_rows(rows, path)

@@ -1,0 +1,144 @@
+"""`beamer-controller`: one process that takes registrations in, decides, and controls switches and host agents."""
+
+import asyncio
+import logging
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import structlog
+import typer
+import uvicorn
+import yaml
+
+from beamer.errors import InputError, PlatformError
+from beamer.network.fabric import Fabric
+from beamer.network.plan import QUEUES, check_queues
+from beamer.network.policies import NetworkPolicy, network_policy
+from beamer.studies.journal.store import Journal
+from controller.api import create_app
+from controller.openflow.driver import SwitchDriver
+from controller.runtime import Runtime
+
+GRACE_S = 1  # for requests under way when asked to stop
+AGENT_PING_S = 5.0  # how soon a dead agent is noticed
+
+log = structlog.get_logger("beamer-controller")
+
+
+def serve(
+    fabric: Annotated[Path, typer.Option(help="The network, as written by Fabric.to_dict in JSON or YAML.")],
+    journal: Annotated[str, typer.Option(help="Where events are kept: sqlite:////PATH or a PostgreSQL URL.")],
+    policy: Annotated[str, typer.Option(help="The network policy.")] = "beamer",
+    queues: Annotated[int, typer.Option(help="Managed classes per port.")] = QUEUES,
+    http: Annotated[str, typer.Option(help="Address of the HTTP API and of the agents' WebSocket.")] = "127.0.0.1:8265",
+    openflow: Annotated[str, typer.Option(help="Address that switches connect to.")] = "127.0.0.1:6653",
+    seed: Annotated[int, typer.Option(help="Seed of policies that draw random numbers.")] = 0,
+) -> None:
+    """Run the controller until it is stopped; what it has installed stays installed."""
+    network = read_fabric(fabric)
+    chosen = network_policy(policy)
+    check_queues(queues)
+    switch_address = parse_address(openflow, "openflow")
+    with listen(http) as listener:
+        kept = Journal(journal)
+        _log_to_stderr()
+        asyncio.run(_serve(network, kept, chosen, queues, listener, switch_address, seed))
+
+
+def read_fabric(path: Path) -> Fabric:
+    """Read a fabric from a JSON or YAML file. Raises `InputError`."""
+    try:
+        data = yaml.safe_load(path.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError("fabric", str(path), f"a readable file ({error})") from error
+    except yaml.YAMLError as error:
+        raise InputError("fabric", str(path), f"valid JSON or YAML ({' '.join(str(error).split())})") from error
+    if not isinstance(data, dict):
+        raise InputError("fabric", str(path), "a mapping with name, hosts, switches and links")
+    return Fabric.from_dict(data)
+
+
+def parse_address(text: str, field: str) -> tuple[str, int]:
+    """Return host and port of an address such as `127.0.0.1:8265` or `[::1]:8265`. Raises `InputError`."""
+    host, _, port = text.rpartition(":")
+    if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise InputError(field, text, "HOST:PORT such as 127.0.0.1:8265")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def listen(address: str) -> socket.socket:
+    """Return a socket bound to `address`. Raises `InputError`, or `PlatformError` if it cannot be had."""
+    host, port = parse_address(address, "http")
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listener = socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise PlatformError(f"cannot listen on {address} ({error.strerror})", "give another address with --http") from error
+    # Accepted connections inherit it; without, head and body of an answer wait for a delayed acknowledgement in between.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
+
+
+async def _serve(
+    fabric: Fabric,
+    journal: Journal,
+    policy: NetworkPolicy[Any],
+    queues: int,
+    listener: socket.socket,
+    switch_address: tuple[str, int],
+    seed: int,
+) -> None:
+    runtime = Runtime(
+        fabric, journal, policy, queues, lambda on_event: SwitchDriver(fabric, *switch_address, on_event), seed, time.time
+    )
+    config = uvicorn.Config(
+        create_app(runtime),
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        ws_ping_interval=AGENT_PING_S,
+        ws_ping_timeout=AGENT_PING_S,
+        timeout_graceful_shutdown=GRACE_S,
+    )
+    server = _Server(config)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, server.stop)
+    try:
+        await runtime.start()
+        log.info("serving", http="{}:{}".format(*listener.getsockname()[:2]), openflow="{}:{}".format(*switch_address))
+        await server.serve([listener])
+    finally:
+        await runtime.stop()
+    log.info("stopped, rules and queues stay")
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to the loop: uvicorn would raise them again before the runtime has stopped."""
+
+    def stop(self) -> None:
+        self.should_exit = True
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _log_to_stderr() -> None:
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s [%(levelname)s] %(name)s: %(message)s")
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso"),
+            structlog.processors.format_exc_info,
+            structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
