@@ -1,0 +1,86 @@
+"""Builds the distributions, collects what they depend on, and installs an extra into an empty environment."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from beamer.commands import DISTRIBUTION
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_S = 3000  # for downloads on a slow network; everything else takes seconds
+PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
+CONSTRAINTS = ["-c", str(ROOT / "constraints.txt")]
+
+
+def run(command: Sequence[str | Path], cwd: Path = ROOT) -> "subprocess.CompletedProcess[str]":
+    """Run a program to its end, without the checkout on its path."""
+    env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PIP_REQUIRE_VIRTUALENV")}
+    return subprocess.run(list(map(str, command)), cwd=cwd, env=env, capture_output=True, text=True, timeout=PATIENCE_S)
+
+
+def checked(command: Sequence[str | Path], cwd: Path = ROOT) -> str:
+    """Run a program that must succeed, and return what it prints."""
+    done = run(command, cwd)
+    assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def build(directory: Path) -> tuple[Path, Path]:
+    """Build the source distribution, and from that the wheel; return both."""
+    checked([sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", directory])
+    (sdist,) = directory.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(directory, filter="data")
+    unpacked = directory / sdist.name.removesuffix(".tar.gz")
+    checked([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", directory], cwd=unpacked)
+    (wheel,) = directory.glob("*.whl")
+    return sdist, wheel
+
+
+def download(wheel: Path, extras: Sequence[str], directory: Path) -> None:
+    """Collect wheels of everything that extras depend on; skips the test where the package index is out of reach."""
+    probe = run([*PIP, "download", "--quiet", "--no-deps", *CONSTRAINTS, "-d", directory, "httpx"])
+    if probe.returncode:
+        pytest.skip(f"no package index within reach: {probe.stderr.strip().splitlines()[-1]}")
+    checked([*PIP, "wheel", "--quiet", "--retries", "10", *CONSTRAINTS, "-w", directory, f"{wheel}[{','.join(extras)}]"])
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A virtual environment. path: its directory; extra: that was installed, None for the base."""
+
+    path: Path
+    extra: str | None
+
+    @classmethod
+    def make(cls, path: Path, extra: str | None, wheel: Path, wheels: Path) -> "Environment":
+        """Install the wheel with an extra, and with nothing but what that asks for."""
+        checked([sys.executable, "-m", "venv", "--without-pip", path])
+        wanted = f"{DISTRIBUTION}[{extra}] @ {wheel.as_uri()}" if extra else str(wheel)
+        options = ["--quiet", "--no-compile", "--no-index", "--find-links", str(wheels)]
+        checked([*PIP, "--python", str(path / "bin" / "python"), "install", *options, wanted])
+        return cls(path, extra)
+
+    def run(self, program: str, *arguments: str | Path, cwd: Path) -> "subprocess.CompletedProcess[str]":
+        """Run one of its programs."""
+        return run([self.path / "bin" / program, *arguments], cwd)
+
+    def checked(self, program: str, *arguments: str | Path, cwd: Path) -> str:
+        """Run one of its programs, which must succeed, and return what it prints."""
+        return checked([self.path / "bin" / program, *arguments], cwd)
+
+    @property
+    def installed_bytes(self) -> int:
+        """What the installed packages take on the disk."""
+        return sum(path.stat().st_size for path in self.path.glob("lib/*/site-packages/**/*") if path.is_file())
+
+    def remove(self) -> None:
+        """Delete it: a large one is kept no longer than its tests run."""
+        shutil.rmtree(self.path)

@@ -1,0 +1,180 @@
+"""Each extra, installed alone: its commands run, and others name the extra that they lack."""
+
+import importlib.util
+import json
+import os
+import re
+import signal
+import subprocess
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+import yaml
+
+import beamer.cli
+import controller.cli
+import hostagent.cli
+from beamer.commands import DISTRIBUTION, Command
+from tests.packaging.builds import PATIENCE_S, ROOT, Environment, download
+from topologies.single import build
+
+pytestmark = pytest.mark.timeout(2 * PATIENCE_S)
+
+BASE_BYTES = 60_000_000
+EXTRAS: Mapping[str, list[str]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+PARTS = ("core", "dev", "all")  # of other extras, of a checkout, and what has nothing of its own
+MODULES: Mapping[str | None, list[str]] = {  # the modules and packages, with all they hold, that an extra suffices to import
+    None: ["beamer.client", "beamer.commands"],
+    "agent": ["hostagent.agent", "hostagent.cli", "hostagent.guard", "hostagent.probe"],
+    "controller": ["controller", "beamer.network", "beamer.studies"],
+    "emulation": ["topologies", "controller", "hostagent"],
+    "gpu": ["beamer.schedule", "beamer.gpu", "beamer.engines.local", "beamer.engines.simulated", "beamer.studies"],
+    "parquet": ["beamer.report"],
+    "ray": ["beamer.engines.ray_tune"],
+    "sim": ["beamer.sim", "beamer.network", "beamer.workloads", "beamer.report", "beamer.bounds"],
+    "testing": ["beamer.testing"],
+}
+IMPORT = """
+import pkgutil, sys
+from importlib import import_module
+for name in sys.argv[1:]:
+    module = import_module(name)
+    for found in pkgutil.walk_packages(getattr(module, "__path__", []), name + "."):
+        if ".migrations." not in found.name:  # for Alembic alone
+            import_module(found.name)
+"""
+COMMANDS: Mapping[tuple[str, ...], Command] = {
+    **{("beamer", name): command for name, command in beamer.cli.COMMANDS.items()},
+    ("beamer-controller",): controller.cli.SERVE,
+    ("beamer-hostagent",): hostagent.cli.SERVE,
+}
+
+
+def included(extra: str | None) -> set[str]:
+    """Return an extra with all others that it asks for."""
+    if extra is None:
+        return set()
+    own = re.compile(rf"{DISTRIBUTION}\[(.*)\]")
+    parts = {part for text in EXTRAS[extra] if (match := own.fullmatch(text)) for part in match[1].split(",")}
+    return {extra}.union(*map(included, parts))
+
+
+@pytest.fixture(scope="module", params=MODULES, ids=lambda extra: extra or "base")
+def environment(
+    request: pytest.FixtureRequest, distributions: tuple[Path, Path], wheels: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Environment]:
+    if request.param == "ray":
+        if importlib.util.find_spec("ray") is None:
+            pytest.skip("Ray, a large download, is not installed here either")
+        wheels = tmp_path_factory.mktemp("ray-wheels")
+        download(distributions[1], ["ray"], wheels)
+    path = tmp_path_factory.mktemp("environment") / (request.param or "base")
+    made = Environment.make(path, request.param, distributions[1], wheels)
+    yield made
+    made.remove()
+
+
+def test_every_extra_is_tested() -> None:
+    assert {*MODULES, *PARTS} == {None, *EXTRAS}
+    assert {command.extra for command in COMMANDS.values()} <= set(EXTRAS)
+
+
+def test_its_commands_run_and_others_name_theirs(environment: Environment, tmp_path: Path) -> None:
+    for (program, *name), command in COMMANDS.items():
+        done = environment.run(program, *name, "--help", cwd=tmp_path)
+        if command.extra in included(environment.extra):
+            assert (done.returncode, done.stderr) == (0, "")
+        elif done.returncode or environment.extra is None:  # what another extra needs may happen to be enough for its help
+            line = rf"{program}: {name[0] if name else program} needs packages that are not installed \(\w+\); install them: "
+            assert done.returncode == 2
+            assert re.fullmatch(line + re.escape(f"pip install '{DISTRIBUTION}[{command.extra}]'") + "\n", done.stderr)
+            assert done.stdout == ""
+
+
+def test_every_command_line_lists_its_commands_and_has_a_version(environment: Environment, tmp_path: Path) -> None:
+    shown = environment.checked("beamer", "--help", cwd=tmp_path)
+    assert all(f"  {name} " in shown for name in beamer.cli.COMMANDS)
+    for program in ("beamer", "beamer-controller", "beamer-hostagent"):
+        assert re.fullmatch(rf"{program} \d+\.\d+\.\d+\n", environment.checked(program, "--version", cwd=tmp_path))
+
+
+def test_it_suffices_for_its_modules(environment: Environment, tmp_path: Path) -> None:
+    environment.checked("python", "-c", IMPORT, *MODULES[environment.extra], cwd=tmp_path)
+
+
+def test_it_does_what_it_is_for(environment: Environment, tmp_path: Path) -> None:
+    if environment.extra in USES:
+        USES[environment.extra](environment, tmp_path)
+
+
+def use_client(environment: Environment, tmp_path: Path) -> None:
+    assert environment.installed_bytes <= BASE_BYTES
+    environment.checked("python", "-c", "from beamer.client import Client; Client().close()", cwd=tmp_path)
+
+
+def use_simulator(environment: Environment, tmp_path: Path) -> None:
+    drawn = ["--studies", "1", "--search", "random", "--trials", "2", "--batch", "2", "--iterations", "2", "--hosts", "8"]
+    environment.checked("beamer", "workload", "--out", "w.yaml", *drawn, cwd=tmp_path)
+    environment.checked("beamer", "simulate", "w.yaml", "--json", "f.json", "--plot", "p.png", cwd=tmp_path)
+    assert [run["policy"] for run in json.loads((tmp_path / "f.json").read_text())["runs"]] == ["fair", "beamer"]
+    assert (tmp_path / "p.png").stat().st_size > 1000
+
+
+def use_parquet(environment: Environment, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.txt"
+    trace.write_text("2 1\na 0 1 1 1 2:10\n")
+    options = ["--format", "coflow-benchmark", "--rate", "1gbit", "--policy", "fifo", "--table", "t.parquet"]
+    environment.checked("beamer", "simulate", "--trace", trace, *options, cwd=tmp_path)
+    assert (tmp_path / "t.parquet").read_bytes()[:4] == b"PAR1"
+
+
+def use_gpu_scheduling(environment: Environment, tmp_path: Path) -> None:
+    command = ["{python}", "-m", "beamer.testing.trainer", "--iterations", "5", "--learning-rate", "{lr}"]
+    search = {
+        "name": "s",
+        "nodes": [{"name": "here", "gpus": 1}],
+        "job": {"command": command, "request": {"batch_size": 64, "iterations": 5}},
+        "grid": {"lr": [0.01, 0.1]},
+    }
+    (tmp_path / "search.yaml").write_text(yaml.safe_dump(search))
+    environment.checked("beamer", "schedule", "search.yaml", "--dir", "run", "--json", "f.json", cwd=tmp_path)
+    assert (tmp_path / "f.json").exists()
+
+
+def use_controller(environment: Environment, tmp_path: Path) -> None:
+    (tmp_path / "fabric.json").write_text(json.dumps(build(hosts=2).to_dict()))
+    options = ["--fabric=fabric.json", "--journal=sqlite:///journal.db", "--http=127.0.0.1:0", "--openflow=127.0.0.1:0"]
+    command = [environment.path / "bin" / "beamer-controller", *options]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        try:
+            lines = []
+            for line in process.stderr:
+                lines.append(line)
+                if "serving" in line:
+                    break
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(timeout=60) == 0, "".join(lines)
+        finally:
+            process.kill()
+
+
+def use_agent(environment: Environment, tmp_path: Path) -> None:
+    done = environment.run("beamer-hostagent", "--name", "h1", "--remove", "--state-dir", "state", cwd=tmp_path)
+    if os.geteuid() == 0:  # there is nothing to remove
+        assert (done.returncode, done.stderr) == (0, "")
+    else:
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+        assert "not running as root" in done.stderr
+
+
+USES: Mapping[str | None, Callable[[Environment, Path], None]] = {
+    None: use_client,
+    "agent": use_agent,
+    "controller": use_controller,
+    "gpu": use_gpu_scheduling,
+    "parquet": use_parquet,
+    "sim": use_simulator,
+}
