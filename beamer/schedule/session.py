@@ -14,7 +14,7 @@ from beamer.gpu.events import JobSubmitted
 from beamer.gpu.ledger import GpuLedger
 from beamer.gpu.policy import GpuPolicy
 from beamer.gpu.scheduler import Scheduler
-from beamer.gpu.tuners import Halving
+from beamer.gpu.tuners import HalvingTuner
 from beamer.schedule.file import Search
 from beamer.schedule.tally import Tally
 from beamer.studies.events import Event, JobEnded, StageRegistered, StudyRegistered
@@ -66,7 +66,7 @@ class Session:
         self._patience_s = patience_s
         self._clock = clock
         self._news: deque[Event] = deque()
-        self._tuner: Halving[JobSubmitted] = Halving(search.name, search.rungs, self._submission)
+        self._tuner: HalvingTuner[JobSubmitted] = HalvingTuner(search.name, search.rungs, self._submission)
         self._due: list[Event] = []
         self._ask_s = 0.0
         self._end_by: float | None = None

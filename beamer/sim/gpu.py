@@ -18,6 +18,7 @@ from beamer.gpu.ledger import GpuLedger
 from beamer.gpu.model import Node, Report
 from beamer.gpu.policy import GpuPolicy
 from beamer.gpu.scheduler import Scheduler
+from beamer.gpu.tuners import HalvingTuner
 from beamer.studies.events import Event, JobEnded, StageRegistered, StudyRegistered
 from beamer.studies.model import JobStatus, Rung, job_key
 from beamer.studies.tracker import Tracker
@@ -53,14 +54,13 @@ Tuner = tuners.Tuner[Arrival]
 NoTuner = tuners.NoTuner[Arrival]
 
 
-class Halving(tuners.Halving[Arrival]):
-    """Successive halving of simulated jobs. rungs: every one. job: that of a trial in a rung."""
+def halving_tuner(study: str, rungs: Sequence[Rung], job: Callable[[str, int], SimulatedJob]) -> HalvingTuner[Arrival]:
+    """Return a tuner that halves simulated trials. rungs: every one. job: that of a trial in a rung."""
 
-    def __init__(self, study: str, rungs: Sequence[Rung], job: Callable[[str, int], SimulatedJob]) -> None:
-        def arrival(trial: str, rung: int, at_s: float) -> Arrival:
-            return Arrival(at_s, study, rungs[rung].name, trial, job(trial, rung), tuple(rungs[1:]))
+    def arrival(trial: str, rung: int, at_s: float) -> Arrival:
+        return Arrival(at_s, study, rungs[rung].name, trial, job(trial, rung), tuple(rungs[1:]))
 
-        super().__init__(study, rungs, arrival)
+    return HalvingTuner(study, rungs, arrival)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from beamer.engines.simulated import SimulatedCluster, SimulatedJob
 from beamer.gpu.engine import Observed, Placement, RunState
 from beamer.gpu.events import Allocated, JobReported, JobSubmitted
 from beamer.gpu.model import Costs, Grant, Node, Report, Request
-from beamer.gpu.tuners import Halving
+from beamer.gpu.tuners import HalvingTuner
 from beamer.schedule.command import policy_of
 from beamer.schedule.file import Search, parse
 from beamer.schedule.report import document, rows
@@ -22,19 +22,41 @@ from beamer.studies.model import JobStatus, Rung
 from beamer.testing.gpu_policies import Exponential
 from tests.unit.schedule_inputs import BASE, changed
 
+RUNGS = (Rung("r0", 3, 5), Rung("r1", 2, 10), Rung("r2", 1, 20))
+
+
+def tuner_of_three(early: bool) -> HalvingTuner[str]:
+    """Return a tuner of three trials that have been submitted."""
+    tuner: HalvingTuner[str] = HalvingTuner("s", RUNGS, lambda trial, rung, at_s: f"{rung}/{trial}", early=early)
+    assert tuner.first(["a", "b", "c"]) == ["0/a", "0/b", "0/c"]
+    for trial in "abc":
+        assert not list(tuner.judge(JobSubmitted(0.0, "s", "r0", trial, Request(5))))
+    return tuner
+
 
 def test_trials_that_failed_go_no_further() -> None:
-    rungs = (Rung("r0", 3, 5), Rung("r1", 2, 10), Rung("r2", 1, 20))
-    tuner: Halving[str] = Halving("s", rungs, lambda trial, rung, at_s: f"{rung}/{trial}")
-    assert tuner.first(["a", "b", "c"]) == ["0/a", "0/b", "0/c"]
+    tuner = tuner_of_three(early=False)
     for trial, loss in (("a", 0.1), ("b", 0.5), ("c", float("nan"))):
         assert not list(tuner.judge(JobReported(0.0, f"s/r0/{trial}", Report(0.0, 5, loss, 1.0))))
     assert not list(tuner.judge(JobEnded(1.0, "s/r0/a", JobStatus.FAILED)))
     assert not list(tuner.judge(JobEnded(2.0, "s/r0/c", JobStatus.FAILED)))
     assert list(tuner.judge(JobEnded(3.0, "s/r0/b", JobStatus.FINISHED))) == [StageSealed(3.0, "s", "r0"), "1/b"]
+    assert not list(tuner.judge(StageSealed(3.0, "s", "r0"))), "its own event leads to nothing"
     assert not tuner.done
     assert list(tuner.judge(JobEnded(4.0, "s/r1/b", JobStatus.FAILED))) == [StageSealed(4.0, "s", "r1")]
     assert tuner.done, "nobody is left for the last rung"
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_trials_are_promoted_when_the_rung_is_over_or_as_soon_as_it_is_certain(early: bool) -> None:
+    tuner = tuner_of_three(early)
+    found = []
+    for at_s, (trial, loss) in enumerate((("a", 0.2), ("b", 0.1), ("c", float("-inf")))):
+        list(tuner.judge(JobReported(0.0, f"s/r0/{trial}", Report(0.0, 5, loss, 1.0))))
+        found.append(list(tuner.judge(JobEnded(at_s, f"s/r0/{trial}", JobStatus.FINISHED))))
+    sealed = StageSealed(2.0, "s", "r0")
+    assert found == ([[], ["1/b"], ["1/a"]] if early else [[], [], [sealed, "1/b", "1/a"]])
+    assert list(tuner.judge(sealed)) == ([StageSealed(2.0, "s", "r1")] if early else [])
 
 
 def test_a_tally_counts_what_moves_and_what_was_parked() -> None:

@@ -11,7 +11,7 @@ from beamer.errors import EngineError, InputError
 from beamer.gpu.engine import Placement, RunState
 from beamer.gpu.model import Costs, Grant, Node, Request
 from beamer.gpu.policies import GPU_POLICIES, GpuPolicy, gpu_policy
-from beamer.sim.gpu import Arrival, Failure, GpuRun, Halving, simulate_gpus
+from beamer.sim.gpu import Arrival, Failure, GpuRun, halving_tuner, simulate_gpus
 from beamer.studies.model import JobStatus, Rung
 from beamer.testing.gpu_policies import Exponential
 
@@ -222,7 +222,7 @@ def test_halving_keeps_the_best_under_every_policy(name: str) -> None:
         profile = Falling(0.1 + 0.1 * int(trial[1:]))
         return SimulatedJob(Request(iterations=rungs[rung].iterations, epoch=5), profile)
 
-    tuner = Halving("s", rungs, job)
+    tuner = halving_tuner("s", rungs, job)
     one = simulate_gpus(gpu_policy(name), [Node("n", 3)], tuner.first([f"t{i}" for i in range(8)]), tuner, until_s=1e5)
     assert tuner.done
     assert {one.key for one in one.jobs if one.key.startswith("s/r2")} == {"s/r2/t0"}
