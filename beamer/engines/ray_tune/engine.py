@@ -1,0 +1,309 @@
+"""An engine whose jobs are trials of a Ray Tune search.
+
+Tune calls its scheduler, and not the other way round, so a call of the engine only notes where a job is to run. It takes effect
+when Tune next asks: `decide` answers a trial's result, `apply` starts trials that are paused and withdraws starts that wait for
+GPUs. A trial leaves its GPUs at its next result, with a checkpoint; no memory is kept. Ray places by node, so the indices of
+devices are not used: Ray picks the GPUs of a node.
+
+A trial runs its jobs one after another, one in each rung; a job's name, the last part of its key, is the trial's id. What the
+engine asks of Tune is `TuneTrials`, so that this module does not import Ray.
+"""
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from statistics import median
+
+from beamer.errors import EngineError
+from beamer.gpu.engine import Engine, Observed, Placement, RunState, check_placement
+from beamer.gpu.model import Costs, Node, Report, Request, Speed
+
+STATES: Mapping[str, RunState] = {
+    "PENDING": RunState.RUNNING,  # it waits for GPUs that nobody else is to have
+    "RUNNING": RunState.RUNNING,
+    "PAUSED": RunState.PARKED,
+    "TERMINATED": RunState.FINISHED,
+    "ERROR": RunState.FAILED,
+}
+"""The state of a trial's job by Tune's status of the trial, as far as the engine has not just asked for another."""
+
+STARTS = 20  # measured starts, of all trials, of which the median counts as the cost of one
+
+
+class Decision(StrEnum):
+    """What a trial does after a result, in Tune's words."""
+
+    CONTINUE = "CONTINUE"
+    PAUSE = "PAUSE"
+    STOP = "STOP"
+
+
+@dataclass(frozen=True)
+class Result:
+    """A trial's result.
+
+    iteration: counted from the trial's beginning. loss: less is better. step_s, total_s: seconds of computing for this result
+    and for all of the trial's. resumable: whether a trial that is paused with this result continues without losing a step.
+    """
+
+    iteration: float
+    loss: float
+    step_s: float
+    total_s: float
+    accuracy: float | None = None
+    resumable: bool = True
+
+
+class TuneTrials(ABC):
+    """What the engine asks of Tune; trials by their ids."""
+
+    @abstractmethod
+    def nodes(self) -> tuple[Node, ...]:
+        """Return the nodes that are up."""
+
+    @abstractmethod
+    def status(self, trial: str) -> str:
+        """Return Tune's status of a trial, a key of `STATES`."""
+
+    @abstractmethod
+    def error(self, trial: str) -> str:
+        """Return what a trial failed of, "" if it did not."""
+
+    @abstractmethod
+    def has_gpus(self, trial: str) -> bool:
+        """Say whether a pending trial has been given its GPUs, so that its start cannot be withdrawn any more."""
+
+    @abstractmethod
+    def launch(self, trial: str, placement: Placement) -> None:
+        """Make a paused trial pending on these nodes."""
+
+    @abstractmethod
+    def withdraw(self, trial: str) -> None:
+        """Make a pending trial paused again."""
+
+    @abstractmethod
+    def stop(self, trial: str) -> None:
+        """End a trial that is not between two steps."""
+
+
+@dataclass
+class _Run:
+    """A trial.
+
+    job: that it runs, "" between two. wanted: where the job is to run. process: where the trial's process was launched, None
+    without one. last: where the job ran last. at_result: whether Tune waits for the decision after a result; can_leave: whether
+    the trial can be paused with it. results: since the launch. shapes: whose speed has been reported.
+    """
+
+    job: str = ""
+    request: Request = field(default=Request(1))
+    finished: bool = False
+    wanted: Placement | None = None
+    process: Placement | None = None
+    last: Placement | None = None
+    at_result: bool = False
+    can_leave: bool = False
+    iteration: float = 0.0
+    launched_s: float = 0.0
+    results: int = 0
+    shapes: set[tuple[int, int, int]] = field(default_factory=set)
+    reports: list[Report] = field(default_factory=list)
+    speeds: list[Speed] = field(default_factory=list)
+    costs: Costs | None = None
+
+
+class RayTuneEngine(Engine):
+    """Run jobs as trials of Tune.
+
+    trials: Tune's. request: of a job that is started; it has finished after the iterations of its request.
+    """
+
+    keeps_memory = False
+
+    def __init__(self, trials: TuneTrials, request: Callable[[str], Request]) -> None:
+        self._tune = trials
+        self._request = request
+        self._runs: dict[str, _Run] = {}
+        self._starts: list[float] = []
+
+    # --- the engine, for the GPU scheduler ---
+
+    def nodes(self) -> tuple[Node, ...]:
+        """Return the nodes that are up and declare GPUs."""
+        return self._tune.nodes()
+
+    def start(self, job: str, placement: Placement, timeout_s: float = 5.0) -> None:
+        """Have the job's trial started. Raises `EngineError` while the trial runs another job."""
+        self._check(f"{job}: start", placement)
+        trial = _trial(job)
+        if trial not in self._runs:
+            raise EngineError(f"{job}: start: Tune has no such trial")
+        run = self._runs[trial]
+        if run.job not in ("", job):
+            raise EngineError(f"{job}: start: its trial runs {run.job}, which is to be stopped first")
+        if run.job == "":
+            run.request = self._request(job)
+            run.job, run.finished, run.wanted = job, False, None
+        if self._state(trial) in (RunState.PARKED, RunState.STOPPING):
+            run.wanted = placement
+
+    def suspend(self, job: str, timeout_s: float = 5.0) -> None:
+        """Have the trial paused at its next result."""
+        self._place(self._known(job, "suspend"), None)
+
+    def resume(self, job: str, timeout_s: float = 5.0) -> None:
+        """Have a paused trial started where it ran last."""
+        run = self._known(job, "resume")
+        if self._state(_trial(job)) is RunState.PARKED and run.last:
+            self._check(f"{job}: resume", run.last)
+            run.wanted = run.last
+
+    def resize(self, job: str, placement: Placement | None, timeout_s: float = 5.0) -> None:
+        """Have the trial paused at its next result, and started again on the placement if there is one."""
+        run = self._known(job, "resize")
+        if placement:
+            self._check(f"{job}: resize", placement)
+        self._place(run, placement)
+
+    def stop(self, job: str, timeout_s: float = 5.0) -> None:
+        """Forget a job and have its trial paused at its next result: it may run another job. See `discard`.
+
+        Until then its process holds its GPUs. What is started there meanwhile waits in Ray.
+        """
+        run = self._runs.get(_trial(job))
+        if run and run.job == job:
+            run.job, run.finished, run.wanted = "", False, None
+            run.reports, run.speeds, run.costs = [], [], None
+
+    def report(self) -> Mapping[str, Observed]:
+        """Return every job that was started and not stopped."""
+        observed = {run.job: self._observed(trial, run) for trial, run in self._runs.items() if run.job}
+        for run in self._runs.values():
+            ended = run.job and observed[run.job].state.is_finished
+            run.reports, run.speeds, run.costs = run.reports[-1:] if ended else [], [], None
+        return observed
+
+    # --- the trials, for Tune's scheduler ---
+
+    @property
+    def trials(self) -> Collection[str]:
+        """The trials that can run jobs."""
+        return self._runs.keys()
+
+    def add(self, trial: str) -> None:
+        """Take in a trial, which is paused; one that is known has failed and is paused again."""
+        run = self._runs.setdefault(trial, _Run())
+        run.wanted = run.process = None
+
+    def forget(self, trial: str) -> None:
+        """Take in that Tune has ended a trial."""
+        self._runs.pop(trial, None)
+
+    def discard(self, trial: str) -> None:
+        """End a trial, now or as the decision after its result."""
+        if not self._runs.pop(trial).at_result:
+            self._tune.stop(trial)
+
+    def record(self, trial: str, result: Result, now: float) -> None:
+        """Take in a trial's result, which Tune waits for the decision after."""
+        run = self._runs[trial]
+        run.at_result, run.can_leave = True, result.resumable
+        steps = result.iteration - run.iteration  # below 1 after a return to a checkpoint
+        run.iteration = result.iteration
+        if run.process and run.results == 0:
+            self._starts = [*self._starts, max(now - run.launched_s - result.step_s, 0.0)][-STARTS:]
+            start_s = median(self._starts)
+            run.costs = Costs(resume_s=start_s, restart_s=start_s)
+        if run.job and not run.finished:
+            run.reports.append(Report(now, result.iteration, result.loss, result.total_s, result.accuracy))
+            if run.process and steps > 0:
+                self._measure(run, run.process, result.step_s / steps)
+            if result.iteration >= run.request.iterations:
+                run.finished, run.wanted, run.last = True, None, run.process
+        run.results += 1
+
+    def decide(self, trial: str) -> Decision:
+        """Return what a trial does after the result that was recorded."""
+        run = self._runs.get(trial)
+        if run is None:
+            return Decision.STOP
+        leaves = run.can_leave and not _same(run.wanted, run.process)
+        run.at_result = run.can_leave = False
+        if leaves:
+            run.process = None
+        return Decision.PAUSE if leaves else Decision.CONTINUE
+
+    def apply(self, now: float) -> None:
+        """Withdraw starts that are not wanted any more and launch trials that are paused and wanted."""
+        for trial, run in self._runs.items():
+            if run.process and not _same(run.wanted, run.process) and self._is_withdrawable(trial):
+                self._tune.withdraw(trial)
+                run.process = None
+            if self._tune.status(trial) == "PAUSED" and run.wanted:
+                run.process, run.launched_s, run.results = run.wanted, now, 0
+                self._tune.launch(trial, run.wanted)
+
+    # --- states ---
+
+    def _state(self, trial: str) -> RunState:
+        """Return the state of a trial's job."""
+        run = self._runs[trial]
+        state = STATES[self._tune.status(trial)]
+        if state.is_finished:
+            return state
+        if run.finished:
+            return RunState.FINISHED
+        bound = run.process and state is RunState.RUNNING and not (run.at_result and run.can_leave)
+        if bound and not _same(run.wanted, run.process) and not self._is_withdrawable(trial):
+            return RunState.STOPPING
+        return RunState.RUNNING if run.wanted else RunState.PARKED
+
+    def _observed(self, trial: str, run: _Run) -> Observed:
+        state = self._state(trial)
+        placement = {RunState.RUNNING: run.wanted, RunState.STOPPING: run.process}.get(state)
+        exit_ = self._tune.error(trial) if state is RunState.FAILED else ""
+        return Observed(state, placement, tuple(run.reports), tuple(run.speeds), run.costs, exit_)
+
+    def _place(self, run: _Run, placement: Placement | None) -> None:
+        if not self._state(_trial(run.job)).is_finished:
+            run.last = run.wanted or run.last
+            run.wanted = placement
+
+    def _is_withdrawable(self, trial: str) -> bool:
+        """Say whether a trial waits for GPUs. Once it has them it runs for a step, so that no start is for nothing."""
+        return self._tune.status(trial) == "PENDING" and not self._tune.has_gpus(trial)
+
+    def _measure(self, run: _Run, placement: Placement, iteration_s: float) -> None:
+        """Note the speed. The first result after a launch includes its set-up, so it counts only where nothing is known."""
+        gpus, batch = gpus_by_node(placement), placement.batch_size or run.request.batch_size
+        shape = (sum(gpus.values()), len(gpus), batch)
+        if run.results or shape not in run.shapes:
+            run.shapes.add(shape)
+            run.speeds.append(Speed(shape[0], shape[1], 0, batch, iteration_s * batch / run.request.batch_size))
+
+    def _known(self, job: str, call: str) -> _Run:
+        run = self._runs.get(_trial(job))
+        if run is None or run.job != job:
+            raise EngineError(f"{job}: {call}: no such job has been started")
+        return run
+
+    def _check(self, call: str, placement: Placement) -> None:
+        check_placement(call, placement, {node.name: node for node in self.nodes()})
+
+
+def gpus_by_node(placement: Placement) -> dict[str, int]:
+    """Return how many GPUs a placement has on each node."""
+    return dict(Counter(node for node, _ in placement.devices))
+
+
+def _trial(job: str) -> str:
+    return job.rpartition("/")[2]
+
+
+def _same(one: Placement | None, other: Placement | None) -> bool:
+    """Say whether two placements are the same to Ray."""
+    if one is None or other is None:
+        return one is other
+    return (gpus_by_node(one), one.batch_size) == (gpus_by_node(other), other.batch_size)

@@ -1,0 +1,50 @@
+"""The engine of Ray Tune's trials passes the suite of engines, on trials without Ray."""
+
+from collections.abc import Callable
+
+import pytest
+
+from beamer.engines.ray_tune.engine import RayTuneEngine
+from beamer.gpu.model import Node, Request
+from beamer.testing.engines import ENGINE_CHECKS, EngineCheck, EngineHarness, Seen
+from beamer.testing.tune import FakeTrial, FakeTune
+
+NODES = (Node("n0", 2), Node("n1", 2))
+LIMIT = 200
+"""Turns of Tune's loop that a check may wait: some times what any of them needs."""
+
+
+class TuneHarness(EngineHarness):
+    def __init__(self) -> None:
+        self.tune = FakeTune(NODES)
+        self.requests: dict[str, Request] = {}
+        self.ray = RayTuneEngine(self.tune, self.requests.__getitem__)
+        self.tune.drive(self.ray)
+        self.engine = self.ray
+
+    def job(self, name: str, iterations: int) -> str:
+        key = f"study/stage/{name}"
+        if name not in self.tune.trials:
+            self.tune.trials[name] = FakeTrial(lambda iteration: 1.0 / iteration)
+            self.ray.add(name)
+        self.requests[key] = Request(iterations)
+        return key
+
+    def wait(self, holds: Callable[[], Seen | None]) -> Seen:
+        for _ in range(LIMIT):
+            if found := holds():
+                return found
+            self.tune.advance()
+        raise AssertionError("it does not come to hold")
+
+    def lose(self, node: str) -> bool:
+        self.tune.lose(node)
+        return True
+
+    def rejoin(self, node: str) -> None:
+        self.tune.join(next(one for one in NODES if one.name == node))
+
+
+@pytest.mark.parametrize("check", ENGINE_CHECKS, ids=lambda check: check.__name__)
+def test_ray_tune(check: EngineCheck) -> None:
+    check(TuneHarness())
