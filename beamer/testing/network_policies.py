@@ -1,4 +1,4 @@
-"""What every network policy has to satisfy; run each of `ORDERING_CHECKS` on your own."""
+"""What every network policy has to satisfy; run each of `NETWORK_POLICY_CHECKS` on your own."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,7 +18,7 @@ from beamer.testing.fabrics import star
 from beamer.testing.profile import POLICIES
 from beamer.testing.strategies import Situation, situations, snapshots
 
-OrderingCheck = Callable[[NetworkPolicy[Any]], None]
+NetworkPolicyCheck = Callable[[NetworkPolicy[Any]], None]
 
 NOW = 10.0
 
@@ -150,7 +150,7 @@ def fits_the_queues(policy: NetworkPolicy[Any]) -> None:
     check()
 
 
-ORDERING_CHECKS: tuple[OrderingCheck, ...] = (
+NETWORK_POLICY_CHECKS: tuple[NetworkPolicyCheck, ...] = (
     orders_every_job_once,
     orders_nothing_when_nothing_runs,
     repeats_itself,

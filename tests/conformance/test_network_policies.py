@@ -7,7 +7,7 @@ import pytest
 from beamer.errors import InputError
 from beamer.network.allocation import ALLOCATORS, allocator, check_pair
 from beamer.network.policies import NETWORK_POLICIES, network_policy
-from beamer.testing.network_policies import ORDERING_CHECKS, OrderingCheck
+from beamer.testing.network_policies import NETWORK_POLICY_CHECKS, NetworkPolicyCheck
 from beamer.testing.replay import REPLAY_CHECKS, ReplayCheck
 from beamer.testing.simulation import SIMULATION_CHECKS, SimulationCheck
 
@@ -24,8 +24,8 @@ PAIRS = [pair for pair in product(NETWORK_POLICIES, ALLOCATORS) if suits(*pair)]
 
 
 @pytest.mark.parametrize("name", NETWORK_POLICIES)
-@pytest.mark.parametrize("check", ORDERING_CHECKS, ids=lambda check: check.__name__)
-def test_order(check: OrderingCheck, name: str) -> None:
+@pytest.mark.parametrize("check", NETWORK_POLICY_CHECKS, ids=lambda check: check.__name__)
+def test_order(check: NetworkPolicyCheck, name: str) -> None:
     check(network_policy(name))
 
 

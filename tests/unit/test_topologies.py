@@ -1,9 +1,7 @@
 """Shapes: every pair of hosts is connected on every plane, planes differ where they can, and a package may bring its own."""
 
 import json
-import re
 import sys
-import tomllib
 from collections import Counter
 from itertools import pairwise, permutations
 from pathlib import Path
@@ -14,10 +12,10 @@ from beamer.errors import InputError
 from beamer.network.fabric import Fabric
 from beamer.sim import simulate
 from beamer.workloads.scenario import build_topology, parse
-from controller.cli import read_fabric
+from controller.command import read_fabric
+from tests.documented import install
 from topologies import dumbbell, fat_tree, leaf_spine, single
 
-GUIDE = Path(__file__).parents[2] / "docs" / "extending.md"
 SHAPES = (single.build(4), dumbbell.build(3), leaf_spine.build(3, 2, 2), fat_tree.build(4))
 
 
@@ -111,20 +109,11 @@ def test_two_hosts_are_enough() -> None:
 
 @pytest.fixture
 def documented(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """Install the package of the documentation's example: its module and what its pyproject.toml registers."""
-    blocks = dict(re.findall(r"```(python|toml)\n(.*?)```", GUIDE.read_text("utf-8"), re.DOTALL))
-    project = tomllib.loads(blocks["toml"])["project"]
-    entries: dict[str, str] = project["entry-points"]["beamer.topologies"]
-    (target,) = entries.values()
-    module = target.partition(":")[0]
-    (tmp_path / f"{module}.py").write_text(blocks["python"])
-    metadata = tmp_path / f"{module}-{project['version']}.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
-    lines = [f"{name} = {target}" for name, target in entries.items()]
-    (metadata / "entry_points.txt").write_text("\n".join(["[beamer.topologies]", *lines]))
+    """Install the package of the documentation's example."""
+    entries = install("Your own topology", tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, module, raising=False)
+    for target in entries.values():
+        monkeypatch.delitem(sys.modules, target.partition(":")[0], raising=False)
     return entries
 
 
