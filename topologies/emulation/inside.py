@@ -28,12 +28,12 @@ from topologies.emulation import fairness, vswitch
 from topologies.emulation.accounting import PairBytes
 from topologies.emulation.exchange import Config, Measured
 from topologies.emulation.network import CONTROLLER_ADDRESS, EmulatedNetwork
+from topologies.emulation.priority import CONTROL_NICE, prefer_session
 from topologies.emulation.sampling import READER, Health, Sampler, queue_bytes
 from topologies.emulation.search import Launchers, Search
 
 HTTP_PORT, OPENFLOW_PORT = 8265, 6653
 READY_PATIENCE_S = 60.0
-NICE = -10  # of controller and agents: below the switches, above the trainers
 SETTLE_S = 1.5  # queues drain and the switches' last counters arrive before they are read
 
 
@@ -194,7 +194,7 @@ class Inside:
 
 def _prompt(module: str) -> list[str]:
     """Return the command of one of Beamer's own processes, which must not wait for trainers of hosts that are not its own."""
-    return ["nice", "-n", str(NICE), sys.executable, "-m", f"{module}.cli"]
+    return ["nice", "-n", str(CONTROL_NICE), sys.executable, "-m", f"{module}.cli"]
 
 
 _emitting = threading.Lock()
@@ -229,6 +229,7 @@ def main(config_path: str) -> None:
     """Run what the configuration file at `config_path` says, until standard input ends."""
     config = TypeAdapter(Config).validate_json(Path(config_path).read_bytes())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides when to end
+    prefer_session(os.getpid(), CONTROL_NICE)  # the supervisor made it the leader of one
     try:
         inside = Inside(config)
         inside.start()

@@ -5,9 +5,9 @@ import socket
 from pathlib import Path
 
 from hostagent.process import borrow, socket_descriptors
+from topologies.emulation.priority import SWITCHES_NICE, prefer_session
 from topologies.emulation.tools import run
 
-NICE = -15
 BUFFER_BYTES = 512 * 2**20
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
@@ -39,7 +39,8 @@ def start(directory: Path) -> int:
         run(*command, env=env)
     pid = int((directory / "ovs-vswitchd.pid").read_text())
     # A switch has hardware of its own; this one must not wait for the processes of the hosts that it connects.
-    os.setpriority(os.PRIO_PROCESS, pid, NICE)
+    os.setpriority(os.PRIO_PROCESS, pid, SWITCHES_NICE)
+    prefer_session(pid, SWITCHES_NICE)
     return pid
 
 
