@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -28,16 +29,20 @@ def lasting() -> Scenario:
 @pytest.fixture
 def run() -> Iterator[EmulatedRun]:
     """A run of the small scenario under `beamer` that is up, its studies not yet begun."""
-    yield from _up(SMALL)
+    with running(SMALL) as up:
+        yield up
 
 
 @pytest.fixture
 def lasting_run() -> Iterator[EmulatedRun]:
     """A run of the lasting scenario under `beamer` that is up, its studies not yet begun."""
-    yield from _up(LASTING)
+    with running(LASTING) as up:
+        yield up
 
 
-def _up(scenario: Path) -> Iterator[EmulatedRun]:
+@contextmanager
+def running(scenario: Path) -> Iterator[EmulatedRun]:
+    """Bring up `scenario` under `beamer`, its studies not yet begun; assert in the end that nothing of it is left."""
     logs = os.environ.get("BEAMER_TEST_LOGS")
     with emulated_run(scenario, "beamer", keep_logs=Path(logs) if logs else None) as up:
         before = traces(up.run.id)

@@ -7,12 +7,15 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from beamer.network.fabric import Fabric
 from beamer.workloads.scenario import Scenario
+from tests.emulation.conftest import SMALL, running
+from tests.emulation.repetition import until_valid
 from topologies.emulation.supervisor import EmulatedRun
 
 pytestmark = pytest.mark.emulation
@@ -95,22 +98,38 @@ def _apart(edge: Counter[Rule]) -> tuple[Counter[PairClass], Counter[PairClass]]
     return marked, window
 
 
-def test_every_hops_queues_carry_what_the_edge_counted(run: EmulatedRun, small: Scenario, tmp_path: Path) -> None:
-    fabric = small.fabric
+@dataclass(frozen=True)
+class _Counts:
+    """What one run counted: by rule at the edge, and by interface and class in the queues."""
+
+    edge: Counter[Rule]
+    queues: dict[str, dict[int, tuple[int, int]]]
+
+
+def _run(scenario: Scenario, directory: Path) -> tuple[_Counts, tuple[str, ...]]:
+    """Run the scenario to its end; return its counts and what makes the run invalid."""
+    fabric = scenario.fabric
     edges = sorted(set(fabric.edge_of.values()))
-    with _snooping(run, edges, tmp_path):
+    with running(SMALL) as run, _snooping(run, edges, directory):
         run.start_studies()
-        run.finish_studies(120)
+        measured = run.finish_studies(120)
         time.sleep(2.0)
-        marked, window = _apart(_edge_counts(run, edges, tmp_path))
+        queues = {
+            link.interface: _queues(run, link.interface, link.src if link.src in fabric.host else None) for link in fabric.links
+        }
+        return _Counts(_edge_counts(run, edges, directory), queues), measured.health.findings()
+
+
+def test_every_hops_queues_carry_what_the_edge_counted(small: Scenario, tmp_path: Path) -> None:
+    fabric = small.fabric
+    counts = until_valid(lambda: _run(small, tmp_path))
+    queues = counts.queues
+    marked, window = _apart(counts.edge)
     jobs = sum(len(stage.jobs) for study in small.studies for stage in study.stages)
     assert len({metadata >> 32 for metadata, _ in marked}) == jobs
     assert len({klass for _, klass in marked}) > 1
     planes = {seq: (seq - 1) % fabric.planes for seq in range(1, jobs + 1)}
     expected, windows = _expected(fabric, marked, planes), _expected(fabric, window, planes)
-    queues = {
-        link.interface: _queues(run, link.interface, link.src if link.src in fabric.host else None) for link in fabric.links
-    }
     ahead = _upstream(fabric, marked, planes)
     at_switches = {link.interface for link in fabric.links if link.src in fabric.switch}
     for interface in queues:

@@ -7,13 +7,15 @@ import time
 import pytest
 
 from beamer.errors import EmulationError
-from topologies.emulation.sampling import Health, PortSample, Sampler, backlogged_rate
+from tests.emulation.repetition import until_valid
+from topologies.emulation.run_queue import AGENTS, TRAINERS
+from topologies.emulation.sampling import JUDGED_PARTS, WAITING_LIMIT, Health, PortSample, Sampler, backlogged_rate
 
 
 def test_a_run_whose_watch_broke_off_is_no_valid_run() -> None:
     deaf = ["sh", "-c", "exec >&-; exec cat >/dev/null"]
     with subprocess.Popen(deaf, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as reader:
-        sampler = Sampler(os.getpid(), {"eth0": 1000}, [reader])
+        sampler = Sampler(os.getpid(), {"eth0": 1000}, [reader], {})
         sampler.start()
         time.sleep(0.1)
         with pytest.raises(EmulationError, match="watched"):
@@ -32,6 +34,37 @@ def test_only_intervals_that_began_with_enough_waiting_count() -> None:
 
 
 def test_a_busy_machine_makes_a_run_invalid() -> None:
-    assert Health(0.5, 0.99).findings() == ()
-    assert "86%" in Health(0.86, None).findings()[0]
-    assert "80%" in Health(0.1, 0.80).findings()[0]
+    assert Health(0.5, 0.99, {}).findings() == ()
+    assert "86%" in Health(0.86, None, {}).findings()[0]
+    assert "80%" in Health(0.1, 0.80, {}).findings()[0]
+
+
+@pytest.mark.parametrize("part", JUDGED_PARTS)
+def test_a_run_whose_processes_waited_for_a_processor_is_invalid(part: str) -> None:
+    waiting = dict.fromkeys(JUDGED_PARTS, 0.1)
+    assert Health(0.5, None, {**waiting, part: WAITING_LIMIT}).findings() == ()
+    (finding,) = Health(0.5, None, {**waiting, part: WAITING_LIMIT + 0.1}).findings()
+    assert part in finding
+    assert f"{WAITING_LIMIT + 0.1:.0%}" in finding
+    assert f"limit {WAITING_LIMIT:.0%}" in finding
+
+
+def test_waiting_of_trainers_and_agents_does_not_decide() -> None:
+    assert Health(0.5, None, {AGENTS: 0.99, TRAINERS: 0.99}).findings() == ()
+
+
+def test_a_kernel_that_does_not_count_waiting_leaves_the_other_rules() -> None:
+    assert Health(0.5, 0.99, None).findings() == ()
+    assert len(Health(0.9, 0.5, None).findings()) == 2
+
+
+def test_an_invalid_run_is_repeated_until_one_is_valid() -> None:
+    runs = iter([("first", ("busy",)), ("second", ()), ("third", ())])
+    assert until_valid(lambda: next(runs)) == "second"
+
+
+def test_a_run_that_stays_invalid_fails_with_every_reason() -> None:
+    reasons = iter(["one", "two", "three", "four"])
+    with pytest.raises(pytest.fail.Exception, match=r"run 1: one\nrun 2: two\nrun 3: three"):
+        until_valid(lambda: (None, (next(reasons),)))
+    assert next(reasons) == "four"

@@ -29,6 +29,7 @@ from topologies.emulation.accounting import PairBytes
 from topologies.emulation.exchange import Config, Measured
 from topologies.emulation.network import CONTROLLER_ADDRESS, EmulatedNetwork
 from topologies.emulation.priority import CONTROL_NICE, prefer_session
+from topologies.emulation.run_queue import AGENTS, CONTROLLER, SWITCHES, TRAINERS
 from topologies.emulation.sampling import READER, Health, Sampler, queue_bytes
 from topologies.emulation.search import Launchers, Search
 
@@ -128,7 +129,8 @@ class Inside:
             subprocess.Popen([*self.network.enter(host), *READER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             for host in (None, *fabric.host)
         ]
-        sampler = Sampler(self.vswitchd, {link.interface: link.rate_bps for link in fabric.links}, readers)
+        rates = {link.interface: link.rate_bps for link in fabric.links}
+        sampler = Sampler(self.vswitchd, rates, readers, self._parts())
         sampler.start()
         started = time.time()
         Search(self.scenario, self.launchers, self.url, emit).run()
@@ -136,6 +138,11 @@ class Inside:
         health = sampler.stop()
         time.sleep(SETTLE_S)
         return self._measure(started, ended - started, health)
+
+    def _parts(self) -> dict[int, str]:
+        """Return what part of the run each process and its children are, by process id."""
+        own = {process.pid: AGENTS if name.startswith("agent-") else CONTROLLER for name, process in self.processes.items()}
+        return {self.vswitchd: SWITCHES, **own, **dict.fromkeys(self.launchers.pids(), TRAINERS)}
 
     def _measure(self, started: float, duration: float, health: Health) -> Measured:
         fabric = self.scenario.fabric

@@ -11,6 +11,7 @@ from beamer.sim.results import JobResult, RunResult, StageResult
 from beamer.workloads.scenario import Scenario
 from topologies.emulation.accounting import HopShare, excluded_share, hop_shares, unregistered_share
 from topologies.emulation.exchange import Measured
+from topologies.emulation.sampling import JUDGED_PARTS, Health
 
 
 class Outcome:
@@ -67,6 +68,7 @@ class Outcome:
             "stage event to plan installed, p50 / p99": f"{_ms(self.plan_ms(0.5))} / {_ms(self.plan_ms(0.99))} ms",
             "Open vSwitch's busiest thread": f"{health.busiest_thread:.0%} of a core",
             "least rate of a link with backlog": backlogged,
+            "waited for a processor, of the time with work": _waiting(health),
             "Jain's index of equal jobs": "" if self.measured.jain is None else f"{self.measured.jain:.3f}",
         }
 
@@ -82,6 +84,7 @@ class Outcome:
             "plan_p99_ms": self.plan_ms(0.99),
             "vswitchd_thread_share": self.measured.health.busiest_thread,
             "backlogged_rate_share": self.measured.health.backlogged_rate,
+            "processor_waiting_shares": self.measured.health.waiting_shares,
             "jain": self.measured.jain,
             "valid": not self.findings,
             "findings": list(self.findings),
@@ -97,6 +100,13 @@ class Outcome:
                 for h in self.hops
             ],
         }
+
+
+def _waiting(health: Health) -> str:
+    """Return the waiting shares that decide on validity, or what is missing where the kernel does not count them."""
+    if health.waiting_shares is None:
+        return "unknown: no CONFIG_SCHED_INFO"
+    return ", ".join(f"{part} {health.waiting_shares.get(part, 0.0):.0%}" for part in JUDGED_PARTS)
 
 
 def _ms(value: float | None) -> str:

@@ -73,6 +73,10 @@ class Launchers:
                 raise EmulationError(f"the launcher of trainers on {host} did not start: {tail(f'trainers-{host}')}")
             threading.Thread(target=self._listen, args=(host, process.stdout), daemon=True).start()
 
+    def pids(self) -> list[int]:
+        """Return the process ids of the launchers, whose children the trainers are."""
+        return [process.pid for process in self._processes.values()]
+
     def prepare(self, scenario: Scenario, url: str) -> None:
         """Fork ahead, on every host, the processes that the scenario will start there, for a controller at `url`."""
         starts = Counter(
