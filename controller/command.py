@@ -33,7 +33,7 @@ log = structlog.get_logger("beamer-controller")
 
 def serve(
     fabric: Annotated[Path, typer.Option(help="The network, as written by Fabric.to_dict in JSON or YAML.")],
-    journal: Annotated[str, typer.Option(help="Where events are kept: sqlite:////PATH or a PostgreSQL URL.")],
+    journal: Annotated[str, typer.Option(help="Where events are stored: sqlite:////PATH or a PostgreSQL URL.")],
     policy: Annotated[str, typer.Option(help="The network policy.")] = "beamer",
     queues: Annotated[int, typer.Option(help="Managed classes per port.")] = QUEUES,
     http: Annotated[str, typer.Option(help="Address of the HTTP API and of the agents' WebSocket.")] = "127.0.0.1:8265",

@@ -8,7 +8,7 @@ from beamer.errors import InputError
 
 
 class Transport:
-    """Send requests to the controller at `url`, each given up after `timeout_s` seconds. Raises `InputError` for a bad URL."""
+    """Send requests to the controller at `url`, each aborted after `timeout_s` seconds. Raises `InputError` for a bad URL."""
 
     def __init__(self, url: str, timeout_s: float) -> None:
         try:

@@ -16,7 +16,7 @@ START_S = 2.0
 
 @dataclass
 class FakeTrial:
-    """A trial. iteration, saved: steps of the process, and of its checkpoint. placement: of the process. ready_s: when it computes.
+    """A trial. iteration, saved: steps of the process and of its checkpoint. placement: of the process.
 
     leaves: whether its process is about to end, as it is saved. launches: how often it was launched.
     """
