@@ -1,4 +1,7 @@
-"""The dual bound: what bottleneck-select-scale-iterate finds on the way to its order. [source: Sincronia; items: ours]"""
+"""The dual bound: the value of the dual solution that bottleneck-select-scale-iterate builds along with its order.
+
+The primal-dual argument is that of Sincronia (Agarwal et al. 2018, SIGCOMM) for coflows; items with private links are ours.
+"""
 
 import numpy as np
 

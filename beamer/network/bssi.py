@@ -1,7 +1,8 @@
-"""Bottleneck-select-scale-iterate: an order of items that share links, and the lower bound that comes with it.
+"""Bottleneck-select-scale-iterate (BSSI): an order of items that share links, and the lower bound that comes with it.
 
-The algorithm is Sincronia's for coflows [source]; taking stages or studies as items, each with a private virtual link for its
-critical path, is ours [rebuilt].
+It is the algorithm that orders coflows in Sincronia (Agarwal et al. 2018, SIGCOMM). To take stages or studies as items, each
+with a private virtual link for its critical path, is our extension, and so is the local search. This module gives the compiled
+loops of `beamer.network.kernels.bssi` types and units.
 """
 
 from collections.abc import Sequence
@@ -12,13 +13,13 @@ import numpy as np
 from beamer.network.arrays import Floats, Ints
 from beamer.network.kernels import bssi
 
-PASSES = 3
-FEW = 16  # items of which every move of one is tried
+SWAP_PASSES = 3  # over the neighbours of an order of few items; of many, one is enough to wait for
+MOST_MOVED = 16  # items up to which every move of one is tried: n^2 moves, each evaluated anew
 
 
 @dataclass(frozen=True, eq=False)
 class Items:
-    """What is ordered, by row.
+    """The items to be ordered, by row.
 
     weight: share in the objective. first, link, seconds: item i needs link[first[i]:first[i+1]] alone for that long.
     critical_s: the least time that it takes with the whole fabric to itself (T_s). links: how many there are.
@@ -50,7 +51,7 @@ def sequence(items: Items) -> tuple[Ints, float]:
     """Return positions in the order of least weighted completion, first served first, and its dual value in seconds.
 
     The dual is a lower bound on the sum of weight x completion time of *any* schedule in which all items are released at 0.
-    Equal items stay in the order given; items without load come first: they wait for nothing. O(n (n + |P|)), sparse.
+    Equal items stay in the order given; items without load come first. O(n (n + |P|)), sparse.
     """
     return bssi.sequence(items.weight, items.first, items.link, items.seconds, items.critical_s, items.links)
 
@@ -58,12 +59,12 @@ def sequence(items: Items) -> tuple[Ints, float]:
 def improved(items: Items, order: Ints) -> Ints:
     """Return an order of no greater `weighted_completion`, by exchanges of neighbours and, of few items, by moving one.
 
-    BSSI looks at one link at a time and may place a short item last for its load on a link where it matters little.
+    BSSI considers one link at a time and may order a short item last for its load on a link where it matters little.
     """
     better = order.copy()
     rows = (items.weight, items.first, items.link, items.seconds, items.critical_s, items.links)
-    bssi.swap_neighbours(*rows, better, PASSES if len(order) <= FEW else 1)
-    if len(order) <= FEW:
+    bssi.swap_neighbours(*rows, better, SWAP_PASSES if len(order) <= MOST_MOVED else 1)
+    if len(order) <= MOST_MOVED:
         while bssi.move_one(*rows, better):
             pass
     return better

@@ -24,7 +24,11 @@ Collective = Callable[[tuple[Worker, ...], int], tuple[Phase, ...]]
 
 
 def ring(workers: tuple[Worker, ...], sync_bytes: int) -> tuple[Phase, ...]:
-    """Ring all-reduce: every rank sends 2(w-1)/w * G to its successor. Raises `InputError` for a server among them."""
+    """Ring all-reduce: every rank sends 2(w-1)/w * G to its successor. Raises `InputError` for a server among them.
+
+    Patarasuk, Yuan 2009 (J. Parallel Distrib. Comput. 69). Their 2(w-1) steps, each G/w, are one phase here, as an iteration
+    waits for all of them and neighbours pipeline them.
+    """
     ranks = _ranks(workers, "ring")
     count = len(ranks)
     if count < 2:
@@ -37,7 +41,7 @@ def halving_doubling(workers: tuple[Worker, ...], sync_bytes: int) -> tuple[Phas
 
     2 log2(w) rounds, each a phase: reduce-scatter by halving, so that most bytes stay among neighbours, then all-gather by
     doubling in reverse order. Sends as many bytes as `ring`. Raises `InputError` for a server and unless w is a power of two.
-    [Thakur, Rabenseifner, Gropp 2005]
+    Thakur, Rabenseifner, Gropp 2005 (Int. J. High Perform. Comput. Appl. 19).
     """
     ranks = _ranks(workers, "halving-doubling")
     count = len(ranks)
@@ -54,7 +58,7 @@ def fsdp(workers: tuple[Worker, ...], sync_bytes: int) -> tuple[Phase, ...]:
     """Fully sharded data parallelism: all-gather, all-gather, reduce-scatter, each (w-1)/w * G to the successor.
 
     The parameters are gathered for the forward and again for the backward pass, then the gradients are scattered: three phases.
-    Raises `InputError` for a server among them. [Zhao et al. 2023]
+    Raises `InputError` for a server among them. Rajbhandari et al. 2020 (SC, ZeRO stage 3), Zhao et al. 2023 (PVLDB 16, FSDP).
     """
     ranks = _ranks(workers, "fsdp")
     count = len(ranks)
@@ -66,7 +70,7 @@ def fsdp(workers: tuple[Worker, ...], sync_bytes: int) -> tuple[Phase, ...]:
 def all_to_all(workers: tuple[Worker, ...], sync_bytes: int) -> tuple[Phase, ...]:
     """Expert parallelism: every rank sends G/w to every other (dispatch), then as much again (combine).
 
-    G is what one rank's tokens amount to. Raises `InputError` for a server among them. [Lepikhin et al. 2021]
+    G: bytes of one rank's tokens. Raises `InputError` for a server among them. Lepikhin et al. 2021 (ICLR, GShard).
     """
     ranks = _ranks(workers, "all-to-all")
     if len(ranks) < 2:
@@ -76,7 +80,7 @@ def all_to_all(workers: tuple[Worker, ...], sync_bytes: int) -> tuple[Phase, ...
 
 
 def parameter_server(workers: tuple[Worker, ...], sync_bytes: int) -> tuple[Phase, ...]:
-    """Parameter server: G/q from every worker to each of q servers (push), then back (pull)."""
+    """Parameter server: G/q from every worker to each of q servers (push), then back (pull). Li et al. 2014 (OSDI)."""
     servers = [w.rank for w in workers if w.role is Role.SERVER]
     trainers = [w.rank for w in workers if w.role is Role.WORKER]
     if not servers or not trainers:

@@ -1,4 +1,4 @@
-"""What an order would come to: the running jobs simulated to their end, each coflow as one flow."""
+"""Evaluate an order by simulation: the running jobs to their end, each coflow as one flow."""
 
 import numpy as np
 
@@ -12,42 +12,42 @@ from beamer.network.work import RemainingWork
 
 
 class Lookahead:
-    """Simulates the remaining iterations of a snapshot's jobs under orders of their units; a coflow in flight starts anew.
+    """Simulate the remaining iterations of a snapshot's jobs under orders of the work items; a coflow in flight starts anew.
 
-    A coflow moves as one, at the rate that its scarcest link allows; stages to come count by their critical path.
+    A coflow moves as one flow, at the rate that its bottleneck allows; declared rungs count by their critical path alone.
     """
 
-    def __init__(self, snapshot: Snapshot, units: RemainingWork) -> None:
+    def __init__(self, snapshot: Snapshot, work: RemainingWork) -> None:
         jobs = snapshot.jobs
-        many = len(jobs.key)
+        count = len(jobs.key)
         widths = np.diff(jobs.first)
         sync_s = np.maximum(jobs.iteration_s - (1 - jobs.overlap) * jobs.compute_s, 0.0)
-        self._units = units
+        self._work = work
         self._block = Block(
             hop_first=jobs.first,
             hop_link=jobs.link,
             hop_use=jobs.seconds / np.repeat(np.maximum(sync_s, 1e-300), widths),
-            path=np.arange(many),
+            path=np.arange(count),
             size=sync_s,
-            flow_job=np.arange(many),
-            phase_first=np.arange(many + 1),
-            job_phase=np.arange(many + 1),
+            flow_job=np.arange(count),
+            phase_first=np.arange(count + 1),
+            job_phase=np.arange(count + 1),
             iterations=np.maximum(snapshot.remaining, 1),
             compute=jobs.compute_s,
             overlap=jobs.overlap,
-            load_first=np.zeros(many + 1, np.int64),
+            load_first=np.zeros(count + 1, np.int64),
             hop_load=np.full(len(jobs.link), -1),
         )
         self._links = len(snapshot.capacity_bps)
-        ends = np.zeros(len(units.name))
-        np.maximum.at(ends, units.of_job, units.critical_s)
-        self._later_s = np.maximum(units.items.critical_s - ends, 0.0)
+        ends = np.zeros(len(work.name))
+        np.maximum.at(ends, work.item_of_job, work.critical_s)
+        self._later_s = np.maximum(work.items.critical_s - ends, 0.0)
 
     def objective_s(self, urgent_first: Ints) -> float:
-        """Return the sum of weight x completion time of the units in this order, seconds from now."""
-        place = np.empty(len(urgent_first), np.int64)
-        place[urgent_first] = np.arange(len(urgent_first))
-        order = np.lexsort((-self._units.critical_s, place[self._units.of_job]))
+        """Return the sum of weight x completion time of the work items in this order, seconds from now."""
+        rank = np.empty(len(urgent_first), np.int64)
+        rank[urgent_first] = np.arange(len(urgent_first))
+        order = np.lexsort((-self._work.critical_s, rank[self._work.item_of_job]))
         network = FluidNetwork(np.ones(self._links), Greedy())
         network.add(self._block)
         running = order.tolist()
@@ -58,5 +58,5 @@ class Lookahead:
             network.arrange(Arrangement(now_served, np.arange(len(running))))
             for _, job in network.run(np.inf, by_coflow=False):
                 running.remove(job)
-                end_s[self._units.of_job[job]] = network.now_s
-        return float(self._units.items.weight @ (end_s + self._later_s))
+                end_s[self._work.item_of_job[job]] = network.now_s
+        return float(self._work.items.weight @ (end_s + self._later_s))

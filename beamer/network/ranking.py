@@ -1,4 +1,4 @@
-"""What the policies have in common that rank coflows by one figure each."""
+"""What policies share that serve coflows in ascending order of one number."""
 
 from abc import abstractmethod
 from random import Random
@@ -10,37 +10,46 @@ from beamer.network.arrays import Floats
 from beamer.network.policy import NetworkPolicy, Order, Tier
 from beamer.network.snapshot import Snapshot
 
+POLLS_PER_IDLE_TIME = 20  # the interval is this part of the time since the last release, so that polls grow as its logarithm
+
 
 class Ranking(NetworkPolicy[Stateless]):
-    """Serve coflows in ascending order of a figure, each ahead of all behind it; equal ones by release, then by position."""
+    """Serve coflows in ascending order of a sort key, each ahead of all after it; equal ones by release, then by position."""
 
     State = Stateless
     by_coflow = True
 
     @abstractmethod
-    def figure(self, snapshot: Snapshot) -> Floats:
-        """Return the figure of each job's coflow."""
+    def sort_key(self, snapshot: Snapshot) -> Floats:
+        """Return the sort key of each job's coflow, the smallest served first."""
 
     def order(self, state: Stateless, snapshot: Snapshot, now: float, rng: Random) -> tuple[Stateless, Order, float | None]:
         """Return one tier per job; jobs without a coflow in flight are ranked by their next one."""
-        places = np.lexsort((snapshot.coflows.released_s, _without_rounding(self.figure(snapshot))))
-        return state, tuple(Tier((snapshot.jobs.key[i],)) for i in places.tolist()), None
+        positions = np.lexsort((snapshot.coflows.released_s, _without_rounding(self.sort_key(snapshot))))
+        return state, tuple(Tier((snapshot.jobs.key[i],)) for i in positions.tolist()), None
 
 
-def _without_rounding(figure: Floats) -> Floats:
-    """Return figures to nine digits, so that what is equal but for rounding is a tie."""
-    magnitude = 10.0 ** np.floor(np.log10(np.where(figure > 0, figure, 1.0)))
-    return np.round(figure / magnitude, 9) * magnitude
+def _without_rounding(key: Floats) -> Floats:
+    """Return sort keys to nine digits, so that keys that differ by rounding alone are a tie."""
+    magnitude = 10.0 ** np.floor(np.log10(np.where(key > 0, key, 1.0)))
+    return np.round(key / magnitude, 9) * magnitude
 
 
-def look_again_s(interval_s: float, snapshot: Snapshot, now: float) -> float:
-    """Return after how long to look at the bytes sent again: `interval_s`, or a 20th of the time since the last release."""
-    flying = snapshot.coflows.in_flight
-    return max(interval_s, (now - float(snapshot.coflows.released_s[flying].max())) / 20)
+def polling_interval_s(shortest_s: float, snapshot: Snapshot, now: float) -> float:
+    """Return the seconds until a policy that follows the bytes sent decides again though no coflow starts or ends.
+
+    At least `shortest_s`; longer while nothing happens, so that a run with one long coflow has few decisions.
+    """
+    in_flight = snapshot.coflows.in_flight
+    idle_s = now - float(snapshot.coflows.released_s[in_flight].max())
+    return max(shortest_s, idle_s / POLLS_PER_IDLE_TIME)
 
 
 def effective_bottleneck_s(snapshot: Snapshot) -> Floats:
-    """Return Gamma of each coflow: seconds that what is left of it needs of its busiest link alone."""
+    """Return the effective bottleneck of each coflow: the seconds that what is left of it needs of its busiest link alone.
+
+    Gamma in Chowdhury, Zhong, Stoica 2014 (SIGCOMM), with whole links instead of their free capacity.
+    """
     gamma = np.zeros(len(snapshot.jobs.key))
     np.maximum.at(gamma, snapshot.jobs.owner, snapshot.coflows.seconds)
     return gamma

@@ -1,7 +1,7 @@
-"""What a network policy decides on: everything that runs, as columns.
+"""The input of a network policy: all running jobs, as columns.
 
-Policies look at all jobs at once, thousands of times, so that arrays are their natural form. `Snapshot.of` makes the columns
-from the tracker's views; the simulator keeps them up to date itself. Positions in the columns are only good within a snapshot.
+Policies read all jobs at once, thousands of times, so that arrays are their natural form. `Snapshot.of` makes the columns
+from the tracker's views; the simulator keeps them up to date itself. Positions in the columns are valid within a snapshot only.
 """
 
 from collections.abc import Iterable, Sequence
@@ -28,7 +28,7 @@ class RunningStudy:
 
 @dataclass(frozen=True, eq=False)
 class JobColumns:
-    """The running jobs' facts by position, in order of registration within their study.
+    """The properties of the running jobs by position, in order of registration within their study.
 
     stage, study: positions. iteration_s: critical path of one iteration. size_bits, longest_bits, senders, receivers: of one
     synchronisation. first, link, seconds: job j loads link[first[j]:first[j+1]] for that many seconds per iteration.
@@ -49,24 +49,24 @@ class JobColumns:
     link: Ints
     seconds: Floats
 
-    def take(self, places: Ints) -> "JobColumns":
-        """Return the jobs at `places`, each in a stage and a study of its own."""
-        widths = (self.first[1:] - self.first[:-1])[places]
+    def take(self, positions: Ints) -> "JobColumns":
+        """Return the jobs at `positions`, each in a stage and a study of its own."""
+        widths = (self.first[1:] - self.first[:-1])[positions]
         first = np.concatenate(([0], np.cumsum(widths)))
-        entries = np.repeat(self.first[places] - first[:-1], widths) + np.arange(first[-1])
-        alone = np.arange(len(places))
+        entries = np.repeat(self.first[positions] - first[:-1], widths) + np.arange(first[-1])
+        alone = np.arange(len(positions))
         return JobColumns(
-            key=tuple(self.key[i] for i in places.tolist()),
+            key=tuple(self.key[i] for i in positions.tolist()),
             stage=alone,
             study=alone,
-            registered_s=self.registered_s[places],
-            compute_s=self.compute_s[places],
-            overlap=self.overlap[places],
-            iteration_s=self.iteration_s[places],
-            size_bits=self.size_bits[places],
-            longest_bits=self.longest_bits[places],
-            senders=self.senders[places],
-            receivers=self.receivers[places],
+            registered_s=self.registered_s[positions],
+            compute_s=self.compute_s[positions],
+            overlap=self.overlap[positions],
+            iteration_s=self.iteration_s[positions],
+            size_bits=self.size_bits[positions],
+            longest_bits=self.longest_bits[positions],
+            senders=self.senders[positions],
+            receivers=self.receivers[positions],
             first=first,
             link=self.link[entries],
             seconds=self.seconds[entries],
@@ -102,12 +102,12 @@ class CoflowColumns:
 
     @classmethod
     def to_come(cls, jobs: JobColumns) -> "CoflowColumns":
-        """Return the next coflows of jobs of whose present ones nothing is known."""
-        many = len(jobs.key)
+        """Return the next coflows of jobs whose present coflows are not known."""
+        count = len(jobs.key)
         return cls(
-            in_flight=np.zeros(many, np.bool_),
+            in_flight=np.zeros(count, np.bool_),
             released_s=jobs.registered_s,
-            sent_bits=np.zeros(many),
+            sent_bits=np.zeros(count),
             left_bits=jobs.size_bits,
             longest_bits=jobs.longest_bits,
             seconds=jobs.seconds,
@@ -117,7 +117,7 @@ class CoflowColumns:
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """Everything that a network policy decides on.
+    """The input of one decision of a network policy.
 
     capacity_bps: by link. stages: names as `study/stage`. remaining: iterations that each job has still to complete.
     klass: the class that each has now, -1 before its first plan.
@@ -133,7 +133,7 @@ class Snapshot:
 
     @classmethod
     def of(cls, fabric: Fabric, studies: Sequence[StudyView], footprints: Footprints | None = None) -> "Snapshot":
-        """Make the columns of the jobs in `studies`; studies and stages in which none runs are left out."""
+        """Return the columns of the jobs in `studies`; studies and stages without running jobs are left out."""
         known = footprints or Footprints(fabric)
         running = [(study, [stage for stage in study.stages if stage.jobs]) for study in studies]
         running = [(study, stages) for study, stages in running if stages]
@@ -141,7 +141,7 @@ class Snapshot:
         views = [job for stage, _ in flat for job in stage.jobs]
         study_of_stage = [i for i, (_, stages) in enumerate(running) for _ in stages]
         stage = np.repeat(np.arange(len(flat)), [len(stage.jobs) for stage, _ in flat])
-        feet = [known.of(view.spec, view.plane) for view in views]
+        each = [known.of(view.spec, view.plane) for view in views]
         compute_s = _floats(view.spec.compute_s for view in views)
         overlap = _floats(view.spec.overlap for view in views)
         jobs = JobColumns(
@@ -151,14 +151,14 @@ class Snapshot:
             registered_s=_floats(view.registered_s for view in views),
             compute_s=compute_s,
             overlap=overlap,
-            iteration_s=np.maximum(compute_s, (1 - overlap) * compute_s + _floats(foot.gamma_s for foot in feet)),
-            size_bits=_floats(foot.size_bits for foot in feet),
-            longest_bits=_floats(foot.longest_bits for foot in feet),
-            senders=np.array([foot.senders for foot in feet], np.int64),
-            receivers=np.array([foot.receivers for foot in feet], np.int64),
-            first=np.concatenate(([0], np.cumsum([len(foot.link) for foot in feet]))).astype(np.int64),
-            link=np.concatenate([np.zeros(0, np.int64), *(foot.link for foot in feet)]),
-            seconds=np.concatenate([np.zeros(0), *(foot.seconds for foot in feet)]),
+            iteration_s=np.maximum(compute_s, (1 - overlap) * compute_s + _floats(footprint.gamma_s for footprint in each)),
+            size_bits=_floats(footprint.size_bits for footprint in each),
+            longest_bits=_floats(footprint.longest_bits for footprint in each),
+            senders=np.array([footprint.senders for footprint in each], np.int64),
+            receivers=np.array([footprint.receivers for footprint in each], np.int64),
+            first=np.concatenate(([0], np.cumsum([len(footprint.link) for footprint in each]))).astype(np.int64),
+            link=np.concatenate([np.zeros(0, np.int64), *(footprint.link for footprint in each)]),
+            seconds=np.concatenate([np.zeros(0), *(footprint.seconds for footprint in each)]),
         )
         return cls(
             capacity_bps=_floats(link.rate_bps for link in fabric.links),

@@ -110,8 +110,8 @@ def ordering_table(sizes: Sequence[int]) -> Table:
         order: list[Order] = []
 
         def sort(snapshot: Snapshot = snapshot) -> Ints:
-            units = remaining_work(_fresh(snapshot), looks_ahead=True)
-            return improved(units.items, sequence(units.items)[0])
+            work = remaining_work(_fresh(snapshot), looks_ahead=True)
+            return improved(work.items, sequence(work.items)[0])
 
         def decide(snapshot: Snapshot = snapshot, order: list[Order] = order) -> None:
             order[:] = [policy.order(policy.initial(), _fresh(snapshot), 0.0, Random(0))[1]]

@@ -1,7 +1,7 @@
 """The seam of allocators: how an order of jobs becomes the rates of their flows.
 
-An allocator is one class in one file, and one line in the registry of `beamer.network.allocation`. What a rate is in the
-simulator is worked out by the kernel that it names; on real links, queues and TCP do what `classes` says.
+An allocator is one class in one file, and one line in the registry of `beamer.network.allocation`. In the simulator the
+kernel that it names computes the rates; on real links, queues and TCP do approximately what `classes` does.
 """
 
 from abc import ABC, abstractmethod
@@ -20,7 +20,7 @@ from beamer.network.snapshot import Snapshot
 
 
 class Mode(IntEnum):
-    """The kernels that turn places in an order, or groups, into rates."""
+    """The kernels that turn an order, or groups, into rates."""
 
     GREEDY = kernels.GREEDY
     MADD = kernels.MADD
@@ -38,10 +38,10 @@ class Arrangement:
 
 @dataclass(frozen=True)
 class Allocator(ABC):
-    """A way from an order to rates.
+    """A rule that turns an order into rates.
 
     name: what users select it by. mode: its kernel. heeds_order, shares: whether it serves some jobs before others, and
-    whether it can let some share. minimum_share: of every link, that each group is sure of.
+    whether it can let some share. minimum_share: of every link, guaranteed to each group.
     """
 
     name: ClassVar[str]
@@ -62,7 +62,7 @@ class Allocator(ABC):
         return True
 
     def lowest(self, groups: Collection[int]) -> int:
-        """Return the group behind all `groups` that are in use, in which those wait that no order names yet."""
+        """Return the group after all `groups` that are in use: the one of jobs that no order contains yet."""
         return max(groups, default=-1) + 1 if self.heeds_order else 0
 
     @abstractmethod
@@ -78,11 +78,11 @@ def in_order(order: Order, snapshot: Snapshot) -> Ints:
 
 def one_by_one(order: Order, snapshot: Snapshot) -> Arrangement:
     """Serve each job ahead of all behind it."""
-    places = in_order(order, snapshot)
-    return Arrangement(places, np.arange(len(places)))
+    positions = in_order(order, snapshot)
+    return Arrangement(positions, np.arange(len(positions)))
 
 
 def together(order: Order, snapshot: Snapshot) -> Arrangement:
     """Serve all jobs alike."""
-    places = np.arange(len(snapshot.jobs.key))
-    return Arrangement(places, np.zeros(len(places), np.int64))
+    positions = np.arange(len(snapshot.jobs.key))
+    return Arrangement(positions, np.zeros(len(positions), np.int64))

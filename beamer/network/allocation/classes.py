@@ -1,4 +1,4 @@
-"""What the queues of switches and hosts do: strict priority between classes, max-min inside a class.
+"""Strict priority between classes, max-min fairness within a class: a model of the queues of switches and hosts.
 
 This is the allocator that predicts the data plane.
 """
@@ -17,10 +17,12 @@ from beamer.network.snapshot import Snapshot
 
 @dataclass(frozen=True)
 class Classes(Allocator):
-    """Serve jobs by class. [source: ALGORITHMS 4]
+    """Serve jobs by class.
+
+    A composition of strict priority queueing and the water-filling of `maxmin`. Work-conserving.
 
     queues: how many classes there are, assigned as the live system does; None: one for every tier, and for every job of a
-    divisible one. minimum_share: of every link, that each class present is sure of, whatever is above it. Work-conserving.
+    divisible one. minimum_share: of every link, guaranteed to each class present, whatever is above it.
     """
 
     name = "classes"
@@ -30,7 +32,7 @@ class Classes(Allocator):
 
     @property
     def sees_coflows(self) -> bool:
-        """Real queues are set by what a live system knows, which no coflow in flight is part of."""
+        """Queues of a switch are set by what a live system knows, which does not include the coflows in flight."""
         return self.queues is None
 
     def lowest(self, groups: Collection[int]) -> int:
@@ -39,11 +41,11 @@ class Classes(Allocator):
 
     def arrange(self, order: Order, snapshot: Snapshot) -> Arrangement:
         """Serve jobs by the classes that the order gives them."""
-        places = in_order(order, snapshot)
+        positions = in_order(order, snapshot)
         if self.queues is None:
-            units = [len(unit) for tier in order for unit in ([(key,) for key in tier.jobs] if tier.divisible else [tier.jobs])]
-            return Arrangement(places, np.repeat(np.arange(len(units)), units))
+            sizes = [size for tier in order for size in ([1] * len(tier.jobs) if tier.divisible else [len(tier.jobs)])]
+            return Arrangement(positions, np.repeat(np.arange(len(sizes)), sizes))
         current = {key: klass for key, klass in zip(snapshot.jobs.key, snapshot.klass.tolist(), strict=True) if klass >= 0}
         klass = assign_classes(order, self.queues, current)
         group = np.array([klass[key] for tier in order for key in tier.jobs], np.int64)
-        return Arrangement(places, group)
+        return Arrangement(positions, group)

@@ -1,4 +1,4 @@
-"""CoflowSim's idea of fair sharing, kept to compare with its figures."""
+"""The fair sharing of CoflowSim, for comparison with its figures."""
 
 from beamer.network.allocation.base import Allocator, Arrangement, Mode, together
 from beamer.network.policy import Order
@@ -6,9 +6,10 @@ from beamer.network.snapshot import Snapshot
 
 
 class EqualSplit(Allocator):
-    """Give a flow the least, over its links, of capacity / flows there. [source: CoflowSim]
+    """Give a flow the least, over its links, of capacity / flows there.
 
-    Not work-conserving: what a flow that is held back elsewhere does not use stays free. Real TCP is nearer to `maxmin`.
+    As CoflowSim does, the simulator by the authors of Chowdhury, Zhong, Stoica 2014 (SIGCOMM). Not work-conserving: what a flow
+    with a bottleneck elsewhere does not use stays free. TCP is nearer to `maxmin`.
     """
 
     name = "equal-split"

@@ -1,4 +1,4 @@
-"""The ideal that real queues are compared with."""
+"""Strict order of flows: the ideal that the queues of switches are compared with."""
 
 from beamer.network.allocation.base import Allocator, Arrangement, Mode, one_by_one
 from beamer.network.policy import Order
@@ -6,9 +6,10 @@ from beamer.network.snapshot import Snapshot
 
 
 class Greedy(Allocator):
-    """Give every flow in order what the flows before it leave of its path. [source: Sincronia, by ALGORITHMS 4]
+    """Give every flow in order what the flows before it leave of its path.
 
-    Work-conserving. Flows of one coflow come in the order in which its collective or trace lists them.
+    The greedy order-preserving allocation of Sincronia (Agarwal et al. 2018, SIGCOMM). Work-conserving. Flows
+    of one coflow come in the order in which its collective or trace lists them.
     """
 
     name = "greedy"

@@ -6,12 +6,13 @@ from beamer.network.snapshot import Snapshot
 
 
 class Madd(Allocator):
-    """Give each coflow in order the least rates that end it as early as can be, then backfill. [source: Varys, ALGORITHMS 4]
+    """Give each coflow in order the least rates that end it as early as possible, then backfill.
 
-    A coflow that needs a link which those before it have taken is passed over; what is left is then split evenly among the
-    flows of each that was, and what that leaves goes to the flows one by one, all in order.
-    Rates are worked out when coflows start, end or are reordered, as Varys does: between these, what an ended flow leaves
-    stays free, so that work conservation is promised at those instants only.
+    Minimum allocation for desired duration of Varys (Chowdhury, Zhong, Stoica 2014, SIGCOMM). A coflow that needs a link which
+    those before it have taken is skipped. How the bandwidth left is backfilled is our reconstruction: it is split evenly among
+    the flows of each skipped coflow, and the rest goes to the flows one by one, all in order. Rates are computed when coflows
+    start, end or are reordered, as in Varys: in between, what an ended flow leaves stays free, so that work conservation holds
+    at those instants only.
     """
 
     name = "madd"

@@ -1,4 +1,4 @@
-"""What TCP alone comes to."""
+"""Per-flow fairness: what TCP alone approximates."""
 
 from beamer.network.allocation.base import Allocator, Arrangement, Mode, together
 from beamer.network.policy import Order
@@ -6,7 +6,10 @@ from beamer.network.snapshot import Snapshot
 
 
 class MaxMin(Allocator):
-    """Give flows max-min fair rates by water-filling: none can grow without a smaller or equal one shrinking. [ALGORITHMS 3]"""
+    """Give flows max-min fair rates by water-filling: none can grow without a smaller or equal one shrinking.
+
+    Bertsekas, Gallager 1992 (Data Networks, 2nd edition), section 6.5.2.
+    """
 
     name = "maxmin"
     mode = Mode.SHARING

@@ -1,4 +1,4 @@
-"""What jobs move, as the arrays that the engine takes: from the synchronisations of a scenario's jobs, or from a trace."""
+"""The flows of jobs as arrays for the fluid network: from the synchronisations of a scenario's jobs."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class Block:
     """Jobs with their phases, the flows of these and their hops, numbered from 0 within the block.
 
     Meaning and units as in `beamer.network.kernels.state`. load_first: where each job's entries start among the (job, link)
-    pairs of its footprint. hop_load: the pair of every hop, -1 for one that no policy knows of.
+    pairs of its footprint. hop_load: the pair of every hop, -1 for a hop outside the footprint.
     """
 
     hop_first: Ints
@@ -37,11 +37,11 @@ class Block:
 
 
 class Routes:
-    """The paths of flows on a fabric, numbered, and what flows weigh on them.
+    """The paths of flows on a fabric, numbered, and the bits that flows put on their links.
 
-    acknowledgements: whether each flow carries, on top of its own, as many of the other direction's as it causes there: exact
-    where both directions are loaded alike. To load the way back itself would bind a flow to its level in max-min sharing,
-    which a packet of acknowledgement in the same queue is not.
+    acknowledgements: whether each flow carries, on top of its own bits, as many of acknowledgements as it causes in the other
+    direction: exact where both directions are equally loaded. To load the reverse path itself would bind the flow to that
+    path's max-min level, which acknowledgements in the same queue do not do.
     """
 
     def __init__(self, fabric: Fabric, acknowledgements: bool) -> None:
@@ -62,11 +62,11 @@ class Routes:
         return self._known[key]
 
     def bits(self, size_bytes: float) -> float:
-        """Return what moving so many bytes puts on every link of a path."""
+        """Return the bits that so many payload bytes put on every link of a path."""
         return 8 * frame_bytes(size_bytes, self.fabric.mtu) * self._weight
 
     def lose(self, cables: Collection[tuple[str, str]]) -> None:
-        """Lead all flows around dead cables from now on."""
+        """Route all flows around dead cables from now on."""
         self._alive = self.fabric.without(cables)
         self._link = tuple(self.fabric.link_index[link.src, link.dst] for link in self._alive.links)
         self._known.clear()
@@ -92,9 +92,9 @@ class Routes:
         phase_first = [0]
         job_phase = [0]
         load_first = [0]
-        for j, ((spec, plane), foot) in enumerate(zip(specs, footprints, strict=True)):
+        for j, ((spec, plane), footprint) in enumerate(zip(specs, footprints, strict=True)):
             host_of = {worker.rank: worker.host for worker in spec.workers}
-            load_of = {link: load_first[-1] + i for i, link in enumerate(foot.link.tolist())}
+            load_of = {link: load_first[-1] + i for i, link in enumerate(footprint.link.tolist())}
             for phase in phases(spec):
                 for transfer in phase:
                     links = self.path(host_of[transfer.src_rank], host_of[transfer.dst_rank], plane)
@@ -106,7 +106,7 @@ class Routes:
                     flow_job.append(j)
                 phase_first.append(len(size))
             job_phase.append(len(phase_first) - 1)
-            load_first.append(load_first[-1] + len(foot.link))
+            load_first.append(load_first[-1] + len(footprint.link))
         return Block(
             hop_first=np.array(hops, np.int64),
             hop_link=np.array(hop_link, np.int64),

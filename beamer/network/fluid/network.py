@@ -19,7 +19,7 @@ WITHOUT_ORDER = (Mode.SHARING, Mode.SPLIT)  # the order inside a group does not 
 
 
 class FluidEvent(IntEnum):
-    """What `FluidNetwork.run` stops at: a coflow's release, its completion, a job's last iteration."""
+    """The events at which `FluidNetwork.run` stops: a coflow's release, its completion, the end of a job's last iteration."""
 
     RELEASED = kernels.RELEASED
     COMPLETE = kernels.COMPLETE
@@ -65,7 +65,7 @@ class FluidNetwork:
         return left
 
     def add(self, block: Block) -> int:
-        """Take in jobs, which do not run yet; return the number of the first."""
+        """Add jobs, which do not run yet; return the number of the first."""
         w = self._world
         hops = np.zeros(len(block.hop_link), HOP)
         hops["link"], hops["use"] = block.hop_link, block.hop_use
@@ -137,13 +137,13 @@ class FluidNetwork:
         return at if at < NEVER else math.inf
 
     def run(self, until_s: float, by_coflow: bool) -> list[tuple[FluidEvent, int]]:
-        """Run to `until_s`, or to the first instant before at which something happens that is asked for.
+        """Run to `until_s`, or to the first instant before it at which an event occurs that is asked for.
 
-        That is a job's end and, with `by_coflow`, the release or completion of a coflow. Returns what happened, to which jobs.
-        Raises `RuntimeError` if without a limit nothing would ever happen.
+        That is the end of a job and, with `by_coflow`, the release or completion of a coflow. Returns the events of that
+        instant with their jobs. Raises `RuntimeError` if no event would ever occur and there is no limit.
         """
-        room = 6 * len(self._world.jobs) + 8
-        kinds, who = np.empty(room, np.int64), np.empty(room, np.int64)
+        capacity = 6 * len(self._world.jobs) + 8
+        kinds, who = np.empty(capacity, np.int64), np.empty(capacity, np.int64)
         mode, share = int(self._allocator.mode), float(self._allocator.minimum_share)
         entries = kernels.run(self._world, mode, self._order, share, float(min(until_s, NEVER)), by_coflow, kinds, who)
         if not entries and until_s >= NEVER:
@@ -157,10 +157,10 @@ class FluidNetwork:
         return range(int(of["flow_first"][0]), int(of["flow_end"][-1])) if len(of) else range(0)
 
     def reroute(self, flow: Sequence[int], hops: Sequence[Sequence[int]], path: Sequence[int]) -> None:
-        """Lead flows over other links; what they have moved stays moved, where it was.
+        """Route flows over other links; what they have moved stays counted on the links that carried it.
 
-        path: the number of each new path. Policies do not hear of it: loads are those of the paths before, of which what is in
-        flight counts only where the new path goes, too.
+        path: the number of each new path. Policies do not see it: loads remain those of the old paths, and what is in flight
+        counts only on links that the new path has, too.
         """
         w = self._world
         w.links["moved"] = self.carried_bits()
@@ -181,18 +181,18 @@ class FluidNetwork:
 
     def coflows(self, numbers: Ints, columns: JobColumns) -> CoflowColumns:
         """Describe what the jobs of a snapshot have in flight. numbers: theirs, by position in `columns`."""
-        many = len(numbers)
-        left, sent, longest = np.empty(many), np.empty(many), np.empty(many)
+        count = len(numbers)
+        left, sent, longest = np.empty(count), np.empty(count), np.empty(count)
         seconds, later = np.empty(len(columns.link)), np.empty(len(columns.link))
         kernels.observe(self._world, numbers, left, sent, longest, seconds, later)
-        flying = self._world.jobs["in_flight"][numbers] > 0
+        in_flight = self._world.jobs["in_flight"][numbers] > 0
         return CoflowColumns(
-            in_flight=flying,
-            released_s=np.where(flying, self._world.jobs["released"][numbers], columns.registered_s),
+            in_flight=in_flight,
+            released_s=np.where(in_flight, self._world.jobs["released"][numbers], columns.registered_s),
             sent_bits=sent,
-            left_bits=np.where(flying, left, columns.size_bits),
-            longest_bits=np.where(flying, longest, columns.longest_bits),
-            seconds=np.where(flying[columns.owner], seconds, columns.seconds),
+            left_bits=np.where(in_flight, left, columns.size_bits),
+            longest_bits=np.where(in_flight, longest, columns.longest_bits),
+            seconds=np.where(in_flight[columns.owner], seconds, columns.seconds),
             later=later,
         )
 
@@ -238,8 +238,8 @@ def _world(
 ) -> World:
     """Return the state of these, all allocations due; heaps keep what they held in `old`."""
     links = links.copy()
-    room = np.bincount(hops["link"], minlength=len(links))
-    links["first"] = np.cumsum(room) - room
+    width = np.bincount(hops["link"], minlength=len(links))
+    links["first"] = np.cumsum(width) - width
     now = now.copy()
     now["reordered"] = True
     return World(

@@ -7,19 +7,23 @@ import numpy as np
 
 from beamer.decision.policy import Stateless
 from beamer.network.policy import NetworkPolicy, Order, Tier
-from beamer.network.ranking import look_again_s
+from beamer.network.ranking import polling_interval_s
 from beamer.network.snapshot import Snapshot
 
+# Parameters of Aalo's evaluation: the first queue ends at 10 MB, every further one at 10 times the one before.
 FIRST_LIMIT_BITS = 8 * 10 * 2**20
-FACTOR = 10.0
-QUEUES = 10
+LIMIT_FACTOR = 10.0
+AALO_QUEUES = 10
 
 
 class Aalo(NetworkPolicy[Stateless]):
-    """Serve the coflows that have sent least first, by decades of bytes; FIFO within one. [source: Aalo's D-CLAS, ALGORITHMS 3]
+    """Serve coflows by queues of bytes sent, those that have sent least first; FIFO within a queue.
 
-    interval_s: how often the bytes sent are looked at while nothing else happens, as Aalo's coordinator does; less often the
-    longer nothing has.
+    Discretized coflow-aware least-attained service (D-CLAS) of Aalo (Chowdhury, Stoica 2015, SIGCOMM), with the limits of its
+    evaluation. Deviates in that queues are strictly one before another, as in CoflowSim, the authors' simulator; Aalo shares
+    links between queues by weight.
+
+    interval_s: the shortest time between two decisions while no coflow starts or ends, as Aalo's coordinator has one.
     """
 
     name = "aalo"
@@ -30,8 +34,8 @@ class Aalo(NetworkPolicy[Stateless]):
     def order(self, state: Stateless, snapshot: Snapshot, now: float, rng: Random) -> tuple[Stateless, Order, float | None]:
         """Return one tier per job, jobs without a coflow in flight as if theirs had just been released."""
         coflows = snapshot.coflows
-        limits = FIRST_LIMIT_BITS * FACTOR ** np.arange(QUEUES - 1)
+        limits = FIRST_LIMIT_BITS * LIMIT_FACTOR ** np.arange(AALO_QUEUES - 1)
         queue = np.searchsorted(limits, coflows.sent_bits, side="right")
-        places = np.lexsort((coflows.released_s, ~coflows.in_flight, queue))
-        wake_at = now + look_again_s(self.interval_s, snapshot, now) if coflows.in_flight.any() else None
-        return state, tuple(Tier((snapshot.jobs.key[i],)) for i in places.tolist()), wake_at
+        positions = np.lexsort((coflows.released_s, ~coflows.in_flight, queue))
+        wake_at = now + polling_interval_s(self.interval_s, snapshot, now) if coflows.in_flight.any() else None
+        return state, tuple(Tier((snapshot.jobs.key[i],)) for i in positions.tolist()), wake_at

@@ -14,19 +14,20 @@ from beamer.network.ranking import effective_bottleneck_s
 from beamer.network.snapshot import Snapshot
 from beamer.network.work import RemainingWork, remaining_work
 
-# A reordering rewrites rules at every edge switch, and packets overtake each other meanwhile: small gains are not worth it.
-REORDER_GAIN = 0.05
-REORDER_SLOWNESS = 0.1
+# Hysteresis, as a reordering rewrites rules at every edge switch, and packets overtake each other meanwhile.
+REORDER_GAIN = 0.05  # share of the objective by which a new order of work items has to be better than the one in force
+REORDER_SLOWNESS = 0.1  # share by which a job has to be slower than one before it for the jobs of an item to be reordered
 
-PLACE_POWER = 0.5
-SPARE_POWER = 0.2
+# Exponents of the coflow index, chosen by trial on seeds outside the study, see docs/policies.md.
+RANK_EXPONENT = 0.5  # how strongly the order of work items counts against shortest coflow first
+SLACK_EXPONENT = 0.2  # how strongly it counts that a job's stage waits for slower ones
 
 
 @dataclass(frozen=True)
-class Ranked:
-    """A unit and its jobs, slowest first, as last ordered."""
+class RankedItem:
+    """A work item and its jobs, slowest first, as last ordered."""
 
-    unit: str
+    item: str
     jobs: tuple[str, ...]
 
 
@@ -34,24 +35,28 @@ class Ranked:
 class BeamerState:
     """The order in force, most urgent first."""
 
-    order: tuple[Ranked, ...] = ()
+    order: tuple[RankedItem, ...] = ()
 
 
 class Beamer(NetworkPolicy[BeamerState]):
-    """Order the stages' remaining work by bottleneck-select-scale-iterate, improved. [source: the idea; rebuilt: ALGORITHMS 2]
+    """Order the stages' remaining work by bottleneck-select-scale-iterate (BSSI), then improve that order by local search.
 
-    The unit is the study's remaining work where later rungs are declared, else the stage: chained stages add up to their
-    study's makespan. A declared rung's load is predicted from the study's running jobs.
+    The idea, to order coflows by what is known of the search's stages, is that of the paper that CITATION.cff names. Its text
+    gives us no detail: the rule here is our reconstruction on the BSSI of Sincronia (Agarwal et al. 2018, SIGCOMM), and no
+    approximation factor of the paper is claimed for it. `beamer.bounds` says how far a schedule is from a lower bound.
 
-    Where the coflows in flight are not known, as in a live system, units are served strictly one before another, and inside a
-    unit the job with the longest remaining critical path comes first, because it ends the stage. An order then stands until the
-    units change or a new one promises more than `REORDER_GAIN` of the objective, and a job's place inside its unit until it is
-    more than `REORDER_SLOWNESS` slower than one before it, so that rules do not flap.
+    A work item is a study's remaining work where later rungs are declared, else a stage: chained stages add up to their study's
+    makespan. A declared rung's load is predicted from the study's running jobs.
+
+    Where the coflows in flight are not known, as in a live system, work items are served strictly one before another, and
+    within an item the job with the longest remaining critical path comes first, because it ends the stage. An order then stands
+    until the items change or a new one promises more than `REORDER_GAIN` of the objective, and the order within an item until a
+    job is more than `REORDER_SLOWNESS` slower than one before it, so that rules do not flap.
 
     Where they are known, each coflow has an index, the smallest first: the seconds that what is left of it needs alone, times
-    powers of its unit's place among those that it shares links with and of how much longer its stage's slowest job takes than
-    its own. A coflow that is nearly done, whose job would go on computing, may so pass one of a more urgent study, and a job
-    whose stage does not wait for it lets others by. `PLACE_POWER` and `SPARE_POWER` were chosen by trial, see docs/policies.md.
+    rank^RANK_EXPONENT times slack^SLACK_EXPONENT. rank: of its item among those that it shares links with, from 1. slack: the
+    remaining critical path of its stage's slowest job, relative to its own job's. A coflow that is nearly done, whose job would
+    go on computing, may so pass one of a more urgent study, and a job whose stage does not wait for it yields to others.
     """
 
     name = "beamer"
@@ -60,37 +65,36 @@ class Beamer(NetworkPolicy[BeamerState]):
     looks_ahead: ClassVar[bool] = True
 
     def order(self, state: BeamerState, snapshot: Snapshot, now: float, rng: Random) -> tuple[BeamerState, Order, float | None]:
-        """Return one divisible tier per unit, most urgent first; with known coflows, one tier per job."""
-        units = remaining_work(snapshot, self.looks_ahead)
+        """Return one divisible tier per work item, most urgent first; with known coflows, one tier per job."""
+        work = remaining_work(snapshot, self.looks_ahead)
         if snapshot.coflows.in_flight.any():
-            return state, by_index(snapshot, units, improved(units.items, sequence(units.items)[0])), None
-        old = {ranked.unit: ranked.jobs for ranked in state.order}
-        slowest_first = np.lexsort((-units.critical_s, units.of_job))
-        bounds = np.searchsorted(units.of_job[slowest_first], np.arange(len(units.name) + 1))
+            return state, by_index(snapshot, work, improved(work.items, sequence(work.items)[0])), None
+        previous = {ranked.item: ranked.jobs for ranked in state.order}
+        slowest_first = np.lexsort((-work.critical_s, work.item_of_job))
+        bounds = np.searchsorted(work.item_of_job[slowest_first], np.arange(len(work.name) + 1))
         ranked = []
-        for u in _urgent_first(units, state):
-            places = slowest_first[bounds[u] : bounds[u + 1]]
-            jobs = tuple(snapshot.jobs.key[i] for i in places)
-            ranked.append(Ranked(units.name[u], _kept(jobs, places, units, snapshot, old.get(units.name[u]))))
+        for i in _urgent_first(work, state):
+            jobs = tuple(snapshot.jobs.key[j] for j in slowest_first[bounds[i] : bounds[i + 1]])
+            ranked.append(RankedItem(work.name[i], _with_hysteresis(jobs, previous.get(work.name[i]), work, snapshot)))
         return BeamerState(tuple(ranked)), tuple(Tier(r.jobs, divisible=True) for r in ranked), None
 
 
-def by_index(snapshot: Snapshot, units: RemainingWork, urgent_first: Ints) -> Order:
+def by_index(snapshot: Snapshot, work: RemainingWork, urgent_first: Ints) -> Order:
     """Return one tier per job by the index of its coflow; jobs that have none in flight come last."""
-    jobs, flying = snapshot.jobs, snapshot.coflows.in_flight
-    place = _shared_place(units.items, urgent_first)
+    jobs, in_flight = snapshot.jobs, snapshot.coflows.in_flight
+    rank = _rank_on_own_links(work.items, urgent_first)[work.item_of_job]
     left_s = effective_bottleneck_s(snapshot)
-    whole = np.where(flying, np.maximum(snapshot.remaining - 1, 0), snapshot.remaining)
-    critical_s = whole * jobs.iteration_s + np.where(flying, left_s, 0.0)
+    whole = np.where(in_flight, np.maximum(snapshot.remaining - 1, 0), snapshot.remaining)
+    critical_s = whole * jobs.iteration_s + np.where(in_flight, left_s, 0.0)
     slowest_s = np.zeros(len(snapshot.stages))
     np.maximum.at(slowest_s, jobs.stage, critical_s)
-    spare = np.divide(slowest_s[jobs.stage], critical_s, out=np.ones(len(critical_s)), where=critical_s > 0)
-    index = left_s * place[units.of_job] ** PLACE_POWER * spare**SPARE_POWER
-    return tuple(Tier((jobs.key[i],)) for i in np.lexsort((place[units.of_job], index, ~flying)).tolist())
+    slack = np.divide(slowest_s[jobs.stage], critical_s, out=np.ones(len(critical_s)), where=critical_s > 0)
+    index = left_s * rank**RANK_EXPONENT * slack**SLACK_EXPONENT
+    return tuple(Tier((jobs.key[i],)) for i in np.lexsort((rank, index, ~in_flight)).tolist())
 
 
-def _shared_place(items: Items, urgent_first: Ints) -> Floats:
-    """Return 1 plus how many units, of those that have used a link, go before each there, on average over its own load."""
+def _rank_on_own_links(items: Items, urgent_first: Ints) -> Floats:
+    """Return 1 plus the number of items that go before each item on a link, averaged over its links by its own load there."""
     position = np.empty(len(urgent_first), np.int64)
     position[urgent_first] = np.arange(len(urgent_first))
     owner = np.repeat(np.arange(len(position)), np.diff(items.first))
@@ -99,31 +103,32 @@ def _shared_place(items: Items, urgent_first: Ints) -> Floats:
     before = np.empty(len(by_link))
     before[by_link] = np.arange(len(by_link)) - begins[items.link[by_link]]
     load = np.bincount(owner, items.seconds, len(position))
-    met = np.bincount(owner, items.seconds * before, len(position))
-    return 1 + np.divide(met, load, out=np.zeros(len(load)), where=load > 0)
+    weighted = np.bincount(owner, items.seconds * before, len(position))
+    return 1 + np.divide(weighted, load, out=np.zeros(len(load)), where=load > 0)
 
 
-def _urgent_first(units: RemainingWork, state: BeamerState) -> list[int]:
-    new = improved(units.items, sequence(units.items)[0])
-    position = {name: i for i, name in enumerate(units.name)}
-    if position.keys() == {ranked.unit for ranked in state.order}:
-        old = np.array([position[ranked.unit] for ranked in state.order], np.int64)
-        if weighted_completion(units.items, new) > (1 - REORDER_GAIN) * weighted_completion(units.items, old):
+def _urgent_first(work: RemainingWork, state: BeamerState) -> list[int]:
+    """Return the positions of work items, most urgent first: in the order in force unless a new one is worth a change."""
+    new = improved(work.items, sequence(work.items)[0])
+    position = {name: i for i, name in enumerate(work.name)}
+    if position.keys() == {ranked.item for ranked in state.order}:
+        old = np.array([position[ranked.item] for ranked in state.order], np.int64)
+        if weighted_completion(work.items, new) > (1 - REORDER_GAIN) * weighted_completion(work.items, old):
             new = old
     order: list[int] = new.tolist()
     return order
 
 
-def _kept(
-    jobs: tuple[str, ...], places: Ints, units: RemainingWork, snapshot: Snapshot, old: Sequence[str] | None
+def _with_hysteresis(
+    jobs: tuple[str, ...], previous: Sequence[str] | None, work: RemainingWork, snapshot: Snapshot
 ) -> tuple[str, ...]:
-    """Return the jobs of a unit as they stood, unless one is now too much slower than one before it."""
-    if old is None or jobs == old:
+    """Return the jobs of a work item in their previous order, unless one is now too much slower than one before it."""
+    if previous is None or jobs == previous:
         return jobs
-    here = set(jobs)
-    stood = tuple(key for key in old if key in here)
-    if len(stood) < len(jobs):
+    running = set(jobs)
+    old = tuple(key for key in previous if key in running)
+    if len(old) < len(jobs):
         return jobs
-    left = units.critical_s[[snapshot.jobs.position[key] for key in stood]]
-    slowest_behind = np.maximum.accumulate(left[::-1])[::-1]
-    return stood if bool((slowest_behind <= (1 + REORDER_SLOWNESS) * left).all()) else jobs
+    left_s = work.critical_s[[snapshot.jobs.position[key] for key in old]]
+    slowest_after_s = np.maximum.accumulate(left_s[::-1])[::-1]
+    return old if bool((slowest_after_s <= (1 + REORDER_SLOWNESS) * left_s).all()) else jobs

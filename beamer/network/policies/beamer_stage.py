@@ -4,7 +4,7 @@ from beamer.network.policies.beamer import Beamer
 
 
 class BeamerStage(Beamer):
-    """Order stages by their own remaining work, whatever their studies have declared to follow. [rebuilt: ALGORITHMS 2]"""
+    """Order stages by their own remaining work, whatever their studies have declared to follow; otherwise as `beamer`."""
 
     name = "beamer-stage"
     looks_ahead = False

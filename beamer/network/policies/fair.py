@@ -1,4 +1,4 @@
-"""The do-nothing baseline: what the network does when nobody tells it about stages."""
+"""The do-nothing baseline: a network without priorities."""
 
 from random import Random
 
@@ -8,7 +8,11 @@ from beamer.network.snapshot import Snapshot
 
 
 class Fair(NetworkPolicy[Stateless]):
-    """Put every job in one class, so that TCP alone shares the links: per-flow max-min fairness. [source: ALGORITHMS 3]"""
+    """Put every job in one class, so that TCP alone shares the links.
+
+    Ideally that is per-flow max-min fairness (Bertsekas, Gallager 1992, Data Networks, section 6.5.2), see the allocator
+    `maxmin`.
+    """
 
     name = "fair"
     orders = False

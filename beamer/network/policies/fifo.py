@@ -8,11 +8,11 @@ from beamer.network.snapshot import Snapshot
 
 
 class Fifo(Ranking):
-    """Serve coflows in order of release; where releases are not known, jobs in order of registration. [source: ALGORITHMS 3]"""
+    """Serve coflows in order of release; where releases are not known, jobs in order of registration."""
 
     name = "fifo"
 
-    def figure(self, snapshot: Snapshot) -> Floats:
+    def sort_key(self, snapshot: Snapshot) -> Floats:
         """Return 0 for coflows in flight, which have been released, and 1 for those to come."""
         known = snapshot.coflows.in_flight
         return np.where(known, 0.0, 1.0) if known.any() else np.zeros(len(known))

@@ -7,15 +7,20 @@ import numpy as np
 
 from beamer.decision.policy import Stateless
 from beamer.network.policy import NetworkPolicy, Order, Tier
-from beamer.network.ranking import look_again_s
+from beamer.network.ranking import polling_interval_s
 from beamer.network.snapshot import Snapshot
+
+HEAVY_PERCENTILE = 80  # of coflow sizes, as in Baraat
 
 
 class FifoLm(NetworkPolicy[Stateless]):
-    """Serve coflows by release, a heavy one together with the next ones up to the first that is not heavy. [source: Baraat]
+    """Serve coflows by release, a heavy one together with the next ones up to the first that is not heavy.
 
-    A coflow is heavy once it has sent more than the threshold: the 80th percentile of the coflow sizes known, unless
-    `heavy_bits` is set. The wording is that of ALGORITHMS 3.
+    FIFO-LM of Baraat (Dogar, Karagiannis, Ballani, Rowstron 2014, SIGCOMM), whose tasks are coflows here: an iteration's, for a
+    training job. A coflow is heavy once it has sent more than the threshold: the 80th percentile of the coflow sizes known,
+    unless `heavy_bits` is set. Groups of coflows that share are strictly one before another, which is our reconstruction.
+
+    interval_s: the shortest time between two decisions while no coflow starts or ends.
     """
 
     name = "fifo-lm"
@@ -30,7 +35,7 @@ class FifoLm(NetworkPolicy[Stateless]):
         coflows = snapshot.coflows
         if not snapshot.jobs.key:
             return state, (), None
-        threshold = np.percentile(snapshot.jobs.size_bits, 80) if self.heavy_bits is None else self.heavy_bits
+        threshold = np.percentile(snapshot.jobs.size_bits, HEAVY_PERCENTILE) if self.heavy_bits is None else self.heavy_bits
         heavy = coflows.sent_bits > threshold
         tiers: list[Tier] = []
         group: list[str] = []
@@ -42,5 +47,5 @@ class FifoLm(NetworkPolicy[Stateless]):
         if group:
             tiers.append(Tier(tuple(group)))
         light = coflows.in_flight & ~heavy & (coflows.left_bits > 0)
-        wake_at = now + look_again_s(self.interval_s, snapshot, now) if light.any() else None
+        wake_at = now + polling_interval_s(self.interval_s, snapshot, now) if light.any() else None
         return state, tuple(tiers), wake_at

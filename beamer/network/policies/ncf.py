@@ -8,10 +8,13 @@ from beamer.network.snapshot import Snapshot
 
 
 class Ncf(Ranking):
-    """Serve the coflow with the fewest senders or receivers first, whichever are fewer. [source: CoflowSim, by ALGORITHMS 3]"""
+    """Serve the coflow with the fewest senders or receivers first, whichever are fewer.
+
+    Narrowest-first of Chowdhury, Zhong, Stoica 2014 (SIGCOMM); the width is that of CoflowSim, the same authors' simulator.
+    """
 
     name = "ncf"
 
-    def figure(self, snapshot: Snapshot) -> Floats:
+    def sort_key(self, snapshot: Snapshot) -> Floats:
         """Return the smaller number of hosts."""
         return np.minimum(snapshot.jobs.senders, snapshot.jobs.receivers).astype(np.float64)

@@ -6,10 +6,13 @@ from beamer.network.snapshot import Snapshot
 
 
 class Scf(Ranking):
-    """Serve the coflow first whose longest flow has least left. [source: CoflowSim, by ALGORITHMS 3]"""
+    """Serve the coflow first whose longest flow has least left.
+
+    Shortest-first of Chowdhury, Zhong, Stoica 2014 (SIGCOMM), as in CoflowSim, the same authors' simulator.
+    """
 
     name = "scf"
 
-    def figure(self, snapshot: Snapshot) -> Floats:
+    def sort_key(self, snapshot: Snapshot) -> Floats:
         """Return the bits that the longest flow has left."""
         return snapshot.coflows.longest_bits

@@ -6,10 +6,14 @@ from beamer.network.snapshot import Snapshot
 
 
 class Sebf(Ranking):
-    """Serve the coflow first that would end first with the network to itself. [source: Varys, by ALGORITHMS 3]"""
+    """Serve the coflow first that would end first with the network to itself.
+
+    The ordering heuristic of Varys (Chowdhury, Zhong, Stoica 2014, SIGCOMM). Varys' rates are those of the
+    allocator `madd`; the bottleneck here counts whole links, not what coflows before it leave free.
+    """
 
     name = "sebf"
 
-    def figure(self, snapshot: Snapshot) -> Floats:
+    def sort_key(self, snapshot: Snapshot) -> Floats:
         """Return the seconds that what is left needs of its busiest link alone."""
         return effective_bottleneck_s(snapshot)

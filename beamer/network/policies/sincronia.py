@@ -1,4 +1,4 @@
-"""Sincronia's online algorithm: epochs, each of which takes on what fits into it."""
+"""Sincronia's online algorithm: epochs, each of which admits the coflows that fit into it."""
 
 from dataclasses import dataclass
 from random import Random
@@ -11,15 +11,15 @@ from beamer.network.bssi import Items, sequence
 from beamer.network.policy import NetworkPolicy, Order, Tier
 from beamer.network.snapshot import Snapshot
 
-ADMITTED = 0.5  # share that the relaxation has to take of a coflow
+ADMITTED = 0.5  # share of a coflow that the relaxed program has to admit for the coflow to count as admitted
 
 
 @dataclass(frozen=True)
 class SincroniaState:
-    """The epoch that runs.
+    """The epoch in progress.
 
-    number: 1 for the first, 0 before it. end_s: when the next one starts. ranked: what was there when it started, the most
-    urgent first.
+    number: 1 for the first, 0 before it. end_s: when the next one starts. ranked: the coflows in flight when it started, the
+    most urgent first.
     """
 
     number: int = 0
@@ -28,15 +28,15 @@ class SincroniaState:
 
 
 class Sincronia(NetworkPolicy[SincroniaState]):
-    """Order by epochs of doubling length. [source: Sincronia; rebuilt where said: ALGORITHMS 3]
+    """Order by epochs of doubling length: Sincronia's online algorithm (Agarwal et al. 2018, SIGCOMM).
 
-    When an epoch starts, the coflows that are there are candidates for a length of 2^(k-1) units: a linear program takes on as
-    many as fit into it on every port, those taken by half or more are ordered by BSSI, and the epoch runs for twice the length.
-    The others, and what arrives meanwhile, fill what bandwidth is left. Rebuilt: lengths stop doubling at epoch `longest` while
-    coflows come and go, the others come in BSSI order too, arrivals behind them, and coflows that do not even fit by half stay
-    out of the program.
+    When an epoch starts, the coflows in flight are candidates for a length of 2^(k-1) units: a linear program admits as many as
+    fit into it on every port, those admitted by half or more are ordered by BSSI, and the epoch lasts for twice the length.
+    The others, and what arrives meanwhile, fill the bandwidth that is left. Our reconstruction where the publication gives no
+    detail: lengths stop doubling at epoch `longest` while coflows come and go; the others come in BSSI order, too, and arrivals
+    after them; coflows of which not even half fits stay out of the program.
 
-    unit_s: length of the first epoch.
+    unit_s: length of the first epoch. longest: the number of the epoch from which on lengths stay the same.
     """
 
     name = "sincronia"
@@ -60,27 +60,27 @@ class Sincronia(NetworkPolicy[SincroniaState]):
             ranked = tuple(jobs.key[i] for i in _ranked(snapshot, candidates, length_s).tolist())
             state = SincroniaState(number, now + 2 * length_s, ranked)
         first = [key for key in state.ranked if key in jobs.position]
-        taken = set(first)
+        ranked_keys = set(first)
         arrived = [jobs.key[i] for i in np.lexsort((coflows.released_s, ~coflows.in_flight)).tolist()]
-        order = (*first, *(key for key in arrived if key not in taken))
+        order = (*first, *(key for key in arrived if key not in ranked_keys))
         return state, tuple(Tier((key,)) for key in order), state.end_s
 
 
 def _ranked(snapshot: Snapshot, candidates: Ints, length_s: float) -> Ints:
-    """Return `candidates`, those that the epoch takes on first, either part in BSSI order."""
+    """Return `candidates`, those that the epoch admits first, either part in BSSI order."""
     part = snapshot.jobs.take(candidates)
-    here = np.zeros(len(snapshot.jobs.key), np.bool_)
-    here[candidates] = True
-    seconds = snapshot.coflows.seconds[here[snapshot.jobs.owner]]
+    is_candidate = np.zeros(len(snapshot.jobs.key), np.bool_)
+    is_candidate[candidates] = True
+    seconds = snapshot.coflows.seconds[is_candidate[snapshot.jobs.owner]]
     links = len(snapshot.capacity_bps)
     longest = np.zeros(len(candidates))
     np.maximum.at(longest, part.owner, seconds)
-    share = (longest * ADMITTED <= length_s).astype(np.float64)  # of more than twice the length not even half would be taken
+    share = (longest * ADMITTED <= length_s).astype(np.float64)  # of more than twice the length not even half would be admitted
     small = np.flatnonzero(share)
     loads = np.bincount(part.link, seconds * share[part.owner], links)
     crowded = np.flatnonzero(loads > length_s)
     if len(crowded):
-        from scipy.optimize import linprog  # type: ignore[import-untyped]  # a second to import, which others need not wait for
+        from scipy.optimize import linprog  # type: ignore[import-untyped]  # takes a second to import
         from scipy.sparse import csr_array  # type: ignore[import-untyped]
 
         table = csr_array((seconds, (part.link, part.owner)), shape=(links, len(candidates)))
@@ -93,5 +93,5 @@ def _ranked(snapshot: Snapshot, candidates: Ints, length_s: float) -> Ints:
         )
         share[small] = relaxed.x
     items = Items(np.ones(len(candidates)), part.first, part.link, seconds, np.zeros(len(candidates)), links)
-    places = sequence(items)[0]
-    return candidates[places[np.argsort(share[places] < ADMITTED, kind="stable")]]
+    positions = sequence(items)[0]
+    return candidates[positions[np.argsort(share[positions] < ADMITTED, kind="stable")]]

@@ -1,4 +1,4 @@
-"""Sincronia's order, made anew at every event."""
+"""Sincronia's order, computed anew at every event."""
 
 from random import Random
 
@@ -11,9 +11,10 @@ from beamer.network.snapshot import Snapshot
 
 
 class SincroniaEvent(NetworkPolicy[Stateless]):
-    """Order what is left of the coflows in flight by BSSI whenever one starts or ends. [rebuilt: ALGORITHMS 3]
+    """Order what is left of the coflows in flight by BSSI whenever one starts or ends.
 
-    Every coflow weighs the same. This is not Sincronia's online algorithm, see `sincronia`.
+    The ordering is that of Agarwal et al. 2018 (SIGCOMM), all coflows of equal weight. To repeat it at every event is a simple
+    online variant; the publication's online algorithm is `sincronia`.
     """
 
     name = "sincronia-event"
@@ -31,7 +32,7 @@ class SincroniaEvent(NetworkPolicy[Stateless]):
             np.zeros(len(jobs.key)),
             len(snapshot.capacity_bps),
         )
-        places = sequence(items)[0]
+        positions = sequence(items)[0]
         if coflows.in_flight.any():
-            places = places[np.argsort(~coflows.in_flight[places], kind="stable")]
-        return state, tuple(Tier((jobs.key[i],)) for i in places.tolist()), None
+            positions = positions[np.argsort(~coflows.in_flight[positions], kind="stable")]
+        return state, tuple(Tier((jobs.key[i],)) for i in positions.tolist()), None

@@ -12,15 +12,16 @@ from beamer.network.snapshot import Snapshot
 
 @dataclass(frozen=True)
 class OfflineState:
-    """The order made so far, most urgent first."""
+    """The coflows ordered so far, most urgent first."""
 
     order: tuple[str, ...] = ()
 
 
 class SincroniaOffline(NetworkPolicy[OfflineState]):
-    """Order coflows by BSSI when they are first seen, and never again. [source: Sincronia, by ALGORITHMS 3]
+    """Order coflows by BSSI when they are first seen, and never again.
 
-    What is released later goes behind everything before it, in its own order: meant for coflows that are all released at once.
+    The offline algorithm of Sincronia (Agarwal et al. 2018, SIGCOMM), for coflows that are all released at once. Coflows
+    released later go after all that are ordered already, in a BSSI order of their own.
     """
 
     name = "sincronia-offline"
@@ -32,10 +33,10 @@ class SincroniaOffline(NetworkPolicy[OfflineState]):
         """Return one tier per job, by its coflow as a whole."""
         jobs = snapshot.jobs
         known = [key for key in state.order if key in jobs.position]
-        placed = set(known)
-        new = np.array([i for i, key in enumerate(jobs.key) if key not in placed], np.int64)
+        known_keys = set(known)
+        new = np.array([i for i, key in enumerate(jobs.key) if key not in known_keys], np.int64)
         fresh = jobs.take(new)
-        many = len(new)
-        items = Items(np.ones(many), fresh.first, fresh.link, fresh.seconds, np.zeros(many), len(snapshot.capacity_bps))
+        links = len(snapshot.capacity_bps)
+        items = Items(np.ones(len(new)), fresh.first, fresh.link, fresh.seconds, np.zeros(len(new)), links)
         order = (*known, *(fresh.key[i] for i in sequence(items)[0].tolist()))
         return OfflineState(order), tuple(Tier((key,)) for key in order), None

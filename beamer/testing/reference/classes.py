@@ -10,8 +10,8 @@ from beamer.testing.reference.maxmin import maxmin
 def classes(demands: Sequence[FlowDemand], capacity: Sequence[float], minimum_share: float = 0.0) -> list[float]:
     """Return the rates of flows in strict-priority classes, bit/s.
 
-    minimum_share: of every link's capacity that each class present is sure of, whatever is above it; the shares of all classes
-    present must fit, or `InputError` is raised. Work-conserving: every flow has a full link on its path. [source: ALGORITHMS 4]
+    minimum_share: of every link's capacity guaranteed to each class present, whatever is above it; the shares of all classes
+    present must fit, or `InputError` is raised. Work-conserving: every flow has a full link on its path.
     """
     present = sorted({demand.klass for demand in demands})
     if minimum_share < 0 or minimum_share * len(present) > 1:

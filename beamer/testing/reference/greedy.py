@@ -1,4 +1,4 @@
-"""Greedy order-preserving rates, all anew."""
+"""Greedy order-preserving rates, computed from scratch."""
 
 import math
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ SPENT = 1e-12  # share of a link's capacity below which it counts as taken
 def greedy(demands: Sequence[FlowDemand], capacity: Sequence[float]) -> list[float]:
     """Return the rates of flows that take, one after another, what those before them leave of their paths, bit/s.
 
-    Flows come by class, then in the order given. [source: Sincronia, by ALGORITHMS 4]
+    Flows come by class, then in the order given. Agarwal et al. 2018 (SIGCOMM).
     """
     rates = [math.inf] * len(demands)
     left = list(capacity)

@@ -5,15 +5,15 @@ from collections.abc import Sequence
 
 from beamer.testing.reference.demand import FlowDemand
 
-SPENT = 1e-9  # share of a link's capacity below which a coflow that needs it is passed over
+SPENT = 1e-9  # share of a link's capacity below which a coflow that needs it is skipped
 
 
 def madd(demands: Sequence[FlowDemand], capacity: Sequence[float]) -> list[float]:
     """Return rates at which the flows of each coflow end together, bit/s, and give away the rest.
 
     Coflows come by class, then by number; flows of one in the order given. One that needs a link which has nothing left is
-    passed over; each of these then splits evenly what is left, and what is left after that goes to all flows one by one.
-    [source: Varys, by ALGORITHMS 4]
+    skipped; each of these then splits evenly what is left, and what is left after that goes to all flows one by one.
+    Chowdhury, Zhong, Stoica 2014 (SIGCOMM); the backfilling is our reconstruction.
     """
     left = list(capacity)
     rates = [0.0 if demand.usage else math.inf for demand in demands]
@@ -23,7 +23,7 @@ def madd(demands: Sequence[FlowDemand], capacity: Sequence[float]) -> list[float
             by_key.setdefault((demand.klass, demand.coflow), []).append(i)
     coflows = [by_key[key] for key in sorted(by_key)]
 
-    def room(i: int) -> bool:
+    def has_capacity(i: int) -> bool:
         return all(left[link] > SPENT * capacity[link] for link in demands[i].usage)
 
     def give(i: int, rate: float) -> None:
@@ -31,21 +31,21 @@ def madd(demands: Sequence[FlowDemand], capacity: Sequence[float]) -> list[float
         for link, use in demands[i].usage.items():
             left[link] -= use * rate
 
-    passed_over: list[list[int]] = []
+    skipped: list[list[int]] = []
     for flows in coflows:
         load: dict[int, float] = {}
         for i in flows:
             for link, use in demands[i].usage.items():
                 load[link] = load.get(link, 0.0) + use * demands[i].bits
-        if all(room(i) for i in flows):
+        if all(has_capacity(i) for i in flows):
             duration = max(bits / left[link] for link, bits in load.items())
             for i in flows:
                 give(i, demands[i].bits / duration)
         else:
-            passed_over.append(flows)
-    for flows in passed_over:
+            skipped.append(flows)
+    for flows in skipped:
         weight: dict[int, float] = {}
-        moving = [i for i in flows if room(i)]
+        moving = [i for i in flows if has_capacity(i)]
         for i in moving:
             for link, use in demands[i].usage.items():
                 weight[link] = weight.get(link, 0.0) + use
@@ -54,6 +54,6 @@ def madd(demands: Sequence[FlowDemand], capacity: Sequence[float]) -> list[float
             give(i, rate)
     for flows in coflows:
         for i in flows:
-            if room(i):
+            if has_capacity(i):
                 give(i, min(left[link] / use for link, use in demands[i].usage.items()))
     return rates

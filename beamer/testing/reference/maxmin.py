@@ -1,4 +1,4 @@
-"""Max-min fair rates: what TCP connections of one class come to on shared links."""
+"""Max-min fair rates."""
 
 import math
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from beamer.testing.reference.demand import FlowDemand
 def maxmin(demands: Sequence[FlowDemand], capacity: Sequence[float]) -> list[float]:
     """Return max-min fair rates by water-filling, bit/s: no rate can grow without a smaller or equal one shrinking.
 
-    capacity: bit/s by link. Classes are ignored. [source: ALGORITHMS 3]
+    capacity: bit/s by link. Classes are ignored. Bertsekas, Gallager 1992, section 6.5.2.
     """
     rates = [math.inf] * len(demands)
     active = {i for i, demand in enumerate(demands) if demand.usage}
