@@ -50,14 +50,14 @@ def test_growth_by_several_gpus_pays_for_one_restart() -> None:
 
 def test_a_job_whose_growth_is_refused_is_not_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = 0
-    measure = elastic._Left.seconds
+    measure = elastic._RemainingTime.seconds
 
-    def counted(left: elastic._Left, one: Job, gpus: int) -> float:
+    def counted(left: elastic._RemainingTime, one: Job, gpus: int) -> float:
         nonlocal looks
         looks += 1
         return measure(left, one, gpus)
 
-    monkeypatch.setattr(elastic._Left, "seconds", counted)
+    monkeypatch.setattr(elastic._RemainingTime, "seconds", counted)
     count = 100
     jobs = [job(number, ONE, restart_s=1e6) for number in range(count)]
     assert set(sizes(decided(Cluster((Node("n0", count + 1),)), *jobs)).values()) == {1}

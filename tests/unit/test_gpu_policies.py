@@ -26,7 +26,7 @@ BAD: dict[str, dict[str, tuple[Any, ...]]] = {
         "hysteresis": (-0.1, 1.1, nan),
         "interval_s": (-1.0, nan, inf),
     },
-    "pollux": {"interval_s": (0.0, nan), "p": (1.1, nan, -inf), "growth": (0,), "rebatch": (-0.1, nan, inf)},
+    "pollux": {"interval_s": (0.0, nan), "p": (1.1, nan, -inf), "growth": (0,), "batch_change_gain": (-0.1, nan, inf)},
     "drf": {"interval_s": (0.0, nan), "patience_s": (-1.0, nan)},
     "optimus": {
         "interval_s": (0.0, nan),
@@ -50,7 +50,7 @@ BOUNDS: dict[str, dict[str, Any]] = {
         "settled_epochs": 0.0,
         "interval_s": 0.0,
     },
-    "pollux": {"p": 1.0, "growth": 1, "rebatch": 0.0},
+    "pollux": {"p": 1.0, "growth": 1, "batch_change_gain": 0.0},
     "optimus": {"patience_s": inf, "threshold": 0.0},
     "slaq": {"patience_s": 0.0, "decay": 1.0},
     "tetris": {"weight": 0.0},

@@ -8,7 +8,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from beamer.gpu.model import Allocation, Cluster, Costs, Grant, Job, Node, Report, Request, Speed, Stage, check_allocation
-from beamer.gpu.policies.pollux import NOTHING, Past, Pollux, Used, _separated
+from beamer.gpu.policies.pollux import SPEEDUP_WITHOUT_GPUS, JobRestarts, Pollux, PolluxState, _without_shared_nodes
 
 
 def cluster(nodes: int, gpus: int = 4) -> Cluster:
@@ -31,8 +31,8 @@ def held(base: Job, node: str, gpus: int) -> Job:
 
 
 def decide(
-    jobs: list[Job], on: Cluster, policy: Pollux | None = None, state: Past | None = None, now: float = 1000.0
-) -> tuple[Past, Allocation]:
+    jobs: list[Job], on: Cluster, policy: Pollux | None = None, state: PolluxState | None = None, now: float = 1000.0
+) -> tuple[PolluxState, Allocation]:
     policy = policy or Pollux()
     state, allocation, _ = policy.allocate(state or policy.initial(), on, jobs, now, Random(0))
     check_allocation(on, jobs, allocation)
@@ -43,12 +43,12 @@ def sizes(allocation: Allocation) -> dict[str, int]:
     return {key.split("/")[1]: grant.size for key, grant in allocation.items()}
 
 
-def used(jobs: list[Job], most: int = 16) -> Past:
-    return Past(tuple(Used(job.key, most, 0) for job in jobs))
+def used(jobs: list[Job], most: int = 16) -> PolluxState:
+    return PolluxState(tuple(JobRestarts(job.key, most, 0) for job in jobs))
 
 
 def test_jobs_may_double_what_they_had() -> None:
-    policy, on, state, now = Pollux(), cluster(4), Past(), job(0, sync_s=0.01, noise=100.0)
+    policy, on, state, now = Pollux(), cluster(4), PolluxState(), job(0, sync_s=0.01, noise=100.0)
     seen = []
     for tick in range(5):
         state, allocation = decide([now], on, policy, state, 60.0 * tick)
@@ -79,23 +79,23 @@ def test_jobs_on_several_nodes_share_none() -> None:
         "study/3": Grant((("n0", 1), ("n1", 1))),
     }
     jobs = [job(0), replace(job(1), grant=None), job(2), job(3, gpus=2)]
-    assert _separated(jobs, grants) == {
+    assert _without_shared_nodes(jobs, grants) == {
         "study/0": grants["study/0"],
         "study/1": Grant((("n2", 3),)),
         "study/2": grants["study/2"],
     }
     staying = [job(0), replace(job(1), grant=grants["study/1"]), job(2), job(3, gpus=2)]
-    assert _separated(staying, grants)["study/1"] == grants["study/1"]
-    assert _separated(staying, grants)["study/0"].nodes == 1
+    assert _without_shared_nodes(staying, grants)["study/1"] == grants["study/1"]
+    assert _without_shared_nodes(staying, grants)["study/0"].nodes == 1
 
 
 def test_a_job_that_is_cut_to_a_node_gets_no_servers_beyond_those_it_had() -> None:
     jobs = [job(0), job(1)]
     apart = Grant((("n1", 1), ("n2", 2)), (("c", 2), ("n1", 1)))
     grants = {"study/0": Grant((("n0", 2), ("n1", 1))), "study/1": apart}
-    assert _separated(jobs, grants)["study/1"] == Grant((("n2", 2),), (("c", 2),))
+    assert _without_shared_nodes(jobs, grants)["study/1"] == Grant((("n2", 2),), (("c", 2),))
     beside = replace(apart, servers=apart.gpus)
-    assert _separated(jobs, grants | {"study/1": beside})["study/1"] == Grant((("n2", 2),), (("n2", 2),))
+    assert _without_shared_nodes(jobs, grants | {"study/1": beside})["study/1"] == Grant((("n2", 2),), (("n2", 2),))
 
 
 def test_noisy_gradients_are_given_large_batches() -> None:
@@ -112,13 +112,15 @@ def test_a_batch_is_left_alone_where_little_is_gained() -> None:
     best = decide([first], cluster(1), state=used([first]))[1]["study/0"].batch_size
     near = replace(first, grant=Grant((("n0", 4),), batch_size=best - 5))
     assert decide([near], cluster(1), state=used([near]))[1]["study/0"] == near.grant
-    assert decide([near], cluster(1), Pollux(rebatch=0.0), used([near]))[1]["study/0"].batch_size == best
+    assert decide([near], cluster(1), Pollux(batch_change_gain=0.0), used([near]))[1]["study/0"].batch_size == best
 
 
 def test_a_restart_must_pay() -> None:
     first = held(job(0, sync_s=0.8, noise=100.0), "n0", 2)
     moved = {
-        restarts: sizes(decide([first], cluster(1), state=Past((Used(first.key, 4, restarts),)), now=1000.0)[1])["0"]
+        restarts: sizes(decide([first], cluster(1), state=PolluxState((JobRestarts(first.key, 4, restarts),)), now=1000.0)[1])[
+            "0"
+        ]
         for restarts in (0, 30)
     }
     assert moved[30] == 2
@@ -127,15 +129,15 @@ def test_a_restart_must_pay() -> None:
 
 def test_restarts_are_counted() -> None:
     first = held(job(0, sync_s=0.01, noise=100.0), "n0", 1)
-    state, allocation = decide([first], cluster(1), state=Past((Used(first.key, 1, 2),)))
+    state, allocation = decide([first], cluster(1), state=PolluxState((JobRestarts(first.key, 1, 2),)))
     assert sizes(allocation) == {"0": 2}
-    assert state.used == (Used(first.key, 2, 3),)
+    assert state.used == (JobRestarts(first.key, 2, 3),)
 
 
 def test_everything_stays_between_two_decisions() -> None:
     jobs = [held(job(0), "n0", 1), job(1)]
     policy = Pollux()
-    state = Past((Used("study/0", 1, 0),), 1010.0)
+    state = PolluxState((JobRestarts("study/0", 1, 0),), 1010.0)
     assert policy.allocate(state, cluster(1), jobs, 1009.0, Random(0)) == (state, {"study/0": jobs[0].grant}, 1010.0)
     after, allocation, wake = policy.allocate(state, cluster(1), jobs, 1010.0, Random(0))
     assert set(allocation) == {"study/0", "study/1"}
@@ -144,7 +146,7 @@ def test_everything_stays_between_two_decisions() -> None:
 
 def test_a_lost_node_takes_its_jobs_along_until_the_next_decision() -> None:
     jobs = [held(job(0), "n0", 1), held(job(1), "n1", 1)]
-    state = Past((), 1010.0)
+    state = PolluxState((), 1010.0)
     left = Cluster((Node("n1", 4),))
     assert sizes(Pollux().allocate(state, left, jobs, 1000.0, Random(0))[1]) == {"1": 1}
     assert {node for grant in decide(jobs, left, state=state, now=1010.0)[1].values() for node, _ in grant.gpus} == {"n1"}
@@ -152,7 +154,7 @@ def test_a_lost_node_takes_its_jobs_along_until_the_next_decision() -> None:
 
 def test_jobs_that_do_not_fit_for_a_moment_are_not_forgotten() -> None:
     large, small = held(job(0, gpus=4, max_gpus=8), "n0", 4), held(job(1, max_gpus=1), "n1", 1)
-    state = Past((Used(large.key, 4, 3), Used(small.key, 2, 1), Used("study/ended", 8, 0)))
+    state = PolluxState((JobRestarts(large.key, 4, 3), JobRestarts(small.key, 2, 1), JobRestarts("study/ended", 8, 0)))
     for left in (Cluster(()), Cluster((Node("n1", 2),))):
         after, allocation = decide([large, small], left, state=state)
         assert large.key not in allocation
@@ -169,11 +171,11 @@ def test_least_and_most_hold() -> None:
     jobs = [job(0, gpus=6, max_gpus=6), job(1, gpus=2, min_gpus=2, max_gpus=3), job(2, gpus=9, max_gpus=9)]
     state, allocation = decide(jobs, cluster(2), Pollux(apart=False))
     assert sizes(allocation) == {"0": 6, "1": 2}
-    assert TypeAdapter(Past).validate_json(TypeAdapter(Past).dump_json(state)) == state
+    assert TypeAdapter(PolluxState).validate_json(TypeAdapter(PolluxState).dump_json(state)) == state
 
 
 def test_nothing_counts_as_little_but_something() -> None:
     for p in (-2.0, -1.0, 0.0, 1.0):
         jobs = [job(number, sync_s=0.01, noise=100.0) for number in range(3)]
         assert sizes(decide(jobs, cluster(1), Pollux(p=p), used(jobs))[1]).keys() >= ({"0", "1", "2"} if p <= 0 else set())
-    assert 0 < NOTHING < 0.01
+    assert 0 < SPEEDUP_WITHOUT_GPUS < 0.01

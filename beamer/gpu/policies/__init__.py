@@ -5,7 +5,7 @@ from typing import Any
 from beamer.decision.registry import Registry
 from beamer.gpu.policies.convergence import Convergence
 from beamer.gpu.policies.drf import Drf
-from beamer.gpu.policies.elastic import Elastic, Termination
+from beamer.gpu.policies.elastic import Elastic
 from beamer.gpu.policies.fifo import Fifo
 from beamer.gpu.policies.hermes import Hermes
 from beamer.gpu.policies.k8s_default import K8sDefault
@@ -15,6 +15,7 @@ from beamer.gpu.policies.pollux import Pollux
 from beamer.gpu.policies.round_robin import RoundRobin
 from beamer.gpu.policies.slaq import Slaq
 from beamer.gpu.policies.srtf import Srtf
+from beamer.gpu.policies.termination import Termination
 from beamer.gpu.policies.tetris import Tetris
 from beamer.gpu.policies.tiresias import Tiresias
 from beamer.gpu.policy import GpuPolicy

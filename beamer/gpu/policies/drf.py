@@ -1,4 +1,4 @@
-"""Dominant resource fairness: whoever has the smallest share gets the next task."""
+"""Dominant resource fairness (DRF): the job with the smallest dominant share gets the next task."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,10 +12,14 @@ from beamer.gpu.round_based import ClusterBudget, RoundBased, TaskCounts
 
 @dataclass(frozen=True)
 class Drf(RoundBased):
-    """Fill up by dominant share of GPUs and cores, in whole tasks: a worker, with its server where there are any. [rebuilt]
+    """Fill up by dominant share of GPUs and cores, in whole tasks: a worker, with its server where there are any.
 
-    Of equal shares the job comes first that has held the fewest GPU-seconds, so that where not all can run they take turns.
-    interval_s: between rounds. patience_s: after a round, until the next for a job that came since and finds no placer.
+    Progressive filling as in Algorithm 1 of Ghodsi, Zaharia, Hindman, Konwinski, Shenker and Stoica 2011, "Dominant resource
+    fairness: fair allocation of multiple resource types", with jobs for users. Ours: rounds, a start at every job's minimum,
+    and that of equal shares the job that has held the fewest GPU-seconds comes first, so that jobs take turns where not all can
+    run.
+
+    interval_s: between rounds. patience_s: after a round, until the next for a job that has arrived since and does not fit.
     """
 
     interval_s: float = 600.0
@@ -43,7 +47,7 @@ class Drf(RoundBased):
         def place(order: int) -> tuple[float, bool, int]:
             job = growing[order]
             count = workers[job.key]
-            # of equals, whoever holds more already: what is left over does not wander about at every round
+            # of equals, the job that holds more already: otherwise the remainder would move to another job at every round
             return (
                 budget.dominant_share(job, count, count * job.request.servers),
                 not job.grant or job.grant.size <= count,

@@ -1,4 +1,4 @@
-"""Elastic sizes without touching the framework: GPUs go where they shorten a job most, if that is worth a restart."""
+"""Elastic, non-intrusive: GPUs go to the job that they shorten most, if that is worth a restart of its training process."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,15 +12,20 @@ from beamer.gpu.placement import CompactPlacer, jobs_that_fit, place_sizes
 from beamer.gpu.policy import GpuPolicy, check_at_least
 from beamer.gpu.predictors.speed import interpolated_throughput, throughputs, typical_step_s
 
-NEVER_S = 1e18  # finite, so that differences are numbers
+NEVER_S = 1e18  # seconds of a job that makes no progress: finite, so that differences are numbers
 
 
 @dataclass(frozen=True)
 class Elastic(GpuPolicy[Stateless]):
-    """Shrink running jobs for those that arrive, grow them when GPUs are spare. [rebuilt: SC'20's scheduler, ALGORITHMS 6]
+    """Shrink running jobs for those that arrive, grow them when GPUs are free.
 
-    A job that arrives gets its least number of GPUs; where they are short, the running job that loses least gives one up, as
-    long as waiting for the next to finish would cost more than the restarts. A spare GPU goes to the job that it shortens most;
+    After Wang, Gonzalez, Zhou, Williams, Friedman, Havemann and Woo 2020, "An efficient and non-intrusive GPU scheduling
+    framework for deep learning training systems" (SC '20): the scheduler allocates and reallocates GPUs by the progress of
+    training jobs, and a side-car beside each job restarts its training process on another number of GPUs, without a change to
+    the framework. The rule itself is our reconstruction from the abstract:
+
+    A job that arrives gets its minimum number of GPUs; where they are short, the running job that loses least gives one up, as
+    long as waiting for the next job to end would cost more than the restarts. A free GPU goes to the job that it shortens most;
     a running job is restarted for it only if the seconds saved exceed `margin` times what its restart takes.
     """
 
@@ -36,20 +41,20 @@ class Elastic(GpuPolicy[Stateless]):
     def allocate(
         self, state: Stateless, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
     ) -> tuple[Stateless, Allocation, float | None]:
-        """Admit what waits, then hand out what is spare."""
+        """Admit waiting jobs, then hand out free GPUs."""
         jobs = jobs_that_fit(cluster, jobs)
-        left = _Left(jobs)
+        remaining = _RemainingTime(jobs)
         placer = CompactPlacer(cluster)
         held = {key: grant.size for key, grant in placer.keep_running(jobs).items()}
-        running = _Running(jobs, held, left)
+        running = _Running(jobs, held, remaining)
         free = placer.free_gpus
         for job in jobs:
             if job.key not in held:
                 free = self._admit(job, running, free)
-        return state, place_sizes(cluster, jobs, self._grown(jobs, running.sizes, held, free, left)), None
+        return state, place_sizes(cluster, jobs, self._grown(jobs, running.sizes, held, free, remaining)), None
 
     def _grown(
-        self, jobs: Sequence[Job], sizes: Mapping[str, int], held: Mapping[str, int], free: int, left: "_Left"
+        self, jobs: Sequence[Job], sizes: Mapping[str, int], held: Mapping[str, int], free: int, remaining: "_RemainingTime"
     ) -> dict[str, int]:
         """Return the sizes after every free GPU went to the job that it shortens most, if all that it gets pays for a restart.
 
@@ -61,7 +66,7 @@ class Elastic(GpuPolicy[Stateless]):
 
         def gain(job: Job) -> _Loss:
             size = grown[job.key]
-            return left.seconds(job, size + 1) - left.seconds(job, size), place[job.key], size + 1, job
+            return remaining.seconds(job, size + 1) - remaining.seconds(job, size), place[job.key], size + 1, job
 
         gains = [gain(job) for job in jobs if 0 < sizes.get(job.key, 0) < job.request.most]
         heapify(gains)
@@ -81,7 +86,7 @@ class Elastic(GpuPolicy[Stateless]):
                 before = sizes[key]
                 if held.get(key) != before:  # it is restarted anyway
                     continue
-                if left.seconds(job, before) - left.seconds(job, grown[key]) <= self.margin * job.costs.restart_s:
+                if remaining.seconds(job, before) - remaining.seconds(job, grown[key]) <= self.margin * job.costs.restart_s:
                     refused.add(key)
                     free += grown[key] - before
                     grown[key] = before
@@ -99,15 +104,8 @@ class Elastic(GpuPolicy[Stateless]):
         return free - need
 
 
-@dataclass(frozen=True)
-class Termination(Elastic):
-    """Do as `elastic` where every change ends the job's container: the same rule under a larger restart cost. [rebuilt]"""
-
-    name: ClassVar[str] = "termination"
-
-
-class _Left:
-    """What jobs have still to run: T_j(n), by measured speed, or the typical job's where nothing was measured."""
+class _RemainingTime:
+    """The remaining time T_j(n) of jobs on n GPUs, by measured speed, or the typical job's where nothing was measured."""
 
     def __init__(self, jobs: Sequence[Job]) -> None:
         self._typical_s = typical_step_s(jobs)
@@ -131,7 +129,7 @@ class _Running:
     dropped when they come up.
     """
 
-    def __init__(self, jobs: Sequence[Job], sizes: Mapping[str, int], left: "_Left") -> None:
+    def __init__(self, jobs: Sequence[Job], sizes: Mapping[str, int], left: "_RemainingTime") -> None:
         self.sizes = dict(sizes)
         self._left = left
         self._place = {job.key: place for place, job in enumerate(jobs)}
@@ -142,14 +140,14 @@ class _Running:
         heapify(self._ends)
 
     def start(self, job: Job) -> None:
-        """Take note of a job that starts with its least number of GPUs."""
+        """Add a job that starts with its minimum number of GPUs."""
         self.sizes[job.key] = job.request.least
         heappush(self._ends, self._end(job, job.request.least))
 
     def shrink(self, gpus: int, margin: float) -> int:
-        """Take `gpus` from jobs, each where it is missed least, and return how many were.
+        """Take `gpus` from jobs, each from the job that loses least by it, and return how many were taken.
 
-        None are where there are too few, or where waiting for the next job to end costs less than the restarts and the loss.
+        None if there are too few, or if waiting for the next job to end costs less than the restarts and the losses.
         """
         shrunk: dict[str, tuple[Job, int]] = {}
         taken: list[_Loss] = []

@@ -1,4 +1,4 @@
-"""First come, first served: the baseline of every scheduler."""
+"""First come, first served: the baseline of every scheduler, and what cluster managers do by default."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from beamer.gpu.policy import GpuPolicy
 
 @dataclass(frozen=True)
 class Fifo(GpuPolicy[Stateless]):
-    """Run jobs to their end at the size they ask for, in order of submission; nobody overtakes one that waits."""
+    """Run jobs to their end at the size they ask for, in order of submission, without backfilling."""
 
     name = "fifo"
     State = Stateless
@@ -29,6 +29,6 @@ class Fifo(GpuPolicy[Stateless]):
             grant = placer.place(job, job.request.gpus)
             if grant:
                 grants[job.key] = grant
-            elif can_ever_run(job, cluster):  # one that cannot must not hold up the others
+            elif can_ever_run(job, cluster):  # a job that never fits must not block the queue
                 break
         return state, grants, None

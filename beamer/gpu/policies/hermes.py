@@ -1,4 +1,4 @@
-"""Convergence-aware preemption: the jobs whose loss falls fastest per second have the GPUs."""
+"""Hermes: convergence-aware preemption, in which the jobs whose loss falls fastest per second have the GPUs."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,22 +17,27 @@ NORMS: Mapping[str, Callable[[Sequence[float]], float]] = {
     "largest": max,
     "none": lambda losses: 1.0,
 }
-DIVERGED = 2  # losses in a row that are not finite
+DIVERGED_AFTER = 2  # losses in a row that are not finite: a single one may be a numerical accident
 
 
 @dataclass(frozen=True)
 class Hermes(GpuPolicy[Stateless]):
-    """Queue every job on a node and run those of a node that converge fastest. [rebuilt: Hermes, ALGORITHMS 6]
+    """Queue every job on a node and run those of a node that converge fastest.
+
+    After J. Son, Y. Yoo, K. Kim, Y. Kim, K. Lee and S. Park 2021, "A GPU scheduling framework to accelerate hyper-parameter
+    optimization in deep learning clusters" (Electronics 10(3), 350): two levels, a global scheduler that places containers by
+    load and a scheduler on every node that preempts for containers that converge faster, whose progress is kept. The formula of
+    convergence, its window, the norm, the hysteresis and the quantum are our reconstruction.
 
     window: reports over which the fall of the loss is measured (W). norm: what it is relative to: the job's `first` loss, its
     `largest`, or `none`. hysteresis: by what share a waiting job must converge faster than a running one to take its place.
-    quantum_s: for how long a job that was started is left alone. Jobs with fewer than window + 1 reports go first, in order of
-    submission; one that has diverged goes last. Jobs larger than any node run wherever there is placer.
+    quantum_s: for how long a job is not preempted after its start. Jobs with fewer than window + 1 reports go first, in order
+    of submission; one that has diverged goes last. Jobs larger than any node run on any free GPUs.
 
     A job is queued where it ran last, as its memory lies there. One that never ran, or whose node is gone or has become too
-    small, is queued anew at every decision, so that what waits follows the nodes that come and go. A node that would leave GPUs
-    idle takes the best job that waits for another [ours]: published is only that jobs are placed by load, and a queue that has
-    run dry is the least load that there is. The move costs the job a restart, on GPUs that nobody else wants.
+    small, is queued anew at every decision, so that waiting jobs follow the nodes that come and go. A node that would leave
+    GPUs idle takes the best job that waits for another node, which is ours: published is only that jobs are placed by load, and
+    an empty queue is the least load there is. The move costs the job a restart, on GPUs that nobody else wants.
     """
 
     window: int = 5
@@ -53,8 +58,8 @@ class Hermes(GpuPolicy[Stateless]):
     def allocate(
         self, state: Stateless, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
     ) -> tuple[Stateless, Allocation, float | None]:
-        """Queue what has no place, run the fastest of each node, then let idle nodes help."""
-        homes = _homes(cluster, jobs)
+        """Queue jobs without a node, run the fastest of each node, then fill idle nodes."""
+        homes = _home_nodes(cluster, jobs)
         order = sorted(jobs, key=lambda job: self._rank(job, now), reverse=True)
         placer = CompactPlacer(cluster)
         grants: dict[str, Grant] = {}
@@ -65,7 +70,7 @@ class Hermes(GpuPolicy[Stateless]):
             grant = placer.place_on(job, homes[job.key], count) if job.key in homes else placer.place(job, count)
             if grant:
                 grants[job.key] = grant
-        _help(cluster, [job for job in order if job.key in homes and job.key not in grants], placer, grants)
+        _fill_idle_nodes(cluster, [job for job in order if job.key in homes and job.key not in grants], placer, grants)
         ends = [job.since_s + self.quantum_s for job in jobs if job.key in grants and job.grant]
         wake_at = (
             min((at_s for at_s in ends if at_s > now), default=None) if self.quantum_s and len(grants) < len(jobs) else None
@@ -81,7 +86,7 @@ class Hermes(GpuPolicy[Stateless]):
         return protected, speed, job.grant is not None
 
 
-def _homes(cluster: Cluster, jobs: Sequence[Job]) -> dict[str, str]:
+def _home_nodes(cluster: Cluster, jobs: Sequence[Job]) -> dict[str, str]:
     """Return the node of every job that fits one: where it ran last, or where the fewest GPUs are asked for per GPU."""
     homes: dict[str, str] = {}
     anew: list[Job] = []
@@ -115,7 +120,7 @@ def _holds(gpus: int, cpus: float, job: Job) -> bool:
     return gpus >= job.request.gpus and cpus >= job.request.gpus * job.request.worker_cpus - ROUNDING
 
 
-def _help(cluster: Cluster, waiting: Iterable[Job], placer: CompactPlacer, grants: dict[str, Grant]) -> None:
+def _fill_idle_nodes(cluster: Cluster, waiting: Iterable[Job], placer: CompactPlacer, grants: dict[str, Grant]) -> None:
     """Grant what is left over of nodes to jobs that wait for others, best first, each on one node."""
     free = {node.name: node.gpus for node in cluster.nodes}
     for grant in grants.values():
@@ -130,12 +135,12 @@ def _help(cluster: Cluster, waiting: Iterable[Job], placer: CompactPlacer, grant
         kind = request.gpus, request.worker_cpus, request.servers, request.server_cpus
         if kind in refused:
             continue
-        helped = next((found for name in idle if (found := placer.place_on(job, name, request.gpus))), None)
-        if helped is None:
+        found = next((found for name in idle if (found := placer.place_on(job, name, request.gpus))), None)
+        if found is None:
             refused.add(kind)  # nor will what is left be more for the next of its kind
             continue
-        grants[job.key] = helped
-        name = helped.gpus[0][0]
+        grants[job.key] = found
+        name = found.gpus[0][0]
         free[name] -= request.gpus
         if not free[name]:
             del idle[name]
@@ -144,14 +149,14 @@ def _help(cluster: Cluster, waiting: Iterable[Job], placer: CompactPlacer, grant
 def convergence(job: Job, window: int, norm: Callable[[Sequence[float]], float]) -> float:
     """Return by how much the job's normalised loss fell per second of service in the last `window` reports.
 
-    It is taken between the first and the last finite loss among those: who said garbage once may go on, and one that is
-    suspended for it could not report its way back. Infinity for a job that has not reported as often; 0 where one loss alone is
-    finite; minus infinity where the last `DIVERGED` reports are garbage, which is what diverged jobs say from then on.
+    The fall is between the first and the last finite loss among those: a single loss that is not finite must not suspend a job,
+    which could then not report a better one. Infinity for a job that has not reported as often; 0 where only one loss is
+    finite; minus infinity where none of the last `DIVERGED_AFTER` is, as in all later reports of a job that has diverged.
     """
     if len(job.reports) <= window:
         return math.inf
     finite = [report for report in job.reports[-1 - window :] if math.isfinite(report.loss)]
-    if not any(math.isfinite(report.loss) for report in job.reports[-DIVERGED:]):
+    if not any(math.isfinite(report.loss) for report in job.reports[-DIVERGED_AFTER:]):
         return -math.inf
     before, last = finite[0], finite[-1]
     scale = norm([report.loss for report in job.reports if math.isfinite(report.loss)])

@@ -1,4 +1,4 @@
-"""What a cluster does that knows pods and nothing of jobs."""
+"""The Kubernetes default scheduler: it knows pods and nothing of jobs."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -13,10 +13,12 @@ from beamer.gpu.policy import GpuPolicy
 
 @dataclass(frozen=True)
 class K8sDefault(GpuPolicy[Stateless]):
-    """Place pods one by one in order of submission, each on the emptiest node, and never take one away. [rebuilt]
+    """Place pods one by one in order of submission, each on the emptiest node, and never take one away.
 
-    A pod is one GPU. A job that asks for a gang gets all its pods or none; another holds those that fit while it waits for the
-    rest, as the Kubernetes default scheduler leaves it.
+    Our model of kube-scheduler with pods of equal priority, as its documentation describes it: a queue in order of creation,
+    and nodes scored by what is free on them (`NodeResourcesFit`, strategy `LeastAllocated`). A pod is one GPU. A job that asks
+    for a gang gets all its pods or none, for which Kubernetes needs a plug-in; any other holds those that fit while it waits
+    for the rest.
     """
 
     name = "k8s-default"

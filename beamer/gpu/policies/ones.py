@@ -153,7 +153,7 @@ class Ones(GpuPolicy[Population]):
         return evolution.reorder(held[rows], deployed, order)
 
     def _applied(self, genomes: Ints, held: Ints, undisturbed: Ints, table: "_Table", remaining: Floats) -> Ints:
-        """Return the best sizes in `genomes` that may be carried out; `undisturbed` where they displace jobs too early."""
+        """Return the best of the sizes in `genomes` that displace no job too early, or `undisturbed` if none is better."""
         displaced = ((genomes != held) & (held > 0) & ~table.settled).any(axis=1)
         if displaced.all():
             return undisturbed

@@ -1,4 +1,4 @@
-"""Optimus: give the next worker or parameter server where it saves most of the time that jobs have left."""
+"""Optimus: give the next worker or parameter server to the job whose remaining time it shortens most."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,20 +12,24 @@ from beamer.gpu.predictors.loss_curve import fit_inverse, thinned
 from beamer.gpu.predictors.speed import SpeedModel, speed_of, typical_step_s
 from beamer.gpu.round_based import ClusterBudget, RoundBased, TaskCounts
 
-FREE = 1e-12
-"""What a task that asks for no resource counts as, so that a gain of nothing for nothing is none."""
+LEAST_COST = 1e-12  # dominant share, of a task that asks for no resource: no gain at no cost is none, rather than 0/0
 
 
 @dataclass(frozen=True)
 class Optimus(RoundBased):
-    """Start jobs small in order of arrival, then grow those that gain most, by predicted convergence and speed. [source]
+    """Start jobs small in order of arrival, then grow those that gain most, by predicted convergence and speed.
 
-    interval_s: between rounds. patience_s: after a round, until the next for a job that came since and finds no room; the
-    published scheduler lets it wait for the interval (infinite), which is worse for whoever waits [rebuilt].
-    threshold: a job counts as converged when an epoch's predicted drop is below this part of its largest loss; it never counts
-    on more iterations than were requested. 0: every job runs for as many as it requested.
-    servers_per_gpu: the most servers of a job, by the most GPUs that it can have. [rebuilt: without one a model that sees no
-    harm in servers takes all cores] Where servers ask for no cores, nothing else bounds them: by the GPUs that it has.
+    From Peng, Bao, Chen, Wu and Guo 2018, "Optimus: an efficient dynamic resource scheduler for deep learning clusters":
+    convergence by online fitting (section 3.1), speed by numbers of workers and servers (3.2), one worker and one server for
+    every job and then the largest marginal gain per dominant resource (4.1), even placement on the fewest nodes (4.2). Ours:
+    `patience_s`, `servers_per_gpu`, and what happens between rounds (`beamer.gpu.round_based`).
+
+    interval_s: between rounds. patience_s: after a round, until the next for a job that has arrived since and does not fit; the
+    published scheduler lets it wait for the interval (infinite), which is worse for whoever waits.
+    threshold: a job counts as converged when an epoch's predicted drop is below this part of its largest loss; it is never
+    expected to take more iterations than were requested. 0: every job runs for as many as it requested.
+    servers_per_gpu: the most servers of a job, by the most GPUs that it can have; without a bound, a speed model that predicts
+    no harm from servers takes all cores. Where servers ask for no cores, nothing else bounds them: by the GPUs that it has.
     """
 
     interval_s: float = 600.0
@@ -54,7 +58,7 @@ class Optimus(RoundBased):
         budget = ClusterBudget(placer)
         started = [job for job in jobs if budget.reserve(job, *self.smallest(job))]
         typical_s = typical_step_s(started)
-        growing = [_Growing(self, job, budget, typical_s) for job in started if self._may_grow(job, budget)]
+        growing = [_GrowingJob(self, job, budget, typical_s) for job in started if self._may_grow(job, budget)]
         heap = [(-grown.gain, order) for order, grown in enumerate(growing) if grown.gain > 0]
         heapify(heap)
         while heap:
@@ -62,8 +66,8 @@ class Optimus(RoundBased):
             grown = growing[order]
             if budget.reserve(grown.job, *grown.step):
                 grown.grow()
-            else:  # what does not fit now will not fit later: try the other kind of task
-                grown.cannot()
+            else:  # what does not fit now will not fit later in this round: try the other kind of task
+                grown.exclude_step()
             if grown.gain > 0:
                 heapreplace(heap, (-grown.gain, order))
             else:
@@ -87,8 +91,8 @@ class Optimus(RoundBased):
         return min(max(left.value, float(job.request.epoch)), job.remaining)
 
 
-class _Growing:
-    """A job while it grows. step: the workers and servers that gain most for it next; gain: seconds per part of the cluster."""
+class _GrowingJob:
+    """A job while it grows. step: the workers and servers to be added next; gain: seconds saved per dominant share of that."""
 
     def __init__(self, policy: Optimus, job: Job, budget: ClusterBudget, typical_s: float) -> None:
         self.job = job
@@ -96,29 +100,29 @@ class _Growing:
         self._servers_per_gpu = policy.servers_per_gpu if job.request.servers else 0.0
         self._most_workers = min(job.request.most, budget.total_gpus)
         self._may_add = [True, True]
-        self._costs = (max(budget.dominant_share(job, 1, 0), FREE), max(budget.dominant_share(job, 0, 1), FREE))
+        self._costs = (max(budget.dominant_share(job, 1, 0), LEAST_COST), max(budget.dominant_share(job, 0, 1), LEAST_COST))
         self._model: SpeedModel = speed_of(job, typical_s)
         self._remaining = policy.remaining(job)
         self._now_s = self._time_s(self.workers, self.servers)
         self.gain, self.step = 0.0, (0, 0)
-        self._look()
+        self._choose_step()
 
     def grow(self) -> None:
         """Take the step."""
         self.workers, self.servers = self.workers + self.step[0], self.servers + self.step[1]
         self._now_s = self._time_s(self.workers, self.servers)
-        self._look()
+        self._choose_step()
 
-    def cannot(self) -> None:
+    def exclude_step(self) -> None:
         """Record that the step does not fit."""
         self._may_add[self.step[0] == 0] = False
-        self._look()
+        self._choose_step()
 
-    def _look(self) -> None:
+    def _choose_step(self) -> None:
         self.gain, self.step = 0.0, (0, 0)
         workers, servers = self.workers, self.servers
         if self._may_add[0] and workers < self.job.request.most:
-            # what costs nothing comes along, lest a worker that is of no use without it is never added
+            # servers that cost nothing are added with it, as a worker alone may gain nothing
             along = 0 if self.job.request.server_cpus else max(self._most_servers(workers + 1) - servers, 0)
             then_s, more = min((self._time_s(workers + 1, servers + count), count) for count in {0, along})
             self.gain, self.step = (self._now_s - then_s) / self._costs[0], (1, more)

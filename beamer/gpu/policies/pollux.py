@@ -1,9 +1,11 @@
-"""Pollux: sizes and batch sizes under which the whole cluster learns fastest, told fairly. [from memory: rebuilt]
+"""Pollux: sizes and batch sizes that maximise a power mean of the jobs' speed-ups in goodput.
 
-Every `interval_s`, a power mean of the jobs' speed-ups is maximised, a job's speed-up being its goodput
-(`beamer.gpu.predictors.goodput`) over that on an equal share of the cluster. The paper searches among placements by a genetic
-algorithm; with jobs packed on few nodes the objective is a sum over jobs, so that marginal gains along the concave hull of each
-job's table (`beamer.gpu.marginal_gain`) find its optimum. That is what is done here.
+[Qiao, Choe, Subramanya, Neiswanger, Ho, Zhang, Ganger and Xing 2021, "Pollux: co-adaptive cluster scheduling for
+goodput-optimized deep learning", section 4.2] Every `interval_s`, a power mean of the jobs' speed-ups is maximised, a job's
+speed-up being its goodput (`beamer.gpu.predictors.goodput`) over that on an equal share of the cluster. Written after the
+publication's description, not after its code. What differs: the publication searches among placements by a genetic algorithm;
+with jobs packed on few nodes the objective is a sum over jobs, so that marginal gains along the concave hull of each job's
+table (`beamer.gpu.marginal_gain`) find its optimum directly.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,13 +26,15 @@ from beamer.gpu.predictors.job_goodput import JobGoodputs
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-NOTHING = 1e-3  # the speed-up that a job without GPUs is counted with: the power mean of zero has no slope
-SLOWEST = 0.05  # of what a restart leaves of a speed-up
+SPEEDUP_WITHOUT_GPUS = (
+    1e-3  # that a job without GPUs is counted with: at 0 the power mean with a negative exponent is undefined
+)
+LEAST_GAIN_KEPT = 0.05  # share of a speed-up that a restart leaves at least, so that sizes still rank among each other
 
 
 @dataclass(frozen=True)
-class Used:
-    """What a job has had. most: GPUs at a time. restarts: changes of its GPUs after it first ran."""
+class JobRestarts:
+    """A job's past. most: GPUs that it ever had at a time. restarts: changes of its GPUs after it first ran."""
 
     key: str
     most: int
@@ -38,63 +42,64 @@ class Used:
 
 
 @dataclass(frozen=True)
-class Past:
-    """What Pollux remembers. next_s: when it decides again."""
+class PolluxState:
+    """What Pollux remembers. used: by job. next_s: when it decides again."""
 
-    used: tuple[Used, ...] = ()
+    used: tuple[JobRestarts, ...] = ()
     next_s: float = 0.0
 
 
 @dataclass(frozen=True)
-class Pollux(GpuPolicy[Past]):
+class Pollux(GpuPolicy[PolluxState]):
     """Maximise the power mean of speed-ups; between two decisions everything stays.
 
     p: the mean's exponent: 1 is the cluster's sum, the smaller, the fairer. growth: times the GPUs that a job ever had which it
-    may have next. apart: whether jobs on several nodes share none with each other. rebatch: share by which another batch size
-    must be better, a restart counted, before a job that stays changes its own.
+    may have next. apart: whether jobs on several nodes share none with each other (interference avoidance).
+    batch_change_gain: share by which another batch size must be better, a restart included, before a job that stays changes its
+    own.
     """
 
     interval_s: float = 60.0
     p: float = -1.0
     growth: int = 2
     apart: bool = True
-    rebatch: float = 0.05
+    batch_change_gain: float = 0.05
 
     name = "pollux"
     resizes = True
-    State = Past
+    State = PolluxState
 
     def __post_init__(self) -> None:
         check_positive(self, "interval_s")
         check_at_least(self, 1, "growth")
-        check_at_least(self, 0, "rebatch")
+        check_at_least(self, 0, "batch_change_gain")
         if not -inf < self.p <= 1:
             raise InputError("p", self.p, "at most 1, finite")
 
     def allocate(
-        self, state: Past, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
-    ) -> tuple[Past, Allocation, float | None]:
+        self, state: PolluxState, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
+    ) -> tuple[PolluxState, Allocation, float | None]:
         """Keep what runs until it is time, then decide about all jobs at once."""
         if now < state.next_s:
             return state, CompactPlacer(cluster).keep_running(jobs), state.next_s if jobs else None
-        chosen = _with_turns(cluster, jobs)
+        chosen = _candidates(cluster, jobs)
         used = {past.key: past for past in state.used}
         if not chosen:
-            return _past(jobs, {}, used, state.next_s), {}, None
+            return _state_after(jobs, {}, used, state.next_s), {}, None
         table = _Table.of(self, cluster, chosen, used, now)
         sizes = dict(
             zip((job.key for job in chosen), allocate_by_gain(table.sizes, table.value, cluster.gpus).tolist(), strict=True)
         )
         grants = place_sizes(cluster, chosen, sizes)
         if self.apart:
-            grants = _separated(chosen, grants)
-        grants = table.learning.with_batches(chosen, grants, self.rebatch, table.remains)
+            grants = _without_shared_nodes(chosen, grants)
+        grants = table.goodputs.with_batches(chosen, grants, self.batch_change_gain, table.gain_kept)
         next_s = now + self.interval_s
-        return _past(jobs, grants, used, next_s), grants, next_s
+        return _state_after(jobs, grants, used, next_s), grants, next_s
 
 
-def _with_turns(cluster: Cluster, jobs: Sequence[Job]) -> list[Job]:
-    """Return the jobs that fit the cluster; of those that never ran, as many as it has GPUs: the others have no turn."""
+def _candidates(cluster: Cluster, jobs: Sequence[Job]) -> list[Job]:
+    """Return the jobs that fit the cluster; of those that never ran, as many as it has GPUs: the others would get none."""
     fresh = cluster.gpus
     chosen = []
     for job in jobs_that_fit(cluster, jobs):
@@ -104,7 +109,7 @@ def _with_turns(cluster: Cluster, jobs: Sequence[Job]) -> list[Job]:
     return chosen
 
 
-def _separated(jobs: Sequence[Job], grants: Mapping[str, Grant]) -> dict[str, Grant]:
+def _without_shared_nodes(jobs: Sequence[Job], grants: Mapping[str, Grant]) -> dict[str, Grant]:
     """Cut those jobs to their largest node that would share one with another job on several; jobs that stay go first."""
     shared: set[str] = set()
     result = {}
@@ -132,73 +137,75 @@ def _on_one(grant: Grant, node: str, count: int) -> Grant:
     return Grant.of({node: count}, servers)
 
 
-def _past(jobs: Sequence[Job], grants: Mapping[str, Grant], used: Mapping[str, Used], next_s: float) -> Past:
+def _state_after(
+    jobs: Sequence[Job], grants: Mapping[str, Grant], used: Mapping[str, JobRestarts], next_s: float
+) -> PolluxState:
     """Return what is remembered: of all jobs, as those that do not fit may again when a node comes back."""
     after = (_after(job, grants.get(job.key), used.get(job.key)) for job in jobs)
-    return Past(tuple(past for past in after if past), next_s)
+    return PolluxState(tuple(past for past in after if past), next_s)
 
 
-def _after(job: Job, grant: Grant | None, used: Used | None) -> Used | None:
+def _after(job: Job, grant: Grant | None, used: JobRestarts | None) -> JobRestarts | None:
     """Return what is remembered of a job, given what it gets."""
     if not grant:
         return used
     if not used:
-        return Used(job.key, grant.size, 0)
+        return JobRestarts(job.key, grant.size, 0)
     before = job.grant or job.last
     moved = before is not None and (job.grant is None or grant.gpus != before.gpus)
-    return Used(job.key, max(grant.size, used.most), used.restarts + moved)
+    return JobRestarts(job.key, max(grant.size, used.most), used.restarts + moved)
 
 
 @dataclass(frozen=True, eq=False)
 class _Table:
-    """The jobs with what each size would bring them, as `beamer.gpu.marginal_gain` wants them.
+    """The jobs with the value of each size, as arguments of `beamer.gpu.marginal_gain`.
 
-    value: what is to be maximised in sum. remains: share of a speed-up that a change of GPUs leaves.
+    value: whose sum is maximised. gain_kept: share of a speed-up that a change of GPUs leaves.
     """
 
-    learning: JobGoodputs
-    remains: Floats
+    goodputs: JobGoodputs
+    gain_kept: Floats
     sizes: Ints
     value: Floats
 
     @classmethod
-    def of(cls, policy: Pollux, cluster: Cluster, jobs: Sequence[Job], used: Mapping[str, Used], now: float) -> "_Table":
-        learning = JobGoodputs.of(jobs)
+    def of(cls, policy: Pollux, cluster: Cluster, jobs: Sequence[Job], used: Mapping[str, JobRestarts], now: float) -> "_Table":
+        goodputs = JobGoodputs.of(jobs)
         most_ever = [max(past.most if (past := used.get(job.key)) else 0, job.grant.size if job.grant else 0) for job in jobs]
         cap = [
             max(min(job.request.most, policy.growth * most), job.request.least)
             for job, most in zip(jobs, most_ever, strict=True)
         ]
-        widest = max(node.gpus for node in cluster.nodes)
+        node_gpus = max(node.gpus for node in cluster.nodes)
         least = np.array([job.request.least for job in jobs], np.int64)
-        sizes = np.maximum(candidate_sizes(widest, max(cap), policy.apart), least[:, None])
+        sizes = np.maximum(candidate_sizes(node_gpus, max(cap), policy.apart), least[:, None])
         allowed = sizes <= np.minimum(np.array(cap, np.int64), cluster.gpus)[:, None]
         allowed[:, 1:] &= sizes[:, 1:] > sizes[:, :-1]
-        remains = np.array([_after_restart(job, used.get(job.key), now) for job in jobs])
+        gain_kept = np.array([_after_restart(job, used.get(job.key), now) for job in jobs])
         rows, columns = np.nonzero(allowed)
         gpus = sizes[rows, columns]
         share = np.array([min(max(cluster.gpus // len(jobs), job.request.least), job.request.most) for job in jobs], np.int64)
         whole = np.arange(len(jobs))
-        fair = learning.best(whole, share, -(-share // widest))[0]
-        gain = learning.best(rows, gpus, -(-gpus // widest))[0] / fair[rows]
+        fair = goodputs.best(whole, share, -(-share // node_gpus))[0]
+        gain = goodputs.best(rows, gpus, -(-gpus // node_gpus))[0] / fair[rows]
         held = np.array([job.grant.size if job.grant else 0 for job in jobs])
-        gain = np.where(gpus == held[rows], gain, gain * remains[rows])
+        gain = np.where(gpus == held[rows], gain, gain * gain_kept[rows])
         value = np.full(sizes.shape, -np.inf)
         value[rows, columns] = _power(gain, policy.p)
         none = np.zeros((len(jobs), 1), np.int64)
-        floor = np.full((len(jobs), 1), float(_power(np.array([NOTHING]), policy.p)[0]))
-        return cls(learning, remains, np.hstack((none, sizes)), np.hstack((floor, value)))
+        floor = np.full((len(jobs), 1), float(_power(np.array([SPEEDUP_WITHOUT_GPUS]), policy.p)[0]))
+        return cls(goodputs, gain_kept, np.hstack((none, sizes)), np.hstack((floor, value)))
 
 
 def _power(gain: Floats, p: float) -> Floats:
     """Return what a speed-up adds to the sum whose maximum is that of the power mean."""
-    gain = np.maximum(gain, NOTHING)
+    gain = np.maximum(gain, SPEEDUP_WITHOUT_GPUS)
     return np.asarray(np.log(gain) if p == 0 else gain**p / p)
 
 
-def _after_restart(job: Job, used: Used | None, now: float) -> float:
+def _after_restart(job: Job, used: JobRestarts | None, now: float) -> float:
     """Return what a change of its GPUs leaves of a job's speed-up, if it is restarted as often as until now."""
     if not used or not (job.grant or job.last):
         return 1.0
     age, cost = max(now - job.submitted_s, 0.0), job.costs.restart_s
-    return max((age - used.restarts * cost) / (age + cost), SLOWEST) if age + cost > 0 else 1.0
+    return max((age - used.restarts * cost) / (age + cost), LEAST_GAIN_KEPT) if age + cost > 0 else 1.0

@@ -1,4 +1,4 @@
-"""SLAQ: give the next GPU where the loss is predicted to fall most in the coming epoch."""
+"""SLAQ: give the next GPU to the job whose loss is predicted to fall most in the coming epoch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,18 +14,23 @@ from beamer.gpu.predictors.loss_curve import LossCurve, fit_weighted, thinned
 from beamer.gpu.predictors.speed import SpeedModel, speed_of, typical_step_s
 from beamer.gpu.round_based import ClusterBudget, RoundBased, TaskCounts
 
-FITTED = 3  # reports from which on a curve is fitted
+REPORTS_TO_FIT = 3  # from so many reports on a curve is fitted: it has at least three parameters
 
 
 @dataclass(frozen=True)
 class Slaq(RoundBased):
-    """Start jobs small, then grow those whose normalised loss is predicted to fall most. [rebuilt]
+    """Start jobs small, then grow those whose normalised loss is predicted to fall most.
 
-    epoch_s: between rounds, and how far ahead is looked. patience_s: after a round, until the next for a job that came since
-    and finds no placer. decay: weight of a reported loss relative to the next one.
-    Jobs start in order of arrival or, where they do not all fit, of the drop predicted for the coming epoch.
-    A job whose curve is not known yet counts as dropping by its largest drop at the size it asked for, in proportion to its
-    speed at others.
+    From Zhang, Stafman, Or and Freedman 2017, "SLAQ: quality-driven scheduling for distributed machine learning": losses are
+    normalised by the job's own largest drop so far, predicted by a weighted fit of two families of curves, and resources are
+    given one unit at a time to the largest predicted drop in the coming scheduling epoch. Written after the publication's
+    description, not after its code. Ours: GPUs in place of CPU cores, the speed model of `beamer.gpu.predictors.speed`, and
+    what happens to jobs without a curve, below.
+
+    epoch_s: between rounds, and the time for which drops are predicted. patience_s: after a round, until the next for a job
+    that has arrived since and does not fit. decay: weight of a reported loss relative to the next one. Jobs start in order of
+    arrival or, where they do not all fit, of the drop predicted for the coming epoch. A job whose curve is not known yet counts
+    as dropping by its largest drop at the size it asked for, in proportion to its speed at others.
     """
 
     epoch_s: float = 60.0
@@ -50,28 +55,28 @@ class Slaq(RoundBased):
         workers = {job.key: job.request.least for job in jobs if budget.reserve(job, *self.smallest(job))}
         typical_s = typical_step_s(jobs)
         if len(workers) < len(jobs):  # not all can start: first come those whose loss is predicted to fall most
-            ranked = sorted(jobs, key=lambda job: -_Dropping(self, job, typical_s).drop)
+            ranked = sorted(jobs, key=lambda job: -_GrowingJob(self, job, typical_s).drop)
             budget = ClusterBudget(placer)
             workers = {job.key: job.request.least for job in ranked if budget.reserve(job, *self.smallest(job))}
         started = [job for job in jobs if job.key in workers]
         if budget.gpus:
-            growing = [_Dropping(self, job, typical_s) for job in started if job.request.most > job.request.least]
-            heap = [(-dropping.gain, order) for order, dropping in enumerate(growing)]
+            growing = [_GrowingJob(self, job, typical_s) for job in started if job.request.most > job.request.least]
+            heap = [(-grown.gain, order) for order, grown in enumerate(growing)]
             heapify(heap)
             while heap and budget.gpus:
                 _, order = heap[0]
-                dropping = growing[order]
-                job = dropping.job
-                if dropping.gain > 0 and budget.reserve(job, 1, int(job.request.servers)):
+                grown = growing[order]
+                job = grown.job
+                if grown.gain > 0 and budget.reserve(job, 1, int(job.request.servers)):
                     workers[job.key] += 1
-                    dropping.grow()
-                    heapreplace(heap, (-dropping.gain, order))
+                    grown.grow()
+                    heapreplace(heap, (-grown.gain, order))
                 else:
                     heappop(heap)
         return {job.key: (workers[job.key], workers[job.key] * job.request.servers) for job in started}
 
 
-class _Dropping:
+class _GrowingJob:
     """A job while it grows. drop: of its normalised loss within the epoch. gain: what one GPU more adds to that."""
 
     def __init__(self, policy: Slaq, job: Job, typical_s: float) -> None:
@@ -110,7 +115,7 @@ class _Dropping:
 
 def _curve(job: Job, decay: float) -> tuple[LossCurve | None, float]:
     """Return a job's curve and the largest drop between two of its reports; None while either is unknown."""
-    if len(job.reports) < FITTED:
+    if len(job.reports) < REPORTS_TO_FIT:
         return None, 1.0
     reports = thinned(job.reports)
     return _fitted(tuple([report.iteration for report in reports]), tuple([report.loss for report in reports]), decay)

@@ -1,4 +1,4 @@
-"""Shortest remaining time first: the best order for one machine, were the remaining times known."""
+"""Shortest remaining time first: the optimal order on one machine if remaining times are known [Schrage 1968]."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,8 +14,11 @@ from beamer.gpu.policy import GpuPolicy, check_at_least
 class Srtf(GpuPolicy[Stateless]):
     """Run the jobs that have least left, at the size they ask for, by their declared iterations and measured speed.
 
+    Jobs that take several GPUs are packed in this order, which is a heuristic: the optimality proof is for one machine
+    [L. Schrage, "A proof of the optimality of the shortest remaining processing time discipline", Operations Research 1968].
+
     hysteresis: by what share a waiting job must be shorter than a running one to take its place.
-    A job that has not reported its speed runs first, to learn it.
+    A job that has not reported its speed yet runs first, so that it is measured.
     """
 
     hysteresis: float = 0.1

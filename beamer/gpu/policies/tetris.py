@@ -1,4 +1,4 @@
-"""Tetris: put the job next whose tasks suit what is free, short ones first."""
+"""Tetris: start the job whose tasks align best with what is free on the nodes, favouring short jobs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,21 +9,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamer.decision.policy import Stateless
-from beamer.gpu.even_placement import EvenPlacer
+from beamer.gpu.even_placement import ROUNDING, EvenPlacer
 from beamer.gpu.model import Allocation, Cluster, Grant, Job, Request
 from beamer.gpu.policy import GpuPolicy, check_at_least
 from beamer.gpu.predictors.speed import speed_of, typical_step_s
 
-ROUNDING = 1e-10
-
 
 @dataclass(frozen=True)
 class Tetris(GpuPolicy[Stateless]):
-    """Start waiting jobs at the size they ask for by packing score; what runs goes on to its end. [from memory: rebuilt]
+    """Start waiting jobs at the size they ask for by packing score; running jobs go on to their end.
+
+    From Grandl, Ananthanarayanan, Kandula, Rao and Akella 2014, "Multi-resource packing for cluster schedulers": alignment of
+    demand and free resources, combined with the shortest remaining work, as the weighted difference of both scores, each
+    relative to its mean. Written after the publication's description, not after its code. Ours: whole jobs start or wait, as
+    training needs all its workers at once, and there is no fairness knob.
 
     A job's score is the alignment of its tasks with the nodes they would go to, the sum over GPUs and cores of free x demand,
-    each as a part of the cluster's largest node, less `weight` x its remaining GPU-seconds, relative to the means of both over
-    those that wait. A task is a worker, with its server beside it where there is room for both, or apart.
+    each relative to the cluster's largest node, less `weight` x its remaining GPU-seconds, relative to the means of both over
+    waiting jobs. A task is a worker, with its server beside it where both fit, otherwise apart.
     weight: of remaining work against alignment; 0: packing alone.
     """
 
@@ -43,19 +46,19 @@ class Tetris(GpuPolicy[Stateless]):
         grants = placer.keep_running(jobs)
         waiting = [job for job in jobs if job.key not in grants and job.request.gpus <= placer.free_gpus]
         if waiting:
-            self._fill(_Bins(cluster, placer), jobs, waiting, grants)
+            self._fill(_FreeTasks(cluster, placer), jobs, waiting, grants)
         return state, grants, None
 
-    def _fill(self, bins: "_Bins", jobs: Sequence[Job], waiting: Sequence[Job], grants: dict[str, Grant]) -> None:
+    def _fill(self, free: "_FreeTasks", jobs: Sequence[Job], waiting: Sequence[Job], grants: dict[str, Grant]) -> None:
         typical_s = typical_step_s(jobs)
         work = {job.key: _gpu_seconds(job, typical_s) for job in waiting}
-        # jobs that ask for the same differ in their work alone, so that only the shortest of each kind has to be looked at
+        # jobs that ask for the same differ in their work alone, so that only the shortest of each kind has to be scored
         kinds: dict[_Kind, list[Job]] = {}
         for job in waiting:
             kinds.setdefault(_kind(job.request), []).append(job)
         for queue in kinds.values():
             queue.sort(key=lambda job: work[job.key], reverse=True)
-        aligned = {kind: bins.place(queue[0].request) for kind, queue in kinds.items()}
+        aligned = {kind: free.place(queue[0].request) for kind, queue in kinds.items()}
         known = [(found[0], len(kinds[kind])) for kind, found in aligned.items() if found]
         if not known:
             return
@@ -68,10 +71,10 @@ class Tetris(GpuPolicy[Stateless]):
         heap = [entry(order, kind, found[0]) for order, (kind, found) in enumerate(aligned.items()) if found]
         heapify(heap)
         while heap:
-            # alignment only falls while room is taken: a score that is still ahead when looked at again is the best
+            # alignment only falls as jobs are placed: a score that is still the best when computed anew is the best of all
             _, order, kind = heappop(heap)
             request = kinds[kind][-1].request
-            found = bins.place(request)
+            found = free.place(request)
             if found is None:
                 continue  # nor will any other of its kind fit
             again = entry(order, kind, found[0])
@@ -79,7 +82,7 @@ class Tetris(GpuPolicy[Stateless]):
                 heappush(heap, again)
                 continue
             job = kinds[kind].pop()
-            grants[job.key] = bins.reserve(request, found[1], found[2])
+            grants[job.key] = free.reserve(request, found[1], found[2])
             if kinds[kind]:
                 heappush(heap, entry(order, kind, found[0]))
 
@@ -97,8 +100,8 @@ def _gpu_seconds(job: Job, typical_s: float) -> float:
     return job.remaining * speed_of(job, typical_s).step_s(request.gpus, request.gpus, request.batch_size) * request.gpus
 
 
-class _Bins:
-    """What is free on each node, in columns, after what runs."""
+class _FreeTasks:
+    """The free GPUs and cores of each node, as arrays, and where tasks would go."""
 
     def __init__(self, cluster: Cluster, placer: EvenPlacer) -> None:
         self._names = placer.names

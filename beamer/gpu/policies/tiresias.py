@@ -1,4 +1,4 @@
-"""Least attained service in two dimensions, GPUs and time: short jobs first without knowing which those are."""
+"""Tiresias: least attained service in two dimensions, GPUs and time; short jobs first without knowing which those are."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -14,25 +14,30 @@ from beamer.gpu.policy import GpuPolicy, check_at_least
 
 
 @dataclass(frozen=True)
-class Promoted:
-    """The GPU-seconds that jobs had had when they were last promoted, from which on they count."""
+class LastPromotions:
+    """By job, its GPU-seconds when it was last promoted; only those since then count."""
 
     gpu_s: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True)
-class Tiresias(GpuPolicy[Promoted]):
-    """Serve the jobs with the GPU-seconds of the lowest queue first, in order of submission within it. [from memory: rebuilt]
+class Tiresias(GpuPolicy[LastPromotions]):
+    """Serve the jobs with the GPU-seconds of the lowest queue first, in order of submission within it.
+
+    Discretized two-dimensional least attained service (Discretized 2D-LAS), with the promotion that guards against starvation
+    [Gu, Chowdhury, Shin, Zhu, Jeon, Qian, Liu and Guo 2019, "Tiresias: a GPU cluster manager for distributed deep learning"].
+    Written after the publication's description, not after its code: placement is Beamer's (fewest nodes) rather than by the skew
+    of a model's tensors, and the default limit is ours.
 
     limits_gpu_s: upper ends of all queues but the last, ascending. promote: a job that has waited this many times as long as it
-    has run starts again in the first queue, as if it had had nothing; 0: never.
+    has run starts again in the first queue, as if it had attained no service; 0: never.
     """
 
     limits_gpu_s: tuple[float, ...] = (3600.0,)
     promote: float = 8.0
 
     name = "tiresias"
-    State = Promoted
+    State = LastPromotions
 
     def __post_init__(self) -> None:
         if not all(lower < upper for lower, upper in pairwise((0.0, *self.limits_gpu_s, inf))):
@@ -40,8 +45,8 @@ class Tiresias(GpuPolicy[Promoted]):
         check_at_least(self, 0, "promote", endless=True)
 
     def allocate(
-        self, state: Promoted, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
-    ) -> tuple[Promoted, Allocation, float | None]:
+        self, state: LastPromotions, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
+    ) -> tuple[LastPromotions, Allocation, float | None]:
         """Promote, order by queue, and wake when a running job leaves its queue or a waiting one is to be promoted."""
         before = dict(state.gpu_s)
         counted = {job.key: job.gpu_s if self._due_s(job) <= now else before.get(job.key, 0.0) for job in jobs}
@@ -52,7 +57,7 @@ class Tiresias(GpuPolicy[Promoted]):
             for job in jobs
         ]
         wake_at = min((at_s for at_s in changes if now < at_s < inf), default=None)
-        return Promoted(tuple((key, gpu_s) for key, gpu_s in counted.items() if gpu_s)), grants, wake_at
+        return LastPromotions(tuple((key, gpu_s) for key, gpu_s in counted.items() if gpu_s)), grants, wake_at
 
     def _due_s(self, job: Job) -> float:
         """Return when a job that waits is promoted."""

@@ -71,12 +71,12 @@ class JobGoodputs:
         return np.asarray(batch / self.times.at(rows, gpus, nodes, batch) * worth)
 
     def with_batches(
-        self, jobs: Sequence[Job], grants: Mapping[str, Grant], pays: float, remains: Floats | float = 1.0
+        self, jobs: Sequence[Job], grants: Mapping[str, Grant], least_gain: float, gain_kept: Floats | float = 1.0
     ) -> dict[str, Grant]:
         """Return the grants of the jobs of all rows, each with the batch size that is best where it lies.
 
-        A job that stays changes its batch size only for one that is better by the share `pays`, of which a change leaves as
-        much as `remains` says, by row.
+        A job that stays changes its batch size only for one that is better by the share `least_gain`, of which a change leaves
+        as much as `gain_kept` says, by row.
         """
         rows = np.array([row for row, job in enumerate(jobs) if job.key in grants], np.int64)
         placed = [grants[jobs[row].key] for row in rows.tolist()]
@@ -84,9 +84,9 @@ class JobGoodputs:
         goodput, batch = self.best(rows, gpus, nodes)
         chosen = [jobs[row] for row in rows.tolist()]
         held = np.array([(job.grant.batch_size if job.grant else 0) or job.request.batch_size for job in chosen], np.float64)
-        gain = goodput / self._at(rows, gpus, nodes, held) * np.broadcast_to(remains, len(jobs))[rows]
+        gain = goodput / self._at(rows, gpus, nodes, held) * np.broadcast_to(gain_kept, len(jobs))[rows]
         result: dict[str, Grant] = {}
-        for job, grant, size, better in zip(chosen, placed, batch.tolist(), (gain >= 1.0 + pays).tolist(), strict=True):
+        for job, grant, size, better in zip(chosen, placed, batch.tolist(), (gain >= 1.0 + least_gain).tolist(), strict=True):
             if job.grant and job.grant.gpus == grant.gpus and not better:
                 size = job.grant.batch_size
             result[job.key] = replace(grant, batch_size=0 if size == job.request.batch_size else size)

@@ -72,8 +72,8 @@ class TrainingSpeeds:
     def _served_step_s(self, row: int, workers: int, servers: int) -> float:
         return self.served[row].step_s(workers, servers, float(self.goodputs.batches.requested[row]))
 
-    def servers_for(self, jobs: Sequence[Job], sizes: Mapping[str, int], pays: float) -> dict[str, int]:
-        """Return the servers of the jobs of all rows; one that keeps its size keeps them unless others are faster by `pays`."""
+    def servers_for(self, jobs: Sequence[Job], sizes: Mapping[str, int], least_gain: float) -> dict[str, int]:
+        """Return the servers of jobs; one that keeps its size keeps them unless others are faster by the share `least_gain`."""
         chosen: dict[str, int] = {}
         for row in self.served:
             job, workers = jobs[row], sizes.get(jobs[row].key, 0)
@@ -82,7 +82,7 @@ class TrainingSpeeds:
             best = self.servers(row, workers)
             if job.grant and job.grant.size == workers:
                 held_s = self._served_step_s(row, workers, job.grant.served)
-                best = best if held_s > (1.0 + pays) * self._served_step_s(row, workers, best) else job.grant.served
+                best = best if held_s > (1.0 + least_gain) * self._served_step_s(row, workers, best) else job.grant.served
             chosen[job.key] = best
         return chosen
 
