@@ -56,7 +56,7 @@ demo: system  ## real coflows ordered in an emulated network (without root: in t
 	fi
 	@echo "timeline: results/demo.png   figures: results/demo.json"
 
-test: system $(VENV)/.extras  ## every test: unit, conformance, processes, Ray, network namespaces, emulation
+test: system $(VENV)/.extras  ## every test: unit, conformance, packaging, processes, Ray, network namespaces, emulation
 	@$(BIN)/python -m pytest
 
 check: setup  ## ruff, mypy --strict, unit tests
