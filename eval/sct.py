@@ -17,11 +17,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-Run = Mapping[str, Any]
+RunDocument = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Comparison:
+class SctComparison:
     """One repetition's run of a policy beside the baseline's.
 
     reduction: of the mean SCT. growth: of the makespan of the study that fares worst.
@@ -31,13 +31,13 @@ class Comparison:
     growth: float
 
     @classmethod
-    def of(cls, base: Run, run: Run) -> "Comparison":
+    def of(cls, base: RunDocument, run: RunDocument) -> "SctComparison":
         """Compare two runs of one document."""
         growths = [run["makespans_s"][study] / base["makespans_s"][study] - 1 for study in base["makespans_s"]]
         return cls(1 - run["mean_sct_s"] / base["mean_sct_s"], max(growths))
 
 
-def summary(repetitions: Sequence[Sequence[Run]]) -> Table:
+def summary(repetitions: Sequence[Sequence[RunDocument]]) -> Table:
     """Return the table of all repetitions; the first run of each is its baseline."""
     table = Table(title=f"{len(repetitions)} repetitions: median (least to greatest)", title_justify="left")
     for heading in (
@@ -52,7 +52,7 @@ def summary(repetitions: Sequence[Sequence[Run]]) -> Table:
         table.add_column(heading, justify="left" if heading == "policy" else "right")
     for position, first in enumerate(repetitions[0]):
         runs = [repetition[position] for repetition in repetitions]
-        against = [Comparison.of(repetition[0], repetition[position]) for repetition in repetitions]
+        against = [SctComparison.of(repetition[0], repetition[position]) for repetition in repetitions]
         table.add_row(
             first["policy"],
             _spread([r["mean_sct_s"] for r in runs], "{:.2f}"),
@@ -77,7 +77,7 @@ def sct(
 ) -> None:
     """Compare mean stage completion times over repeated emulated runs."""
     console = Console(width=None if sys.stdout.isatty() else 120)
-    documents: list[list[Run]] = []
+    documents: list[list[RunDocument]] = []
     for number in range(repetitions):
         with tempfile.TemporaryDirectory() as directory:
             figures = Path(directory) / "figures.json"

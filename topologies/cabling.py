@@ -53,11 +53,11 @@ def wire(
         switches=tuple(Switch(s, dpid=i + 1, agent=SWITCH_AGENT) for i, s in enumerate(switches)),
         links=tuple(links),
         planes=planes,
-        mtu=count(mtu, "topology.mtu", SMALLEST_MTU, LARGEST_MTU),
+        mtu=check_count(mtu, "topology.mtu", SMALLEST_MTU, LARGEST_MTU),
     )
 
 
-def count(value: int, field: str, at_least: int = 1, at_most: int = 256) -> int:
+def check_count(value: int, field: str, at_least: int = 1, at_most: int = 256) -> int:
     """Return `value` if it is a whole number within its bounds; raise `InputError` otherwise."""
     if isinstance(value, bool) or not isinstance(value, int) or not at_least <= value <= at_most:
         raise InputError(field, value, f"a whole number from {at_least} to {at_most}")

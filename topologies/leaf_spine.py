@@ -3,7 +3,7 @@
 from beamer.errors import InputError
 from beamer.network.fabric import Fabric
 from beamer.units import ETHERNET_MTU, parse_rate
-from topologies.cabling import Cable, count, numbered, wire
+from topologies.cabling import Cable, check_count, numbered, wire
 
 
 def build(
@@ -17,9 +17,9 @@ def build(
     """Return a leaf-spine fabric, hosts at `rate`, leaf-spine links at `uplink_rate` (default `rate`). Raises `InputError`."""
     bps = parse_rate(rate, "topology.rate")
     uplink = bps if uplink_rate is None else parse_rate(uplink_rate, "topology.uplink_rate")
-    leaf_names = numbered("l", count(leaves, "topology.leaves"))
-    spine_names = numbered("s", count(spines, "topology.spines"))
-    per_leaf = count(hosts_per_leaf, "topology.hosts_per_leaf")
+    leaf_names = numbered("l", check_count(leaves, "topology.leaves"))
+    spine_names = numbered("s", check_count(spines, "topology.spines"))
+    per_leaf = check_count(hosts_per_leaf, "topology.hosts_per_leaf")
     if leaves * per_leaf < 2:
         raise InputError(
             "topology.hosts_per_leaf", per_leaf, "at least 2 on a single leaf: a network connects two hosts or more"

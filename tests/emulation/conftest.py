@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from beamer.workloads.scenario import Scenario, load
-from tests.emulation.traces import traces
+from tests.emulation.leftovers import leftovers
 from topologies.emulation.supervisor import EmulatedRun, emulated_run
 
 HERE = Path(__file__).parent
@@ -45,6 +45,6 @@ def running(scenario: Path) -> Iterator[EmulatedRun]:
     """Bring up `scenario` under `beamer`, its studies not yet begun; assert in the end that nothing of it is left."""
     logs = os.environ.get("BEAMER_TEST_LOGS")
     with emulated_run(scenario, "beamer", keep_logs=Path(logs) if logs else None) as up:
-        before = traces(up.run.id)
+        before = leftovers(up.run.id)
         yield up
-    assert not traces(up.run.id, before.namespaces), "a run that came to its end left something behind"
+    assert not leftovers(up.run.id, before.namespaces), "a run that came to its end left something behind"

@@ -1,4 +1,4 @@
-"""Repeats a run that declared itself invalid: what a busy machine did to it says nothing about the project."""
+"""Repeats a run that declared itself invalid: a busy machine's figures are no evidence about the project."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar

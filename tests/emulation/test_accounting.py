@@ -28,12 +28,12 @@ PairClass = tuple[int, int]  # (metadata, class): job, source and destination ho
 Rule = tuple[int, int, int]  # (band, metadata, class)
 MARKED_BAND = 12
 SMALLEST_FRAME, LARGEST_FRAME = 66, 9014
-NEGLIGIBLE_SHARE = 0.05  # of a port's bytes: a queue of fewer is noise for a ratio
+NEGLIGIBLE_SHARE = 0.05  # of a port's bytes: a queue of fewer is too little for a meaningful ratio
 
 
 @contextmanager
 def _snooping(run: EmulatedRun, switches: list[str], directory: Path) -> Iterator[None]:
-    """Record what each switch tells its controller, by `ovs-ofctl snoop`."""
+    """Record what each switch sends to its controller, by `ovs-ofctl snoop`."""
     with ExitStack() as stack:
         for switch in switches:
             output = stack.enter_context((directory / f"{switch}.snoop").open("w"))
@@ -144,13 +144,15 @@ def test_every_hops_queues_carry_what_the_edge_counted(small: Scenario, tmp_path
             own = dropped if interface in at_switches else 0
             assert sent + LARGEST_FRAME * (own + before) >= 0.99 * due[klass], (interface, klass)
             assert sent + SMALLEST_FRAME * own <= 1.01 * due[klass] + in_windows, (interface, klass)
-    unmarked = strayed = total = 0
+    unmarked = misclassified = total = 0
     for link in fabric.links:
         if link.src in fabric.host:
             # What left a host in another class than the edge counted left it in a window after a connect or a plan change.
             unmarked += queues[link.interface][-1][0]
-            strayed += sum(max(queues[link.interface][k][0] - expected[link.interface][k], 0) for k in range(small.queues))
+            misclassified += sum(
+                max(queues[link.interface][k][0] - expected[link.interface][k], 0) for k in range(small.queues)
+            )
             total += sum(sent for sent, _ in queues[link.interface].values())
-    excluded = (unmarked + strayed) / total
+    excluded = (unmarked + misclassified) / total
     print(f"excluded share: {excluded:.2%}")
     assert excluded <= 0.02

@@ -13,7 +13,7 @@ import pytest
 
 from beamer.errors import EmulationError
 from tests.emulation.conftest import SMALL
-from tests.emulation.traces import NAMESPACES, RUNS, Traces, interfaces, launched, traces
+from tests.emulation.leftovers import NAMESPACES, RUNS, Leftovers, interfaces, launched, leftovers
 from topologies.emulation.supervisor import emulated_run
 
 pytestmark = pytest.mark.emulation
@@ -32,7 +32,7 @@ MOMENTS: dict[str, Callable[[str], bool]] = {
 
 
 class Emulation:
-    """A `beamer emulate` of this test, told from others by the process that its run file names."""
+    """A `beamer emulate` of this test, identified by the process that its run file names."""
 
     def __init__(self, temporary: Path) -> None:
         self.temporary = temporary
@@ -46,14 +46,14 @@ class Emulation:
         )
         self.name = ""
 
-    def reach(self, moment: str, patience_s: float = 90.0) -> Traces:
+    def reach(self, moment: str, patience_s: float = 90.0) -> Leftovers:
         """Wait until the run has come to `moment`; return what there is of it then."""
         deadline = time.monotonic() + patience_s
         while not (self._recorded() and MOMENTS[moment](self.name)):
             assert self.process.poll() is None, self.process.communicate()[0]
             assert time.monotonic() < deadline, f"the run did not come to {moment!r}"
             time.sleep(0.05)
-        return traces(self.name)
+        return leftovers(self.name)
 
     def end(self) -> str:
         """Wait for the command's end and return what it printed."""
@@ -70,9 +70,9 @@ class Emulation:
                 break
         return bool(self.name)
 
-    def assert_gone(self, before: Traces) -> None:
+    def assert_gone(self, before: Leftovers) -> None:
         """Assert that nothing is left of the run of which `before` was seen."""
-        assert not traces(self.name, before.namespaces)
+        assert not leftovers(self.name, before.namespaces)
         assert not list(self.temporary.iterdir())
 
 
@@ -143,11 +143,11 @@ def test_clean_repairs_after_sigkill_and_touches_nothing_else(emulation: Emulati
         alive = _clean()
         assert f"run {emulation.name} belongs to process {emulation.process.pid}" in alive
         assert emulation.process.poll() is None, "cleaning ended a run that its owner looks after"
-        before = traces(emulation.name, before.namespaces)
+        before = leftovers(emulation.name, before.namespaces)
         assert before.files
         emulation.process.kill()
         emulation.end()
-        assert traces(emulation.name).files == before.files
+        assert leftovers(emulation.name).files == before.files
         assert f"removed run {emulation.name}" in _clean()
         emulation.assert_gone(before)
         assert emulation.name not in _clean()
@@ -168,13 +168,13 @@ def test_a_part_that_cannot_start_leaves_nothing(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("topologies.emulation.supervisor.secrets.token_hex", lambda _: name)
     with pytest.raises(EmulationError, match="beamer-controller ended with status 2"), emulated_run(SMALL, "no-such-policy"):
         pass
-    assert not traces(name)
+    assert not leftovers(name)
 
 
 def _main_process(emulation: Emulation) -> int:
     """Return the only child of the command: what that has just forked still has its command line, but not its parent."""
     parent = f"PPid:\t{emulation.process.pid}\n"
-    for pid in traces(emulation.name).processes:
+    for pid in leftovers(emulation.name).processes:
         with suppress(OSError):  # one that has ended since
             if parent in Path(f"/proc/{pid}/status").read_text():
                 return pid

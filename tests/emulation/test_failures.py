@@ -17,7 +17,7 @@ import pytest
 
 from beamer.network.fabric import Host
 from beamer.workloads.scenario import Scenario
-from topologies.emulation.exchange import Measured
+from topologies.emulation.exchange import RunMeasurements
 from topologies.emulation.supervisor import EmulatedRun
 
 pytestmark = pytest.mark.emulation
@@ -131,7 +131,7 @@ def _await(condition: Callable[[], Any], patience_s: float = 40.0) -> None:
                 return
         except subprocess.CalledProcessError:  # a controller that is not there does not answer
             pass
-        assert time.monotonic() < deadline, "it did not come about in time"
+        assert time.monotonic() < deadline, "the condition did not hold in time"
         time.sleep(0.2)
 
 
@@ -155,7 +155,7 @@ def _acknowledged(run: EmulatedRun, agent: str) -> bool:
     return bool(plan["installed"]["agents"][agent] and plan["installed_everywhere"])
 
 
-def _assert_complete(measured: Measured, scenario: Scenario) -> None:
+def _assert_complete(measured: RunMeasurements, scenario: Scenario) -> None:
     """Assert that every job of every stage ran all its iterations; a broken connection would have ended its trainer."""
     jobs = [job for study in measured.studies for stage in study["stages"] for job in stage["jobs"]]
     assert len(jobs) == sum(len(stage.jobs) for study in scenario.studies for stage in study.stages)

@@ -1,4 +1,4 @@
-"""Edge counts against queues: sums along known paths, drops added, noise told from findings."""
+"""Edge counts against queues: sums along known paths, drops added, negligible queues set apart."""
 
 from topologies import dumbbell, single
 from topologies.emulation.accounting import PairBytes, QueueBytes, excluded_share, hop_shares, unregistered_share

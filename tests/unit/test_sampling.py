@@ -1,4 +1,4 @@
-"""What makes a run invalid, and a watch that broke off."""
+"""What makes a run invalid, and sampling that broke off."""
 
 import os
 import subprocess
@@ -12,13 +12,13 @@ from topologies.emulation.run_queue import AGENTS, TRAINERS
 from topologies.emulation.sampling import JUDGED_PARTS, WAITING_LIMIT, Health, PortSample, Sampler, backlogged_rate
 
 
-def test_a_run_whose_watch_broke_off_is_no_valid_run() -> None:
-    deaf = ["sh", "-c", "exec >&-; exec cat >/dev/null"]
-    with subprocess.Popen(deaf, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as reader:
+def test_a_run_whose_sampling_broke_off_is_an_error() -> None:
+    closed_output = ["sh", "-c", "exec >&-; exec cat >/dev/null"]
+    with subprocess.Popen(closed_output, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as reader:
         sampler = Sampler(os.getpid(), {"eth0": 1000}, [reader], {})
         sampler.start()
         time.sleep(0.1)
-        with pytest.raises(EmulationError, match="watched"):
+        with pytest.raises(EmulationError, match="ended before"):
             sampler.stop()
 
 

@@ -10,7 +10,7 @@ from beamer.sim import Assumptions, SimResult, simulate
 from beamer.studies.model import JobSpec
 from beamer.units import frame_bytes
 from beamer.workloads.scenario import parse
-from topologies.emulation.search import check_emulable
+from topologies.emulation.studies import check_emulable
 
 PLAIN = Assumptions(acknowledgements=False)
 RATE = 20_000_000

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from beamer.network.fabric import Fabric
 from beamer.units import ETHERNET_HEADER, TCP_HEADERS, segment
 
-# A queue that carried less than this share of its port's bytes is noise for a ratio, not a finding.
+# A queue that carried less than this share of its port's bytes is too little for a meaningful ratio.
 NEGLIGIBLE_SHARE = 0.05
 
 Queue = tuple[str, int]  # interface and class
@@ -155,8 +155,8 @@ def excluded_share(fabric: Fabric, hops: Iterable[HopShare], queues: Iterable[Qu
     at_hosts = {link.interface for link in fabric.links if link.src in fabric.host}
     counted = [queue for queue in queues if queue.interface in at_hosts]
     unmarked = sum(queue.sent_bytes for queue in counted if queue.klass is None)
-    strayed = sum(max(hop.queue_bytes - hop.edge_bytes, 0) for hop in hops if hop.interface in at_hosts)
-    return (unmarked + strayed) / max(sum(queue.sent_bytes for queue in counted), 1)
+    misclassified = sum(max(hop.queue_bytes - hop.edge_bytes, 0) for hop in hops if hop.interface in at_hosts)
+    return (unmarked + misclassified) / max(sum(queue.sent_bytes for queue in counted), 1)
 
 
 def unregistered_share(pairs: Iterable[PairBytes], unmatched_bytes: Mapping[str, int]) -> dict[str, float]:

@@ -21,13 +21,17 @@ from beamer.sim import simulate
 from beamer.sim.command import JsonFile, PlotFile, PolicyList, ScenarioFile, parse_policies
 from beamer.workloads.scenario import Scenario, load, shipped
 from topologies.emulation import fairness
-from topologies.emulation.outcome import Outcome
+from topologies.emulation.outcome import RunOutcome
 from topologies.emulation.platform import require, require_root
 from topologies.emulation.runfile import recorded, remove
-from topologies.emulation.search import check_emulable
+from topologies.emulation.studies import check_emulable
 from topologies.emulation.supervisor import emulated_run
 
 RUN_PATIENCE_S = 900.0
+NO_WAITING_SHARES = (
+    "this kernel does not count how long a process waits for a processor (it lacks CONFIG_SCHED_INFO), "
+    "so that a run that other work on this machine slowed down may be called valid"
+)
 
 
 def emulate(
@@ -51,7 +55,7 @@ def emulate(
             raise InputError("--logs", str(logs), f"a directory that can be written ({error.strerror})") from error
     for sign in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(sign, _terminate)
-    for name in names:  # what a policy compiles at its first decision ever, no controller should have to
+    for name in names:  # compiled code is cached here, before a controller's first decision is timed
         policy = network_policy(name)
         policy.order(policy.initial(), Snapshot.of(loaded.fabric, ()), 0.0, Random(0))
     console = Console()
@@ -64,13 +68,15 @@ def emulate(
     for outcome in outcomes:
         for finding in outcome.findings:
             console.print(f"[bold red]invalid[/]: {outcome.result.policy}: {finding}")
+    if any(outcome.measured.health.waiting_shares is None for outcome in outcomes):
+        console.print(f"[bold]note[/]: {NO_WAITING_SHARES}")
     if json_file is not None:
         json_file.write_text(json.dumps({"runs": [outcome.document() for outcome in outcomes]}, indent=2))
     if plot is not None:
         plot_timeline(runs, plot)
 
 
-def _run(console: Console, path: Path, scenario: Scenario, policy: str, logs: Path | None) -> Outcome:
+def _run(console: Console, path: Path, scenario: Scenario, policy: str, logs: Path | None) -> RunOutcome:
     columns = (
         TextColumn("{task.description:<24}"),
         BarColumn(),
@@ -89,7 +95,7 @@ def _run(console: Console, path: Path, scenario: Scenario, policy: str, logs: Pa
             measured = run.finish_studies(
                 RUN_PATIENCE_S, lambda study, done, total: progress.update(bars[study], completed=done)
             )
-    return Outcome(policy, scenario, measured, simulate(scenario, policy))
+    return RunOutcome(policy, scenario, measured, simulate(scenario, policy))
 
 
 def clean() -> None:

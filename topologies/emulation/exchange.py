@@ -1,4 +1,4 @@
-"""What the supervisor hands to the inside of a run, and what it gets back."""
+"""What the supervisor gives to the process inside a run's namespace, and the measurements that it returns."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,8 +8,8 @@ from topologies.emulation.sampling import Health
 
 
 @dataclass(frozen=True)
-class Config:
-    """What `supervisor` asks for.
+class RunConfig:
+    """How a run is to be made.
 
     directory: the run's; scenario: path of its file. calibrate: whether to check fairness first. expiry_s: how long agents
     keep their queues without a controller.
@@ -24,7 +24,7 @@ class Config:
 
 
 @dataclass(frozen=True)
-class Measured:
+class RunMeasurements:
     """Everything read at the end of a run; times are Unix times, `started_s` that of the scenario's start."""
 
     started_s: float

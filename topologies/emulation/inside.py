@@ -1,8 +1,8 @@
-"""The part of an emulated run that lives inside the run's network namespace: network, controller, agents, trainers, studies.
+"""The process of an emulated run inside the run's network namespace: it starts network, controller, agents, trainers, studies.
 
 Started as `python -m topologies.emulation.inside CONFIG` by `supervisor`. It prints one JSON object a line (`event`: ready,
-progress, finished, failed) and obeys one a line on standard input (`do`: studies, controller, agent). It removes nothing:
-the supervisor ends every process of the run and deletes the namespace.
+progress, finished, failed) and takes one request a line on standard input (`do`: studies, controller, agent). It removes
+nothing: the supervisor ends every process of the run and deletes the namespace.
 """
 
 import contextlib
@@ -26,22 +26,22 @@ from beamer.errors import BeamerError, EmulationError
 from beamer.workloads.scenario import Scenario, load
 from topologies.emulation import fairness, vswitch
 from topologies.emulation.accounting import PairBytes
-from topologies.emulation.exchange import Config, Measured
+from topologies.emulation.exchange import RunConfig, RunMeasurements
 from topologies.emulation.network import CONTROLLER_ADDRESS, EmulatedNetwork
 from topologies.emulation.priority import CONTROL_NICE, prefer_session
 from topologies.emulation.run_queue import AGENTS, CONTROLLER, SWITCHES, TRAINERS
 from topologies.emulation.sampling import READER, Health, Sampler, queue_bytes
-from topologies.emulation.search import Launchers, Search
+from topologies.emulation.studies import Launchers, StudyRunner
 
 HTTP_PORT, OPENFLOW_PORT = 8265, 6653
 READY_PATIENCE_S = 60.0
 SETTLE_S = 1.5  # queues drain and the switches' last counters arrive before they are read
 
 
-class Inside:
+class NamespacedRun:
     """One emulated run, step by step."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: RunConfig) -> None:
         self.config = config
         self.directory = Path(config.directory)
         self.scenario: Scenario = load(Path(config.scenario))
@@ -65,14 +65,14 @@ class Inside:
         self.launchers = Launchers(self.network, self.scenario.fabric, self._log, self._tail)
         self.launchers.prepare(self.scenario, self.url)
         self._wait_installed()
-        self._deepen_buffers()
+        self._enlarge_buffers()
 
-    def _deepen_buffers(self) -> None:
-        """Deepen the daemon's buffers: a socket per port, and the one for sending that its first packet makes it open."""
+    def _enlarge_buffers(self) -> None:
+        """Enlarge the daemon's buffers: a socket per port, and the one for sending that its first packet makes it open."""
         first, second = self.scenario.fabric.hosts[:2]
         sockets = 1 + sum(link.src in self.scenario.fabric.switch for link in self.scenario.fabric.links)
         deadline = time.monotonic() + READY_PATIENCE_S
-        while (found := vswitch.deepen_buffers(self.vswitchd)) < sockets:
+        while (found := vswitch.enlarge_buffers(self.vswitchd)) < sockets:
             if time.monotonic() > deadline:
                 raise EmulationError(f"Open vSwitch has {found} packet sockets, expected {sockets}")
             command = ["bash", "-c", f"echo > /dev/udp/{second.ip}/9"]
@@ -83,7 +83,7 @@ class Inside:
         """Start the controller on the management address (again)."""
         self.processes["beamer-controller"] = subprocess.Popen(
             [
-                *_prompt("controller"),
+                *_control_command("controller"),
                 *("--fabric", str(self.directory / "fabric.json")),
                 *("--journal", f"sqlite:///{self.directory}/journal.db"),
                 *("--policy", self.config.policy, "--queues", str(self.scenario.queues), "--seed", str(self.config.seed)),
@@ -98,7 +98,7 @@ class Inside:
     def start_agent(self, name: str) -> None:
         """Start the agent called `name` (again): in its host's namespace, or in this one for the switches' ports."""
         command = [
-            *_prompt("hostagent"),
+            *_control_command("hostagent"),
             *("--name", name, "--controller", f"ws://{CONTROLLER_ADDRESS}:{HTTP_PORT}"),
             *("--expiry", str(self.config.expiry_s), "--state-dir", str(self.directory / "agents")),
         ]
@@ -120,10 +120,10 @@ class Inside:
             "url": self.url,
         }
 
-    def run_studies(self) -> Measured:
+    def run_studies(self) -> RunMeasurements:
         """Run all studies to their end and read every counter."""
         if self.config.calibrate:
-            Search(fairness.equal_jobs(self.scenario), self.launchers, self.url, lambda *_, **__: None).run()
+            StudyRunner(fairness.equal_jobs(self.scenario), self.launchers, self.url, lambda *_, **__: None).run()
         fabric = self.scenario.fabric
         readers = [
             subprocess.Popen([*self.network.enter(host), *READER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -133,7 +133,7 @@ class Inside:
         sampler = Sampler(self.vswitchd, rates, readers, self._parts())
         sampler.start()
         started = time.time()
-        Search(self.scenario, self.launchers, self.url, emit).run()
+        StudyRunner(self.scenario, self.launchers, self.url, emit).run()
         ended = time.time()
         health = sampler.stop()
         time.sleep(SETTLE_S)
@@ -144,7 +144,7 @@ class Inside:
         own = {process.pid: AGENTS if name.startswith("agent-") else CONTROLLER for name, process in self.processes.items()}
         return {self.vswitchd: SWITCHES, **own, **dict.fromkeys(self.launchers.pids(), TRAINERS)}
 
-    def _measure(self, started: float, duration: float, health: Health) -> Measured:
+    def _measure(self, started: float, duration: float, health: Health) -> RunMeasurements:
         fabric = self.scenario.fabric
         counters = self._get("/v1/counters")
         studies = self._get("/v1/studies")["studies"]
@@ -156,7 +156,7 @@ class Inside:
             if link.src in fabric.host
             for q in queue_bytes(link.interface, self.network.enter(link.src))
         ]
-        return Measured(
+        return RunMeasurements(
             started_s=started,
             studies=[study for study in studies if study["name"] != fairness.STUDY],
             latencies_ms=self._get("/v1/latencies")["plan_ms"],
@@ -199,7 +199,7 @@ class Inside:
         return " ".join((self.directory / f"{name}.log").read_text().split())[-400:]
 
 
-def _prompt(module: str) -> list[str]:
+def _control_command(module: str) -> list[str]:
     """Return the command of one of Beamer's own processes, which must not wait for trainers of hosts that are not its own."""
     return ["nice", "-n", str(CONTROL_NICE), sys.executable, "-m", f"{module}.cli"]
 
@@ -218,30 +218,30 @@ def _requests() -> Iterator[dict[str, Any]]:
         yield json.loads(line)
 
 
-def _failing(error: BaseException) -> None:
+def _report_failure(error: BaseException) -> None:
     traceback.print_exc()
     emit("failed", message=str(error) if isinstance(error, BeamerError) else f"{type(error).__name__}: {error}")
 
 
-def _studies(inside: Inside) -> None:
+def _studies(inside: NamespacedRun) -> None:
     try:
         measured = inside.run_studies()
         (inside.directory / "measured.json").write_text(json.dumps(asdict(measured)))
         emit("finished")
-    except Exception as error:  # noqa: BLE001  the supervisor is told whatever happened
-        _failing(error)
+    except Exception as error:  # noqa: BLE001  every failure is reported to the supervisor
+        _report_failure(error)
 
 
 def main(config_path: str) -> None:
-    """Run what the configuration file at `config_path` says, until standard input ends."""
-    config = TypeAdapter(Config).validate_json(Path(config_path).read_bytes())
+    """Make the run that the configuration file at `config_path` describes, until standard input ends."""
+    config = TypeAdapter(RunConfig).validate_json(Path(config_path).read_bytes())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides when to end
     prefer_session(os.getpid(), CONTROL_NICE)  # the supervisor made it the leader of one
     try:
-        inside = Inside(config)
+        inside = NamespacedRun(config)
         inside.start()
-    except Exception as error:  # noqa: BLE001  the supervisor is told whatever happened
-        _failing(error)
+    except Exception as error:  # noqa: BLE001  every failure is reported to the supervisor
+        _report_failure(error)
         return
     emit("ready", **inside.describe())
     for request in _requests():

@@ -2,8 +2,8 @@
 
 It imports what trainers need once, so that a process costs a fork. Requests come on standard input, one JSON object a line:
 `{"prepare": N, "controller": URL}` forks N processes ahead, `{"start": ID, "task": {...}}` gives one its task. Standard output
-says `{"ready": true}` once, `{"prepared": N}`, and `{"ended": ID, "status": N}` whenever a process ends. The end of input ends
-the launcher and the processes without a task.
+carries `{"ready": true}` once, `{"prepared": N}`, and `{"ended": ID, "status": N}` whenever a process ends. The end of input
+ends the launcher and the processes without a task.
 """
 
 import contextlib
@@ -65,8 +65,8 @@ class Spares:
         return pid
 
 
-def serve() -> None:
-    """Serve requests until standard input ends."""
+def handle_requests() -> None:
+    """Start trainers on request until standard input ends."""
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake)
@@ -100,4 +100,4 @@ def serve() -> None:
 
 
 if __name__ == "__main__":
-    serve()
+    handle_requests()

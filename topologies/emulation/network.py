@@ -29,7 +29,7 @@ class EmulatedNetwork:
         self._net = Mininet(topo=None, controller=None, build=False)
 
     def start(self) -> None:
-        """Make the management bridge, hosts, switches and links; switches forward nothing until a controller tells them."""
+        """Make the management bridge, hosts, switches and links; switches forward nothing until a controller installs rules."""
         run("ip", "link", "set", "lo", "up")
         _sysctl("net.ipv6.conf.all.disable_ipv6", "1")
         _sysctl("net.ipv6.conf.default.disable_ipv6", "1")
@@ -47,7 +47,7 @@ class EmulatedNetwork:
                 failMode="secure",
                 protocols="OpenFlow13",
             )
-        self._quieten_hosts()
+        self._configure_hosts()
         self._connect()
         self._net.build()
         for number, host in enumerate(self.fabric.hosts):
@@ -58,7 +58,7 @@ class EmulatedNetwork:
         self._net.start()
 
     def point_at_controller(self, openflow_port: int) -> None:
-        """Tell every switch where its controller listens."""
+        """Set the controller of every switch."""
         for switch in self.fabric.switches:
             run("ovs-vsctl", "set-controller", switch.name, f"tcp:{CONTROLLER_ADDRESS}:{openflow_port}")
             run("ovs-vsctl", "set", "controller", switch.name, "connection-mode=out-of-band", "max_backoff=1000")
@@ -72,7 +72,7 @@ class EmulatedNetwork:
         """Return the command prefix that runs a program in `host`'s network namespace (None: in the switches')."""
         return [] if host is None else ["mnexec", "-a", str(self.shell_pid(host))]
 
-    def _quieten_hosts(self) -> None:
+    def _configure_hosts(self) -> None:
         for host in self.fabric.hosts:
             inside = self.enter(host.name)
             run("ip", "link", "set", "lo", "up", enter=inside)

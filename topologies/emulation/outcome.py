@@ -10,14 +10,14 @@ from beamer.report import run_document
 from beamer.sim.results import JobResult, RunResult, StageResult
 from beamer.workloads.scenario import Scenario
 from topologies.emulation.accounting import HopShare, excluded_share, hop_shares, unregistered_share
-from topologies.emulation.exchange import Measured
+from topologies.emulation.exchange import RunMeasurements
 from topologies.emulation.sampling import JUDGED_PARTS, Health
 
 
-class Outcome:
+class RunOutcome:
     """One policy's emulated run beside its simulation."""
 
-    def __init__(self, policy: str, scenario: Scenario, measured: Measured, simulated: RunResult) -> None:
+    def __init__(self, policy: str, scenario: Scenario, measured: RunMeasurements, simulated: RunResult) -> None:
         self.measured = measured
         self.simulated = simulated
         self._scenario = scenario
@@ -68,7 +68,7 @@ class Outcome:
             "stage event to plan installed, p50 / p99": f"{_ms(self.plan_ms(0.5))} / {_ms(self.plan_ms(0.99))} ms",
             "Open vSwitch's busiest thread": f"{health.busiest_thread:.0%} of a core",
             "least rate of a link with backlog": backlogged,
-            "waited for a processor, of the time with work": _waiting(health),
+            "processor wait, Open vSwitch / controller": _waiting(health),
             "Jain's index of equal jobs": "" if self.measured.jain is None else f"{self.measured.jain:.3f}",
         }
 
@@ -103,17 +103,17 @@ class Outcome:
 
 
 def _waiting(health: Health) -> str:
-    """Return the waiting shares that decide on validity, or what is missing where the kernel does not count them."""
+    """Return the waiting shares that decide on validity, in the order of the row's label."""
     if health.waiting_shares is None:
-        return "unknown: no CONFIG_SCHED_INFO"
-    return ", ".join(f"{part} {health.waiting_shares.get(part, 0.0):.0%}" for part in JUDGED_PARTS)
+        return "unknown"
+    return " / ".join(f"{health.waiting_shares.get(part, 0.0):.0%}" for part in JUDGED_PARTS)
 
 
 def _ms(value: float | None) -> str:
     return "none" if value is None else f"{value:.0f}"
 
 
-def _result(policy: str, scenario: Scenario, measured: Measured) -> RunResult:
+def _result(policy: str, scenario: Scenario, measured: RunMeasurements) -> RunResult:
     stages, jobs = [], []
     for study in measured.studies:
         for stage in study["stages"]:

@@ -23,10 +23,10 @@ RUN_VARIABLE = "BEAMER_RUN"
 
 
 @dataclass(frozen=True)
-class Run:
+class RunRecord:
     """One emulated run.
 
-    id: its name everywhere. namespace: of the switches. owner, owner_start: the process that cleans up after it, told apart
+    id: its name everywhere. namespace: of the switches. owner, owner_start: the process that cleans up after it, distinguished
     from a later process of the same number by its start time (clock ticks since boot).
     """
 
@@ -70,11 +70,11 @@ def _start_time(pid: int) -> int | None:
         return None
 
 
-def record(name: str) -> Run:
+def record(name: str) -> RunRecord:
     """Record a run called `name` that this process owns, before anything of it exists."""
     start = _start_time(os.getpid())
     assert start is not None
-    run = Run(id=name, namespace=f"beamer-{name}", owner=os.getpid(), owner_start=start)
+    run = RunRecord(id=name, namespace=f"beamer-{name}", owner=os.getpid(), owner_start=start)
     RUNS.mkdir(parents=True, exist_ok=True)
     # Whole or not there at all, whenever this process is killed: written without a name, then linked to it.
     with os.fdopen(os.open(RUNS, os.O_TMPFILE | os.O_WRONLY, 0o644), "w") as file:
@@ -86,14 +86,14 @@ def record(name: str) -> Run:
     return run
 
 
-def recorded() -> Iterator[Run]:
+def recorded() -> Iterator[RunRecord]:
     """Yield every recorded run."""
     for path in sorted(RUNS.glob("*.json")):
         with contextlib.suppress(ValueError, TypeError):
-            yield Run(**json.loads(path.read_text()))
+            yield RunRecord(**json.loads(path.read_text()))
 
 
-def remove(run: Run, patience_s: float = 5.0) -> None:
+def remove(run: RunRecord, patience_s: float = 5.0) -> None:
     """Remove everything of `run`, its run file last. Raises `EmulationError` if a process will not end."""
     _end_processes(run, patience_s)
     if (Path("/run/netns") / run.namespace).exists():
@@ -102,7 +102,7 @@ def remove(run: Run, patience_s: float = 5.0) -> None:
     run.file.unlink(missing_ok=True)
 
 
-def _end_processes(run: Run, patience_s: float) -> None:
+def _end_processes(run: RunRecord, patience_s: float) -> None:
     ended: set[int] = set()
     for sign in (signal.SIGTERM, signal.SIGKILL):
         deadline = time.monotonic() + patience_s

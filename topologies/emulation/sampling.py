@@ -124,7 +124,7 @@ class Sampler:
         for reader in self._readers:
             reader.terminate()
         if self._failure is not None:
-            raise EmulationError(f"the run could not be watched to its end: {self._failure!r}") from self._failure
+            raise EmulationError(f"sampling ended before the run: {self._failure!r}") from self._failure
         rates = [backlogged_rate(samples, self._rates[name]) for name, samples in self._ports.items()]
         shares = None if self._delays is None else {part: time.waiting_share for part, time in self._delays.totals.items()}
         return Health(self._busiest(), min((r for r in rates if r is not None), default=None), shares)
@@ -141,11 +141,11 @@ class Sampler:
 
     def _sample(self) -> None:
         try:
-            self._watch()
+            self._sample_until_ended()
         except (OSError, ValueError) as error:  # a reader or the daemon itself is gone
             self._failure = error
 
-    def _watch(self) -> None:
+    def _sample_until_ended(self) -> None:
         due = time.monotonic()
         while not self._ending.is_set():
             now = time.monotonic()

@@ -20,17 +20,17 @@ from pydantic import TypeAdapter
 
 from beamer.errors import EmulationError
 from topologies.emulation import tools
-from topologies.emulation.exchange import Config, Measured
-from topologies.emulation.runfile import RUN_VARIABLE, Run, record, remove
+from topologies.emulation.exchange import RunConfig, RunMeasurements
+from topologies.emulation.runfile import RUN_VARIABLE, RunRecord, record, remove
 
 READY_PATIENCE_S = 90.0
-Progress = Callable[[str, int, int], None]
+OnProgress = Callable[[str, int, int], None]
 
 
 class EmulatedRun:
-    """A run that is up: its studies can be run, its parts disturbed and looked at with any tool."""
+    """A run that is up: its studies can be run, its parts disturbed and inspected with any tool."""
 
-    def __init__(self, run: Run, inside: "subprocess.Popen[str]") -> None:
+    def __init__(self, run: RunRecord, inside: "subprocess.Popen[str]") -> None:
         self.run = run
         self._inside = inside
         self._events: queue.Queue[dict[str, Any]] = queue.Queue()
@@ -42,10 +42,10 @@ class EmulatedRun:
         """Let the scenario's studies begin."""
         self._ask({"do": "studies"})
 
-    def finish_studies(self, patience_s: float, on_progress: Progress | None = None) -> Measured:
+    def finish_studies(self, patience_s: float, on_progress: OnProgress | None = None) -> RunMeasurements:
         """Wait for the end of all studies and return what was measured. Raises `EmulationError`."""
         self._await("finished", patience_s, on_progress)
-        return TypeAdapter(Measured).validate_json((self.run.directory / "measured.json").read_bytes())
+        return TypeAdapter(RunMeasurements).validate_json((self.run.directory / "measured.json").read_bytes())
 
     def restart(self, part: str) -> None:
         """Start the controller (`beamer-controller`) or an agent (`agent-NAME`) again after it has ended."""
@@ -82,20 +82,20 @@ class EmulatedRun:
         for line in self._inside.stdout:
             with contextlib.suppress(ValueError):
                 self._events.put(json.loads(line))
-        self._events.put({"event": "failed", "message": f"the run's main process ended: {self._last_words()}"})
+        self._events.put({"event": "failed", "message": f"the run's main process ended: {self._log_tail()}"})
 
-    def _last_words(self) -> str:
+    def _log_tail(self) -> str:
         with contextlib.suppress(OSError):
             return " ".join(self.log("inside").split())[-400:]
-        return "it left no log"
+        return "no log was written"
 
-    def _await(self, event: str, patience_s: float, on_progress: Progress | None = None) -> dict[str, Any]:
+    def _await(self, event: str, patience_s: float, on_progress: OnProgress | None = None) -> dict[str, Any]:
         deadline = time.monotonic() + patience_s
         while True:
             try:
                 message = self._events.get(timeout=max(deadline - time.monotonic(), 0.01))
             except queue.Empty:
-                raise EmulationError(f"no {event!r} within {patience_s:.0f} s: {self._last_words()}") from None
+                raise EmulationError(f"no {event!r} within {patience_s:.0f} s: {self._log_tail()}") from None
             if message["event"] == event:
                 return message
             if message["event"] == "failed":
@@ -128,7 +128,7 @@ def emulated_run(
         tools.run("ip", "netns", "add", run.namespace)
         config = run.directory / "config.json"
         config.write_text(
-            json.dumps(asdict(Config(str(run.directory), str(scenario.resolve()), policy, seed, calibrate, expiry_s)))
+            json.dumps(asdict(RunConfig(str(run.directory), str(scenario.resolve()), policy, seed, calibrate, expiry_s)))
         )
         with (run.directory / "inside.log").open("w") as log:
             inside = subprocess.Popen(
@@ -144,7 +144,7 @@ def emulated_run(
         yield EmulatedRun(run, inside)
 
 
-def _end(run: Run, started: "list[subprocess.Popen[str]]", keep_logs: Path | None) -> None:
+def _end(run: RunRecord, started: "list[subprocess.Popen[str]]", keep_logs: Path | None) -> None:
     with _uninterrupted():
         try:
             if keep_logs is not None:
@@ -163,20 +163,20 @@ def _end(run: Run, started: "list[subprocess.Popen[str]]", keep_logs: Path | Non
 
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Hold back SIGINT, SIGTERM and SIGHUP while the block runs, then let the last of them through."""
+    """Defer SIGINT, SIGTERM and SIGHUP while the block runs, then raise the last of them."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    held: list[int] = []
+    deferred: list[int] = []
 
-    def hold(signum: int, frame: FrameType | None) -> None:
-        held.append(signum)
+    def defer(signum: int, frame: FrameType | None) -> None:
+        deferred.append(signum)
 
-    previous = {s: signal.signal(s, hold) for s in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    previous = {s: signal.signal(s, defer) for s in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
     finally:
         for signum, handler in previous.items():
             signal.signal(signum, handler)
-        if held:
-            signal.raise_signal(held[-1])
+        if deferred:
+            signal.raise_signal(deferred[-1])

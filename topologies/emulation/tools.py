@@ -1,4 +1,4 @@
-"""Runs the system's own tools; one that fails ends the run with what it said."""
+"""Runs the system's own tools; one that fails ends the run with the error that it printed."""
 
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -7,8 +7,8 @@ from beamer.errors import EmulationError
 
 
 def run(*command: str, enter: Sequence[str] = (), env: Mapping[str, str] | None = None) -> None:
-    """Run a command; `enter` is the prefix of the namespace to run it in. Raises `EmulationError` with its words."""
+    """Run a command; `enter` is the prefix of the namespace to run it in. Raises `EmulationError` with what it printed."""
     done = subprocess.run([*enter, *command], capture_output=True, text=True, env=env)
     if done.returncode:
-        said = " ".join((done.stderr or done.stdout).split())
-        raise EmulationError(f"`{' '.join(command)}` ended with status {done.returncode}: {said or 'it said nothing'}")
+        printed = " ".join((done.stderr or done.stdout).split())
+        raise EmulationError(f"`{' '.join(command)}` ended with status {done.returncode}: {printed or 'it printed nothing'}")

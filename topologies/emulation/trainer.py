@@ -31,7 +31,7 @@ Gradient = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Task:
+class TrainerTask:
     """What one process runs.
 
     addresses, ports: where each rank listens, by rank. controller: URL of the stage API. start_up_s: from having connected to
@@ -48,7 +48,7 @@ class Task:
     start_up_s: float
 
 
-_TASK = TypeAdapter(Task)  # built once, before launchers fork
+_TRAINER_TASK = TypeAdapter(TrainerTask)  # built once, before launchers fork
 
 
 class Mesh:
@@ -72,7 +72,7 @@ class Mesh:
 
         allowed: how many bytes of the one outgoing stream may be sent once so many bytes have arrived (default: all).
         arrived: called with the bytes received so far of the one incoming stream. wake_bytes: how many must have come in
-        before they are looked at. Raises `TimeoutError`, `ConnectionError`.
+        before the process wakes. Raises `TimeoutError`, `ConnectionError`.
         """
         sent, received = dict.fromkeys(outgoing, 0), dict.fromkeys(incoming, 0)
         with selectors.DefaultSelector() as selector:
@@ -221,7 +221,7 @@ def _dial(address: tuple[str, int], rank: int) -> socket.socket:
         return connection
 
 
-def connect(task: Task) -> Mesh:
+def connect(task: TrainerTask) -> Mesh:
     """Connect this rank with all its peers. Raises `OSError` if one does not answer in time."""
     dial, expect = _peers(task.spec, task.rank)
     peers: dict[int, socket.socket] = {}
@@ -253,7 +253,7 @@ def _barrier(mesh: Mesh, dial: Iterable[int], expect: Iterable[int], rank: int) 
             mesh.transfer({0: token}, {})
 
 
-def train(task: Task, client: Client) -> None:
+def train(task: TrainerTask, client: Client) -> None:
     """Run the task's iterations. Raises `ArithmeticError` if a synchronised gradient is not the sum of all ranks'."""
     spec, rank = task.spec, task.rank
     job = client.job(task.study, task.stage, spec.name)
@@ -290,5 +290,5 @@ def train(task: Task, client: Client) -> None:
 
 
 def run(content: dict[str, Any], client: Client) -> None:
-    """Run the task that `content` (JSON data of a `Task`) describes; `client` speaks with its controller."""
-    train(_TASK.validate_python(content), client)
+    """Run the task that `content` (JSON data of a `TrainerTask`) describes; `client` speaks with its controller."""
+    train(_TRAINER_TASK.validate_python(content), client)

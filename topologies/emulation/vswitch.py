@@ -44,8 +44,8 @@ def start(directory: Path) -> int:
     return pid
 
 
-def deepen_buffers(pid: int) -> int:
-    """Let the switch daemon's packet sockets hold all that its ports' queues may; return how many sockets there are.
+def enlarge_buffers(pid: int) -> int:
+    """Enlarge the buffers of the switch daemon's packet sockets to what its ports' queues may hold; return how many there are.
 
     It sends through one socket for all ports, whose default send buffer is full when a dozen packets wait in any queues: the
     next one, of whatever class, would be lost before its queue and counted by nobody. The receive buffers of its ports

@@ -1,4 +1,4 @@
-"""Runs the scenario's searches: registers studies, stages and jobs as a tuner does, launches trainers on their hosts."""
+"""Runs the scenario's studies: registers studies, stages and jobs as a tuner does, starts trainers on their hosts."""
 
 import json
 import subprocess
@@ -16,7 +16,7 @@ from beamer.network.fabric import Fabric
 from beamer.studies.model import job_key
 from beamer.workloads.scenario import Scenario, StagePlan, StudyPlan
 from topologies.emulation.network import EmulatedNetwork
-from topologies.emulation.trainer import Task
+from topologies.emulation.trainer import TrainerTask
 
 FIRST_PORT = 20000
 STAGE_PATIENCE_S = 600.0
@@ -93,7 +93,7 @@ class Launchers:
                 missing = sorted(starts.keys() - self._prepared)
                 raise EmulationError(f"the trainers of {missing} were not forked within {START_PATIENCE_S:.0f} s")
 
-    def start(self, identity: str, host: str, task: Task) -> None:
+    def start(self, identity: str, host: str, task: TrainerTask) -> None:
         """Start `task` on `host` under the name `identity`."""
         self._host_of[identity] = host
         self._ask(host, {"start": identity, "task": asdict(task)})
@@ -136,7 +136,7 @@ class Launchers:
             self._changed.notify_all()
 
 
-class Search:
+class StudyRunner:
     """All studies of a scenario, each in a thread of its own from its arrival on."""
 
     def __init__(self, scenario: Scenario, launchers: Launchers, url: str, emit: Callable[..., None]) -> None:
@@ -147,11 +147,11 @@ class Search:
         self._ports = iter(range(FIRST_PORT, 60000))
         self._lock = threading.Lock()
         self._errors: list[BaseException] = []
-        self._over = {study.name: threading.Event() for study in scenario.studies}
+        self._ended_studies = {study.name: threading.Event() for study in scenario.studies}
 
     def run(self) -> None:
         """Run all studies to their end. Raises the first error of any."""
-        threads = [threading.Thread(target=self._guard, args=(study,), daemon=True) for study in self._scenario.studies]
+        threads = [threading.Thread(target=self._run_study, args=(study,), daemon=True) for study in self._scenario.studies]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -159,20 +159,20 @@ class Search:
         if self._errors:
             raise self._errors[0]
 
-    def _guard(self, study: StudyPlan) -> None:
+    def _run_study(self, study: StudyPlan) -> None:
         try:
             if study.after is not None:
-                self._over[study.after].wait()
+                self._ended_studies[study.after].wait()
                 if self._errors:
                     return
             time.sleep(study.arrival_s)
-            self._study(study)
+            self._run_stages(study)
         except Exception as error:  # noqa: BLE001  raised again by run()
             self._errors.append(error)
         finally:
-            self._over[study.name].set()
+            self._ended_studies[study.name].set()
 
-    def _study(self, plan: StudyPlan) -> None:
+    def _run_stages(self, plan: StudyPlan) -> None:
         with Client(self._url) as client, client.study(plan.name, weight=plan.weight, rungs=plan.rungs) as study:
             for number, stage_plan in enumerate(plan.stages):
                 with study.stage(stage_plan.name) as stage:
@@ -186,9 +186,9 @@ class Search:
                             compute_s=spec.compute_s,
                             overlap=spec.overlap,
                         )
-                # A worker's first word about its job must not overtake the job's registration.
+                # A worker's first report about its job must not overtake the job's registration.
                 if not client.flush(5.0):
-                    raise EmulationError(f"study {plan.name}: the controller does not take its registrations")
+                    raise EmulationError(f"study {plan.name}: the controller did not accept its registrations in time")
                 self._launchers.wait(self._launch(plan.name, stage_plan), STAGE_PATIENCE_S)
                 if not client.wait_stage(plan.name, stage_plan.name, STAGE_PATIENCE_S):
                     raise EmulationError(f"stage {plan.name}/{stage_plan.name}: its trainers ended, the stage did not")
@@ -201,7 +201,7 @@ class Search:
                 ports = tuple(next(self._ports) for _ in spec.workers)
             addresses = tuple(self._launchers.fabric.host[w.host].ip for w in spec.workers)
             for worker in spec.workers:
-                task = Task(study, stage.name, spec, worker.rank, addresses, ports, self._url, self._scenario.start_up_s)
+                task = TrainerTask(study, stage.name, spec, worker.rank, addresses, ports, self._url, self._scenario.start_up_s)
                 identity = f"{job_key(study, stage.name, spec.name)}#{worker.rank}"
                 self._launchers.start(identity, worker.host, task)
                 identities.append(identity)

@@ -1,4 +1,4 @@
-"""What a run leaves on the machine, looked up without the project's own clean-up code."""
+"""What a run leaves on the machine, found without the project's own clean-up code."""
 
 import os
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ RUNS = Path("/run/beamer")
 
 
 @dataclass(frozen=True)
-class Traces:
+class Leftovers:
     """Everything of one run: files by path, network namespaces by inode, processes by id."""
 
     files: frozenset[str]
@@ -21,7 +21,7 @@ class Traces:
         return bool(self.files or self.processes)
 
 
-def traces(name: str, namespaces: frozenset[str] = frozenset()) -> Traces:
+def leftovers(name: str, namespaces: frozenset[str] = frozenset()) -> Leftovers:
     """Find what exists of the run called `name`, and every process in `namespaces`, those that it had, whoever started it."""
     own = os.readlink("/proc/self/ns/net")
     marked: set[int] = set()
@@ -37,7 +37,7 @@ def traces(name: str, namespaces: frozenset[str] = frozenset()) -> Traces:
     namespaces |= {inside[pid] for pid in marked} - {own}
     files = {str(path) for path in (RUNS / name, RUNS / f"{name}.json", NAMESPACES / f"beamer-{name}") if path.exists()}
     processes = marked | {pid for pid, namespace in inside.items() if namespace in namespaces}
-    return Traces(frozenset(files), namespaces, frozenset(processes))
+    return Leftovers(frozenset(files), namespaces, frozenset(processes))
 
 
 def interfaces() -> set[str]:
@@ -48,7 +48,7 @@ def interfaces() -> set[str]:
 def launched(name: str) -> int:
     """Return how many launchers and trainers run."""
     count = 0
-    for pid in traces(name).processes:
+    for pid in leftovers(name).processes:
         try:
             count += b"topologies.emulation.launcher" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         except OSError:
