@@ -23,10 +23,10 @@ from topologies.emulation.run_queue import CONTROLLER, SWITCHES, DelayMeter, is_
 THREAD_LIMIT = 0.85  # of a core, the most that one thread can have
 RATE_LIMIT = 0.85  # of a link's rate
 # Of the time in which a process had something to run: at 0.6 everything it does takes 2.5 times as long as on a processor of
-# its own. Runs of the shipped scenario beside other work of every intensity: up to a share of 0.58 mean stage completion times
-# were 1 to 8 % above the simulated ones, as on an idle machine; at 0.68 7 to 8 %; from 0.81 on 20 to 26 % under `beamer`.
+# its own. Runs of the shipped scenario under load averages of 7 to 46: mean stage completion times were 1 to 8 % above the
+# simulated ones up to a share of 0.58 (3 to 5 % on an idle machine), 7 to 8 % at 0.68, and 20 to 26 % from 0.81 on under `beamer`.
 WAITING_LIMIT = 0.6
-# Agents and the trainers of a job wake together and wait for each other, 0.6 and 0.8 of their time in accurate runs already.
+# Agents and the trainers of a job wake together and wait for each other, 0.6 to 0.9 of their time in accurate runs already.
 JUDGED_PARTS = (SWITCHES, CONTROLLER)
 ROOT_MINOR, CLASS_MINOR = 0x1, 0x10  # as the host agent makes them: 1:1 is the whole port, 1:(0x10+k) managed class k
 _TICK = os.sysconf("SC_CLK_TCK")
