@@ -32,7 +32,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(("push", "remove", "pop", "empty", "a
 
 def indexed() -> Records:
     heap = np.zeros(ITEMS + 1, HEAP)
-    heap["place"][:ITEMS] = -1
+    heap["position"][:ITEMS] = -1
     return heap
 
 
@@ -69,7 +69,7 @@ def test_an_indexed_heap_holds_what_was_put_in_and_gives_it_back_in_order(steps:
             kernels.remove(heap, first[1])
             del keys[first[1]]
         assert kernels.size(heap) == len(keys)
-        assert {i for i in range(ITEMS) if heap[i]["place"] >= 0} == keys.keys()
+        assert {i for i in range(ITEMS) if heap[i]["position"] >= 0} == keys.keys()
     plain = [(key, item) for item, key in keys.items()]
     heapq.heapify(plain)
     assert drained(heap) == [heapq.heappop(plain) for _ in range(len(plain))]
@@ -100,14 +100,14 @@ def test_a_skew_heap_gives_flows_back_by_mark(steps: list[float | None]) -> None
     top, inside = -1, list[tuple[float, int]]()
     for flow, mark in enumerate(steps):
         if mark is not None:
-            motion["mark"][flow] = mark
+            motion["finish"][flow] = mark
             top = kernels.meld(motion, top, flow)
             heapq.heappush(inside, (mark, flow))
         elif inside:
-            assert (motion["mark"][top], top) == heapq.heappop(inside)
+            assert (motion["finish"][top], top) == heapq.heappop(inside)
             top = kernels.meld(motion, motion["left"][top], motion["right"][top])
     while inside:
-        assert (motion["mark"][top], top) == heapq.heappop(inside)
+        assert (motion["finish"][top], top) == heapq.heappop(inside)
         top = kernels.meld(motion, motion["left"][top], motion["right"][top])
     assert top == -1
 
@@ -117,10 +117,10 @@ def test_a_long_chain_needs_no_stack(ascending: bool) -> None:
     many = 20_000
     motion = np.zeros(many, MOTION)
     motion["left"] = motion["right"] = -1
-    motion["mark"] = np.arange(many) if ascending else np.arange(many)[::-1]
+    motion["finish"] = np.arange(many) if ascending else np.arange(many)[::-1]
     top = -1
     for flow in range(many):
         top = kernels.meld(motion, top, flow)
     for mark in range(many):
-        assert motion["mark"][top] == mark
+        assert motion["finish"][top] == mark
         top = kernels.meld(motion, motion["left"][top], motion["right"][top])

@@ -265,8 +265,8 @@ def _world(
 
 def _heap(size: int, old: Records | None) -> Records:
     heap = np.zeros(size + 1, HEAP)
-    heap["place"][:size] = -1
+    heap["position"][:size] = -1
     if old is not None:
         heap[: len(old) - 1] = old[:-1]
-        heap["place"][size] = old["place"][-1]
+        heap["position"][size] = old["position"][-1]
     return heap

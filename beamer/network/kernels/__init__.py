@@ -1,4 +1,6 @@
-"""The hot loops, compiled by numba: array code without policy, each with a plain counterpart that tests compare it with.
+"""The hot loops, compiled by numba: array code without policy, each with a plain counterpart to test it against.
 
-This folder is the only place that imports numba. Compiled code is kept on disk, so that only a first run waits for it.
+Every module states its algorithm's phases, invariants and complexity.
+
+This folder is the only place that imports numba. Compiled code is cached on disk.
 """

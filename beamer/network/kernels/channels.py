@@ -1,11 +1,19 @@
-"""Channels: time passes for them, they get rates, flows enter and leave them."""
+"""Channels: flows of equal path and group that move at one common rate.
+
+A channel serves all its flows alike: `served` counts the bits that each has moved since the channel was made, and a flow that
+joins when that is s with b bits to move completes at `finish` = s + b, as by virtual time in fair queueing. So a change of rate
+costs O(1), whatever the number of flows, and a flow's arrival or end O(log) in its channel's skew heap.
+
+Invariants: `served` is up to date as of `since`; `top` is the flow of least `finish`; the channel's end in `World.ends` (or
+`World.due`) is that of `top` at the rate in force.
+"""
 
 from beamer.network.kernels.heap import append, meld, push, remove, size
 from beamer.network.kernels.jit import inner
 from beamer.network.kernels.state import World
 
 NEVER = 1e300  # seconds
-DONE = 1e-9  # share of a flow's size that rounding may leave over
+COMPLETION_TOLERANCE = 1e-9  # share of a flow's size that rounding may leave unserved
 
 
 @inner
@@ -23,12 +31,12 @@ def end_s(w: World, c: int) -> float:
     ch = w.channels[c]
     if ch.count == 0 or ch.rate <= 0.0:
         return NEVER
-    return float(w.now[0].s + max(w.motion[ch.top].mark - ch.served, 0.0) / ch.rate)
+    return float(w.now[0].s + max(w.motion[ch.top].finish - ch.served, 0.0) / ch.rate)
 
 
 @inner
 def queue_end(w: World, c: int) -> None:
-    """Put channel `c`, which is settled, where its end belongs."""
+    """Enter the next end of channel `c`, which is settled, among those of all channels."""
     at = end_s(w, c)
     if w.now[0].lists_ends:
         w.due[c] = at
@@ -53,7 +61,7 @@ def next_end_s(w: World) -> float:
 
 @inner
 def append_end(w: World, c: int) -> None:
-    """Put channel `c`, which is settled, behind all others that end; `heapify` has to follow."""
+    """Append the next end of channel `c`, which is settled, to those of all channels; `heapify` has to follow."""
     at = end_s(w, c)
     if at < NEVER:
         append(w.ends, c, at)
@@ -76,13 +84,13 @@ def enter(w: World, f: int, bits: float) -> None:
     if ch.count == 0:
         ch.served = 0.0
         ch.rate = 0.0
-    motion.mark = ch.served + bits
+    motion.finish = ch.served + bits
     motion.left = -1
     motion.right = -1
     ch.top = meld(w.motion, ch.top, f)
     ch.count += 1
     if ch.rate > 0.0:
-        queue_end(w, motion.channel)  # it may end before those that were there
+        queue_end(w, motion.channel)  # it may end before those already in the channel
 
 
 @inner
@@ -95,12 +103,12 @@ def leave(w: World, f: int) -> None:
     if ch.count == 0:
         ch.rate = 0.0
     w.flows[f].active = False
-    note(w, ~f)
+    record_change(w, ~f)
 
 
 @inner
-def note(w: World, change: int) -> None:
-    """Remember that a flow started (f) or ended (~f)."""
+def record_change(w: World, change: int) -> None:
+    """List a flow as started (f) or ended (~f) for the next allocation."""
     w.changed[w.now[0].changes] = change
     w.now[0].changes += 1
 
@@ -109,12 +117,12 @@ def note(w: World, change: int) -> None:
 def bits_left(w: World, f: int) -> float:
     """Return what flow `f` has still to move."""
     ch = w.channels[w.motion[f].channel]
-    return max(float(w.motion[f].mark - ch.served - ch.rate * (w.now[0].s - ch.since)), 0.0)
+    return max(float(w.motion[f].finish - ch.served - ch.rate * (w.now[0].s - ch.since)), 0.0)
 
 
 @inner
-def listed(w: World, j: int, p: int, f: int) -> bool:
-    """Say whether flow `f` of phase `p` of job `j` moves or will move."""
+def has_traffic(w: World, j: int, p: int, f: int) -> bool:
+    """Return whether flow `f` of phase `p` of job `j` has bits to move, now or later."""
     job = w.jobs[j]
     if w.flows[f].active:
         return True

@@ -1,19 +1,42 @@
-"""The event loop: timers and flow ends in order of time, rates anew where something changed."""
+"""The event loop of the fluid model: between two events all flows move at constant rates.
+
+`run` repeats these phases:
+
+1. Allocate: bring the rates up to date with the flows that have started and ended, by the allocator's kernel.
+2. Advance the clock to the next event, the earliest of flow ends and timers.
+3. End the flows that are due. A job whose coflow is complete by that releases its next phase, or ends its synchronisation.
+4. Expire the timers that are due: a job's computing ends, or its synchronisation starts.
+5. Return if an event occurred that the caller asks for.
+
+Invariants: the clock never goes back; a flow is active from its release until it has moved all its bits; a job has `in_flight`
+active flows, all of its current phase. Events that are `SIMULTANEOUS` are handled before rates are computed anew. Apart from
+the allocator, an event costs O(log F + log J) for F flows and J jobs; where ends are listed (`lists_ends`), O(channels).
+"""
 
 import numpy as np
 
 from beamer.network.arrays import Floats, Ints
 from beamer.network.kernels import greedy, madd, sharing, split
-from beamer.network.kernels.channels import DONE, NEVER, bits_left, enter, leave, next_end_s, note, queue_end, settle
+from beamer.network.kernels.channels import (
+    COMPLETION_TOLERANCE,
+    NEVER,
+    bits_left,
+    enter,
+    leave,
+    next_end_s,
+    queue_end,
+    record_change,
+    settle,
+)
 from beamer.network.kernels.heap import meld, push, remove, size
 from beamer.network.kernels.jit import inner, kernel
 from beamer.network.kernels.state import World
 
 GREEDY, MADD, SHARING, SPLIT = 0, 1, 2, 3
 RELEASED, COMPLETE, FINISHED = 0, 1, 2
-CLEAN = 1 << 60
+NO_GROUP = 1 << 60  # above any group: no flow has started or ended since the last allocation
 
-TOGETHER = 1e-12  # share of the time that has passed within which two events count as one
+SIMULTANEOUS = 1e-12  # share of the elapsed time within which two events count as one
 
 
 @inner
@@ -36,13 +59,13 @@ def start(w: World, j: int, after: float) -> None:
         for f in range(w.phases[p].flow_first, w.phases[p].flow_end):
             idle = idle and not w.flows[f].moves
     if idle:
-        job.done = job.iterations - 1  # or as many empty iterations would follow each other in no time
+        job.done = job.iterations - 1  # skip iterations of no duration, or as many would have to be run one after another
     _iterate(w, j, w.now[0].s + after)
 
 
 @kernel
 def _without(w: World, root: int, f: int) -> int:
-    """Return the skew heap at `root` without flow `f`."""
+    """Return the skew heap at `root` without flow `f`, rebuilt in O(n log n): kills are rare."""
     others = -1
     stack = [root]
     while len(stack) > 0:
@@ -60,7 +83,7 @@ def _without(w: World, root: int, f: int) -> int:
 
 @kernel
 def kill(w: World, j: int) -> None:
-    """Stop job `j` where it is."""
+    """Stop job `j` and its flows at once."""
     job = w.jobs[j]
     job.running = False
     remove(w.timers, 2 * j)
@@ -70,7 +93,7 @@ def kill(w: World, j: int) -> None:
     phase = w.phases[job.phase]
     for f in range(phase.flow_first, phase.flow_end):
         flow = w.flows[f]
-        if flow.moves:  # this phase will not be counted as complete
+        if flow.moves:  # credit links now, as this phase will never be complete
             moved = w.motion[f].size - (bits_left(w, f) if flow.active else 0.0)
             for h in range(flow.hop_first, flow.hop_end):
                 w.links[w.hops[h].link].moved += w.hops[h].use * moved
@@ -82,7 +105,7 @@ def kill(w: World, j: int) -> None:
             if w.channels[c].count == 0:
                 w.channels[c].rate = 0.0
             flow.active = False
-            note(w, ~f)
+            record_change(w, ~f)
             queue_end(w, c)
     job.in_flight = 0
     w.now[0].slowest = 0.0
@@ -101,7 +124,7 @@ def _release(w: World, j: int) -> bool:
                 enter(w, f, w.motion[f].size)
                 w.flows[f].active = True
                 job.in_flight += 1
-                note(w, f)
+                record_change(w, f)
         if job.in_flight > 0:
             job.released = w.now[0].s
             w.now[0].slowest = 0.0
@@ -113,8 +136,8 @@ def _release(w: World, j: int) -> bool:
 
 
 @inner
-def _arrive(w: World, j: int) -> bool:
-    """One of the two that the iteration waits for is there; return whether the job has finished."""
+def _finish_part(w: World, j: int) -> bool:
+    """End one of the two parts of an iteration, computing and synchronisation; return whether the job has finished."""
     job = w.jobs[j]
     job.awaited -= 1
     if job.awaited > 0:
@@ -129,12 +152,12 @@ def _arrive(w: World, j: int) -> bool:
 
 @inner
 def _end_next(w: World, c: int, complete: Ints, number: int) -> int:
-    """End the next flow of channel `c` and those that end with it; return how many jobs are listed as complete then."""
+    """End the next flow of channel `c` and those that end with it; return the number of jobs listed as complete by then."""
     ch = w.channels[c]
-    ch.served = w.motion[ch.top].mark
+    ch.served = w.motion[ch.top].finish
     ch.since = w.now[0].s
     w.now[0].slowest = min(w.now[0].slowest, ch.rate)
-    while ch.top >= 0 and w.motion[ch.top].mark <= ch.served + DONE * w.motion[ch.top].size:
+    while ch.top >= 0 and w.motion[ch.top].finish <= ch.served + COMPLETION_TOLERANCE * w.motion[ch.top].size:
         job = w.jobs[w.motion[ch.top].job]
         w.now[0].group = min(w.now[0].group, job.group)
         job.in_flight -= 1
@@ -148,7 +171,7 @@ def _end_next(w: World, c: int, complete: Ints, number: int) -> int:
 
 @inner
 def _end_flows(w: World, until: float, complete: Ints) -> int:
-    """End the flows that are due; list the jobs whose coflow is complete and return how many they are."""
+    """End the flows that are due; list the jobs whose coflow is complete by that and return their number."""
     number = 0
     if w.now[0].lists_ends:
         for c in range(w.now[0].channels):
@@ -161,7 +184,7 @@ def _end_flows(w: World, until: float, complete: Ints) -> int:
 
 @kernel
 def _reallocate(w: World, mode: int, order: Ints, minimum_share: float) -> None:
-    """Bring the rates up to date with what has changed."""
+    """Bring the rates up to date with the flows and orders that have changed."""
     now = w.now[0]
     if mode == GREEDY:
         if now.reordered:
@@ -188,7 +211,7 @@ def _reallocate(w: World, mode: int, order: Ints, minimum_share: float) -> None:
     now.changes = 0
     now.reordered = False
     now.coflows = False
-    now.group = CLEAN
+    now.group = NO_GROUP
     now.slowest = NEVER
 
 
@@ -202,41 +225,47 @@ def next_s(w: World) -> float:
 
 
 @kernel
-def run(w: World, mode: int, order: Ints, minimum_share: float, until: float, by_coflow: bool, kinds: Ints, who: Ints) -> int:
+def run(
+    w: World, mode: int, order: Ints, minimum_share: float, until: float, by_coflow: bool, kinds: Ints, jobs_of: Ints
+) -> int:
     """Run to `until`, or to the instant at which a job finishes, or with `by_coflow` a coflow starts or ends.
 
-    order: the running jobs, most urgent first. kinds, who: filled with what happened at that instant (RELEASED, COMPLETE,
-    FINISHED) and to which job. Returns how many entries they have; the clock says when.
+    order: the running jobs, most urgent first. kinds, jobs_of: filled with the events of that instant (RELEASED, COMPLETE,
+    FINISHED) and their jobs. Returns the number of events; the clock is at their time.
     """
     complete = np.empty(len(w.jobs), np.int64)
     entries = 0
     while True:
+        # 1. Allocate.
         _reallocate(w, mode, order, minimum_share)
+        # 2. Advance, at most to `until`.
         at = next_s(w)
         if at >= NEVER and until >= NEVER:
             return 0
-        if at > until + TOGETHER * until:  # or rounding would leave what ends at `until` to wait for the next decision
+        if at > until + SIMULTANEOUS * until:  # by the tolerance, so that what ends at `until` is not left to the next call
             w.now[0].s = max(until, w.now[0].s)
             return 0
         w.now[0].s = max(at, w.now[0].s)
-        due = at + TOGETHER * at
+        due = at + SIMULTANEOUS * at
+        # 3. End flows; release the next phases of their jobs.
         for i in range(_end_flows(w, due, complete)):
             j = complete[i]
             w.jobs[j].phase += 1
             w.now[0].coflows = True
             if by_coflow:
                 kinds[entries] = COMPLETE
-                who[entries] = j
+                jobs_of[entries] = j
                 entries += 1
             if _release(w, j):
                 if by_coflow:
                     kinds[entries] = RELEASED
-                    who[entries] = j
+                    jobs_of[entries] = j
                     entries += 1
-            elif _arrive(w, j):
+            elif _finish_part(w, j):
                 kinds[entries] = FINISHED
-                who[entries] = j
+                jobs_of[entries] = j
                 entries += 1
+        # 4. Expire timers: odd ones start a synchronisation, even ones end the computing.
         while size(w.timers) > 0 and w.timers[w.timers[0].item].key <= due and entries < len(kinds):
             timer = w.timers[0].item
             j = timer >> 1
@@ -244,12 +273,13 @@ def run(w: World, mode: int, order: Ints, minimum_share: float, until: float, by
             if timer & 1 and _release(w, j):
                 if by_coflow:
                     kinds[entries] = RELEASED
-                    who[entries] = j
+                    jobs_of[entries] = j
                     entries += 1
-            elif _arrive(w, j):
+            elif _finish_part(w, j):
                 kinds[entries] = FINISHED
-                who[entries] = j
+                jobs_of[entries] = j
                 entries += 1
+        # 5. Return events.
         if entries > 0:
             return entries
 
@@ -264,8 +294,8 @@ def left(w: World, f: int) -> float:
 def observe(w: World, chosen: Ints, left: Floats, sent: Floats, longest: Floats, seconds: Floats, later: Floats) -> None:
     """Describe the coflows in flight of the `chosen` jobs.
 
-    left, sent, longest: bits, by place in `chosen`, longest of what its flows have left. seconds: by (job, link) pair, jobs as
-    chosen, what is left needs of the link alone; later: what the phases to come of the same synchronisation need.
+    left, sent, longest: bits, by position in `chosen`; longest: of what its flows have left. seconds: by (job, link) pair, jobs
+    as chosen, what is left needs of the link alone; later: what the phases to come of the same synchronisation need.
     """
     entry = 0
     for i in range(len(chosen)):
@@ -277,6 +307,7 @@ def observe(w: World, chosen: Ints, left: Floats, sent: Floats, longest: Floats,
         sent[i] = 0.0
         longest[i] = 0.0
         if job.in_flight > 0:
+            # The phase in flight: what its active flows have left, here and by link.
             phase = w.phases[job.phase]
             for f in range(phase.flow_first, phase.flow_end):
                 flow = w.flows[f]
@@ -290,6 +321,7 @@ def observe(w: World, chosen: Ints, left: Floats, sent: Floats, longest: Floats,
                             pair = entry + w.hops[h].load - job.load_first
                             seconds[pair] += bits * w.hops[h].use / w.links[w.hops[h].link].capacity
             sent[i] -= left[i]
+            # The phases to come: everything.
             for p in range(job.phase + 1, job.phase_end):
                 for f in range(w.phases[p].flow_first, w.phases[p].flow_end):
                     for h in range(w.flows[f].hop_first, w.flows[f].hop_end):

@@ -1,17 +1,29 @@
-"""Greedy order-preserving rates: each flow in order takes what the flows before it have left of its path.
+"""Greedy order-preserving rates (Agarwal et al. 2018, SIGCOMM): each flow in order takes what is left of its path.
 
-`rearrange` lays down a new order and `allocate` gives every flow its rate. `sweep` keeps the rates up to date when flows start
-or end: a change reaches only flows behind it in the order, link by link, until what is taken of a link is as before.
+After a new order: `rearrange` lists the flows of every link in the order, in O(F h) for F flows of h hops, and `allocate` gives
+every flow its rate in one pass over the active ones.
+
+After flows have started or ended: `sweep` updates the rates. A change reaches only flows later in the order. Phases:
+
+1. Queue the changed flows by their key, which is their position in the order.
+2. Recompute the first flow in the queue: the least that earlier flows leave free on a link of its path.
+3. For each of its links where that changed the capacity taken, add to the link's `delta` and queue the next flow there that
+   can be concerned: with less free, the next that has a rate; with more free, the next that no other full link blocks.
+4. Return to 2 until the queue is empty. A link leaves the queue when its `delta` is back at 0 or no flow is left.
+
+Invariants: flows before the queue's first key have their final rates; `carriers` of a link are the flows with a rate there, in
+order; `full` is the key of the carrier that exhausts the link, NEVER if none does. With c carriers on a link, a recomputation
+costs O(h (c + log F)); to pass over a flow that another full link blocks costs O(1).
 """
 
 from beamer.network.arrays import Ints
-from beamer.network.kernels.channels import NEVER, listed, set_rate
+from beamer.network.kernels.channels import NEVER, has_traffic, set_rate
 from beamer.network.kernels.heap import push, remove, size
 from beamer.network.kernels.jit import inner
 from beamer.network.kernels.state import World
 
-SPENT = 1e-12  # share of a link's capacity below which it counts as taken
-NOWHERE = -1
+EXHAUSTED = 1e-12  # share of a link's capacity below which nothing is free
+NO_LINK = -1  # no link is known to block an entry
 
 
 @inner
@@ -19,26 +31,26 @@ def rearrange(w: World, order: Ints) -> None:
     """List the flows of every link in the order of their jobs, each in a channel of its own."""
     for link in w.links:
         link.size = 0
-    place = 0.0
+    position = 0.0
     for j in order:
         for p in range(w.jobs[j].phase_first, w.jobs[j].phase_end):
             for f in range(w.phases[p].flow_first, w.phases[p].flow_end):
-                if listed(w, j, p, f):
+                if has_traffic(w, j, p, f):
                     w.motion[f].channel = f
-                    w.motion[f].key = place
+                    w.motion[f].key = position
                     for h in range(w.flows[f].hop_first, w.flows[f].hop_end):
                         link = w.links[w.hops[h].link]
                         entry = w.entries[link.first + link.size]
                         entry.item = f
-                        entry.key = place
-                        entry.watch = NOWHERE
+                        entry.key = position
+                        entry.bottleneck = NO_LINK
                         link.size += 1
-                    place += 1.0
+                    position += 1.0
 
 
 @inner
 def stop_ended(w: World) -> None:
-    """Take the rates of flows that have ended."""
+    """Set the rates of flows that have ended to 0."""
     for i in range(w.now[0].changes):
         f = w.changed[i]
         if f < 0 and not w.flows[~f].active:
@@ -62,13 +74,15 @@ def allocate(w: World, order: Ints) -> None:
             flow = w.flows[f]
             if not flow.active:
                 continue
+            # The least that is free on its path.
             rate = NEVER
             for h in range(flow.hop_first, flow.hop_end):
                 link = w.links[w.hops[h].link]
-                if link.free <= SPENT * link.capacity:
+                if link.free <= EXHAUSTED * link.capacity:
                     rate = 0.0
                     break
                 rate = min(rate, link.free / w.hops[h].use)
+            # Take it.
             if rate > 0.0:
                 for h in range(flow.hop_first, flow.hop_end):
                     link = w.links[w.hops[h].link]
@@ -78,7 +92,7 @@ def allocate(w: World, order: Ints) -> None:
                     carrier.amount = rate * w.hops[h].use
                     link.carriers += 1
                     link.free -= carrier.amount
-                    if link.free <= SPENT * link.capacity:
+                    if link.free <= EXHAUSTED * link.capacity:
                         link.full = carrier.key
             elif not flow.carries:
                 continue
@@ -106,31 +120,34 @@ def _carry(w: World, f: int, number: int, amount: float) -> float:
     """Let `f` take `amount` of link `number`; return the change."""
     link = w.links[number]
     key = w.motion[f].key
+    # Find the flow among the carriers, or where it belongs.
     end = link.first + link.carriers
     at = link.first
     while at < end and w.carriers[at].key < key:
         at += 1
-    there = at < end and w.carriers[at].flow == f
+    present = at < end and w.carriers[at].flow == f
+    # Insert, change or remove it.
     change = amount
-    if there:
+    if present:
         change -= w.carriers[at].amount
     if amount > 0.0:
-        if not there:
+        if not present:
             for i in range(end, at, -1):
                 w.carriers[i] = w.carriers[i - 1]
             link.carriers += 1
             w.carriers[at].flow = f
             w.carriers[at].key = key
         w.carriers[at].amount = amount
-    elif there:
+    elif present:
         for i in range(at, end - 1):
             w.carriers[i] = w.carriers[i + 1]
         link.carriers -= 1
+    # Find the carrier that exhausts the link.
     free = link.capacity
     link.full = NEVER
     for i in range(link.first, link.first + link.carriers):
         free -= w.carriers[i].amount
-        if free <= SPENT * link.capacity:
+        if free <= EXHAUSTED * link.capacity:
             link.full = w.carriers[i].key
             break
     return change
@@ -138,12 +155,12 @@ def _carry(w: World, f: int, number: int, amount: float) -> float:
 
 @inner
 def _may_gain(w: World, number: int, at: int) -> bool:
-    """Say whether the flow of entry `at` could take more now that link `number` has more free.
+    """Return whether the flow of entry `at` could take more now that link `number` has more free.
 
-    If another link holds it back, that one will look at it when it has more free.
+    A flow that another full link blocks cannot; it will be queued from there when that link has more free.
     """
     entry = w.entries[at]
-    if entry.watch != NOWHERE and w.links[entry.watch].full < entry.key:
+    if entry.bottleneck != NO_LINK and w.links[entry.bottleneck].full < entry.key:
         return False
     flow = w.flows[entry.item]
     if not flow.active:
@@ -153,14 +170,14 @@ def _may_gain(w: World, number: int, at: int) -> bool:
     for h in range(flow.hop_first, flow.hop_end):
         other = w.hops[h].link
         if other != number and w.links[other].full < entry.key:
-            entry.watch = other
+            entry.bottleneck = other
             return False
     return True
 
 
 @inner
-def _look_on(w: World, number: int, key: float) -> None:
-    """Queue the next flow of link `number` after `key` that the change there may concern."""
+def _queue_next(w: World, number: int, key: float) -> None:
+    """Queue the next flow of link `number` after `key` that the change there can concern."""
     link = w.links[number]
     if link.delta > 0.0:  # less is free: of the flows behind, only those that have a rate can lose it
         for at in range(link.first, link.first + link.carriers):
@@ -168,7 +185,7 @@ def _look_on(w: World, number: int, key: float) -> None:
                 link.cursor = w.carriers[at].flow
                 push(w.queue, number, w.carriers[at].key)
                 return
-    elif link.delta < 0.0:
+    elif link.delta < 0.0:  # more is free: binary search for the first entry after `key`, then the first that may gain
         low, high = link.first, link.first + link.size
         while low < high:
             middle = (low + high) >> 1
@@ -186,8 +203,8 @@ def _look_on(w: World, number: int, key: float) -> None:
 
 
 @inner
-def _reconsider(w: World, f: int) -> None:
-    """Give `f` the rate that is its due; where that changes what a link has left, look on there."""
+def _recompute(w: World, f: int) -> None:
+    """Give flow `f` its rate; queue the next flow of every link where that changes the capacity taken."""
     flow = w.flows[f]
     key = w.motion[f].key
     rate = NEVER if flow.active else 0.0
@@ -203,22 +220,22 @@ def _reconsider(w: World, f: int) -> None:
         if change != 0.0:
             link = w.links[number]
             link.delta += change
-            if abs(link.delta) <= SPENT * link.capacity:
+            if abs(link.delta) <= EXHAUSTED * link.capacity:
                 link.delta = 0.0
-            _look_on(w, number, key)
+            _queue_next(w, number, key)
 
 
 @inner
 def sweep(w: World) -> None:
-    """Bring the rates up to date with the flows that have started and ended."""
-    many = len(w.links)
+    """Bring the rates up to date with the flows that have started and ended, in the phases that the module describes."""
+    links = len(w.links)  # items of the queue: links below it, flows from it on
     for i in range(w.now[0].changes):
         f = w.changed[i] if w.changed[i] >= 0 else ~w.changed[i]
-        push(w.queue, many + f, w.motion[f].key)
+        push(w.queue, links + f, w.motion[f].key)
     while size(w.queue) > 0:
         item = w.queue[0].item
-        f = item - many if item >= many else w.links[item].cursor
+        f = item - links if item >= links else w.links[item].cursor
         remove(w.queue, item)
-        _reconsider(w, f)
-        if item < many and w.queue[item].place < 0 and w.links[item].delta != 0.0:
-            _look_on(w, item, w.motion[f].key)
+        _recompute(w, f)
+        if item < links and w.queue[item].position < 0 and w.links[item].delta != 0.0:
+            _queue_next(w, item, w.motion[f].key)

@@ -1,8 +1,12 @@
-"""Two heaps over numbered things, smallest key first; equal keys come smallest number first.
+"""Two heaps of numbered elements, smallest key first; equal keys come smallest number first.
 
-An *indexed* binary heap is a record array (`state.HEAP`) with a record for each number and one more: numbers
-stand in `item` from 0 on, `place` says where each stands (-1: nowhere) and `key` is its key; `place` of the last record is how
-many are in. `meld` joins two *skew* heaps of flows, linked by `left` and `right`, with their `mark` as the key.
+Indexed binary heap (`push`, `remove`, `heapify`): a record array (`state.HEAP`) with one record per element and one more. The
+heap's elements are in `item` from 0 on; `position` is an element's index there (-1: not in the heap) and `key` its key. The
+last record's `position` is the heap's size. Invariant: no element precedes its parent, and `position` inverts `item`. O(log n)
+for `push` (insertion or new key) and `remove` (of any element), O(n) for `heapify`, O(1) for the least element.
+
+Skew heap of flows (`meld`): linked by `left` and `right`, with `finish` as the key. Sleator, Tarjan 1986 (SIAM J. Comput. 15):
+amortised O(log n) for joining two heaps, and so for insertion and removal of the least.
 """
 
 from beamer.network.arrays import Records
@@ -23,90 +27,90 @@ def _up(heap: Records, at: int) -> None:
         if not _before(heap, item, above):
             break
         heap[at].item = above
-        heap[above].place = at
+        heap[above].position = at
         at = parent
     heap[at].item = item
-    heap[item].place = at
+    heap[item].position = at
 
 
 @inner
 def _down(heap: Records, at: int) -> None:
     item = heap[at].item
-    many = heap[len(heap) - 1].place
+    count = heap[len(heap) - 1].position
     while True:
         child = 2 * at + 1
-        if child >= many:
+        if child >= count:
             break
-        if child + 1 < many and _before(heap, heap[child + 1].item, heap[child].item):
+        if child + 1 < count and _before(heap, heap[child + 1].item, heap[child].item):
             child += 1
         below = heap[child].item
         if not _before(heap, below, item):
             break
         heap[at].item = below
-        heap[below].place = at
+        heap[below].position = at
         at = child
     heap[at].item = item
-    heap[item].place = at
+    heap[item].position = at
 
 
 @inner
 def size(heap: Records) -> int:
-    """Return how many are in."""
-    return int(heap[len(heap) - 1].place)
+    """Return the number of elements."""
+    return int(heap[len(heap) - 1].position)
 
 
 @inner
 def push(heap: Records, item: int, key: float) -> None:
-    """Put `item` in with `key`, or move it to where that belongs."""
+    """Insert `item` with `key`, or change its key."""
     heap[item].key = key
-    if heap[item].place < 0:
-        end = heap[len(heap) - 1].place
-        heap[len(heap) - 1].place += 1
+    if heap[item].position < 0:
+        end = heap[len(heap) - 1].position
+        heap[len(heap) - 1].position += 1
         heap[end].item = item
-        heap[item].place = end
-    _up(heap, heap[item].place)
-    _down(heap, heap[item].place)
+        heap[item].position = end
+    _up(heap, heap[item].position)
+    _down(heap, heap[item].position)
 
 
 @inner
 def remove(heap: Records, item: int) -> None:
-    """Take `item` out, wherever it stands; do nothing if it is not in."""
-    at = heap[item].place
+    """Remove `item`, wherever it is; do nothing if it is not in the heap."""
+    at = heap[item].position
     if at < 0:
         return
-    heap[item].place = -1
-    heap[len(heap) - 1].place -= 1
-    end = heap[len(heap) - 1].place
+    heap[item].position = -1
+    heap[len(heap) - 1].position -= 1
+    end = heap[len(heap) - 1].position
     if at < end:
         moved = heap[end].item
         heap[at].item = moved
-        heap[moved].place = at
+        heap[moved].position = at
         _up(heap, at)
-        _down(heap, heap[moved].place)
+        _down(heap, heap[moved].position)
 
 
 @inner
 def empty(heap: Records) -> None:
-    """Take all out."""
-    for at in range(heap[len(heap) - 1].place):
-        heap[heap[at].item].place = -1
-    heap[len(heap) - 1].place = 0
+    """Remove all elements."""
+    for at in range(heap[len(heap) - 1].position):
+        heap[heap[at].item].position = -1
+    heap[len(heap) - 1].position = 0
 
 
 @inner
 def append(heap: Records, item: int, key: float) -> None:
-    """Put `item`, which is not in, behind all others; `heapify` has to follow."""
-    end = heap[len(heap) - 1].place
-    heap[len(heap) - 1].place += 1
+    """Append `item`, which is not in the heap, without restoring the order; `heapify` has to follow."""
+    end = heap[len(heap) - 1].position
+    heap[len(heap) - 1].position += 1
     heap[end].item = item
-    heap[item].place = end
+    heap[item].position = end
     heap[item].key = key
 
 
 @inner
 def heapify(heap: Records) -> None:
-    """Restore the order after `append`."""
-    for at in range(heap[len(heap) - 1].place // 2 - 1, -1, -1):
+    """Restore the order after `append`, bottom-up."""
+    for at in range(heap[len(heap) - 1].position // 2 - 1, -1, -1):
         _down(heap, at)
 
 
@@ -117,16 +121,16 @@ def meld(motion: Records, one: int, other: int) -> int:
         return other
     if other < 0:
         return one
-    if motion[other].mark < motion[one].mark or (motion[other].mark == motion[one].mark and other < one):
+    if motion[other].finish < motion[one].finish or (motion[other].finish == motion[one].finish and other < one):
         one, other = other, one
     root = node = one
-    while True:
+    while True:  # merge along the right spines, exchanging the children of every node on the way
         down = motion[node].right
         motion[node].right = motion[node].left
         if down < 0:
             motion[node].left = other
             return root
-        if motion[other].mark < motion[down].mark or (motion[other].mark == motion[down].mark and other < down):
+        if motion[other].finish < motion[down].finish or (motion[other].finish == motion[down].finish and other < down):
             down, other = other, down
         motion[node].left = down
         node = down

@@ -1,30 +1,39 @@
-"""Minimum allocation for desired duration: each coflow in order gets the rates at which all its flows end together.
+"""Minimum allocation for desired duration (Chowdhury, Zhong, Stoica 2014, SIGCOMM), then backfilling.
 
-What that leaves free is split evenly among the flows of each coflow that was passed over, then given to the flows one by one
-(backfilling), all in the same order.
+Phases of `allocate`, each over the coflows in order:
+
+1. Desired duration: a coflow's bottleneck time on what is free; its flows get the rates at which all end together then. A
+   coflow that needs a link with nothing free is skipped.
+2. Split: each skipped coflow splits what is free evenly among its flows, a flow getting the least of its links' shares.
+3. Fill up: each flow of each coflow takes all that is still free on its path.
+
+Invariants: no link is loaded above its capacity; after phase 3 every active flow has an exhausted link on its path. That
+bandwidth is backfilled is published, its division in phases 2 and 3 is our reconstruction. O(F h) for F active flows of h hops,
+and O(F) to order their ends.
 """
 
 from beamer.network.arrays import Ints
-from beamer.network.kernels.channels import DONE, NEVER, append_end, bits_left, settle
+from beamer.network.kernels.channels import COMPLETION_TOLERANCE, NEVER, append_end, bits_left, settle
 from beamer.network.kernels.greedy import stop_ended
 from beamer.network.kernels.heap import empty, heapify
 from beamer.network.kernels.jit import inner
 from beamer.network.kernels.state import World
 
-SPENT = 1e-9  # share of a link's capacity below which a coflow that needs it is passed over
+EXHAUSTED = 1e-9  # share of a link's capacity below which nothing is free and a coflow that needs it is skipped
 
 
 @inner
 def _bits(w: World, f: int) -> float:
     """Return what flow `f` has still to move, never nothing: rounding must not leave a flow without a rate."""
-    return max(bits_left(w, f), DONE * float(w.motion[f].size))
+    return max(bits_left(w, f), COMPLETION_TOLERANCE * float(w.motion[f].size))
 
 
 @inner
 def _duration(w: World, p: int) -> float:
-    """Return the seconds that what is left of phase `p` takes on what links have free; NEVER if one has nothing."""
+    """Return the seconds that the rest of phase `p` takes on what is free of its links; NEVER if nothing is on one of them."""
     phase = w.phases[p]
     duration = 0.0
+    # Add up the bits on each link, divide by what is free, and clear the sums.
     for f in range(phase.flow_first, phase.flow_end):
         if w.flows[f].active:
             settle(w, f)
@@ -35,7 +44,7 @@ def _duration(w: World, p: int) -> float:
         if w.flows[f].active:
             for h in range(w.flows[f].hop_first, w.flows[f].hop_end):
                 link = w.links[w.hops[h].link]
-                duration = max(duration, link.weight / link.free if link.free > SPENT * link.capacity else NEVER)
+                duration = max(duration, link.weight / link.free if link.free > EXHAUSTED * link.capacity else NEVER)
     for f in range(phase.flow_first, phase.flow_end):
         for h in range(w.flows[f].hop_first, w.flows[f].hop_end):
             w.links[w.hops[h].link].weight = 0.0
@@ -44,19 +53,19 @@ def _duration(w: World, p: int) -> float:
 
 @inner
 def _may_move(w: World, f: int) -> bool:
-    """Say whether flow `f` moves and every link of its path has something free."""
+    """Return whether flow `f` moves and every link of its path has something free."""
     if not w.flows[f].active:
         return False
     for h in range(w.flows[f].hop_first, w.flows[f].hop_end):
         link = w.links[w.hops[h].link]
-        if link.free <= SPENT * link.capacity:
+        if link.free <= EXHAUSTED * link.capacity:
             return False
     return True
 
 
 @inner
 def _take(w: World, f: int, rate: float) -> None:
-    """Let flow `f` move at `rate` bit/s more."""
+    """Raise the rate of flow `f` by `rate` bit/s."""
     w.channels[f].rate += rate
     for h in range(w.flows[f].hop_first, w.flows[f].hop_end):
         w.links[w.hops[h].link].free -= rate * w.hops[h].use
@@ -64,15 +73,17 @@ def _take(w: World, f: int, rate: float) -> None:
 
 @inner
 def _split(w: World, p: int) -> None:
-    """Split what links have free evenly among the flows of phase `p`, if it was passed over."""
+    """Split what is free evenly among the flows of phase `p`, if it was skipped."""
     phase = w.phases[p]
     for f in range(phase.flow_first, phase.flow_end):
         if w.flows[f].active and w.channels[f].rate > 0.0:
             return
+    # Count the flows on each link.
     for f in range(phase.flow_first, phase.flow_end):
         if _may_move(w, f):
             for h in range(w.flows[f].hop_first, w.flows[f].hop_end):
                 w.links[w.hops[h].link].weight += w.hops[h].use
+    # Work out all rates before any is taken.
     for f in range(phase.flow_first, phase.flow_end):
         rate = 0.0
         if _may_move(w, f):
@@ -81,6 +92,7 @@ def _split(w: World, p: int) -> None:
                 link = w.links[w.hops[h].link]
                 rate = min(rate, link.free / link.weight)
         w.channels[f].rate = rate
+    # Take them, and clear the counts.
     for f in range(phase.flow_first, phase.flow_end):
         rate = w.channels[f].rate
         w.channels[f].rate = 0.0
@@ -111,6 +123,7 @@ def allocate(w: World, order: Ints) -> None:
     for link in w.links:
         link.free = link.capacity
         link.weight = 0.0
+    # 1. Desired duration.
     for j in order:
         if w.jobs[j].in_flight == 0:
             continue
@@ -122,9 +135,11 @@ def allocate(w: World, order: Ints) -> None:
                 w.channels[f].rate = rate
                 for h in range(w.flows[f].hop_first, w.flows[f].hop_end):
                     w.links[w.hops[h].link].free -= rate * w.hops[h].use
+    # 2. Split.
     for j in order:
         if w.jobs[j].in_flight > 0:
             _split(w, w.jobs[j].phase)
+    # 3. Fill up; ends are appended as rates are final, and ordered once.
     empty(w.ends)
     for j in order:
         if w.jobs[j].in_flight > 0:

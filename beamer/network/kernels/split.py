@@ -1,4 +1,8 @@
-"""Equal split: a flow's rate is the least, over its links, of capacity / flows there; what that leaves free stays free."""
+"""Equal split, as in CoflowSim: a flow's rate is the least, over its links, of capacity / flows there; the rest stays free.
+
+`allocate` counts the flows on every link and sets all rates, O(C h) for C channels of h hops. `update` corrects the counts by
+the flows that have started and ended, then sets the rates of the channels on those links alone.
+"""
 
 from beamer.network.kernels.channels import NEVER, set_rate
 from beamer.network.kernels.jit import inner
@@ -36,12 +40,14 @@ def allocate(w: World) -> None:
 @inner
 def update(w: World) -> None:
     """Bring the rates up to date with the flows that have started and ended: only their links' channels change."""
+    # Correct the counts and mark the links.
     for i in range(w.now[0].changes):
         step = 1 if w.changed[i] >= 0 else -1
         f = w.changed[i] if step > 0 else ~w.changed[i]
         for h in range(w.flows[f].hop_first, w.flows[f].hop_end):
             w.links[w.hops[h].link].users += step
             w.links[w.hops[h].link].delta = 1.0
+    # Set the rates on marked links, each once.
     for i in range(w.now[0].changes):
         f = w.changed[i] if w.changed[i] >= 0 else ~w.changed[i]
         for h in range(w.flows[f].hop_first, w.flows[f].hop_end):

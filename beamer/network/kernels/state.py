@@ -1,14 +1,15 @@
-"""What the kernels work on: the flows of jobs on links, as record arrays.
+"""The state of the kernels: the flows of jobs on links, as record arrays.
 
 A *job* runs iterations; each releases its *phases* one after another, a phase being one coflow. A *flow* belongs to one phase
 and loads the links of its path, its *hops*. Flows of a phase, phases of a job and hops of a flow are consecutive, from
 `.._first` up to before `.._end`. A trace's coflow is a job of one iteration and one phase.
 
-A *channel* is what rates are given to. Flows that are alike to the allocator (same path, same group) share one, so that a
+A *channel* is what is given a rate. Flows that the allocator treats alike (same path, same group) share one, so that a
 thousand flows between two ports cost as much as one. All its flows move at the channel's rate: `served` counts the bits that
-each has moved since the channel was made, and a flow is complete when that reaches its `mark`.
+each has moved since the channel was made, and a flow is complete when that reaches its `finish`.
 
-Records rather than an array for each field, because a kernel takes a dozen arrays in no time and eighty in seconds.
+Records rather than an array for each field, because a call of a kernel with eighty arrays takes numba much longer than one with
+a dozen.
 """
 
 from typing import NamedTuple
@@ -24,19 +25,19 @@ LINK = np.dtype(
         ("moved", "f8"),  # bits carried by flows that were stopped on their way
         # working space of the allocators
         ("free", "f8"),  # bit/s left
-        ("weight", "f8"),  # sum of what shares it
-        ("users", "i8"),  # how many share it
+        ("weight", "f8"),  # flows that share it, each by its use
+        ("users", "i8"),  # channels, or flows, that share it
         ("size", "i8"),  # length of its list of ENTRY
-        ("full", "f8"),  # place in the order behind which nothing is free
+        ("full", "f8"),  # key after which nothing is free
         ("carriers", "i8"),  # length of its list of CARRIER
-        ("delta", "f8"),  # change of what is taken, seen from the place in the order that a sweep has reached
-        ("cursor", "i8"),  # the flow that the sweep looks at next
+        ("delta", "f8"),  # change of the capacity taken by the flows that a sweep has passed
+        ("cursor", "i8"),  # the flow that the sweep recomputes next
     ]
 )
 HOP = np.dtype(
     [
         ("link", "i4"),
-        ("load", "i4"),  # its (job, link) pair, -1 if no policy knows of it
+        ("load", "i4"),  # its (job, link) pair, -1 if outside the footprint
         ("use", "f8"),  # bit/s on the link for each bit/s of the flow
     ]
 )
@@ -49,7 +50,7 @@ FLOW = np.dtype(  # small, as allocators run over all of them
         ("carries", "?"),  # has a rate, under allocators that give most flows none
     ]
 )
-MOTION = np.dtype(  # what else there is to know of each flow
+MOTION = np.dtype(  # the other fields of each flow
     [
         ("path", "i4"),  # flows with equal hops have an equal number
         ("job", "i4"),
@@ -57,22 +58,22 @@ MOTION = np.dtype(  # what else there is to know of each flow
         ("left", "i4"),  # neighbours in the channel's skew heap
         ("right", "i4"),
         ("size", "f8"),  # bits
-        ("mark", "f8"),  # bits
-        ("key", "f8"),  # place in the order of all flows
+        ("finish", "f8"),  # bits served by its channel at which it is complete
+        ("key", "f8"),  # position in the order of all flows
     ]
 )
 ENTRY = np.dtype(  # of lists by link, from LINK.first on
     [
         ("item", "i4"),  # what uses the link, most urgent first
-        ("watch", "i4"),  # the link that held the flow back last
-        ("key", "f8"),  # its place in the order
+        ("bottleneck", "i4"),  # the full link that blocked the flow last
+        ("key", "f8"),  # its position in the order
     ]
 )
 CARRIER = np.dtype(  # of lists by link, from LINK.first on: the flows that have a rate there, most urgent first
     [
         ("flow", "i8"),
         ("key", "f8"),
-        ("amount", "f8"),  # what it takes, bit/s
+        ("amount", "f8"),  # capacity taken, bit/s
     ]
 )
 PHASE = np.dtype([("flow_first", "i8"), ("flow_end", "i8")])
@@ -106,12 +107,12 @@ CHANNEL = np.dtype(
         ("since", "f8"),  # when `served` was brought up to date, seconds
     ]
 )
-HEAP = np.dtype([("item", "i8"), ("place", "i8"), ("key", "f8")])
+HEAP = np.dtype([("item", "i8"), ("position", "i8"), ("key", "f8")])
 NOW = np.dtype(
     [
         ("s", "f8"),  # the time
         ("channels", "i8"),  # how many there are
-        ("lists_ends", "?"),  # whether their ends are listed in World.due instead of kept in World.ends
+        ("lists_ends", "?"),  # whether their ends are listed in World.due instead of a heap, World.ends
         ("changes", "i8"),  # entries in World.changed
         ("reordered", "?"),  # since the last allocation, like the next
         ("coflows", "?"),  # one started or ended
@@ -122,13 +123,13 @@ NOW = np.dtype(
 
 
 class World(NamedTuple):
-    """Everything; a record array of the kind named like each, but for these.
+    """The whole state; each field is a record array of the type of its name, except for these.
 
     ends: heap of channels by the end of their next flow. due: that end by channel, NEVER if there is none, where the rates of
-    many change at once: to look through a list is then faster than to keep a heap. sequence: channels by group and, within it,
+    many change at once: to scan a list is then faster than to maintain a heap. sequence: channels by group and, within it,
     in the order in which links filled up, idle ones last. timers: 2 j for the end of job j's computing, 2 j + 1 for the start
     of its synchronisation. fills: links by the rate at which they fill up. queue: links l, and flows f as len(links) + f, that
-    a sweep has to look at. changed: flows that started, and ~f for those that ended, since the last allocation. now: one
+    a sweep has to recompute. changed: flows that started, and ~f for those that ended, since the last allocation. now: one
     record.
     """
 
