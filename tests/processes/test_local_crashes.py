@@ -7,11 +7,14 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from random import Random
 
 import pytest
 
 from beamer.engines.local import LocalNode, control, store
+from beamer.engines.local.messages import Accepted, Launch, Refused, Status, decode_answer
+from beamer.engines.local.states import RanksState
 from beamer.errors import EngineError
 from beamer.gpu.engine import Placement, RunState
 from beamer.testing.trainer import Options, undisturbed
@@ -216,13 +219,33 @@ def test_a_run_is_launched_once_whoever_asks(site: Site) -> None:
     engine.start("job", on("localhost"))
     ranks = site.ranks()
     (directory,) = (path.parent for path in site.root.glob("jobs/*/*/lock"))
-    assert control.ask(directory, {"call": "launch", "run": 1}, 10.0)["ok"], "it has been"
-    for run, why in ((0, "run 0 is over"), (2, "run 1 is still running")):
-        answer = control.ask(directory, {"call": "launch", "run": run}, 10.0)
-        assert not answer["ok"]
-        assert why in answer["why"]
-    assert control.ask(directory, {"call": "dance"}, 10.0)["why"] == "no such call: dance"
+    launch = Launch(1, site.specs["job"], (0,), ("0",), 1, "127.0.0.1", 4711, 1)
+    assert control.ask(directory, launch, 10.0) == Accepted(), "it has been"
+    assert control.ask(directory, replace(launch, run=0), 10.0) == Refused("run 0 is over, this is run 1")
+    assert control.ask(directory, replace(launch, run=2), 10.0) == Refused("run 1 is still running")
     assert site.ranks() == ranks
+
+
+def test_what_is_no_request_is_refused_by_name(site: Site) -> None:
+    site.program("job", "import time\ntime.sleep(1000)")
+    engine = site.engine()
+    engine.start("job", on("localhost"))
+    (directory,) = (path.parent for path in site.root.glob("jobs/*/*/lock"))
+    command = [sys.executable, "-m", "beamer.engines.local.control", str(directory)]
+    asked = subprocess.run([*command, '{"kind": "status"}'], capture_output=True, text=True, check=True)
+    assert isinstance(status := decode_answer(asked.stdout), Status)
+    assert status.run.state is RanksState.RUNNING
+    refused = subprocess.run([*command, '{"kind": "dance"}'], capture_output=True, text=True, check=False)
+    assert refused.returncode == 1
+    assert "request.kind: got 'dance', expected one of checkpoint, end" in refused.stderr
+    for line in ('{"kind": "dance"}', '{"kind": "suspend", "timeout": 5}', "dance", '{"kind": "status", "after": "x"}'):
+        with store.connect(directory, 10.0) as client, client.makefile("rwb") as stream:
+            stream.write(line.encode() + b"\n")
+            stream.flush()
+            answer = decode_answer(stream.readline())
+        assert isinstance(answer, Refused)
+        assert "expected" in answer.reason
+    assert site.see(engine, "job").state is RunState.RUNNING
 
 
 def test_a_supervisor_that_dies_while_its_job_stops_does_not_keep_it_from_going_on(site: Site) -> None:

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from beamer.engines.local import LaunchSpec, LocalNode, control, store
+from beamer.engines.local.messages import Accepted, GetStatus, Launch, Refused, Status, Suspend
 from beamer.engines.local.record import Record, load
 from beamer.engines.local.serving import PAGE
-from beamer.engines.local.states import Phase
+from beamer.engines.local.states import Phase, RanksState
 from beamer.errors import EngineError
 from beamer.gpu.engine import RunState
 from tests.processes.site import Site, on, read, until
@@ -78,8 +79,8 @@ def test_a_launch_that_comes_after_its_job_has_left_starts_nothing(site: Site) -
     engine.stop("job", PATIENCE_S)
     until(lambda: not site.supervisors(), "the supervisor to end")
     start = control.supervisor_command(str(directory), "signals", sys.executable)
-    late = control.ask_or_start(directory, {"call": "launch", "run": 1}, PATIENCE_S, start)
-    assert late["why"] == "run 1 is over, this is run 1"
+    late = Launch(1, site.specs["job"], (0,), ("0",), 1, "127.0.0.1", 4711, 1)
+    assert control.ask_or_start(directory, late, PATIENCE_S, start) == Refused("run 1 is over, this is run 1")
     until(lambda: not site.supervisors(), "the supervisor that was started for it to end")
     engine.start("job", on("localhost"), PATIENCE_S)
     assert site.see(engine, "job").state is RunState.RUNNING
@@ -96,10 +97,11 @@ def test_a_job_that_stands_in_part_goes_on(site: Site) -> None:
     engine.start("job", on("one", "two"), PATIENCE_S)
     at = site.until_step(engine, "job")
     for path in site.root.glob("jobs/*/one/lock"):
-        assert control.ask(path.parent, {"call": "suspend", "timeout_s": PATIENCE_S}, PATIENCE_S)["ok"]
+        assert control.ask(path.parent, Suspend(PATIENCE_S), PATIENCE_S) == Accepted()
     site.until_step(engine, "job", beyond=at + 20.0)
-    states = {control.ask(path.parent, {"call": "status"}, PATIENCE_S)["state"] for path in site.root.glob("jobs/*/*/lock")}
-    assert states == {"running"}
+    for path in site.root.glob("jobs/*/*/lock"):
+        assert isinstance(status := control.ask(path.parent, GetStatus(), PATIENCE_S), Status)
+        assert status.run.state is RanksState.RUNNING
 
 
 def test_nodes_whose_names_read_alike_have_supervisors_of_their_own(site: Site) -> None:

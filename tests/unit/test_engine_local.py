@@ -27,6 +27,7 @@ from beamer.engines.local import (
 )
 from beamer.engines.local.job import Busy, LocalJob
 from beamer.engines.local.links import Reach
+from beamer.engines.local.messages import GetStatus, Port, decode_request, encode
 from beamer.engines.local.progress import Progress
 from beamer.engines.local.record import Record, last_run, load
 from beamer.engines.local.states import Phase
@@ -119,21 +120,22 @@ def test_sockets_lie_however_deep(tmp_path: Path) -> None:
     deep.mkdir(parents=True)
     assert len(str(deep)) > 200
     with pytest.raises(control.Unreachable) as nobody:
-        control.ask(deep, {"call": "status"}, 1.0)
+        control.ask(deep, GetStatus(), 1.0)
     assert nobody.value.gone
     with store.listen(deep) as server:
 
         def answer() -> None:
             client, _ = server.accept()
             with client, client.makefile("rwb") as stream:
-                stream.write(b'{"said": ' + stream.readline().strip() + b"}\n")
+                assert decode_request(stream.readline()) == GetStatus()
+                stream.write(encode(Port(4711)).encode() + b"\n")
 
         thread = threading.Thread(target=answer)
         thread.start()
-        assert control.ask(deep, {"call": "status"}, 10.0) == {"said": {"call": "status"}}
+        assert control.ask(deep, GetStatus(), 10.0) == Port(4711)
         thread.join()
         with pytest.raises(control.Unreachable) as silent:
-            control.ask(deep, {"call": "status"}, 0.05)
+            control.ask(deep, GetStatus(), 0.05)
         assert not silent.value.gone, "a supervisor that is slow is not started a second time"
 
 

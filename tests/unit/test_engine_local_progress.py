@@ -59,7 +59,7 @@ def test_service_time_is_that_between_lines_without_what_was_suspended() -> None
     first = one.line(at(0), 103.0)
     assert first is not None
     assert (first.iteration, first.service_s) == (0.0, 0.0), "the start-up is no service"
-    one.stand(50.0)
+    one.pause(50.0)
     later = one.line(at(4), 161.0)
     assert later is not None
     assert (later.at_s, later.iteration, later.service_s) == (161.0, 4.0, 8.0)

@@ -1,20 +1,19 @@
 """Asking a supervisor: by its socket where files are shared, by this module as a command elsewhere.
 
-    python -m beamer.engines.local.control DIR '{"call": "status"}' [--timeout SECONDS] [--start KIND]
+    python -m beamer.engines.local.control DIR '{"kind": "status"}' [--timeout SECONDS] [--start KIND]
 
 A supervisor that is not there is started first if `--start` says so. Prints the answer as a line of JSON.
 """
 
 import argparse
-import json
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from beamer.engines.local import groups, store
+from beamer.engines.local import groups, messages, store
+from beamer.engines.local.messages import SupervisorAnswer, SupervisorRequest
+from beamer.errors import InputError
 
 RETRY_S = 0.01
 
@@ -27,11 +26,11 @@ class Unreachable(Exception):  # the absence of an answer
         self.gone = gone
 
 
-def ask(directory: Path, request: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+def ask(directory: Path, request: SupervisorRequest, timeout_s: float) -> SupervisorAnswer:
     """Return what the supervisor of a directory answers. Raises `Unreachable` where none does in time."""
     try:
         with store.connect(directory, timeout_s) as client, client.makefile("rwb") as stream:
-            stream.write(json.dumps(request).encode() + b"\n")
+            stream.write(messages.encode(request).encode() + b"\n")
             stream.flush()
             line = stream.readline()
     except OSError as error:
@@ -42,13 +41,12 @@ def ask(directory: Path, request: Mapping[str, Any], timeout_s: float) -> dict[s
     return answer(line)
 
 
-def answer(line: str | bytes) -> dict[str, Any]:
+def answer(line: str | bytes) -> SupervisorAnswer:
     """Return the answer that a line holds. Raises `Unreachable` where it holds none."""
     try:
-        value: dict[str, Any] = json.loads(line)
-    except ValueError as error:
-        raise Unreachable(f"no answer: {line[:200]!r}") from error
-    return value
+        return messages.decode_answer(line)
+    except InputError as error:
+        raise Unreachable(f"no answer: {error}") from error
 
 
 def supervisor_command(directory: str, kind: str, python: str) -> list[str]:
@@ -56,9 +54,9 @@ def supervisor_command(directory: str, kind: str, python: str) -> list[str]:
     return [python, "-m", "beamer.engines.local.supervisor", directory, "--group", kind]
 
 
-def control_command(directory: str, request: Mapping[str, Any], timeout_s: float, kind: str | None, python: str) -> list[str]:
+def control_command(directory: str, request: SupervisorRequest, timeout_s: float, kind: str | None, python: str) -> list[str]:
     """Return the command that asks the supervisor of a directory; kind: of the group of one that is started for it."""
-    command = [python, "-m", "beamer.engines.local.control", directory, json.dumps(request), "--timeout", str(timeout_s)]
+    command = [python, "-m", "beamer.engines.local.control", directory, messages.encode(request), "--timeout", str(timeout_s)]
     return [*command, "--start", kind] if kind else command
 
 
@@ -73,7 +71,7 @@ def run(command: list[str], timeout_s: float) -> str:
     return done.stdout
 
 
-def ask_or_start(directory: Path, request: Mapping[str, Any], timeout_s: float, start: list[str] | None) -> dict[str, Any]:
+def ask_or_start(directory: Path, request: SupervisorRequest, timeout_s: float, start: list[str] | None) -> SupervisorAnswer:
     """Ask, and where nobody is there, or not any more, run the command `start` and ask again: requests may be repeated."""
     until = time.monotonic() + timeout_s
     try:
@@ -95,14 +93,15 @@ def main(arguments: list[str] | None = None) -> None:
     """Ask as the command line says."""
     options = argparse.ArgumentParser(prog="python -m beamer.engines.local.control", description=__doc__)
     options.add_argument("directory", type=Path)
-    options.add_argument("request", type=json.loads, help="JSON with the name of the call")
+    options.add_argument("request", help='JSON with "kind" and the fields of the request, see beamer.engines.local.messages')
     options.add_argument("--timeout", type=float, default=5.0)
     options.add_argument("--start", choices=groups.KINDS, help="the group of a supervisor that is started if there is none")
     chosen = options.parse_args(arguments)
     start = supervisor_command(str(chosen.directory), chosen.start, sys.executable) if chosen.start else None
     try:
-        print(json.dumps(ask_or_start(chosen.directory, chosen.request, chosen.timeout, start)))
-    except Unreachable as error:
+        request = messages.decode_request(chosen.request)
+        print(messages.encode(ask_or_start(chosen.directory, request, chosen.timeout, start)))
+    except (InputError, Unreachable) as error:
         raise SystemExit(str(error)) from error
 
 

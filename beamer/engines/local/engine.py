@@ -19,6 +19,7 @@ from pathlib import Path
 from beamer.engines.local import groups, store
 from beamer.engines.local.job import MOST_POLL_S, POLL_S, Busy, LocalJob
 from beamer.engines.local.links import Reach
+from beamer.engines.local.messages import Checkpoint, End
 from beamer.engines.local.record import Record, last_run, load
 from beamer.engines.local.spec import LaunchSpec, LocalCluster
 from beamer.engines.local.states import Phase
@@ -153,7 +154,7 @@ class LocalEngine(Engine):
     def checkpoint(self, job: str, timeout_s: float = 5.0) -> None:
         """Tell a running job to write a checkpoint at its next iteration boundary and to go on."""
         with self._held(self._get(job, "checkpoint"), "checkpoint", timeout_s) as (held, until):
-            held.ask_all("checkpoint", until)
+            held.ask_run(Checkpoint(), until)
 
     def stop(self, job: str, timeout_s: float = 5.0) -> None:
         """Kill what a job still runs and forget it; its checkpoint and what it printed stay."""
@@ -163,7 +164,7 @@ class LocalEngine(Engine):
         with self._held(known, "stop", timeout_s) as (held, until):
             if held.record.phase.is_transient or held.record.phase is Phase.LAUNCHED:
                 held.set(phase=Phase.KILLING, after_kill=Phase.PARKED)  # whatever happens now, it does not go on
-            held.ask_all("end", until, held.record.nodes, forget=True, run=held.record.run)
+            held.ask_all(dict.fromkeys(held.record.nodes, End(forget=True, run=held.record.run)), until)
             held.forget()
             with self._guard:
                 self._jobs.pop(job, None)

@@ -7,11 +7,26 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from beamer.engines.local.control import Unreachable
 from beamer.engines.local.links import Link, Reach
-from beamer.engines.local.progress import Progress
+from beamer.engines.local.messages import (
+    End,
+    GetPort,
+    GetStatus,
+    Kill,
+    Launch,
+    Port,
+    Refused,
+    Resume,
+    Status,
+    Stop,
+    SupervisorAnswer,
+    SupervisorRequest,
+    Suspend,
+    kind_of,
+)
 from beamer.engines.local.record import RUN_STATE, Record, leave_last_run
 from beamer.engines.local.spec import LocalCluster
 from beamer.engines.local.states import PHASE_AFTER, Phase, RanksState
@@ -25,6 +40,12 @@ SMOOTHING = 0.3
 """The weight of the newest measured cost."""
 
 NEVER = 1 << 60
+"""Reports that are known already where none are wanted."""
+LEAST_TIMEOUT_S = 0.05
+"""Of a request, however little of its caller's time is left."""
+
+
+AnswerT = TypeVar("AnswerT", bound=SupervisorAnswer)
 
 
 class Busy(EngineError):
@@ -88,40 +109,48 @@ class LocalJob:
 
     # Supervisors.
 
-    def ask(self, node: str, call: str, until: float, **values: Any) -> dict[str, Any]:
-        """Return a supervisor's answer. Raises `EngineError` if it does not answer or refuses."""
-        left = max(until - time.monotonic(), 0.05)
-        where = f"{self.record.job}: {call} on {node}"
+    def ask(self, node: str, request: SupervisorRequest, until: float) -> SupervisorAnswer:
+        """Return a supervisor's answer. Raises `EngineError` if there is none or it refuses."""
+        left = max(until - time.monotonic(), LEAST_TIMEOUT_S)
+        where = f"{self.record.job}: {kind_of(request)} on {node}"
         if node not in self._cluster.node:
             raise EngineError(f"{where}: the node is no longer declared, the job may still run there")
         there = self._cluster.node[node]
         if not there.launcher.direct and (why_not := self._reach.why_not(node)):
             raise EngineError(f"{where}: {why_not}")
         try:
-            answer = Link(there, self.directory, self._group).ask({"call": call, "timeout_s": left, **values}, left)
+            answer = Link(there, self.directory, self._group).ask(request, left)
         except Unreachable as error:
             raise EngineError(f"{where}: {error}") from error
-        if not answer["ok"]:
-            raise EngineError(f"{where}: refused: {answer['why']}")
+        if isinstance(answer, Refused):
+            raise EngineError(f"{where}: refused: {answer.reason}")
         return answer
 
-    def ask_all(self, call: str, until: float, nodes: Iterable[str] | None = None, **values: Any) -> dict[str, dict[str, Any]]:
-        """Return the answers of the run's supervisors, or of those on `nodes`; all are asked, whatever one of them says."""
-        return self._ask_each(call, until, {node: {} for node in (self.record.ranks if nodes is None else nodes)}, **values)
-
-    def _ask_each(
-        self, call: str, until: float, own: Mapping[str, Mapping[str, Any]], **shared: Any
-    ) -> dict[str, dict[str, Any]]:
-        """Return the answers of supervisors asked at the same time. own: what each is told, beyond what all are."""
-        if len(own) == 1:
-            return {node: self.ask(node, call, until, **shared, **values) for node, values in own.items()}
-        with ThreadPoolExecutor(max(len(own), 1)) as pool:
-            waiting = {node: pool.submit(self.ask, node, call, until, **shared, **values) for node, values in own.items()}
+    def ask_all(self, requests: Mapping[str, SupervisorRequest], until: float) -> dict[str, SupervisorAnswer]:
+        """Return the answers of supervisors, by node; all are asked, at the same time, whatever one of them answers."""
+        if len(requests) == 1:
+            return {node: self.ask(node, request, until) for node, request in requests.items()}
+        with ThreadPoolExecutor(max(len(requests), 1)) as pool:
+            waiting = {node: pool.submit(self.ask, node, request, until) for node, request in requests.items()}
         return {node: future.result() for node, future in waiting.items()}
 
-    def statuses(self, until: float) -> dict[str, dict[str, Any]]:
-        """Return what the run's supervisors say, reports left out."""
-        return self.ask_all("status", until, after=NEVER)
+    def ask_run(self, request: SupervisorRequest, until: float) -> None:
+        """Ask the same of all supervisors of the run."""
+        self.ask_all(dict.fromkeys(self.record.ranks, request), until)
+
+    def status(self, node: str, until: float, after: int = NEVER) -> Status:
+        """Return a supervisor's status with the reports that come after so many."""
+        return self._expect(Status, node, self.ask(node, GetStatus(after), until))
+
+    def statuses(self, until: float) -> dict[str, Status]:
+        """Return the statuses of the run's supervisors without reports."""
+        answers = self.ask_all(dict.fromkeys(self.record.ranks, GetStatus(NEVER)), until)
+        return {node: self._expect(Status, node, answer) for node, answer in answers.items()}
+
+    def _expect(self, kind: type[AnswerT], node: str, answer: SupervisorAnswer) -> AnswerT:
+        if not isinstance(answer, kind):
+            raise EngineError(f"{self.record.job}: {node} answered {kind_of(answer)}, expected {kind.__name__}")
+        return answer
 
     def freeze(self, suspend: bool, until: float) -> None:
         """Let the run stand still, or go on, on all of its nodes, and remember what that took."""
@@ -130,10 +159,11 @@ class LocalJob:
         if self.settle(statuses):
             return
         wanted = RanksState.SUSPENDED if suspend else RanksState.RUNNING
-        asked = [node for node, status in statuses.items() if status["state"] not in (wanted, RanksState.FINISHED)]
+        asked = [node for node, status in statuses.items() if status.run.state not in (wanted, RanksState.FINISHED)]
         if asked:
+            left = max(until - time.monotonic(), LEAST_TIMEOUT_S)
             try:
-                self.ask_all("suspend" if suspend else "resume", until, asked)
+                self.ask_all(dict.fromkeys(asked, Suspend(left) if suspend else Resume(left)), until)
             except EngineError:
                 if self.settle(self.statuses(until)):  # it has ended meanwhile
                     return
@@ -167,32 +197,31 @@ class LocalJob:
                 raise EngineError(f"{self.record.job}: launch: GPU {index} on {node} is no longer declared")
         first = self.record.placement.devices[0][0]
         if not self.record.port:
-            self.set(port=self.ask(first, "port", until)["port"])
+            self.set(port=self._expect(Port, first, self.ask(first, GetPort(), until)).port)
         record = self.record
         address = "127.0.0.1" if len(record.ranks) == 1 else self._cluster.node[first].address
-        devices = {
-            node: [self._cluster.node[node].device(index) for name, index in record.placement.devices if name == node]
-            for node in record.ranks
-        }
-        self._ask_each(
-            "launch", until, {node: {"ranks": record.ranks[node], "devices": devices[node]} for node in record.ranks},
-            run=record.run, spec=record.spec.to_json(),
-            world_size=len(record.placement.devices), master_addr=address, master_port=record.port,
-            batch_size=self._batch_size, progress=vars(record.progress), gap_s=record.gap_s,
+        launch = Launch(
+            record.run, record.spec, (), (), len(record.placement.devices), address, record.port, self._batch_size,
+            record.progress, record.gap_s,
         )  # fmt: skip
+        launches = {}
+        for name, ranks in record.ranks.items():
+            devices = tuple(self._cluster.node[name].device(index) for node, index in record.placement.devices if node == name)
+            launches[name] = replace(launch, ranks=tuple(ranks), devices=devices)
+        self.ask_all(launches, until)
         self.set(phase=Phase.LAUNCHED)
 
     def _stop(self, until: float) -> None:
-        """Tell the ranks to stop, and when all are gone go on as planned."""
-        self.ask_all("stop", until)
+        """Have the ranks stop, and when all are gone continue as planned."""
+        self.ask_run(Stop(max(until - time.monotonic(), LEAST_TIMEOUT_S)), until)
         statuses = self.statuses(until)
-        if self.settle(statuses) or any(RanksState(status["state"]).is_live for status in statuses.values()):
+        if self.settle(statuses) or any(status.run.state.is_live for status in statuses.values()):
             return
         target, note = self.record.next_placement, _notes(statuses, "note")
         leader = self._leader(statuses)
         if leader is not None:
-            gap_s = leader["tail_s"] + (leader["ended_s"] if target else 0.0)
-            self.set(progress=Progress(**leader["progress"]), gap_s=gap_s, note=note)
+            gap_s = leader.run.tail_s + (leader.ended_s if target else 0.0)
+            self.set(progress=leader.run.progress, gap_s=gap_s, note=note)
         if target is None:
             self.set(phase=Phase.PARKED)
             self.suspended = False
@@ -202,21 +231,21 @@ class LocalJob:
 
     def _kill(self, until: float) -> None:
         """Kill what is left of a run that cannot go on."""
-        self.ask_all("kill", until)
+        self.ask_run(Kill(), until)
         statuses = self.statuses(until)
-        if not any(RanksState(status["state"]).is_live for status in statuses.values()):
+        if not any(status.run.state.is_live for status in statuses.values()):
             leader = self._leader(statuses)
             self.set(
                 phase=self.record.after_kill,
                 gap_s=0.0,
-                progress=Progress(**leader["progress"]) if leader else self.record.progress,
+                progress=leader.run.progress if leader else self.record.progress,
             )
             self.suspended = False
 
-    def settle(self, statuses: Mapping[str, dict[str, Any]]) -> bool:
+    def settle(self, statuses: Mapping[str, Status]) -> bool:
         """Take note of a run that has ended by itself, on some node at least; return whether it has."""
-        of_run = {node: status for node, status in statuses.items() if status["run"] == self.record.run}
-        states = {RanksState(status["state"]) for status in of_run.values()}
+        of_run = {node: status for node, status in statuses.items() if status.run.number == self.record.run}
+        states = {status.run.state for status in of_run.values()}
         if RanksState.LOST in states:
             states -= {RanksState.FAILED}  # ranks that lose others to a lost supervisor fail, too
         after = {PHASE_AFTER[state] for state in states}
@@ -238,22 +267,22 @@ class LocalJob:
             self.notice(self.statuses(until))
         self.moved(call, until, Phase.KILLING)
 
-    def notice(self, statuses: Mapping[str, dict[str, Any]]) -> None:
+    def notice(self, statuses: Mapping[str, Status]) -> None:
         """Take note of what a launched run does."""
         if not self.settle(statuses):
-            self.suspended = {status["state"] for status in statuses.values()} == {RanksState.SUSPENDED}
+            self.suspended = {status.run.state for status in statuses.values()} == {RanksState.SUSPENDED}
 
-    def _leader(self, statuses: Mapping[str, dict[str, Any]]) -> dict[str, Any] | None:
+    def _leader(self, statuses: Mapping[str, Status]) -> Status | None:
         """Return the status of the node that knows most about the progress of the run, None if none has launched it."""
-        of_run = [status for status in statuses.values() if status["run"] == self.record.run]
-        return max(of_run, key=lambda status: float(status["progress"]["step"]), default=None)
+        of_run = [status for status in statuses.values() if status.run.number == self.record.run]
+        return max(of_run, key=lambda status: status.run.progress.step, default=None)
 
     # Reports.
 
     def observe(self, now: float) -> Observed:
         """Return what is new. now: on the scheduler's clock."""
         until = time.monotonic() + REPORT_S
-        statuses: dict[str, dict[str, Any]] = {}
+        statuses: dict[str, Status] = {}
         problem = self.error
         reports: list[Report] = []
         for node in self.record.nodes:
@@ -273,19 +302,19 @@ class LocalJob:
         self._last = reports[-1] if reports else self._last
         return self.observed(tuple(reports), tuple(speeds[:1]), problem)
 
-    def _stands_in_part(self, statuses: Mapping[str, dict[str, Any]]) -> bool:
-        states = {status["state"] for node, status in statuses.items() if node in self.record.ranks}
+    def _stands_in_part(self, statuses: Mapping[str, Status]) -> bool:
+        states = {status.run.state for node, status in statuses.items() if node in self.record.ranks}
         return states == {RanksState.SUSPENDED, RanksState.RUNNING}
 
-    def _heard(self, node: str, now: float, until: float, reports: list[Report]) -> dict[str, Any]:
-        """Return a node's status when all of its reports have been heard, which are added to `reports`."""
+    def _heard(self, node: str, now: float, until: float, reports: list[Report]) -> Status:
+        """Return a node's status, and add all of its reports that are new to `reports`."""
         clock_s: float | None = None  # of the node, at the first answer: later ones must not change the order
         while True:
-            status = self.ask(node, "status", until, after=self._after.get(node, 0))
-            clock_s = status["now_s"] if clock_s is None else clock_s
-            reports += [Report(**{**entry, "at_s": now - max(clock_s - entry["at_s"], 0.0)}) for entry in status["reports"]]
-            self._after[node] = status["count"]
-            if not status["more"]:
+            status = self.status(node, until, self._after.get(node, 0))
+            clock_s = status.now_s if clock_s is None else clock_s
+            reports += [Report(**{**vars(one), "at_s": now - max(clock_s - one.at_s, 0.0)}) for one in status.reports]
+            self._after[node] = status.count
+            if not status.more:
                 return status
 
     def observed(self, reports: tuple[Report, ...] = (), speeds: tuple[Speed, ...] = (), problem: str = "") -> Observed:
@@ -301,7 +330,7 @@ class LocalJob:
         """End the supervisors on nodes that the job has left: their word has been heard."""
         for node in nodes:
             with suppress(EngineError):  # the next report tries again
-                self.ask(node, "end", until, forget=True, run=self.record.run)
+                self.ask(node, End(forget=True, run=self.record.run), until)
                 self._after.pop(node, None)
                 self.set(nodes=tuple(one for one in self.record.nodes if one != node))
 
@@ -309,13 +338,13 @@ class LocalJob:
     def _batch_size(self) -> int:
         return self.record.placement.batch_size or self.record.spec.batch_size
 
-    def _speed(self, status: Mapping[str, Any]) -> Speed | None:
+    def _speed(self, status: Status) -> Speed | None:
         """Return the speed of a node's run if it is newly measured, and remember what its start took."""
-        run, step_s = status["run"], status["iteration_s"]
+        run, step_s, restart_s = status.run.number, status.run.iteration_s, status.run.restart_s
         if run != self.record.run or not step_s or self._measured == (run, step_s):
             return None
-        if self._measured[0] != run and run > 1 and status["restart_s"] is not None:
-            self._cost("restart_s", status["restart_s"])
+        if self._measured[0] != run and run > 1 and restart_s is not None:
+            self._cost("restart_s", restart_s)
         self._measured = (run, step_s)
         return Speed(len(self.record.placement.devices), len(self.record.ranks), 0, self._batch_size, step_s)
 
@@ -324,5 +353,5 @@ class LocalJob:
         self.costs = replace(self.costs, **{name: (1 - SMOOTHING) * before + SMOOTHING * seconds if before else seconds})
 
 
-def _notes(statuses: Mapping[str, dict[str, Any]], name: str) -> str:
-    return "; ".join(f"{node}: {status[name]}" for node, status in statuses.items() if status[name])
+def _notes(statuses: Mapping[str, Status], name: str) -> str:
+    return "; ".join(f"{node}: {getattr(status.run, name)}" for node, status in statuses.items() if getattr(status.run, name))

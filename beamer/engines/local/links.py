@@ -5,13 +5,13 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from beamer.engines.local import control
+from beamer.engines.local.messages import SupervisorAnswer, SupervisorRequest
 from beamer.engines.local.spec import LocalNode
 
 REACH_S = 5.0
@@ -39,7 +39,7 @@ class Link:
             name += "-" + hashlib.sha256(self.node.name.encode()).hexdigest()[:8]
         return (Path(self.node.root) / self.job.name if self.node.root else self.job) / name
 
-    def ask(self, request: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+    def ask(self, request: SupervisorRequest, timeout_s: float) -> SupervisorAnswer:
         """Return its answer. Raises `Unreachable` where there is none in time."""
         python = self.node.python or sys.executable
         launcher = self.node.launcher

@@ -86,7 +86,7 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Entry:
+class NodeReport:
     """A report before it is on anybody's clock: at_s is monotonic time of this node."""
 
     at_s: float
@@ -127,7 +127,7 @@ class Meter:
         self._every = every
         self._gap_s = gap_s
         self._iterations = iterations
-        self._stood_s = 0.0
+        self._paused_s = 0.0
         self._in_samples = False
         self._steps: list[float] = []
         self._reported: float | None = None
@@ -141,34 +141,34 @@ class Meter:
     def _step_s(self) -> float:
         return median(self._steps) if self._steps else 0.0
 
-    def stand(self, seconds: float) -> None:
-        """Leave out so many seconds that the job has stood still for."""
-        self._stood_s += seconds
+    def pause(self, seconds: float) -> None:
+        """Leave out so many seconds for which the job was suspended."""
+        self._paused_s += seconds
 
-    def line(self, line: Line, now: float) -> Entry | None:
+    def line(self, line: Line, now: float) -> NodeReport | None:
         """Return the report for a line; None if it says nothing new or nobody asked for it."""
         if self.last_s is None:
             self._first(line, now)
         elif line.step <= self.progress.step:
             return None  # another rank has said so
         else:
-            steps, seconds = line.step - self.progress.step, max(now - self.last_s - self._stood_s, 0.0)
+            steps, seconds = line.step - self.progress.step, max(now - self.last_s - self._paused_s, 0.0)
             self._steps = [*self._steps, seconds / steps][-WINDOW:]
             self._move(line, self.progress.service_s + seconds)
-        self._stood_s = 0.0
+        self._paused_s = 0.0
         self.last_s = now
         self.progress = replace(self.progress, step_s=self._step_s or self.progress.step_s)
         is_last = 0 < self._iterations <= self.progress.done
         if self._reported is not None and self.progress.done - self._reported < self._every and not is_last:
             return None
         self._reported = self.progress.done
-        return Entry(
+        return NodeReport(
             now, self.progress.done, line.loss, self.progress.service_s, line.accuracy, line.gradient_sqr, line.gradient_var
         )  # fmt: skip
 
     def _first(self, line: Line, now: float) -> None:
         """Count what came before a run's first line: steps at the known speed, the rest was the restart."""
-        since_launch = max(now - self._launched_s - self._stood_s, 0.0)
+        since_launch = max(now - self._launched_s - self._paused_s, 0.0)
         steps = max(line.step - self._start.step, 0.0)
         known = self._start.step_s
         computed = min(steps * known, since_launch) if known or not steps else since_launch

@@ -6,13 +6,13 @@ import re
 import signal
 import subprocess
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from beamer.engines.local.groups import Group
-from beamer.engines.local.spec import LaunchSpec
+from beamer.engines.local.messages import Launch
 
 LAST_LINES = 12
 LONGEST_LINE = 1 << 16
@@ -35,7 +35,7 @@ class Rank:
         self.number = number
         self.process = process
         self.pidfd = os.pidfd_open(process.pid)
-        self.last: deque[str] = deque(maxlen=LAST_LINES)
+        self.last_lines: deque[str] = deque(maxlen=LAST_LINES)
         self._rest: dict[int, bytes] = {}
         self.pipes: dict[int, bool] = {}
         for pipe, is_error in ((process.stdout, False), (process.stderr, True)):
@@ -63,7 +63,7 @@ class Rank:
             self._rest[pipe] = rest[-LONGEST_LINE:]
             for text in (one.decode("utf-8", "replace") for one in lines if one):
                 if self.pipes[pipe] and text.strip():
-                    self.last.append(text)
+                    self.last_lines.append(text)
                 line(text)
             if not data:
                 return False
@@ -74,14 +74,14 @@ class Rank:
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(self.pidfd, number)
 
-    def died(self) -> str:
-        """Say how the process ended, with its last words."""
+    def describe_exit(self) -> str:
+        """Return how the process ended, and the last lines that it wrote to its standard error."""
         code = self.process.returncode
         how = f"exited with code {code}" if code >= 0 else f"was killed by {_name(-code)}"
-        return "\n".join((f"rank {self.number} {how}", *self.last))
+        return "\n".join((f"rank {self.number} {how}", *self.last_lines))
 
     def close(self) -> None:
-        """Let go of the process, which has ended."""
+        """Close the descriptors of the process, which has ended."""
         os.close(self.pidfd)
         for pipe in (self.process.stdout, self.process.stderr):
             if pipe is not None:
@@ -95,10 +95,8 @@ def _name(number: int) -> str:
         return f"signal {number}"
 
 
-def start(
-    spec: LaunchSpec, message: Mapping[str, Any], directory: Path, group: Group, locks: Sequence[int], checkpoint: Path
-) -> list[Rank]:
-    """Start the ranks that a launch message puts on this node. locks: descriptors that the ranks inherit.
+def start(launch: Launch, directory: Path, group: Group, locks: Sequence[int], checkpoint: Path) -> list[Rank]:
+    """Start the ranks that a launch puts on this node. locks: descriptors that the ranks inherit.
 
     Raises `OSError`, `ValueError` or `SubprocessError` where the command cannot be run: none of them runs then.
     """
@@ -114,26 +112,27 @@ def start(
 
     ranks: list[Rank] = []
     mark, value = group.mark.split("=", 1)
-    for local, number in enumerate(message["ranks"]):
+    for local, number in enumerate(launch.ranks):
         environment = {
             **os.environ,
             "PYTHONUNBUFFERED": "1",
             "RANK": str(number),
-            "WORLD_SIZE": str(message["world_size"]),
+            "WORLD_SIZE": str(launch.world_size),
             "LOCAL_RANK": str(local),
-            "LOCAL_WORLD_SIZE": str(len(message["ranks"])),
-            "MASTER_ADDR": message["master_addr"],
-            "MASTER_PORT": str(message["master_port"]),
-            "CUDA_VISIBLE_DEVICES": ",".join(message["devices"]),
+            "LOCAL_WORLD_SIZE": str(len(launch.ranks)),
+            "MASTER_ADDR": launch.master_addr,
+            "MASTER_PORT": str(launch.master_port),
+            "CUDA_VISIBLE_DEVICES": ",".join(launch.devices),
             "BEAMER_CHECKPOINT": str(checkpoint),
-            "BEAMER_BATCH_SIZE": str(message["batch_size"]),
-            **dict(spec.env),
+            "BEAMER_BATCH_SIZE": str(launch.batch_size),
+            **dict(launch.spec.env),
             mark: value,
         }
         try:
             process = subprocess.Popen(
-                spec.command, cwd=spec.cwd or directory, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE, start_new_session=True, preexec_fn=enter, pass_fds=tuple(locks),
+                launch.spec.command, cwd=launch.spec.cwd or directory, env=environment, stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, preexec_fn=enter,
+                pass_fds=tuple(locks),
             )  # fmt: skip
             ranks.append(Rank(number, process))
         except (OSError, ValueError, subprocess.SubprocessError):

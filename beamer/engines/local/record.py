@@ -1,10 +1,10 @@
 """What the engine knows of a job, kept in a file so that the next engine knows it, too."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
+from beamer.engines.local import codec
 from beamer.engines.local.progress import Progress
 from beamer.engines.local.spec import LaunchSpec
 from beamer.engines.local.states import Phase
@@ -55,26 +55,15 @@ class Record:
 
     def save(self, path: Path) -> None:
         """Write the record."""
-        write_json(path, asdict(self), durable=True)
+        write_json(path, self, durable=True)
 
 
 def load(path: Path) -> Record | None:
-    """Return the record of a file, None if it does not exist."""
+    """Return the record of a file, None if it does not exist. Raises `InputError` for another content."""
     values = read_json(path)
     if values is None:
         return None
-    return Record(
-        **{
-            **values,
-            "spec": LaunchSpec.from_json(values["spec"]),
-            "placement": _placement(values["placement"]),
-            "next_placement": values["next_placement"] and _placement(values["next_placement"]),
-            "nodes": tuple(values["nodes"]),
-            "phase": Phase(values["phase"]),
-            "after_kill": Phase(values["after_kill"]),
-            "progress": Progress(**values["progress"]),
-        }
-    )
+    return codec.decode(Record, values, str(path))
 
 
 def last_run(directory: Path) -> int:
@@ -88,8 +77,3 @@ def last_run(directory: Path) -> int:
 def leave_last_run(directory: Path, run: int) -> None:
     """Write down what `last_run` returns."""
     write_json(directory / "last", {"run": run}, durable=True)
-
-
-def _placement(values: dict[str, Any]) -> Placement:
-    devices = tuple((str(node), int(index)) for node, index in values["devices"])
-    return Placement(devices, tuple(values["servers"]), values["batch_size"])

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from beamer.engines.local import control, store
 from beamer.engines.local.links import Link
+from beamer.engines.local.messages import End, Refused
 from beamer.engines.local.record import load
 from beamer.engines.local.spec import LocalCluster, LocalNode
 
@@ -42,7 +43,9 @@ def retire(cluster: LocalCluster, root: Path) -> list[str]:
 
 def _end(node: LocalNode, job: Path) -> None:
     link = Link(node, job, kind=None)
-    link.ask({"call": "end", "timeout_s": END_S}, END_S)
+    answer = link.ask(End(), END_S)
+    if isinstance(answer, Refused):
+        raise control.Unreachable(f"the supervisor of {link.directory} does not end: {answer.reason}")
     if node.launcher.direct:
         _wait_for_exit(link.directory)
 

@@ -2,10 +2,8 @@
 
 import re
 import signal
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 from beamer.engines.local.launchers import Launcher, Subprocess
 from beamer.errors import InputError, nearest
@@ -67,16 +65,6 @@ class LaunchSpec:
                 raise InputError(f"progress group {group!r}", self.progress, nearest(group, GROUPS))
         if "loss" not in groups or not {"iteration", "samples"} & set(groups):
             raise InputError("progress", self.progress, "groups named loss and iteration or samples")
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields as plain JSON."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> "LaunchSpec":
-        """Return what `to_json` was called on."""
-        env = tuple((str(name), str(value)) for name, value in fields["env"])
-        return cls(**{**fields, "command": tuple(fields["command"]), "env": env})
 
 
 @dataclass(frozen=True)

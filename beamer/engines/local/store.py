@@ -14,17 +14,20 @@ import fcntl
 import json
 import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 
-def write_json(path: Path, value: Mapping[str, Any], durable: bool = False) -> None:
-    """Replace a file by JSON so that a process that dies leaves the old or the new one; durable: so does a machine."""
+def write_json(path: Path, value: Any, durable: bool = False) -> None:
+    """Replace a file by JSON, with dataclasses as objects.
+
+    A process that dies leaves the old file or the new one; durable: so does a machine.
+    """
     temporary = path.with_name(path.name + ".new")
     with open(temporary, "w") as file:
-        json.dump(value, file)
+        json.dump(value, file, default=vars)
         if durable:
             file.flush()
             os.fsync(file.fileno())

@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 from beamer.engines.local import groups, ranks, store
+from beamer.engines.local.files import load_state
 from beamer.engines.local.serving import KILL_S, Supervisor, mark
 
 PATIENCE_S = 0.5
@@ -46,7 +47,7 @@ def _lock(directory: Path) -> list[int] | None:
         if time.monotonic() > patient:
             return None
         time.sleep(0.01)
-    kind, path = (store.read_json(directory / "state") or {}).get("group") or ("signals", "")
+    kind, path = load_state(directory).group or ("signals", "")
     until = time.monotonic() + KILL_S
     while (inherited := store.take(directory / "ranks")) is None:
         groups.reopen(kind, path, mark(directory)).kill(KILL_S)

@@ -1,0 +1,118 @@
+"""Dataclasses as JSON and back, checked: what is missing, unknown or of another type is named with its place.
+
+Fields may be of the types str, int, float, bool, of enumerations of strings, dataclasses, tuples of these, and optional ones.
+Only the standard library is imported here.
+"""
+
+import json
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from enum import StrEnum
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
+
+from beamer.errors import InputError, nearest
+
+T = TypeVar("T")
+
+
+def encode(value: Any) -> str:
+    """Return a dataclass, or JSON with dataclasses in it, as a line of JSON."""
+    return json.dumps(value, default=vars)
+
+
+def decode(kind: type[T], value: Any, where: str = "") -> T:
+    """Return the dataclass of a parsed JSON object. where: its name in errors. Raises `InputError` naming the field."""
+    try:
+        found: T = _decoder(cast("Hashable", kind))(value)
+    except InputError as error:
+        raise InputError(_path(where, error.field), error.value, error.expected) from error
+    return found
+
+
+def _path(where: str, inner: str) -> str:
+    return where + ("." if where and inner and not inner.startswith("[") else "") + inner
+
+
+@cache
+def _decoder(kind: Any) -> Callable[[Any], Any]:
+    """Return what turns JSON into a type: made once per type, as answers hold thousands of reports."""
+    if get_origin(kind) is tuple:
+        return _tuple(get_args(kind))
+    if get_origin(kind) is UnionType:
+        return _optional(kind)
+    if is_dataclass(kind):
+        return _dataclass(kind)
+    if issubclass(kind, StrEnum):
+        return _enum(kind)
+    return _plain(kind)
+
+
+def _optional(kind: Any) -> Callable[[Any], Any]:
+    (inner,) = (_decoder(one) for one in get_args(kind) if one is not NoneType)
+    return lambda value: None if value is None else inner(value)
+
+
+def _plain(kind: type) -> Callable[[Any], Any]:
+    accepted: Any = (int, float) if kind is float else kind
+
+    def decoded(value: Any) -> Any:
+        if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
+            raise InputError("", value, f"a value of type {kind.__name__}")
+        return float(value) if kind is float else value
+
+    return decoded
+
+
+def _enum(kind: type[StrEnum]) -> Callable[[Any], Any]:
+    def decoded(value: Any) -> Any:
+        try:
+            return kind(value)
+        except ValueError as error:
+            raise InputError("", value, nearest(str(value), kind)) from error
+
+    return decoded
+
+
+def _tuple(kinds: tuple[Any, ...]) -> Callable[[Any], Any]:
+    repeated = kinds[-1] is Ellipsis
+    decoders = [_decoder(one) for one in kinds if one is not Ellipsis]
+
+    def decoded(value: Any) -> Any:
+        if not isinstance(value, list | tuple) or not (repeated or len(value) == len(decoders)):
+            raise InputError("", value, "a list" if repeated else f"a list of {len(decoders)}")
+        found = []
+        for i, item in enumerate(value):
+            try:
+                found.append(decoders[0 if repeated else i](item))
+            except InputError as error:
+                raise InputError(_path(f"[{i}]", error.field), error.value, error.expected) from error
+        return tuple(found)
+
+    return decoded
+
+
+def _dataclass(kind: Any) -> Callable[[Any], Any]:
+    hints = get_type_hints(kind)
+    decoders = {field.name: _decoder(hints[field.name]) for field in fields(kind)}
+    required = {field.name for field in fields(kind) if field.default is MISSING and field.default_factory is MISSING}
+
+    def decoded(value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            raise InputError("", value, f"an object with the fields of {kind.__name__}")
+        for name in value:
+            if name not in decoders:
+                raise InputError(str(name), value[name], f"a field of {kind.__name__}: {nearest(str(name), decoders)}")
+        found = {}
+        for name, inner in decoders.items():
+            if name in value:
+                try:
+                    found[name] = inner(value[name])
+                except InputError as error:
+                    raise InputError(_path(name, error.field), error.value, error.expected) from error
+            elif name in required:
+                raise InputError(name, None, f"a value, as {kind.__name__} requires it")
+        return kind(**found)
+
+    return decoded

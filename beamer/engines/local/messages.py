@@ -1,0 +1,198 @@
+"""What an engine asks of a job's supervisor on a node, and what it answers: a line of JSON each, over the supervisor's socket.
+
+    {"kind": "status", "after": 12}      {"kind": "status", "run": {"number": 1, "state": "running", ...}, ...}
+    {"kind": "suspend", "timeout_s": 5}  {"kind": "accepted"} or {"kind": "refused", "reason": ...}
+
+Every request may be repeated: asked for what holds already, a supervisor accepts and does nothing.
+Only the standard library is imported here.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from beamer.engines.local import codec
+from beamer.engines.local.progress import NodeReport, Progress
+from beamer.engines.local.spec import LaunchSpec
+from beamer.engines.local.states import RanksState
+from beamer.errors import InputError, nearest
+
+
+@dataclass(frozen=True)
+class GetStatus:
+    """Answer with `Status`. after: the number of reports that are known already, which are left out."""
+
+    after: int = 0
+
+
+@dataclass(frozen=True)
+class GetPort:
+    """Answer with `Port`."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Start the ranks of a run on this node; a run that was launched before is left as it is.
+
+    run: counts the job's launches. ranks: their numbers on this node. devices: what CUDA_VISIBLE_DEVICES is to name, in order
+    of ranks. batch_size: of this run. progress: of the job so far. gap_s: how long the job has computed nothing before.
+    """
+
+    run: int
+    spec: LaunchSpec
+    ranks: tuple[int, ...]
+    devices: tuple[str, ...]
+    world_size: int
+    master_addr: str
+    master_port: int
+    batch_size: int
+    progress: Progress = field(default=Progress())
+    gap_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Suspend:
+    """Freeze the ranks, and answer when all of them are frozen."""
+
+    timeout_s: float
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Thaw the ranks."""
+
+    timeout_s: float
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Send the ranks the stop signal, suspended ones after they are resumed; they stop at an iteration boundary."""
+
+    timeout_s: float
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Send the ranks the checkpoint signal."""
+
+
+@dataclass(frozen=True)
+class Kill:
+    """Kill the ranks at once; what came after their last checkpoint is lost."""
+
+
+@dataclass(frozen=True)
+class End:
+    """Kill the ranks and end the supervisor. forget: remove the reports, too, and refuse launches up to `run` from now on."""
+
+    forget: bool = False
+    run: int = 0
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """What a supervisor knows of the last run that was launched on its node.
+
+    number: of the launch, 0: none. note: what was lost. exit: why it failed. tail_s: from its last line of progress to its end.
+    restart_s: what its start took, None: not measured. iteration_s: how long an iteration takes, 0: not measured.
+    """
+
+    number: int = 0
+    state: RanksState = RanksState.IDLE
+    note: str = ""
+    exit: str = ""
+    tail_s: float = 0.0
+    progress: Progress = field(default=Progress())
+    restart_s: float | None = None
+    iteration_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Status:
+    """What has become of the ranks.
+
+    now_s: the node's monotonic clock, which reports are on. ended_s: how long ago the run ended. count: reports up to these.
+    more: whether there are more. group: the kind of process group. pid: of the supervisor.
+    """
+
+    run: RunStatus
+    now_s: float
+    ended_s: float
+    reports: tuple[NodeReport, ...]
+    count: int
+    more: bool
+    group: str
+    pid: int
+
+
+@dataclass(frozen=True)
+class Port:
+    """A port that was free when it was asked for."""
+
+    port: int
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """It is done, or under way."""
+
+
+@dataclass(frozen=True)
+class Refused:
+    """It cannot be done. reason: why not, with what the supervisor found."""
+
+    reason: str
+
+
+SupervisorRequest = GetStatus | GetPort | Launch | Suspend | Resume | Stop | Checkpoint | Kill | End
+SupervisorAnswer = Status | Port | Accepted | Refused
+
+REQUESTS: Mapping[str, type[SupervisorRequest]] = {
+    "status": GetStatus,
+    "port": GetPort,
+    "launch": Launch,
+    "suspend": Suspend,
+    "resume": Resume,
+    "stop": Stop,
+    "checkpoint": Checkpoint,
+    "kill": Kill,
+    "end": End,
+}
+ANSWERS: Mapping[str, type[SupervisorAnswer]] = {"status": Status, "port": Port, "accepted": Accepted, "refused": Refused}
+_KINDS = {kind: name for name, kind in (*REQUESTS.items(), *ANSWERS.items())}
+
+
+def kind_of(message: SupervisorRequest | SupervisorAnswer) -> str:
+    """Return what a message is called in JSON and in errors."""
+    return _KINDS[type(message)]
+
+
+def encode(message: SupervisorRequest | SupervisorAnswer) -> str:
+    """Return a message as a line of JSON, without its end."""
+    return codec.encode({"kind": kind_of(message), **vars(message)})
+
+
+def decode_request(line: str | bytes) -> SupervisorRequest:
+    """Return the request that a line holds. Raises `InputError` naming what it holds instead."""
+    request: SupervisorRequest = _decode(line, REQUESTS, "request")
+    return request
+
+
+def decode_answer(line: str | bytes) -> SupervisorAnswer:
+    """Return the answer that a line holds. Raises `InputError` naming what it holds instead."""
+    answer: SupervisorAnswer = _decode(line, ANSWERS, "answer")
+    return answer
+
+
+def _decode(line: str | bytes, kinds: Mapping[str, Any], what: str) -> Any:
+    try:
+        values = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise InputError(what, line[:200], "a line of JSON") from error
+    if not isinstance(values, dict) or "kind" not in values:
+        raise InputError(what, values, 'a JSON object with "kind"')
+    kind = values.pop("kind")
+    if not isinstance(kind, str) or kind not in kinds:
+        raise InputError(f"{what}.kind", kind, nearest(str(kind), kinds))
+    return codec.decode(kinds[kind], values, kind)
