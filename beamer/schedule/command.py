@@ -22,25 +22,25 @@ from beamer.gpu.devices import Devices
 from beamer.gpu.policies import GPU_POLICIES, gpu_policy
 from beamer.gpu.policy import GpuPolicy
 from beamer.outputs import check_outputs
+from beamer.schedule.directory import SearchDirectory
 from beamer.schedule.file import Search, load, shipped
-from beamer.schedule.place import Place
 from beamer.schedule.report import document, lines, rows, table
-from beamer.schedule.session import POLL_S, Session
+from beamer.schedule.session import POLL_INTERVAL_S, SearchSession
 from beamer.studies.events import Event
 from beamer.studies.journal.store import Journal
 from beamer.studies.model import JobStatus
 from beamer.validation import input_error
 
-REMOTE_POLL_S = 1.0
-LEAST_S = 0.005
-PATIENCE_S = 30.0
+REMOTE_POLL_INTERVAL_S = 1.0  # where a poll is an ssh command
+SHORTEST_WAIT_S = 0.005  # between two steps
+PARK_TIMEOUT_S = 30.0  # in addition to the time that a job may take to write its checkpoint
 STOPS = (signal.SIGINT, signal.SIGTERM)
 
 
 def schedule(
     search: Annotated[
         Path | None,
-        typer.Argument(help="Search file (YAML); what was begun in --dir by default, or else the shipped one."),
+        typer.Argument(help="Search file (YAML); what was started in --dir by default, or else the shipped one."),
     ] = None,
     *,
     directory: Annotated[Path, typer.Option("--dir", help="Where jobs, checkpoints and outputs lie.", file_okay=False)],
@@ -62,9 +62,9 @@ def schedule(
         raise InputError("--json", str(json_file), f"a file in a directory that exists: {json_file.parent} does not")
     check_outputs({"--json": json_file})
     if stop and not (directory / "search").exists():
-        raise InputError("--dir", str(directory), "a directory in which a search was begun")
-    with Place(directory, journal) as place:
-        _Command(place, given or place.begun() or load(shipped()), chosen, seed, json_file, quiet).run(stop)
+        raise InputError("--dir", str(directory), "a directory in which a search was started")
+    with SearchDirectory(directory, journal) as opened:
+        _Command(opened, given or opened.started_search() or load(shipped()), chosen, seed, json_file, quiet).run(stop)
 
 
 def policy_of(name: str, settings: list[str]) -> GpuPolicy[Any]:
@@ -93,139 +93,139 @@ def policy_of(name: str, settings: list[str]) -> GpuPolicy[Any]:
 
 
 class _Command:
-    """One run of the command in a place."""
+    """One run of the command in a search's directory."""
 
     def __init__(
-        self, place: Place, search: Search, policy: GpuPolicy[Any], seed: int, json_file: Path | None, quiet: bool
+        self, directory: SearchDirectory, search: Search, policy: GpuPolicy[Any], seed: int, json_file: Path | None, quiet: bool
     ) -> None:
-        self.place = place
+        self.directory = directory
         self.search = search
         self.policy = policy
         self.seed = seed
         self.json_file = json_file
         self.quiet = quiet
-        self.told: list[int] = []
-        self.console = _Output(self.told)
-        self.errors = _Output(self.told, stderr=True)
-        self.session: Session
+        self.signals: list[int] = []
+        self.console = _Output(self.signals)
+        self.errors = _Output(self.signals, stderr=True)
+        self.session: SearchSession
 
     def run(self, stop: bool) -> None:
-        """Run the search to its end, or until told to stop; raises `typer.Exit` with the exit code unless that is 0."""
-        logging.getLogger("beamer.gpu").addHandler(_Lines(self.errors))
+        """Run the search to its end, or until a signal; raises `typer.Exit` with the exit code unless that is 0."""
+        logging.getLogger("beamer.gpu").addHandler(_PrintOnce(self.errors))
         for sign in STOPS:
-            signal.signal(sign, lambda number, frame: self.told.append(number))
-        journal = Journal(self.place.journal)
+            signal.signal(sign, lambda number, frame: self.signals.append(number))
+        journal = Journal(self.directory.journal)
         try:
-            self.place.begin(self.search, next(iter(journal.replay()), None) is not None)
+            self.directory.start(self.search, next(iter(journal.replay()), None) is not None)
             engine = LocalEngine(
                 self.search.cluster,
-                self.place.path / "jobs",
-                lambda key: self.search.launch(key, self.place.path),
+                self.directory.path / "jobs",
+                lambda key: self.search.launch(key, self.directory.path),
                 keep_memory=self.search.keep_memory,
                 group=self.search.group,
             )
             try:
-                patience_s = PATIENCE_S + max(task.launch.grace_s for task in self.search.tasks.values())
-                self.session = Session(
-                    self.search, self.policy, engine, journal.replay(), journal.append, self.hear, self.seed, patience_s
+                timeout_s = PARK_TIMEOUT_S + max(job.launch.grace_s for job in self.search.jobs.values())
+                self.session = SearchSession(
+                    self.search, self.policy, engine, journal.replay(), journal.append, self.print_event, self.seed, timeout_s
                 )
                 if stop:
-                    self.told.append(0)
+                    self.signals.append(0)
                 else:
-                    self._lead()
-                all_saved = self._settle() if self.session.done else self._leave()
+                    self._run_jobs()
+                all_saved = self._wait_until_forgotten() if self.session.done else self._save_jobs()
             finally:
                 engine.close()
             if all_saved:  # or it would end ranks that go on
-                for line in retire(self.search.cluster, self.place.path / "jobs"):
+                for line in retire(self.search.cluster, self.directory.path / "jobs"):
                     self.errors.print(escape(line), highlight=False)
             self._end(stop)
         finally:
             journal.close()
 
-    def hear(self, event: Event, before: Mapping[str, Devices]) -> None:
-        """Print what there is to tell about an event."""
+    def print_event(self, event: Event, before: Mapping[str, Devices]) -> None:
+        """Print the lines about an event."""
         if not self.quiet:
-            for line in lines(event, before, self.session.tally, self.session.ledger):
-                self._say(line, event.at_s)
+            for line in lines(event, before, self.session.statistics, self.session.ledger):
+                self._print(line, event.at_s)
 
-    def _lead(self) -> None:
+    def _run_jobs(self) -> None:
         direct = all(node.launcher.direct for node in self.search.cluster.nodes)
-        poll_s = POLL_S if direct else REMOTE_POLL_S
-        self.session.begin(time.time())
-        while not self.session.done and not self.told:
+        poll_s = POLL_INTERVAL_S if direct else REMOTE_POLL_INTERVAL_S
+        self.session.start(time.time())
+        while not self.session.done and not self.signals:
             wake_s = self.session.step(time.time())
-            wait_s = poll_s if wake_s is None else min(max(wake_s - time.time(), LEAST_S), poll_s)
-            if not self.told and not self.session.done:
+            wait_s = poll_s if wake_s is None else min(max(wake_s - time.time(), SHORTEST_WAIT_S), poll_s)
+            if not self.signals and not self.session.done:
                 time.sleep(wait_s)
 
-    def _settle(self) -> bool:
+    def _wait_until_forgotten(self) -> bool:
         """Wait until nothing is left of jobs, which have ended; return whether that is so."""
-        before = len(self.told)
-        gone = self.session.settle(lambda: len(self.told) > before)
+        before = len(self.signals)
+        gone = self.session.wait_until_forgotten(lambda: len(self.signals) > before)
         if not gone:
             self.errors.print("supervisors of jobs that have ended are left: --stop ends them", highlight=False)
         return gone
 
-    def _leave(self) -> bool:
+    def _save_jobs(self) -> bool:
         """Save what runs, or let it run on upon a second signal; return whether all is saved."""
         if not self.quiet:
-            self._say("saving every job at its next iteration", time.time())
-        saved = self.session.park(lambda: len(self.told) > 1)
+            self._print("saving every job at its next iteration", time.time())
+        saved = self.session.park(lambda: len(self.signals) > 1)
         if not saved:
             self.errors.print("not every job is saved: those go on under their supervisors, --stop ends them", highlight=False)
         return saved
 
     def _end(self, stop: bool) -> None:
-        """Tell what became of the search."""
-        tracker, tally, now = self.session.tracker, self.session.tally, time.time()
-        found = rows(self.search, self.session.ledger, tally, now)
+        """Print the table, write the figures, and set the exit code."""
+        tracker, statistics, now = self.session.tracker, self.session.statistics, time.time()
+        found = rows(self.search, self.session.ledger, statistics, now)
         last = self.session.ledger.decision
         policy = last.policy if last else self.policy.name
         self.console.print(table(f"{self.search.name} under {policy}", found, len(self.search.rungs) > 1))
         if self.json_file is not None:
-            begun_s = tracker.studies[self.search.name].registered_s if self.session.begun else now
-            figures = document(self.search, policy, found, tally, begun_s, now)
+            started_s = tracker.studies[self.search.name].registered_s if self.session.started else now
+            figures = document(self.search, policy, found, statistics, started_s, now)
             self.json_file.write_text(json.dumps(figures, indent=2))
         if not self.session.done:
             self.console.print("to go on, run the same command again" + (" without --stop" if stop else ""), highlight=False)
             if not stop:
-                raise typer.Exit(128 + self.told[0])
+                raise typer.Exit(128 + self.signals[0])
         elif all(row.status == JobStatus.FAILED for row in found):
             raise typer.Exit(1)
 
-    def _say(self, line: str, at_s: float) -> None:
-        begun_s = self.session.tracker.studies[self.search.name].registered_s if self.session.begun else at_s
-        self.console.print(f"{max(at_s - begun_s, 0.0):8.1f} s  {escape(line)}", highlight=False, soft_wrap=True)
+    def _print(self, line: str, at_s: float) -> None:
+        started_s = self.session.tracker.studies[self.search.name].registered_s if self.session.started else at_s
+        self.console.print(f"{max(at_s - started_s, 0.0):8.1f} s  {escape(line)}", highlight=False, soft_wrap=True)
 
 
 class _Output(Console):
-    """A console that nobody reading it any more (`| head`) tells the command to stop, as a signal does. told: its signals."""
+    """A console that counts as a signal to stop that nobody reads it any more (`| head`). signals: of the command."""
 
-    def __init__(self, told: list[int], stderr: bool = False) -> None:
+    def __init__(self, signals: list[int], stderr: bool = False) -> None:
         super().__init__(stderr=stderr)
-        self._told = told
+        self._signals = signals
 
     def on_broken_pipe(self) -> None:
         """Be silent from now on, also when the interpreter ends."""
         self.quiet = True
         with open(os.devnull, "w") as nothing:
             os.dup2(nothing.fileno(), self.file.fileno())
-        if not self._told:  # who read it may have been ended by the same Ctrl-C, which is not to count twice
-            self._told.append(signal.SIGPIPE)
+        if not self._signals:  # who read it may have been ended by the same Ctrl-C, which is not to count twice
+            self._signals.append(signal.SIGPIPE)
 
 
-class _Lines(logging.Handler):
+class _PrintOnce(logging.Handler):
     """Prints every message once: what cannot be done is tried again and again."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(logging.WARNING)
         self._console = console
-        self._said: set[str] = set()
+        self._printed: set[str] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print a message."""
         text = record.getMessage()
-        if text not in self._said:
-            self._said.add(text)
+        if text not in self._printed:
+            self._printed.add(text)
             self._console.print(escape(text), highlight=False, soft_wrap=True)

@@ -93,7 +93,7 @@ class _File(_Entry):
 
 
 @dataclass(frozen=True)
-class Task:
+class TrialJob:
     """What runs for a trial in a rung."""
 
     launch: LaunchSpec
@@ -102,9 +102,9 @@ class Task:
 
 @dataclass(frozen=True)
 class Search:
-    """A search: its tasks by rung and trial. content: of its file, checked; base: the directory that its paths are relative to.
+    """A search: its jobs by rung and trial. content: of its file, checked; base: the directory that its paths are relative to.
 
-    target_loss, stop_at_target: at which it has what it looks for, and whether it ends then. keep_memory, group: as of the
+    target_loss, stop_at_target: the loss that it is to reach, and whether it ends then. keep_memory, group: as of the
     local engine.
     """
 
@@ -112,7 +112,7 @@ class Search:
     cluster: LocalCluster
     trials: tuple[Trial, ...]
     rungs: tuple[Rung, ...]
-    tasks: Mapping[tuple[int, str], Task]
+    jobs: Mapping[tuple[int, str], TrialJob]
     target_loss: float | None
     stop_at_target: bool
     keep_memory: bool
@@ -131,7 +131,7 @@ class Search:
         A trial's is the same in all rungs, so that it goes on where it stopped.
         """
         _, stage, trial = key.split("/")
-        spec = self.tasks[self.rung[stage], trial].launch
+        spec = self.jobs[self.rung[stage], trial].launch
         return spec if spec.checkpoint else replace(spec, checkpoint=str(directory.resolve() / "checkpoints" / trial))
 
 
@@ -148,7 +148,7 @@ def load(path: Path) -> Search:
         raise InputError("search", str(path), f"a readable file ({error.strerror})") from error
     except UnicodeDecodeError as error:
         raise InputError("search", str(path), f"text in UTF-8 ({error.reason} at byte {error.start})") from error
-    except (yaml.YAMLError, ValueError) as error:  # the latter for what only looks like a date
+    except (yaml.YAMLError, ValueError) as error:  # the latter for a date that does not exist
         raise InputError("search", str(path), f"valid YAML ({' '.join(str(error).split())})") from error
     except RecursionError as error:
         raise InputError("search", str(path), "YAML that is not nested as deeply as this") from error
@@ -177,16 +177,16 @@ def parse(data: Any, base: Path) -> Search:
     chosen = trials(file.configurations or grid(file.grid or {}), named)
     cluster = LocalCluster(tuple(_node(node, f"nodes[{i}]") for i, node in enumerate(file.nodes)))
     rungs = _rungs(file, len(chosen))
-    tasks = {
-        (number, trial.name): _task(file, trial, rung.iterations, bool(file.rungs), base)
+    jobs = {
+        (number, trial.name): _trial_job(file, trial, rung.iterations, bool(file.rungs), base)
         for number, rung in enumerate(rungs)
         for trial in chosen
     }
-    _check_checkpoints(file.job.checkpoint, chosen, tasks)
-    for (_, name), task in tasks.items():
-        _check_fits(cluster, name, task.request)
+    _check_checkpoints(file.job.checkpoint, chosen, jobs)
+    for (_, name), job in jobs.items():
+        _check_fits(cluster, name, job.request)
     return Search(
-        file.name, cluster, chosen, rungs, tasks, file.target_loss, file.stop_at_target, file.keep_memory, file.group, base,
+        file.name, cluster, chosen, rungs, jobs, file.target_loss, file.stop_at_target, file.keep_memory, file.group, base,
         file.model_dump(mode="json"),
     )  # fmt: skip
 
@@ -236,7 +236,7 @@ def _rungs(file: _File, count: int) -> tuple[Rung, ...]:
     return tuple(found)
 
 
-def _task(file: _File, trial: Trial, iterations: int, in_rungs: bool, base: Path) -> Task:
+def _trial_job(file: _File, trial: Trial, iterations: int, in_rungs: bool, base: Path) -> TrialJob:
     job = file.job
     own = {"python": sys.executable, "name": trial.name}
     asked = filled(job.request, {**trial.values, **own}, "job.request")
@@ -271,7 +271,7 @@ def _task(file: _File, trial: Trial, iterations: int, in_rungs: bool, base: Path
     except InputError as error:
         prefix = "" if error.field.startswith("job.") else "job."
         raise InputError(f"{prefix}{error.field}", error.value, error.expected) from error
-    return Task(launch, request)
+    return TrialJob(launch, request)
 
 
 def _signal(name: str, where: str) -> int:
@@ -280,8 +280,8 @@ def _signal(name: str, where: str) -> int:
     return signal.Signals[name]
 
 
-def _check_checkpoints(template: str, chosen: Sequence[Trial], tasks: Mapping[tuple[int, str], Task]) -> None:
-    paths = {tasks[0, trial.name].launch.checkpoint for trial in chosen}
+def _check_checkpoints(template: str, chosen: Sequence[Trial], jobs: Mapping[tuple[int, str], TrialJob]) -> None:
+    paths = {jobs[0, trial.name].launch.checkpoint for trial in chosen}
     if template and len(paths) < len(chosen):
         raise InputError("job.checkpoint", template, "a path that differs between configurations: one with {name}")
 

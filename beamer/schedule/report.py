@@ -1,4 +1,4 @@
-"""What a search has to tell: lines while it runs, a table and figures at its end."""
+"""What is printed and written of a search: lines while it runs, a table and figures at its end."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from beamer.gpu.devices import Devices
 from beamer.gpu.events import Allocated, JobReported, NodesSeen
 from beamer.gpu.ledger import GpuLedger
 from beamer.schedule.file import Search
-from beamer.schedule.tally import Tally
+from beamer.schedule.statistics import SearchStatistics
 from beamer.studies.events import Event, JobEnded
 from beamer.studies.model import JobStatus, job_key
 
@@ -21,7 +21,7 @@ REACHED = "reached"
 
 
 @dataclass(frozen=True)
-class Row:
+class TrialRow:
     """What became of a configuration. rung: the last that it was in; the rest is of all of them together.
 
     loss, best_loss: None without a finite one. service_s, gpu_s: seconds on GPUs, GPU-seconds.
@@ -40,60 +40,64 @@ class Row:
     restarts: int
 
 
-def rows(search: Search, ledger: GpuLedger, tally: Tally, now: float) -> list[Row]:
+def rows(search: Search, ledger: GpuLedger, statistics: SearchStatistics, now: float) -> list[TrialRow]:
     """Return a row per configuration, the best first: by how far it came, then by its last loss."""
-    found = [_row(search, ledger, tally, trial.name, trial.values, now) for trial in search.trials]
+    found = [_row(search, ledger, statistics, trial.name, trial.values, now) for trial in search.trials]
 
-    def rank(row: Row) -> tuple[bool, int, float]:
+    def rank(row: TrialRow) -> tuple[bool, int, float]:
         return row.status == JobStatus.FAILED, -search.rung[row.rung], math.inf if row.loss is None else row.loss
 
     return sorted(found, key=rank)
 
 
-def _row(search: Search, ledger: GpuLedger, tally: Tally, name: str, values: Mapping[str, Any], now: float) -> Row:
-    keys = [key for rung in search.rungs if (key := job_key(search.name, rung.name, name)) in tally.counts]
+def _row(
+    search: Search, ledger: GpuLedger, statistics: SearchStatistics, name: str, values: Mapping[str, Any], now: float
+) -> TrialRow:
+    keys = [key for rung in search.rungs if (key := job_key(search.name, rung.name, name)) in statistics.counts]
     jobs = [job for key in keys if (job := ledger.job(key) or ledger.ended.get(key))]
     losses = [report.loss for job in jobs for report in job.reports]
     finite = [loss for loss in losses if math.isfinite(loss)]
-    return Row(
+    return TrialRow(
         name,
         values,
-        _status(ledger, tally, keys[-1]) if keys else "waiting",
+        _status(ledger, statistics, keys[-1]) if keys else "waiting",
         jobs[-1].stage.name if jobs else search.rungs[0].name,
         max((job.done for job in jobs), default=0.0),
         losses[-1] if losses and math.isfinite(losses[-1]) else None,
         min(finite, default=None),
         sum(job.service_at(now) for job in jobs),
         sum(job.gpu_seconds_at(now) for job in jobs),
-        sum(tally.counts[key].suspensions for key in keys),
-        sum(tally.counts[key].restarts for key in keys),
+        sum(statistics.counts[key].suspensions for key in keys),
+        sum(statistics.counts[key].restarts for key in keys),
     )
 
 
-def _status(ledger: GpuLedger, tally: Tally, key: str) -> str:
-    end = tally.ends.get(key)
+def _status(ledger: GpuLedger, statistics: SearchStatistics, key: str) -> str:
+    end = statistics.ends.get(key)
     if end is None:
         job = ledger.job(key)
         return "running" if job and job.grant else "waiting"
-    return REACHED if key in tally.reached and end.status is JobStatus.FINISHED else end.status.value
+    return REACHED if key in statistics.reached and end.status is JobStatus.FINISHED else end.status.value
 
 
-def document(search: Search, policy: str, found: Sequence[Row], tally: Tally, begun_s: float, now: float) -> dict[str, Any]:
-    """Return a search's figures as JSON. begun_s: when it was, whoever ran it since."""
+def document(
+    search: Search, policy: str, found: Sequence[TrialRow], statistics: SearchStatistics, started_s: float, now: float
+) -> dict[str, Any]:
+    """Return a search's figures as JSON. started_s: when it was, whoever ran it since."""
     best = min((row for row in found if row.best_loss is not None), key=lambda row: row.best_loss or 0.0, default=None)
-    reached_s = min((report.at_s for report in tally.reached.values()), default=None)
+    reached_s = min((report.at_s for report in statistics.reached.values()), default=None)
     return {
         "search": search.name,
         "policy": policy,
-        "elapsed_s": now - begun_s,
-        "target_reached_s": None if reached_s is None else reached_s - begun_s,
-        "decisions": tally.decisions,
+        "elapsed_s": now - started_s,
+        "target_reached_s": None if reached_s is None else reached_s - started_s,
+        "decisions": statistics.decisions,
         "best": best.name if best else None,
         "configurations": [asdict(row) for row in found],
     }
 
 
-def table(title: str, found: Sequence[Row], in_rungs: bool) -> Table:
+def table(title: str, found: Sequence[TrialRow], in_rungs: bool) -> Table:
     """Return a table with a row per configuration.
 
     Its columns: iterations done, last and best loss, GPU-seconds, how often suspended and restarted.
@@ -111,22 +115,22 @@ def table(title: str, found: Sequence[Row], in_rungs: bool) -> Table:
     return made
 
 
-def lines(event: Event, before: Mapping[str, Devices], tally: Tally, ledger: GpuLedger) -> list[str]:
-    """Return what there is to tell about an event that has been noted. before: the GPUs that jobs had."""
+def lines(event: Event, before: Mapping[str, Devices], statistics: SearchStatistics, ledger: GpuLedger) -> list[str]:
+    """Return the lines to print about an event that has been counted. before: the GPUs that jobs had."""
     match event:
         case NodesSeen(nodes=nodes):
             return ["nodes: " + (", ".join(f"{node.name} ({node.gpus} GPUs)" for node in nodes) or "none is up")]
         case Allocated(generation=generation, policy=policy):
-            begun = [f"{_short(key)} on {_where(now)}" for key, now in tally.devices.items() if before.get(key) != now]
-            gone = [_short(key) for key in before if key not in tally.devices]
-            said = [*begun, *(["waiting again: " + ", ".join(gone)] if gone else [])]
-            return [f"{policy} #{generation}: " + "; ".join(said)] if said else []
+            started = [f"{_short(key)} on {_where(now)}" for key, now in statistics.devices.items() if before.get(key) != now]
+            gone = [_short(key) for key in before if key not in statistics.devices]
+            parts = [*started, *(["waiting again: " + ", ".join(gone)] if gone else [])]
+            return [f"{policy} #{generation}: " + "; ".join(parts)] if parts else []
         case JobEnded(job=key, status=status):
             job = ledger.ended.get(key)
             last = job.reports[-1] if job and job.reports else None
             how = f" after {last.iteration:g} iterations, loss {last.loss:.4g}" if last else ""
             return [f"{_short(key)} {status.value}{how}"]
-        case JobReported(job=key, report=report) if report and tally.reached.get(key) is event:
+        case JobReported(job=key, report=report) if report and statistics.reached.get(key) is event:
             return [f"{_short(key)} has reached the target: loss {report.loss:.4g} after {report.iteration:g} iterations"]
         case _:
             return []

@@ -1,4 +1,4 @@
-"""A search under way: its journal, the scheduler on an engine, the tuner that judges its jobs."""
+"""A running search: its journal, the scheduler on an engine, the tuner that judges its jobs."""
 
 import logging
 import time
@@ -16,14 +16,14 @@ from beamer.gpu.policy import GpuPolicy
 from beamer.gpu.scheduler import Scheduler
 from beamer.gpu.tuners import HalvingTuner
 from beamer.schedule.file import Search
-from beamer.schedule.tally import Tally
+from beamer.schedule.statistics import SearchStatistics
 from beamer.studies.events import Event, JobEnded, StageRegistered, StudyRegistered
 from beamer.studies.model import JobStatus
 from beamer.studies.tracker import Tracker
 
-POLL_S = 0.1
-LOOK_S = 0.01
-AGAIN_S = 1.0
+POLL_INTERVAL_S = 0.1  # between two steps while nothing is due
+CHECK_INTERVAL_S = 0.01  # between two observations of jobs that are waited for
+RETRY_INTERVAL_S = 1.0  # until an engine is asked again: a call may have failed
 
 log = logging.getLogger("beamer.gpu")
 
@@ -36,12 +36,11 @@ def _moving(seen: Mapping[str, Observed]) -> set[str]:
     return {key for key, one in seen.items() if one.state.has_processes}
 
 
-class Session:
-    """Lead a search from where its journal left it.
+class SearchSession:
+    """Run a search from where its journal ends.
 
-    past: the journal's events. write: makes an event durable, before it takes effect.
-    hear: told of every event when it has been taken in, with the GPUs that jobs had before it. patience_s: for which it is
-    waited that jobs are parked or gone.
+    past: the journal's events. write: makes an event durable, before it takes effect. on_event: called with every event that
+    has been applied, and with the GPUs that jobs had before it. timeout_s: the longest wait for jobs to be parked or forgotten.
     """
 
     def __init__(
@@ -51,36 +50,36 @@ class Session:
         engine: Engine,
         past: Iterable[Event],
         write: Callable[[Event], None],
-        hear: Callable[[Event, Mapping[str, Devices]], None] = lambda event, before: None,
+        on_event: Callable[[Event, Mapping[str, Devices]], None] = lambda event, before: None,
         seed: int = 0,
-        patience_s: float = 60.0,
+        timeout_s: float = 60.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.search = search
         self.engine = engine
-        self.tally = Tally(search.target_loss)
+        self.statistics = SearchStatistics(search.target_loss)
         self.ledger = GpuLedger()
         self.tracker = Tracker(self.ledger)
         self._append = write
-        self._hear = hear
-        self._patience_s = patience_s
+        self._on_event = on_event
+        self._timeout_s = timeout_s
         self._clock = clock
-        self._news: deque[Event] = deque()
+        self._new_events: deque[Event] = deque()
         self._tuner: HalvingTuner[JobSubmitted] = HalvingTuner(search.name, search.rungs, self._submission)
-        self._due: list[Event] = []
-        self._ask_s = 0.0
-        self._end_by: float | None = None
+        self._pending: list[Event] = []
+        self._next_request_s = 0.0
+        self._end_deadline_s: float | None = None
         for event in past:
             self.tracker.apply(event)
-            self.tally.note(event)
-            self._due += self._tuner.judge(event)
+            self.statistics.apply(event)
+            self._pending += self._tuner.judge(event)
         others = self.tracker.studies.keys() - {search.name}
         if others:
             raise InputError("--journal", ", ".join(sorted(others)), f"a journal of search {search.name} alone")
         self.scheduler = Scheduler(self.tracker, self.ledger, policy, engine, self._write, seed)
 
     @property
-    def begun(self) -> bool:
+    def started(self) -> bool:
         """Whether the journal holds anything."""
         return bool(self.tracker.studies)
 
@@ -91,48 +90,51 @@ class Session:
 
     @property
     def _reached(self) -> bool:
-        return self.search.stop_at_target and bool(self.tally.reached)
+        return self.search.stop_at_target and bool(self.statistics.reached)
 
-    def begin(self, now: float) -> None:
-        """Submit what has not been submitted yet, and do what a predecessor had not come to."""
+    def start(self, now: float) -> None:
+        """Submit what has not been submitted yet, and take the tuner's events that a killed predecessor had not taken."""
         rungs = self.search.rungs
         self.scheduler.take(StudyRegistered(now, self.search.name, rungs=rungs[1:]))
-        self._react(self._tuner.first([trial.name for trial in self.search.trials], now))
-        self._react(self._due)
-        self._due = []
+        self._take_all(self._tuner.first([trial.name for trial in self.search.trials], now))
+        self._take_all(self._pending)
+        self._pending = []
 
     def step(self, now: float) -> float | None:
-        """Let scheduler and tuner act, and return when to step again at the latest; None: whenever something happens."""
+        """Let scheduler and tuner act, and return when to step again at the latest; None: when something happens."""
         if self._ending:
             return self._end()
         wake_s = self.scheduler.step(now)
-        acted = self._hear_news()
+        acted = self._process_new_events()
         if self._ending:
             return self._end()
         return now if acted else wake_s
 
-    def park(self, hurried: Callable[[], bool] = _never) -> bool:
-        """Stop every job at an iteration boundary with a checkpoint, and say whether all are. hurried: not to be waited for."""
-        until = time.monotonic() + self._patience_s
-        while left := _moving(self._watch()):
-            if hurried() or time.monotonic() > until:
+    def park(self, interrupted: Callable[[], bool] = _never) -> bool:
+        """Stop every job at an iteration boundary with a checkpoint, and return whether all are.
+
+        interrupted: whether to give up waiting.
+        """
+        until = time.monotonic() + self._timeout_s
+        while left := _moving(self._observe()):
+            if interrupted() or time.monotonic() > until:
                 return False
-            self._ask_to_park(left)
-            time.sleep(LOOK_S)
-        self._watch()  # for what was said on the way to rest
+            self._request_parking(left)
+            time.sleep(CHECK_INTERVAL_S)
+        self._observe()  # for what was reported until then
         last = self.ledger.decision
-        if last and last.grants:  # what is not on GPUs is not to be counted as if
+        if last and last.grants:  # or parked jobs would count as if they held GPUs
             self.scheduler.take(replace(last, at_s=self._clock(), generation=last.generation + 1, grants={}, devices={}))
         return True
 
-    def settle(self, hurried: Callable[[], bool] = _never) -> bool:
-        """Step until the engine has forgotten all jobs, which have ended, and say whether it has."""
-        until = time.monotonic() + self._patience_s
+    def wait_until_forgotten(self, interrupted: Callable[[], bool] = _never) -> bool:
+        """Step until the engine has forgotten all jobs, which have ended, and return whether it has."""
+        until = time.monotonic() + self._timeout_s
         while self.engine.report():
-            if hurried() or time.monotonic() > until:
+            if interrupted() or time.monotonic() > until:
                 return False
             self.step(self._clock())
-            time.sleep(LOOK_S)
+            time.sleep(CHECK_INTERVAL_S)
         return True
 
     @property
@@ -140,70 +142,70 @@ class Session:
         return self._reached and bool(self.ledger.live_jobs)
 
     def _end(self) -> float:
-        """Lead a search that has reached its target to its end, and return when to go on with that.
+        """End a search that has reached its target, as far as that can be done now, and return when to go on.
 
         What reached it is saved, then finished; the others are killed at once.
         """
-        winners = self.tally.reached.keys()
+        winners = self.statistics.reached.keys()
         self._finish([key for key in self.ledger.live_jobs if key not in winners], JobStatus.KILLED)
-        left = _moving(self._watch()) & set(self.ledger.live_jobs)
-        self._end_by = self._end_by or time.monotonic() + self._patience_s
-        if time.monotonic() > self._end_by:
+        left = _moving(self._observe()) & set(self.ledger.live_jobs)
+        self._end_deadline_s = self._end_deadline_s or time.monotonic() + self._timeout_s
+        if time.monotonic() > self._end_deadline_s:
             for key in left:
-                log.warning("%s has not come to rest: its last checkpoint may be older than its target", key)
+                log.warning("%s has not been parked in time: its last checkpoint may be older than its target", key)
             left = set()
-        self._ask_to_park(left)
+        self._request_parking(left)
         self._finish([key for key in self.ledger.live_jobs if key not in left], JobStatus.FINISHED)
-        self._hear_news()
-        return self._clock() + LOOK_S
+        self._process_new_events()
+        return self._clock() + CHECK_INTERVAL_S
 
     def _finish(self, keys: Iterable[str], status: JobStatus) -> None:
         for key in keys:
             self.scheduler.take(JobEnded(self._clock(), key, status))
 
-    def _watch(self) -> Mapping[str, Observed]:
-        """Return what the engine sees, taken in."""
+    def _observe(self) -> Mapping[str, Observed]:
+        """Return what the engine observes, after it has been applied."""
         seen = self.scheduler.watch(self._clock())
-        self._hear_news()
+        self._process_new_events()
         return seen
 
-    def _ask_to_park(self, keys: Iterable[str]) -> None:
-        """Ask for it again after a while: a call may have failed."""
-        if time.monotonic() < self._ask_s:
+    def _request_parking(self, keys: Iterable[str]) -> None:
+        """Ask the engine to park jobs, and again after a while: a call may have failed."""
+        if time.monotonic() < self._next_request_s:
             return
-        self._ask_s = time.monotonic() + AGAIN_S
+        self._next_request_s = time.monotonic() + RETRY_INTERVAL_S
         for key in keys:
             try:
                 self.engine.resize(key, None)
             except EngineError as error:
                 log.warning("parking %s: %s", key, error)
 
-    def _hear_news(self) -> bool:
-        """Let tally, listener and tuner know of what has been taken in, and say whether the tuner has acted."""
+    def _process_new_events(self) -> bool:
+        """Pass what has been applied on to statistics, listener and tuner, and return whether the tuner has acted."""
         acted = False
-        while self._news:
-            event = self._news.popleft()
-            before = self.tally.devices
-            self.tally.note(event)
-            self._hear(event, before)
-            acted = self._react(self._tuner.judge(event)) or acted
+        while self._new_events:
+            event = self._new_events.popleft()
+            before = self.statistics.devices
+            self.statistics.apply(event)
+            self._on_event(event, before)
+            acted = self._take_all(self._tuner.judge(event)) or acted
         return acted
 
-    def _react(self, reactions: Iterable[Event]) -> bool:
-        """Take what the tuner does; after the target has been reached nothing is begun any more."""
+    def _take_all(self, events: Iterable[Event]) -> bool:
+        """Take the tuner's events; after the target has been reached, no job is submitted any more."""
         acted = False
-        for reaction in reactions:
-            if isinstance(reaction, JobSubmitted):
+        for event in events:
+            if isinstance(event, JobSubmitted):
                 if self._reached:
                     continue
-                self.scheduler.take(StageRegistered(reaction.at_s, reaction.study, reaction.stage))
-            acted = self.scheduler.take(reaction) or acted
+                self.scheduler.take(StageRegistered(event.at_s, event.study, event.stage))
+            acted = self.scheduler.take(event) or acted
         return acted
 
     def _submission(self, trial: str, rung: int, at_s: float) -> JobSubmitted:
         stage = self.search.rungs[rung].name
-        return JobSubmitted(at_s, self.search.name, stage, trial, self.search.tasks[rung, trial].request)
+        return JobSubmitted(at_s, self.search.name, stage, trial, self.search.jobs[rung, trial].request)
 
     def _write(self, event: Event) -> None:
         self._append(event)
-        self._news.append(event)
+        self._new_events.append(event)

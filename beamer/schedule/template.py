@@ -23,7 +23,7 @@ class Trial:
 
 
 def trials(configurations: Sequence[Mapping[str, Value]], field: str) -> tuple[Trial, ...]:
-    """Return configurations with the names that they bear or, without, that their values give. Raises `InputError`."""
+    """Return configurations with their names: as given or, without, made of their values. Raises `InputError`."""
     found: dict[str, Trial] = {}
     for i, configuration in enumerate(configurations):
         values = {key: value for key, value in configuration.items() if key != "name"}

@@ -21,7 +21,7 @@ from beamer.testing.trainer import Options, undisturbed
 from tests.processes.site import of_directory, read, until, works
 
 RATES = {"a": 0.0001, "b": 0.002, "c": 0.01, "d": 0.05, "e": 0.1, "f": 0.2}
-PATIENCE_S = 240
+TIMEOUT_S = 240
 FAILING = """
 import runpy, sys
 name = sys.argv.pop(1)
@@ -77,7 +77,7 @@ class Command:
         for name in RATES:
             (self.root / f"{name}.gate").unlink()
 
-    def begun(self) -> bool:
+    def started(self) -> bool:
         """Say whether all configurations have taken a step."""
         return all(self.steps(name) for name in RATES)
 
@@ -100,7 +100,7 @@ class Command:
         return process
 
     def run(self, policy: str, *more: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(self.arguments(policy, *more), capture_output=True, text=True, timeout=PATIENCE_S)
+        return subprocess.run(self.arguments(policy, *more), capture_output=True, text=True, timeout=TIMEOUT_S)
 
     def figures(self) -> dict[str, dict[str, Any]]:
         found = json.loads((self.root / "figures.json").read_text())
@@ -210,11 +210,11 @@ def test_an_interrupted_command_saves_its_jobs_and_goes_on_later(command: Comman
     command.search(80)
     command.hold(40)
     process = command.start("round-robin")
-    until(command.begun, "all to have begun")
+    until(command.started, "all to have started")
     os.kill(process.pid, sign)
-    said, _ = process.communicate(timeout=PATIENCE_S)
+    output, _ = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 128 + sign
-    assert "run the same command again" in said
+    assert "run the same command again" in output
     assert command.jobs() == [], "neither ranks nor supervisors are left"
     rows = command.figures().values()
     assert {row["status"] for row in rows} == {"waiting"}
@@ -231,9 +231,9 @@ def test_a_command_whose_output_nobody_reads_saves_its_jobs(command: Command) ->
     command.hold(40)
     process = command.start("round-robin")
     assert process.stdout is not None
-    until(command.begun, "all to have begun")
+    until(command.started, "all to have started")
     process.stdout.close()
-    assert process.wait(PATIENCE_S) == 128 + signal.SIGPIPE
+    assert process.wait(TIMEOUT_S) == 128 + signal.SIGPIPE
     assert command.jobs() == []
     assert {row["status"] for row in command.figures().values()} == {"waiting"}
     process.stdout = None
@@ -247,7 +247,7 @@ def test_what_a_killed_command_left_is_saved_and_ended_on_request(command: Comma
     command.search(80)
     command.hold(40)
     process = command.start("round-robin")
-    until(command.begun, "all to have begun")
+    until(command.started, "all to have started")
     process.kill()
     process.wait()
     left = command.jobs()
@@ -263,7 +263,7 @@ def test_nodes_may_go_when_nothing_is_left_on_them(command: Command) -> None:
     command.search(60)
     command.hold(20)
     process = command.start("fifo")
-    until(lambda: command.steps("a") and command.steps("b"), "two to have begun")
+    until(lambda: command.steps("a") and command.steps("b"), "two to have started")
     process.kill()
     process.wait()
     there = [{"name": "there", "gpus": 2}]
@@ -273,7 +273,7 @@ def test_nodes_may_go_when_nothing_is_left_on_them(command: Command) -> None:
     (line,) = refused.stderr.splitlines()
     assert "nodes: got ['there'], expected 'here' among them, as a supervisor of s/rung0/a may be there" in line
     stop = [sys.executable, "-m", "beamer.cli", "schedule", "--dir", str(command.directory), "--stop"]
-    assert subprocess.run(stop, capture_output=True, timeout=PATIENCE_S).returncode == 0
+    assert subprocess.run(stop, capture_output=True, timeout=TIMEOUT_S).returncode == 0
     assert command.jobs() == []
     command.release()
     done = command.run("fifo")
@@ -321,10 +321,10 @@ def _loss(command: Command, name: str, iteration: int) -> float:
     """Return what a configuration printed at an iteration, whichever rung that was in."""
     for path in (command.directory / "jobs").glob(f"s_rung0_{name}-*/*/output"):
         for line in path.read_text().splitlines():
-            said = json.loads(line)
-            if said["iteration"] == iteration:
-                return float(said["loss"])
-    raise AssertionError(f"{name} said nothing at {iteration}")
+            report = json.loads(line)
+            if report["iteration"] == iteration:
+                return float(report["loss"])
+    raise AssertionError(f"{name} reported nothing at {iteration}")
 
 
 def test_a_search_ends_when_its_target_is_reached(command: Command) -> None:
@@ -344,12 +344,12 @@ def test_a_search_ends_when_its_target_is_reached(command: Command) -> None:
 def test_what_is_not_saved_upon_an_interruption_is_named(command: Command) -> None:
     command.search(100_000, program=command.stubborn("signal.SIG_DFL"))
     process = command.start("fifo")
-    until(lambda: command.states() == ["running"] * 2, "two to have begun")
+    until(lambda: command.states() == ["running"] * 2, "two to have started")
     process.send_signal(signal.SIGINT)
-    said, _ = process.communicate(timeout=PATIENCE_S)
+    output, _ = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 128 + signal.SIGINT
     for name in "ab":
-        assert said.replace("\n", " ").count(f"s/rung0/{name}: here: its ranks exited with [-15]") == 1
+        assert output.replace("\n", " ").count(f"s/rung0/{name}: here: its ranks exited with [-15]") == 1
 
 
 def test_signals_hurry_a_command_that_saves_what_has_reached_its_target(command: Command) -> None:
@@ -358,10 +358,10 @@ def test_signals_hurry_a_command_that_saves_what_has_reached_its_target(command:
     until(lambda: "stopping" in command.states(), "one to be saved")
     process.send_signal(signal.SIGINT)
     process.send_signal(signal.SIGTERM)
-    said, _ = process.communicate(timeout=PATIENCE_S)
+    output, _ = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 128 + signal.SIGINT
-    assert "has reached the target" in said
-    assert "not every job is saved" in said
+    assert "has reached the target" in output
+    assert "not every job is saved" in output
     for pid in command.jobs():
         if b"stubborn.py" in read(pid, "cmdline"):
             os.kill(pid, signal.SIGKILL)

@@ -21,7 +21,7 @@ from tests.unit.schedule_inputs import BASE, SEARCH, changed, set_request
 def test_a_template_is_filled_for_every_configuration() -> None:
     search = parse(SEARCH, BASE)
     assert [trial.name for trial in search.trials] == ["lr-0.1_batch-32", "slow"]
-    task = search.tasks[0, "slow"]
+    task = search.jobs[0, "slow"]
     assert task.launch.command == (sys.executable, "train.py", "--lr", "0.001", "--until", "20", "7")
     assert task.launch.cwd == "/base/code"
     assert dict(task.launch.env) == {"OUT": "slow.log", "THREADS": "1"}

@@ -15,8 +15,8 @@ from beamer.gpu.tuners import HalvingTuner
 from beamer.schedule.command import policy_of
 from beamer.schedule.file import Search, parse
 from beamer.schedule.report import document, rows
-from beamer.schedule.session import Session
-from beamer.schedule.tally import Counts, Tally
+from beamer.schedule.session import SearchSession
+from beamer.schedule.statistics import JobCounts, SearchStatistics
 from beamer.studies.events import Event, JobEnded, StageSealed
 from beamer.studies.model import JobStatus, Rung
 from beamer.testing.gpu_policies import Exponential
@@ -59,26 +59,28 @@ def test_trials_are_promoted_when_the_rung_is_over_or_as_soon_as_it_is_certain(e
     assert list(tuner.judge(sealed)) == ([StageSealed(2.0, "s", "r1")] if early else [])
 
 
-def test_a_tally_counts_what_moves_and_what_was_parked() -> None:
-    tally = Tally()
+def test_the_statistics_count_what_moves_and_what_was_parked() -> None:
+    statistics = SearchStatistics()
 
     def allocate(number: int, **grants: str) -> None:
         given = {f"s/r/{job}": Grant.of({node: 1}) for job, node in grants.items()}
         devices = {f"s/r/{job}": ((node, 0),) for job, node in grants.items()}
-        tally.note(Allocated(float(number), "p", number, None, given, devices))
+        statistics.apply(Allocated(float(number), "p", number, None, given, devices))
 
     for job in "ab":
-        tally.note(JobSubmitted(0.0, "s", "r", job, Request(iterations=1)))
+        statistics.apply(JobSubmitted(0.0, "s", "r", job, Request(iterations=1)))
     allocate(1, a="m", b="n")
     allocate(2, a="m")
     allocate(3, a="m", b="n")
-    assert tally.counts == {"s/r/a": Counts(), "s/r/b": Counts(1, 0)}, "b was resumed where it was"
+    assert statistics.counts == {"s/r/a": JobCounts(), "s/r/b": JobCounts(1, 0)}, "b was resumed where it was"
     allocate(4, a="n")
-    assert tally.counts == {"s/r/a": Counts(0, 1), "s/r/b": Counts(2, 0)}
+    assert statistics.counts == {"s/r/a": JobCounts(0, 1), "s/r/b": JobCounts(2, 0)}
     allocate(5)
     allocate(6, a="n", b="m")
-    assert tally.counts == {"s/r/a": Counts(1, 2), "s/r/b": Counts(2, 1)}, "what was parked has no memory to go on with"
-    assert tally.decisions == 6
+    assert statistics.counts == {"s/r/a": JobCounts(1, 2), "s/r/b": JobCounts(2, 1)}, (
+        "what was parked has no memory to go on with"
+    )
+    assert statistics.decisions == 6
 
 
 FLOORS = {"a": 0.5, "b": 0.1, "c": 0.7, "d": 0.3, "e": 0.9}
@@ -109,7 +111,7 @@ class Commands:
     def __init__(self, search: Search, policy: str, seed: int = 0) -> None:
         self.search, self.policy = search, policy
         work = {
-            f"s/{rung.name}/{name}": SimulatedJob(search.tasks[i, name].request, Exponential(floor, 0.3), Costs(0.1, 0.1, 0.5))
+            f"s/{rung.name}/{name}": SimulatedJob(search.jobs[i, name].request, Exponential(floor, 0.3), Costs(0.1, 0.1, 0.5))
             for i, rung in enumerate(search.rungs)
             for name, floor in FLOORS.items()
         }
@@ -126,7 +128,7 @@ class Commands:
         if not self.kill_in:
             raise Killed
 
-    def run(self, killed: bool) -> Session:
+    def run(self, killed: bool) -> SearchSession:
         while True:
             if killed:
                 self.kill_in = self.rng.randint(1, 12)
@@ -138,12 +140,12 @@ class Commands:
                 self.kill_in = 10**9
                 return session
 
-    def life(self) -> Session:
+    def life(self) -> SearchSession:
         policy = policy_of(self.policy, ["quantum_s=3"] if self.policy == "round-robin" else [])
-        session = Session(
-            self.search, policy, self.engine, tuple(self.journal), self.write, clock=lambda: self.engine.now, patience_s=2.0
+        session = SearchSession(
+            self.search, policy, self.engine, tuple(self.journal), self.write, clock=lambda: self.engine.now, timeout_s=2.0
         )
-        session.begin(self.engine.now)
+        session.start(self.engine.now)
         while not session.done:
             wake_s = session.step(self.engine.now)
             if wake_s is None or wake_s > self.engine.now:
@@ -159,15 +161,15 @@ def test_a_command_killed_at_any_event_keeps_the_best(policy: str) -> None:
         commands = Commands(halving(), policy, seed)
         session = commands.run(killed=True)
         assert commands.kills > 10
-        assert session.settle()
+        assert session.wait_until_forgotten()
         ended = session.ledger.ended
         assert set(ended) == set(expected.ledger.ended)
         assert [key for key in ended if "/rung2/" in key] == ["s/rung2/b"]
         assert {key for key in ended if "/rung1/" in key} == {"s/rung1/a", "s/rung1/b", "s/rung1/d"}
         for kind in (JobSubmitted, JobEnded):
-            told = [event for event in commands.journal if isinstance(event, kind)]
-            assert len(told) == 5 + 3 + 1, "each once"
-        found = rows(commands.search, session.ledger, session.tally, commands.engine.now)
+            events = [event for event in commands.journal if isinstance(event, kind)]
+            assert len(events) == 5 + 3 + 1, "each once"
+        found = rows(commands.search, session.ledger, session.statistics, commands.engine.now)
         assert [row.name for row in found] == ["b", "d", "a", "c", "e"]
         assert [row.iterations for row in found] == [30, 12, 12, 6, 6]
         assert all(row.service_s > 0 for row in found)
@@ -177,17 +179,19 @@ def test_a_command_killed_at_any_event_keeps_the_best(policy: str) -> None:
 def test_a_search_that_is_to_stop_at_its_target_does(killed: bool) -> None:
     commands = Commands(halving(target_loss=0.35, stop_at_target=True), "round-robin")
     session = commands.run(killed)
-    assert session.settle()
+    assert session.wait_until_forgotten()
     reached = {
-        key for key, end in session.tally.ends.items() if end.status is JobStatus.FINISHED and key in session.tally.reached
+        key
+        for key, end in session.statistics.ends.items()
+        if end.status is JobStatus.FINISHED and key in session.statistics.reached
     }
     assert reached
     later = [report for key in reached for report in session.ledger.ended[key].reports if report.loss <= 0.35]
     assert later
     live = [key for key, seen in commands.engine.report().items() if seen.state is not RunState.FINISHED]
     assert live == []
-    assert all(not key.startswith("s/rung2/") for key in session.tally.ends), "nothing was begun after it"
-    figures = document(commands.search, "round-robin", [], session.tally, 0.0, commands.engine.now)
+    assert all(not key.startswith("s/rung2/") for key in session.statistics.ends), "nothing was started after it"
+    figures = document(commands.search, "round-robin", [], session.statistics, 0.0, commands.engine.now)
     assert 0 < figures["target_reached_s"] <= figures["elapsed_s"]
 
 
@@ -215,30 +219,30 @@ class SlowToPark(SimulatedCluster):
         return {key: replace(one, state=RunState.STOPPING) if key in moving else one for key, one in found.items()}
 
 
-def test_jobs_that_are_saved_at_the_target_are_heard_on_the_way_and_the_others_are_killed_at_once() -> None:
+def test_jobs_that_are_saved_at_the_target_go_on_reporting_and_the_others_are_killed_at_once() -> None:
     commands = Commands(long_runs(target_loss=0.35, stop_at_target=True), "fifo")
     slow = commands.engine = SlowToPark([Node("n", 2)], commands.engine.jobs)
     session = commands.run(killed=False)
-    (first_s, *_) = (report.at_s for report in session.tally.reached.values())
-    assert set(slow.stopping) == set(session.tally.reached), "only what has reached the target is saved"
-    ends = session.tally.ends
+    (first_s, *_) = (report.at_s for report in session.statistics.reached.values())
+    assert set(slow.stopping) == set(session.statistics.reached), "only what has reached the target is saved"
+    ends = session.statistics.ends
     killed = [key for key in ends if ends[key].status is JobStatus.KILLED]
     assert killed
     assert {ends[key].at_s for key in killed} == {first_s}
-    for key in session.tally.reached:
+    for key in session.statistics.reached:
         assert ends[key].at_s >= first_s + slow.PARK_S
         assert session.ledger.ended[key].reports[-1].at_s > first_s
 
 
 class Remarking(SimulatedCluster):
-    """A cluster that has something to say about every job."""
+    """A cluster that reports an exit for every job."""
 
     def report(self) -> Mapping[str, Observed]:
         return {key: replace(one, exit="a remark") for key, one in super().report().items()}
 
 
-def test_what_an_engine_remarks_is_told_once_and_calls_no_finished_job_failed(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_an_engine_remarks_is_logged_once_and_calls_no_finished_job_failed(caplog: pytest.LogCaptureFixture) -> None:
     commands = Commands(halving(), "round-robin")
     commands.engine = Remarking([Node("n", 2)], commands.engine.jobs)
     session = commands.run(killed=False)
-    assert sorted(caplog.messages) == sorted(f"{key}: a remark" for key in session.tally.ends)
+    assert sorted(caplog.messages) == sorted(f"{key}: a remark" for key in session.statistics.ends)

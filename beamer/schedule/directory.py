@@ -1,4 +1,4 @@
-"""The directory of a search: what was begun in it, and who goes on with it now."""
+"""The directory of a search: which search was started in it, and which command runs it now."""
 
 import json
 import os
@@ -18,10 +18,10 @@ MAY_CHANGE = ("nodes", "group")
 WRITTEN = "what this command has written there"
 
 
-class Place:
+class SearchDirectory:
     """A search's directory and journal, held by one command at a time.
 
-        search  what was begun, JSON     lock  held by the command, with its process id
+        search  what was started, JSON     lock  held by the command, with its process id
         jobs/   of the local engine      checkpoints/  by configuration, where the search names no others
 
     path: of the directory. journal: where it is; "": in the directory. Raises `InputError` where another command holds them.
@@ -32,7 +32,7 @@ class Place:
         self.journal: Location = journal or sqlite_url(path.resolve() / "journal.db")
         self._held = ExitStack()
 
-    def __enter__(self) -> "Place":
+    def __enter__(self) -> "SearchDirectory":
         database = self._database()
         with self._held:
             try:
@@ -48,8 +48,8 @@ class Place:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._held.close()
 
-    def begun(self) -> Search | None:
-        """Return the search that was begun here, None if none was. Raises `InputError`."""
+    def started_search(self) -> Search | None:
+        """Return the search that was started here, None if none was. Raises `InputError`."""
         path = self.path / "search"
         try:
             known = read_json(path)
@@ -64,24 +64,24 @@ class Place:
         except InputError as error:
             raise InputError(f"{path}: {error.field}", error.value, error.expected) from error
 
-    def begin(self, search: Search, journal_holds: bool) -> None:
-        """Write down what is begun, or see that it is what was begun before. Raises `InputError` where it is another search.
+    def start(self, search: Search, journal_holds: bool) -> None:
+        """Write the search down, or check that it is the one that was started before. Raises `InputError` where it is another.
 
         journal_holds: whether the journal has events.
         """
-        known = self.begun()
+        known = self.started_search()
         if known is None and journal_holds:
             raise InputError("--dir", str(self.path), "the directory of the search that the journal holds")
         if known is not None and not journal_holds and any((self.path / "jobs").glob("*/")):
             raise InputError("--journal", str(self.journal), f"the journal of the search in {self.path}, or a new directory")
         if known is not None:
             if search.base != known.base:  # its relative paths would be others
-                expected = f"the file in {known.base}, with which the search in {self.path} was begun, or a new --dir"
+                expected = f"the file in {known.base}, with which the search in {self.path} was started, or a new --dir"
                 raise InputError("SEARCH", str(search.base), expected)
             for key, value in search.content.items():
                 if key not in MAY_CHANGE and value != known.content[key]:
                     was = json.dumps(known.content[key])
-                    raise InputError(key, value, f"{was}, with which the search in {self.path} was begun, or a new --dir")
+                    raise InputError(key, value, f"{was}, with which the search in {self.path} was started, or a new --dir")
         for record in self._records():
             _check_nodes(record, search.cluster, known.cluster if known else search.cluster)
         content: dict[str, Any] = {"base": str(search.base), "content": dict(search.content)}

@@ -17,8 +17,8 @@ from beamer.errors import InputError
 from beamer.gpu.engine import Placement
 from beamer.gpu.events import NodesSeen
 from beamer.schedule.command import schedule
+from beamer.schedule.directory import SearchDirectory
 from beamer.schedule.file import parse
-from beamer.schedule.place import Place
 from beamer.studies.journal.store import Journal
 from tests.unit.schedule_inputs import BASE, SEARCH, changed, set_request
 
@@ -63,51 +63,51 @@ def test_what_cannot_be_written_or_would_not_last_is_refused_and_nothing_is_made
 
 @pytest.mark.parametrize("name", ["f1?x", "a%41#b", "plain"])
 def test_all_of_a_search_lies_in_its_directory_whatever_its_name(tmp_path: Path, name: str) -> None:
-    with Place(tmp_path / name) as place, closing(Journal(place.journal)) as journal:
+    with SearchDirectory(tmp_path / name) as directory, closing(Journal(directory.journal)) as journal:
         journal.append(NodesSeen(0.0, ()))
     assert [path.name for path in tmp_path.iterdir()] == [name]
     assert {"journal.db", "journal.db.lock", "lock"} <= {path.name for path in (tmp_path / name).iterdir()}
-    with Place(tmp_path / name) as place, closing(Journal(place.journal)) as journal:
+    with SearchDirectory(tmp_path / name) as directory, closing(Journal(directory.journal)) as journal:
         assert list(journal.replay()) == [NodesSeen(0.0, ())]
 
 
 def test_nothing_is_stopped_where_nothing_was_begun(tmp_path: Path) -> None:
     done = run("--dir", str(tmp_path / "dir"), "--stop")
     assert done.returncode == 2
-    assert "a directory in which a search was begun" in done.stderr
+    assert "a directory in which a search was started" in done.stderr
     assert not list(tmp_path.iterdir())
 
 
 def test_a_place_is_held_by_one_command_at_a_time(tmp_path: Path) -> None:
     journal = f"sqlite:///{tmp_path}/j.db"
-    with Place(tmp_path / "a", journal):
-        with pytest.raises(InputError, match=r"--dir: got .*no other command uses: process"), Place(tmp_path / "a"):
+    with SearchDirectory(tmp_path / "a", journal):
+        with pytest.raises(InputError, match=r"--dir: got .*no other command uses: process"), SearchDirectory(tmp_path / "a"):
             pass
         with (
             pytest.raises(InputError, match=r"--journal: got .*no other command uses: process"),
-            Place(tmp_path / "b", journal),
+            SearchDirectory(tmp_path / "b", journal),
         ):
             pass
-    with Place(tmp_path / "a", journal):
+    with SearchDirectory(tmp_path / "a", journal):
         pass
 
 
 def test_a_place_goes_on_with_the_search_that_was_begun_there_alone(tmp_path: Path) -> None:
     search = parse(SEARCH, BASE)
-    with Place(tmp_path) as place:
-        assert place.begun() is None
+    with SearchDirectory(tmp_path) as directory:
+        assert directory.started_search() is None
         with pytest.raises(InputError, match=r"--dir: got .*the journal holds"):
-            place.begin(search, journal_holds=True)
-        place.begin(search, journal_holds=False)
-        assert place.begun() == search
+            directory.start(search, journal_holds=True)
+        directory.start(search, journal_holds=False)
+        assert directory.started_search() == search
         moved = parse(changed(lambda d: d["nodes"][0].update(gpus=3)), BASE)
-        place.begin(moved, journal_holds=True)
-        assert place.begun() == moved
-        with pytest.raises(InputError, match=r"^job: got .*was begun"):
-            place.begin(parse(changed(set_request("epoch", 5)), BASE), journal_holds=True)
+        directory.start(moved, journal_holds=True)
+        assert directory.started_search() == moved
+        with pytest.raises(InputError, match=r"^job: got .*was started"):
+            directory.start(parse(changed(set_request("epoch", 5)), BASE), journal_holds=True)
         (tmp_path / "jobs" / "one").mkdir(parents=True)
         with pytest.raises(InputError, match=r"--journal: got .*the journal of the search"):
-            place.begin(moved, journal_holds=False)
+            directory.start(moved, journal_holds=False)
 
 
 def recorded(directory: Path, node: str, nodes: tuple[str, ...]) -> Path:
@@ -119,36 +119,36 @@ def recorded(directory: Path, node: str, nodes: tuple[str, ...]) -> Path:
 
 
 def test_nodes_with_supervisors_of_a_search_stay_where_they_are(tmp_path: Path) -> None:
-    with Place(tmp_path) as place:
-        place.begin(parse(SEARCH, BASE), journal_holds=False)
+    with SearchDirectory(tmp_path) as directory:
+        directory.start(parse(SEARCH, BASE), journal_holds=False)
         recorded(tmp_path, "n", ("n",))
         renamed = parse(changed(lambda d: d["nodes"][0].update(name="m")), BASE)
         with pytest.raises(InputError, match=r"^nodes: got \['m'\], expected 'n' among them.*s/rung0/slow.*--stop without"):
-            place.begin(renamed, journal_holds=True)
+            directory.start(renamed, journal_holds=True)
         moved = parse(changed(lambda d: d["nodes"][0].update(root="/elsewhere")), BASE)
         with pytest.raises(InputError, match=r"^nodes\.n\.root: got '/elsewhere', expected ''.*--stop without"):
-            place.begin(moved, journal_holds=True)
-        assert place.begun() == parse(SEARCH, BASE), "what --stop goes by"
-        place.begin(parse(changed(lambda d: d["nodes"].append({"name": "m", "gpus": 1})), BASE), journal_holds=True)
+            directory.start(moved, journal_holds=True)
+        assert directory.started_search() == parse(SEARCH, BASE), "what --stop goes by"
+        directory.start(parse(changed(lambda d: d["nodes"].append({"name": "m", "gpus": 1})), BASE), journal_holds=True)
 
 
 def test_nodes_that_no_supervisor_is_left_on_may_go(tmp_path: Path) -> None:
-    with Place(tmp_path) as place:
-        place.begin(parse(SEARCH, BASE), journal_holds=False)
+    with SearchDirectory(tmp_path) as directory:
+        directory.start(parse(SEARCH, BASE), journal_holds=False)
         path = recorded(tmp_path, "n", ("n",))
         assert retire(parse(SEARCH, BASE).cluster, tmp_path / "jobs") == [], "none answers: none is there"
         assert path.exists(), "what is known of the job stays"
-        place.begin(parse(changed(lambda d: d["nodes"][0].update(name="m")), BASE), journal_holds=True)
+        directory.start(parse(changed(lambda d: d["nodes"][0].update(name="m")), BASE), journal_holds=True)
 
 
 @pytest.mark.parametrize("content", ["{}", "[1]", "{", '{"spec": {}}'])
 def test_a_job_that_cannot_be_read_is_named(tmp_path: Path, content: str) -> None:
-    with Place(tmp_path) as place:
-        place.begin(parse(SEARCH, BASE), journal_holds=False)
+    with SearchDirectory(tmp_path) as directory:
+        directory.start(parse(SEARCH, BASE), journal_holds=False)
         path = recorded(tmp_path, "n", ())
         path.write_text(content)
         with pytest.raises(InputError, match=f"^--dir: got '{path}', expected what this command has written there of a job"):
-            place.begin(parse(SEARCH, BASE), journal_holds=True)
+            directory.start(parse(SEARCH, BASE), journal_holds=True)
 
 
 @pytest.mark.parametrize(("name", "expected"), [("jobs", "a directory"), ("checkpoints", "a directory"), ("lock", "a file")])
@@ -159,9 +159,9 @@ def test_what_is_in_the_way_in_a_place_is_named(tmp_path: Path, name: str, expec
         (tmp_path / name).touch()
     with (
         pytest.raises(InputError, match=f"^--dir: got '{tmp_path / name}', expected {expected} that can be written"),
-        Place(tmp_path) as place,
+        SearchDirectory(tmp_path) as directory,
     ):
-        place.begin(parse(SEARCH, BASE), journal_holds=False)
+        directory.start(parse(SEARCH, BASE), journal_holds=False)
 
 
 def test_a_truncated_search_is_not_taken_for_none(tmp_path: Path) -> None:
@@ -175,5 +175,5 @@ def test_a_truncated_search_is_not_taken_for_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", ["[1]", "{}", "{", '{"base": 1, "content": {}}'])
 def test_a_place_in_which_others_have_written_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "search").write_text(content)
-    with Place(tmp_path) as place, pytest.raises(InputError, match=r"--dir: got .*what this command has written"):
-        place.begun()
+    with SearchDirectory(tmp_path) as directory, pytest.raises(InputError, match=r"--dir: got .*what this command has written"):
+        directory.started_search()

@@ -1,4 +1,4 @@
-"""What became of a search's configurations, counted from its events alone: so a resumed search has the whole of it."""
+"""What was done to a search's configurations, counted from its events alone: a resumed search has the same counts."""
 
 from dataclasses import dataclass, replace
 
@@ -9,15 +9,15 @@ from beamer.studies.model import job_key
 
 
 @dataclass(frozen=True)
-class Counts:
+class JobCounts:
     """Of a job: how often its GPUs were taken, and how often it was started from its checkpoint, as decided."""
 
     suspensions: int = 0
     restarts: int = 0
 
 
-class Tally:
-    """Count what is done to jobs; only `note` changes it.
+class SearchStatistics:
+    """Count what is done to jobs; only `apply` changes it.
 
     target_loss: of the search. reached: of the jobs that have come to it, the report that did. devices: the GPUs that jobs
     have.
@@ -26,18 +26,18 @@ class Tally:
     def __init__(self, target_loss: float | None = None) -> None:
         self.target_loss = target_loss
         self.reached: dict[str, JobReported] = {}
-        self.counts: dict[str, Counts] = {}
+        self.counts: dict[str, JobCounts] = {}
         self.ends: dict[str, JobEnded] = {}
         self.devices: dict[str, Devices] = {}
         self.decisions = 0
         self._last: dict[str, Devices] = {}
         self._gone: set[str] = set()
 
-    def note(self, event: Event) -> None:
-        """Take in an event that the tracker has applied."""
+    def apply(self, event: Event) -> None:
+        """Count an event that the tracker has applied."""
         match event:
             case JobSubmitted(study=study, stage=stage, job=job):
-                self.counts[job_key(study, stage, job)] = Counts()
+                self.counts[job_key(study, stage, job)] = JobCounts()
             case JobEnded(job=key):
                 self.ends[key] = event
                 self.devices.pop(key, None)
