@@ -5,7 +5,7 @@ from beamer.commands import Command, run_commands
 ABOUT = "Stage-aware coflow scheduling for hyper-parameter search."
 COMMANDS = {
     "simulate": Command(
-        "beamer.sim.command:simulate",
+        "beamer.simulate:simulate",
         "sim",
         "Run a scenario, or a trace of coflows, in the flow-level simulator under each policy.",
     ),

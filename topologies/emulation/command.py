@@ -18,7 +18,7 @@ from beamer.network.snapshot import Snapshot
 from beamer.outputs import check_outputs
 from beamer.report import job_table, plot_timeline, stage_table
 from beamer.sim import simulate
-from beamer.sim.command import JsonFile, PlotFile, PolicyList, ScenarioFile, parse_policies
+from beamer.simulate import JsonFile, PlotFile, PolicyList, ScenarioFile, parse_policies
 from beamer.workloads.scenario import Scenario, load, shipped
 from topologies.emulation import fairness
 from topologies.emulation.outcome import RunOutcome
