@@ -1,7 +1,8 @@
 """A fat-tree of switches with k ports each: k pods of k/2 edge and k/2 aggregation switches under (k/2)^2 cores.
 
 A path takes the same turn at every level, so a plane is one aggregation switch of every pod with one of the cores above it: k/2
-planes that share no link between switches. [Al-Fares et al. 2008]
+planes that share no link between switches. (Al-Fares, Loukissas and Vahdat 2008, "A scalable, commodity data center network
+architecture", section 2.2; the planes are ours: the publication spreads packets by two-level routing tables.)
 """
 
 from beamer.errors import InputError

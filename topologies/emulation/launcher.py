@@ -29,7 +29,7 @@ class Spares:
         self._waiting: list[tuple[int, int]] = []  # process, and the pipe that it reads its task from
 
     def fork(self, controller: str) -> None:
-        """Fork one that will speak with the controller at this URL."""
+        """Fork one that will report to the controller at this URL."""
         theirs, ours = os.pipe()
         pid = os.fork()
         if pid:

@@ -54,7 +54,7 @@ class RunOutcome:
         return quantile(self.measured.latencies_ms, share)
 
     def rows(self) -> dict[str, str]:
-        """Return the figures for people, by their labels."""
+        """Return the figures as text for a table, by their labels."""
         health = self.measured.health
         gap = self.result.mean_sct_s / self.simulated.mean_sct_s - 1
         busiest = max(self.result.utilisation, key=lambda link: self.result.utilisation[link])

@@ -1,6 +1,6 @@
 """How the processes of a run share the machine's processors, among themselves and with everybody else's.
 
-What a real cluster has processors of its own for goes first: the switches, then controller and agents, then trainers.
+What has processors of its own in a real cluster has priority: the switches, then controller and agents, then trainers.
 """
 
 import contextlib

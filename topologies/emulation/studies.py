@@ -41,7 +41,7 @@ def check_emulable(scenario: Scenario) -> None:
             for job in stage.jobs:
                 if job.collective not in EMULATED:
                     field = f"{study.name}/{stage.name}/{job.name}.collective"
-                    raise InputError(field, job.collective, f"{' or '.join(EMULATED)}, which the emulated trainer speaks")
+                    raise InputError(field, job.collective, f"{' or '.join(EMULATED)}, which the emulated trainer implements")
 
 
 class Launchers:

@@ -1,4 +1,4 @@
-"""One emulated run from outside its namespace: makes the namespace, starts the inside, removes everything whatever happens."""
+"""One emulated run from outside its namespace: makes the namespace, starts the main process in it, removes everything."""
 
 import contextlib
 import json
@@ -114,7 +114,7 @@ def emulated_run(
     keep_logs: Path | None = None,
     expiry_s: float = 120.0,
 ) -> Iterator[EmulatedRun]:
-    """Bring up `scenario` under `policy` in fresh namespaces; remove all of it when the block is left, by whatever way.
+    """Bring up `scenario` under `policy` in fresh namespaces; remove all of it when the block is left, by an exception, too.
 
     calibrate: whether to check first that equal jobs get equal shares. keep_logs: a directory to which the run's logs are
     copied before they are removed. expiry_s: how long agents keep their queues without a controller.

@@ -163,7 +163,8 @@ def ring_all_reduce(mesh: Mesh, rank: int, ranks: int, gradient: Gradient) -> No
         {(rank - 1) % ranks: _bytes(inbox)},
         allowed=lambda received: received // 4 * 4 + step_bytes,
         arrived=reduce,
-        wake_bytes=min(WAKE_BYTES, step_bytes),  # what one rank may send unasked; waiting for more could stop the ring
+        # A rank may send one step before it has received any byte: waiting for more than that could stop the ring.
+        wake_bytes=min(WAKE_BYTES, step_bytes),
     )
 
 
@@ -290,5 +291,5 @@ def train(task: TrainerTask, client: Client) -> None:
 
 
 def run(content: dict[str, Any], client: Client) -> None:
-    """Run the task that `content` (JSON data of a `TrainerTask`) describes; `client` speaks with its controller."""
+    """Run the task that `content` (JSON data of a `TrainerTask`) describes; `client` reports to its controller."""
     train(_TRAINER_TASK.validate_python(content), client)

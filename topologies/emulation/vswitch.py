@@ -48,7 +48,7 @@ def enlarge_buffers(pid: int) -> int:
     """Enlarge the buffers of the switch daemon's packet sockets to what its ports' queues may hold; return how many there are.
 
     It sends through one socket for all ports, whose default send buffer is full when a dozen packets wait in any queues: the
-    next one, of whatever class, would be lost before its queue and counted by nobody. The receive buffers of its ports
+    next one, of whatever class, would be lost before its queue and not counted. The receive buffers of its ports
     overflow when its thread is away for 40 ms. The defaults are the machine's and read-only in a namespace, so the sockets
     are set from outside.
     """
