@@ -1,4 +1,4 @@
-"""The study of network policies: mean stage completion times against the best lower bound, over many seeds and many clusters.
+"""The experiment on network policies: mean stage completion times against the best lower bound, over seeds and clusters.
 
 Every policy is given the same work for a seed, so that comparisons are paired. The config in `eval/configs/network.yaml` says
 which cells there are; a cell that misses a mark is shown like the others.

@@ -1,7 +1,7 @@
 """The barrier bound: who completes before whom, when jobs compute between coflows and wait at barriers.
 
 For a given order of completion a linear programme has the times C_1 <= C_2 <= .. and, for each job and C_k, its progress: the
-part of its `length_s` that lies behind it, phi. In an iteration with lead a, period t and largest load g, phi grows with the
+part of its `length_s` that is complete, phi. In an iteration with lead a, period t and largest load g, phi grows with the
 time since the iteration's start up to a, then, where t = a + g (*tight* links: those of load g), with the least work done on
 a tight link. Otherwise it grows with time up to t. Either way phi grows no faster than time, is k t after k iterations and
 length_s at the end. So
@@ -12,8 +12,9 @@ length_s at the end. So
 - by C_k a link has carried no more than C_k less the earliest time at which any job of these items can use it;
 - C_k is at least the earliest end M of the first k items, see `subset`.
 
-The least value over all orders is a bound. It is found best first over prefixes of orders: the programme of a prefix plus the
-subset bound of the others is a bound for all orders that begin so, and the least of the open ones is a bound at any time.
+The least value over all orders is the bound, which is our own. It is found best first over prefixes of orders: the programme of
+a prefix plus the subset bound of the others is a bound for all orders that begin so, and the least of the open ones is a bound
+at any time.
 """
 
 from heapq import heappop, heappush
@@ -30,7 +31,7 @@ from beamer.network.arrays import Floats, Ints
 def barrier(jobs: IteratingJobs, programmes: int = 500) -> float:
     """Return the barrier bound on the sum of weight x (completion - release), seconds: never below the subset bound.
 
-    programmes: how many may be solved; the bound is what is known by then. Each takes milliseconds at a few dozen jobs.
+    programmes: how many may be solved; the bound is the best proven by then. Each takes milliseconds at a few dozen jobs.
 
     Raises `InputError` for more than 18 items.
     """
@@ -72,10 +73,10 @@ class _Relaxation:
     def solve(self, prefix: tuple[int, ...]) -> float:
         """Return the least sum of weight x completion of the items of `prefix`, which complete first and in that order."""
         jobs, k = self._jobs, len(prefix)
-        place = np.full(len(jobs.weight), -1)
-        place[list(prefix)] = np.arange(k)
-        own = np.flatnonzero(place[jobs.item] >= 0)
-        done = place[jobs.item[own]]
+        rank = np.full(len(jobs.weight), -1)
+        rank[list(prefix)] = np.arange(k)
+        own = np.flatnonzero(rank[jobs.item] >= 0)
+        done = rank[jobs.item[own]]
         weight = jobs.weight[list(prefix)]
         # Items one after another are feasible, so that no completion of an optimal solution is later.
         latest = jobs.length_s[own].sum() + jobs.release_s.max()

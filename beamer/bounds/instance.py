@@ -1,4 +1,4 @@
-"""What bounds are computed from: the items' weights, their loads on the links and their critical paths."""
+"""The input of bounds: the items' weights, their loads on the links and their critical paths."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,7 +21,7 @@ class Instance:
     item's release to its completion with the fabric to itself (T_s), compute and barriers included. release_s [n]: seconds.
     head_s [n x P]: the least time from the item's release to its first use of the link. tail_s [n x P]: the least time from
     its last use of the link to its completion. Both are 0 where not given and mean nothing where the load is 0. Matrices may
-    be dense or `scipy.sparse.csr_array`, and are kept as the latter.
+    be dense or `scipy.sparse.csr_array`, and are stored as the latter.
 
     Raises `InputError` for a shape that does not fit and for a value that is negative or not finite.
     """
@@ -40,13 +40,13 @@ class Instance:
         load = _matrix("load", self.load, None)
         if load.shape[0] != len(weight):
             raise InputError("instance.load", load.shape, f"{len(weight)} rows, one per item")
-        kept: dict[str, object] = {"weight": weight, "load": load}
+        checked: dict[str, object] = {"weight": weight, "load": load}
         for name in ("critical_s", "release_s"):
-            kept[name] = _vector(name, getattr(self, name), len(weight))
+            checked[name] = _vector(name, getattr(self, name), len(weight))
         for name in ("head_s", "tail_s"):
             given = getattr(self, name)
-            kept[name] = csr_array(load.shape) if given is None else _matrix(name, given, load.shape)
-        for name, value in kept.items():
+            checked[name] = csr_array(load.shape) if given is None else _matrix(name, given, load.shape)
+        for name, value in checked.items():
             object.__setattr__(self, name, value)
 
     @property
@@ -94,7 +94,7 @@ class Instance:
         return max(weighted_s - float(self.weight @ self.release_s), self.floors_s())
 
     def floors_s(self) -> float:
-        """Return the objective if no item were in another's way: the weakest bound of all, seconds."""
+        """Return the objective if no item delayed another: the weakest bound of all, seconds."""
         return float(self.weight @ (self.floor_s - self.release_s))
 
     def _along(self, matrix: Matrix) -> Floats:
@@ -120,23 +120,23 @@ def at_most(instance: Instance, limit: int, bound: str) -> None:
 def distinct_links(load: Floats, ready: Floats, after: Floats) -> Ints:
     """Return the links [K] that matter, busiest first: no other one is at least as tight for every set of items.
 
-    Arrays are those of `Instance.dense`. A link gives way to one with no smaller load, ready and after time, the same users
+    Arrays are those of `Instance.dense`. A link is dropped for one with no smaller load, ready and after time, the same users
     being needed where times are not all 0: a least time over more users may be smaller.
     """
     used = np.isfinite(ready)
     plain = not (np.where(used, ready, 0).any() or np.where(used, after, 0).any())
     _, first = np.unique(np.concatenate([load, ready, after]), axis=1, return_index=True)
-    kept: list[int] = []
+    chosen: list[int] = []
     for p in sorted(first.tolist(), key=lambda p: (-load[:, p].sum(), p)):
         if not used[:, p].any():
             continue
-        tighter = np.all(load[:, kept] >= load[:, [p]], axis=0)
+        tighter = np.all(load[:, chosen] >= load[:, [p]], axis=0)
         if not plain:
-            tighter &= np.all(used[:, kept] == used[:, [p]], axis=0)
-            tighter &= np.all(ready[:, kept] >= ready[:, [p]], axis=0) & np.all(after[:, kept] >= after[:, [p]], axis=0)
+            tighter &= np.all(used[:, chosen] == used[:, [p]], axis=0)
+            tighter &= np.all(ready[:, chosen] >= ready[:, [p]], axis=0) & np.all(after[:, chosen] >= after[:, [p]], axis=0)
         if not tighter.any():
-            kept.append(p)
-    return np.array(kept, np.int64)
+            chosen.append(p)
+    return np.array(chosen, np.int64)
 
 
 def _vector(name: str, value: Floats, length: int | None) -> Floats:

@@ -1,4 +1,4 @@
-"""Iterating jobs, which make up the stages that make up the items: what the barrier bound needs to know beyond loads."""
+"""Iterating jobs, in the stages that make up the items: the input of the barrier bound."""
 
 from dataclasses import dataclass, field
 from functools import cached_property

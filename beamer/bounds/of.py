@@ -1,4 +1,4 @@
-"""What scenarios and traces come to as instances, and the bounds that a result on them is compared with.
+"""Scenarios and traces as instances of the bounds, and the bounds that their results are compared with.
 
 Completion times are reported as plain means, so that all weights are 1 here.
 """
@@ -34,9 +34,9 @@ ALONE = "alone"
 def trace_instance(trace: Trace, rate_bps: float) -> Instance:
     """Return the coflows of `trace` as items on a big switch: port p's uplink is link p, its downlink link `ports` + p."""
     _, jobs = big_switch(trace, rate_bps)
-    many = len(jobs.key)
-    load = csr_array((jobs.seconds, jobs.link, jobs.first), shape=(many, 2 * trace.ports))
-    return Instance(np.ones(many), load, jobs.iteration_s, jobs.registered_s)
+    count = len(jobs.key)
+    load = csr_array((jobs.seconds, jobs.link, jobs.first), shape=(count, 2 * trace.ports))
+    return Instance(np.ones(count), load, jobs.iteration_s, jobs.registered_s)
 
 
 def trace_bounds(trace: Trace, rate_bps: float) -> Bounds:
@@ -50,8 +50,8 @@ def scenario_instance(scenario: Scenario, acknowledgements: bool = True) -> tupl
     Which plane a job takes depends on when it starts, so on the schedule: loads are those that a job has on any plane. The
     links are the fabric's; where there are several planes, also the sum of each switch's links to other switches and the sum
     of those from them, as nothing gets past all of these. Where cables fail, of the links only those of hosts count, which no
-    other path avoids; of a stage that kills its last jobs only the time of the others does. acknowledgements: as the simulator
-    is told.
+    other path avoids; of a stage that kills its last jobs only the time of the others does. acknowledgements: as in
+    the simulator's assumptions.
     """
     demands = _Demands(scenario.fabric, acknowledgements, bool(scenario.failures))
     names = tuple(study.name for study in scenario.studies for _ in study.stages)
@@ -135,7 +135,7 @@ class _Demand:
 
 
 class _Demands:
-    """The demands of jobs on a fabric, worked out once per kind of job."""
+    """The demands of jobs on a fabric, each computed once."""
 
     def __init__(self, fabric: Fabric, acknowledgements: bool, rerouted: bool) -> None:
         self._fabric = fabric

@@ -1,4 +1,9 @@
-"""The ordering bound: a linear programme over who completes before whom, with constraints added as they are violated."""
+"""The ordering bound: a linear programme over who completes before whom, with constraints added as they are violated.
+
+Linear ordering variables for scheduling are those of Potts 1980 (Mathematical Programming Study 13), mean-busy-time constraints
+those of Queyranne 1993 (Mathematical Programming 58) and Goemans 1997 (SODA); heads, tails and floors of items on many links
+are our extension.
+"""
 
 from dataclasses import dataclass, field
 

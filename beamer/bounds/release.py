@@ -20,7 +20,7 @@ def release_srpt(instance: Instance) -> float:
     """Return the shortest-remaining-time bound on the sum of weight x (completion - release), seconds.
 
     On one machine that is usable by an item from its release plus its head, preemptive shortest remaining processing time
-    gives the least total completion time [Schrage 1968]; every item then still has its tail.
+    gives the least total completion time (Schrage 1968, Operations Research 16); every item then still has its tail.
 
     Raises `InputError` unless all weights are equal.
     """
@@ -33,7 +33,8 @@ def release_busy(instance: Instance) -> float:
     """Return the mean-busy-time bound on the sum of weight x (completion - release), seconds.
 
     An item that a link serves at no more than its capacity completes at least half its load after its mean busy time; serving
-    the largest weight / load first, preemptively, gives the least weighted sum of those. [Goemans 1997] Weights may differ.
+    the largest weight / load first, preemptively, gives the least weighted sum of those (Goemans 1997, SODA). Weights may
+    differ.
     """
     return _search(instance, False)
 

@@ -1,4 +1,7 @@
-"""The subset bound: a dynamic programme over the set of items that are complete."""
+"""The subset bound: a dynamic programme over the set of items that are complete.
+
+The recursion is that of Held, Karp 1962 (J. SIAM 10) for sequencing; the earliest end of a set on many links is ours.
+"""
 
 import numpy as np
 

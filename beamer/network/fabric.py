@@ -1,6 +1,6 @@
 """The network: hosts, switches, directed links with capacities, and the paths between hosts.
 
-Several shortest paths between two hosts are told apart by a *plane*: plane `p` takes the `p`-th equal-cost next hop at every
+Several shortest paths between two hosts are distinguished by a *plane*: plane `p` takes the `p`-th equal-cost next hop at every
 node (modulo their number), so a pair of hosts and a plane name exactly one path. Simulator, policies, controller and the
 byte accounting all ask `Fabric.path`.
 """
@@ -72,7 +72,7 @@ class Link:
 class Fabric:
     """A network of hosts and switches; `links` holds both directions of every cable.
 
-    planes: how many paths are told apart. mtu: of every link, in bytes without the Ethernet header.
+    planes: how many paths are distinguished. mtu: of every link, in bytes without the Ethernet header.
 
     Raises `InputError` for a name, address or port that is taken, a cable between hosts or in one direction only, a link of no
     capacity and a host that is not attached exactly once.
@@ -181,7 +181,7 @@ class Fabric:
 
     @cached_property
     def _paths(self) -> dict[tuple[str, str, int], tuple[int, ...]]:
-        return {}  # filled as paths are asked for
+        return {}  # a cache
 
     def _transits(self, node: str, destination: str) -> bool:
         return node == destination or node not in self.host

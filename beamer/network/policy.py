@@ -33,9 +33,9 @@ Order = tuple[Tier, ...]
 class NetworkPolicy(Policy[S]):
     """A network policy.
 
-    by_coflow: whether it wants to be asked whenever a coflow starts or ends, not only when jobs do.
+    by_coflow: whether it decides whenever a coflow starts or ends, not only when jobs do.
     orders: whether it serves any jobs before others.
-    shares: whether the jobs of a tier that is not divisible are meant to share, so that no order of them may be made up.
+    shares: whether the jobs of a tier that is not divisible are meant to share, so that no order of them may be invented.
     """
 
     by_coflow: ClassVar[bool] = False
@@ -46,6 +46,6 @@ class NetworkPolicy(Policy[S]):
     def order(self, state: S, snapshot: Snapshot, now: float, rng: Random) -> tuple[S, Order, float | None]:
         """Order the running jobs.
 
-        now: seconds, on the clock of the snapshot's times. Returns the new state, the order, and when to be asked again if
+        now: seconds, on the clock of the snapshot's times. Returns the new state, the order, and when to decide again if
         nothing happens (None: not at all). Equal arguments give equal results.
         """

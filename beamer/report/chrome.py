@@ -1,7 +1,7 @@
-"""Timelines in the trace event format, for Perfetto (https://ui.perfetto.dev) and chrome://tracing.
+"""Timelines in the Trace Event Format, for Perfetto (https://ui.perfetto.dev) and chrome://tracing.
 
 A process is a study under a policy, the policies one after another; its first thread shows the stages, each other thread a
-trial. A trace of coflows is one process per policy; its threads are lanes, of which a coflow takes the first that is free.
+trial. A trace of coflows is one process per policy; its threads are tracks, of which a coflow takes the first that is free.
 [https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU]
 """
 
@@ -56,17 +56,17 @@ def _replay_events(replays: Sequence[Replay]) -> Iterator[TraceEvent]:
         release, completion = one.release_s.tolist(), one.completion_s.tolist()
         busy: list[tuple[float, int]] = []
         free: list[int] = []
-        lanes = 0
+        tracks = 0
         for i in sorted(range(len(release)), key=release.__getitem__):
             while busy and busy[0][0] <= release[i]:
                 heappush(free, heappop(busy)[1])
             if not free:
-                lanes += 1
-                heappush(free, lanes)
-                yield from _thread(process, lanes, f"lane {lanes}")
-            lane = heappop(free)
-            heappush(busy, (completion[i], lane))
-            yield _complete(process, lane, one.id[i], "coflow", release[i], completion[i])
+                tracks += 1
+                heappush(free, tracks)
+                yield from _thread(process, tracks, f"track {tracks}")
+            track = heappop(free)
+            heappush(busy, (completion[i], track))
+            yield _complete(process, track, one.id[i], "coflow", release[i], completion[i])
 
 
 def write_events(events: Sequence[TraceEvent], path: Path) -> None:

@@ -11,7 +11,7 @@ WIDE_SPREAD = 100.0  # times the least value: beyond that a linear axis shows th
 
 
 def plot_timeline(runs: Sequence[RunResult], path: Path) -> None:
-    """Draw each run's stages as bars, a lane per study, on a common time axis, and write the picture to `path`."""
+    """Draw each run's stages as bars, a row per study, on a common time axis, and write the picture to `path`."""
     from matplotlib.figure import Figure
 
     studies = list(runs[0].makespans_s)
@@ -58,7 +58,7 @@ def plot_cdf(what: str, samples: Sequence[tuple[str, Sequence[float]]], path: Pa
         axes.set_xlim(0, positive.max(initial=1.0) * 1.05)
     for number, (policy, seconds) in enumerate(samples):
         if len(seconds):
-            style = ("-", "--", "-.", ":")[number % 4]  # curves that coincide can still be told apart
+            style = ("-", "--", "-.", ":")[number % 4]  # so that curves that coincide remain distinguishable
             axes.ecdf(seconds, label=f"{policy}: mean {np.mean(seconds):.2f} s", linestyle=style)
     axes.set_ylim(0, 1)
     axes.set_xlabel(f"{what} (s)")

@@ -22,9 +22,9 @@ from beamer.sim.traces import Coflow, Trace
 
 @dataclass(frozen=True, eq=False)
 class Replay:
-    """When each coflow of a trace was complete under a policy. Times in seconds, by place in the trace.
+    """When each coflow of a trace was complete under a policy. Times in seconds, by position in the trace.
 
-    wall_s: how long the replay took. decisions: how often the policy was asked.
+    wall_s: how long the replay took. decisions: how many the policy made.
     """
 
     policy: str
@@ -83,10 +83,10 @@ def replay(
         arriving = []
         while to_come and release[to_come[-1]] <= now:
             arriving.append(to_come.pop())
-        if arriving:  # released behind all others first, so that the policy sees them in flight
+        if arriving:  # released after all others first, so that the policy sees them in flight
             running += arriving
             network.start(arriving)
-            network.arrange(_behind(network.arrangement, running, allocator))
+            network.arrange(_with_arrivals_last(network.arrangement, running, allocator))
             empty = _ended(network.run(now, by_coflow=True))
             completion[empty] = now
             running = [job for job in running if job not in empty]
@@ -116,34 +116,34 @@ def _ended(happened: Sequence[tuple[FluidEvent, int]]) -> list[int]:
     return [job for kind, job in happened if kind is FluidEvent.FINISHED]
 
 
-def _behind(now: Arrangement, running: Sequence[int], allocator: Allocator) -> Arrangement:
+def _with_arrivals_last(now: Arrangement, running: Sequence[int], allocator: Allocator) -> Arrangement:
     """Return the arrangement of the running jobs in which those that `now` does not hold come last."""
     group = dict(zip(now.order.tolist(), now.group.tolist(), strict=True))
     last = max(group.values(), default=0) if allocator.minimum_share or not allocator.heeds_order else 1 << 30
-    here = set(running)
-    order = [job for job in now.order.tolist() if job in here] + [job for job in running if job not in group]
+    still_running = set(running)
+    order = [job for job in now.order.tolist() if job in still_running] + [job for job in running if job not in group]
     return Arrangement(np.array(order, np.int64), np.array([group.get(job, last) for job in order], np.int64))
 
 
 def big_switch(trace: Trace, rate_bps: float) -> tuple[Block, JobColumns]:
     """Return the coflows of a trace as jobs: port p's uplink is link p, its downlink link `ports` + p."""
     ports = trace.ports
-    many = len(trace.coflows)
+    count = len(trace.coflows)
     flows = np.array([len(c.src) for c in trace.coflows], np.int64)
     src = _joined([c.src for c in trace.coflows])
     dst = _joined([c.dst for c in trace.coflows])
     size = 8 * np.concatenate([np.zeros(0), *(c.size_bytes for c in trace.coflows)])
-    owner = np.repeat(np.arange(many), flows)
+    owner = np.repeat(np.arange(count), flows)
     hop_link = np.stack((src, ports + dst), axis=1).ravel()
     pair, hop_load = np.unique(np.repeat(owner, 2) * (2 * ports) + hop_link, return_inverse=True)
     seconds = np.bincount(hop_load, np.repeat(size, 2), len(pair)) / rate_bps
     loaded = seconds > 0
     hop_load = np.where(loaded, np.cumsum(loaded) - 1, -1)[hop_load]
     pair, seconds = pair[loaded], seconds[loaded]
-    first = _first(np.bincount(pair // (2 * ports), minlength=many))
-    gamma = np.zeros(many)
+    first = _first(np.bincount(pair // (2 * ports), minlength=count))
+    gamma = np.zeros(count)
     np.maximum.at(gamma, pair // (2 * ports), seconds)
-    longest = np.zeros(many)
+    longest = np.zeros(count)
     np.maximum.at(longest, owner, size)
     block = Block(
         hop_first=2 * np.arange(len(size) + 1),
@@ -153,22 +153,22 @@ def big_switch(trace: Trace, rate_bps: float) -> tuple[Block, JobColumns]:
         size=size,
         flow_job=owner,
         phase_first=_first(flows),
-        job_phase=np.arange(many + 1),
-        iterations=np.ones(many, np.int64),
-        compute=np.zeros(many),
-        overlap=np.zeros(many),
+        job_phase=np.arange(count + 1),
+        iterations=np.ones(count, np.int64),
+        compute=np.zeros(count),
+        overlap=np.zeros(count),
         load_first=first,
         hop_load=hop_load,
     )
     columns = JobColumns(
         key=tuple(c.id for c in trace.coflows),
-        stage=np.arange(many),
-        study=np.arange(many),
+        stage=np.arange(count),
+        study=np.arange(count),
         registered_s=np.array([c.release_s for c in trace.coflows], np.float64),
-        compute_s=np.zeros(many),
-        overlap=np.zeros(many),
+        compute_s=np.zeros(count),
+        overlap=np.zeros(count),
         iteration_s=gamma,
-        size_bits=np.bincount(owner, size, many).astype(np.float64),
+        size_bits=np.bincount(owner, size, count).astype(np.float64),
         longest_bits=longest,
         senders=np.array([len(np.unique(c.src)) for c in trace.coflows], np.int64),
         receivers=np.array([len(np.unique(c.dst)) for c in trace.coflows], np.int64),
@@ -181,8 +181,8 @@ def big_switch(trace: Trace, rate_bps: float) -> tuple[Block, JobColumns]:
 
 def at_once(trace: Trace, most_flows: int | None = None) -> Trace:
     """Return the coflows of a trace, of at most `most_flows` flows each if given, all released at 0."""
-    kept = [c for c in trace.coflows if most_flows is None or len(c.src) <= most_flows]
-    return Trace(trace.ports, tuple(Coflow(c.id, 0.0, c.src, c.dst, c.size_bytes) for c in kept))
+    chosen = [c for c in trace.coflows if most_flows is None or len(c.src) <= most_flows]
+    return Trace(trace.ports, tuple(Coflow(c.id, 0.0, c.src, c.dst, c.size_bytes) for c in chosen))
 
 
 def _joined(parts: Sequence[Ints]) -> Ints:

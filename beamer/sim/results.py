@@ -1,4 +1,4 @@
-"""What a run of a scenario came to, emulated or simulated: the same figures by the same definitions."""
+"""The results of a run of a scenario, emulated or simulated: the same metrics by the same definitions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -28,11 +28,12 @@ from beamer.workloads.scenario import Scenario, StudyPlan, dead
 
 @dataclass(frozen=True)
 class Assumptions:
-    """What the simulator assumes of the system around the network.
+    """Assumptions of the simulator about the system around the network.
 
-    acknowledgements: whether TCP's load links, too. progress_s: how long reports of progress are gathered before they wake a
-    decision. decision_delay_s: from an event to the plan's being in force. minimum_share: of every link, for each class.
-    coflows_known: whether policies see the coflows in flight, which no live system can; None: if the allocator is an ideal one.
+    acknowledgements: whether those of TCP load links, too. progress_s: how long reports of progress are collected before they
+    trigger a decision. decision_delay_s: from an event until the plan is in force. minimum_share: of every link, guaranteed to
+    each class. coflows_known: whether policies see the coflows in flight, which no live system can; None: if the allocator is
+    an ideal one.
     """
 
     acknowledgements: bool = True
@@ -50,7 +51,7 @@ class Assumptions:
 
 @dataclass(frozen=True)
 class SimResult(RunResult):
-    """A simulated run. link_bytes: what each directed link carried. plan_changes: how often the plan was another one."""
+    """A simulated run. link_bytes: carried by each directed link. plan_changes: plans that differed from the one before."""
 
     link_bytes: Mapping[str, float] = field(default_factory=dict)
     plan_changes: int = 0
@@ -108,7 +109,7 @@ class _Simulation:
         self._woken_s = 0.0
         self._plan_changes = 0
         self._group: dict[str, int] = {}  # as installed, like the next
-        self._place: dict[str, int] = {}
+        self._rank: dict[str, int] = {}
 
     def run(self) -> SimResult:
         for study in self._scenario.studies:
@@ -186,7 +187,7 @@ class _Simulation:
                 self._after(other.arrival_s, partial(self._begin_study, other))
 
     def _reroute(self) -> None:
-        """Lead what runs, and what starts later, around the cables that are dead now."""
+        """Route the flows of running and later jobs around the cables that are dead now."""
         self._routes.lose(dead(self._scenario.failures, self._now))
         flow: list[int] = []
         paths: list[tuple[int, ...]] = []
@@ -198,7 +199,7 @@ class _Simulation:
         self._changed()
 
     def _changed(self) -> None:
-        """Other jobs run than before."""
+        """Note that the set of running jobs has changed."""
         self._snapshot = None
         self._decision_due = True
 
@@ -212,7 +213,7 @@ class _Simulation:
         return max(self._decided_s + self._assumptions.progress_s, self._quiet_until_s)
 
     def _progressed(self) -> bool:
-        """Say whether an iteration has ended since the last decision; if not, nothing will before the next event."""
+        """Return whether an iteration has ended since the last decision; if not, none will before the next event."""
         remaining = self._network.remaining
         if len(remaining) == len(self._remaining) and np.array_equal(remaining, self._remaining):
             self._quiet_until_s = self._network.next_s()
@@ -262,15 +263,15 @@ class _Simulation:
         if group != self._group:
             self._plan_changes += 1
             self._group = group
-        self._place = {key: place for place, (key, _) in enumerate(chosen)}
+        self._rank = {key: rank for rank, (key, _) in enumerate(chosen)}
         self._serve()
 
     def _serve(self) -> None:
-        """Serve what runs as last decided; jobs of which nothing is decided yet come last, in the lowest class."""
+        """Serve the running jobs as last decided; jobs without a decision come last, in the lowest class."""
         lowest = self._allocator.lowest(self._group.values())
         keys = {number: key for number, (_, _, key) in self._running.items()}
-        behind = len(self._place)
-        order = sorted(keys, key=lambda number: (self._place.get(keys[number], behind), number))
+        last = len(self._rank)
+        order = sorted(keys, key=lambda number: (self._rank.get(keys[number], last), number))
         group = [self._group.get(keys[number], lowest) for number in order]
         self._network.arrange(Arrangement(np.array(order, np.int64), np.array(group, np.int64)))
 

@@ -1,4 +1,4 @@
-"""What every allocator has to satisfy; run each of `ALLOCATOR_CHECKS` on your own.
+"""The conformance suite of allocators; run each of `ALLOCATOR_CHECKS` on your own.
 
 What an allocator promises follows from its kernel: `GREEDY`, `MADD` and `SHARING` conserve work, `GREEDY` and `SHARING` keep
 the less urgent from having any influence.
@@ -58,7 +58,7 @@ def _close(
     others: Sequence[Sequence[float]],
     capacity: Sequence[float],
 ) -> bool:
-    """Say whether flows have equal rates; what a link of great capacity leaves of a sum may be a rate to a small one."""
+    """Return whether flows have equal rates; what a link of great capacity leaves of a sum may be a rate to a small one."""
     return all(
         (math.isnan(rate) and math.isnan(other))
         or math.isclose(rate, other, rel_tol=1e-6, abs_tol=ROUNDING * max(capacity[link] for link in flow.usage))
@@ -105,13 +105,13 @@ def ignores_positions(allocator: Allocator) -> None:
     @given(_drawn, st.randoms(use_true_random=False))
     def check(drawn: Drawn, rng: random.Random) -> None:
         (loads, capacity), order = drawn
-        places = list(range(len(loads)))
-        rng.shuffle(places)
-        number = {str(place): str(i) for i, place in enumerate(places)}
+        positions = list(range(len(loads)))
+        rng.shuffle(positions)
+        number = {str(position): str(i) for i, position in enumerate(positions)}
         renumbered = tuple(replace(tier, jobs=tuple(number[key] for key in tier.jobs)) for tier in order)
         expected = allocate(allocator, loads, capacity, order)
-        shuffled = allocate(allocator, [loads[i] for i in places], capacity, renumbered)
-        assert _close([loads[i] for i in places], shuffled, [expected[i] for i in places], capacity)
+        shuffled = allocate(allocator, [loads[i] for i in positions], capacity, renumbered)
+        assert _close([loads[i] for i in positions], shuffled, [expected[i] for i in positions], capacity)
 
     check()
 
@@ -145,7 +145,7 @@ def treats_twins_alike(allocator: Allocator) -> None:
 
 
 def spares_the_urgent(allocator: Allocator) -> None:
-    """A job behind all others changes nobody else's rate, unless the allocator does not promise so."""
+    """A job after all others changes no other rate, unless the allocator does not promise so."""
 
     @PROFILE
     @given(networks())

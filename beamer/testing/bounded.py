@@ -1,4 +1,4 @@
-"""A policy that may only be asked so often, so that a run that gets nowhere fails instead of running on."""
+"""A policy with a limit on its decisions, so that a run without progress fails instead of running on."""
 
 from random import Random
 from typing import Any
@@ -6,15 +6,15 @@ from typing import Any
 from beamer.network.policy import NetworkPolicy, Order
 from beamer.network.snapshot import Snapshot
 
-MOST = 3000  # decisions; what the strategies draw needs a few hundred at most
+MOST_DECISIONS = 3000  # decisions; what the strategies draw needs a few hundred at most
 
 
 class Bounded(NetworkPolicy[Any]):
-    """Pass `policy` what it is asked, at most `MOST` times."""
+    """Delegate to `policy`, at most `MOST_DECISIONS` times."""
 
     def __init__(self, policy: NetworkPolicy[Any]) -> None:
         self._policy = policy
-        self._asked = 0
+        self._decisions = 0
         for attribute in ("name", "by_coflow", "orders", "shares", "State"):
             setattr(self, attribute, getattr(policy, attribute))
 
@@ -24,6 +24,6 @@ class Bounded(NetworkPolicy[Any]):
 
     def order(self, state: Any, snapshot: Snapshot, now: float, rng: Random) -> tuple[Any, Order, float | None]:
         """Return the order of `policy`."""
-        self._asked += 1
-        assert self._asked <= MOST, f"{self._policy.name} has been asked {MOST} times by {now:g} s"
+        self._decisions += 1
+        assert self._decisions <= MOST_DECISIONS, f"{self._policy.name} has decided {MOST_DECISIONS} times by {now:g} s"
         return self._policy.order(state, snapshot, now, rng)

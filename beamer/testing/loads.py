@@ -1,4 +1,4 @@
-"""Jobs on numbered links without a fabric: what tests give to the network directly, and what they see of it."""
+"""Jobs on numbered links without a fabric, for tests of the fluid network and its kernels."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from beamer.testing.reference.network import Flow
 
 @dataclass(frozen=True)
 class SyntheticJob:
-    """A job: the flows of each of its phases, how often it runs them, and what it computes meanwhile."""
+    """A job: the flows of each of its phases, its iterations, and its computing in each."""
 
     phases: tuple[tuple[Flow, ...], ...]
     iterations: int = 1
@@ -31,7 +31,7 @@ class SyntheticJob:
 
 
 Paths = dict[tuple[tuple[int, float], ...], int]
-"""Numbers of paths that are known, which all blocks of an network have in common."""
+"""Numbers of paths that are known, which all blocks of a network have in common."""
 
 
 def block(loads: Sequence[SyntheticJob], known: Paths | None = None) -> Block:
@@ -103,7 +103,7 @@ def advance(network: FluidNetwork, until_s: float) -> None:
 
 
 def world(network: FluidNetwork) -> World:
-    """Return the state that an network's kernels work on."""
+    """Return the state that a network's kernels work on."""
     return network._world
 
 
@@ -117,35 +117,35 @@ def active(network: FluidNetwork) -> Ints:
     return np.flatnonzero(world(network).flows["active"])
 
 
-def demands(network: FluidNetwork, places: Sequence[int], group: Sequence[int]) -> list[FlowDemand]:
-    """Return what the moving flows ask for, job after job as in `places`, with `group` by place as their class.
+def demands(network: FluidNetwork, positions: Sequence[int], group: Sequence[int]) -> list[FlowDemand]:
+    """Return the demands of the moving flows, job after job as in `positions`, with `group` by position as their class.
 
     Flows come as `active` has them within each job; `FlowDemand.coflow` is the job.
     """
     w = world(network)
-    asked: list[FlowDemand] = []
-    for job, klass in zip(places, group, strict=True):
+    demanded: list[FlowDemand] = []
+    for job, klass in zip(positions, group, strict=True):
         for f in active(network).tolist():
             if w.motion["job"][f] == job:
                 hops = w.hops[w.flows["hop_first"][f] : w.flows["hop_end"][f]]
                 usage = dict(zip(hops["link"].tolist(), hops["use"].tolist(), strict=True))
-                asked.append(FlowDemand(usage, klass, job, kernels.left(w, f)))
-    return asked
+                demanded.append(FlowDemand(usage, klass, job, kernels.left(w, f)))
+    return demanded
 
 
-def rates(network: FluidNetwork, places: Sequence[int]) -> Floats:
+def rates(network: FluidNetwork, positions: Sequence[int]) -> Floats:
     """Return the rates of the moving flows, in the order of `demands`."""
     moving = active(network)
     owner = world(network).motion["job"][moving]
-    in_order = [f for job in places for f in moving[owner == job].tolist()]
+    in_order = [f for job in positions for f in moving[owner == job].tolist()]
     of: Floats = network.rates()[in_order]
     return of
 
 
-def used(asked: Sequence[FlowDemand], given: Sequence[float], links: int) -> list[float]:
+def used(demanded: Sequence[FlowDemand], given: Sequence[float], links: int) -> list[float]:
     """Return what flows with rates `given` take of each link, bit/s."""
     total = [0.0] * links
-    for demand, rate in zip(asked, given, strict=True):
+    for demand, rate in zip(demanded, given, strict=True):
         for link, use in demand.usage.items():
             total[link] += use * rate
     return total

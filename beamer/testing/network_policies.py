@@ -1,4 +1,4 @@
-"""What every network policy has to satisfy; run each of `NETWORK_POLICY_CHECKS` on your own."""
+"""The conformance suite of network policies; run each of `NETWORK_POLICY_CHECKS` on your own."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -88,7 +88,7 @@ def ignores_names(policy: NetworkPolicy[Any]) -> None:
 
 
 def leaves_the_snapshot_alone(policy: NetworkPolicy[Any]) -> None:
-    """NetworkPolicy changes none of the columns that it is given."""
+    """The policy changes none of the columns that it is given."""
 
     @POLICIES
     @given(situations())
@@ -122,7 +122,7 @@ def remembers_plain_data(policy: NetworkPolicy[Any]) -> None:
 
 
 def outlives_any_change(policy: NetworkPolicy[Any]) -> None:
-    """What was remembered of one situation does not spoil the order of another."""
+    """The state of one situation does not spoil the order of another."""
 
     @POLICIES
     @given(snapshots(), snapshots())

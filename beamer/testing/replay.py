@@ -1,4 +1,4 @@
-"""What replays of traces have to satisfy under any policy and allocator that go together; run each of `REPLAY_CHECKS`."""
+"""Checks of trace replays under any policy and allocator that go together; run each of `REPLAY_CHECKS`."""
 
 import math
 from collections.abc import Callable
@@ -31,7 +31,7 @@ FULL = 1 - 1e-6
 
 @dataclass
 class Audit:
-    """What a replay was seen to do, stepped from event to event.
+    """Observations of a replay, stepped from event to event.
 
     most_used: of any link at any time, as a share of its capacity. least_rate: bit/s. idle: the flow and time of every case in
     which a flow could have gone faster though the allocator promises otherwise. moved_bits: by flow, rates added up over time.
@@ -47,7 +47,7 @@ class Audit:
 
 
 def audit(trace: Trace, rate_bps: float, policy: NetworkPolicy[Any], allocator: Allocator) -> Audit:
-    """Replay `trace` as `beamer.sim.replay` has to, once it is known which coflows are in flight, and look at every event."""
+    """Replay `trace` as `beamer.sim.replay` has to, once it is known which coflows are in flight, and observe every event."""
     block, columns = big_switch(trace, rate_bps)
     capacity = np.full(2 * trace.ports, rate_bps)
     network = FluidNetwork(capacity, allocator)
@@ -93,13 +93,13 @@ def audit(trace: Trace, rate_bps: float, policy: NetworkPolicy[Any], allocator: 
             rates = np.zeros(len(block.size))  # no time passes until they are known
         else:
             fresh, rates = True, network.rates()
-            _look(seen, network, rates, links, decided or allocator.mode in (Mode.GREEDY, Mode.SHARING))
+            _observe(seen, network, rates, links, decided or allocator.mode in (Mode.GREEDY, Mode.SHARING))
             decided = False
     seen.carried_bits = network.carried_bits()
     return seen
 
 
-def _look(seen: Audit, network: FluidNetwork, rates: Floats, links: Ints, promised: bool) -> None:
+def _observe(seen: Audit, network: FluidNetwork, rates: Floats, links: Ints, promised: bool) -> None:
     moving = world(network).flows["active"]
     capacity = world(network).links["capacity"]
     if not moving.any():
@@ -174,11 +174,11 @@ def ignores_positions(policy: NetworkPolicy[Any], allocator: Allocator) -> None:
     @given(traces_without_ties(), st.randoms(use_true_random=False))
     def check(drawn: tuple[Trace, float], rng: Random) -> None:
         trace, rate_bps = drawn
-        places = list(range(len(trace.coflows)))
-        rng.shuffle(places)
-        shuffled = Trace(trace.ports, tuple(trace.coflows[i] for i in places))
+        positions = list(range(len(trace.coflows)))
+        rng.shuffle(positions)
+        shuffled = Trace(trace.ports, tuple(trace.coflows[i] for i in positions))
         expected = replay(trace, rate_bps, Bounded(policy), allocator).completion_s
-        assert np.allclose(replay(shuffled, rate_bps, Bounded(policy), allocator).completion_s, expected[places], rtol=1e-6)
+        assert np.allclose(replay(shuffled, rate_bps, Bounded(policy), allocator).completion_s, expected[positions], rtol=1e-6)
 
     check()
 

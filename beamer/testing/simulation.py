@@ -1,4 +1,4 @@
-"""What simulated runs have to satisfy under any policy and allocator that go together; run each of `SIMULATION_CHECKS`."""
+"""Checks of simulated runs under any policy and allocator that go together; run each of `SIMULATION_CHECKS`."""
 
 import math
 from collections import defaultdict

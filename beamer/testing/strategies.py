@@ -1,4 +1,4 @@
-"""Hypothesis strategies for what policies, allocators and the simulator are given, awkward values included."""
+"""Hypothesis strategies for the input of policies, allocators and the simulator, edge cases included."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ from beamer.testing.reference.network import Flow
 from beamer.workloads.scenario import Scenario, StagePlan, StudyPlan
 
 HUGE_BYTES = 10**15
-HUGE_BPS = 10**17  # on which the huge take moments, so that policies that look at the clock are not asked for ever
+HUGE_BPS = 10**17  # on which the huge take moments, so that policies with timers do not run for ever
 
 FABRICS = (star(3), two_spines(1))
 FAST_FABRICS = (star(3, HUGE_BPS), two_spines(1, HUGE_BPS))
@@ -189,10 +189,10 @@ def networks(draw: st.DrawFn) -> tuple[list[SyntheticJob], list[float]]:
 @st.composite
 def orders(draw: st.DrawFn, jobs: int) -> Order:
     """Draw an order of jobs named `0`, `1`, ..."""
-    places = draw(st.permutations(range(jobs)))
+    positions = draw(st.permutations(range(jobs)))
     tiers: list[Tier] = []
-    while places:
-        width = draw(st.integers(1, len(places)))
-        tiers.append(Tier(tuple(str(i) for i in places[:width]), draw(st.booleans())))
-        places = places[width:]
+    while positions:
+        width = draw(st.integers(1, len(positions)))
+        tiers.append(Tier(tuple(str(i) for i in positions[:width]), draw(st.booleans())))
+        positions = positions[width:]
     return tuple(tiers)

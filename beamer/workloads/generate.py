@@ -1,6 +1,6 @@
 """Workloads of searches on a cluster, drawn from a seed, in the form of a scenario file.
 
-A *search* tunes one model, trained one way by jobs of one size; its trials differ in hyper-parameters and in their place. A
+A *search* tunes one model, trained one way by jobs of one size; its trials differ in hyper-parameters and in placement. A
 search of several brackets is as many studies, which arrive together. Every search draws from a stream of its own, so that a
 longer workload begins like a shorter one.
 """
@@ -40,13 +40,13 @@ class Workload:
     search: what each of them runs.
     models: names in `MODELS`, drawn evenly.
     collectives: names in `COLLECTIVES` with their relative frequencies; `all-to-all` moves as many bytes of tokens as the model
-    has of gradients, for want of a published figure.
+    has of gradients, as none is published.
     workers: of a job, one of these, drawn evenly.
     servers: parameter servers of a job that has any.
     placement: a name in `PLACEMENTS`.
     arrivals_per_hour: searches arrive open-loop as a Poisson process of this rate, the first at 0; all at 0 if None.
-    compute_ratio: computing lasts this many times what the job's synchronisation takes alone on plane 0; what the models' table
-    says if None.
+    compute_ratio: computing lasts this many times what the job's synchronisation takes alone on plane 0; as in the
+    models' table if None.
     bytes_scale: factor on the gradients, so that slow links remain usable.
     overlap: as of a trial in a scenario file.
 

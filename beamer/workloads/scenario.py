@@ -28,7 +28,7 @@ from beamer.validation import input_error
 
 @dataclass(frozen=True)
 class StagePlan:
-    """A rung with its trials resolved; the job of a trial bears the trial's name.
+    """A rung with its trials resolved; the job of a trial has the trial's name.
 
     finish: how many jobs end the stage by finishing, upon which the others are killed; None: all of them.
     """
@@ -241,10 +241,10 @@ def _check_paths(fabric: Fabric, studies: Sequence[StudyPlan], failures: Sequenc
 
 
 def _best(trials: Sequence[_Trial], keep: int, seed: int, study: str) -> list[_Trial]:
-    """Keep the trials of least final loss, in their own order; the loss is drawn once per trial from the seed."""
+    """Return the `keep` trials of least final loss, in their own order; the loss is drawn once per trial from the seed."""
     ranked = sorted(trials, key=lambda t: random.Random(f"{seed}/{study}/{t.trial}").random())
-    kept = {t.trial for t in ranked[:keep]}
-    return [t for t in trials if t.trial in kept]
+    surviving = {t.trial for t in ranked[:keep]}
+    return [t for t in trials if t.trial in surviving]
 
 
 def _check_trial(trial: _Trial, field: str, fabric: Fabric) -> None:

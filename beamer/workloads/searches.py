@@ -2,7 +2,7 @@
 
 A scenario's rung holds survivors of the rung before and no newcomers, so a job of a later rung stands for a *slot*: in a random
 search the next configuration takes the slot of one that has ended, in a population the member goes on with what it inherited.
-Hyper-parameters change neither the bytes nor the place, so for the network a slot is all there is to see.
+Hyper-parameters change neither bytes nor placement, so that the network sees slots only.
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ class SearchAlgorithm(Protocol):
 
 @dataclass(frozen=True)
 class SuccessiveHalving:
-    """The best 1/eta of each rung go on for eta times as long, until one is left. [Jamieson, Talwalkar 2016]
+    """The best 1/eta of each rung go on for eta times as long, until one is left. Jamieson, Talwalkar 2016 (AISTATS).
 
     trials: in the first rung. iterations: of the first rung. resume: a survivor goes on from its checkpoint, so that a rung
     only adds what its budget exceeds the one before; otherwise every rung trains anew.
@@ -60,8 +60,8 @@ class Hyperband:
 
     resource: R, the budget of a trial that runs to the end, in units. iterations: of a unit. resume: as in successive halving.
     Bracket s starts ceil(B/R eta^s/(s+1)) trials with R eta^-s units, B = (s_max + 1) R, for s = s_max, ..., 0: algorithm 1 of
-    [Li et al. 2018], which for R = 81 and eta = 3 starts 81, 34, 15, 8 and 5 trials; an earlier program by its authors rounds
-    otherwise and starts 81, 27, 9, 6 and 5.
+    Li et al. 2018 (JMLR 18), which for R = 81 and eta = 3 starts 81, 34, 15, 8 and 5 trials; an earlier program by its authors
+    rounds otherwise and starts 81, 27, 9, 6 and 5.
     """
 
     resource: int = 9
@@ -104,7 +104,7 @@ class RandomSearch:
 
 @dataclass(frozen=True)
 class PopulationBased:
-    """A population that trains together and, after each generation, copies the weights of its best. [Jaderberg et al. 2017]
+    """A population that trains together and, after each generation, copies the weights of its best. Jaderberg et al. 2017.
 
     trials: members of the population. iterations: of one generation.
     """

@@ -1,4 +1,4 @@
-"""The time that one order of many stages takes, beside a plain dense numpy loop over the same loads."""
+"""The time that one order of count stages takes, beside a plain dense numpy loop over the same loads."""
 
 import time
 import tracemalloc
@@ -26,27 +26,27 @@ DENSEST = 1_000  # stages up to which the dense loop is worth waiting for
 
 
 def situation(stages: int, rng: Random) -> Snapshot:
-    """Return `stages` running stages of ring jobs on ten times as many links, each a study of its own."""
+    """Return `stages` running stages of ring jobs on ten times as count links, each a study of its own."""
     links = LINKS_PER_STAGE * stages
-    many = JOBS * stages
-    hosts = np.sort(np.array([rng.sample(range(links // 2), min(HOSTS, links // 2)) for _ in range(many)], np.int64), axis=1)
+    count = JOBS * stages
+    hosts = np.sort(np.array([rng.sample(range(links // 2), min(HOSTS, links // 2)) for _ in range(count)], np.int64), axis=1)
     link = np.concatenate((hosts, hosts + links // 2), axis=1)
-    gamma = np.array([rng.uniform(0.01, 0.1) for _ in range(many)])
-    compute = np.array([rng.uniform(0.0, 0.1) for _ in range(many)])
-    first = np.arange(many + 1) * link.shape[1]
+    gamma = np.array([rng.uniform(0.01, 0.1) for _ in range(count)])
+    compute = np.array([rng.uniform(0.0, 0.1) for _ in range(count)])
+    first = np.arange(count + 1) * link.shape[1]
     stage = np.repeat(np.arange(stages), JOBS)
     jobs = JobColumns(
-        key=tuple(f"s{i // JOBS}/r/j{i % JOBS}" for i in range(many)),
+        key=tuple(f"s{i // JOBS}/r/j{i % JOBS}" for i in range(count)),
         stage=stage,
         study=stage,
-        registered_s=np.zeros(many),
+        registered_s=np.zeros(count),
         compute_s=compute,
-        overlap=np.zeros(many),
+        overlap=np.zeros(count),
         iteration_s=compute + gamma,
         size_bits=gamma * 1e9,
         longest_bits=gamma * 1e9,
-        senders=np.full(many, HOSTS),
-        receivers=np.full(many, HOSTS),
+        senders=np.full(count, HOSTS),
+        receivers=np.full(count, HOSTS),
         first=first,
         link=link.ravel(),
         seconds=np.repeat(gamma, link.shape[1]),
@@ -56,8 +56,8 @@ def situation(stages: int, rng: Random) -> Snapshot:
         studies=tuple(RunningStudy(f"s{i}", 1.0) for i in range(stages)),
         stages=tuple(f"s{i}/r" for i in range(stages)),
         jobs=jobs,
-        remaining=np.array([rng.randint(1, 50) for _ in range(many)], np.int64),
-        klass=np.full(many, -1),
+        remaining=np.array([rng.randint(1, 50) for _ in range(count)], np.int64),
+        klass=np.full(count, -1),
         coflows=CoflowColumns.to_come(jobs),
     )
 

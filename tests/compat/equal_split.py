@@ -149,8 +149,8 @@ def _run(s: Switch, start: Ints, order: Ints, first: Ints, up: Ints, down: Ints,
 def fair(start: Ints, order: Ints, first: Ints, up: Ints, down: Ints, size: Floats, ports: int) -> Ints:
     """Return the step after which every coflow has ended. order: coflows by `start`. up, down, size (MiB): by flow."""
     pairs = ports * ports
-    room = np.bincount(up * ports + down - ports, minlength=pairs)
-    begin = np.concatenate([np.zeros(1, np.int64), np.cumsum(room)[:-1]])
+    width = np.bincount(up * ports + down - ports, minlength=pairs)
+    begin = np.concatenate([np.zeros(1, np.int64), np.cumsum(width)[:-1]])
     switch = Switch(
         begin=begin,
         stop=begin.copy(),

@@ -25,8 +25,8 @@ def started(loads: list[SyntheticJob], capacity: list[float], allocator: Allocat
     network = FluidNetwork(np.array(capacity), allocator)
     network.add(block(loads))
     network.start(range(len(loads)))
-    places = np.arange(len(loads))
-    network.arrange(Arrangement(places, places if allocator.heeds_order else np.zeros_like(places)))
+    positions = np.arange(len(loads))
+    network.arrange(Arrangement(positions, positions if allocator.heeds_order else np.zeros_like(positions)))
     return network
 
 
@@ -121,6 +121,6 @@ def test_nothing_runs() -> None:
 
 @pytest.mark.parametrize("overlap", [0.0, 0.25, 1.0])
 def test_many_iterations_take_as_long_as_they_should(overlap: float) -> None:
-    many = 10_000
-    at = ends(started([one(3.0, iterations=many, compute_s=1.0, overlap=overlap)], [10.0], Greedy()))
-    assert at[0] == pytest.approx(many * max(1.0, (1 - overlap) * 1.0 + 0.3), rel=1e-9)
+    iterations = 10_000
+    at = ends(started([one(3.0, iterations=iterations, compute_s=1.0, overlap=overlap)], [10.0], Greedy()))
+    assert at[0] == pytest.approx(iterations * max(1.0, (1 - overlap) * 1.0 + 0.3), rel=1e-9)

@@ -114,13 +114,13 @@ def test_a_skew_heap_gives_flows_back_by_mark(steps: list[float | None]) -> None
 
 @pytest.mark.parametrize("ascending", [True, False])
 def test_a_long_chain_needs_no_stack(ascending: bool) -> None:
-    many = 20_000
-    motion = np.zeros(many, MOTION)
+    count = 20_000
+    motion = np.zeros(count, MOTION)
     motion["left"] = motion["right"] = -1
-    motion["finish"] = np.arange(many) if ascending else np.arange(many)[::-1]
+    motion["finish"] = np.arange(count) if ascending else np.arange(count)[::-1]
     top = -1
-    for flow in range(many):
+    for flow in range(count):
         top = kernels.meld(motion, top, flow)
-    for mark in range(many):
-        assert motion["finish"][top] == mark
+    for finish in range(count):
+        assert motion["finish"][top] == finish
         top = kernels.meld(motion, motion["left"][top], motion["right"][top])

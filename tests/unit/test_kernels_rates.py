@@ -38,25 +38,25 @@ PAIRS: dict[str, tuple[Allocator, Rates]] = {
 }
 
 
-def grouped(allocator: Allocator, places: Sequence[int], rng: Random) -> Arrangement:
+def grouped(allocator: Allocator, positions: Sequence[int], rng: Random) -> Arrangement:
     """Serve jobs in this order: one by one, all alike, or in classes of up to three."""
-    many = len(places)
+    count = len(positions)
     if allocator.name == "classes":
-        group = np.cumsum([rng.random() < 0.5 for _ in places])
+        group = np.cumsum([rng.random() < 0.5 for _ in positions])
     else:
-        group = np.arange(many) if allocator.heeds_order else np.zeros(many, np.int64)
-    return Arrangement(np.array(places, np.int64), group.astype(np.int64))
+        group = np.arange(count) if allocator.heeds_order else np.zeros(count, np.int64)
+    return Arrangement(np.array(positions, np.int64), group.astype(np.int64))
 
 
 def same(network: FluidNetwork, arrangement: Arrangement, allocate: Rates, capacity: Sequence[float]) -> None:
     """Check that rates are those that a fresh plain allocation gives."""
-    places, group = arrangement.order.tolist(), arrangement.group.tolist()
-    asked = demands(network, places, group)
-    given = rates(network, places)
-    rounding = [1e-12 * max(capacity[link] for link in demand.usage) for demand in asked]
+    positions, group = arrangement.order.tolist(), arrangement.group.tolist()
+    demanded = demands(network, positions, group)
+    given = rates(network, positions)
+    rounding = [1e-12 * max(capacity[link] for link in demand.usage) for demand in demanded]
     wrong = [
         (demand, rate, due)
-        for demand, rate, due, most in zip(asked, given.tolist(), allocate(asked, capacity), rounding, strict=True)
+        for demand, rate, due, most in zip(demanded, given.tolist(), allocate(demanded, capacity), rounding, strict=True)
         if abs(rate - due) > 1e-6 * due + most
     ]
     assert not wrong, f"at {network.now_s} s"
@@ -99,9 +99,9 @@ def drawn(rng: Random, links: int) -> SyntheticJob:
 
 
 def drive(
-    allocator: Allocator, rng: Random, capacity: Sequence[float], look: Callable[[FluidNetwork, Arrangement, bool], None]
+    allocator: Allocator, rng: Random, capacity: Sequence[float], observe: Callable[[FluidNetwork, Arrangement, bool], None]
 ) -> None:
-    """Let jobs come, be reordered, be killed and end; show `look` every event, and whether all rates are of that moment."""
+    """Let jobs come, be reordered, be killed and end; show `observe` every event, and whether all rates are of that moment."""
     network = FluidNetwork(np.array(capacity), allocator)
     loads = [drawn(rng, len(capacity)) for _ in range(10)]
     waiting, running = list(range(len(loads))), list[int]()
@@ -111,10 +111,10 @@ def drive(
         if not running and not waiting:
             return
         if waiting and (not running or rng.random() < 0.15):
-            many = min(len(waiting), rng.randint(1, 3))
-            first = network.add(block([loads[waiting.pop(0)] for _ in range(many)], paths))
-            network.start(range(first, first + many))
-            running += range(first, first + many)
+            count = min(len(waiting), rng.randint(1, 3))
+            first = network.add(block([loads[waiting.pop(0)] for _ in range(count)], paths))
+            network.start(range(first, first + count))
+            running += range(first, first + count)
             changed = True
         if running and rng.random() < 0.05:
             network.kill([running.pop(rng.randrange(len(running)))])
@@ -135,7 +135,7 @@ def drive(
                 arrangement = grouped(allocator, [job for job in arrangement.order.tolist() if job not in gone], rng)
                 network.arrange(arrangement)
         else:
-            look(network, arrangement, changed and np.array_equal(active(network), moving))
+            observe(network, arrangement, changed and np.array_equal(active(network), moving))
             changed = False
     raise AssertionError("the jobs do not end")
 
@@ -148,13 +148,13 @@ def test_rates_are_kept_up_to_date(name: str, seed: int) -> None:
     capacity = [rng.choice((1e6, 1e6, 1e7, 1e9)) for _ in range(rng.randint(2, 6))]
     seen = 0
 
-    def look(network: FluidNetwork, arrangement: Arrangement, changed: bool) -> None:
+    def observe(network: FluidNetwork, arrangement: Arrangement, changed: bool) -> None:
         nonlocal seen
         if changed or allocator.name != "madd":  # whose rates stand until then
             same(network, arrangement, allocate, capacity)
             seen += 1
 
-    drive(allocator, rng, capacity, look)
+    drive(allocator, rng, capacity, observe)
     assert seen > 10
 
 
@@ -165,13 +165,13 @@ def test_what_links_carry_is_what_rates_add_up_to(name: str, seed: int) -> None:
     capacity = [rng.choice((1e6, 1e7)) for _ in range(4)]
     moved, taken, before_s = np.zeros(4), [0.0] * 4, 0.0
 
-    def look(network: FluidNetwork, arrangement: Arrangement, changed: bool) -> None:
+    def observe(network: FluidNetwork, arrangement: Arrangement, changed: bool) -> None:
         nonlocal moved, taken, before_s
         moved = moved + np.array(taken) * (network.now_s - before_s)
         assert np.allclose(network.carried_bits(), moved, rtol=1e-6, atol=1.0), f"at {network.now_s} s"
-        places = arrangement.order.tolist()
-        taken = used(demands(network, places, arrangement.group.tolist()), rates(network, places).tolist(), 4)
+        positions = arrangement.order.tolist()
+        taken = used(demands(network, positions, arrangement.group.tolist()), rates(network, positions).tolist(), 4)
         before_s = network.now_s
 
-    drive(PAIRS[name][0], rng, capacity, look)
+    drive(PAIRS[name][0], rng, capacity, observe)
     assert moved.any()

@@ -33,7 +33,7 @@ def tiers(policy: str, *studies: StudyView) -> tuple[Tier, ...]:
     return chosen.order(chosen.initial(), Snapshot.of(FABRIC, studies), 0.0, Random(0))[1]
 
 
-def units(policy: str, *studies: StudyView) -> list[tuple[str, ...]]:
+def tier_jobs(policy: str, *studies: StudyView) -> list[tuple[str, ...]]:
     return [tier.jobs for tier in tiers(policy, *studies)]
 
 
@@ -44,38 +44,38 @@ def test_fair_puts_everything_into_one_class_that_nothing_divides() -> None:
 def test_fifo_serves_jobs_by_registration_across_studies() -> None:
     first = study("a", job("a", "x", registered_s=5.0), job("a", "y", registered_s=1.0))
     second = study("b", job("b", "z", registered_s=3.0))
-    assert units("fifo", first, second) == [("a/rung0/y",), ("b/rung0/z",), ("a/rung0/x",)]
+    assert tier_jobs("fifo", first, second) == [("a/rung0/y",), ("b/rung0/z",), ("a/rung0/x",)]
 
 
 def test_beamer_serves_the_study_with_least_left_to_do_first() -> None:
     long = study("a", job("a", "x", iterations=10), job("a", "y", iterations=10))
     short = study("b", job("b", "z", iterations=10))
-    assert units("beamer", long, short) == [("b/rung0/z",), ("a/rung0/x", "a/rung0/y")]
+    assert tier_jobs("beamer", long, short) == [("b/rung0/z",), ("a/rung0/x", "a/rung0/y")]
 
 
 def test_beamer_counts_only_what_remains() -> None:
     nearly_done = study("a", job("a", "x", iterations=100, done=99))
     fresh = study("b", job("b", "z", iterations=10))
-    assert units("beamer", fresh, nearly_done)[0] == ("a/rung0/x",)
+    assert tier_jobs("beamer", fresh, nearly_done)[0] == ("a/rung0/x",)
 
 
 def test_beamer_honours_weights() -> None:
     light = study("a", job("a", "x", iterations=10))
     heavy = study("b", job("b", "z", iterations=20), weight=3.0)
-    assert units("beamer", light, heavy)[0] == ("b/rung0/z",)
+    assert tier_jobs("beamer", light, heavy)[0] == ("b/rung0/z",)
 
 
 def test_beamer_looks_beyond_the_stage_and_its_ablation_does_not() -> None:
     chained = study("a", job("a", "x", iterations=10), later=(Rung("rung1", 1, 40),))
     single = study("b", job("b", "z", iterations=20))
-    assert units("beamer", chained, single)[0] == ("b/rung0/z",)
-    assert units("beamer-stage", chained, single)[0] == ("a/rung0/x",)
+    assert tier_jobs("beamer", chained, single)[0] == ("b/rung0/z",)
+    assert tier_jobs("beamer-stage", chained, single)[0] == ("a/rung0/x",)
 
 
 def test_a_declared_rung_weighs_by_its_number_of_jobs() -> None:
     few = study("a", job("a", "x"), later=(Rung("rung1", 1, 10),))
     many = study("b", job("b", "z"), later=(Rung("rung1", 4, 10),))
-    assert units("beamer", many, few)[0] == ("a/rung0/x",)
+    assert tier_jobs("beamer", many, few)[0] == ("a/rung0/x",)
 
 
 def test_stages_of_a_study_without_declared_rungs_are_ordered_one_by_one() -> None:
@@ -83,18 +83,18 @@ def test_stages_of_a_study_without_declared_rungs_are_ordered_one_by_one() -> No
         StageView("long", StageStatus.SEALED, 0.0, (job("a", "x", iterations=30, stage="long"),)),
         StageView("short", StageStatus.OPEN, 0.0, (job("a", "y", iterations=10, stage="short"),)),
     )
-    assert units("beamer", StudyView("a", 1.0, 0.0, stages)) == [("a/short/y",), ("a/long/x",)]
+    assert tier_jobs("beamer", StudyView("a", 1.0, 0.0, stages)) == [("a/short/y",), ("a/long/x",)]
 
 
 def test_the_slowest_job_of_a_stage_comes_first() -> None:
     jobs = (job("a", "quick"), job("a", "computing", compute_s=1.0), job("a", "large", sync_bytes=400_000))
-    assert units("beamer", study("a", *jobs)) == [("a/rung0/computing", "a/rung0/large", "a/rung0/quick")]
+    assert tier_jobs("beamer", study("a", *jobs)) == [("a/rung0/computing", "a/rung0/large", "a/rung0/quick")]
 
 
 def test_overlap_shortens_the_critical_path() -> None:
     # 0.0418 s of network beside 0.5 s of computing: 0.5418 s one after the other, 0.5 s side by side.
     jobs = (job("a", "beside", compute_s=0.5, overlap=1.0), job("a", "after", compute_s=0.5))
-    assert units("beamer", study("a", *jobs)) == [("a/rung0/after", "a/rung0/beside")]
+    assert tier_jobs("beamer", study("a", *jobs)) == [("a/rung0/after", "a/rung0/beside")]
 
 
 def test_an_order_stands_until_another_promises_a_real_gain() -> None:

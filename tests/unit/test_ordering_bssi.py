@@ -18,8 +18,8 @@ def drawn(rng: Random, count: int, links: int) -> Items:
 
 
 def order(items: Items) -> list[int]:
-    places: list[int] = sequence(items)[0].tolist()
-    return places
+    positions: list[int] = sequence(items)[0].tolist()
+    return positions
 
 
 def test_one_link_is_served_shortest_first() -> None:
@@ -43,8 +43,8 @@ def test_items_without_load_come_first() -> None:
 
 
 def test_nothing_to_order() -> None:
-    places, dual_s = sequence(Items.of([], [], []))
-    assert places.tolist() == []
+    positions, dual_s = sequence(Items.of([], [], []))
+    assert positions.tolist() == []
     assert dual_s == 0.0
 
 
@@ -55,7 +55,7 @@ def test_on_one_link_the_dual_value_is_the_optimum() -> None:
 @pytest.mark.parametrize("seed", range(40))
 def test_dual_value_bounds_every_order_and_the_order_is_near_it(seed: int) -> None:
     items = drawn(Random(seed), count=5, links=3)
-    places, dual_s = sequence(items)
+    positions, dual_s = sequence(items)
     best = min(weighted_completion(items, np.array(each)) for each in permutations(range(5)))
     assert 0 < dual_s <= best * (1 + 1e-9)
-    assert best <= weighted_completion(items, places) * (1 + 1e-9) <= 2 * best
+    assert best <= weighted_completion(items, positions) * (1 + 1e-9) <= 2 * best

@@ -49,10 +49,10 @@ def test_coflows_of_a_lane_do_not_overlap_and_lanes_are_no_more_than_coflows_at_
     one = replayed(spans)
     shown = [e for e in replay_events([one]) if e["ph"] == "X"]
     assert sorted(e["name"] for e in shown) == sorted(one.id)
-    place = {key: i for i, key in enumerate(one.id)}
-    for lane in {e["tid"] for e in shown}:
+    position = {key: i for i, key in enumerate(one.id)}
+    for track in {e["tid"] for e in shown}:
         of = sorted(
-            (place[e["name"]] for e in shown if e["tid"] == lane), key=lambda i: (one.release_s[i], one.completion_s[i])
+            (position[e["name"]] for e in shown if e["tid"] == track), key=lambda i: (one.release_s[i], one.completion_s[i])
         )
         assert all(one.completion_s[i] <= one.release_s[j] for i, j in pairwise(of))
     most = max((int(np.sum((one.release_s <= at) & (one.completion_s >= at))) for at in one.release_s), default=0)

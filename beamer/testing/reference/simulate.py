@@ -20,7 +20,7 @@ def simulate(
 ) -> tuple[dict[str, float], list[float]]:
     """Return when each job ends, in seconds, and the bits that each link carries.
 
-    klass: by job. by_coflow: whether the allocator is asked only when coflows or jobs start or end.
+    klass: by job. by_coflow: whether rates are computed only when coflows or jobs start or end.
     """
     run = _Run(scenario, klass, allocate, by_coflow, acknowledgements)
     return run.to_the_end(), run.network.carried_bits

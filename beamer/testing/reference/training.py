@@ -8,7 +8,7 @@ from beamer.testing.reference.network import Flow, ReferenceNetwork
 
 
 class ReferenceJob:
-    """One job from its first iteration to its last; `on_iteration` is told how many are complete after each."""
+    """One job from its first iteration to its last; `on_iteration` is called with the number complete after each."""
 
     def __init__(
         self,
