@@ -27,7 +27,7 @@ class BatchSizes:
 
     @classmethod
     def of(cls, requests: Sequence[Request]) -> "BatchSizes":
-        """Return what `requests` say."""
+        """Return the limits of `requests`."""
         rows = [
             (
                 request.batch_size,
@@ -54,5 +54,5 @@ class BatchSizes:
 
 
 def states_learning_rates(request: Request) -> bool:
-    """Say whether a job states its learning rate and how far that may rise."""
+    """Return whether a job states its learning rate and how far that may rise."""
     return request.learning_rate > 0 and request.max_learning_rate > 0

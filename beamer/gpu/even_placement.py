@@ -1,9 +1,9 @@
 """Even placement: workers and parameter servers that both ask for cores, split evenly over the fewest nodes.
 
 That an even split over the fewest nodes minimises the time of a synchronisation is Optimus' task placement [Peng, Bao, Chen, Wu
-and Guo 2018, section 4.2]; what happens where no even split fits is ours, as the paper does not say. Nodes are kept in heaps by
-what is free on them, so that placing a job visits only a few. `beamer.gpu.placement` is the counterpart for policies that grant
-GPUs alone: it prefers nodes that a job has or had, and the best fit.
+and Guo 2018, section 4.2]; what happens where no even split fits is ours, as the paper gives no detail. Nodes are kept in heaps
+by what is free on them, so that placing a job visits only a few. `beamer.gpu.placement` is the counterpart for policies that
+grant GPUs alone: it prefers nodes that a job has or had, and the best fit.
 """
 
 from collections.abc import Callable, Generator, Iterable
@@ -42,7 +42,7 @@ class EvenPlacer:
         heapify(self._for_servers)
 
     def fits(self, grant: Grant, request: Request) -> bool:
-        """Say whether what is granted is free, on nodes that are up."""
+        """Return whether what is granted is free, on nodes that are up."""
         needs = self._counts(grant)
         return needs is not None and all(
             self.gpus[i] >= workers and self.cpus[i] + ROUNDING >= workers * request.worker_cpus + servers * request.server_cpus

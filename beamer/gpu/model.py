@@ -62,7 +62,7 @@ class Request:
     batch_size: samples of an iteration, all workers together. max_batch_size, max_local_batch_size: the largest that it may be
     run at, in all and per GPU; 0: `batch_size`, no limit.
     learning_rate, max_learning_rate: at `batch_size`, and the largest; 0: unknown.
-    target_loss, target_accuracy: at which its search has what it looks for; None: not stated.
+    target_loss, target_accuracy: at which its search has reached its goal; None: not stated.
     servers: whether parameter servers synchronise it, each beside its workers; asynchronous: whether they do so one by one.
     worker_cpus, server_cpus: cores of each.
     """
@@ -148,7 +148,7 @@ Allocation = Mapping[str, Grant]
 
 @dataclass(frozen=True)
 class Report:
-    """A job's word about its progress.
+    """A job's report of its progress.
 
     iteration: iterations done. loss: may be infinite or not a number. service_s: how long it has computed for them, seconds,
     changes of its GPUs left out.

@@ -35,7 +35,7 @@ class CompactPlacer:
         self._by_cores: tuple[_Heap, _Heap] | None = None  # without and with GPUs; most jobs have no servers to place
 
     def fits(self, grant: Grant, request: Request) -> bool:
-        """Say whether what is granted is free, on nodes that are up."""
+        """Return whether what is granted is free, on nodes that are up."""
         return all(self._gpus.get(node, -1) >= count for node, count in grant.gpus) and all(
             self._cpus.get(node, -1.0) + ROUNDING >= cores for node, cores in _cores(grant, request)
         )
@@ -227,7 +227,7 @@ def _cores(grant: Grant, request: Request) -> list[tuple[str, float]]:
 
 
 def can_ever_run(job: Job, cluster: Cluster) -> bool:
-    """Say whether the empty cluster holds a job at the size that it asks for."""
+    """Return whether the empty cluster holds a job at the size that it asks for."""
     return _holds(cluster, job, job.request.gpus)
 
 
@@ -299,7 +299,7 @@ def _place_all(
     servers: Mapping[str, int],
     gangs: bool,
 ) -> dict[str, Grant]:
-    """Do as `place_sizes` says with what is free. gangs: whether jobs get their size or none."""
+    """Do as `place_sizes` with what is free. gangs: whether jobs get their size or none."""
     moving: list[Job] = []
     grants: dict[str, Grant] = {}
     for job in jobs:

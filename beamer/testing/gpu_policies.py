@@ -1,4 +1,4 @@
-"""What every GPU policy has to satisfy; run each of `GPU_POLICY_CHECKS` on your own."""
+"""The conformance suite of GPU policies; run each of `GPU_POLICY_CHECKS` on your own."""
 
 import math
 from collections import Counter
@@ -85,7 +85,7 @@ def situations(draw: st.DrawFn, most: int = 6) -> tuple[Cluster, tuple[Job, ...]
 
 
 def stays_within_the_cluster(policy: GpuPolicy[Any]) -> None:
-    """No node is given away twice, gangs are whole, sizes are between those asked for, and a wake-up lies ahead."""
+    """No node is given away twice, gangs are whole, sizes are between those asked for, and the time to ask again lies ahead."""
 
     @POLICIES
     @given(situations(), st.integers(0, 3))
@@ -120,7 +120,7 @@ def repeats_itself(policy: GpuPolicy[Any]) -> None:
     check()
 
 
-def remembers_in_json(policy: GpuPolicy[Any]) -> None:
+def state_survives_json(policy: GpuPolicy[Any]) -> None:
     """What a policy remembers can be journaled and read back."""
     state_type: TypeAdapter[Any] = TypeAdapter(policy.State)
 
@@ -135,14 +135,14 @@ def remembers_in_json(policy: GpuPolicy[Any]) -> None:
 
 
 def grants_nothing_without_nodes_or_jobs(policy: GpuPolicy[Any]) -> None:
-    """An empty cluster and an empty queue are no trouble."""
+    """Nothing is granted on an empty cluster or for an empty queue, and nothing fails."""
     job = Job("s/r/t", Request(iterations=10), 0.0, Stage("s", "r"))
     for cluster, jobs in ((Cluster(()), ()), (Cluster(()), (job,)), (Cluster((Node("n", 4),)), ())):
         _, allocation, _ = policy.allocate(policy.initial(), cluster, jobs, NOW, Random(0))
         assert not allocation
 
 
-def bears_a_thousand_jobs_per_gpu(policy: GpuPolicy[Any]) -> None:
+def handles_a_thousand_jobs_per_gpu(policy: GpuPolicy[Any]) -> None:
     """A thousand times as many jobs as GPUs leave no GPU idle and none given twice."""
     cluster = Cluster((Node("n0", 2), Node("n1", 2)))
     jobs = tuple(Job(f"s/r/t{i}", Request(iterations=10), float(i) / 1000, Stage("s", "r"), since_s=0.0) for i in range(4000))
@@ -181,7 +181,7 @@ def _workload(seed: int, jobs: int = 12) -> list[Arrival]:
 NODES = (Node("n0", 4), Node("n1", 4))
 
 
-class _Watched(GpuPolicy[Any]):
+class _Checked(GpuPolicy[Any]):
     """A policy that is asked within a simulation, its answers checked."""
 
     def __init__(self, policy: GpuPolicy[Any]) -> None:
@@ -199,7 +199,7 @@ class _Watched(GpuPolicy[Any]):
 
 
 def _run(policy: GpuPolicy[Any], seed: int, failures: tuple[Failure, ...] = ()) -> GpuRun:
-    return simulate_gpus(_Watched(policy), NODES, _workload(seed), failures=failures, seed=seed, until_s=1e6)
+    return simulate_gpus(_Checked(policy), NODES, _workload(seed), failures=failures, seed=seed, until_s=1e6)
 
 
 def ends_every_job(policy: GpuPolicy[Any]) -> None:
@@ -217,8 +217,8 @@ def survives_a_lost_node(policy: GpuPolicy[Any]) -> None:
         assert [job.key for job in run.jobs if job.ended_s is None] == []
 
 
-def lets_nobody_wait_for_jobs_that_fit_nowhere(policy: GpuPolicy[Any]) -> None:
-    """A job too large for the cluster, or whose cores no node has, holds up no other, and the run ends without it."""
+def skips_jobs_that_fit_nowhere(policy: GpuPolicy[Any]) -> None:
+    """A job too large for the cluster, or whose cores no node has, blocks no other, and the run ends without it."""
     ordinary = SimulatedJob(Request(iterations=10, gpus=4, min_gpus=4), Exponential(0.1, 0.1))
     for request in (Request(iterations=10, gpus=64, min_gpus=64), Request(iterations=10, worker_cpus=8.0)):
         jobs = (SimulatedJob(request, Exponential(0.1, 0.1)), ordinary)
@@ -255,11 +255,11 @@ def devices_are_exclusive(scheduler: Scheduler) -> None:
 GPU_POLICY_CHECKS: tuple[GpuPolicyCheck, ...] = (
     stays_within_the_cluster,
     repeats_itself,
-    remembers_in_json,
+    state_survives_json,
     grants_nothing_without_nodes_or_jobs,
-    bears_a_thousand_jobs_per_gpu,
+    handles_a_thousand_jobs_per_gpu,
     ends_every_job,
     survives_a_lost_node,
-    lets_nobody_wait_for_jobs_that_fit_nowhere,
+    skips_jobs_that_fit_nowhere,
     lets_every_job_advance,
 )

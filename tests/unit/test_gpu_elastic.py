@@ -4,6 +4,7 @@ from random import Random
 
 import pytest
 
+from beamer.decision.policy import Stateless
 from beamer.gpu.model import Allocation, Cluster, Costs, Grant, Job, Node, Request, Speed, Stage
 from beamer.gpu.policies import elastic
 from beamer.gpu.policies.elastic import Elastic
@@ -24,7 +25,7 @@ def job(number: int, grant: Grant | None = None, restart_s: float = 0.0, scales:
 
 
 def decided(cluster: Cluster, *jobs: Job) -> Allocation:
-    return Elastic().allocate(elastic.Stateless(), cluster, jobs, 100.0, Random(0))[1]
+    return Elastic().allocate(Stateless(), cluster, jobs, 100.0, Random(0))[1]
 
 
 def sizes(allocation: Allocation) -> dict[str, int]:

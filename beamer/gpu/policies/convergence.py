@@ -29,8 +29,8 @@ LEAST_TIME_S = 1e-6  # seconds or GPU-seconds; keeps ratios finite where nothing
 LEAST_SPEED = 1e-300  # iterations per second; keeps inverses finite
 RUNNING_WORK_WEIGHT = 2.0
 """Times what it has left that a running job of a stage counts for: with 1, jobs of a stage that have about the same left would
-take turns on the GPUs, at a restart each, as whoever runs has less left than whoever waits; a waiting job displaces it at twice
-the work."""
+take turns on the GPUs, at a restart each, as a job that runs soon has less left than one that waits; a waiting job displaces it
+at twice the work."""
 RESTARTS_PER_PROFILING = 60
 """Restarts that a job's remaining time must be worth for it to be measured on few GPUs first: a shorter job starts at the size
 that it asks for, as each restart on its way there would take more than a 60th of its time."""

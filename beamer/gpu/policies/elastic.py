@@ -125,7 +125,7 @@ class _RemainingTime:
 class _Running:
     """The jobs that run, with what each would lose by a GPU less, while others are admitted.
 
-    sizes: by key. Kept in heaps, so that admitting a job does not look at all of them; entries that later ones replace are
+    sizes: by key. Kept in heaps, so that admitting a job does not visit all of them; entries that later ones replace are
     dropped when they come up.
     """
 

@@ -99,7 +99,7 @@ def _home_nodes(cluster: Cluster, jobs: Sequence[Job]) -> dict[str, str]:
             asked[node.name] += job.request.gpus
         elif not job.grant or job.grant.nodes == 1:  # what runs on several nodes is not moved for being smaller than one
             anew.append(job)
-    # by size, so that a large job does not look through all small nodes
+    # by size, so that placing a large job does not visit all small nodes
     queues: dict[tuple[int, float], list[tuple[float, int, Node]]] = {}
     for place, node in enumerate(cluster.nodes):
         if node.gpus:
@@ -116,7 +116,7 @@ def _home_nodes(cluster: Cluster, jobs: Sequence[Job]) -> dict[str, str]:
 
 
 def _holds(gpus: int, cpus: float, job: Job) -> bool:
-    """Say whether an empty node of so many GPUs and cores has those of a job's workers."""
+    """Return whether an empty node of so many GPUs and cores has those of a job's workers."""
     return gpus >= job.request.gpus and cpus >= job.request.gpus * job.request.worker_cpus - ROUNDING
 
 

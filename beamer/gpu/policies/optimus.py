@@ -25,7 +25,7 @@ class Optimus(RoundBased):
     `patience_s`, `servers_per_gpu`, and what happens between rounds (`beamer.gpu.round_based`).
 
     interval_s: between rounds. patience_s: after a round, until the next for a job that has arrived since and does not fit; the
-    published scheduler lets it wait for the interval (infinite), which is worse for whoever waits.
+    published scheduler lets it wait for the interval (infinite), which is worse for waiting jobs.
     threshold: a job counts as converged when an epoch's predicted drop is below this part of its largest loss; it is never
     expected to take more iterations than were requested. 0: every job runs for as many as it requested.
     servers_per_gpu: the most servers of a job, by the most GPUs that it can have; without a bound, a speed model that predicts

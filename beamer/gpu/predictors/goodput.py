@@ -211,7 +211,7 @@ def _fit(speeds: Sequence[Sequence[Speed]], columns: int) -> tuple[Floats, Float
     damping = np.full(len(table), 1e-2)
     going = np.ones(len(table), np.bool_)
 
-    def look(point: Floats) -> tuple[Floats, Floats, Floats]:
+    def evaluate(point: Floats) -> tuple[Floats, Floats, Floats]:
         log_s, slopes = _log_step(point[:, None, :], gpus, nodes, local)
         off = (log_s - target) * weight
         return (
@@ -220,7 +220,7 @@ def _fit(speeds: Sequence[Sequence[Speed]], columns: int) -> tuple[Floats, Float
             (off**2).sum(axis=1) + PRIOR_WEIGHT * ((point - guess) ** 2).sum(axis=1),
         )
 
-    off, slopes, cost = look(theta)
+    off, slopes, cost = evaluate(theta)
     unit = np.eye(7)
     for _ in range(MOST_ITERATIONS):
         curve = slopes.transpose(0, 2, 1) @ slopes + PRIOR_WEIGHT * unit
@@ -228,7 +228,7 @@ def _fit(speeds: Sequence[Sequence[Speed]], columns: int) -> tuple[Floats, Float
         scale = np.einsum("bii->bi", curve)[:, :, None] * unit
         move = -np.linalg.solve(curve + damping[:, None, None] * scale, down[..., None])[..., 0]
         trial = theta + np.clip(move, -2.0, 2.0) * active
-        new_off, new_slopes, new_cost = look(trial)
+        new_off, new_slopes, new_cost = evaluate(trial)
         better = going & (new_cost < cost)
         theta = np.where(better[:, None], trial, theta)
         off = np.where(better[:, None], new_off, off)

@@ -82,7 +82,7 @@ QUADRATIC = CurveFamily(
 """SLAQ's curve of methods that converge sublinearly [Zhang et al. 2017]."""
 
 GEOMETRIC = CurveFamily("mu^(k - b) + c", lambda p, x: p[1] * np.exp(-p[0] * x) + p[2], _geometric_gradient)
-"""SLAQ's curve of methods that converge linearly or faster [Zhang et al. 2017], kept as (rate, amplitude, c): mu = e^-rate."""
+"""SLAQ's curve of methods that converge linearly or faster [Zhang et al. 2017], stored as (rate, amplitude, c): mu = e^-rate."""
 
 LEVEL = CurveFamily("c", lambda p, x: p[0] + 0.0 * x, lambda p, x: (np.ones_like(x),))
 
@@ -228,7 +228,7 @@ class _Seen:
         return LossCurve(LEVEL, mean, ((noise**2 / n,),), noise, self.unit_iterations, self.unit_loss, self.base)
 
     def curve(self, family: CurveFamily, parameters: Parameters, weights: Floats) -> LossCurve:
-        """Return the curve with the covariance that its residuals tell."""
+        """Return the curve with the covariance that follows from its residuals."""
         free = float(weights.sum()) ** 2 / float((weights**2).sum()) - len(parameters)
         if free <= 0:
             noise, covariance = inf, np.full((len(parameters),) * 2, inf)
@@ -293,12 +293,12 @@ def _refined(tried: Callable[[Floats], tuple[Floats, Floats]], grid: Floats) -> 
     for _ in range(_REFINEMENTS):
         coefficients, errors = tried(grid)
         best = int(np.argmin(errors))
-        kept = (*map(float, coefficients[best]), float(grid[best]))
+        parameters = (*map(float, coefficients[best]), float(grid[best]))
         around = np.sort(grid[max(best - 1, 0) : best + 2])
         if not around[-1] > around[0]:
             break
         grid = around[0] + (around[-1] - around[0]) * _STEPS
-    return kept
+    return parameters
 
 
 def _crossing(above: Callable[[float], float], step: float, most: float = 1e12) -> float:

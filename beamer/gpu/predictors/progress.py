@@ -31,7 +31,7 @@ LARGEST_FEATURE = 1e4  # beyond it a reported value is garbage
 
 @dataclass(frozen=True)
 class ProgressSample:
-    """What a job looked like once.
+    """A job's progress at one time.
 
     size: samples of an epoch. first_loss, loss, accuracy: first and last reported. epochs: processed until then.
     total: epochs that it had processed when it ended; 0 where it has not.
