@@ -1,1 +1,1 @@
-"""What the studies of GPU policies run on, and the studies."""
+"""The studies of GPU policies, and the data and jobs that they run on."""

@@ -1,7 +1,7 @@
 """`python -m eval gpu`: runs the published claims about GPU policies over many seeds, each against its baselines.
 
-All contenders are given the same work for a seed, so that ratios are paired. The config in `eval/configs/gpu.yaml` says what is
-run; a policy that loses is shown like the others.
+All contenders are given the same work for a seed, so that ratios are paired. The config in `eval/configs/gpu.yaml` lists what
+is run; a policy that loses is shown like the others.
 """
 
 import json
@@ -20,15 +20,15 @@ from rich.console import Console
 
 from beamer.errors import InputError, nearest
 from beamer.gpu.model import Costs
-from eval.gpu.claims import CLAIMS, Claim, Contender, Figures, Inputs, Results
-from eval.gpu.claims.base import Entry
+from eval.gpu.claims import CLAIMS, Claim, Figures, GpuContender, Inputs, Results
+from eval.gpu.claims.base import ConfigSection
 from eval.gpu.processes import measure as measure_processes
 from eval.gpu.report import verdicts
 
 CONFIG = Path(__file__).parent.parent / "configs" / "gpu.yaml"
 
 
-class Config(Entry):
+class GpuStudyConfig(ConfigSection):
     """What the study consists of, as in the config file."""
 
     seeds: int = Field(ge=2)
@@ -48,12 +48,12 @@ class Config(Entry):
         return CLAIMS[name].model_validate(self.claims[name])
 
 
-def read(path: Path = CONFIG) -> Config:
+def read(path: Path = CONFIG) -> GpuStudyConfig:
     """Return the study of a config file."""
-    return Config.model_validate(yaml.safe_load(path.read_text()))
+    return GpuStudyConfig.model_validate(yaml.safe_load(path.read_text()))
 
 
-def run_one(claim: Claim, cell: str, contender: Contender, seed: int, inputs: Inputs) -> Figures:
+def run_one(claim: Claim, cell: str, contender: GpuContender, seed: int, inputs: Inputs) -> Figures:
     """Return the figures of one run, with the processor time that it took."""
     started = time.process_time()
     figures = claim.run(cell, contender, seed, inputs)
@@ -63,7 +63,7 @@ def run_one(claim: Claim, cell: str, contender: Contender, seed: int, inputs: In
 def run_claim(
     pool: ProcessPoolExecutor, claim: Claim, seeds: Sequence[int], inputs: Inputs, cells: str, console: Console
 ) -> Results:
-    """Run a claim's cells whose names contain `cells`, and say how far it is."""
+    """Run a claim's cells whose names contain `cells`, and print the progress."""
     work = [
         (cell, contender, [pool.submit(run_one, claim, cell, contender, seed, inputs) for seed in seeds])
         for cell in claim.cells()

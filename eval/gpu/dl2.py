@@ -20,7 +20,7 @@ SPLITS = 50
 
 
 @dataclass(frozen=True)
-class Measured:
+class SpeedMeasurement:
     """A configuration's speed: the sum of its workers', as in the file; batch_size: samples of all workers together."""
 
     model: str
@@ -56,7 +56,7 @@ class SpeedModelError:
     split_median_p95: float
 
 
-def read_speeds(path: Path) -> tuple[Measured, ...]:
+def read_speeds(path: Path) -> tuple[SpeedMeasurement, ...]:
     """Return the configurations of DL2's file that ran; one with a worker without progress did not.
 
     Raises `InputError` naming the line that cannot be read.
@@ -68,7 +68,7 @@ def read_speeds(path: Path) -> tuple[Measured, ...]:
         try:
             model, mode, batch_size, servers, workers, speeds, *_ = ast.literal_eval(line)
             usable = len(speeds) == workers and all(speed > 0 for speed in speeds)
-            entry = Measured(str(model), str(mode), int(batch_size), int(servers), int(workers), float(sum(speeds)))
+            entry = SpeedMeasurement(str(model), str(mode), int(batch_size), int(servers), int(workers), float(sum(speeds)))
         except (ValueError, SyntaxError, TypeError) as error:
             raise InputError(f"{path}:{number}", line[:80], "(model, mode, batch size, ps, workers, [speeds], ...)") from error
         if entry.mode not in MODES:
@@ -85,13 +85,13 @@ def speed_model_errors(
 
     relative: whether the fit minimises residuals relative to the measured step, as the policy does, or in seconds.
     """
-    groups: dict[tuple[str, str, int], list[Measured]] = {}
+    groups: dict[tuple[str, str, int], list[SpeedMeasurement]] = {}
     for entry in read_speeds(path):
         groups.setdefault((entry.model, entry.mode, entry.batch_size), []).append(entry)
     return tuple(_errors(entries, splits, random.Random(f"{seed} {key}"), fitted, relative) for key, entries in groups.items())
 
 
-def _errors(entries: list[Measured], splits: int, rng: random.Random, fitted: int, relative: bool) -> SpeedModelError:
+def _errors(entries: list[SpeedMeasurement], splits: int, rng: random.Random, fitted: int, relative: bool) -> SpeedModelError:
     if len(entries) <= fitted:
         raise InputError("fitted", fitted, f"fewer than the {len(entries)} points of {entries[0].model}")
     by_split = []

@@ -19,7 +19,7 @@ from beamer.gpu.predictors.progress import ProgressSample
 
 
 @dataclass(frozen=True)
-class Submission:
+class OnesSubmission:
     """A row of the trace.
 
     epoch_samples: samples of an epoch. patience: epochs without improvement after which it stops. batch_size, learning_rate: of
@@ -45,7 +45,7 @@ class Submission:
 
 @dataclass(frozen=True)
 class Epoch:
-    """What a job said after an epoch. samples: processed until then. throughput: samples per second."""
+    """What a job reported after an epoch. samples: processed until then. throughput: samples per second."""
 
     samples: float
     batch_size: int
@@ -56,7 +56,7 @@ class Epoch:
 
 
 @dataclass(frozen=True)
-class History:
+class JobHistory:
     """A job from its first epoch to its end. samples: that it had processed when it ended."""
 
     epoch_samples: int
@@ -101,10 +101,10 @@ class History:
 
 
 @dataclass(frozen=True)
-class Replayed(Profile):
-    """A job that goes the way of a history, in so many iterations. per_gpu, exponent: as in `History.rate`."""
+class ReplayedProfile(Profile):
+    """A job that replays a history over `iterations`. per_gpu, exponent: as in `JobHistory.rate`."""
 
-    history: History
+    history: JobHistory
     iterations: int
     per_gpu: int
     exponent: float
@@ -120,7 +120,7 @@ class Replayed(Profile):
 
 
 @dataclass(frozen=True)
-class Measured:
+class SchedulerTimes:
     """What a scheduler did to a job, seconds."""
 
     completion_s: float
@@ -132,9 +132,9 @@ class Measured:
 class OnesData:
     """The trace, the histories, and by scheduler the jobs it was measured with, by row of the trace."""
 
-    trace: tuple[Submission, ...]
-    histories: tuple[History, ...]
-    measured: dict[str, dict[int, Measured]]
+    trace: tuple[OnesSubmission, ...]
+    histories: tuple[JobHistory, ...]
+    measured: dict[str, dict[int, SchedulerTimes]]
 
     @cached_property
     def exponent(self) -> float:
@@ -149,14 +149,14 @@ class OnesData:
         ]
         return float(np.mean(slopes)) if slopes else 1.0
 
-    def history(self, number: int) -> History:
+    def history(self, number: int) -> JobHistory:
         """Return the history of a job like that of a row: near in samples of an epoch and learning rate per sample.
 
         Rows take turns in the histories that are equally near.
         """
         job = self.trace[number]
 
-        def distance(history: History) -> float:
+        def distance(history: JobHistory) -> float:
             first = history.epochs[0]
             rate = np.log(first.learning_rate / first.batch_size / (job.learning_rate / job.batch_size))
             return abs(float(rate)) + abs(float(np.log(history.epoch_samples / job.epoch_samples)))
@@ -184,13 +184,13 @@ class OnesData:
             learning_rate=job.learning_rate * batch_size / job.batch_size,
             max_learning_rate=job.max_learning_rate,
         )
-        return SimulatedJob(request, Replayed(history, request.iterations, job.batch_size, self.exponent), costs)
+        return SimulatedJob(request, ReplayedProfile(history, request.iterations, job.batch_size, self.exponent), costs)
 
 
 def read(folder: Path) -> OnesData:
     """Return the data in `folder`. Raises `InputError` where a file is missing or has other columns."""
     trace = tuple(
-        Submission(
+        OnesSubmission(
             float(row["time"]),
             row["model"],
             row["task"],
@@ -209,7 +209,9 @@ def read(folder: Path) -> OnesData:
         grouped.setdefault((row["id"], row["total_workload"]), []).append(row)
     measured = {
         path.name.removesuffix("_profile.csv").lower(): {
-            int(row["id"]): Measured(*(float(row[name]) for name in ("completion_time", "execution_time", "waiting_time")))
+            int(row["id"]): SchedulerTimes(
+                *(float(row[name]) for name in ("completion_time", "execution_time", "waiting_time"))
+            )
             for row in _rows(path, "completion_time")
         }
         for path in sorted(folder.glob("*_profile.csv"))
@@ -223,7 +225,7 @@ def synthetic(seed: int, jobs: int = 60, histories: int = 20) -> OnesData:
     kinds = ((40000, 10, 256, 0.005, 0.08, 0.7, 4), (10000, 10, 32, 0.0005, 0.008, 0.55, 16), (3600, 5, 16, 5e-6, 2e-5, 0.8, 2))
     at = np.cumsum(rng.exponential(30.0, jobs)).round()
     picks = rng.integers(len(kinds), size=jobs)
-    trace = tuple(Submission(float(t), f"model-{k}", f"task-{k}", *kinds[k]) for t, k in zip(at, picks, strict=True))
+    trace = tuple(OnesSubmission(float(t), f"model-{k}", f"task-{k}", *kinds[k]) for t, k in zip(at, picks, strict=True))
     drawn = []
     for number in range(histories):
         size, _, batch, rate, _, target, gpus = kinds[number % len(kinds)]
@@ -239,7 +241,7 @@ def synthetic(seed: int, jobs: int = 60, histories: int = 20) -> OnesData:
             epochs.append(
                 Epoch(size * epoch, batch * held, rate * held, first * left * noise, target * (1 - left), speed * held**0.85)
             )
-        drawn.append(History(size, float(size * total), first, tuple(epochs)))
+        drawn.append(JobHistory(size, float(size * total), first, tuple(epochs)))
     return OnesData(trace, tuple(drawn), {})
 
 
@@ -252,7 +254,7 @@ class Likelihood:
     samples: int
 
 
-def held_out(histories: Sequence[History], seed: int, folds: int = 5) -> Likelihood:
+def held_out(histories: Sequence[JobHistory], seed: int, folds: int = 5) -> Likelihood:
     """Train on all but a fold of the jobs and judge on that fold's, each fold in turn."""
     rng = np.random.default_rng(seed)
     fold = rng.permutation(len(histories)) % folds
@@ -269,7 +271,7 @@ def held_out(histories: Sequence[History], seed: int, folds: int = 5) -> Likelih
     return Likelihood(float(sums[0]) / count, float(sums[1]) / count, count)
 
 
-def _history(rows: Sequence[dict[str, str]]) -> History:
+def _history(rows: Sequence[dict[str, str]]) -> JobHistory:
     first = rows[0]
     epochs = tuple(
         Epoch(
@@ -282,7 +284,7 @@ def _history(rows: Sequence[dict[str, str]]) -> History:
         )
         for row in rows
     )
-    return History(int(first["epoch_size"]), float(first["total_workload"]), float(first["initial_loss"]), epochs)
+    return JobHistory(int(first["epoch_size"]), float(first["total_workload"]), float(first["initial_loss"]), epochs)
 
 
 def _rows(path: Path, column: str) -> list[dict[str, str]]:

@@ -27,7 +27,7 @@ NEIGHBOURS = 4  # measured shapes that stand for one that was not
 
 
 @dataclass(frozen=True)
-class Curve:
+class StepTimeCurve:
     """Times by samples per GPU, rising. step_s: of a step. sync_s: of it, synchronising."""
 
     local: tuple[float, ...]
@@ -41,7 +41,7 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Convergence:
+class TrainingRun:
     """What a run at one batch size showed, a row per epoch.
 
     progress: iterations of the smallest batch size that it was worth. iteration: steps taken. metric: 0 to 1, rising.
@@ -69,9 +69,9 @@ class Application:
     """
 
     name: str
-    shapes: Mapping[tuple[int, ...], Curve]
-    sizes: Mapping[tuple[int, int], Curve]
-    runs: Mapping[int, Convergence]
+    shapes: Mapping[tuple[int, ...], StepTimeCurve]
+    sizes: Mapping[tuple[int, int], StepTimeCurve]
+    runs: Mapping[int, TrainingRun]
 
     @cached_property
     def batch_size(self) -> int:
@@ -117,7 +117,7 @@ class Application:
 
 
 @dataclass(frozen=True)
-class Training(Profile):
+class PolluxProfile(Profile):
     """A job that trains an application, submitted at the batch size `requested`, one of those measured.
 
     The gradients that it reports are those of the run at the middle batch size: what a job would measure changes with its own.
@@ -169,7 +169,7 @@ class Training(Profile):
 
 
 @dataclass(frozen=True)
-class Submission:
+class PolluxSubmission:
     """A row of a workload. gpus, batch_size: what its user tuned it for."""
 
     name: str
@@ -179,12 +179,12 @@ class Submission:
     batch_size: int
 
 
-def simulated(job: Submission, application: Application, costs: Costs, tuned: bool) -> SimulatedJob:
+def simulated(job: PolluxSubmission, application: Application, costs: Costs, tuned: bool) -> SimulatedJob:
     """Return a job for the simulator.
 
     tuned: at the batch size of the workload and asking for its GPUs; otherwise at the smallest, asking for one, both free.
     """
-    profile = Training(application, job.batch_size if tuned else application.batch_size)
+    profile = PolluxProfile(application, job.batch_size if tuned else application.batch_size)
     per_gpu = application.max_local_batch_size
     least = -(-job.batch_size // per_gpu) if tuned else 1
     request = Request(
@@ -208,11 +208,11 @@ def read(folder: Path) -> dict[str, Application]:
     return found
 
 
-def read_workload(file: Path) -> tuple[Submission, ...]:
+def read_workload(file: Path) -> tuple[PolluxSubmission, ...]:
     """Return the jobs of a workload, in order of submission; some may be of applications that were not traced."""
     rows = _rows(file, ("name", "time", "application", "num_replicas", "batch_size"))
     return tuple(
-        Submission(row["name"], float(row["time"]), row["application"], int(row["num_replicas"]), int(row["batch_size"]))
+        PolluxSubmission(row["name"], float(row["time"]), row["application"], int(row["num_replicas"]), int(row["batch_size"]))
         for row in rows
     )
 
@@ -225,19 +225,19 @@ def synthetic(seed: int, count: int = 3) -> dict[str, Application]:
 
 def synthetic_workload(
     seed: int, applications: Mapping[str, Application], jobs: int = 40, span_s: float = 8 * 3600.0
-) -> tuple[Submission, ...]:
+) -> tuple[PolluxSubmission, ...]:
     """Return jobs that arrive evenly over a time, small applications more often than large ones."""
     rng = np.random.default_rng(seed)
     names = list(applications)
     share = 0.5 ** np.arange(len(names))
     picks = rng.choice(len(names), size=jobs, p=share / share.sum())
-    found: list[Submission] = []
+    found: list[PolluxSubmission] = []
     for at_s, pick in zip(np.sort(rng.uniform(0.0, span_s, jobs)).tolist(), picks.tolist(), strict=True):
         application = applications[names[pick]]
         sizes = sorted(application.runs)
         batch_size = int(rng.choice(sizes[len(sizes) // 2 :]))
         gpus = max(int(rng.choice((1, 2, 4, 8, 16))), -(-batch_size // application.max_local_batch_size))
-        found.append(Submission(f"{names[pick]}-{len(found)}", at_s, names[pick], gpus, batch_size))
+        found.append(PolluxSubmission(f"{names[pick]}-{len(found)}", at_s, names[pick], gpus, batch_size))
     return tuple(found)
 
 
@@ -252,7 +252,7 @@ def _application(folder: Path) -> Application:
     for row in _rows(folder / "scalability.csv", ("num_nodes", "num_replicas", "local_bsz", "step_time", "sync_time")):
         point = (float(row["local_bsz"]), float(row["step_time"]), float(row["sync_time"]))
         sizes.setdefault((int(row["num_nodes"]), int(row["num_replicas"])), []).append(point)
-    runs = {int(path.stem.split("-")[1]): _convergence(path) for path in folder.glob("validation-*.csv")}
+    runs = {int(path.stem.split("-")[1]): _training_run(path) for path in folder.glob("validation-*.csv")}
     return Application(
         folder.name,
         {shape: _curve(points) for shape, points in shapes.items()},
@@ -261,20 +261,20 @@ def _application(folder: Path) -> Application:
     )
 
 
-def _curve(points: Iterable[tuple[float, float, float]]) -> Curve:
+def _curve(points: Iterable[tuple[float, float, float]]) -> StepTimeCurve:
     by_local: dict[float, list[tuple[float, float]]] = {}
     for local, step_s, sync_s in points:
         by_local.setdefault(local, []).append((step_s, sync_s))
     means = np.array([np.mean(times, axis=0) for _, times in sorted(by_local.items())])
-    return Curve(tuple(sorted(by_local)), tuple(means[:, 0].tolist()), tuple(means[:, 1].tolist()))
+    return StepTimeCurve(tuple(sorted(by_local)), tuple(means[:, 0].tolist()), tuple(means[:, 1].tolist()))
 
 
-def _convergence(path: Path) -> Convergence:
+def _training_run(path: Path) -> TrainingRun:
     columns = ("progress", "iteration", "metric", "grad_sqr", "grad_var")
     table = np.array([[float(row[name]) for name in columns] for row in _rows(path, columns)]).T
     metric = table[2] / 100.0 if table[2].max() > 1.0 else table[2]
     table[2] = 1.0 - metric if metric[-1] < metric[0] / 2 else metric  # an error rate falls
-    return Convergence(*(tuple(column) for column in table.tolist()))
+    return TrainingRun(*(tuple(column) for column in table.tolist()))
 
 
 def _made_up(name: str, scale: float, rng: np.random.Generator) -> Application:
@@ -282,10 +282,10 @@ def _made_up(name: str, scale: float, rng: np.random.Generator) -> Application:
     local = tuple(float(round(32 * 2**power)) for power in range(6))
     near_s, far_s = (0.01 * scale**0.5 * float(rng.uniform(low, 2 * low)) for low in (1.0, 4.0))
 
-    def curve(nodes: int, gpus: int) -> Curve:
+    def curve(nodes: int, gpus: int) -> StepTimeCurve:
         sync_s = 0.0 if gpus == 1 else (near_s if nodes == 1 else far_s) * (1.0 + 0.05 * (gpus - 2))
         steps = tuple(math.hypot(0.01 + compute_s * size, sync_s) for size in local)
-        return Curve(local, steps, (sync_s,) * len(local))
+        return StepTimeCurve(local, steps, (sync_s,) * len(local))
 
     shapes = {s: curve(len(s), sum(s)) for nodes in range(1, 5) for s in combinations_with_replacement(range(1, 5), nodes)}
     wide = [(nodes, nodes * each) for nodes in (6, 8, 12, 16) for each in range(1, 5)]
@@ -299,7 +299,7 @@ def _made_up(name: str, scale: float, rng: np.random.Generator) -> Application:
         gain = (noise + 1.0) / (noise / 2**power + 1.0)
         iteration = np.cumsum(per_epoch / gain)
         columns = (progress, iteration, metric, 1.0 / noise, np.ones(epochs))
-        runs[64 * 2**power] = Convergence(*(tuple(column.tolist()) for column in columns))
+        runs[64 * 2**power] = TrainingRun(*(tuple(column.tolist()) for column in columns))
     return Application(name, shapes, sizes, runs)
 
 

@@ -8,7 +8,7 @@ from beamer.gpu.model import Grant
 
 
 @dataclass(frozen=True)
-class Falling:
+class HyperbolicLoss:
     """A loss that falls from `start` to `floor` as 1 / (1 + iterations / half). noise: relative, of each report.
 
     The noise is a fixed sequence, so that a report does not depend on when it is made.
@@ -26,14 +26,14 @@ class Falling:
 
 
 @dataclass(frozen=True)
-class Scaling(Profile):
+class DataParallelProfile(Profile):
     """A job whose workers share a batch and then exchange gradients.
 
     compute_s: of the requested batch of `batch_size` samples on one GPU. fixed_s: of every step.
-    local_s, remote_s: of a gradient's way round the GPUs of one node, of several.
+    local_s, remote_s: of an exchange of gradients among the GPUs of one node, of several.
     """
 
-    loss: Falling
+    loss: HyperbolicLoss
     batch_size: int
     compute_s: float
     fixed_s: float
@@ -43,8 +43,8 @@ class Scaling(Profile):
     def step_s(self, grant: Grant, batch_size: int) -> tuple[float, float]:
         """Return the time of a step: what is computed, what is constant, and the exchange in a ring."""
         workers = grant.size
-        way_s = self.remote_s if grant.nodes > 1 else self.local_s
-        sync_s = way_s * 2 * (workers - 1) / workers
+        exchange_s = self.remote_s if grant.nodes > 1 else self.local_s
+        sync_s = exchange_s * 2 * (workers - 1) / workers
         return self.compute_s * batch_size / self.batch_size / workers + self.fixed_s + sync_s, sync_s
 
     def outcome(self, iteration: float) -> Outcome:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.gpu.claims.base import Entry
+from eval.gpu.claims.base import ConfigSection
 
 Floats = NDArray[np.float64]
 Shape = Callable[[Floats], Floats]
@@ -39,7 +39,7 @@ class Configuration:
         return self.kind == "good"
 
 
-class Space(Entry):
+class SearchSpace(ConfigSection):
     """What searches are drawn from.
 
     epochs: of every configuration. target: loss relative to that of guessing. noise, unstable_noise: relative deviations of the
@@ -92,7 +92,7 @@ def _measured(path: Path) -> Shape:
 
 
 def draw(
-    space: Space, configurations: int, good: int, shapes: Sequence[Shape], seed: int, only: str | None = None
+    space: SearchSpace, configurations: int, good: int, shapes: Sequence[Shape], seed: int, only: str | None = None
 ) -> tuple[Configuration, ...]:
     """Return a search's configurations in random order, `good` of them good. only: the kind of all others; None: as drawn."""
     rng = np.random.default_rng(seed)
@@ -103,7 +103,7 @@ def draw(
     return tuple(_configuration(space, kinds[i], shapes, rng) for i in rng.permutation(configurations))
 
 
-def _configuration(space: Space, kind: str, shapes: Sequence[Shape], rng: np.random.Generator) -> Configuration:
+def _configuration(space: SearchSpace, kind: str, shapes: Sequence[Shape], rng: np.random.Generator) -> Configuration:
     shape = shapes[int(rng.integers(len(shapes)))]
     start = GUESS * rng.uniform(0.95, 1.15)
     epochs = np.arange(space.epochs + 1.0)
@@ -119,39 +119,39 @@ def _configuration(space: Space, kind: str, shapes: Sequence[Shape], rng: np.ran
     return Configuration(kind, tuple(map(float, losses)), float(epoch_s))
 
 
-def _falling(space: Space, shape: Shape, start: float, floor: float, reaches: float, epochs: Floats) -> Floats:
+def _falling(space: SearchSpace, shape: Shape, start: float, floor: float, reaches: float, epochs: Floats) -> Floats:
     """Return losses from `start` towards `floor` that pass the target after `reaches` epochs."""
     mark = (space.target_loss - floor) / (start - floor)
     passed = float(GRID[np.argmax(shape(GRID) <= mark)])
     return floor + (start - floor) * shape(epochs / reaches * passed)
 
 
-def _good(space: Space, shape: Shape, start: float, epochs: Floats, rng: np.random.Generator) -> Floats:
+def _good(space: SearchSpace, shape: Shape, start: float, epochs: Floats, rng: np.random.Generator) -> Floats:
     floor = space.target_loss * rng.uniform(0.3, 0.85)
     return _falling(space, shape, start, floor, space.epochs * rng.uniform(0.4, 0.9), epochs)
 
 
-def _slow(space: Space, shape: Shape, start: float, epochs: Floats, rng: np.random.Generator) -> Floats:
+def _slow(space: SearchSpace, shape: Shape, start: float, epochs: Floats, rng: np.random.Generator) -> Floats:
     floor = space.target_loss * rng.uniform(0.3, 0.85)
     return _falling(space, shape, start, floor, space.epochs * rng.uniform(1.5, 5.0), epochs)
 
 
-def _plateau(space: Space, shape: Shape, start: float, epochs: Floats, rng: np.random.Generator) -> Floats:
+def _plateau(space: SearchSpace, shape: Shape, start: float, epochs: Floats, rng: np.random.Generator) -> Floats:
     floor = space.target_loss * rng.uniform(1.1, 2.5)
     return floor + (start - floor) * exponential(epochs / (space.epochs * rng.uniform(0.03, 0.15)))
 
 
-def _flat(space: Space, shape: Shape, start: float, epochs: Floats, rng: np.random.Generator) -> Floats:
+def _flat(space: SearchSpace, shape: Shape, start: float, epochs: Floats, rng: np.random.Generator) -> Floats:
     return start * (1.0 - 0.02 * epochs / space.epochs)
 
 
-def _diverging(space: Space, shape: Shape, start: float, epochs: Floats, rng: np.random.Generator) -> Floats:
+def _diverging(space: SearchSpace, shape: Shape, start: float, epochs: Floats, rng: np.random.Generator) -> Floats:
     losses = _plateau(space, shape, start, epochs, rng)
     losses[int(space.epochs * rng.uniform(0.05, 0.6)) :] = math.nan
     return losses
 
 
-KINDS: Mapping[str, Callable[[Space, Shape, float, Floats, np.random.Generator], Floats]] = {
+KINDS: Mapping[str, Callable[[SearchSpace, Shape, float, Floats, np.random.Generator], Floats]] = {
     "good": _good,
     "slow": _slow,
     "plateau": _plateau,

@@ -12,25 +12,25 @@ from pydantic import ValidationError
 
 from beamer.gpu.model import Costs, Grant
 from beamer.gpu.policies import GPU_POLICIES
-from eval.gpu.claims import CLAIMS, Claim, Contender, Inputs
-from eval.gpu.claims.base import CostsEntry, Metric
-from eval.gpu.claims.hermes import CLOSED_FORM, Hermes
-from eval.gpu.claims.optimus import CONVERGED, Speeds, WithServers, _half
-from eval.gpu.command import Config, read, run_one
-from eval.gpu.profiles import Falling, Scaling
+from eval.gpu.claims import CLAIMS, Claim, GpuContender, Inputs
+from eval.gpu.claims.base import CostsConfig, Metric
+from eval.gpu.claims.hermes import CLOSED_FORM, HermesClaim
+from eval.gpu.claims.optimus import CONVERGED, ParameterServerProfile, SpeedTable, _half
+from eval.gpu.command import GpuStudyConfig, read, run_one
+from eval.gpu.profiles import DataParallelProfile, HyperbolicLoss
 from eval.gpu.report import by_metric, ratio, verdicts
-from eval.gpu.searches import KINDS, SYNTHETIC, Space, draw
+from eval.gpu.searches import KINDS, SYNTHETIC, SearchSpace, draw
 from eval.statistics import Interval, Ratio
 
 HERE = Inputs()
 
 
 @pytest.fixture(scope="module")
-def config() -> Config:
+def config() -> GpuStudyConfig:
     return read()
 
 
-def small(config: Config, name: str, changes: Mapping[str, Any]) -> Claim:
+def small(config: GpuStudyConfig, name: str, changes: Mapping[str, Any]) -> Claim:
     return CLAIMS[name].model_validate({**config.claims[name], **changes})
 
 
@@ -51,7 +51,7 @@ def test_a_run_that_does_not_end_is_shown_as_such() -> None:
     assert math.isnan(Interval.of([math.nan, math.inf]).mean), "what is not defined is not infinite"
 
 
-def test_the_config_names_every_claim_and_policies_that_exist(config: Config) -> None:
+def test_the_config_names_every_claim_and_policies_that_exist(config: GpuStudyConfig) -> None:
     assert set(config.claims) == set(CLAIMS)
     assert config.seeds >= 10
     used = set()
@@ -67,18 +67,18 @@ def test_the_config_names_every_claim_and_policies_that_exist(config: Config) ->
     assert used == set(GPU_POLICIES)
 
 
-def test_unknown_keys_of_a_claim_are_errors(config: Config) -> None:
+def test_unknown_keys_of_a_claim_are_errors(config: GpuStudyConfig) -> None:
     with pytest.raises(ValidationError, match="nods"):
         small(config, "pollux", {"nods": 3})
 
 
-def space(config: Config) -> Space:
+def space(config: GpuStudyConfig) -> SearchSpace:
     claim = config.claim("hermes")
-    assert isinstance(claim, Hermes)
+    assert isinstance(claim, HermesClaim)
     return claim.space
 
 
-def test_good_configurations_reach_the_target_and_no_others(config: Config) -> None:
+def test_good_configurations_reach_the_target_and_no_others(config: GpuStudyConfig) -> None:
     one = space(config)
     assert set(one.bad) == set(KINDS) - {"good"}
     for seed in range(5):
@@ -91,7 +91,7 @@ def test_good_configurations_reach_the_target_and_no_others(config: Config) -> N
             assert any(math.isnan(loss) for loss in configuration.losses) == (configuration.kind == "diverging")
 
 
-def test_a_search_is_drawn_from_its_seed(config: Config) -> None:
+def test_a_search_is_drawn_from_its_seed(config: GpuStudyConfig) -> None:
     assert repr(draw(space(config), 16, 2, SYNTHETIC, 1)) == repr(draw(space(config), 16, 2, SYNTHETIC, 1))
     assert repr(draw(space(config), 16, 2, SYNTHETIC, 1)) != repr(draw(space(config), 16, 2, SYNTHETIC, 2))
     flat = draw(space(config), 16, 2, SYNTHETIC, 1, "flat")
@@ -99,17 +99,17 @@ def test_a_search_is_drawn_from_its_seed(config: Config) -> None:
 
 
 @pytest.mark.parametrize("policy", [{"policy": "hermes", "parameters": {"hysteresis": 0.0}}, {"policy": "round-robin"}])
-def test_the_closed_form_is_met(config: Config, policy: dict[str, Any]) -> None:
+def test_the_closed_form_is_met(config: GpuStudyConfig, policy: dict[str, Any]) -> None:
     form = config.claims["hermes"]["closed_form"]
     claim = small(config, "hermes", {"closed_form": {**form, "jobs": 20, "gpus": 2, "iterations": 60}})
-    contender = Contender.model_validate(
+    contender = GpuContender.model_validate(
         policy | ({"parameters": {"quantum_s": 1.0}} if policy["policy"] == "round-robin" else {})
     )
     assert claim.run(CLOSED_FORM, contender, 1, HERE)["ratio"] == pytest.approx(1.0, abs=0.05)
 
 
 def test_synchronisation_takes_longer_over_more_nodes() -> None:
-    job = Scaling(Falling(1.0, 0.1, 10.0), 64, 1.0, 0.1, 0.05, 0.4)
+    job = DataParallelProfile(HyperbolicLoss(1.0, 0.1, 10.0), 64, 1.0, 0.1, 0.05, 0.4)
     alone, near, far = (job.step_s(Grant.of(gpus), 64) for gpus in ({"a": 1}, {"a": 4}, {"a": 2, "b": 2}))
     assert alone == (pytest.approx(1.1), 0.0)
     assert near[0] < far[0]
@@ -117,23 +117,23 @@ def test_synchronisation_takes_longer_over_more_nodes() -> None:
 
 
 def test_measured_speeds_are_kept_and_others_lie_between_them() -> None:
-    speeds = Speeds("m", 32, {(1, 1): 1.0, (2, 2): 3.0, (4, 4): 4.0})
+    speeds = SpeedTable("m", 32, {(1, 1): 1.0, (2, 2): 3.0, (4, 4): 4.0})
     assert speeds.at(2, 2) == 3.0
     assert 1.0 < speeds.at(3, 3) < 4.0
-    job = WithServers(speeds, Falling(1.0, 0.1, 10.0))
+    job = ParameterServerProfile(speeds, HyperbolicLoss(1.0, 0.1, 10.0))
     assert job.step_s(Grant.of({"a": 2}), 32) == job.step_s(Grant.of({"a": 2}, {"b": 2}), 32)
 
 
 def test_jobs_end_when_an_epoch_brings_little() -> None:
     for epochs in (20, 60):
-        loss = Falling(1.0, 0.2, _half(0.8, epochs))
+        loss = HyperbolicLoss(1.0, 0.2, _half(0.8, epochs))
         drops = -np.diff([loss.at(epoch) for epoch in range(epochs + 2)])
         assert drops[-2] > CONVERGED >= drops[-1] * (1 - 1e-9)
 
 
 def test_costs_are_the_contenders_then_measured_then_stated() -> None:
-    stated, measured = CostsEntry(restart_s=3.0), Costs(0.1, 0.1, 2.0)
-    plain, own = Contender(policy="fifo"), Contender(policy="fifo", costs=CostsEntry(restart_s=9.0))
+    stated, measured = CostsConfig(restart_s=3.0), Costs(0.1, 0.1, 2.0)
+    plain, own = GpuContender(policy="fifo"), GpuContender(policy="fifo", costs=CostsConfig(restart_s=9.0))
     assert Inputs().costs_of(plain, stated).restart_s == 3.0
     assert Inputs(costs=measured).costs_of(plain, stated) == measured
     assert Inputs(costs=measured).costs_of(own, stated).restart_s == 9.0
@@ -150,7 +150,7 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", CLAIMS)
-def test_a_small_cell_of_every_claim_from_end_to_end(config: Config, name: str, tmp_path: Path) -> None:
+def test_a_small_cell_of_every_claim_from_end_to_end(config: GpuStudyConfig, name: str, tmp_path: Path) -> None:
     policies = [
         one for one in config.claims[name]["policies"] if one in ("fifo", "hermes", "elastic", "optimus", "k8s-default")
     ]
@@ -175,7 +175,7 @@ def test_a_small_cell_of_every_claim_from_end_to_end(config: Config, name: str, 
     assert "synthetic" in claim.describe(HERE)
 
 
-def test_the_verdict_names_who_is_better_than_ours(config: Config) -> None:
+def test_the_verdict_names_who_is_better_than_ours(config: GpuStudyConfig) -> None:
     claim = small(config, "optimus", {"policies": ["optimus", "drf", "convergence"]})
     times = {"optimus": (1.0, 2.0, 4.0), "drf": (3.0, 6.0, 12.0), "convergence": (2.0, 4.0, 8.0)}
     runs = {name: [{"jct_s": value, "makespan_s": value} for value in values] for name, values in times.items()}

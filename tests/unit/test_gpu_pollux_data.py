@@ -7,7 +7,7 @@ from beamer.gpu.model import Costs, Grant, Node
 from beamer.gpu.policies import gpu_policy
 from beamer.sim.gpu import Arrival, simulate_gpus
 from eval.gpu import pollux_data
-from eval.gpu.pollux_data import Application, Curve, Submission, Training, simulated
+from eval.gpu.pollux_data import Application, PolluxProfile, PolluxSubmission, StepTimeCurve, simulated
 
 MEASURED = Path(__file__).parents[3] / "shared" / "data" / "pollux"
 NODES = tuple(Node(f"n{number}", 4) for number in range(4))
@@ -19,7 +19,7 @@ def application() -> Application:
 
 
 def test_curves_are_interpolated_and_go_on_in_proportion() -> None:
-    curve = Curve((10.0, 20.0), (1.0, 2.0), (0.5, 0.1))
+    curve = StepTimeCurve((10.0, 20.0), (1.0, 2.0), (0.5, 0.1))
     assert curve.at(15.0) == (1.5, 0.3)
     assert curve.at(5.0) == (1.0, 0.5)
     assert curve.at(40.0) == (4.0, 0.1)
@@ -44,7 +44,7 @@ def test_one_batch_is_worth_less_than_its_samples(application: Application) -> N
 
 @pytest.mark.parametrize("requested", [64, 512, 2048])
 def test_work_is_the_same_at_every_batch_size_requested(application: Application, requested: int) -> None:
-    job = Training(application, requested)
+    job = PolluxProfile(application, requested)
     assert job.progress(job.iterations) == pytest.approx(application.runs[64].progress[-1], rel=0.01)
     assert job.outcome(0.0).loss == 1.0
     assert job.outcome(job.iterations).accuracy == pytest.approx(application.runs[64].metric[-1], rel=0.01)
@@ -55,7 +55,7 @@ def test_work_is_the_same_at_every_batch_size_requested(application: Application
 def test_the_noise_scale_does_not_depend_on_the_batch_size_requested(application: Application) -> None:
     scales = []
     for requested in (64, 1024):
-        job = Training(application, requested)
+        job = PolluxProfile(application, requested)
         seen = job.outcome(job.iterations)
         scales.append(requested * seen.gradient_var / seen.gradient_sqr)
     assert scales[0] == pytest.approx(scales[1], rel=0.1)
@@ -63,7 +63,7 @@ def test_the_noise_scale_does_not_depend_on_the_batch_size_requested(application
 
 def test_unmeasured_batch_sizes_cannot_be_requested(application: Application) -> None:
     with pytest.raises(InputError, match="requested"):
-        Training(application, 65)
+        PolluxProfile(application, 65)
 
 
 def test_synthetic_work_repeats_by_its_seed_and_runs() -> None:
@@ -97,7 +97,7 @@ def test_published_data_is_read() -> None:
             assert 0 <= min(run.metric) <= max(run.metric) <= 1
             assert run.metric[-1] > run.metric[0] or len(run.metric) < 3
             assert run.progress[-1] == pytest.approx(application.runs[application.batch_size].progress[-1], rel=0.01)
-        job = Training(application, application.max_batch_size)
+        job = PolluxProfile(application, application.max_batch_size)
         step_s, sync_s = job.step_s(Grant((("n0", 4), ("n1", 4))), application.max_batch_size)
         assert 0 <= sync_s < step_s
     for number in range(1, 5):
@@ -105,4 +105,4 @@ def test_published_data_is_read() -> None:
         for row in jobs:
             if row.application in applications:
                 simulated(row, applications[row.application], Costs(), tuned=True)
-    assert isinstance(jobs[0], Submission)
+    assert isinstance(jobs[0], PolluxSubmission)

@@ -27,13 +27,13 @@ Results = Mapping[str, CellResults]
 """By cell."""
 
 
-class Entry(BaseModel):
+class ConfigSection(BaseModel):
     """A part of the config; keys that it does not know are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class CostsEntry(Entry):
+class CostsConfig(ConfigSection):
     """What changing a job's GPUs takes, seconds, as stated in the config."""
 
     suspend_s: float = 0.0
@@ -41,11 +41,11 @@ class CostsEntry(Entry):
     restart_s: float = 0.0
 
     def costs(self) -> Costs:
-        """Return them as the simulator wants them."""
+        """Return them as the simulator takes them."""
         return Costs(self.suspend_s, self.resume_s, self.restart_s)
 
 
-class Contender(Entry):
+class GpuContender(ConfigSection):
     """A policy with its parameters. label: what tables call it; "": the policy's name, then the parameters.
 
     costs: what changes take under it; None: what they take under the others. tuned: whether its jobs are submitted at the sizes
@@ -55,7 +55,7 @@ class Contender(Entry):
     policy: str
     parameters: dict[str, Any] = {}
     label: str = ""
-    costs: CostsEntry | None = None
+    costs: CostsConfig | None = None
     tuned: bool = True
 
     @property
@@ -68,9 +68,9 @@ class Contender(Entry):
         return gpu_policy(self.policy, **self.parameters)
 
 
-def contenders(policies: Sequence[str | Contender]) -> tuple[Contender, ...]:
+def contenders(policies: Sequence[str | GpuContender]) -> tuple[GpuContender, ...]:
     """Return what a list in the config names: policies by name, or with parameters."""
-    return tuple(Contender(policy=one) if isinstance(one, str) else one for one in policies)
+    return tuple(GpuContender(policy=one) if isinstance(one, str) else one for one in policies)
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Inputs:
         shown = f"suspend {1000 * one.suspend_s:.1f} ms, resume {1000 * one.resume_s:.1f} ms, restart {one.restart_s:.2f} s"
         return f"costs measured on processes of a small trainer ({shown})"
 
-    def costs_of(self, contender: Contender, stated: CostsEntry) -> Costs:
+    def costs_of(self, contender: GpuContender, stated: CostsConfig) -> Costs:
         """Return what changes take: as the contender has it, else as measured, else as stated."""
         return contender.costs.costs() if contender.costs else self.costs or stated.costs()
 
@@ -117,7 +117,7 @@ class Metric:
 LOST = Metric("lost", "GPU time that changes take (%)", 100.0, False)
 
 
-class Claim(Entry, ABC):
+class Claim(ConfigSection, ABC):
     """A published claim, and the runs that show how far it holds here.
 
     name: on the command line. title: of its tables. published: what its authors say, quoted beside the results, never among
@@ -132,13 +132,13 @@ class Claim(Entry, ABC):
     processes: ClassVar[bool] = False
     metrics: ClassVar[tuple[Metric, ...]]
 
-    policies: tuple[str | Contender, ...]
+    policies: tuple[str | GpuContender, ...]
 
     @abstractmethod
     def cells(self) -> tuple[str, ...]:
         """Return the names of its cells, in the order of tables."""
 
-    def contenders(self, cell: str) -> tuple[Contender, ...]:
+    def contenders(self, cell: str) -> tuple[GpuContender, ...]:
         """Return who runs in a cell."""
         return contenders(self.policies)
 
@@ -147,8 +147,8 @@ class Claim(Entry, ABC):
         return self.cells()
 
     @abstractmethod
-    def run(self, cell: str, contender: Contender, seed: int, inputs: Inputs) -> Figures:
-        """Give a contender the work of a seed and return its figures."""
+    def run(self, cell: str, contender: GpuContender, seed: int, inputs: Inputs) -> Figures:
+        """Run a contender on the work of a seed and return its figures."""
 
     @abstractmethod
     def describe(self, inputs: Inputs) -> str:
@@ -174,7 +174,7 @@ class Claim(Entry, ABC):
 SENSITIVITY = "parameters"
 
 
-class Comparison(Claim, ABC):
+class ComparisonClaim(Claim, ABC):
     """A claim with one cell in which policies are compared, and one for the parameters of some.
 
     cell: the first one's name. nodes; gpus: of each. jobs: of a run. costs: of changing GPUs. sensitivity: the second's runs.
@@ -185,8 +185,8 @@ class Comparison(Claim, ABC):
     nodes: int
     gpus: int
     jobs: int
-    costs: CostsEntry
-    sensitivity: tuple[str | Contender, ...]
+    costs: CostsConfig
+    sensitivity: tuple[str | GpuContender, ...]
 
     def cells(self) -> tuple[str, ...]:
         """Return both."""
@@ -196,6 +196,6 @@ class Comparison(Claim, ABC):
         """Return the first."""
         return (self.cell,)
 
-    def contenders(self, cell: str) -> tuple[Contender, ...]:
+    def contenders(self, cell: str) -> tuple[GpuContender, ...]:
         """Return the policies of a cell."""
         return contenders(self.sensitivity if cell == SENSITIVITY else self.policies)

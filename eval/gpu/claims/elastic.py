@@ -14,9 +14,20 @@ from rich.table import Table
 from beamer.engines.simulated import Outcome, Profile, SimulatedJob
 from beamer.gpu.model import Grant, Node, Request
 from beamer.sim.gpu import Arrival, simulate_gpus
-from eval.gpu.claims.base import LOST, Claim, Contender, CostsEntry, Entry, Figures, Inputs, Metric, Results, contenders
+from eval.gpu.claims.base import (
+    LOST,
+    Claim,
+    ConfigSection,
+    CostsConfig,
+    Figures,
+    GpuContender,
+    Inputs,
+    Metric,
+    Results,
+    contenders,
+)
 from eval.gpu.pollux_data import Application, read
-from eval.gpu.profiles import Falling, Scaling
+from eval.gpu.profiles import DataParallelProfile, HyperbolicLoss
 from eval.gpu.report import bars, by_metric
 
 SENSITIVITY = "parameters"
@@ -26,10 +37,10 @@ BATCH = 512
 
 
 @dataclass(frozen=True)
-class Applied(Profile):
+class MeasuredSpeedProfile(Profile):
     """A job with an application's measured speeds."""
 
-    loss: Falling
+    loss: HyperbolicLoss
     application: Application
 
     def step_s(self, grant: Grant, batch_size: int) -> tuple[float, float]:
@@ -46,14 +57,14 @@ def _measured(folder: Path) -> dict[str, Application]:
     return read(folder)
 
 
-class ClusterEntry(Entry):
+class ClusterConfig(ConfigSection):
     """A cluster of equal nodes."""
 
     nodes: int
     gpus: int
 
 
-class Mix(Entry):
+class JobMix(ConfigSection):
     """What arrives.
 
     jobs: in all; burst: how many of them come at once, bursts: how often; gap_s: mean time between the others.
@@ -96,8 +107,8 @@ class Mix(Entry):
         least = max(self.least, -(-batch_size // application.max_local_batch_size))
         gpus = max(int(rng.choice(self.sizes)), least)
         iterations = max(round(self._seconds(rng) / application.step_s((gpus,), batch_size)[0]), REPORTS)
-        falling = Falling(2.3, rng.uniform(0.1, 0.8), iterations * rng.uniform(0.02, 0.2), 0.01)
-        return SimulatedJob(self._request(gpus, least, iterations, batch_size), Applied(falling, application))
+        falling = HyperbolicLoss(2.3, rng.uniform(0.1, 0.8), iterations * rng.uniform(0.02, 0.2), 0.01)
+        return SimulatedJob(self._request(gpus, least, iterations, batch_size), MeasuredSpeedProfile(falling, application))
 
     def _seconds(self, rng: np.random.Generator) -> float:
         return 3600 * self.hours * math.exp(rng.normal(0.0, self.spread))
@@ -116,13 +127,13 @@ class Mix(Entry):
     def _profile(self, rng: np.random.Generator, gpus: int, step_s: float) -> Profile:
         """Return a job whose step takes `step_s` on `gpus` of one node."""
         fixed, local, remote = rng.uniform(0.01, 0.05), rng.uniform(0.005, 0.03), rng.uniform(0.02, 0.15)
-        falling = Falling(2.3, rng.uniform(0.1, 0.8), ITERATIONS * rng.uniform(0.02, 0.2), 0.01)
-        unit = Scaling(falling, BATCH, 1.0, fixed, local, remote)
+        falling = HyperbolicLoss(2.3, rng.uniform(0.1, 0.8), ITERATIONS * rng.uniform(0.02, 0.2), 0.01)
+        unit = DataParallelProfile(falling, BATCH, 1.0, fixed, local, remote)
         scale = step_s / unit.step_s(Grant.of({"n0": gpus}), BATCH)[0]
-        return Scaling(falling, BATCH, scale, fixed * scale, local * scale, remote * scale)
+        return DataParallelProfile(falling, BATCH, scale, fixed * scale, local * scale, remote * scale)
 
 
-class Elastic(Claim):
+class ElasticClaim(Claim):
     """A mix of jobs with bursts on two clusters of 16 GPUs."""
 
     name = "elastic"
@@ -135,10 +146,10 @@ class Elastic(Claim):
     }
     metrics = (Metric("jct_s", "mean JCT (h)", 1 / 3600), Metric("makespan_s", "total time (h)", 1 / 3600))
 
-    clusters: dict[str, ClusterEntry]
-    mixes: dict[str, Mix]
-    costs: CostsEntry
-    sensitivity: tuple[str | Contender, ...]
+    clusters: dict[str, ClusterConfig]
+    mixes: dict[str, JobMix]
+    costs: CostsConfig
+    sensitivity: tuple[str | GpuContender, ...]
 
     def cells(self) -> tuple[str, ...]:
         """Return those in which policies are compared, and the parameters of elastic in the first."""
@@ -149,11 +160,11 @@ class Elastic(Claim):
         first, *others = self.mixes
         return (*(f"{name}, {first}" for name in self.clusters), *(f"{next(iter(self.clusters))}, {name}" for name in others))
 
-    def contenders(self, cell: str) -> tuple[Contender, ...]:
+    def contenders(self, cell: str) -> tuple[GpuContender, ...]:
         """Return the policies of a cell."""
         return contenders(self.sensitivity if cell == SENSITIVITY else self.policies)
 
-    def run(self, cell: str, contender: Contender, seed: int, inputs: Inputs) -> Figures:
+    def run(self, cell: str, contender: GpuContender, seed: int, inputs: Inputs) -> Figures:
         """Let the mix arrive and end."""
         where, _, what = (self.judged()[0] if cell == SENSITIVITY else cell).partition(", ")
         cluster = self.clusters[where]
@@ -172,7 +183,7 @@ class Elastic(Claim):
         }
 
     def describe(self, inputs: Inputs) -> str:
-        """Say where speeds and costs are from."""
+        """Describe where speeds and costs are from."""
         speeds = "speeds measured by Pollux" if inputs.folder(self.data) else "synthetic speeds"
         return f"{speeds}; {inputs.describe_costs()}"
 

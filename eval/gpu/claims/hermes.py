@@ -15,9 +15,20 @@ from beamer.gpu.model import Costs, Grant, Node, Request
 from beamer.sim.gpu import Arrival, GpuRun, Tuner, simulate_gpus
 from beamer.studies.events import Event, JobEnded
 from beamer.studies.model import JobStatus
-from eval.gpu.claims.base import LOST, Claim, Contender, CostsEntry, Entry, Figures, Inputs, Metric, Results, contenders
+from eval.gpu.claims.base import (
+    LOST,
+    Claim,
+    ConfigSection,
+    CostsConfig,
+    Figures,
+    GpuContender,
+    Inputs,
+    Metric,
+    Results,
+    contenders,
+)
 from eval.gpu.report import by_cell, by_metric, lines
-from eval.gpu.searches import SYNTHETIC, Shape, Space, draw, measured_shapes
+from eval.gpu.searches import SYNTHETIC, SearchSpace, Shape, draw, measured_shapes
 
 CLOSED_FORM = "closed form"
 SENSITIVITY = "parameters"
@@ -26,7 +37,7 @@ OTHERS = "others "
 
 
 @dataclass(frozen=True)
-class Recorded(Profile):
+class RecordedLossProfile(Profile):
     """A job of one GPU whose losses are known. losses: by epoch, from the start on."""
 
     losses: Sequence[float]
@@ -41,7 +52,7 @@ class Recorded(Profile):
         return Outcome(self.losses[min(round(iteration), len(self.losses) - 1)])
 
 
-class Searcher(Tuner):
+class StopAtTarget(Tuner):
     """Ends a configuration that reaches the target, and the search when `good` of them have. epochs: of each."""
 
     def __init__(self, target: float, good: int, epochs: int) -> None:
@@ -58,7 +69,7 @@ class Searcher(Tuner):
                 yield JobEnded(event.at_s, event.job, JobStatus.FINISHED)
 
 
-class ClosedForm(Entry):
+class ClosedForm(ConfigSection):
     """A search whose figures are known: one good job among `jobs` of `iterations` seconds, the others flat, changes for free.
 
     window: of hermes.
@@ -68,7 +79,7 @@ class ClosedForm(Entry):
     gpus: int
     iterations: int
     window: int
-    policies: tuple[str | Contender, ...]
+    policies: tuple[str | GpuContender, ...]
 
     def expected_s(self, policy: str) -> float:
         """Return the good job's mean completion time, over its places in the queue; not a number where none is known."""
@@ -77,15 +88,15 @@ class ClosedForm(Entry):
         return known.get(policy, math.nan)
 
 
-class Sensitivity(Entry):
+class Sensitivity(ConfigSection):
     """Parameters of one policy, in the cell of so many good configurations. base: what ratios are to."""
 
     good: int
     base: str
-    policies: tuple[str | Contender, ...]
+    policies: tuple[str | GpuContender, ...]
 
 
-class Hermes(Claim):
+class HermesClaim(Claim):
     """The same searches under every policy, by the share of good configurations, and by what the others are.
 
     good: how many are, in a cell each. kinds_good: how many where all others are of one kind, and where losses are as noisy as
@@ -109,8 +120,8 @@ class Hermes(Claim):
     good: tuple[int, ...]
     kinds_good: int
     noisy: float
-    space: Space
-    costs: CostsEntry
+    space: SearchSpace
+    costs: CostsConfig
     sensitivity: Sensitivity
     closed_form: ClosedForm
 
@@ -129,12 +140,12 @@ class Hermes(Claim):
         start = f"{self.kinds_good} of {self.configurations}, "
         return (*(f"{start}{OTHERS}{kind}" for kind in self.space.bad), f"{start}{NOISY}")
 
-    def contenders(self, cell: str) -> tuple[Contender, ...]:
+    def contenders(self, cell: str) -> tuple[GpuContender, ...]:
         """Return the policies of a cell."""
         others = {SENSITIVITY: self.sensitivity.policies, CLOSED_FORM: self.closed_form.policies}
         return contenders(others.get(cell, self.policies))
 
-    def run(self, cell: str, contender: Contender, seed: int, inputs: Inputs) -> Figures:
+    def run(self, cell: str, contender: GpuContender, seed: int, inputs: Inputs) -> Figures:
         """Search until all good configurations have reached the target."""
         if cell == CLOSED_FORM:
             return self._run_closed_form(contender, seed)
@@ -147,25 +158,27 @@ class Hermes(Claim):
         request = Request(epochs, target_loss=target)
         costs = inputs.costs_of(contender, self.costs)
         arrivals = [
-            Arrival(0.0, "search", "all", f"c{i:04}", SimulatedJob(request, Recorded(one.losses, one.epoch_s), costs))
+            Arrival(
+                0.0, "search", "all", f"c{i:04}", SimulatedJob(request, RecordedLossProfile(one.losses, one.epoch_s), costs)
+            )
             for i, one in enumerate(search)
         ]
         nodes = [Node(f"n{i}", self.gpus) for i in range(self.nodes)]
-        done = simulate_gpus(contender.build(), nodes, arrivals, Searcher(target, good, epochs), seed=seed)
+        done = simulate_gpus(contender.build(), nodes, arrivals, StopAtTarget(target, good, epochs), seed=seed)
         kinds = {arrival.key: one.kind for arrival, one in zip(arrivals, search, strict=True)}
         return _figures(done, kinds, target)
 
-    def _run_closed_form(self, contender: Contender, seed: int) -> Figures:
+    def _run_closed_form(self, contender: GpuContender, seed: int) -> Figures:
         form = self.closed_form
         times = []
         for place in range(seed % 10, form.jobs, 10):  # ten seeds together try every place
             arrivals = []
             for i in range(form.jobs):
                 losses = [1.0 - k / form.iterations if i == place else 1.0 for k in range(form.iterations + 1)]
-                job = SimulatedJob(Request(form.iterations), Recorded(losses, 1.0), Costs())
+                job = SimulatedJob(Request(form.iterations), RecordedLossProfile(losses, 1.0), Costs())
                 arrivals.append(Arrival(0.0, "search", "all", f"c{i:04}", job))
             run = simulate_gpus(
-                contender.build(), [Node("n0", form.gpus)], arrivals, Searcher(0.0, 1, form.iterations), seed=seed
+                contender.build(), [Node("n0", form.gpus)], arrivals, StopAtTarget(0.0, 1, form.iterations), seed=seed
             )
             times.append(run.jobs[place].reached_s(0.0))
         expected_s = form.expected_s(contender.policy)
@@ -176,7 +189,7 @@ class Hermes(Claim):
         return measured_shapes(folder / "traces" / "cifar10") if folder else SYNTHETIC
 
     def describe(self, inputs: Inputs) -> str:
-        """Say where the losses' shapes and the costs are from."""
+        """Describe where the losses' shapes and the costs are from."""
         shapes = "measured accuracies (cifar10)" if inputs.folder(self.data) else "synthetic curves"
         return f"losses along {shapes}; {inputs.describe_costs()}"
 

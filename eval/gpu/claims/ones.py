@@ -12,7 +12,7 @@ from rich.table import Table
 
 from beamer.gpu.model import Node
 from beamer.sim.gpu import Arrival, simulate_gpus
-from eval.gpu.claims.base import LOST, SENSITIVITY, Comparison, Contender, Figures, Inputs, Metric, Results, contenders
+from eval.gpu.claims.base import LOST, SENSITIVITY, ComparisonClaim, Figures, GpuContender, Inputs, Metric, Results, contenders
 from eval.gpu.ones_data import OnesData, read, synthetic
 from eval.gpu.report import bars, by_metric
 from eval.statistics import Ratio
@@ -20,7 +20,7 @@ from eval.statistics import Ratio
 CELL = "trace"
 
 
-class Ones(Comparison):
+class OnesClaim(ComparisonClaim):
     """Consecutive jobs of the trace, from a place that the seed draws."""
 
     name = "ones"
@@ -34,7 +34,7 @@ class Ones(Comparison):
     }
     metrics = (Metric("jct_s", "mean JCT (s)"),)
 
-    def run(self, cell: str, contender: Contender, seed: int, inputs: Inputs) -> Figures:
+    def run(self, cell: str, contender: GpuContender, seed: int, inputs: Inputs) -> Figures:
         """Run the jobs of a seed to their ends."""
         folder = inputs.folder(self.data)
         data = _measured(folder) if folder else synthetic(seed, jobs=self.jobs)
@@ -77,7 +77,7 @@ class Ones(Comparison):
         }
 
     def describe(self, inputs: Inputs) -> str:
-        """Say where the jobs and the costs are from."""
+        """Describe where the jobs and the costs are from."""
         jobs = "published trace and histories" if inputs.folder(self.data) else "synthetic trace and histories"
         return f"{jobs}; {inputs.describe_costs()}"
 

@@ -14,9 +14,9 @@ from rich.table import Table
 from beamer.engines.simulated import Outcome, Profile, SimulatedJob
 from beamer.gpu.model import Grant, Node, Request
 from beamer.sim.gpu import Arrival, simulate_gpus
-from eval.gpu.claims.base import LOST, Claim, Contender, CostsEntry, Figures, Inputs, Metric, Results, contenders
+from eval.gpu.claims.base import LOST, Claim, CostsConfig, Figures, GpuContender, Inputs, Metric, Results, contenders
 from eval.gpu.dl2 import read_speeds, speed_model_errors
-from eval.gpu.profiles import Falling
+from eval.gpu.profiles import HyperbolicLoss
 from eval.gpu.report import bars, by_metric
 
 CELL = "9 jobs"
@@ -27,7 +27,7 @@ CONVERGED = 0.002  # an epoch's drop of the loss, relative to its largest, at wh
 
 
 @dataclass(frozen=True)
-class Speeds:
+class SpeedTable:
     """A model's speeds, steps of `batch_size` samples per second, by servers and workers."""
 
     model: str
@@ -45,11 +45,11 @@ class Speeds:
 
 
 @dataclass(frozen=True)
-class WithServers(Profile):
+class ParameterServerProfile(Profile):
     """A job whose speed depends on its parameter servers; without any of its own, each worker's process is one as well."""
 
-    speeds: Speeds
-    loss: Falling
+    speeds: SpeedTable
+    loss: HyperbolicLoss
 
     def step_s(self, grant: Grant, batch_size: int) -> tuple[float, float]:
         """Return the time in which the workers together do a step."""
@@ -62,15 +62,15 @@ class WithServers(Profile):
 
 
 @lru_cache
-def measured_speeds(path: Path) -> tuple[Speeds, ...]:
+def measured_speeds(path: Path) -> tuple[SpeedTable, ...]:
     """Return DL2's models."""
     found: dict[tuple[str, int], dict[tuple[int, int], float]] = {}
     for one in read_speeds(path):
         found.setdefault((one.model, one.batch_size), {})[one.servers, one.workers] = one.speed
-    return tuple(Speeds(model, batch_size, shapes) for (model, batch_size), shapes in found.items())
+    return tuple(SpeedTable(model, batch_size, shapes) for (model, batch_size), shapes in found.items())
 
 
-def synthetic_speeds(seed: int, models: int = 6) -> tuple[Speeds, ...]:
+def synthetic_speeds(seed: int, models: int = 6) -> tuple[SpeedTable, ...]:
     """Return made-up models: what is computed, a server's traffic, and what every worker and server adds, with 5 % noise."""
     rng = np.random.default_rng(seed)
     drawn = []
@@ -81,11 +81,11 @@ def synthetic_speeds(seed: int, models: int = 6) -> tuple[Speeds, ...]:
             for w in range(1, 13):
                 step_s = compute / w + 0.05 + traffic * w / p + worker * w + server * p
                 shapes[p, w] = float(math.exp(rng.normal(0.0, 0.05)) / step_s)
-        drawn.append(Speeds(f"made-up-{number}", 64, shapes))
+        drawn.append(SpeedTable(f"made-up-{number}", 64, shapes))
     return tuple(drawn)
 
 
-class Optimus(Claim):
+class OptimusClaim(Claim):
     """Nine jobs on servers with CPUs and servers with GPUs.
 
     cpu_nodes, cpu_cores, gpu_nodes, gpu_cores, gpus: of each kind. worker_cpus, server_cpus: cores of a task. jobs: that arrive
@@ -112,8 +112,8 @@ class Optimus(Claim):
     hours: tuple[float, float]
     sizes: tuple[int, ...]
     most: int
-    costs: CostsEntry
-    sensitivity: tuple[str | Contender, ...]
+    costs: CostsConfig
+    sensitivity: tuple[str | GpuContender, ...]
     splits: int
 
     def cells(self) -> tuple[str, ...]:
@@ -124,11 +124,11 @@ class Optimus(Claim):
         """Return the first."""
         return (CELL,)
 
-    def contenders(self, cell: str) -> tuple[Contender, ...]:
+    def contenders(self, cell: str) -> tuple[GpuContender, ...]:
         """Return the policies of a cell."""
         return contenders(self.sensitivity if cell == SENSITIVITY else self.policies)
 
-    def run(self, cell: str, contender: Contender, seed: int, inputs: Inputs) -> Figures:
+    def run(self, cell: str, contender: GpuContender, seed: int, inputs: Inputs) -> Figures:
         """Run the jobs of a seed to their ends."""
         nodes = [Node(f"cpu{i}", 0, self.cpu_cores) for i in range(self.cpu_nodes)]
         nodes += [Node(f"gpu{i}", self.gpus, self.gpu_cores) for i in range(self.gpu_nodes)]
@@ -150,12 +150,12 @@ class Optimus(Claim):
             "lost": sum(job.lost_s for job in run.jobs) / held,
         }
 
-    def _job(self, rng: np.random.Generator, speeds: Sequence[Speeds]) -> tuple[Request, Profile]:
+    def _job(self, rng: np.random.Generator, speeds: Sequence[SpeedTable]) -> tuple[Request, Profile]:
         model = speeds[int(rng.integers(len(speeds)))]
         epochs = int(rng.integers(self.epochs[0], self.epochs[1] + 1))
         epoch = max(round(3600 * rng.uniform(*self.hours) * model.at(1, 1) / epochs), 1)
         floor = rng.uniform(0.05, 0.4)
-        loss = Falling(1.0, floor, epoch * _half(1.0 - floor, epochs), 0.01)
+        loss = HyperbolicLoss(1.0, floor, epoch * _half(1.0 - floor, epochs), 0.01)
         request = Request(
             iterations=epoch * epochs,
             gpus=int(rng.choice(self.sizes)),
@@ -167,7 +167,7 @@ class Optimus(Claim):
             worker_cpus=self.worker_cpus,
             server_cpus=self.server_cpus,
         )
-        return request, WithServers(model, loss)
+        return request, ParameterServerProfile(model, loss)
 
     def figures(self, seeds: Sequence[int], inputs: Inputs) -> Mapping[str, Any]:
         """Return how far the speed model is off on held-out measurements."""
@@ -178,7 +178,7 @@ class Optimus(Claim):
         return {"speed_model": [vars(error) for error in errors]}
 
     def describe(self, inputs: Inputs) -> str:
-        """Say where speeds and costs are from."""
+        """Describe where speeds and costs are from."""
         speeds = "speeds measured by DL2" if inputs.folder(self.data) else "synthetic speeds"
         return f"{speeds}; {inputs.describe_costs()}"
 

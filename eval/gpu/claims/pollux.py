@@ -12,14 +12,14 @@ from rich.table import Table
 
 from beamer.gpu.model import Grant, Node
 from beamer.sim.gpu import Arrival, GpuRun, simulate_gpus
-from eval.gpu.claims.base import LOST, SENSITIVITY, Comparison, Contender, Figures, Inputs, Metric, Results, contenders
-from eval.gpu.pollux_data import Application, Submission, read, read_workload, simulated, synthetic, synthetic_workload
+from eval.gpu.claims.base import LOST, SENSITIVITY, ComparisonClaim, Figures, GpuContender, Inputs, Metric, Results, contenders
+from eval.gpu.pollux_data import Application, PolluxSubmission, read, read_workload, simulated, synthetic, synthetic_workload
 from eval.gpu.report import bars, by_metric
 
 CELL = "all policies"
 
 
-class Pollux(Comparison):
+class PolluxClaim(ComparisonClaim):
     """A workload per seed, its jobs' submission times shuffled. reports: of a job, at most. jobs, span_s: where made up."""
 
     name = "pollux"
@@ -36,7 +36,7 @@ class Pollux(Comparison):
     reports: int
     span_s: float
 
-    def run(self, cell: str, contender: Contender, seed: int, inputs: Inputs) -> Figures:
+    def run(self, cell: str, contender: GpuContender, seed: int, inputs: Inputs) -> Figures:
         """Run a workload to its end."""
         applications, rows = self._workload(seed, inputs)
         costs = inputs.costs_of(contender, self.costs)
@@ -58,7 +58,7 @@ class Pollux(Comparison):
             "lost": sum(job.lost_s for job in run.jobs) / sum(job.gpu_s for job in run.jobs),
         }
 
-    def _workload(self, seed: int, inputs: Inputs) -> tuple[Mapping[str, Application], Sequence[Submission]]:
+    def _workload(self, seed: int, inputs: Inputs) -> tuple[Mapping[str, Application], Sequence[PolluxSubmission]]:
         folder = inputs.folder(self.data)
         if folder:
             applications, workloads = _measured(folder)
@@ -69,7 +69,7 @@ class Pollux(Comparison):
         order = np.random.default_rng(seed).permutation(len(rows))
         return applications, [replace(row, at_s=rows[int(other)].at_s) for row, other in zip(rows, order, strict=True)]
 
-    def _fairness(self, run: GpuRun, rows: Sequence[Submission], applications: Mapping[str, Application]) -> list[float]:
+    def _fairness(self, run: GpuRun, rows: Sequence[PolluxSubmission], applications: Mapping[str, Application]) -> list[float]:
         """Return every job's completion time relative to that, as its user tuned it, alone on an equal share of the cluster.
 
         The share is the cluster over the mean number of jobs in the system while the job was.
@@ -91,7 +91,7 @@ class Pollux(Comparison):
         return found
 
     def describe(self, inputs: Inputs) -> str:
-        """Say where the jobs and the costs are from."""
+        """Describe where the jobs and the costs are from."""
         jobs = "measured speeds and convergence, published workloads" if inputs.folder(self.data) else "synthetic jobs"
         return f"{jobs}; {inputs.describe_costs()}"
 
@@ -114,5 +114,5 @@ class Pollux(Comparison):
 
 
 @lru_cache
-def _measured(folder: Path) -> tuple[dict[str, Application], tuple[tuple[Submission, ...], ...]]:
+def _measured(folder: Path) -> tuple[dict[str, Application], tuple[tuple[PolluxSubmission, ...], ...]]:
     return read(folder), tuple(read_workload(file) for file in sorted((folder / "workloads").glob("*.csv")))
