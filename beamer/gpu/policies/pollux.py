@@ -26,9 +26,7 @@ from beamer.gpu.predictors.job_goodput import JobGoodputs
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-SPEEDUP_WITHOUT_GPUS = (
-    1e-3  # that a job without GPUs is counted with: at 0 the power mean with a negative exponent is undefined
-)
+SPEEDUP_WITHOUT_GPUS = 1e-3  # that a job without GPUs counts with: at 0 a power mean of a negative exponent is undefined
 LEAST_GAIN_KEPT = 0.05  # share of a speed-up that a restart leaves at least, so that sizes still rank among each other
 
 

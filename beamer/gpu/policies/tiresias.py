@@ -12,6 +12,10 @@ from beamer.gpu.model import Allocation, Cluster, Job
 from beamer.gpu.placement import pack
 from beamer.gpu.policy import GpuPolicy, check_at_least
 
+ROUNDING = (
+    1e-9  # relative, of GPU-seconds: a job that reaches the end of its queue is past it, lest the policy be woken for nothing
+)
+
 
 @dataclass(frozen=True)
 class LastPromotions:
@@ -65,7 +69,7 @@ class Tiresias(GpuPolicy[LastPromotions]):
         return job.since_s + self.promote * job.service_s if waits else inf
 
     def _queue(self, gpu_s: float) -> int:
-        return bisect_right(self.limits_gpu_s, gpu_s * (1 + 1e-9))
+        return bisect_right(self.limits_gpu_s, gpu_s * (1 + ROUNDING))
 
     def _seconds_left(self, job: Job, queue: int, now: float, counted: float) -> float:
         """Return how long a job may run until it leaves its queue."""

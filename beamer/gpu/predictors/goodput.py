@@ -39,6 +39,10 @@ LARGEST_NOISE_SCALE = 1e12  # samples; keeps goodputs finite where the gradient 
 BATCH_SIZES_TRIED = (
     24  # between the smallest and the largest, in equal ratios: neighbours differ by a fifth over a factor of 64
 )
+FIRST_DAMPING, LEAST_DAMPING, LARGEST_DAMPING = 1e-2, 1e-9, 1e9  # relative to the curvature, as Levenberg and Marquardt damp
+DAMPING_DOWN, DAMPING_UP = 5.0, 4.0  # factors after a step that lowered the cost, and after one that did not
+HOPELESS_DAMPING = 1e6  # from which on a fit without a better step ends
+LARGEST_STEP = 2.0  # of a parameter's logarithm at a time: the model is far from linear beyond
 UNSEEN_DEVIATION = 1.0  # relative, of step times where no synchronisation of that kind was measured: they may be twice as long
 
 
@@ -208,7 +212,7 @@ def _fit(speeds: Sequence[Sequence[Speed]], columns: int) -> tuple[Floats, Float
     )
     guess = _guess(local, gpus, table[..., 3], active)
     theta = guess.copy()
-    damping = np.full(len(table), 1e-2)
+    damping = np.full(len(table), FIRST_DAMPING)
     going = np.ones(len(table), np.bool_)
 
     def evaluate(point: Floats) -> tuple[Floats, Floats, Floats]:
@@ -227,15 +231,16 @@ def _fit(speeds: Sequence[Sequence[Speed]], columns: int) -> tuple[Floats, Float
         down = (slopes.transpose(0, 2, 1) @ off[..., None])[..., 0] + PRIOR_WEIGHT * (theta - guess)
         scale = np.einsum("bii->bi", curve)[:, :, None] * unit
         move = -np.linalg.solve(curve + damping[:, None, None] * scale, down[..., None])[..., 0]
-        trial = theta + np.clip(move, -2.0, 2.0) * active
+        trial = theta + np.clip(move, -LARGEST_STEP, LARGEST_STEP) * active
         new_off, new_slopes, new_cost = evaluate(trial)
         better = going & (new_cost < cost)
         theta = np.where(better[:, None], trial, theta)
         off = np.where(better[:, None], new_off, off)
         slopes = np.where(better[:, None, None], new_slopes, slopes)
         # a job is done by its own figures, whatever the others still need
-        going &= np.where(better, cost - new_cost > CONVERGED_BELOW * cost, damping < 1e6)
-        damping = np.clip(np.where(better, damping / 5.0, damping * 4.0), 1e-9, 1e9)
+        going &= np.where(better, cost - new_cost > CONVERGED_BELOW * cost, damping < HOPELESS_DAMPING)
+        damping = np.where(better, damping / DAMPING_DOWN, damping * DAMPING_UP)
+        damping = np.clip(damping, LEAST_DAMPING, LARGEST_DAMPING)
         cost = np.where(better, new_cost, cost)
         if not going.any():
             break

@@ -82,7 +82,7 @@ QUADRATIC = CurveFamily(
 """SLAQ's curve of methods that converge sublinearly [Zhang et al. 2017]."""
 
 GEOMETRIC = CurveFamily("mu^(k - b) + c", lambda p, x: p[1] * np.exp(-p[0] * x) + p[2], _geometric_gradient)
-"""SLAQ's curve of methods that converge linearly or faster [Zhang et al. 2017], stored as (rate, amplitude, c): mu = e^-rate."""
+"""SLAQ's curve of methods that converge linearly or faster [Zhang et al. 2017], as (rate, amplitude, c): mu = e^-rate."""
 
 LEVEL = CurveFamily("c", lambda p, x: p[0] + 0.0 * x, lambda p, x: (np.ones_like(x),))
 

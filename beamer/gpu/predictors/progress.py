@@ -21,9 +21,7 @@ HIDDEN_UNITS = 64  # of the artifact
 FEATURES = 5  # of the artifact: log of the epoch's samples, first loss, epochs processed, relative drop of the loss, accuracy
 TRAINING_STEPS = 200  # full-batch steps of a training: bounds its time
 LEARNING_RATE = 0.01  # of Adam
-WEIGHT_DECAY = (
-    0.5  # per step, relative to the learning rate: strong, lest the few jobs of an online training be learnt by heart
-)
+WEIGHT_DECAY = 0.5  # per step, relative to the learning rate: strong, against overfitting to the few jobs of an online training
 LEAST_EPOCHS = 1.0  # alpha of a job that has done less: without evidence every share would be as likely as none
 SHARE_MARGIN = 1e-3  # distance that shares keep from 0 and 1, which have no density
 LARGEST_FEATURE = 1e4  # beyond it a reported value is garbage
@@ -136,6 +134,7 @@ def fit(
     for step in range(1, steps + 1):
         gradient = _gradient(inputs, alpha, rho, *layers)
         for layer, mean, square, slope in zip(layers, first, second, gradient, strict=True):
+            # Adam with its usual decay rates, 0.9 and 0.999, and decoupled weight decay
             mean += 0.1 * (slope - mean)
             square += 1e-3 * (slope * slope - square)
             layer -= LEARNING_RATE * (
