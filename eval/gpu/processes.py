@@ -20,7 +20,7 @@ from rich.table import Table
 
 from beamer.engines.local import LaunchSpec, LocalCluster, LocalEngine, groups
 from beamer.engines.local.processes import marked, processor_ticks
-from beamer.engines.local.serving import mark
+from beamer.engines.local.supervisor import mark
 from beamer.errors import EngineError, InputError, nearest
 from beamer.gpu.engine import Placement, RunState
 from beamer.gpu.model import Report
@@ -51,7 +51,7 @@ class Quantiles:
 class ProcessCosts:
     """What the local engine takes on this machine, by kind of process group.
 
-    suspend, resume: the engine's calls, from asking to all ranks having been seen to stand or go. restart: without a step, from
+    suspend, resume: the engine's calls, until all ranks are known to be frozen or running. restart: without a step, from
     the last before the stop to the first of the new run. suspended_cpu: processor time of a suspended job's processes, as a
     share of one core.
     """
@@ -126,17 +126,17 @@ def _timed(call: Callable[[], None]) -> float:
 def _progress(engine: LocalEngine, lines: int = 10, placement: Placement | None = None) -> list[Report]:
     """Return reports that come from now on, so many at least of them; placement: and until it holds this."""
     until = time.monotonic() + PATIENCE_S
-    heard: list[Report] = []
+    reports: list[Report] = []
     new = 0
     while new < lines:
         seen = engine.report()["job"]
         if seen.state is RunState.FAILED or time.monotonic() > until:
             raise EngineError(f"job: {seen.state}: {seen.exit}")
-        heard += seen.reports
+        reports += seen.reports
         if placement is None or (seen.placement == placement and seen.state is RunState.RUNNING):
             new += len(seen.reports)
         time.sleep(EVERY_S)
-    return heard
+    return reports
 
 
 def _restart(engine: LocalEngine, placement: Placement) -> float:

@@ -1,6 +1,6 @@
 """A PyTorch program (DDP on gloo) that knows two signals and a checkpoint path, for the test that runs it.
 
-What it was told, and whether a gate (a file with the iteration not to be gone beyond) is in the way, is agreed on by an
+What it was signalled, and whether a gate (a file with the iteration not to be gone beyond) is in the way, is agreed on by an
 all-reduce before each step's: so all ranks stop after the same one.
 """
 
@@ -22,8 +22,8 @@ BATCH = 24  # divides by every world size that the test uses
 
 
 def main(iterations: int, trace: Path, gate: Path) -> None:
-    told = {"stop": False}
-    signal.signal(signal.SIGTERM, lambda *_: told.update(stop=True))
+    received = {"stop": False}
+    signal.signal(signal.SIGTERM, lambda *_: received.update(stop=True))
     torch.manual_seed(0)
     torch.set_num_threads(1)
     distributed.init_process_group("gloo")
@@ -38,9 +38,9 @@ def main(iterations: int, trace: Path, gate: Path) -> None:
         done = stored["done"]
     parallel = DistributedDataParallel(model)
     while done < iterations:
-        word = torch.tensor([float(told["stop"]), float(rank == 0 and is_shut(gate, done))])
-        distributed.all_reduce(word)
-        stop, shut = word.tolist()
+        flags = torch.tensor([float(received["stop"]), float(rank == 0 and is_shut(gate, done))])
+        distributed.all_reduce(flags)
+        stop, shut = flags.tolist()
         if stop:
             break
         if shut:

@@ -10,7 +10,7 @@ from typing import Any
 
 from beamer.engines.local import LaunchSpec, LocalCluster, LocalEngine, LocalNode
 from beamer.engines.local.groups import candidates, reopen
-from beamer.engines.local.processes import look
+from beamer.engines.local.processes import stat
 from beamer.gpu.engine import Observed, Placement, RunState
 from beamer.gpu.model import Report
 
@@ -52,9 +52,9 @@ def of_directory(root: Path) -> list[int]:
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit() and int(name) != os.getpid():
-            told = read(int(name), "environ") + read(int(name), "cmdline")
-            process = look(int(name))
-            if str(root).encode() in told and process and process.state not in "ZX":
+            content = read(int(name), "environ") + read(int(name), "cmdline")
+            process = stat(int(name))
+            if str(root).encode() in content and process and process.state not in "ZX":
                 found.append(int(name))
     return found
 
@@ -90,7 +90,7 @@ class Site:
     nodes: tuple[LocalNode, ...] = (LocalNode("localhost", 8),)
     group: str = "auto"
     engines: list[LocalEngine] = field(default_factory=list)
-    heard: dict[str, list[Report]] = field(default_factory=dict)
+    reports: dict[str, list[Report]] = field(default_factory=dict)
 
     def engine(self, **options: Any) -> LocalEngine:
         made = PatientEngine(LocalCluster(self.nodes), self.root / "jobs", self.specs.__getitem__, group=self.group, **options)
@@ -101,7 +101,7 @@ class Site:
         self.specs[job] = LaunchSpec((sys.executable, "-c", code), **options)
 
     def trainer(self, job: str, iterations: int, *arguments: str, **options: Any) -> Path:
-        """Say that a job is the deterministic trainer; return its trace."""
+        """Have a job run the deterministic trainer; return its trace."""
         trace, gate = self.root / f"{job}.trace", self.root / f"{job}.gate"
         command = (sys.executable, "-m", "beamer.testing.trainer", "--iterations", str(iterations))
         files = ("--trace", str(trace), "--gate", str(gate))
@@ -122,11 +122,11 @@ class Site:
     def see(self, engine: LocalEngine, job: str) -> Observed:
         """Return what the engine sees of a job, its reports with all before."""
         for key, seen in engine.report().items():
-            known = self.heard.setdefault(key, [])
+            known = self.reports.setdefault(key, [])
             known += seen.reports[known[-1:] == list(seen.reports[:1]) :]  # the last one of a job that has ended is repeated
             if key == job:
                 found = seen
-        return replace(found, reports=tuple(self.heard[job]))
+        return replace(found, reports=tuple(self.reports[job]))
 
     def until_state(self, engine: LocalEngine, job: str, *states: RunState) -> Observed:
         def reached() -> Observed | None:

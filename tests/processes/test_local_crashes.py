@@ -21,7 +21,7 @@ from beamer.testing.trainer import Options, undisturbed
 from tests.processes.site import Site, of_directory, on, read, until
 from tests.processes.test_local_engine import check_steps
 
-# An engine in a process of its own: starts two jobs, suspends a third, tells a fourth to resize, and waits to be killed.
+# An engine in a process of its own: starts two jobs, suspends a third, resizes a fourth, and waits to be killed.
 SCHEDULER = """
 import sys, time
 from pathlib import Path
@@ -97,7 +97,7 @@ def test_a_killed_scheduler_finds_its_jobs_again(site: Site) -> None:
     assert set(site.ranks()) == after
     assert site.see(engine, "b").state is RunState.RUNNING
     assert site.see(engine, "c").state is RunState.RUNNING
-    assert min(len(site.see(engine, job).reports) for job in "abc") > 1, "all that was said is passed on again"
+    assert min(len(site.see(engine, job).reports) for job in "abc") > 1, "all reports are delivered again"
 
 
 def test_schedulers_killed_at_any_moment_run_no_step_twice_and_leave_none_out(site: Site) -> None:
@@ -187,7 +187,7 @@ def test_one_supervisor_at_a_time(site: Site) -> None:
     (directory,) = (path.parent for path in site.root.glob("jobs/*/*/lock"))
     assert store.take(directory / "lock") is None
     assert store.take(directory / "ranks") is None
-    subprocess.run([sys.executable, "-m", "beamer.engines.local.supervisor", directory], check=True)
+    subprocess.run([sys.executable, "-m", "beamer.engines.local.supervise", directory], check=True)
     until(lambda: site.supervisors() == [supervisor], "the second one to leave")
     assert read(supervisor, "cmdline")
 
@@ -210,7 +210,7 @@ def test_a_supervisor_whose_directory_is_removed_ends_with_its_ranks(site: Site,
     until(lambda: not set(before) & set(of_directory(site.root)), "the old processes to be gone")
     assert len(of_directory(site.root)) == (2 if again else 0)
     if again:
-        site.until_step(engine, "job", beyond=site.heard["job"][-1].iteration)
+        site.until_step(engine, "job", beyond=site.reports["job"][-1].iteration)
 
 
 def test_a_run_is_launched_once_whoever_asks(site: Site) -> None:
@@ -263,7 +263,7 @@ def test_a_supervisor_that_dies_while_its_job_stops_does_not_keep_it_from_going_
     assert not set(first) & set(site.ranks())
 
 
-def test_a_job_on_two_nodes_stands_goes_on_and_moves_as_one(site: Site) -> None:
+def test_a_job_on_two_nodes_is_suspended_resumed_and_resized_as_one(site: Site) -> None:
     site.nodes = (LocalNode("one", 2), LocalNode("two", 2))
     trace = site.trainer("job", 500, "--pause-s", "0.002")
     site.hold("job", 100)
@@ -279,7 +279,7 @@ def test_a_job_on_two_nodes_stands_goes_on_and_moves_as_one(site: Site) -> None:
     site.until_step(engine, "job", beyond=at + 5)
     engine.resize("job", on("two", "two"))
     site.hold("job", 300)
-    site.until_step(engine, "job", beyond=220)  # of the second run: the first was told to stop before it could pass 200
+    site.until_step(engine, "job", beyond=220)  # of the second run: the first was stopped before it could pass 200
     until(lambda: site.see(engine, "job") and len(site.supervisors()) == 1, "none to be left on the node that was left")
     engine.resize("job", on("one", "two"))
     site.release("job")

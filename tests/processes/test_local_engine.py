@@ -224,7 +224,7 @@ def test_another_batch_size_counts_in_requested_iterations(site: Site) -> None:
     assert seen.reports[-1].iteration == 80, "40 steps of 128 samples are 80 of 64"
 
 
-def test_a_job_that_fails_says_what_it_said_last(site: Site) -> None:
+def test_a_job_that_fails_reports_its_last_lines(site: Site) -> None:
     site.program("job", "import os, sys, time\nif os.environ['RANK'] == '1': sys.exit('no such data: x.npz')\ntime.sleep(1000)")
     engine = site.engine()
     engine.start("job", on("localhost", "localhost"))
@@ -309,7 +309,7 @@ def test_progress_of_a_program_that_knows_nothing(site: Site) -> None:
     assert [report.loss for report in seen.reports] == [1.0, 0.5, 0.333, 0.25, 0.2]
 
 
-def test_what_ranks_are_told(site: Site) -> None:
+def test_the_environment_of_ranks(site: Site) -> None:
     names = (
         "RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "CUDA_VISIBLE_DEVICES", "BEAMER_CHECKPOINT",
         "BEAMER_BATCH_SIZE",
@@ -322,12 +322,12 @@ def test_what_ranks_are_told(site: Site) -> None:
     engine = site.engine()
     engine.start("job", Placement((("localhost", 5), ("localhost", 2)), batch_size=96))
     site.until_state(engine, "job", RunState.FINISHED)
-    told = [json.loads((site.root / rank).read_text()) for rank in ("0", "1")]
-    assert [one["RANK"] for one in told] == [one["LOCAL_RANK"] for one in told] == ["0", "1"]
-    assert {one["WORLD_SIZE"] for one in told} == {"2"}
-    assert {one["CUDA_VISIBLE_DEVICES"] for one in told} == {"5,2"}
-    assert {one["BEAMER_BATCH_SIZE"] for one in told} == {"96"}
-    assert len({(one["MASTER_ADDR"], one["MASTER_PORT"], one["BEAMER_CHECKPOINT"]) for one in told}) == 1
+    given = [json.loads((site.root / rank).read_text()) for rank in ("0", "1")]
+    assert [one["RANK"] for one in given] == [one["LOCAL_RANK"] for one in given] == ["0", "1"]
+    assert {one["WORLD_SIZE"] for one in given} == {"2"}
+    assert {one["CUDA_VISIBLE_DEVICES"] for one in given} == {"5,2"}
+    assert {one["BEAMER_BATCH_SIZE"] for one in given} == {"96"}
+    assert len({(one["MASTER_ADDR"], one["MASTER_PORT"], one["BEAMER_CHECKPOINT"]) for one in given}) == 1
 
 
 def test_service_time_leaves_out_where_nothing_was_computed(site: Site) -> None:
@@ -348,7 +348,7 @@ def test_service_time_leaves_out_where_nothing_was_computed(site: Site) -> None:
     reports = site.engine().report()["job"].reports  # all of them at once: their times are of one answer
     restart = next(int(str(step["iteration"])) for step in steps(trace) if step["world"] == 2)
     gaps = {b.iteration: (b.at_s - a.at_s, b.service_s - a.service_s) for a, b in pairwise(reports)}
-    assert max(pause - computed for step, (pause, computed) in gaps.items() if step < restart) >= 0.45, "it stood"
+    assert max(pause - computed for step, (pause, computed) in gaps.items() if step < restart) >= 0.45, "it was suspended"
     pause, computed = gaps[restart]
     assert computed < pause / 2, "hardly any of a restart is computing"
     assert 2 * ASLEEP_S <= costs.restart_s <= pause - computed + 1e-6

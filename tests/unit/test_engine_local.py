@@ -1,4 +1,4 @@
-"""What the local engine is told and what it writes down: launches, nodes, launchers, records, locks, sockets."""
+"""What the local engine is configured with and what it records: launches, nodes, launchers, records, locks, sockets."""
 
 import os
 import shlex
@@ -26,8 +26,8 @@ from beamer.engines.local import (
     store,
 )
 from beamer.engines.local.job import Busy, LocalJob
-from beamer.engines.local.links import Reach
 from beamer.engines.local.messages import GetStatus, Port, decode_request, encode
+from beamer.engines.local.monitor import NodeMonitor
 from beamer.engines.local.progress import Progress
 from beamer.engines.local.record import Record, last_run, load
 from beamer.engines.local.states import Phase
@@ -121,7 +121,7 @@ def test_sockets_lie_however_deep(tmp_path: Path) -> None:
     assert len(str(deep)) > 200
     with pytest.raises(control.Unreachable) as nobody:
         control.ask(deep, GetStatus(), 1.0)
-    assert nobody.value.gone
+    assert nobody.value.absent
     with store.listen(deep) as server:
 
         def answer() -> None:
@@ -136,7 +136,7 @@ def test_sockets_lie_however_deep(tmp_path: Path) -> None:
         thread.join()
         with pytest.raises(control.Unreachable) as silent:
             control.ask(deep, GetStatus(), 0.05)
-        assert not silent.value.gone, "a supervisor that is slow is not started a second time"
+        assert not silent.value.absent, "a supervisor that is slow is not started a second time"
 
 
 def test_groups_are_tried_from_the_best_to_the_one_that_always_works() -> None:
@@ -148,22 +148,22 @@ def test_groups_are_tried_from_the_best_to_the_one_that_always_works() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "order", "event", "standing", "going"),
+    ("kind", "order", "event", "frozen", "running"),
     [
         ("cgroup2", "cgroup.freeze", "cgroup.events", "populated 1\nfrozen 1\n", "populated 1\nfrozen 0\n"),
         ("cgroup1", "freezer.state", "freezer.state", "FROZEN", "THAWED"),
     ],
 )
-def test_a_group_stands_when_the_kernel_says_so(
-    tmp_path: Path, kind: str, order: str, event: str, standing: str, going: str, monkeypatch: pytest.MonkeyPatch
+def test_a_group_is_frozen_when_the_kernel_reports_it(
+    tmp_path: Path, kind: str, order: str, event: str, frozen: str, running: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     group = groups.reopen(kind, str(tmp_path), "A=1")
     monkeypatch.setattr(group, "_write", lambda name, value: (tmp_path / "asked").write_text(f"{name} {value}"))
-    (tmp_path / event).write_text(going)
+    (tmp_path / event).write_text(running)
     assert not group.freeze(0.02), "it was asked to, but goes on"
     assert (tmp_path / "asked").read_text().startswith(order)
     assert group.thaw(0.02)
-    (tmp_path / event).write_text(standing)
+    (tmp_path / event).write_text(frozen)
     assert group.freeze(0.02)
     assert not group.thaw(0.02)
 
@@ -179,19 +179,21 @@ def test_an_engine_has_its_directory_to_itself(tmp_path: Path) -> None:
 
 
 def test_a_supervisor_imports_little() -> None:
-    code = "import sys, beamer.engines.local.supervisor as s; print(*{m.split('.')[0] for m in sys.modules})"
+    code = "import sys, beamer.engines.local.supervise as s; print(*{m.split('.')[0] for m in sys.modules})"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "beamer" in shown
     assert not {"numpy", "pydantic", "torch", "scipy"} & set(shown), "it starts fast and has little memory"
 
 
-def test_a_job_that_has_been_stopped_is_not_led_on(tmp_path: Path) -> None:
+def test_a_job_that_has_been_stopped_does_not_advance(tmp_path: Path) -> None:
     cluster = LocalCluster.here(1)
-    job = LocalJob(Record("j", SPEC, Placement((("localhost", 0),)), ()), tmp_path, cluster, Reach(cluster.nodes), "signals")
+    job = LocalJob(
+        Record("j", SPEC, Placement((("localhost", 0),)), ()), tmp_path, cluster, NodeMonitor(cluster.nodes), "signals"
+    )
     job.set()
-    with job.held("stop", 0.0):
+    with job.locked("stop", 0.0):
         job.forget()
-    with pytest.raises(Busy, match="j: move: it has just been stopped"), job.held("move", 0.0):
+    with pytest.raises(Busy, match="j: advance: it has just been stopped"), job.locked("advance", 0.0):
         job.set(phase=Phase.PARKED)
     assert not (tmp_path / "job").exists()
     assert last_run(tmp_path) == 1

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from beamer.engines.local.progress import Line, Meter, Progress, parse, parser
+from beamer.engines.local.progress import Meter, Progress, ProgressLine, parse, parser
 
 START = Progress()
 
@@ -15,16 +15,16 @@ def meter(
     return Meter(progress, launched_s, scale, 32, every, gap_s)
 
 
-def at(step: float, loss: float = 1.0) -> Line:
-    return Line(step, False, loss)
+def at(step: float, loss: float = 1.0) -> ProgressLine:
+    return ProgressLine(step, False, loss)
 
 
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ('{"iteration": 3, "loss": 0.5}', Line(3.0, False, 0.5)),
-        (' {"iteration": 3, "loss": 0.5, "accuracy": 0.25, "lr": 1} ', Line(3.0, False, 0.5, 0.25)),
-        ('{"samples": 96, "loss": "0.5", "gradient_sqr": 2, "gradient_var": 3}', Line(96.0, True, 0.5, None, 2.0, 3.0)),
+        ('{"iteration": 3, "loss": 0.5}', ProgressLine(3.0, False, 0.5)),
+        (' {"iteration": 3, "loss": 0.5, "accuracy": 0.25, "lr": 1} ', ProgressLine(3.0, False, 0.5, 0.25)),
+        ('{"samples": 96, "loss": "0.5", "gradient_sqr": 2, "gradient_var": 3}', ProgressLine(96.0, True, 0.5, None, 2.0, 3.0)),
         ('{"iteration": 3}', None),
         ('{"loss": 3}', None),
         ('{"iteration": "many", "loss": 0.5}', None),
@@ -37,7 +37,7 @@ def at(step: float, loss: float = 1.0) -> Line:
         ("Epoch 3, loss 0.5", None),
     ],
 )
-def test_lines_of_json(text: str, line: Line | None) -> None:
+def test_lines_of_json(text: str, line: ProgressLine | None) -> None:
     assert parse(text, None) == line
 
 
@@ -49,8 +49,8 @@ def test_a_loss_that_is_no_number_any_more_is_passed_on() -> None:
 
 def test_lines_of_a_pattern() -> None:
     pattern = parser(r"step (?P<iteration>\d+).*loss (?P<loss>\S+)(?: acc (?P<accuracy>\S+))?")
-    assert parse("[12:00] step 7 of 9, loss 0.5 acc 0.75", pattern) == Line(7.0, False, 0.5, 0.75)
-    assert parse("step 7 of 9, loss 0.5", pattern) == Line(7.0, False, 0.5)
+    assert parse("[12:00] step 7 of 9, loss 0.5 acc 0.75", pattern) == ProgressLine(7.0, False, 0.5, 0.75)
+    assert parse("step 7 of 9, loss 0.5", pattern) == ProgressLine(7.0, False, 0.5)
     assert parse(json.dumps({"iteration": 7, "loss": 0.5}), pattern) is None
 
 
@@ -97,8 +97,8 @@ def test_other_batch_sizes_count_as_what_they_do() -> None:
     assert report is not None
     assert report.iteration == 20.0
     in_samples = meter(Progress(step=320.0, done=10.0), scale=2.0)
-    in_samples.line(Line(320.0, True, 1.0), 101.0)
-    second = in_samples.line(Line(384.0, True, 1.0), 103.0)
+    in_samples.line(ProgressLine(320.0, True, 1.0), 101.0)
+    second = in_samples.line(ProgressLine(384.0, True, 1.0), 103.0)
     assert second is not None
     assert second.iteration == 12.0
     assert in_samples.iteration_s == pytest.approx(2.0), "one step of 64 samples"

@@ -22,7 +22,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import the engine when it is asked for: supervisors are in this package, too, and start in every job's way."""
+    """Import the engine when it is asked for: supervisors import this package, too, and every job waits for them."""
     if name != "LocalEngine":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from beamer.engines.local.engine import LocalEngine

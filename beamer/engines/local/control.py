@@ -2,7 +2,7 @@
 
     python -m beamer.engines.local.control DIR '{"kind": "status"}' [--timeout SECONDS] [--start KIND]
 
-A supervisor that is not there is started first if `--start` says so. Prints the answer as a line of JSON.
+With `--start` a supervisor that is not there is started first. Prints the answer as a line of JSON.
 """
 
 import argparse
@@ -19,11 +19,11 @@ RETRY_S = 0.01
 
 
 class Unreachable(Exception):  # the absence of an answer
-    """No supervisor answers; the message says what was seen. gone: whether because there is none, not because it is slow."""
+    """No supervisor answers; the message says what was seen. absent: whether because there is none, not because it is slow."""
 
-    def __init__(self, seen: str, gone: bool = False) -> None:
+    def __init__(self, seen: str, absent: bool = False) -> None:
         super().__init__(seen)
-        self.gone = gone
+        self.absent = absent
 
 
 def ask(directory: Path, request: SupervisorRequest, timeout_s: float) -> SupervisorAnswer:
@@ -34,10 +34,10 @@ def ask(directory: Path, request: SupervisorRequest, timeout_s: float) -> Superv
             stream.flush()
             line = stream.readline()
     except OSError as error:
-        gone = isinstance(error, ConnectionError | FileNotFoundError)
-        raise Unreachable(f"{type(error).__name__} at {directory}/control: {error}", gone) from error
+        absent = isinstance(error, ConnectionError | FileNotFoundError)
+        raise Unreachable(f"{type(error).__name__} at {directory}/control: {error}", absent) from error
     if not line:
-        raise Unreachable(f"the supervisor of {directory} hung up", gone=True)
+        raise Unreachable(f"the supervisor of {directory} closed the connection", absent=True)
     return answer(line)
 
 
@@ -51,7 +51,7 @@ def answer(line: str | bytes) -> SupervisorAnswer:
 
 def supervisor_command(directory: str, kind: str, python: str) -> list[str]:
     """Return the command that starts the supervisor of a directory."""
-    return [python, "-m", "beamer.engines.local.supervisor", directory, "--group", kind]
+    return [python, "-m", "beamer.engines.local.supervise", directory, "--group", kind]
 
 
 def control_command(directory: str, request: SupervisorRequest, timeout_s: float, kind: str | None, python: str) -> list[str]:
@@ -77,20 +77,20 @@ def ask_or_start(directory: Path, request: SupervisorRequest, timeout_s: float, 
     try:
         return ask(directory, request, timeout_s)
     except Unreachable as error:
-        if start is None or not error.gone:
+        if start is None or not error.absent:
             raise
     run(start, max(until - time.monotonic(), RETRY_S))
     while True:
         try:
             return ask(directory, request, max(until - time.monotonic(), RETRY_S))
         except Unreachable as error:
-            if time.monotonic() > until or not error.gone:
+            if time.monotonic() > until or not error.absent:
                 raise
             time.sleep(RETRY_S)  # another one is starting it, too
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Ask as the command line says."""
+    """Ask what the command line holds."""
     options = argparse.ArgumentParser(prog="python -m beamer.engines.local.control", description=__doc__)
     options.add_argument("directory", type=Path)
     options.add_argument("request", help='JSON with "kind" and the fields of the request, see beamer.engines.local.messages')

@@ -1,8 +1,8 @@
 """Runs jobs as processes on this machine and on others, each under a supervisor per node that outlives the engine.
 
-What is to become of a job is written down before anything is done (`Record`), and the job is led there step by step: by the
-call that asks, then by a thread for jobs on their way, and by `report`. An engine that takes the place of one that died reads
-the records and goes on; as long as one lives no other can use its directory.
+What is to become of a job is recorded before anything is done (`Record`), and the steps to it are taken by the call that asks,
+then by a thread for jobs in transient phases, and by `report`. The successor of an engine that died reads the records and
+continues; as long as one lives no other can use its directory.
 """
 
 import hashlib
@@ -18,8 +18,8 @@ from pathlib import Path
 
 from beamer.engines.local import groups, store
 from beamer.engines.local.job import MOST_POLL_S, POLL_S, Busy, LocalJob
-from beamer.engines.local.links import Reach
 from beamer.engines.local.messages import Checkpoint, End
+from beamer.engines.local.monitor import NodeMonitor
 from beamer.engines.local.record import Record, last_run, load
 from beamer.engines.local.spec import LaunchSpec, LocalCluster
 from beamer.engines.local.states import Phase
@@ -27,7 +27,7 @@ from beamer.errors import EngineError, InputError, nearest
 from beamer.gpu.engine import Engine, Observed, Placement, check_placement
 from beamer.gpu.model import Node
 
-MOVE_S = 5.0
+STEP_S = 5.0
 WORKERS = 16
 
 
@@ -63,33 +63,33 @@ class LocalEngine(Engine):
             raise EngineError(f"another engine uses {self._root}: end it first")
         self._guard = threading.Lock()
         self._nodes = {node.name: Node(node.name, node.gpus, node.cpus) for node in cluster.nodes}
-        self._reach = Reach(cluster.nodes)
+        self._monitor = NodeMonitor(cluster.nodes)
         self._jobs: dict[str, LocalJob] = {}
         for path in sorted(self._root.glob("*/job")):
             if (record := load(path)) is not None:
-                self._jobs[record.job] = LocalJob(record, path.parent, cluster, self._reach, group)
+                self._jobs[record.job] = LocalJob(record, path.parent, cluster, self._monitor, group)
         self._pool = ThreadPoolExecutor(WORKERS, "beamer-nodes")
         self._closed = False
-        self._moving = threading.Event()
-        self._moving.set()
-        self._mover = threading.Thread(target=self._move, name="beamer-jobs", daemon=True)
-        self._mover.start()
+        self._has_steps = threading.Event()
+        self._has_steps.set()
+        self._thread = threading.Thread(target=self._take_steps, name="beamer-jobs", daemon=True)
+        self._thread.start()
 
     def close(self) -> None:
-        """Let go of the jobs, which go on; another engine may take them up."""
+        """End the engine, not the jobs; another engine may take them over."""
         self._closed = True
-        self._moving.set()
-        self._mover.join()
+        self._has_steps.set()
+        self._thread.join()
         self._pool.shutdown()
-        self._reach.close()
+        self._monitor.close()
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
     def nodes(self) -> tuple[Node, ...]:
         """Return the declared nodes that processes can be started on."""
-        self._reach.look()
-        return tuple(node for name, node in self._nodes.items() if not self._reach.why_not(name))
+        self._monitor.update()
+        return tuple(node for name, node in self._nodes.items() if not self._monitor.problem(name))
 
     def start(self, job: str, placement: Placement, timeout_s: float = 5.0) -> None:
         """Run a job on these GPUs, from its checkpoint if it has one.
@@ -97,92 +97,94 @@ class LocalEngine(Engine):
         A suspended one is resumed, or restarted where they differ. A job that runs or has ended is left as it is.
         """
         self._check(job, "start", placement)
-        with self._held(self._jobs.get(job) or self._new(job, placement), "start", timeout_s) as (held, until):
-            held.refresh("start", until)
-            if held.record.phase is Phase.PARKED:
-                held.relaunch(placement)
-            elif held.record.phase is Phase.STOPPING:
-                held.set(next_placement=placement)
-            elif held.record.phase is Phase.LAUNCHED and held.suspended:
-                if held.record.placement == placement:
-                    held.freeze(False, until)
+        with self._locked(self._jobs.get(job) or self._new(job, placement), "start", timeout_s) as (local_job, until):
+            local_job.refresh("start", until)
+            if local_job.record.phase is Phase.PARKED:
+                local_job.relaunch(placement)
+            elif local_job.record.phase is Phase.STOPPING:
+                local_job.set(next_placement=placement)
+            elif local_job.record.phase is Phase.LAUNCHED and local_job.suspended:
+                if local_job.record.placement == placement:
+                    local_job.freeze(False, until)
                 else:
-                    held.set(phase=Phase.STOPPING, next_placement=placement)
-                    held.step(until)
-            held.moved("start", until, Phase.LAUNCHING)
+                    local_job.set(phase=Phase.STOPPING, next_placement=placement)
+                    local_job.step(until)
+            local_job.advance("start", until, Phase.LAUNCHING)
 
     def suspend(self, job: str, timeout_s: float = 5.0) -> None:
         """Freeze a job's processes on all of its nodes, or park the job where memory is not kept."""
         if not self.keeps_memory:
             self.resize(job, None, timeout_s)
             return
-        with self._held(self._get(job, "suspend"), "suspend", timeout_s) as (held, until):
-            held.moved("suspend", until, Phase.LAUNCHING, Phase.STOPPING, Phase.KILLING)
-            if held.record.phase is Phase.LAUNCHED:
-                held.freeze(True, until)
+        with self._locked(self._get(job, "suspend"), "suspend", timeout_s) as (local_job, until):
+            local_job.advance("suspend", until, Phase.LAUNCHING, Phase.STOPPING, Phase.KILLING)
+            if local_job.record.phase is Phase.LAUNCHED:
+                local_job.freeze(True, until)
 
     def resume(self, job: str, timeout_s: float = 5.0) -> None:
-        """Let a suspended job's processes go on; where memory is not kept, run it on the GPUs that it had."""
-        with self._held(self._get(job, "resume"), "resume", timeout_s) as (held, until):
-            if not self.keeps_memory and held.record.phase in (Phase.PARKED, Phase.STOPPING):
-                self.start(job, held.record.next_placement or held.record.placement, timeout_s)
-            held.moved("resume", until, Phase.LAUNCHING)
-            if held.record.phase is Phase.LAUNCHED:
-                held.freeze(False, until)
-            elif held.record.phase is Phase.PARKED:
+        """Let a suspended job's processes continue; where memory is not kept, run it on the GPUs that it had."""
+        with self._locked(self._get(job, "resume"), "resume", timeout_s) as (local_job, until):
+            if not self.keeps_memory and local_job.record.phase in (Phase.PARKED, Phase.STOPPING):
+                self.start(job, local_job.record.next_placement or local_job.record.placement, timeout_s)
+            local_job.advance("resume", until, Phase.LAUNCHING)
+            if local_job.record.phase is Phase.LAUNCHED:
+                local_job.freeze(False, until)
+            elif local_job.record.phase is Phase.PARKED:
                 raise EngineError(f"{job}: resume: it is parked and its memory gone; start it")
 
     def resize(self, job: str, placement: Placement | None, timeout_s: float = 5.0) -> None:
         """Stop a job at an iteration boundary and run it from its checkpoint on these GPUs; None: park it.
 
-        It returns when the ranks are told; the rest goes on and shows in `report`. A job that has ended is left as it is.
+        It returns when the ranks have been signalled; the rest shows in `report`. A job that has ended is left as it is.
         """
         if placement is not None:
             self._check(job, "resize", placement)
-        with self._held(self._get(job, "resize"), "resize", timeout_s) as (held, until):
-            held.refresh("resize", until)
-            phase = held.record.phase
+        with self._locked(self._get(job, "resize"), "resize", timeout_s) as (local_job, until):
+            local_job.refresh("resize", until)
+            phase = local_job.record.phase
             if phase is Phase.STOPPING:
-                held.set(next_placement=placement)
+                local_job.set(next_placement=placement)
             elif phase is Phase.PARKED and placement is not None:
-                held.relaunch(placement)
-                held.moved("resize", until, Phase.LAUNCHING)
-            elif phase in (Phase.LAUNCHED, Phase.LAUNCHING) and (held.record.placement != placement or held.suspended):
-                held.set(phase=Phase.STOPPING, next_placement=placement)
-                held.step(until)
+                local_job.relaunch(placement)
+                local_job.advance("resize", until, Phase.LAUNCHING)
+            elif phase in (Phase.LAUNCHED, Phase.LAUNCHING) and (
+                local_job.record.placement != placement or local_job.suspended
+            ):
+                local_job.set(phase=Phase.STOPPING, next_placement=placement)
+                local_job.step(until)
 
     def checkpoint(self, job: str, timeout_s: float = 5.0) -> None:
-        """Tell a running job to write a checkpoint at its next iteration boundary and to go on."""
-        with self._held(self._get(job, "checkpoint"), "checkpoint", timeout_s) as (held, until):
-            held.ask_run(Checkpoint(), until)
+        """Have a running job write a checkpoint at its next iteration boundary and continue."""
+        with self._locked(self._get(job, "checkpoint"), "checkpoint", timeout_s) as (local_job, until):
+            local_job.ask_run(Checkpoint(), until)
 
     def stop(self, job: str, timeout_s: float = 5.0) -> None:
         """Kill what a job still runs and forget it; its checkpoint and what it printed stay."""
         known = self._jobs.get(job)
         if known is None:
             return
-        with self._held(known, "stop", timeout_s) as (held, until):
-            if held.record.phase.is_transient or held.record.phase is Phase.LAUNCHED:
-                held.set(phase=Phase.KILLING, after_kill=Phase.PARKED)  # whatever happens now, it does not go on
-            held.ask_all(dict.fromkeys(held.record.nodes, End(forget=True, run=held.record.run)), until)
-            held.forget()
+        with self._locked(known, "stop", timeout_s) as (local_job, until):
+            if local_job.record.phase.is_transient or local_job.record.phase is Phase.LAUNCHED:
+                local_job.set(phase=Phase.KILLING, after_kill=Phase.PARKED)  # whatever happens now, it does not continue
+            local_job.ask_all(dict.fromkeys(local_job.record.nodes, End(forget=True, run=local_job.record.run)), until)
+            local_job.forget()
             with self._guard:
                 self._jobs.pop(job, None)
 
     def report(self) -> Mapping[str, Observed]:
-        """Return every job. `exit` says what is lost, does not answer or does not get on, too.
+        """Return every job. `exit` names what is lost or does not answer, and the step that fails, too.
 
-        An engine that has taken up the jobs of another passes on all of their reports once more.
+        An engine that has taken over the jobs of another delivers all of their reports once more.
         """
-        self._reach.look()
+        self._monitor.update()
         jobs = sorted(self._jobs.items())
         return {job: seen for (job, _), seen in zip(jobs, self._pool.map(self._observe, (one for _, one in jobs)), strict=True)}
 
     def _observe(self, job: LocalJob) -> Observed:
         try:
-            with job.held("report", MOST_POLL_S):
+            with job.locked("report", MOST_POLL_S):
                 return job.observe(self._clock())
-        except EngineError:  # what is known holds until it can be looked at, or written down, again
+        except EngineError:  # what is known holds until its supervisors answer, or its record can be written, again
             return job.observed()
 
     def _check(self, job: str, call: str, placement: Placement) -> None:
@@ -192,7 +194,7 @@ class LocalEngine(Engine):
             raise EngineError(f"{job}: {call}: the local engine runs no parameter servers, {len(placement.servers)} asked for")
 
     def _new(self, job: str, placement: Placement) -> LocalJob:
-        """Write down a job that is not known yet."""
+        """Record a job that is not known yet."""
         try:
             spec = self._launch(job)
         except LookupError as error:
@@ -209,7 +211,7 @@ class LocalEngine(Engine):
                     raise EngineError(f"{job}: start: {directory} cannot be used: {error}") from error
                 spec = replace(spec, checkpoint=spec.checkpoint or str(directory / "checkpoint"))
                 known = LocalJob(
-                    Record(job, spec, placement, nodes, run=run), directory, self._cluster, self._reach, self._group
+                    Record(job, spec, placement, nodes, run=run), directory, self._cluster, self._monitor, self._group
                 )
                 known.set()
                 self._jobs[job] = known
@@ -221,35 +223,35 @@ class LocalEngine(Engine):
         return self._jobs[job]
 
     @contextmanager
-    def _held(self, job: LocalJob, call: str, timeout_s: float) -> Iterator[tuple[LocalJob, float]]:
-        """Hold a job for a call; afterwards it is led on if it is on its way."""
+    def _locked(self, job: LocalJob, call: str, timeout_s: float) -> Iterator[tuple[LocalJob, float]]:
+        """Lock a job for a call; afterwards the thread takes its further steps."""
         try:
-            with job.held(call, timeout_s) as until:
+            with job.locked(call, timeout_s) as until:
                 yield job, until
         finally:
             if job.record.phase.is_transient:
-                self._moving.set()
+                self._has_steps.set()
 
-    def _move(self) -> None:
-        """Lead jobs on that are on their way, as long as the engine is open."""
+    def _take_steps(self) -> None:
+        """Take the steps of jobs in transient phases, as long as the engine is open."""
         pause = POLL_S
         while True:
-            self._moving.clear()  # before looking, so that whatever comes afterwards is seen
+            self._has_steps.clear()  # before the jobs are read, so that later changes set it again
             if self._closed:
                 break
-            moving = [job for job in list(self._jobs.values()) if job.record.phase.is_transient]
-            if not moving:
-                self._moving.wait()
+            transient = [job for job in list(self._jobs.values()) if job.record.phase.is_transient]
+            if not transient:
+                self._has_steps.wait()
                 pause = POLL_S
                 continue
-            before = [job.record for job in moving]
-            for job in moving:
+            before = [job.record for job in transient]
+            for job in transient:
                 try:
-                    with job.held("move", 0.0) as now:
-                        job.step(now + MOVE_S)
+                    with job.locked("advance", 0.0) as now:
+                        job.step(now + STEP_S)
                 except Busy:
-                    continue  # who is at work on it leads it on
-                except Exception as error:  # noqa: BLE001  # the others are to be led on, whatever is wrong with this one
+                    continue  # the call that has locked it takes its steps
+                except Exception as error:  # noqa: BLE001  # the others are to advance, whatever is wrong with this one
                     job.error = str(error) if isinstance(error, EngineError) else f"{type(error).__name__}: {error}"
-            pause = POLL_S if before != [job.record for job in moving] else min(pause * 1.3, MOST_POLL_S)
+            pause = POLL_S if before != [job.record for job in transient] else min(pause * 1.3, MOST_POLL_S)
             time.sleep(pause)

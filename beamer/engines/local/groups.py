@@ -1,4 +1,4 @@
-"""A job's processes on a node as one group, made to stand still, go on or die together.
+"""A job's processes on a node as one group, frozen, thawed and killed together.
 
 By control group where one can be made (version 2, else the freezer of version 1), by signals to the supervisor's descendants
 otherwise. All of them work for any program, children included.
@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
 
-from beamer.engines.local.processes import descendants, marked, stands
+from beamer.engines.local.processes import descendants, is_stopped, marked
 
 POLL_S = 0.0005
 KINDS = ("auto", "cgroup2", "cgroup1", "signals")
@@ -43,14 +43,14 @@ class Group(ABC):
 
     @abstractmethod
     def freeze(self, timeout_s: float) -> bool:
-        """Make every process stand still and return whether all do."""
+        """Freeze every process and return whether all are frozen."""
 
     @abstractmethod
     def thaw(self, timeout_s: float) -> bool:
-        """Let every process go on and return whether all may."""
+        """Thaw every process and return whether all are."""
 
     def kill(self, timeout_s: float) -> bool:
-        """Kill every process, standing or not, and return whether none is left."""
+        """Kill every process, frozen or not, and return whether none is left."""
         until = time.monotonic() + timeout_s
         while True:
             left = {*self.members(), *marked(self.mark)}
@@ -65,7 +65,7 @@ class Group(ABC):
             time.sleep(POLL_S)
 
     def _let_die(self) -> None:  # noqa: B027  # most die at once
-        """Make way for the signals of `kill`."""
+        """Let frozen processes receive the signals of `kill`."""
 
     def close(self) -> None:  # noqa: B027  # not all leave something
         """Remove the group, which is empty."""
@@ -167,21 +167,21 @@ class Signals(Group):
         return descendants(os.getpid())
 
     def freeze(self, timeout_s: float) -> bool:
-        """Stop all, until a look at all of them finds no thread that runs: one may have forked in between."""
+        """Stop all, until none of their threads runs when all are checked: one may have forked in between."""
         until = time.monotonic() + timeout_s
-        while moving := [pid for pid in self.members() if not stands(pid)]:
+        while moving := [pid for pid in self.members() if not is_stopped(pid)]:
             for pid in moving:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGSTOP)
-            while not all(stands(pid) for pid in moving):
+            while not all(is_stopped(pid) for pid in moving):
                 if time.monotonic() > until:
                     return False
                 time.sleep(POLL_S)
         return True
 
     def thaw(self, timeout_s: float) -> bool:
-        """Continue all; those that a program had stopped itself go on as well."""
-        for pid in reversed(self.members()):  # who watches others for having stopped finds them going
+        """Continue all; those that a program had stopped itself continue as well."""
+        for pid in reversed(self.members()):  # a parent that waits for stopped children finds them running
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
         return True

@@ -1,4 +1,4 @@
-"""One job as the engine leads it: what is written down, what its supervisors say, and the steps from one to the other."""
+"""One job of the engine: its record, what its supervisors report, and the steps from what is to what the record wants."""
 
 import threading
 import time
@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from beamer.engines.local.client import SupervisorClient
 from beamer.engines.local.control import Unreachable
-from beamer.engines.local.links import Link, Reach
 from beamer.engines.local.messages import (
     End,
     GetPort,
@@ -27,6 +27,7 @@ from beamer.engines.local.messages import (
     Suspend,
     kind_of,
 )
+from beamer.engines.local.monitor import NodeMonitor
 from beamer.engines.local.record import RUN_STATE, Record, leave_last_run
 from beamer.engines.local.spec import LocalCluster
 from beamer.engines.local.states import PHASE_AFTER, Phase, RanksState
@@ -49,45 +50,45 @@ AnswerT = TypeVar("AnswerT", bound=SupervisorAnswer)
 
 
 class Busy(EngineError):
-    """A job that another call is at work on, or has stopped meanwhile."""
+    """A job that another call has locked, or has stopped meanwhile."""
 
 
 class LocalJob:
-    """A job. record: what is written down of it, in `directory`; reach: of nodes; group: the kind of process group on them.
+    """A job. record: kept in `directory`. monitor: of nodes. group: the kind of process group on them.
 
-    Everything but `held` is for who holds the job.
+    Everything but `locked` is for a caller that has locked the job.
     """
 
-    def __init__(self, record: Record, directory: Path, cluster: LocalCluster, reach: Reach, group: str) -> None:
+    def __init__(self, record: Record, directory: Path, cluster: LocalCluster, monitor: NodeMonitor, group: str) -> None:
         self.record = record
         self.directory = directory
         self.suspended = False
-        self.gone = False
+        self.forgotten = False
         self.costs = Costs()
         self.error = ""
         self._cluster = cluster
-        self._reach = reach
+        self._monitor = monitor
         self._group = group
         self._lock = threading.RLock()
-        self._after: dict[str, int] = {}
+        self._collected: dict[str, int] = {}
         self._measured: tuple[int, float] = (0, 0.0)
         self._last: Report | None = None
 
     @contextmanager
-    def held(self, call: str, timeout_s: float) -> Iterator[float]:
-        """Hold the job for a call; yield until when, on the monotonic clock."""
+    def locked(self, call: str, timeout_s: float) -> Iterator[float]:
+        """Lock the job for a call; yield when its time is over, monotonic time."""
         until = time.monotonic() + timeout_s
         if not self._lock.acquire(timeout=max(timeout_s, 0.0)):
             raise Busy(f"{self.record.job}: {call}: another call has not ended for {timeout_s:g} s ({self.record.phase})")
         try:
-            if self.gone:
+            if self.forgotten:
                 raise Busy(f"{self.record.job}: {call}: it has just been stopped")
             yield until
         finally:
             self._lock.release()
 
     def set(self, **values: Any) -> None:
-        """Write down what has changed, before anything is done about it. Raises `EngineError` where it cannot be."""
+        """Change the record, before anything is done about it. Raises `EngineError` where it cannot be written."""
         record = replace(self.record, **values)
         try:
             record.save(self.directory / "job")
@@ -96,7 +97,7 @@ class LocalJob:
         self.record = record
 
     def relaunch(self, placement: Placement) -> None:
-        """Write down that the next run is to be launched."""
+        """Record that the next run is to be launched."""
         nodes = tuple(dict.fromkeys((*self.record.nodes, *(node for node, _ in placement.devices))))
         self.set(phase=Phase.LAUNCHING, run=self.record.run + 1, placement=placement, nodes=nodes, next_placement=None, port=0)
         self.suspended = False
@@ -105,7 +106,7 @@ class LocalJob:
         """Leave nothing but the checkpoint, what was printed, and the number of the last run."""
         leave_last_run(self.directory, self.record.run)
         (self.directory / "job").unlink(missing_ok=True)
-        self.gone = True
+        self.forgotten = True
 
     # Supervisors.
 
@@ -116,10 +117,10 @@ class LocalJob:
         if node not in self._cluster.node:
             raise EngineError(f"{where}: the node is no longer declared, the job may still run there")
         there = self._cluster.node[node]
-        if not there.launcher.direct and (why_not := self._reach.why_not(node)):
-            raise EngineError(f"{where}: {why_not}")
+        if not there.launcher.direct and (problem := self._monitor.problem(node)):
+            raise EngineError(f"{where}: {problem}")
         try:
-            answer = Link(there, self.directory, self._group).ask(request, left)
+            answer = SupervisorClient(there, self.directory, self._group).ask(request, left)
         except Unreachable as error:
             raise EngineError(f"{where}: {error}") from error
         if isinstance(answer, Refused):
@@ -153,10 +154,10 @@ class LocalJob:
         return answer
 
     def freeze(self, suspend: bool, until: float) -> None:
-        """Let the run stand still, or go on, on all of its nodes, and remember what that took."""
+        """Suspend or resume the run on all of its nodes, and measure what that took."""
         begun = time.monotonic()
         statuses = self.statuses(until)
-        if self.settle(statuses):
+        if self.record_end(statuses):
             return
         wanted = RanksState.SUSPENDED if suspend else RanksState.RUNNING
         asked = [node for node, status in statuses.items() if status.run.state not in (wanted, RanksState.FINISHED)]
@@ -165,16 +166,16 @@ class LocalJob:
             try:
                 self.ask_all(dict.fromkeys(asked, Suspend(left) if suspend else Resume(left)), until)
             except EngineError:
-                if self.settle(self.statuses(until)):  # it has ended meanwhile
+                if self.record_end(self.statuses(until)):  # it has ended meanwhile
                     return
                 raise
             self._cost("suspend_s" if suspend else "resume_s", time.monotonic() - begun)
         self.suspended = suspend
 
-    # On the way.
+    # Steps.
 
-    def moved(self, call: str, until: float, *phases: Phase) -> None:
-        """Lead the job on as long as it is in one of these phases. Raises `EngineError` when the time is over."""
+    def advance(self, call: str, until: float, *phases: Phase) -> None:
+        """Take steps as long as the job is in one of these phases. Raises `EngineError` when the time is over."""
         pause = POLL_S
         while self.record.phase in phases:
             self.step(until)
@@ -185,7 +186,7 @@ class LocalJob:
                 pause = min(pause * 1.5, MOST_POLL_S)
 
     def step(self, until: float) -> None:
-        """Take the next step of a job that is on its way."""
+        """Take the next step of a job in a transient phase."""
         if self.record.phase.is_transient:
             {Phase.LAUNCHING: self._launch, Phase.STOPPING: self._stop, Phase.KILLING: self._kill}[self.record.phase](until)
             self.error = ""
@@ -215,7 +216,7 @@ class LocalJob:
         """Have the ranks stop, and when all are gone continue as planned."""
         self.ask_run(Stop(max(until - time.monotonic(), LEAST_TIMEOUT_S)), until)
         statuses = self.statuses(until)
-        if self.settle(statuses) or any(status.run.state.is_live for status in statuses.values()):
+        if self.record_end(statuses) or any(status.run.state.is_live for status in statuses.values()):
             return
         target, note = self.record.next_placement, _notes(statuses, "note")
         leader = self._leader(statuses)
@@ -230,7 +231,7 @@ class LocalJob:
             self._launch(until)
 
     def _kill(self, until: float) -> None:
-        """Kill what is left of a run that cannot go on."""
+        """Kill what is left of a run that cannot continue."""
         self.ask_run(Kill(), until)
         statuses = self.statuses(until)
         if not any(status.run.state.is_live for status in statuses.values()):
@@ -242,8 +243,8 @@ class LocalJob:
             )
             self.suspended = False
 
-    def settle(self, statuses: Mapping[str, Status]) -> bool:
-        """Take note of a run that has ended by itself, on some node at least; return whether it has."""
+    def record_end(self, statuses: Mapping[str, Status]) -> bool:
+        """Record that a run has ended by itself, on some node at least; return whether it has."""
         of_run = {node: status for node, status in statuses.items() if status.run.number == self.record.run}
         states = {status.run.state for status in of_run.values()}
         if RanksState.LOST in states:
@@ -262,14 +263,14 @@ class LocalJob:
         return True
 
     def refresh(self, call: str, until: float) -> None:
-        """See what has become of a launched run since it was written down."""
+        """Take in what has become of a launched run since the record was written."""
         if self.record.phase is Phase.LAUNCHED:
-            self.notice(self.statuses(until))
-        self.moved(call, until, Phase.KILLING)
+            self.update(self.statuses(until))
+        self.advance(call, until, Phase.KILLING)
 
-    def notice(self, statuses: Mapping[str, Status]) -> None:
-        """Take note of what a launched run does."""
-        if not self.settle(statuses):
+    def update(self, statuses: Mapping[str, Status]) -> None:
+        """Take in what a launched run does."""
+        if not self.record_end(statuses):
             self.suspended = {status.run.state for status in statuses.values()} == {RanksState.SUSPENDED}
 
     def _leader(self, statuses: Mapping[str, Status]) -> Status | None:
@@ -287,38 +288,38 @@ class LocalJob:
         reports: list[Report] = []
         for node in self.record.nodes:
             try:
-                statuses[node] = self._heard(node, now, until, reports)
+                statuses[node] = self._collect(node, now, until, reports)
             except EngineError as error:
                 problem = problem or str(error)
         speeds = [speed for status in statuses.values() if (speed := self._speed(status)) is not None]
         if self.record.phase is Phase.LAUNCHED and set(self.record.ranks) <= set(statuses):
-            self.notice({node: statuses[node] for node in self.record.ranks})
+            self.update({node: statuses[node] for node in self.record.ranks})
         with suppress(EngineError):
-            self.moved("report", until, Phase.KILLING)
-            if self.record.phase is Phase.LAUNCHED and self._stands_in_part(statuses):
+            self.advance("report", until, Phase.KILLING)
+            if self.record.phase is Phase.LAUNCHED and self._is_suspended_in_part(statuses):
                 self.freeze(False, until)  # it computes nothing, and nobody else would resume it
-        self._leave([node for node in statuses if node not in self.record.ranks], until)
+        self._end_supervisors([node for node in statuses if node not in self.record.ranks], until)
         reports.sort(key=lambda report: (report.at_s, report.iteration))
         self._last = reports[-1] if reports else self._last
         return self.observed(tuple(reports), tuple(speeds[:1]), problem)
 
-    def _stands_in_part(self, statuses: Mapping[str, Status]) -> bool:
+    def _is_suspended_in_part(self, statuses: Mapping[str, Status]) -> bool:
         states = {status.run.state for node, status in statuses.items() if node in self.record.ranks}
         return states == {RanksState.SUSPENDED, RanksState.RUNNING}
 
-    def _heard(self, node: str, now: float, until: float, reports: list[Report]) -> Status:
+    def _collect(self, node: str, now: float, until: float, reports: list[Report]) -> Status:
         """Return a node's status, and add all of its reports that are new to `reports`."""
         clock_s: float | None = None  # of the node, at the first answer: later ones must not change the order
         while True:
-            status = self.status(node, until, self._after.get(node, 0))
+            status = self.status(node, until, self._collected.get(node, 0))
             clock_s = status.now_s if clock_s is None else clock_s
             reports += [Report(**{**vars(one), "at_s": now - max(clock_s - one.at_s, 0.0)}) for one in status.reports]
-            self._after[node] = status.count
+            self._collected[node] = status.count
             if not status.more:
                 return status
 
     def observed(self, reports: tuple[Report, ...] = (), speeds: tuple[Speed, ...] = (), problem: str = "") -> Observed:
-        """Return the job's state without asking anybody."""
+        """Return the job's state as it is known."""
         phase = self.record.phase
         state = RunState.SUSPENDED if phase is Phase.LAUNCHED and self.suspended else RUN_STATE[phase]
         placement = self.record.placement if state.has_processes else None
@@ -326,12 +327,12 @@ class LocalJob:
             reports = (self._last,)
         return Observed(state, placement, reports, speeds, self.costs, "; ".join(filter(None, (self.record.note, problem))))
 
-    def _leave(self, nodes: Iterable[str], until: float) -> None:
-        """End the supervisors on nodes that the job has left: their word has been heard."""
+    def _end_supervisors(self, nodes: Iterable[str], until: float) -> None:
+        """End the supervisors on nodes that the job has left: all of their reports have been collected."""
         for node in nodes:
             with suppress(EngineError):  # the next report tries again
                 self.ask(node, End(forget=True, run=self.record.run), until)
-                self._after.pop(node, None)
+                self._collected.pop(node, None)
                 self.set(nodes=tuple(one for one in self.record.nodes if one != node))
 
     @property

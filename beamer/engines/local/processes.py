@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-STANDING = frozenset("TtZX")
+STOPPED = frozenset("TtZX")
 """States of a thread that computes nothing and will not, unless somebody lets it: stopped, traced, dead."""
 
 
@@ -20,7 +20,7 @@ class Process:
     started: int
 
 
-def look(pid: int) -> Process | None:
+def stat(pid: int) -> Process | None:
     """Return a process, None if there is none of that number."""
     return _parse(pid, f"/proc/{pid}/stat")
 
@@ -52,16 +52,16 @@ def threads(pid: int) -> Iterator[Process]:
             yield found
 
 
-def stands(pid: int) -> bool:
-    """Say whether every thread of a process is stopped, or it is gone."""
-    return all(thread.state in STANDING for thread in threads(pid))
+def is_stopped(pid: int) -> bool:
+    """Return whether every thread of a process is stopped, or it is gone."""
+    return all(thread.state in STOPPED for thread in threads(pid))
 
 
 def descendants(ancestor: int) -> list[int]:
     """Return the processes below one that have not died, parents before children."""
     children: dict[int, list[int]] = {}
     for pid in _numbers("/proc"):
-        process = look(pid)
+        process = stat(pid)
         if process is not None and process.state not in "ZX":
             children.setdefault(process.parent, []).append(pid)
     found = [ancestor]
@@ -86,4 +86,4 @@ def marked(mark: str) -> list[int]:
 
 def processor_ticks(pids: list[int]) -> int:
     """Return the processor time of some processes in all, clock ticks; those that are gone count as none."""
-    return sum(process.ticks for pid in pids if (process := look(pid)) is not None)
+    return sum(process.ticks for pid in pids if (process := stat(pid)) is not None)

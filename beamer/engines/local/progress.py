@@ -1,6 +1,6 @@
 """What a job prints, as reports: progress in iterations of the requested batch size, service time, the time of a step.
 
-Service time runs from a run's first line of progress on and stands still while the job does; the steps before that line are
+Service time runs from a run's first line of progress on and pauses while the job is suspended; the steps before that line are
 counted at the speed measured since, or, before any was measured, at the time since the launch. A program that prints its state
 at the start leaves nothing to be guessed.
 """
@@ -18,7 +18,7 @@ WINDOW = 32
 
 
 @dataclass(frozen=True)
-class Line:
+class ProgressLine:
     """A line of progress; step: iteration or samples, whichever the program counts."""
 
     step: float
@@ -34,8 +34,8 @@ def parser(pattern: str) -> re.Pattern[str] | None:
     return re.compile(pattern) if pattern else None
 
 
-def parse(text: str, pattern: re.Pattern[str] | None) -> Line | None:
-    """Return what a line says about progress, None if nothing."""
+def parse(text: str, pattern: re.Pattern[str] | None) -> ProgressLine | None:
+    """Return the progress that a line reports, None if it reports none."""
     values: Mapping[str, Any]
     if pattern is None:
         if not text.lstrip().startswith("{"):
@@ -52,14 +52,14 @@ def parse(text: str, pattern: re.Pattern[str] | None) -> Line | None:
     return _line(values)
 
 
-def _line(values: Mapping[str, Any]) -> Line | None:
+def _line(values: Mapping[str, Any]) -> ProgressLine | None:
     in_samples = values.get("samples") is not None
     step, loss, accuracy = (
         _number(values.get(name)) for name in ("samples" if in_samples else "iteration", "loss", "accuracy")
     )
     if step is None or loss is None or not math.isfinite(step):
         return None
-    return Line(
+    return ProgressLine(
         step, in_samples, loss, accuracy, _number(values.get("gradient_sqr")) or 0.0, _number(values.get("gradient_var")) or 0.0
     )  # fmt: skip
 
@@ -73,7 +73,7 @@ def _number(value: Any) -> float | None:
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a job stands; it goes with the job from run to run.
+    """How far a job has come; it is handed on from run to run.
 
     step: of the last line, as the program counts. done: iterations of the requested batch size.
     service_s: computed for them. step_s: of the last run that measured it.
@@ -145,12 +145,12 @@ class Meter:
         """Leave out so many seconds for which the job was suspended."""
         self._paused_s += seconds
 
-    def line(self, line: Line, now: float) -> NodeReport | None:
-        """Return the report for a line; None if it says nothing new or nobody asked for it."""
+    def line(self, line: ProgressLine, now: float) -> NodeReport | None:
+        """Return the report for a line; None if it is not new or not due."""
         if self.last_s is None:
             self._first(line, now)
         elif line.step <= self.progress.step:
-            return None  # another rank has said so
+            return None  # another rank has reported it
         else:
             steps, seconds = line.step - self.progress.step, max(now - self.last_s - self._paused_s, 0.0)
             self._steps = [*self._steps, seconds / steps][-WINDOW:]
@@ -166,7 +166,7 @@ class Meter:
             now, self.progress.done, line.loss, self.progress.service_s, line.accuracy, line.gradient_sqr, line.gradient_var
         )  # fmt: skip
 
-    def _first(self, line: Line, now: float) -> None:
+    def _first(self, line: ProgressLine, now: float) -> None:
         """Count what came before a run's first line: steps at the known speed, the rest was the restart."""
         since_launch = max(now - self._launched_s - self._paused_s, 0.0)
         steps = max(line.step - self._start.step, 0.0)
@@ -176,7 +176,7 @@ class Meter:
         if known or not steps:
             self.restart_s = self._gap_s + since_launch - computed
 
-    def _move(self, line: Line, service_s: float) -> None:
+    def _move(self, line: ProgressLine, service_s: float) -> None:
         self._in_samples = line.in_samples
         if line.in_samples:
             done = line.step / self._batch_size

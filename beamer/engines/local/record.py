@@ -25,7 +25,7 @@ RUN_STATE: Mapping[Phase, RunState] = {
 
 @dataclass(frozen=True)
 class Record:
-    """A job. It is written before anything is done, so that what was begun is found and ended by whoever comes next.
+    """A job. It is written before anything is done, so that the next engine finds and ends what was begun.
 
     run: counts launches. placement: of the run, or of the last one. nodes: that may have a supervisor. next_placement: where
     to run after `Phase.STOPPING`, None: nowhere. after_kill: the phase after `Phase.KILLING`. port: of rank 0. gap_s: how long
@@ -69,7 +69,7 @@ def load(path: Path) -> Record | None:
 def last_run(directory: Path) -> int:
     """Return the number of the last run of the job that was forgotten in a directory, 0 if none was.
 
-    One that is started again under the same name goes on counting, so that a launch of then that is late finds no taker.
+    One that is started again under the same name continues the count, so that a late launch of the forgotten job is refused.
     """
     return int((read_json(directory / "last") or {}).get("run", 0))
 

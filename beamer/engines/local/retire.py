@@ -1,4 +1,4 @@
-"""Ending the supervisors of jobs whose processes are gone: what is known of the jobs stays for whoever goes on with them."""
+"""Ending the supervisors of jobs whose processes are gone: what is known of the jobs stays for the next engine."""
 
 import os
 import time
@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from beamer.engines.local import control, store
-from beamer.engines.local.links import Link
+from beamer.engines.local.client import SupervisorClient
 from beamer.engines.local.messages import End, Refused
 from beamer.engines.local.record import load
 from beamer.engines.local.spec import LocalCluster, LocalNode
@@ -33,7 +33,7 @@ def retire(cluster: LocalCluster, root: Path) -> list[str]:
                 left.append(name)
                 found.append(f"{path.parent.name}: node {name} is no longer declared, a supervisor may be left there")
             except control.Unreachable as error:
-                if not error.gone:
+                if not error.absent:
                     left.append(name)
                     found.append(f"{path.parent.name} on {name}: {error}")
         if tuple(left) != record.nodes:
@@ -42,18 +42,18 @@ def retire(cluster: LocalCluster, root: Path) -> list[str]:
 
 
 def _end(node: LocalNode, job: Path) -> None:
-    link = Link(node, job, kind=None)
-    answer = link.ask(End(), END_S)
+    client = SupervisorClient(node, job, kind=None)
+    answer = client.ask(End(), END_S)
     if isinstance(answer, Refused):
-        raise control.Unreachable(f"the supervisor of {link.directory} does not end: {answer.reason}")
+        raise control.Unreachable(f"the supervisor of {client.directory} does not end: {answer.reason}")
     if node.launcher.direct:
-        _wait_for_exit(link.directory)
+        _wait_for_exit(client.directory)
 
 
 def _wait_for_exit(home: Path) -> None:
     until = time.monotonic() + END_S
     while (descriptor := store.take(home / "lock")) is None:
         if time.monotonic() > until:
-            raise control.Unreachable(f"the supervisor of {home} is told to end and does not")
+            raise control.Unreachable(f"the supervisor of {home} does not end")
         time.sleep(POLL_S)
     os.close(descriptor)

@@ -1,4 +1,4 @@
-"""What users tell the local engine: how a job's ranks are launched, and which nodes there are."""
+"""What users configure: how a job's ranks are launched, and which nodes there are."""
 
 import re
 import signal
@@ -14,7 +14,7 @@ GROUPS = ("iteration", "samples", "loss", "accuracy", "gradient_sqr", "gradient_
 
 @dataclass(frozen=True)
 class LaunchSpec:
-    """How the ranks of a job are launched, and what they understand.
+    """How the ranks of a job are launched, and how they are communicated with.
 
     command: of every rank alike. cwd: where it runs; "": in the job's directory. env: over the supervisor's environment.
     checkpoint: the path that the program is given in BEAMER_CHECKPOINT, on every node the same file; "": one in the job's
@@ -22,7 +22,7 @@ class LaunchSpec:
     progress: a regular expression that is searched for in every line the ranks print, its groups named as in `GROUPS`; "": a
     line that is a JSON object with these keys. It may print `samples`, in all, instead of iterations.
     stop_signal: upon which the ranks stop at one iteration boundary with a checkpoint written and exit with `stopped_code`.
-    checkpoint_signal: upon which they write a checkpoint and go on. Both reach the ranks alone, not their children.
+    checkpoint_signal: upon which they write a checkpoint and continue. Both reach the ranks alone, not their children.
     grace_s: after which ranks that have not stopped are killed; what came after their last checkpoint is lost.
     batch_size: of the request, all ranks together. iterations: after which the program ends by itself; 0: not known here.
     every: iterations between two reports that are passed on.

@@ -1,88 +1,390 @@
-"""The side-car of a job on a node: a process of its own that outlives the scheduler and starts, freezes and ends the ranks.
+"""The supervisor of a job on a node: it carries out requests and follows what the ranks do.
 
-    python -m beamer.engines.local.supervisor DIR [--group KIND]
-
-It leaves the terminal and goes on in the background; it does nothing if DIR has a supervisor. Should it die, its ranks die with
-it, and whoever takes its place kills what is left before anything is launched. On SIGTERM it stops them at an iteration
-boundary and leaves.
+One thread, one loop: no two steps of a job's life can overtake each other.
 """
 
-import argparse
+import hashlib
 import os
-import signal
+import selectors
 import socket
-import sys
+import subprocess
 import time
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, assert_never
 
-from beamer.engines.local import groups, ranks, store
-from beamer.engines.local.files import load_state
-from beamer.engines.local.serving import KILL_S, Supervisor, mark
+from beamer.engines.local import groups, messages, ranks, store
+from beamer.engines.local.files import JobFiles, SavedState, load_state
+from beamer.engines.local.messages import RunStatus, SupervisorAnswer, SupervisorRequest
+from beamer.engines.local.progress import Meter, parse, parser
+from beamer.engines.local.spec import LaunchSpec
+from beamer.engines.local.states import RanksState
+from beamer.errors import InputError
 
-PATIENCE_S = 0.5
-
-
-def _detach(directory: Path) -> int:
-    """Go on in the background, in a session of its own; the process that was started waits for word on the pipe."""
-    reading, writing = os.pipe()
-    if os.fork():
-        os.close(writing)
-        word = os.read(reading, 1000).decode()
-        if word != "ready":
-            print(word or f"the supervisor died at once: see {directory}/log", file=sys.stderr)
-        os._exit(word != "ready")
-    os.close(reading)
-    os.setsid()
-    with open(os.devnull) as nothing, open(directory / "log", "a") as log:
-        os.dup2(nothing.fileno(), 0)
-        os.dup2(log.fileno(), 1)
-        os.dup2(log.fileno(), 2)
-    return writing
+ORPHANED_S = 2.0
+"""How long ranks that are to stop get once one has died of the stop signal: without it they reach no common boundary."""
+CHECK_S = 5.0
+"""How often a supervisor checks whether its directory is still there."""
+PAGE = 5000
+"""Reports in an answer, which is to be there soon however many there are."""
+KILL_S = 5.0
+"""How long killed processes are waited for."""
 
 
-def _lock(directory: Path) -> list[int] | None:
-    """Take the directory; None if it has a supervisor. Ranks that outlived theirs are killed on the way."""
-    patient = time.monotonic() + PATIENCE_S  # one that dies lets go of its socket first
-    while (own := store.take(directory / "lock")) is None:
-        if time.monotonic() > patient:
-            return None
-        time.sleep(0.01)
-    kind, path = load_state(directory).group or ("signals", "")
-    until = time.monotonic() + KILL_S
-    while (inherited := store.take(directory / "ranks")) is None:
-        groups.reopen(kind, path, mark(directory)).kill(KILL_S)
-        if time.monotonic() > until:
-            raise SystemExit("ranks that outlived their supervisor do not die")
-        time.sleep(0.01)
-    del own  # the descriptor stays open as long as this process lives
-    return [inherited]
+def mark(directory: Path) -> str:
+    """Return what the environment of every rank of a directory holds."""
+    return f"BEAMER_RANKS_OF={directory}"
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Serve the directory that the command line names."""
-    options = argparse.ArgumentParser(prog="python -m beamer.engines.local.supervisor", description=__doc__)
-    options.add_argument("directory", type=Path)
-    options.add_argument("--group", choices=groups.KINDS, default="auto")
-    options.add_argument("--foreground", action="store_true", help="stay in the terminal")
-    chosen = options.parse_args(arguments)
-    chosen.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    directory = chosen.directory.resolve()
-    word = None if chosen.foreground else _detach(directory)
-    for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    hearing, telling = socket.socketpair()
-    telling.setblocking(False)
-    signal.set_wakeup_fd(telling.fileno())
-    signal.signal(signal.SIGTERM, lambda *_: None)  # its number arrives on the socket
-    ranks.adopt_orphans()
-    locks = _lock(directory)
-    supervisor = Supervisor(directory, chosen.group, locks) if locks else None
-    if word is not None:
-        os.write(word, b"ready")
-        os.close(word)
-    if supervisor:
-        supervisor.serve(hearing)
+class _Refusal(Exception):  # an answer, not a failure
+    """A request cannot be carried out; the message is the reason."""
 
 
-if __name__ == "__main__":
-    main()
+class Supervisor:
+    """Supervises the ranks of one directory. locks: descriptors that ranks inherit."""
+
+    def __init__(self, directory: Path, kind: str, locks: list[int]) -> None:
+        self.directory = directory
+        saved = load_state(directory)
+        self.run = saved.run
+        self._locks = locks
+        self._mark = mark(directory)
+        self._files = JobFiles(directory)
+        self._spec = LaunchSpec(("true",))
+        self._pattern = parser("")
+        self._meter: Meter | None = None
+        self._ranks: list[ranks.Rank] = []
+        self._running: list[ranks.Rank] = []
+        self._stop_by: float | None = None
+        self._ended_s = time.monotonic()
+        self._suspended_s = 0.0
+        self._checkpoint_before: tuple[int, int] | None = None
+        self._ends = self._ends_after_run = False
+        self._selector = selectors.DefaultSelector()
+        self._clear(saved.group)
+        self._group = self._new_group(kind)
+        self._server = store.listen(directory)
+
+    def _clear(self, group: tuple[str, str] | None) -> None:
+        """Kill what a supervisor before this one has left."""
+        if group is not None:
+            left = groups.reopen(*group, self._mark)
+            left.kill(KILL_S)
+            left.close()
+        if self.run.state.is_live:
+            note = f"its supervisor died while it was {self.run.state}; it continues from its last checkpoint"
+            self.run = replace(self.run, state=RanksState.LOST, note=note)
+
+    def _new_group(self, kind: str) -> groups.Group:
+        name = "beamer-" + hashlib.sha256(str(self.directory).encode()).hexdigest()[:12]
+        for one, path in groups.candidates(name, kind):
+            group = groups.reopen(one, path, self._mark)
+            self._files.save(SavedState(self.run, (one, path)))  # before it exists, so that it is removed whatever happens
+            with suppress(OSError):
+                group.open()
+                return group
+        raise SystemExit(f"no process group of kind {kind!r} can be made here")
+
+    def serve(self, signals: socket.socket) -> None:
+        """Serve until a request ends it, or a byte on `signals`: then the ranks stop at an iteration boundary first.
+
+        It ends, and its ranks with it, when its directory has been removed, as nobody can reach it any more.
+        """
+        self._selector.register(self._server, selectors.EVENT_READ, self._accept)
+        self._selector.register(signals, selectors.EVENT_READ, lambda: self._terminate(signals))
+        while not self._ends:
+            ready = self._selector.select(self._timeout_s())
+            if not self._has_directory():
+                self._abandon()
+                return
+            for key, _ in ready:
+                if callable(key.data):
+                    key.data()
+                elif key.data in self._ranks:  # an event before this one may have ended the run
+                    self._read(key.data, key.fd) if key.fd in key.data.pipes else self._exited(key.data)
+            if self._stop_by is not None and time.monotonic() >= self._stop_by:
+                self._kill_late()
+            if self._files.due_s is not None and time.monotonic() >= self._files.due_s:
+                self._save()
+        self._close()
+        self._server.close()
+        (self.directory / "control").unlink(missing_ok=True)
+
+    def _timeout_s(self) -> float:
+        now = time.monotonic()
+        times = (self._stop_by, self._files.due_s, now + CHECK_S)
+        return max(min(at for at in times if at is not None) - now, 0.0)
+
+    def _has_directory(self) -> bool:
+        """Return whether the directory is the one that was locked, not gone and perhaps made anew."""
+        try:
+            return os.path.samestat(os.fstat(self._locks[0]), os.stat(self.directory / "ranks"))
+        except FileNotFoundError:
+            return False
+
+    def _abandon(self) -> None:
+        if not self.directory.exists():  # else the group and the mark are those of whoever has made it anew
+            self._group.kill(KILL_S)
+            self._group.close()
+
+    def _terminate(self, signals: socket.socket) -> None:
+        signals.recv(1)
+        self._ends_after_run = True
+        if self.run.state.is_live:
+            self._stop(KILL_S)
+        else:
+            self._ends = True
+
+    # Requests.
+
+    def _accept(self) -> None:
+        with suppress(OSError):  # who has asked may be gone
+            client, _ = self._server.accept()
+            with client:
+                client.settimeout(1.0)
+                with client.makefile("rwb") as stream:
+                    line = stream.readline()
+                    if line:
+                        stream.write(messages.encode(self._answer_line(line)).encode() + b"\n")
+
+    def _answer_line(self, line: bytes) -> SupervisorAnswer:
+        try:
+            return self._answer(messages.decode_request(line))
+        except (_Refusal, InputError) as error:
+            return messages.Refused(str(error))
+        except OSError as error:
+            return messages.Refused(f"{type(error).__name__}: {error}")
+
+    def _answer(self, request: SupervisorRequest) -> SupervisorAnswer:
+        match request:
+            case messages.GetStatus(after):
+                return self._status(after)
+            case messages.GetPort():
+                return messages.Port(_free_port())
+            case messages.Launch():
+                self._launch(request)
+            case messages.Suspend(timeout_s):
+                self._suspend(timeout_s)
+            case messages.Resume(timeout_s):
+                self._resume(timeout_s)
+            case messages.Stop(timeout_s):
+                self._stop(timeout_s)
+            case messages.Checkpoint():
+                self._checkpoint()
+            case messages.Kill():
+                self._kill_live()
+            case messages.End(forget, run):
+                self._end(forget, run)
+            case _:
+                assert_never(request)
+        return messages.Accepted()
+
+    def _status(self, after: int) -> messages.Status:
+        now = time.monotonic()
+        reports = self._files.reports
+        page = tuple(reports[after : after + PAGE])
+        count = min(after, len(reports)) + len(page)
+        more = count < len(reports)
+        return messages.Status(self.run, now, now - self._ended_s, page, count, more, self._group.kind, os.getpid())
+
+    def _launch(self, request: messages.Launch) -> None:
+        number, state = self.run.number, self.run.state
+        if request.run < number or (request.run == number and state is RanksState.FORGOTTEN):
+            self._ends = not state.is_live  # who has asked late may have started this supervisor
+            raise _Refusal(f"run {request.run} is over, this is run {number}")
+        if request.run == number:
+            return
+        if state.is_live:
+            raise _Refusal(f"run {number} is still {state}")
+        if self._group.members() and not self._group.kill(KILL_S):
+            raise _Refusal(f"processes of run {number} do not die: {self._group.members()}")
+        run = RunStatus(request.run, RanksState.RUNNING, progress=request.progress)
+        self._files.write(self._with_group(run))  # a supervisor that dies from here on leaves a run to be cleared
+        self.run = run
+        self._spec = spec = request.spec
+        self._pattern = parser(spec.progress)
+        scale = request.batch_size / spec.batch_size
+        self._meter = Meter(
+            request.progress, time.monotonic(), scale, spec.batch_size, spec.every, request.gap_s, spec.iterations
+        )
+        try:
+            self._ranks = ranks.start(request, self.directory, self._group, self._locks, self._checkpoint_path)
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            self._set(RanksState.FAILED, exit=f"{spec.command[0]} cannot be started: {error}")
+            return
+        self._running = list(self._ranks)
+        for rank in self._ranks:
+            for source in (rank.pidfd, *rank.pipes):
+                self._selector.register(source, selectors.EVENT_READ, rank)
+
+    def _suspend(self, timeout_s: float) -> None:
+        if self.run.state is RanksState.SUSPENDED:
+            return
+        if self.run.state is not RanksState.RUNNING:
+            raise _Refusal(f"it is {self.run.state}")
+        if not self._group.freeze(timeout_s):
+            self._group.thaw(timeout_s)
+            raise _Refusal(f"its processes are not frozen within {timeout_s:g} s")
+        self._suspended_s = time.monotonic()
+        self._set(RanksState.SUSPENDED)
+
+    def _resume(self, timeout_s: float) -> None:
+        if self.run.state is RanksState.RUNNING:
+            return
+        if self.run.state is not RanksState.SUSPENDED:
+            raise _Refusal(f"it is {self.run.state}")
+        if not self._group.thaw(timeout_s):
+            raise _Refusal(f"its processes are still frozen after {timeout_s:g} s")
+        if self._meter:
+            self._meter.pause(time.monotonic() - self._suspended_s)
+        self._set(RanksState.RUNNING)
+
+    def _stop(self, timeout_s: float) -> None:
+        if not self.run.state.is_live or self.run.state is RanksState.STOPPING:
+            return
+        if self.run.state is RanksState.SUSPENDED:
+            self._resume(timeout_s)
+        self._checkpoint_before = _signature(self._checkpoint_path)
+        self._stop_by = time.monotonic() + self._spec.grace_s
+        self._set(RanksState.STOPPING)
+        for rank in self._running:
+            rank.signal(self._spec.stop_signal)
+
+    def _checkpoint(self) -> None:
+        if self.run.state is not RanksState.RUNNING:
+            raise _Refusal(f"it is {self.run.state}")
+        for rank in self._running:
+            rank.signal(self._spec.checkpoint_signal)
+
+    def _kill_live(self) -> None:
+        if self.run.state.is_live:
+            self._kill()
+            self._end_run(RanksState.STOPPED, note="killed")
+
+    def _end(self, forget: bool, run: int) -> None:
+        self._kill_live()
+        if not self._group.kill(KILL_S):
+            raise _Refusal(f"processes do not die: {self._group.members()}")
+        if forget:
+            self.run = replace(self.run, number=max(self.run.number, run), state=RanksState.FORGOTTEN)
+            self._files.remove_reports()
+        self._close()
+        self._ends = True
+
+    def _close(self) -> None:
+        """Remove the process group, from the saved state, too."""
+        self._group.close()
+        self._files.save(SavedState(self.run))
+
+    # What ranks do.
+
+    @property
+    def _checkpoint_path(self) -> Path:
+        return Path(self._spec.checkpoint) if self._spec.checkpoint else self.directory / "checkpoint"
+
+    def _read(self, rank: ranks.Rank, pipe: int) -> None:
+        if not rank.read(pipe, self._take_line, self._files.output):
+            self._selector.unregister(pipe)
+            del rank.pipes[pipe]
+
+    def _take_line(self, text: str) -> None:
+        line = parse(text, self._pattern)
+        if line is None or self._meter is None:
+            return
+        report = self._meter.line(line, time.monotonic())
+        meter = self._meter
+        self.run = replace(
+            self.run, progress=meter.progress, restart_s=meter.restart_s, iteration_s=meter.iteration_s
+        )  # fmt: skip
+        if report is not None:
+            self._files.add(report)
+        self._files.outdate()
+
+    def _exited(self, rank: ranks.Rank) -> None:
+        rank.process.wait()
+        self._selector.unregister(rank.pidfd)
+        self._running.remove(rank)
+        for pipe in list(rank.pipes):
+            self._read(rank, pipe)
+        if self.run.state is RanksState.STOPPING:
+            if rank.process.returncode == -self._spec.stop_signal and self._stop_by is not None:
+                self._stop_by = min(self._stop_by, time.monotonic() + ORPHANED_S)
+            if not self._running:
+                self._stopped()
+        elif rank.process.returncode:
+            self._kill()
+            self._end_run(RanksState.FAILED, exit=rank.describe_exit())
+        elif not self._running:
+            self._end_run(RanksState.FINISHED)
+
+    def _stopped(self) -> None:
+        codes = sorted({rank.process.returncode for rank in self._ranks})
+        reached = self._spec.iterations and self.run.progress.done >= self._spec.iterations
+        if codes == [0] and (reached or self._spec.stopped_code != 0):
+            self._end_run(RanksState.FINISHED)
+            return
+        note = self.run.note
+        if codes != [self._spec.stopped_code]:
+            note = f"its ranks exited with {codes} when asked to stop: it continues from its last checkpoint"
+        elif _signature(self._checkpoint_path) == self._checkpoint_before:
+            note = f"it stopped without writing {self._checkpoint_path}: it continues from the one before"
+        self._end_run(RanksState.STOPPED, note=note)
+
+    def _kill_late(self) -> None:
+        done = f"it had done {self.run.progress.done:g} iterations and continues from its last checkpoint"
+        self._kill()
+        note = f"killed: it reached no iteration boundary within {self._spec.grace_s:g} s; {done}"
+        self._end_run(RanksState.STOPPED, note=note)
+
+    def _kill(self) -> None:
+        self._group.kill(KILL_S)
+        for rank in self._running:
+            with suppress(subprocess.TimeoutExpired):
+                rank.process.wait(KILL_S)
+
+    def _end_run(self, state: RanksState, **details: Any) -> None:
+        """Leave nothing of a run behind, children of its ranks included. details: fields of the run's status."""
+        self._group.kill(KILL_S)
+        for rank in self._ranks:
+            for source in (rank.pidfd, *rank.pipes):
+                with suppress(KeyError):
+                    self._selector.unregister(source)
+            rank.close()
+        if self._meter and self._meter.last_s is not None:
+            details["tail_s"] = time.monotonic() - self._meter.last_s
+        self._ranks, self._running, self._stop_by, self._meter = [], [], None, None
+        self._ended_s = time.monotonic()
+        with suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:  # orphans that were adopted
+                pass
+        self._ends = self._ends_after_run
+        self._set(state, **details)
+
+    # What is saved.
+
+    def _with_group(self, run: RunStatus) -> SavedState:
+        return SavedState(run, (self._group.kind, self._group.path))
+
+    def _set(self, state: RanksState, **details: Any) -> None:
+        self.run = replace(self.run, state=state, **details)
+        self._save()
+
+    def _save(self) -> None:
+        self._files.save(self._with_group(self.run))
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("", 0))
+        port: int = one.getsockname()[1]
+        return port
+
+
+def _signature(path: Path) -> tuple[int, int] | None:
+    """Return what changes when a file is replaced or written, None if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns

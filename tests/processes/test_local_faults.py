@@ -1,4 +1,4 @@
-"""Programs that print too much or die oddly, words that come late, nodes that are named alike or are gone."""
+"""Programs that print too much or die oddly, requests that come late, nodes that are named alike or are gone."""
 
 import os
 import signal
@@ -10,8 +10,8 @@ import pytest
 from beamer.engines.local import LaunchSpec, LocalNode, control, store
 from beamer.engines.local.messages import Accepted, GetStatus, Launch, Refused, Status, Suspend
 from beamer.engines.local.record import Record, load
-from beamer.engines.local.serving import PAGE
 from beamer.engines.local.states import Phase, RanksState
+from beamer.engines.local.supervisor import PAGE
 from beamer.errors import EngineError
 from beamer.gpu.engine import RunState
 from tests.processes.site import Site, on, read, until
@@ -27,7 +27,7 @@ for i in range(10**6):
 
 
 @pytest.mark.parametrize("command", [("yes",), ("yes", "\r"), ("cat", "/dev/zero")], ids=["lines", "returns", "one line"])
-def test_a_program_that_never_stops_printing_can_be_led_all_the_same(site: Site, command: tuple[str, ...]) -> None:
+def test_a_program_that_never_stops_printing_can_be_controlled_all_the_same(site: Site, command: tuple[str, ...]) -> None:
     site.specs["job"] = LaunchSpec(command)
     engine = site.engine()
     engine.start("job", on("localhost"), PATIENCE_S)
@@ -40,14 +40,14 @@ def test_a_program_that_never_stops_printing_can_be_led_all_the_same(site: Site,
     assert site.ranks() == []
 
 
-def test_progress_that_ends_with_carriage_returns_is_heard(site: Site) -> None:
+def test_progress_that_ends_with_carriage_returns_is_reported(site: Site) -> None:
     site.program("job", PRINTING.replace("flush=True", "end='\\r', flush=True"))
     engine = site.engine()
     engine.start("job", on("localhost"), PATIENCE_S)
     assert site.until_step(engine, "job", beyond=3.0)
 
 
-def test_words_that_are_nested_too_deeply_are_no_progress(site: Site) -> None:
+def test_lines_that_are_nested_too_deeply_are_no_progress(site: Site) -> None:
     site.program("job", "print('{\"a\":' * 200_000, flush=True)" + PRINTING)
     engine = site.engine()
     engine.start("job", on("localhost"), PATIENCE_S)
@@ -62,7 +62,7 @@ def test_a_death_by_a_signal_without_a_name_is_a_failure(site: Site) -> None:
     assert f"rank 0 was killed by signal {number}" in site.until_state(engine, "job", RunState.FAILED).exit
 
 
-def test_all_reports_are_heard_however_many_they_are(site: Site) -> None:
+def test_all_reports_are_delivered_however_many_they_are(site: Site) -> None:
     count = 2 * PAGE + 7
     site.program("job", f'for i in range({count}):\n    print(\'{{"iteration": %d, "loss": 1}}\' % i)')
     engine = site.engine()
@@ -90,7 +90,7 @@ def test_a_launch_that_comes_after_its_job_has_left_starts_nothing(site: Site) -
     assert record.run == 2
 
 
-def test_a_job_that_stands_in_part_goes_on(site: Site) -> None:
+def test_a_job_that_is_suspended_in_part_continues(site: Site) -> None:
     site.nodes = (LocalNode("one", 1), LocalNode("two", 1))
     site.program("job", PRINTING)
     engine = site.engine()
@@ -121,7 +121,7 @@ def test_a_job_on_a_node_that_is_gone_holds_up_no_other(site: Site) -> None:
     record = Record("lost", site.specs["lost"], on("elsewhere"), ("elsewhere",), port=12345)
     record.save(directory / "job")
     engine = site.engine()
-    until(lambda: "GPU 0 on elsewhere is no longer declared" in site.see(engine, "lost").exit, "it to be told")
+    until(lambda: "GPU 0 on elsewhere is no longer declared" in site.see(engine, "lost").exit, "it to be reported")
     engine.start("job", on("localhost"), PATIENCE_S)
     site.until_state(engine, "job", RunState.FINISHED)
     with pytest.raises(EngineError, match="GPU 0 on elsewhere is no longer declared"):

@@ -1,0 +1,73 @@
+"""Which nodes commands can be run on, checked in the background, so that a node that does not respond delays no other."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+
+from beamer.engines.local import control
+from beamer.engines.local.spec import LocalNode
+
+TIMEOUT_S = 5.0
+"""After which a node that does not respond counts as unreachable."""
+LEAST_PAUSE_S, MOST_PAUSE_S = 1.0, 30.0
+"""Between two checks of a node: the first while it responds, doubled up to the second while it does not."""
+WORKERS = 16
+
+
+@dataclass
+class _Checked:
+    """What is known of a node. problem: as of `NodeMonitor.problem`, None: not known yet. check: one that is running."""
+
+    problem: str | None = None
+    check: "Future[str] | None" = None
+    pause_s: float = LEAST_PAUSE_S
+    due_s: float = 0.0
+
+
+class NodeMonitor:
+    """Checks whether commands can be run on nodes; those whose commands run on this machine anyway are not checked.
+
+    clock: seconds, for pauses.
+    """
+
+    def __init__(self, nodes: Sequence[LocalNode], clock: Callable[[], float] = time.monotonic) -> None:
+        self._checked = {node.name: _Checked() for node in nodes if node.launcher.wrap(())}
+        self._nodes = {node.name: node for node in nodes}
+        self._pool = ThreadPoolExecutor(WORKERS, "beamer-monitor")  # its own: a check may occupy a thread for long
+        self._clock = clock
+        self._guard = threading.Lock()
+
+    def close(self) -> None:
+        """Wait for the checks that are running."""
+        self._pool.shutdown()
+
+    def update(self) -> None:
+        """Take in the checks that have ended, and start those that are due; wait for the first check of each node."""
+        with self._guard:
+            for name, node in self._checked.items():
+                if node.check is None and self._clock() >= node.due_s:
+                    node.check = self._pool.submit(_check, self._nodes[name])
+            wait([node.check for node in self._checked.values() if node.check and node.problem is None])
+            for node in self._checked.values():
+                if node.check and node.check.done():
+                    self._take_in(node, node.check.result())
+                    node.check = None
+
+    def problem(self, name: str) -> str:
+        """Return why a node could not be reached when it was last checked, "" if it could or has not been checked."""
+        return (self._checked[name].problem or "") if name in self._checked else ""
+
+    def _take_in(self, node: _Checked, problem: str) -> None:
+        node.pause_s = min(2.0 * node.pause_s, MOST_PAUSE_S) if problem else LEAST_PAUSE_S
+        node.due_s = self._clock() + node.pause_s
+        node.problem = problem
+
+
+def _check(node: LocalNode) -> str:
+    try:
+        control.run(node.launcher.wrap(("true",)), TIMEOUT_S)
+    except control.Unreachable as error:
+        return str(error)
+    return ""
