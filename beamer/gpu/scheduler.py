@@ -1,6 +1,6 @@
-"""The GPU scheduler: what the engine sees becomes events, events wake the policy, its decision is journaled, then carried out.
+"""The GPU scheduler: an engine's reports become events, events wake the policy, its decision is journaled, then carried out.
 
-The simulator and the live system run this one; they differ in the engine and in who says what time it is.
+The simulator and the live system run this one; they differ in the engine and in the clock.
 """
 
 import logging
@@ -52,7 +52,7 @@ class Scheduler:
         )
         self._wake_s: float | None = None
         self._awake = True
-        self._told: dict[str, str] = {}
+        self._logged: dict[str, str] = {}
 
     def take(self, event: Event) -> bool:
         """Journal and apply an event that changes anything, and say whether it did. Raises `InputError` as `Tracker.check`."""
@@ -70,7 +70,7 @@ class Scheduler:
         happened meanwhile; None: not at all.
         """
         self.take(NodesSeen(now, self.engine.nodes()))
-        seen = self._look(now)
+        seen = self._observe(now)
         if self._awake or (self._wake_s is not None and now >= self._wake_s):
             self._decide(now)
         self._carry_out(seen, now)
@@ -78,27 +78,27 @@ class Scheduler:
 
     def watch(self, now: float) -> Mapping[str, Observed]:
         """Take in what the engine sees and stop what has ended, decide nothing, and return what was seen."""
-        seen = self._look(now)
+        seen = self._observe(now)
         for key in seen.keys() & self.ledger.ended.keys():
             self._perform(Action(Call.STOP, key))
         return seen
 
-    def _look(self, now: float) -> Mapping[str, Observed]:
+    def _observe(self, now: float) -> Mapping[str, Observed]:
         seen = self.engine.report()
         for key, one in seen.items():
             if self.ledger.job(key):
-                self._tell(key, one)
+                self._log_failure(key, one)
                 if one.news:
-                    self._take_in(key, one, now)
+                    self._record(key, one, now)
         return seen
 
-    def _tell(self, key: str, seen: Observed) -> None:
-        """Say once what a job has died of or lost."""
-        if seen.exit and self._told.get(key) != seen.exit:
-            self._told[key] = seen.exit
+    def _log_failure(self, key: str, seen: Observed) -> None:
+        """Log once why a job failed, or what it lost."""
+        if seen.exit and self._logged.get(key) != seen.exit:
+            self._logged[key] = seen.exit
             log.warning("%s failed: %s" if seen.state is RunState.FAILED else "%s: %s", key, seen.exit)
 
-    def _take_in(self, key: str, seen: Observed, now: float) -> None:
+    def _record(self, key: str, seen: Observed, now: float) -> None:
         for report in seen.reports:
             self.take(JobReported(now, key, report))
         if seen.speeds or seen.costs:
@@ -127,7 +127,7 @@ class Scheduler:
             if not due:
                 return
             stuck.update(action.job for action in due if not self._perform(action))
-            seen = self._look(now)
+            seen = self._observe(now)
 
     def _perform(self, action: Action) -> bool:
         try:

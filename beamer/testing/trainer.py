@@ -4,8 +4,8 @@
 
 It is launched as `torchrun` would (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), knows nothing of Beamer save two signals and a
 checkpoint path, and takes every step by the parameters, the batch and the number of ranks alone. Gradients are summed in order
-of ranks by rank 0 and sent back, together with what the ranks were told: so all of them stop after the same iteration, and
-stand at a gate together.
+of ranks by rank 0 and sent back, together with what signals asked of the ranks: so all of them stop after the same iteration,
+and wait at a gate together.
 """
 
 import argparse
@@ -171,22 +171,22 @@ class Star:
         for one in self._peers:
             one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-    def sum(self, part: Vector, told: int) -> tuple[Vector, int]:
-        """Return the sum over the ranks, and everything that any of them was told."""
+    def sum(self, part: Vector, asked: int) -> tuple[Vector, int]:
+        """Return the sum over the ranks, and everything that signals asked of any of them."""
         size = part.nbytes
         if self._rank:
-            self._peers[0].sendall(struct.pack("!i", told) + part.tobytes())
+            self._peers[0].sendall(struct.pack("!i", asked) + part.tobytes())
             message = _receive(self._peers[0], 4 + size)
             return np.frombuffer(message[4:]).copy(), struct.unpack("!i", message[:4])[0]
         parts = [part]
         for peer in self._peers:
             message = _receive(peer, 4 + size)
-            told |= struct.unpack("!i", message[:4])[0]
+            asked |= struct.unpack("!i", message[:4])[0]
             parts.append(np.frombuffer(message[4:]))
         total = in_order(parts)
         for peer in self._peers:
-            peer.sendall(struct.pack("!i", told) + total.tobytes())
-        return total, told
+            peer.sendall(struct.pack("!i", asked) + total.tobytes())
+        return total, asked
 
     def close(self) -> None:
         """Hang up."""
@@ -212,8 +212,8 @@ def _receive(peer: socket.socket, size: int) -> bytes:
     return bytes(data)
 
 
-class Told:
-    """What this rank has been told by signals; made before anything else, so that none is missed."""
+class SignalRequests:
+    """What signals have asked of this rank; made before anything else, so that none is missed."""
 
     def __init__(self) -> None:
         self._stop = False
@@ -229,8 +229,8 @@ class Told:
 
     def take(self) -> int:
         """Return what has not been returned before; a stop stays."""
-        told = self._checkpoints  # the handler writes it at any time: only it does
-        new, self._taken = told != self._taken, told
+        count = self._checkpoints  # the handler writes it at any time: only it does
+        new, self._taken = count != self._taken, count
         return (STOP if self._stop else 0) | (CHECKPOINT if new else 0)
 
 
@@ -247,17 +247,17 @@ def train(
     rank: int,
     world: int,
     star: Star,
-    told: Told,
+    asked: SignalRequests,
     checkpoint: Path | None,
     trace: TextIO | None,
     gate: Path | None = None,
 ) -> None:
-    """Train from the checkpoint, if there is one, to the end or until told to stop; that is heard at the gate, too."""
+    """Train from the checkpoint, if there is one, to the end or until asked to stop, at the gate, too."""
     state = State.load(checkpoint) if checkpoint and checkpoint.exists() else State.initial(options.seed)
     samples = data(options.seed)
     say = rank == 0
     while state.iteration < options.iterations:
-        mine = told.take() | (SHUT if say and is_shut(gate, state.iteration) else 0)
+        mine = asked.take() | (SHUT if say and is_shut(gate, state.iteration) else 0)
         total, all_told = star.sum(shard(state, options, world, rank, samples), mine)
         if not all_told & SHUT:
             if say and state.iteration == 0:
@@ -292,12 +292,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     chosen = vars(parser.parse_args(arguments))
     trace: Path | None = chosen.pop("trace")
     gate: Path | None = chosen.pop("gate")
-    told = Told()
+    asked = SignalRequests()
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     star = Star(rank, world, os.environ.get("MASTER_ADDR", "127.0.0.1"), int(os.environ.get("MASTER_PORT", "0")))
     path = os.environ.get("BEAMER_CHECKPOINT")
     with closing(star), open(trace or os.devnull, "a") as file:
-        train(Options(**chosen), rank, world, star, told, Path(path) if path else None, file if trace else None, gate)
+        train(Options(**chosen), rank, world, star, asked, Path(path) if path else None, file if trace else None, gate)
 
 
 if __name__ == "__main__":

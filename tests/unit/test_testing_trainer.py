@@ -14,9 +14,9 @@ import pytest
 from beamer.testing.trainer import (
     STOP,
     Options,
+    SignalRequests,
     Star,
     State,
-    Told,
     apply,
     data,
     gradient,
@@ -74,8 +74,8 @@ def test_what_one_rank_is_told_all_learn_with_the_sum() -> None:
 
     def rank(number: int) -> tuple[list[float], int]:
         with closing(Star(number, 3, "127.0.0.1", port)) as star:
-            total, told = star.sum(np.array([1.0, number]), STOP if number == 2 else 0)
-        return total.tolist(), told
+            total, asked = star.sum(np.array([1.0, number]), STOP if number == 2 else 0)
+        return total.tolist(), asked
 
     with ThreadPoolExecutor(3) as ranks:
         assert list(ranks.map(rank, range(3))) == [([3.0, 3.0], STOP)] * 3
@@ -95,13 +95,13 @@ def test_ranks_stand_at_a_gate_together_and_hear_there(tmp_path: Path, monkeypat
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     checkpoint, trace, gate = (tmp_path / name for name in ("checkpoint", "trace", "gate"))
 
-    def ranks(told: list[Told], pool: ThreadPoolExecutor) -> list[Future[None]]:
+    def ranks(asked: list[SignalRequests], pool: ThreadPoolExecutor) -> list[Future[None]]:
         with socket.create_server(("127.0.0.1", 0)) as server:
             port = server.getsockname()[1]
 
         def rank(number: int) -> None:
             with closing(Star(number, 2, "127.0.0.1", port)) as star, trace.open("a") as file:
-                train(OPTIONS, number, 2, star, told[number], checkpoint, file, gate)
+                train(OPTIONS, number, 2, star, asked[number], checkpoint, file, gate)
 
         return [pool.submit(rank, number) for number in range(2)]
 
@@ -110,20 +110,20 @@ def test_ranks_stand_at_a_gate_together_and_hear_there(tmp_path: Path, monkeypat
 
     gate.write_text("5")
     with ThreadPoolExecutor(2) as pool:
-        told = [Told(), Told()]
-        running = ranks(told, pool)
+        asked = [SignalRequests(), SignalRequests()]
+        running = ranks(asked, pool)
         while len(digests()) < 5:
             time.sleep(0.005)
-        told[0]._tell(signal.SIGUSR1, None)
+        asked[0]._tell(signal.SIGUSR1, None)
         while not checkpoint.exists():
             time.sleep(0.005)
         assert not any(rank.done() for rank in running)
-        told[1]._tell(signal.SIGTERM, None)
+        asked[1]._tell(signal.SIGTERM, None)
         for rank in running:
             rank.result()
         assert State.load(checkpoint).digest() == digests()[-1]
         assert len(digests()) == 5
         gate.unlink()
-        for rank in ranks([Told(), Told()], pool):
+        for rank in ranks([SignalRequests(), SignalRequests()], pool):
             rank.result()
     assert digests() == undisturbed(OPTIONS, [2] * 12)
