@@ -124,8 +124,8 @@ class GpuLedger(Ledger):
         """Return what is known of a stage now."""
         study, stage = tracker.studies[key[0]], tracker.stage(*key)
         names = [rung.name for rung in study.rungs]
-        behind = names[names.index(stage.name) + 1 :] if stage.name in names else names
-        later = [rung for rung in study.later if rung.name in behind]
+        # Trials can be promoted before a rung is over: then the next one has begun, and is not among the later ones any more.
+        later = study.rungs[names.index(stage.name) + 1 :] if stage.name in names else study.later
         members = self._members[key]
         ended = (self._ended[member] for member in members if member in self._ended)
         return Stage(

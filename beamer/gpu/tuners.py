@@ -38,7 +38,7 @@ class NoTuner(Tuner[A]):
 class HalvingTuner(Tuner[A]):
     """Successive halving: the best trials of a rung continue in the next, a job in each. See `beamer.studies.halving`.
 
-    rungs: every one, the first included. arrival: of a trial in a rung, where it goes on from where it stopped in the one
+    rungs: every one, the first included. arrival: of a trial in a rung, where it continues from where it stopped in the one
     before, at a time. early: whether a trial is promoted as soon as that is certain; otherwise all are when the last job of the
     rung has ended. Trials that failed or were killed go no further, whatever their losses.
     """

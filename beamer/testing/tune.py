@@ -16,9 +16,11 @@ START_S = 2.0
 
 @dataclass
 class FakeTrial:
-    """A trial. iteration, saved: steps of the process and of its checkpoint. placement: of the process.
+    """A trial.
 
-    leaves: whether its process is about to end, as it is saved. launches: how often it was launched.
+    loss: by iteration. saves_every: steps after which it can be paused. iteration, saved: steps of the process, and of its
+    checkpoint. placement: of the process. ready_s: when it computes, None while it waits for GPUs. leaves: whether its process
+    is about to end, as it has been saved. launches: how often it was launched. error: why it failed for good.
     """
 
     loss: Callable[[int], float]

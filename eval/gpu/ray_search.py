@@ -26,9 +26,11 @@ from ray.tune.schedulers import FIFOScheduler
 from rich.console import Console
 from rich.table import Table
 
-from beamer.engines.ray_tune.local import LocalCluster
+from beamer.engines.ray_tune.local import LocalRayCluster
 from beamer.engines.ray_tune.scheduler import BeamerScheduler
 from beamer.gpu.model import Request
+from beamer.schedule.statistics import SearchStatistics
+from beamer.studies.journal.store import Journal
 from eval.statistics import Interval, Ratio
 
 RAY_FIFO = "ray's fifo"
@@ -39,7 +41,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True)
-class Search:
+class RaySearch:
     """What is searched, and where.
 
     gpus: declared, of each node. iterations: of each trial. target_loss: only the good configuration has it before its end.
@@ -58,7 +60,7 @@ class Search:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RayRun:
     """What a run of the search came to.
 
     place: of the good configuration in the list, from 0. to_target_s: from the search's begin; None: it was not reached.
@@ -77,11 +79,11 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class RayComparison:
     """Runs of the same searches under several policies, paired by seed."""
 
-    search: Search
-    outcomes: tuple[Outcome, ...]
+    search: RaySearch
+    outcomes: tuple[RayRun, ...]
 
     def seconds(self, policy: str) -> list[float]:
         """Return the times to the target, by seed, of a policy; infinite where it was not reached."""
@@ -93,8 +95,8 @@ class Comparison:
         return Ratio.of(self.seconds(policy), self.seconds(base))
 
 
-class Network:
-    """A network with one hidden layer, which learns what another of its kind says. Equal rates give equal losses."""
+class SmallNetwork:
+    """A network with one hidden layer that learns the labels of another of its kind. Equal rates give equal losses."""
 
     def __init__(self, rate: float) -> None:
         rng = np.random.default_rng(0)
@@ -120,12 +122,12 @@ class Network:
         return hidden, np.clip(hidden @ self.second, -50, 50)
 
 
-class Trial(tune.Trainable):  # type: ignore[misc]  # Ray is untyped where it is not installed
+class NetworkTrial(tune.Trainable):  # type: ignore[misc]  # Ray is untyped where it is not installed
     """A configuration: its rate."""
 
     def setup(self, config: dict[str, Any]) -> None:
         """Begin anew."""
-        self.network = Network(config["rate"])
+        self.network = SmallNetwork(config["rate"])
 
     def step(self) -> dict[str, float]:
         """Train for an iteration."""
@@ -148,7 +150,7 @@ class Trial(tune.Trainable):  # type: ignore[misc]  # Ray is untyped where it is
         return True
 
 
-class Target(Stopper):  # type: ignore[misc]
+class TargetStopper(Stopper):  # type: ignore[misc]
     """End the search with the first trial that meets the target, and know when that was."""
 
     def __init__(self, loss: float) -> None:
@@ -156,7 +158,7 @@ class Target(Stopper):  # type: ignore[misc]
         self.reached_at: float | None = None
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        """Look at a result."""
+        """Say whether the target was met, by this result or before."""
         if result["loss"] <= self.loss and self.reached_at is None:
             self.reached_at = time.monotonic()
         return self.reached_at is not None
@@ -166,10 +168,10 @@ class Target(Stopper):  # type: ignore[misc]
         return self.reached_at is not None
 
 
-class Watch(Callback):  # type: ignore[misc]
+class NodeKiller(Callback):  # type: ignore[misc]
     """Count failures and kill the node that the last result came from when it is time."""
 
-    def __init__(self, cluster: LocalCluster, kill_after_s: float | None) -> None:
+    def __init__(self, cluster: LocalRayCluster, kill_after_s: float | None) -> None:
         self.cluster, self.kill_after_s = cluster, kill_after_s
         self.kill_at: float | None = None
         self.failures, self.killed = 0, 0
@@ -178,82 +180,89 @@ class Watch(Callback):  # type: ignore[misc]
         return {}  # Tune keeps it for a restore, which does not come
 
     def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any) -> None:
-        """Look at the time."""
+        """Kill the node if it is time."""
         if self.kill_after_s is None or self.killed:
             return
         self.kill_at = self.kill_at or time.monotonic() + self.kill_after_s
         if time.monotonic() >= self.kill_at:
             self.killed = self.cluster.kill(result["node_ip"])
 
-    def mend(self) -> None:
+    def replace_node(self) -> None:
         """Start a node in the place of the one that was killed."""
         if self.killed:
             self.cluster.add(self.killed)
 
     def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        """Count a trial that goes on after a failure."""
+        """Count a trial that continues after a failure."""
         self.failures += 1
 
 
-def run(cluster: LocalCluster, search: Search, policy: str, seed: int, place: int) -> Outcome:
+def run(cluster: LocalRayCluster, search: RaySearch, policy: str, seed: int, place: int) -> RayRun:
     """Run the search of a seed under a policy, on a cluster that is whole again afterwards."""
     rates = Random(seed).sample(BAD, len(BAD))
     rates.insert(place, GOOD)
-    pauses: list[str] = []
-
-    def heard(now: float, what: str, details: dict[str, Any]) -> None:
-        if what == "pause":
-            pauses.append(details["trial"])
-
-    target, watch = Target(search.target_loss), Watch(cluster, search.kill_after_s)
+    target, killer = TargetStopper(search.target_loss), NodeKiller(cluster, search.kill_after_s)
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="beamer-ray-"))
-        stack.callback(watch.mend)
+        journal = f"sqlite:///{folder}/journal.db"
+        stack.callback(killer.replace_node)
         begun = time.monotonic()
         results = Tuner(
-            tune.with_resources(Trial, {"cpu": 1, "gpu": 1}),
+            tune.with_resources(NetworkTrial, {"cpu": 1, "gpu": 1}),
             param_space={"rate": tune.grid_search(rates), "pause_s": search.pause_s},
             tune_config=TuneConfig(
-                scheduler=FIFOScheduler() if policy == RAY_FIFO else _scheduler(policy, search, heard),
+                scheduler=FIFOScheduler() if policy == RAY_FIFO else _scheduler(policy, search, journal),
                 reuse_actors=search.reuse,
             ),
             run_config=RunConfig(
                 storage_path=folder,
                 stop=tune.stopper.CombinedStopper(target, tune.stopper.MaximumIterationStopper(search.iterations)),
                 verbose=0,
-                callbacks=[watch],
+                callbacks=[killer],
                 failure_config=FailureConfig(max_failures=-1),
                 checkpoint_config=CheckpointConfig(checkpoint_frequency=search.saved_every),
             ),
         ).fit()
         ended = time.monotonic()
-    return Outcome(
+        pauses = 0 if policy == RAY_FIFO else _pauses(journal)
+    return RayRun(
         policy,
         seed,
         place,
         None if target.reached_at is None else target.reached_at - begun,
         ended - begun,
         sum(result.metrics.get("training_iteration", 0) for result in results),
-        len(pauses),
-        watch.failures,
+        pauses,
+        killer.failures,
     )
 
 
-def _scheduler(policy: str, search: Search, heard: Any) -> BeamerScheduler:
-    return BeamerScheduler(policy, Request(search.iterations, target_loss=search.target_loss), on_decision=heard)
+def _scheduler(policy: str, search: RaySearch, journal: str) -> BeamerScheduler:
+    return BeamerScheduler(policy, Request(search.iterations, target_loss=search.target_loss), journal=journal)
+
+
+def _pauses(url: str) -> int:
+    """Return how often a trial's GPUs were taken from it, by the search's journal."""
+    journal, statistics = Journal(url), SearchStatistics()
+    try:
+        for event in journal.replay():
+            statistics.apply(event)
+    finally:
+        journal.close()
+    return sum(counts.suspensions for counts in statistics.counts.values())
 
 
 def measure(
-    policies: Sequence[str] = ("hermes", RAY_FIFO), repetitions: int = 5, search: Search | None = None, first_seed: int = 0
-) -> Comparison:
+    policies: Sequence[str] = ("hermes", RAY_FIFO), repetitions: int = 5, search: RaySearch | None = None, first_seed: int = 0
+) -> RayComparison:
     """Run every seed's search under every policy, one after another on one cluster."""
-    search = search or Search()
+    search = search or RaySearch()
     seeds = range(first_seed, first_seed + repetitions)
     places = [int((i + Random(seed).random()) / repetitions * (len(BAD) + 1)) for i, seed in enumerate(seeds)]
-    with LocalCluster(search.gpus, path=ROOT) as cluster:
+    with LocalRayCluster(search.gpus, path=ROOT) as cluster:
         warm = replace(search, iterations=2, kill_after_s=None)
         run(cluster, warm, RAY_FIFO, first_seed, 0)  # the first one starts all processes
-        return Comparison(
+        return RayComparison(
             search,
             tuple(
                 run(cluster, search, policy, seed, place)
@@ -263,7 +272,7 @@ def measure(
         )
 
 
-def table(comparison: Comparison) -> Table:
+def table(comparison: RayComparison) -> Table:
     """Return a table with a row per policy."""
     policies = list(dict.fromkeys(outcome.policy for outcome in comparison.outcomes))
     title = "time until the good configuration has reached its target, 95 % intervals"
@@ -290,7 +299,7 @@ def main(
     seed: int = 0,
 ) -> None:
     """Compare policies on a real search, on a local Ray cluster with four declared GPUs."""
-    search = Search(kill_after_s=5.0 if kill else None)
+    search = RaySearch(kill_after_s=5.0 if kill else None)
     Console(width=None if sys.stdout.isatty() else 160).print(table(measure(policies.split(","), repetitions, search, seed)))
 
 

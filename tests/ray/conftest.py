@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from beamer.engines.ray_tune.local import LocalCluster
+    from beamer.engines.ray_tune.local import LocalRayCluster
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="package")
-def cluster() -> Iterator["LocalCluster"]:
-    from beamer.engines.ray_tune.local import LocalCluster
+def cluster() -> Iterator["LocalRayCluster"]:
+    from beamer.engines.ray_tune.local import LocalRayCluster
 
-    with LocalCluster((2, 2), path=ROOT) as cluster:
+    with LocalRayCluster((2, 2), path=ROOT) as cluster:
         yield cluster

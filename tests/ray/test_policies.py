@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("ray", reason="ray is not installed: the extra `ray`")
 
-from beamer.engines.ray_tune.local import LocalCluster
+from beamer.engines.ray_tune.local import LocalRayCluster
 from beamer.engines.ray_tune.scheduler import BeamerScheduler
 from beamer.gpu.model import Request
 from beamer.gpu.policies import GPU_POLICIES, gpu_policy
@@ -21,7 +21,7 @@ SLICES = {"round-robin": {"quantum_s": 1.0}, "pollux": {"interval_s": 3.0}}
 
 
 @pytest.mark.parametrize("name", GPU_POLICIES)
-def test_every_policy_finishes_a_search(name: str, cluster: LocalCluster, tmp_path: Path) -> None:
+def test_every_policy_finishes_a_search(name: str, cluster: LocalRayCluster, tmp_path: Path) -> None:
     request = Request(ITERATIONS, max_gpus=2, batch_size=8)
     scheduler = BeamerScheduler(gpu_policy(name, **SLICES.get(name, {})), request)
     results = run(tmp_path, scheduler, RATES, reuse=True)

@@ -1,11 +1,10 @@
 """What trials live through: pauses, other numbers of GPUs, rungs, nodes that are killed."""
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -17,18 +16,23 @@ pytest.importorskip("ray", reason="ray is not installed: the extra `ray`")
 from ray import tune
 from ray.tune.result import NODE_IP
 
-from beamer.engines.ray_tune.local import LocalCluster
+from beamer.engines.ray_tune.local import LocalRayCluster
 from beamer.engines.ray_tune.scheduler import BeamerScheduler
 from beamer.errors import InputError
+from beamer.gpu.events import Allocated, JobReported, NodesSeen
 from beamer.gpu.model import Allocation, Cluster, Job, Request
 from beamer.gpu.placement import CompactPlacer, pack
 from beamer.gpu.policies import GpuPolicy
-from beamer.workloads.searches import SuccessiveHalving
+from beamer.schedule.statistics import SearchStatistics
+from beamer.studies.events import JobEnded, StageSealed
+from beamer.studies.journal.store import Journal
+from beamer.studies.model import JobStatus, Rung
 from tests.ray.searches import Regression, overlaps, run, steps, undisturbed, write
 
 # Tune does not close its trials' result files when a search ends before they do.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
 
+E = TypeVar("E")
 RATES = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4)
 
 
@@ -53,20 +57,34 @@ class Restless(GpuPolicy[Stateless]):
         return state, grants, None
 
 
-class Journal(list[tuple[float, str, dict[str, Any]]]):
-    """What was decided, in order."""
-
-    def __call__(self, now: float, what: str, details: dict[str, Any]) -> None:
-        self.append((now, what, details))
-
-    def of(self, what: str) -> list[dict[str, Any]]:
-        return [details for _, kind, details in self if kind == what]
+def journal_of(folder: Path) -> str:
+    """Return the URL of a journal."""
+    return f"sqlite:///{folder / 'journal.db'}"
 
 
-def test_no_step_is_lost_or_done_twice_however_often_trials_move(cluster: LocalCluster, tmp_path: Path) -> None:
-    journal = Journal()
+def events(folder: Path, kind: type[E]) -> list[E]:
+    """Return the events of a kind that a search's journal holds."""
+    journal = Journal(journal_of(folder))
+    try:
+        return [event for event in journal.replay() if isinstance(event, kind)]
+    finally:
+        journal.close()
+
+
+def suspensions(folder: Path) -> dict[str, int]:
+    """Return how often each trial was taken off its GPUs or moved to others."""
+    journal, statistics = Journal(journal_of(folder)), SearchStatistics()
+    try:
+        for event in journal.replay():
+            statistics.apply(event)
+    finally:
+        journal.close()
+    return {key.split("/")[2]: counts.suspensions + counts.restarts for key, counts in statistics.counts.items()}
+
+
+def test_no_step_is_lost_or_done_twice_however_often_trials_move(cluster: LocalRayCluster, tmp_path: Path) -> None:
     request = Request(6, max_gpus=3, batch_size=8)
-    scheduler = BeamerScheduler(Restless(), request, batch_size="batch_size", on_decision=journal)
+    scheduler = BeamerScheduler(Restless(), request, batch_size="batch_size", journal=journal_of(tmp_path))
     results = run(tmp_path, scheduler, RATES[2:], pause_s=0.05)
     assert not results.errors
     done = steps(tmp_path)
@@ -77,15 +95,16 @@ def test_no_step_is_lost_or_done_twice_however_often_trials_move(cluster: LocalC
     lines = [line for lines in done.values() for line in lines]
     assert overlaps(lines) == []
     assert all(line.batch_size == 8 * line.gpus for line in lines)
-    paused = Counter(pause["trial"] for pause in journal.of("pause"))
-    assert paused.keys() == done.keys()
-    assert min(paused.values()) >= 2
+    moved = suspensions(tmp_path)
+    assert moved.keys() == done.keys()
+    assert min(moved.values()) >= 2
 
 
-def test_a_trial_runs_where_it_was_granted_gpus(cluster: LocalCluster, tmp_path: Path) -> None:
-    journal = Journal()
-    run(tmp_path, BeamerScheduler("fifo", on_decision=journal), RATES[:4], iterations=2)
-    granted = {start["trial"]: start["gpus"] for start in journal.of("start")}
+def test_a_trial_runs_where_it_was_granted_gpus(cluster: LocalRayCluster, tmp_path: Path) -> None:
+    run(tmp_path, BeamerScheduler("fifo", journal=journal_of(tmp_path)), RATES[:4], iterations=2)
+    granted = {
+        key.split("/")[2]: dict(grant.gpus) for event in events(tmp_path, Allocated) for key, grant in event.grants.items()
+    }
     assert len({node for gpus in granted.values() for node in gpus}) == 2
     for trial, lines in steps(tmp_path).items():
         assert {node: 1 for line in lines for node, _ in line.devices} == granted[trial]
@@ -121,37 +140,43 @@ class Level(GpuPolicy[Stateless]):
         return state, pack(cluster, sorted(jobs, key=lambda job: job.done // 2)), None
 
 
-def test_functions_are_paused_with_their_checkpoints_only(cluster: LocalCluster, tmp_path: Path) -> None:
-    journal = Journal()
-    run(tmp_path, BeamerScheduler(Level(), Request(4), iteration="step", on_decision=journal), RATES[:5], trainable=trained)
-    assert journal.of("pause")
+def test_functions_are_paused_with_their_checkpoints_only(cluster: LocalRayCluster, tmp_path: Path) -> None:
+    scheduler = BeamerScheduler(Level(), Request(4), iteration="step", journal=journal_of(tmp_path))
+    run(tmp_path, scheduler, RATES[:5], trainable=trained)
+    assert any(suspensions(tmp_path).values())
     assert sorted([line.loss for line in lines] for lines in steps(tmp_path).values()) == sorted(
         undisturbed(rate, 4) for rate in RATES[:5]
     )
 
 
-def test_losers_are_stopped_at_the_rungs(cluster: LocalCluster, tmp_path: Path) -> None:
-    rungs = SuccessiveHalving(trials=6, eta=2, iterations=2, resume=True).brackets()[0]
-    results = run(tmp_path, BeamerScheduler("fifo", rungs=rungs), RATES, reuse=True)
+def test_losers_are_stopped_at_the_rungs(cluster: LocalRayCluster, tmp_path: Path) -> None:
+    rungs = (Rung("r0", 6, 2), Rung("r1", 3, 4), Rung("r2", 1, 8))
+    results = run(tmp_path, BeamerScheduler("fifo", rungs=rungs, journal=journal_of(tmp_path)), RATES, reuse=True)
     assert not results.errors
     best = sorted(RATES, key=lambda rate: undisturbed(rate, 2)[-1])
     assert sorted(best[:3], key=lambda rate: undisturbed(rate, 4)[-1])[0] == best[0]
     until = {rate: 8 if rate == best[0] else 4 if rate in best[:3] else 2 for rate in RATES}
     assert {result.config["rate"]: result.metrics["training_iteration"] for result in results} == until
+    assert [event.stage for event in events(tmp_path, StageSealed)] == ["r0", "r1", "r2"]
+    assert [event.status for event in events(tmp_path, JobEnded)] == [JobStatus.FINISHED] * (6 + 3 + 1)
 
 
-def test_the_search_ends_with_the_first_trial_that_meets_the_target(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_the_search_ends_with_the_first_trial_that_meets_the_target(cluster: LocalRayCluster, tmp_path: Path) -> None:
     target = undisturbed(RATES[-1], 6)[-1]
-    journal = Journal()
-    scheduler = BeamerScheduler("fifo", Request(500, target_loss=target), stop_at_target=True, on_decision=journal)
+    request = Request(500, target_loss=target)
+    scheduler = BeamerScheduler("fifo", request, stop_at_target=True, journal=journal_of(tmp_path))
     results = run(tmp_path, scheduler, RATES[2:], pause_s=0.1)
-    [reached] = journal.of("target")
-    [rate] = [result.config["rate"] for result in results if result.metrics["trial_id"] == reached["trial"]]
-    assert [loss <= target for loss in undisturbed(rate, int(reached["iteration"]))].index(True) == reached["iteration"] - 1
+    [reached] = [event for event in events(tmp_path, JobReported) if event.report and event.report.loss <= target]
+    assert reached.report
+    [rate] = [result.config["rate"] for result in results if result.metrics["trial_id"] == reached.job.split("/")[2]]
+    steps_done = int(reached.report.iteration)
+    assert [loss <= target for loss in undisturbed(rate, steps_done)].index(True) == steps_done - 1
     assert all(result.metrics.get("training_iteration", 0) < 500 for result in results)
+    ends = {event.job: event.status for event in events(tmp_path, JobEnded)}
+    assert [key for key, status in ends.items() if status is JobStatus.FINISHED] == [reached.job]
 
 
-def test_a_trial_whose_results_lack_a_key_fails_the_search(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_a_trial_whose_results_lack_a_key_fails_the_search(cluster: LocalRayCluster, tmp_path: Path) -> None:
     with pytest.raises(Exception, match="the key 'accuracy'"):
         run(tmp_path, BeamerScheduler("fifo", accuracy="accuracy"), RATES[:1], iterations=2)
 
@@ -173,9 +198,8 @@ class Killing(BeamerScheduler):
         return super().__getstate__() | {"kill": None}
 
 
-def test_a_search_ends_correctly_though_a_node_is_killed(cluster: LocalCluster, tmp_path: Path) -> None:
-    journal = Journal()
-    scheduler = Killing("fifo", on_decision=journal, kill=cluster.kill, at=2)
+def test_a_search_ends_correctly_though_a_node_is_killed(cluster: LocalRayCluster, tmp_path: Path) -> None:
+    scheduler = Killing("fifo", journal=journal_of(tmp_path), kill=cluster.kill, at=2)
     try:
         results = run(tmp_path, scheduler, RATES[1:], iterations=8, pause_s=0.5, saved_every=1, failures=5)
     finally:
@@ -184,7 +208,7 @@ def test_a_search_ends_correctly_though_a_node_is_killed(cluster: LocalCluster, 
     assert not results.errors
     done = steps(tmp_path)
     assert sorted(lines[-1].loss for lines in done.values()) == sorted(undisturbed(rate, 8)[-1] for rate in RATES[1:])
-    assert [sum(nodes["nodes"].values()) for nodes in journal.of("nodes")] == [4, 2]
+    assert [sum(node.gpus for node in event.nodes) for event in events(tmp_path, NodesSeen)] == [4, 2]
     assert any(lines[0].devices[0][0] != lines[-1].devices[0][0] for lines in done.values())
 
 

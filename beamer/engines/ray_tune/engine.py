@@ -33,7 +33,7 @@ STARTS = 20  # measured starts, of all trials, of which the median counts as the
 
 
 class Decision(StrEnum):
-    """What a trial does after a result, in Tune's words."""
+    """What a trial does after a result, as Tune names it."""
 
     CONTINUE = "CONTINUE"
     PAUSE = "PAUSE"

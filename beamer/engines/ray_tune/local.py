@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, Self
 
 QUIET = {
-    "RAY_USAGE_STATS_ENABLED": "0",  # nobody is told of it
+    "RAY_USAGE_STATS_ENABLED": "0",  # no usage is reported to anybody
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_AIR_NEW_OUTPUT": "0",
     "TUNE_DISABLE_AUTO_CALLBACK_SYNCER": "1",
@@ -18,7 +18,7 @@ HEALTH = {"health_check_initial_delay_ms": 2000, "health_check_period_ms": 500, 
 OBJECT_STORE_BYTES = 80 * 2**20  # just above Ray's least
 
 
-class LocalCluster:
+class LocalRayCluster:
     """Run a head without GPUs and a node for each entry of `gpus`, each on its own loopback address, until the context ends.
 
     gpus: of each node. cpus: of each node, declared as well: trials share the machine's cores. path: what trials import their

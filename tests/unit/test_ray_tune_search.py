@@ -1,0 +1,227 @@
+"""Searches of trials under the GPU scheduler, on a Tune without Ray: halving, targets, failures, policies, journals."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import pytest
+
+from beamer.engines.ray_tune.engine import Decision, RayTuneEngine, Result
+from beamer.engines.ray_tune.search import ONLY_STAGE, TuneSearch
+from beamer.errors import EngineError, InputError
+from beamer.gpu.engine import Placement, RunState
+from beamer.gpu.events import Allocated, JobReported, JobSubmitted
+from beamer.gpu.model import Node, Request
+from beamer.gpu.policies import GPU_POLICIES, gpu_policy
+from beamer.studies.events import Event, JobEnded, StageSealed
+from beamer.studies.model import JobStatus, Rung
+from beamer.testing.tune import START_S, STEP_S, FakeTrial, FakeTune
+
+NODES = (Node("n0", 2), Node("n1", 2))
+RUNGS = (Rung("r0", 6, 2), Rung("r1", 3, 4), Rung("r2", 1, 8))
+LEVELS = {"a": 0.5, "b": 0.1, "c": 0.7, "d": 0.3, "e": 0.9, "f": 0.8}
+SLICES = {"round-robin": {"quantum_s": 4.0}, "pollux": {"interval_s": 6.0}}
+
+
+@dataclass
+class Driver:
+    """What Tune's scheduler does, in short: results, failures and turns of the loop lead to steps."""
+
+    policy: str = "fifo"
+    rungs: tuple[Rung, ...] = ()
+    request: Request = field(default=Request(8, max_gpus=2, batch_size=8))
+    stop_at_target: bool = False
+    saves_every: int = 1
+    nodes: tuple[Node, ...] = NODES
+    levels: Mapping[str, float] = field(default_factory=lambda: LEVELS)
+    journal: list[Event] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.tune = FakeTune(self.nodes)
+        self.open()
+        self.tune.on_loop = self.turn
+        self.tune.on_result = self.result
+        self.tune.on_failure = lambda trial: self.search.engine.add(trial)
+        for name, level in self.levels.items():
+            self.tune.trials[name] = FakeTrial(lambda i, level=level: level + 1 / (1 + i), self.saves_every)  # type: ignore[misc]
+            self.add(name)
+        self.search.seal(0.0)
+
+    def open(self) -> None:
+        policy = gpu_policy(self.policy, **SLICES.get(self.policy, {}))
+        self.search = TuneSearch(
+            "s",
+            policy,
+            self.tune,
+            self.rungs,
+            stop_at_target=self.stop_at_target,
+            past=tuple(self.journal),
+            write=self.journal.append,
+        )
+
+    def add(self, name: str) -> None:
+        self.search.engine.add(name)
+        if not self.search.has_job(name):
+            self.search.submit(name, self.request, self.tune.now)
+
+    def turn(self) -> None:
+        self.search.step(self.tune.now)
+        self.search.engine.apply(self.tune.now)
+
+    def result(self, trial: str, result: Result) -> Decision:
+        if trial in self.search.engine.trials:
+            self.search.engine.record(trial, result, self.tune.now)
+            self.search.step(self.tune.now)
+        return self.search.engine.decide(trial)
+
+    def run(self, until: Callable[[], bool] | None = None, turns: int = 400) -> "Driver":
+        until = until or (lambda: all(trial.status in ("TERMINATED", "ERROR") for trial in self.tune.trials.values()))
+        for _ in range(turns):
+            if until():
+                return self
+            self.tune.advance()
+        raise AssertionError(self.tune.trials)
+
+    def iterations(self) -> dict[str, int]:
+        return {name: trial.iteration for name, trial in self.tune.trials.items()}
+
+    def ends(self) -> dict[str, JobStatus]:
+        return {event.job: event.status for event in self.journal if isinstance(event, JobEnded)}
+
+
+@pytest.mark.parametrize("policy", GPU_POLICIES)
+def test_every_policy_runs_all_trials_to_their_end(policy: str) -> None:
+    driver = Driver(policy).run()
+    assert driver.iterations() == dict.fromkeys(LEVELS, 8)
+    assert driver.ends() == {f"s/{ONLY_STAGE}/{name}": JobStatus.FINISHED for name in LEVELS}
+
+
+@pytest.mark.parametrize("policy", GPU_POLICIES)
+def test_losers_are_stopped_at_the_rungs_under_every_policy(policy: str) -> None:
+    driver = Driver(policy, RUNGS).run()
+    assert driver.iterations() == {"a": 4, "b": 8, "c": 2, "d": 4, "e": 2, "f": 2}
+    assert [event.stage for event in driver.journal if isinstance(event, StageSealed)] == ["r0", "r1", "r2"]
+    reports = [e.report.iteration for e in driver.journal if isinstance(e, JobReported) and e.job == "s/r2/b" and e.report]
+    assert reports == list(range(1, 9)), "what was reported in the rungs before is known"
+    ended = driver.search.ledger.ended
+    driver.open()
+    assert driver.search.ledger.ended.keys() == ended.keys()
+    assert all(driver.search.ledger.ended[key].reports == job.reports for key, job in ended.items())
+
+
+def test_a_trial_that_is_promoted_where_it_runs_is_not_paused() -> None:
+    levels = {"a": 0.5, "b": 0.4, "c": 0.3, "d": 0.2, "e": 0.6, "f": 0.1}
+    driver = Driver("fifo", RUNGS, nodes=(Node("n0", 4),), levels=levels).run()
+    assert driver.iterations() == {"a": 2, "b": 2, "c": 4, "d": 4, "e": 2, "f": 8}
+    assert driver.tune.trials["f"].launches == 1
+    assert driver.tune.trials["c"].launches == 2, "its verdict came later than its result"
+
+
+def test_a_policy_knows_how_many_go_on_though_the_next_rung_has_begun() -> None:
+    driver = Driver("fifo", RUNGS)
+    stages = set()
+
+    def observed() -> bool:
+        jobs = driver.search.ledger.submitted(driver.search.tracker)
+        if {job.stage.name for job in jobs} > {"r0"}:
+            stages.update((job.stage.name, job.stage.keeps) for job in jobs)
+        return all(trial.status == "TERMINATED" for trial in driver.tune.trials.values())
+
+    driver.run(observed)
+    assert {("r0", 3), ("r1", 1)} <= stages
+
+
+def test_trials_that_can_be_paused_with_some_results_only_lose_no_step() -> None:
+    driver = Driver("round-robin", saves_every=3, request=Request(9)).run()
+    assert driver.iterations() == dict.fromkeys(LEVELS, 9)
+    assert max(trial.launches for trial in driver.tune.trials.values()) > 1
+    for name in LEVELS:
+        reports = [e.report.iteration for e in driver.journal if isinstance(e, JobReported) and e.job[-1] == name and e.report]
+        assert reports == list(range(1, 10))
+
+
+def test_what_starts_took_is_known_as_their_cost() -> None:
+    driver = Driver("round-robin").run()
+    costs = [event.costs for event in driver.journal if isinstance(event, JobReported) and event.costs]
+    assert costs
+    assert all(cost.resume_s == cost.restart_s >= START_S - STEP_S for cost in costs)
+    speeds = [speed for event in driver.journal if isinstance(event, JobReported) for speed in event.speeds]
+    assert {(speed.gpus, speed.nodes, speed.batch_size, speed.step_s) for speed in speeds} == {(1, 1, 8, STEP_S)}
+
+
+def test_a_start_that_waits_for_gpus_is_withdrawn_and_one_that_has_them_is_not() -> None:
+    tune = FakeTune(NODES)
+    engine = RayTuneEngine(tune, lambda job: Request(10))
+    tune.drive(engine)
+    for name in "ab":
+        tune.trials[name] = FakeTrial(lambda iteration: 1.0)
+        engine.add(name)
+        engine.start(f"s/r/{name}", Placement((("n0", 0), ("n0", 1))))
+    engine.apply(tune.now)
+    tune.advance()
+    assert [tune.has_gpus(name) for name in "ab"] == [True, False]
+    for name in "ab":
+        engine.suspend(f"s/r/{name}")
+    assert [engine.report()[f"s/r/{name}"].state for name in "ab"] == [RunState.STOPPING, RunState.PARKED]
+    engine.apply(tune.now)
+    assert [tune.status(name) for name in "ab"] == ["PENDING", "PAUSED"]
+    while tune.status("a") != "PAUSED":
+        tune.advance()
+    assert [trial.saved for trial in tune.trials.values()] == [1, 0]
+    with pytest.raises(EngineError, match="its trial runs s/r/a, which is to be stopped first"):
+        engine.start("s/r1/a", Placement((("n0", 0),)))
+
+
+def test_the_search_ends_with_the_first_trial_that_meets_the_target() -> None:
+    driver = Driver(request=Request(500, target_loss=0.31), stop_at_target=True).run()
+    assert driver.ends() == {
+        f"s/{ONLY_STAGE}/{name}": JobStatus.FINISHED if name == "b" else JobStatus.KILLED for name in LEVELS
+    }
+    assert driver.search.is_over
+    assert driver.iterations()["b"] == 4
+
+
+def test_a_trial_that_failed_for_good_gives_its_place_to_others() -> None:
+    driver = Driver("fifo", RUNGS)
+    driver.run(lambda: driver.tune.trials["b"].iteration == 1)
+    driver.tune.fail("b", "out of memory")
+    driver.run()
+    assert driver.ends()["s/r0/b"] is JobStatus.FAILED
+    assert driver.iterations() == {"a": 4, "b": 1, "c": 4, "d": 8, "e": 2, "f": 2}
+
+
+def test_trials_of_a_lost_node_continue_elsewhere() -> None:
+    driver = Driver("fifo")
+    driver.run(lambda: driver.tune.trials["a"].iteration == 3)
+    driver.tune.lose("n0")
+    driver.run()
+    assert driver.iterations() == dict.fromkeys(LEVELS, 8)
+    assert sum(trial.launches for trial in driver.tune.trials.values()) > len(LEVELS)
+
+
+def test_a_trial_that_tune_ends_is_killed() -> None:
+    driver = Driver("fifo", RUNGS)
+    driver.run(lambda: driver.tune.trials["b"].iteration == 1)
+    driver.tune.stop("b")
+    driver.search.engine.forget("b")
+    driver.run()
+    assert driver.ends()["s/r0/b"] is JobStatus.KILLED
+    assert driver.iterations()["d"] == 8
+
+
+@pytest.mark.parametrize("policy", ["fifo", "hermes", "round-robin"])
+def test_a_search_that_is_restored_knows_what_its_predecessor_knew(policy: str) -> None:
+    driver = Driver(policy, RUNGS)
+    driver.run(lambda: any(event.stage == "r1" for event in driver.journal if isinstance(event, JobSubmitted)))
+    allocation = driver.search.ledger.decision
+    driver.open()
+    assert driver.search.ledger.decision == allocation
+    for name, trial in driver.tune.trials.items():
+        if trial.status in ("PENDING", "RUNNING", "PAUSED"):
+            driver.tune.fail(name)
+            driver.add(name)
+    driver.run()
+    assert driver.iterations() == {"a": 4, "b": 8, "c": 2, "d": 4, "e": 2, "f": 2}
+    generations = [event.generation for event in driver.journal if isinstance(event, Allocated)]
+    assert generations == sorted(set(generations))
+    with pytest.raises(InputError, match="a journal of study other alone"):
+        TuneSearch("other", gpu_policy("fifo"), driver.tune, past=driver.journal)
