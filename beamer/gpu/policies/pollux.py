@@ -2,10 +2,10 @@
 
 [Qiao, Choe, Subramanya, Neiswanger, Ho, Zhang, Ganger and Xing 2021, "Pollux: co-adaptive cluster scheduling for
 goodput-optimized deep learning", section 4.2] Every `interval_s`, a power mean of the jobs' speed-ups is maximised, a job's
-speed-up being its goodput (`beamer.gpu.predictors.goodput`) over that on an equal share of the cluster. Written after the
-publication's description, not after its code. What differs: the publication searches among placements by a genetic algorithm;
-with jobs packed on few nodes the objective is a sum over jobs, so that marginal gains along the concave hull of each job's
-table (`beamer.gpu.marginal_gain`) find its optimum directly.
+speed-up being its goodput (`beamer.gpu.predictors.goodput`) over that on an equal share of the cluster. Our reconstruction of
+what the publication describes, made without its code, so that details may differ. What differs: the publication searches among
+placements by a genetic algorithm; with jobs packed on few nodes the objective is a sum over jobs, so that marginal gains along
+the concave hull of each job's table (`beamer.gpu.marginal_gain`) find its optimum directly.
 """
 
 from collections.abc import Mapping, Sequence

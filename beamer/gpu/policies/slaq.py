@@ -23,9 +23,9 @@ class Slaq(RoundBased):
 
     From Zhang, Stafman, Or and Freedman 2017, "SLAQ: quality-driven scheduling for distributed machine learning": losses are
     normalised by the job's own largest drop so far, predicted by a weighted fit of two families of curves, and resources are
-    given one unit at a time to the largest predicted drop in the coming scheduling epoch. Written after the publication's
-    description, not after its code. Ours: GPUs in place of CPU cores, the speed model of `beamer.gpu.predictors.speed`, and
-    what happens to jobs without a curve, below.
+    given one unit at a time to the largest predicted drop in the coming scheduling epoch. Our reconstruction of what the
+    publication describes, made without its code, so that details may differ. Ours: GPUs in place of CPU cores, the speed model
+    of `beamer.gpu.predictors.speed`, and what happens to jobs without a curve, below.
 
     epoch_s: between rounds, and the time for which drops are predicted. patience_s: after a round, until the next for a job
     that has arrived since and does not fit. decay: weight of a reported loss relative to the next one. Jobs start in order of

@@ -21,8 +21,8 @@ class Tetris(GpuPolicy[Stateless]):
 
     From Grandl, Ananthanarayanan, Kandula, Rao and Akella 2014, "Multi-resource packing for cluster schedulers": alignment of
     demand and free resources, combined with the shortest remaining work, as the weighted difference of both scores, each
-    relative to its mean. Written after the publication's description, not after its code. Ours: whole jobs start or wait, as
-    training needs all its workers at once, and there is no fairness knob.
+    relative to its mean. Our reconstruction of what the publication describes, made without its code, so that details may
+    differ. Ours: whole jobs start or wait, as training needs all its workers at once, and there is no fairness knob.
 
     A job's score is the alignment of its tasks with the nodes they would go to, the sum over GPUs and cores of free x demand,
     each relative to the cluster's largest node, less `weight` x its remaining GPU-seconds, relative to the means of both over

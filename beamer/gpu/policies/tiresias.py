@@ -30,8 +30,8 @@ class Tiresias(GpuPolicy[LastPromotions]):
 
     Discretized two-dimensional least attained service (Discretized 2D-LAS), with the promotion that guards against starvation
     [Gu, Chowdhury, Shin, Zhu, Jeon, Qian, Liu and Guo 2019, "Tiresias: a GPU cluster manager for distributed deep learning"].
-    Written after the publication's description, not after its code: placement is Beamer's (fewest nodes) rather than by the
-    skew of a model's tensors, and the default limit is ours.
+    Our reconstruction of what the publication describes, made without its code, so that details may differ: placement is
+    Beamer's (fewest nodes) rather than by the skew of a model's tensors, and the default limit is ours.
 
     limits_gpu_s: upper ends of all queues but the last, ascending. promote: a job that has waited this many times as long as it
     has run starts again in the first queue, as if it had attained no service; 0: never.
