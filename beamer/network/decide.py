@@ -43,27 +43,31 @@ def assign_classes(order: Order, queues: int, current: Mapping[str, int] | None 
     """Return the class of every job of `order`, 0 served first.
 
     A class per tier in order; tiers that find none left share the lowest. Classes that tiers leave over separate the jobs of
-    divisible tiers, slowest first, the most urgent tier's before the next one's. current: the classes that jobs have; of all
-    assignments that keep the order, one that moves few of them, as every move touches rules, marks and packets under way.
-    [rebuilt]
+    divisible tiers, slowest first, the most urgent tier's before the next one's. Sincronia's implementation gives the first
+    ranks a queue each and all others the lowest [Agarwal et al. 2018, "Sincronia: near-optimal network design for coflows"];
+    dividing tiers, and what follows, is ours. current: the classes that jobs have; of all assignments that keep the order, one
+    that moves few of them, as every move touches rules, marks and packets under way.
     """
     tiers = [tier for tier in order if tier.jobs]
     fresh = _fresh_classes(tiers, queues)
     if not current or len(tiers) > queues:
         return fresh
-    return _kept_classes(tiers, queues, current, fresh)
+    return _least_moves(tiers, queues, current, fresh)
 
 
-def _kept_classes(tiers: Sequence[Tier], queues: int, current: Mapping[str, int], fresh: Mapping[str, int]) -> dict[str, int]:
-    """Return the assignment that moves fewest jobs, leaves fewest of the most urgent tier together, nearest to `fresh`."""
-    units: list[tuple[int, tuple[str, ...]]] = []
+def _least_moves(tiers: Sequence[Tier], queues: int, current: Mapping[str, int], fresh: Mapping[str, int]) -> dict[str, int]:
+    """Return the assignment that moves fewest jobs, leaves fewest of the most urgent tier together, nearest to `fresh`.
+
+    A dynamic programme over groups of jobs that share a class, in order: classes never fall, and rise between tiers. O(n K^2).
+    """
+    groups: list[tuple[int, tuple[str, ...]]] = []
     for number, tier in enumerate(tiers):
-        units += [(number, (key,)) for key in tier.jobs] if tier.divisible else [(number, tier.jobs)]
-    move = 1 + queues * len(units)
-    costs = [0.0] * queues  # of the units so far, by the class of the last one
+        groups += [(number, (key,)) for key in tier.jobs] if tier.divisible else [(number, tier.jobs)]
+    move = 1 + queues * len(groups)
+    costs = [0.0] * queues  # of the groups so far, by the class of the last one
     reached_from: list[list[int]] = []
-    for position, (number, keys) in enumerate(units):
-        same_tier = position > 0 and units[position - 1][0] == number
+    for position, (number, keys) in enumerate(groups):
+        same_tier = position > 0 and groups[position - 1][0] == number
         row, parents = [], []
         for klass in range(queues):
             own = sum(move * (current.get(key, klass) != klass) + abs(klass - fresh[key]) for key in keys)
@@ -77,11 +81,11 @@ def _kept_classes(tiers: Sequence[Tier], queues: int, current: Mapping[str, int]
         costs = row
         reached_from.append(parents)
     klass = min(range(queues), key=costs.__getitem__)
-    kept: dict[str, int] = {}
-    for (_, keys), parents in zip(reversed(units), reversed(reached_from), strict=True):
-        kept.update(dict.fromkeys(keys, klass))
+    chosen: dict[str, int] = {}
+    for (_, keys), parents in zip(reversed(groups), reversed(reached_from), strict=True):
+        chosen.update(dict.fromkeys(keys, klass))
         klass = parents[klass]
-    return kept
+    return chosen
 
 
 def _fresh_classes(tiers: Sequence[Tier], queues: int) -> dict[str, int]:
