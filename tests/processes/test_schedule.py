@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from beamer.engines.local.files import load_state
 from beamer.engines.local.groups import candidates
 from beamer.gpu.events import Allocated
 from beamer.studies.journal.store import Journal
@@ -133,7 +134,7 @@ class Command:
 
     def states(self) -> list[str]:
         """Return what supervisors have written down of their ranks."""
-        return [json.loads(path.read_text())["state"] for path in self.directory.glob("jobs/*/*/state")]
+        return [str(load_state(path.parent).run.state) for path in self.directory.glob("jobs/*/*/state")]
 
     def groups(self) -> list[str]:
         """Return the control groups that supervisors may have made."""
