@@ -36,9 +36,7 @@ LEAST_S = 1e-12  # seconds; stands for "takes no time" under a logarithm
 EXPONENT_RANGE = 9.0  # the exponent lies between 1 and 1 + this, as in Pollux
 RECENT_GRADIENTS = 5  # reports whose gradient statistics are averaged: single ones are noisy, old ones outdated
 LARGEST_NOISE_SCALE = 1e12  # samples; keeps goodputs finite where the gradient has almost no mean
-BATCH_SIZES_TRIED = (
-    24  # between the smallest and the largest, in equal ratios: neighbours differ by a fifth over a factor of 64
-)
+BATCH_SIZES_TRIED = 24  # from smallest to largest, in equal ratios: over a factor of 64, neighbours differ by a fifth
 FIRST_DAMPING, LEAST_DAMPING, LARGEST_DAMPING = 1e-2, 1e-9, 1e9  # relative to the curvature, as Levenberg and Marquardt damp
 DAMPING_DOWN, DAMPING_UP = 5.0, 4.0  # factors after a step that lowered the cost, and after one that did not
 HOPELESS_DAMPING = 1e6  # from which on a fit without a better step ends
