@@ -5,7 +5,9 @@ Starts are withdrawn through parts of Tune that are not documented: `TuneControl
 """
 
 import time
+from collections.abc import Callable
 from typing import Any
+from weakref import ref
 
 from ray.tune import PlacementGroupFactory
 from ray.tune.experiment import Trial
@@ -20,17 +22,25 @@ class RayTrials(TuneTrials):
     """The trials that were added.
 
     batch_size: the key of configurations that a granted batch size is written to. poll_s: for how long a list of nodes is used.
-    controller: Tune's, as last called from.
     """
 
     def __init__(self, batch_size: str | None, poll_s: float) -> None:
-        self.controller: Any = None
+        self._controller: Callable[[], Any] = lambda: None
         self._batch_size = batch_size
         self._poll_s = poll_s
         self._polled_at = -poll_s
         self._nodes: tuple[Node, ...] = ()
         self._trials: dict[str, Trial] = {}
         self._asked: dict[str, PlacementGroupFactory] = {}
+
+    @property
+    def controller(self) -> Any:
+        """Tune's controller, as last set."""
+        return self._controller()
+
+    @controller.setter
+    def controller(self, controller: Any) -> None:
+        self._controller = ref(controller)  # it owns the scheduler, and is to end with its search
 
     def add(self, trial: Trial) -> None:
         """Take in a pending trial and pause it; one that is known has failed."""
