@@ -1,6 +1,6 @@
 """`beamer`: one command line for all that runs without a service of its own."""
 
-from beamer.commands import Command, run_commands
+from beamer.lazy_commands import Command, run_commands
 
 ABOUT = "Stage-aware coflow scheduling for hyper-parameter search."
 COMMANDS = {

@@ -8,12 +8,12 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from beamer.bounds.of import scenario_bounds, trace_bounds
+from beamer.bounds.scenario import scenario_bounds, trace_bounds
 from beamer.errors import InputError, nearest
 from beamer.network.allocation import Allocator, Classes, allocator, check_pair
 from beamer.network.plan import QUEUES
 from beamer.network.policies import NETWORK_POLICIES, network_policy
-from beamer.outputs import check_outputs
+from beamer.output_files import check_outputs
 from beamer.report import (
     Row,
     bound_rows,
@@ -31,9 +31,9 @@ from beamer.report import (
     write_events,
     write_rows,
 )
+from beamer.sim.network import Assumptions
+from beamer.sim.network import simulate as run_simulation
 from beamer.sim.replay import replay
-from beamer.sim.scenario import Assumptions
-from beamer.sim.scenario import simulate as run_simulation
 from beamer.sim.traces import FORMATS, read
 from beamer.units import parse_rate
 from beamer.workloads.scenario import load, shipped

@@ -1,6 +1,6 @@
 """`beamer-controller`: the command line of the controller."""
 
-from beamer.commands import Command, run_command
+from beamer.lazy_commands import Command, run_command
 
 SERVE = Command("controller.command:serve", "controller")
 

@@ -3,8 +3,8 @@
 import yaml
 from pydantic import ValidationError
 
-from beamer.commands import Command, errors_as_exit_codes, run_commands
 from beamer.errors import InputError
+from beamer.lazy_commands import Command, errors_as_exit_codes, run_commands
 from beamer.validation import input_error
 
 ABOUT = "Experiments, one command each."

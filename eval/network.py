@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from rich.console import Console
 from rich.table import Table
 
-from beamer.bounds.of import scenario_bounds
+from beamer.bounds.scenario import scenario_bounds
 from beamer.network.allocation import Allocator, Classes, allocator
 from beamer.sim import Assumptions, simulate
 from beamer.workloads import SuccessiveHalving, Workload, generate

@@ -1,6 +1,6 @@
 """`beamer-hostagent`: the command line of the host agent."""
 
-from beamer.commands import Command, run_command
+from beamer.lazy_commands import Command, run_command
 
 SERVE = Command("hostagent.command:serve", "agent")
 

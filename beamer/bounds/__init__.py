@@ -4,10 +4,10 @@ An item is what a schedule ends as one: a coflow, a stage, or a study of chained
 fractional and preemptive ones included; each checks at the call that it applies.
 """
 
-from beamer.bounds.best import BOUNDS, Bounds, bounds, job_bounds, study_bounds
 from beamer.bounds.exact import Optimum, best_static, exact
 from beamer.bounds.instance import Instance
 from beamer.bounds.jobs import IteratingJobs
+from beamer.bounds.selection import BOUNDS, Bounds, bounds, job_bounds, study_bounds
 from beamer.bounds.study import chained
 
 __all__ = [

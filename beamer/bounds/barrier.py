@@ -23,8 +23,8 @@ import numpy as np
 
 from beamer.bounds.instance import at_most, distinct_links
 from beamer.bounds.jobs import IteratingJobs
-from beamer.bounds.programme import Rows
-from beamer.bounds.subset import MOST_ITEMS, ends, remaining
+from beamer.bounds.linear_programme import Rows
+from beamer.bounds.subset_dp import MOST_ITEMS, ends, remaining
 from beamer.network.arrays import Floats, Ints
 
 

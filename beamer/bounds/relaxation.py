@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from beamer.bounds.instance import Instance, at_most, distinct_links
-from beamer.bounds.programme import Rows
+from beamer.bounds.linear_programme import Rows
 from beamer.network.arrays import Floats, Ints
 
 MOST_ITEMS = 150  # the programme has n (n - 1) / 2 variables for pairs

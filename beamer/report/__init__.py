@@ -1,9 +1,9 @@
 """What people and programs read after a run: tables, JSON documents, pictures, files of rows, timelines for a viewer."""
 
 from beamer.report.chrome import replay_events, run_events, write_events
-from beamer.report.documents import replay_document, run_document, simulation_document
+from beamer.report.json_documents import replay_document, run_document, simulation_document
 from beamer.report.plots import plot_cdf, plot_timeline
-from beamer.report.rows import Row, coflow_rows, job_rows, stage_rows, write_rows
+from beamer.report.row_files import Row, coflow_rows, job_rows, stage_rows, write_rows
 from beamer.report.tables import bound_rows, job_table, replay_table, stage_table
 
 __all__ = [

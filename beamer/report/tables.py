@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from beamer.bounds import Bounds
-from beamer.report.documents import ratio
+from beamer.report.json_documents import ratio
 from beamer.sim.replay import Replay
 from beamer.sim.results import RunResult
 

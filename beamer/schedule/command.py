@@ -21,7 +21,7 @@ from beamer.errors import InputError, nearest
 from beamer.gpu.devices import Devices
 from beamer.gpu.policies import GPU_POLICIES, gpu_policy
 from beamer.gpu.policy import GpuPolicy
-from beamer.outputs import check_outputs
+from beamer.output_files import check_outputs
 from beamer.schedule.directory import SearchDirectory
 from beamer.schedule.file import Search, load, shipped
 from beamer.schedule.report import document, lines, rows, table

@@ -9,7 +9,7 @@ from typing import Any
 
 from beamer.engines.local import LocalCluster
 from beamer.engines.local.record import Record, load
-from beamer.engines.local.store import read_json, take, write_json
+from beamer.engines.local.supervisor.store import read_json, take, write_json
 from beamer.errors import InputError
 from beamer.schedule.file import Search, parse
 from beamer.studies.journal.store import Location, sqlite_file, sqlite_url

@@ -13,7 +13,7 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from beamer.engines.local import Launcher, LaunchSpec, LocalCluster, LocalNode, MininetHost, NetworkNamespace, Ssh, Subprocess
-from beamer.engines.local.groups import KINDS
+from beamer.engines.local.supervisor.groups import KINDS
 from beamer.errors import InputError, nearest
 from beamer.gpu.model import Cluster, Job, Node, Request, Stage
 from beamer.gpu.placement import can_ever_run

@@ -1,5 +1,5 @@
 """Event-driven flow-level simulation of scenarios and traces, calling the same decisions as the live system."""
 
-from beamer.sim.scenario import Assumptions, SimResult, simulate
+from beamer.sim.network import Assumptions, SimResult, simulate
 
 __all__ = ["Assumptions", "SimResult", "simulate"]

@@ -18,9 +18,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from beamer.engines.local import LaunchSpec, LocalCluster, LocalEngine, groups
-from beamer.engines.local.processes import marked, processor_ticks
-from beamer.engines.local.supervisor import mark
+from beamer.engines.local import LaunchSpec, LocalCluster, LocalEngine
+from beamer.engines.local.supervisor import groups
+from beamer.engines.local.supervisor.processes import marked, processor_ticks
+from beamer.engines.local.supervisor.supervisor import mark
 from beamer.errors import EngineError, InputError, nearest
 from beamer.gpu.engine import Placement, RunState
 from beamer.gpu.model import Report

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from beamer.commands import DISTRIBUTION
+from beamer.lazy_commands import DISTRIBUTION
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 3000  # for downloads on a slow network; everything else takes seconds

@@ -6,7 +6,7 @@ import zipfile
 from email import message_from_bytes
 from pathlib import Path
 
-from beamer.commands import DISTRIBUTION
+from beamer.lazy_commands import DISTRIBUTION
 from tests.packaging.builds import ROOT
 
 PACKAGES = ("beamer", "controller", "hostagent", "topologies")

@@ -16,7 +16,7 @@ import yaml
 import beamer.cli
 import controller.cli
 import hostagent.cli
-from beamer.commands import DISTRIBUTION, Command
+from beamer.lazy_commands import DISTRIBUTION, Command
 from tests.packaging.builds import PATIENCE_S, ROOT, Environment, download
 from topologies.single import build
 
@@ -26,7 +26,7 @@ BASE_BYTES = 60_000_000
 EXTRAS: Mapping[str, list[str]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 PARTS = ("core", "dev", "all")  # of other extras, of a checkout, and what has nothing of its own
 MODULES: Mapping[str | None, list[str]] = {  # the modules and packages, with all they hold, that an extra suffices to import
-    None: ["beamer.client", "beamer.commands"],
+    None: ["beamer.client", "beamer.lazy_commands"],
     "agent": ["hostagent.agent", "hostagent.cli", "hostagent.guard", "hostagent.probe"],
     "controller": ["controller", "beamer.network", "beamer.studies"],
     "emulation": ["topologies", "controller", "hostagent"],

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from beamer.engines.local.groups import KINDS
+from beamer.engines.local.supervisor.groups import KINDS
 from tests.processes.site import Site, of_directory, until, works
 
 

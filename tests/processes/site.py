@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from beamer.engines.local import LaunchSpec, LocalCluster, LocalEngine, LocalNode
-from beamer.engines.local.groups import candidates, reopen
-from beamer.engines.local.processes import stat
+from beamer.engines.local.supervisor.groups import candidates, reopen
+from beamer.engines.local.supervisor.processes import stat
 from beamer.gpu.engine import Observed, Placement, RunState
 from beamer.gpu.model import Report
 

@@ -12,9 +12,10 @@ from random import Random
 
 import pytest
 
-from beamer.engines.local import LocalNode, control, store
-from beamer.engines.local.messages import Accepted, Launch, Refused, Status, decode_answer
+from beamer.engines.local import LocalNode
 from beamer.engines.local.states import RanksState
+from beamer.engines.local.supervisor import control, store
+from beamer.engines.local.supervisor.messages import Accepted, Launch, Refused, Status, decode_answer
 from beamer.errors import EngineError
 from beamer.gpu.engine import Placement, RunState
 from beamer.testing.trainer import Options, undisturbed
@@ -187,7 +188,7 @@ def test_one_supervisor_at_a_time(site: Site) -> None:
     (directory,) = (path.parent for path in site.root.glob("jobs/*/*/lock"))
     assert store.take(directory / "lock") is None
     assert store.take(directory / "ranks") is None
-    subprocess.run([sys.executable, "-m", "beamer.engines.local.supervise", directory], check=True)
+    subprocess.run([sys.executable, "-m", "beamer.engines.local.supervisor", directory], check=True)
     until(lambda: site.supervisors() == [supervisor], "the second one to leave")
     assert read(supervisor, "cmdline")
 
@@ -231,7 +232,7 @@ def test_what_is_no_request_is_refused_by_name(site: Site) -> None:
     engine = site.engine()
     engine.start("job", on("localhost"))
     (directory,) = (path.parent for path in site.root.glob("jobs/*/*/lock"))
-    command = [sys.executable, "-m", "beamer.engines.local.control", str(directory)]
+    command = [sys.executable, "-m", "beamer.engines.local.supervisor.control", str(directory)]
     asked = subprocess.run([*command, '{"kind": "status"}'], capture_output=True, text=True, check=True)
     assert isinstance(status := decode_answer(asked.stdout), Status)
     assert status.run.state is RanksState.RUNNING

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from beamer.engines.local import LaunchSpec, LocalNode, control, store
-from beamer.engines.local.messages import Accepted, GetStatus, Launch, Refused, Status, Suspend
+from beamer.engines.local import LaunchSpec, LocalNode
 from beamer.engines.local.record import Record, load
 from beamer.engines.local.states import Phase, RanksState
-from beamer.engines.local.supervisor import PAGE
+from beamer.engines.local.supervisor import control, store
+from beamer.engines.local.supervisor.messages import Accepted, GetStatus, Launch, Refused, Status, Suspend
+from beamer.engines.local.supervisor.supervisor import PAGE
 from beamer.errors import EngineError
 from beamer.gpu.engine import RunState
 from tests.processes.site import Site, on, read, until

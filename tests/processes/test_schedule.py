@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
-from beamer.engines.local.files import load_state
-from beamer.engines.local.groups import candidates
+from beamer.engines.local.supervisor.files import load_state
+from beamer.engines.local.supervisor.groups import candidates
 from beamer.gpu.events import Allocated
 from beamer.studies.journal.store import Journal
 from beamer.testing.trainer import Options, undisturbed

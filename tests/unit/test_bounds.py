@@ -15,7 +15,7 @@ from beamer.bounds.dual import dual
 from beamer.bounds.instance import distinct_links
 from beamer.bounds.relaxation import lp_ov
 from beamer.bounds.release import release_busy, release_srpt
-from beamer.bounds.subset import subset_dp
+from beamer.bounds.subset_dp import subset_dp
 from beamer.errors import BeamerError, InputError
 from beamer.network.arrays import Floats
 
@@ -435,6 +435,6 @@ def test_a_solver_that_gives_up_is_an_error(monkeypatch: pytest.MonkeyPatch) -> 
     class Failed:
         x, message = None, "time limit"
 
-    monkeypatch.setattr("beamer.bounds.programme.linprog", lambda *args, **options: Failed())
+    monkeypatch.setattr("beamer.bounds.linear_programme.linprog", lambda *args, **options: Failed())
     with pytest.raises(BeamerError, match="not solved: time limit"):
         lp_ov(ONE_LINK)

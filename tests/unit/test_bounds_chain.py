@@ -14,7 +14,7 @@ from beamer.bounds import Instance, IteratingJobs, best_static, exact, job_bound
 from beamer.bounds.dual import dual
 from beamer.bounds.relaxation import lp_ov
 from beamer.bounds.release import release_busy
-from beamer.bounds.subset import subset_dp
+from beamer.bounds.subset_dp import subset_dp
 from beamer.network.arrays import Floats
 
 ROUNDING = 1 + 1e-9

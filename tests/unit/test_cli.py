@@ -14,9 +14,9 @@ import pytest
 
 import beamer.cli
 import eval.__main__
-from beamer.commands import DISTRIBUTION, Command, errors_as_exit_codes
 from beamer.errors import BeamerError, EmulationError, EngineError, InputError, PlatformError
-from beamer.outputs import check_outputs
+from beamer.lazy_commands import DISTRIBUTION, Command, errors_as_exit_codes
+from beamer.output_files import check_outputs
 from beamer.workloads.scenario import shipped
 from topologies.emulation.platform import require
 
@@ -199,7 +199,7 @@ def test_a_missing_package_names_the_extra_and_a_missing_module_of_ours_does_not
 def test_the_help_and_a_wrong_command_import_no_command() -> None:
     code = "import sys, beamer.cli\nsys.argv[1:] = ['--help']\nbeamer.cli.main()\nprint(*sys.modules)"
     loaded = set(_run("-c", code).stdout.splitlines()[-1].split())
-    assert "beamer.commands" in loaded
+    assert "beamer.lazy_commands" in loaded
     assert not {
         name for name in loaded if name.endswith(".command") or name.partition(".")[0] in ("typer", "numpy", "pydantic")
     }

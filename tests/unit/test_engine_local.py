@@ -21,16 +21,14 @@ from beamer.engines.local import (
     NetworkNamespace,
     Ssh,
     Subprocess,
-    control,
-    groups,
-    store,
 )
 from beamer.engines.local.job import Busy, LocalJob
-from beamer.engines.local.messages import GetStatus, Port, decode_request, encode
 from beamer.engines.local.monitor import NodeMonitor
-from beamer.engines.local.progress import Progress
 from beamer.engines.local.record import Record, last_run, load
 from beamer.engines.local.states import Phase
+from beamer.engines.local.supervisor import control, groups, store
+from beamer.engines.local.supervisor.messages import GetStatus, Port, decode_request, encode
+from beamer.engines.local.supervisor.progress import Progress
 from beamer.errors import EngineError, InputError
 from beamer.gpu.engine import Placement
 
@@ -179,7 +177,7 @@ def test_an_engine_has_its_directory_to_itself(tmp_path: Path) -> None:
 
 
 def test_a_supervisor_imports_little() -> None:
-    code = "import sys, beamer.engines.local.supervise as s; print(*{m.split('.')[0] for m in sys.modules})"
+    code = "import sys, beamer.engines.local.supervisor as s; print(*{m.split('.')[0] for m in sys.modules})"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "beamer" in shown
     assert not {"numpy", "pydantic", "torch", "scipy"} & set(shown), "it starts fast and has little memory"

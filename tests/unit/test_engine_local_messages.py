@@ -5,8 +5,10 @@ from typing import get_args
 
 import pytest
 
-from beamer.engines.local import codec
-from beamer.engines.local.messages import (
+from beamer.engines.local.spec import LaunchSpec
+from beamer.engines.local.states import RanksState
+from beamer.engines.local.supervisor import codec
+from beamer.engines.local.supervisor.messages import (
     ANSWERS,
     REQUESTS,
     Accepted,
@@ -29,9 +31,7 @@ from beamer.engines.local.messages import (
     decode_request,
     encode,
 )
-from beamer.engines.local.progress import NodeReport, Progress
-from beamer.engines.local.spec import LaunchSpec
-from beamer.engines.local.states import RanksState
+from beamer.engines.local.supervisor.progress import NodeReport, Progress
 from beamer.errors import InputError
 
 SPEC = LaunchSpec(("python", "train.py"), env=(("A", "1"),), grace_s=2.5, batch_size=32)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from beamer.engines.local.progress import Meter, Progress, ProgressLine, parse, parser
+from beamer.engines.local.supervisor.progress import Meter, Progress, ProgressLine, parse, parser
 
 START = Progress()
 

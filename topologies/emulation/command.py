@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from beamer.errors import InputError
 from beamer.network.policies import network_policy
 from beamer.network.snapshot import Snapshot
-from beamer.outputs import check_outputs
+from beamer.output_files import check_outputs
 from beamer.report import job_table, plot_timeline, stage_table
 from beamer.sim import simulate
 from beamer.simulate import JsonFile, PlotFile, PolicyList, ScenarioFile, parse_policies

@@ -6,9 +6,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from beamer.engines.local import control
-from beamer.engines.local.messages import SupervisorAnswer, SupervisorRequest
 from beamer.engines.local.spec import LocalNode
+from beamer.engines.local.supervisor import control
+from beamer.engines.local.supervisor.messages import SupervisorAnswer, SupervisorRequest
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from beamer.engines.local import groups, store
 from beamer.engines.local.job import MOST_POLL_S, POLL_S, Busy, LocalJob
-from beamer.engines.local.messages import Checkpoint, End
 from beamer.engines.local.monitor import NodeMonitor
 from beamer.engines.local.record import Record, last_run, load
 from beamer.engines.local.spec import LaunchSpec, LocalCluster
 from beamer.engines.local.states import Phase
+from beamer.engines.local.supervisor import groups, store
+from beamer.engines.local.supervisor.messages import Checkpoint, End
 from beamer.errors import EngineError, InputError, nearest
 from beamer.gpu.engine import Engine, Observed, Placement, check_placement
 from beamer.gpu.model import Node

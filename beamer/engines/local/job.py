@@ -10,8 +10,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from beamer.engines.local.client import SupervisorClient
-from beamer.engines.local.control import Unreachable
-from beamer.engines.local.messages import (
+from beamer.engines.local.monitor import NodeMonitor
+from beamer.engines.local.record import RUN_STATE, Record, leave_last_run
+from beamer.engines.local.spec import LocalCluster
+from beamer.engines.local.states import PHASE_AFTER, Phase, RanksState
+from beamer.engines.local.supervisor.control import Unreachable
+from beamer.engines.local.supervisor.messages import (
     End,
     GetPort,
     GetStatus,
@@ -27,10 +31,6 @@ from beamer.engines.local.messages import (
     Suspend,
     kind_of,
 )
-from beamer.engines.local.monitor import NodeMonitor
-from beamer.engines.local.record import RUN_STATE, Record, leave_last_run
-from beamer.engines.local.spec import LocalCluster
-from beamer.engines.local.states import PHASE_AFTER, Phase, RanksState
 from beamer.errors import EngineError
 from beamer.gpu.engine import Observed, Placement, RunState
 from beamer.gpu.model import Costs, Report, Speed

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
-from beamer.engines.local import control
 from beamer.engines.local.spec import LocalNode
+from beamer.engines.local.supervisor import control
 
 TIMEOUT_S = 5.0
 """After which a node that does not respond counts as unreachable."""

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from beamer.engines.local import codec
-from beamer.engines.local.progress import Progress
 from beamer.engines.local.spec import LaunchSpec
 from beamer.engines.local.states import Phase
-from beamer.engines.local.store import read_json, write_json
+from beamer.engines.local.supervisor import codec
+from beamer.engines.local.supervisor.progress import Progress
+from beamer.engines.local.supervisor.store import read_json, write_json
 from beamer.gpu.engine import Placement, RunState
 
 RUN_STATE: Mapping[Phase, RunState] = {

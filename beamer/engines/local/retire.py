@@ -5,11 +5,11 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from beamer.engines.local import control, store
 from beamer.engines.local.client import SupervisorClient
-from beamer.engines.local.messages import End, Refused
 from beamer.engines.local.record import load
 from beamer.engines.local.spec import LocalCluster, LocalNode
+from beamer.engines.local.supervisor import control, store
+from beamer.engines.local.supervisor.messages import End, Refused
 
 END_S = 5.0
 POLL_S = 0.005

@@ -6,8 +6,8 @@ from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 
-from beamer.commands import install_command
 from beamer.errors import InputError
+from beamer.lazy_commands import install_command
 
 PICTURES = ("--plot", "--cdf")
 CSV, PARQUET = ".csv", ".parquet"

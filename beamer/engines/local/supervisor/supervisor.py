@@ -14,12 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, assert_never
 
-from beamer.engines.local import groups, messages, ranks, store
-from beamer.engines.local.files import JobFiles, SavedState, load_state
-from beamer.engines.local.messages import RunStatus, SupervisorAnswer, SupervisorRequest
-from beamer.engines.local.progress import Meter, parse, parser
 from beamer.engines.local.spec import LaunchSpec
 from beamer.engines.local.states import RanksState
+from beamer.engines.local.supervisor import groups, messages, ranks, store
+from beamer.engines.local.supervisor.files import JobFiles, SavedState, load_state
+from beamer.engines.local.supervisor.messages import RunStatus, SupervisorAnswer, SupervisorRequest
+from beamer.engines.local.supervisor.progress import Meter, parse, parser
 from beamer.errors import InputError
 
 ORPHANED_S = 2.0

@@ -1,6 +1,6 @@
 """The process that supervises a job on a node; it outlives the scheduler and starts, freezes and ends the ranks.
 
-    python -m beamer.engines.local.supervise DIR [--group KIND]
+    python -m beamer.engines.local.supervisor DIR [--group KIND]
 
 It detaches from the terminal and continues in the background; it does nothing if DIR has a supervisor. Should it die, its ranks
 die with it, and its successor kills what is left before anything is launched. On SIGTERM it stops them at an iteration boundary
@@ -15,9 +15,9 @@ import sys
 import time
 from pathlib import Path
 
-from beamer.engines.local import groups, ranks, store
-from beamer.engines.local.files import load_state
-from beamer.engines.local.supervisor import KILL_S, Supervisor, mark
+from beamer.engines.local.supervisor import groups, ranks, store
+from beamer.engines.local.supervisor.files import load_state
+from beamer.engines.local.supervisor.supervisor import KILL_S, Supervisor, mark
 
 LOCK_S = 0.5
 """How long the lock is waited for: a supervisor that dies closes its socket before its lock."""
@@ -65,7 +65,7 @@ def _lock(directory: Path) -> list[int] | None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Supervise the directory that the command line names."""
-    options = argparse.ArgumentParser(prog="python -m beamer.engines.local.supervise", description=__doc__)
+    options = argparse.ArgumentParser(prog="python -m beamer.engines.local.supervisor", description=__doc__)
     options.add_argument("directory", type=Path)
     options.add_argument("--group", choices=groups.KINDS, default="auto")
     options.add_argument("--foreground", action="store_true", help="stay in the terminal")

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from beamer.engines.local import codec, store
-from beamer.engines.local.messages import RunStatus
-from beamer.engines.local.progress import NodeReport
+from beamer.engines.local.supervisor import codec, store
+from beamer.engines.local.supervisor.messages import RunStatus
+from beamer.engines.local.supervisor.progress import NodeReport
 
 SAVE_S = 1.0
 """How often progress is saved: so much of it is missing from `state` after a supervisor's death, nothing from `reports`."""

@@ -11,8 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from beamer.engines.local.groups import Group
-from beamer.engines.local.messages import Launch
+from beamer.engines.local.supervisor.groups import Group
+from beamer.engines.local.supervisor.messages import Launch
 
 LAST_LINES = 12
 LONGEST_LINE = 1 << 16

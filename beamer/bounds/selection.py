@@ -11,7 +11,7 @@ from beamer.bounds.jobs import IteratingJobs
 from beamer.bounds.relaxation import lp_ov
 from beamer.bounds.release import release_busy, release_srpt
 from beamer.bounds.study import chained
-from beamer.bounds.subset import subset_dp
+from beamer.bounds.subset_dp import subset_dp
 from beamer.errors import InputError, nearest
 
 BOUNDS: Mapping[str, Callable[[Instance], float]] = {

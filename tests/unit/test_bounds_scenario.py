@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from beamer.bounds.of import scenario_bounds
+from beamer.bounds.scenario import scenario_bounds
 from beamer.network.allocation import Allocator, Greedy, MaxMin
 from beamer.sim import Assumptions, simulate
 from beamer.workloads.scenario import parse

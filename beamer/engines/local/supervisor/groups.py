@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
 
-from beamer.engines.local.processes import descendants, is_stopped, marked
+from beamer.engines.local.supervisor.processes import descendants, is_stopped, marked
 
 POLL_S = 0.0005
 KINDS = ("auto", "cgroup2", "cgroup1", "signals")

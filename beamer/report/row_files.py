@@ -4,7 +4,7 @@ import csv
 from collections.abc import Sequence
 from pathlib import Path
 
-from beamer.outputs import CSV, check_table
+from beamer.output_files import CSV, check_table
 from beamer.sim.replay import Replay
 from beamer.sim.results import RunResult
 

@@ -1,6 +1,6 @@
 """Asking a supervisor: by its socket where files are shared, by this module as a command elsewhere.
 
-    python -m beamer.engines.local.control DIR '{"kind": "status"}' [--timeout SECONDS] [--start KIND]
+    python -m beamer.engines.local.supervisor.control DIR '{"kind": "status"}' [--timeout SECONDS] [--start KIND]
 
 With `--start` a supervisor that is not there is started first. Prints the answer as a line of JSON.
 """
@@ -11,8 +11,8 @@ import sys
 import time
 from pathlib import Path
 
-from beamer.engines.local import groups, messages, store
-from beamer.engines.local.messages import SupervisorAnswer, SupervisorRequest
+from beamer.engines.local.supervisor import groups, messages, store
+from beamer.engines.local.supervisor.messages import SupervisorAnswer, SupervisorRequest
 from beamer.errors import InputError
 
 RETRY_S = 0.01
@@ -51,12 +51,20 @@ def answer(line: str | bytes) -> SupervisorAnswer:
 
 def supervisor_command(directory: str, kind: str, python: str) -> list[str]:
     """Return the command that starts the supervisor of a directory."""
-    return [python, "-m", "beamer.engines.local.supervise", directory, "--group", kind]
+    return [python, "-m", "beamer.engines.local.supervisor", directory, "--group", kind]
 
 
 def control_command(directory: str, request: SupervisorRequest, timeout_s: float, kind: str | None, python: str) -> list[str]:
     """Return the command that asks the supervisor of a directory; kind: of the group of one that is started for it."""
-    command = [python, "-m", "beamer.engines.local.control", directory, messages.encode(request), "--timeout", str(timeout_s)]
+    command = [
+        python,
+        "-m",
+        "beamer.engines.local.supervisor.control",
+        directory,
+        messages.encode(request),
+        "--timeout",
+        str(timeout_s),
+    ]
     return [*command, "--start", kind] if kind else command
 
 
@@ -91,9 +99,9 @@ def ask_or_start(directory: Path, request: SupervisorRequest, timeout_s: float, 
 
 def main(arguments: list[str] | None = None) -> None:
     """Ask what the command line holds."""
-    options = argparse.ArgumentParser(prog="python -m beamer.engines.local.control", description=__doc__)
+    options = argparse.ArgumentParser(prog="python -m beamer.engines.local.supervisor.control", description=__doc__)
     options.add_argument("directory", type=Path)
-    options.add_argument("request", help='JSON with "kind" and the fields of the request, see beamer.engines.local.messages')
+    options.add_argument("request", help='JSON with "kind" and the fields of the request, see messages.py')
     options.add_argument("--timeout", type=float, default=5.0)
     options.add_argument("--start", choices=groups.KINDS, help="the group of a supervisor that is started if there is none")
     chosen = options.parse_args(arguments)

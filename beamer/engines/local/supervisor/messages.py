@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from beamer.engines.local import codec
-from beamer.engines.local.progress import NodeReport, Progress
 from beamer.engines.local.spec import LaunchSpec
 from beamer.engines.local.states import RanksState
+from beamer.engines.local.supervisor import codec
+from beamer.engines.local.supervisor.progress import NodeReport, Progress
 from beamer.errors import InputError, nearest
 
 

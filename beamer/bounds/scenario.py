@@ -11,9 +11,9 @@ import numpy as np
 from scipy.sparse import csr_array  # type: ignore[import-untyped]
 
 from beamer.bounds.barrier import barrier
-from beamer.bounds.best import BARRIER, BOUNDS, Bounds, bounds, study_bounds
 from beamer.bounds.instance import Instance
 from beamer.bounds.jobs import IteratingJobs
+from beamer.bounds.selection import BARRIER, BOUNDS, Bounds, bounds, study_bounds
 from beamer.bounds.study import chained
 from beamer.network.arrays import Floats
 from beamer.network.fabric import Fabric

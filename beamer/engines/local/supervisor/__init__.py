@@ -1,0 +1,4 @@
+"""The supervisor: a process per job and node that starts, freezes and ends its ranks, and outlives the engine.
+
+Only the standard library is imported here, and wherever this package imports from: it is started for every job.
+"""
