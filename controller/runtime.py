@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import structlog
 
-from beamer.decision.core import DecisionCore, Proposal
+from beamer.decision.core import DecisionCore, Proposal, seeded
 from beamer.errors import InputError, PlatformError
 from beamer.network.decide import check_plan, decide
 from beamer.network.events import ConnectionsSeen, Planned
@@ -125,7 +125,9 @@ class Runtime:
         last = self.network.decision
         self.plan = Plan(last.queues, last.jobs) if last else Plan(queues)
         generation = last.generation if last else 1
-        self._core: DecisionCore[Any, Snapshot, Plan] = DecisionCore(policy, decide(policy, queues), check_plan, last, seed)
+        self._core: DecisionCore[Any, Snapshot, Plan] = DecisionCore(
+            policy, decide(policy, queues), check_plan, last, seeded(seed)
+        )
         self._targets = self._targets_of(self.plan)
         self.installation = Installation((s.name for s in fabric.switches), self._ports, generation)
         self._deciding = Alarm(self._decide_now)
@@ -223,8 +225,9 @@ class Runtime:
 
     def _decide_now(self) -> None:
         now = self.clock()
-        proposal = self._core.propose(lambda: self.network.snapshot(self.tracker), self.plan, now)
-        if self._install(proposal, self._caused_at_s):
+        generation = self.installation.generation + 1
+        proposal = self._core.propose(lambda: self.network.snapshot(self.tracker), self.plan, now, generation)
+        if self._install(proposal, self._caused_at_s) and not proposal.failed:
             self._caused_at_s = []
         if proposal.wake_s is not None:
             self._deciding.within(max(proposal.wake_s - now, COALESCE_S))
@@ -241,12 +244,12 @@ class Runtime:
             return True
         generation = self.installation.generation + 1
         try:
-            self.record(Planned(self.clock(), self.policy, generation, proposal.remembered, plan.queues, dict(plan.jobs)))
+            self.record(Planned(self.clock(), self.policy, generation, proposal.plain_state, plan.queues, dict(plan.jobs)))
         except PlatformError as error:
             log.error("the journal takes no decision, the old plan stays", reason=str(error))
             self._deciding.within(RETRY_S)
             return False
-        self._core.adopt(proposal, generation)
+        self._core.adopt(proposal)
         self.plan, self._targets = plan, wanted
         self.installation.want(generation, wanted.rules != before.rules, _renewed(before, wanted), caused_at_s)
         self._pending.append(GenerationTargets(generation, wanted))

@@ -10,7 +10,7 @@ from beamer.errors import ConflictError, InputError, NotFoundError
 from beamer.gpu.devices import Devices, assign, check_devices
 from beamer.gpu.events import Allocated, JobReported, JobSubmitted, NodesSeen
 from beamer.gpu.model import Cluster, Grant, Job, Speed, Stage, check_allocation, check_nodes
-from beamer.studies.events import Event, JobEnded, StageSealed
+from beamer.studies.events import Event, JobEnded, StageRegistered, StageSealed
 from beamer.studies.model import StageKey, StageStatus, check_name, job_key
 from beamer.studies.tracker import Ledger, Tracker, is_new_decision
 
@@ -30,6 +30,18 @@ class GpuLedger(Ledger):
         self._unended: dict[StageKey, int] = {}
         self._stale: set[StageKey] = set()
         self._decision: Allocated | None = None
+
+    def __eq__(self, other: object) -> bool:
+        """Compare what is known; what `submitted` works out of it when it is asked is left out."""
+        return isinstance(other, GpuLedger) and self._facts() == other._facts()
+
+    __hash__ = None  # it changes
+
+    def _facts(self) -> dict[str, object]:
+        def bare(jobs: Mapping[str, Job]) -> dict[str, Job]:
+            return {key: replace(job, stage=Stage(job.stage.study, job.stage.name)) for key, job in jobs.items()}
+
+        return {**vars(self), "_stale": None, "_jobs": bare(self._jobs), "_ended": bare(self._ended)}
 
     @property
     def decision(self) -> Allocated | None:
@@ -105,7 +117,7 @@ class GpuLedger(Ledger):
         return None
 
     def apply(self, event: Event, tracker: Tracker) -> None:
-        """Take in what `check` says concerns this level, and that a stage is sealed."""
+        """Take in what `check` says concerns this level, and that stages are registered and sealed."""
         match event:
             case NodesSeen(nodes=nodes):
                 self.cluster = Cluster(nodes)
@@ -117,6 +129,8 @@ class GpuLedger(Ledger):
                 self._allocate(event)
             case StageSealed(study=study, stage=stage):
                 self._refresh((study, stage))
+            case StageRegistered(study=study):  # a later rung of those that run has begun
+                self._stale.update(key for key in self._members if key[0] == study)
             case JobEnded(job=key) if key in self._jobs:
                 self._end(key, event.at_s)
 

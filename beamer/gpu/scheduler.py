@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
 
-from beamer.decision.core import DecisionCore
+from beamer.decision.core import DecisionCore, seeded
 from beamer.errors import EngineError
 from beamer.gpu.engine import JOB_STATUS, Engine, Observed, Placement, RunState
 from beamer.gpu.events import Allocated, JobReported, JobSubmitted, NodesSeen
@@ -29,7 +29,7 @@ class Scheduler:
     """Keep a policy's decisions carried out on an engine.
 
     tracker: as its journal left it, with `ledger` among its ledgers. write: makes an event durable, before it takes effect.
-    seed, survives: as of `DecisionCore`.
+    seed: of the policy's randomness. live: as of `DecisionCore`.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Scheduler:
         engine: Engine,
         write: Callable[[Event], None],
         seed: int = 0,
-        survives: bool = True,
+        live: bool = True,
     ) -> None:
         self.tracker = tracker
         self.ledger = ledger
@@ -48,7 +48,7 @@ class Scheduler:
         self.engine = engine
         self._write = write
         self._core: DecisionCore[Any, _View, Allocation] = DecisionCore(
-            policy, self._ask, _check, ledger.decision, seed, survives
+            policy, self._ask, _check, ledger.decision, seeded(seed), live
         )
         self._wake_s: float | None = None
         self._awake = True
@@ -106,19 +106,33 @@ class Scheduler:
         if seen.state.is_finished:
             self.take(JobEnded(now, key, JOB_STATUS[seen.state]))
 
+    def _view(self) -> "_View":
+        return self.ledger.cluster, self.ledger.submitted(self.tracker)
+
     def _ask(self, state: Any, view: "_View", now: float, rng: Random) -> tuple[Any, Allocation, float | None]:
         return self.policy.allocate(state, *view, now, rng)
 
     def _decide(self, now: float) -> None:
         self._awake = False
         granted = self.ledger.granted
-        proposal = self._core.propose(lambda: (self.ledger.cluster, self.ledger.submitted(self.tracker)), granted, now)
+        generation = self._next_generation
+        proposal = self._core.propose(self._view, granted, now, generation)
         self._wake_s = proposal.wake_s
         if proposal.state == self._core.state and proposal.content == granted:
             return
-        generation, grants = self._core.generation + 1, dict(proposal.content)
-        self.take(Allocated(now, self.policy.name, generation, proposal.remembered, grants, self.ledger.assigned(grants)))
-        self._core.adopt(proposal, generation)
+        grants = dict(proposal.content)
+        self.take(Allocated(now, self.policy.name, generation, proposal.plain_state, grants, self.ledger.assigned(grants)))
+        self._core.adopt(proposal)
+
+    def revoke(self, now: float) -> None:
+        """Take their GPUs from all jobs, which do not run any more, so that no time on GPUs is counted for them."""
+        if self.ledger.granted:
+            standing = self._core.standing({})
+            self.take(Allocated(now, self.policy.name, self._next_generation, standing.plain_state, {}, {}))
+
+    @property
+    def _next_generation(self) -> int:
+        return self.ledger.decision.generation + 1 if self.ledger.decision else 1
 
     def _carry_out(self, seen: Mapping[str, Observed], now: float) -> None:
         stuck: set[str] = set()  # the next step tries again

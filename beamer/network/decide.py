@@ -1,4 +1,4 @@
-"""The one decision: from what is known to a class for every running job, pure, shared by controller and simulator."""
+"""From what is known to a class for every running job, pure, and the checks of what policies return."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -23,11 +23,24 @@ def decide(policy: NetworkPolicy[S], queues: int) -> Decide[S, Snapshot, Plan]:
 
     def decision(state: S, snapshot: Snapshot, now: float, rng: Random) -> tuple[S, Plan, float | None]:
         state, order, wake_at = policy.order(state, snapshot, now, rng)
+        check_order(snapshot, order)
         current = {key: klass for key, klass in zip(snapshot.jobs.key, snapshot.klass.tolist(), strict=True) if klass >= 0}
         jobs = {key: JobPlan(klass) for key, klass in assign_classes(order, queues, current).items()}
         return state, Plan(queues, MappingProxyType(jobs)), wake_at
 
     return decision
+
+
+def check_order(snapshot: Snapshot, order: Order) -> None:
+    """Check that every running job is in exactly one tier of an order, and no other job in any. Raises `InputError`."""
+    keys = [key for tier in order for key in tier.jobs]
+    known = snapshot.jobs.position.keys()
+    if len(keys) == len(known) and set(keys) == known:
+        return
+    for key in keys:
+        if key not in known or keys.count(key) > 1:
+            raise InputError("order", key, "a running job, in one tier alone")
+    raise InputError("order", sorted(known - set(keys)), "a tier for every running job")
 
 
 def check_plan(snapshot: Snapshot, plan: Plan) -> None:

@@ -26,7 +26,7 @@ class NetworkLedger(Ledger):
         self.fabric = fabric
         self._connections: dict[str, tuple[Connection, ...]] = {}
         self._decision: Planned | None = None
-        self._footprints = Footprints(fabric)
+        self.footprints = Footprints(fabric)
 
     @property
     def connections(self) -> Mapping[str, tuple[Connection, ...]]:
@@ -64,7 +64,7 @@ class NetworkLedger(Ledger):
 
     def snapshot(self, tracker: Tracker) -> Snapshot:
         """Return what a policy decides on: the running jobs, and their studies' rungs yet to come."""
-        return Snapshot.of(self.fabric, self.views(tracker), self._footprints)
+        return Snapshot.of(self.fabric, self.views(tracker), self.footprints)
 
     def views(self, tracker: Tracker) -> tuple[StudyView, ...]:
         """Return the studies that have stages which are not done, with their running jobs, or rungs yet to come."""

@@ -4,7 +4,6 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from beamer.errors import EngineError, InputError
@@ -122,9 +121,7 @@ class SearchSession:
             self._request_parking(left)
             time.sleep(CHECK_INTERVAL_S)
         self._observe()  # for what was reported until then
-        last = self.ledger.decision
-        if last and last.grants:  # or parked jobs would count as if they held GPUs
-            self.scheduler.take(replace(last, at_s=self._clock(), generation=last.generation + 1, grants={}, devices={}))
+        self.scheduler.revoke(self._clock())
         return True
 
     def wait_until_forgotten(self, interrupted: Callable[[], bool] = _never) -> bool:

@@ -136,9 +136,7 @@ class _Simulation:
         self.policy = _Timed(policy)
         self.engine = SimulatedCluster(nodes, {arrival.key: arrival.job for arrival in arrivals})
         self.ledger = GpuLedger()
-        self.scheduler = Scheduler(
-            Tracker(self.ledger), self.ledger, self.policy, self.engine, self._note, seed, survives=False
-        )
+        self.scheduler = Scheduler(Tracker(self.ledger), self.ledger, self.policy, self.engine, self._note, seed, live=False)
         self.tuner = tuner
         self.submitted: dict[str, float] = {}
         self.ended: dict[str, JobEnded] = {}

@@ -10,14 +10,15 @@ from typing import Any
 
 import numpy as np
 
+from beamer.decision.core import DecisionCore
 from beamer.errors import InputError
 from beamer.network.allocation import Allocator, Classes, check_pair
 from beamer.network.allocation.base import Arrangement
+from beamer.network.decide import check_order
 from beamer.network.fluid.flows import Routes
 from beamer.network.fluid.network import FluidEvent, FluidNetwork
-from beamer.network.footprint import Footprints
 from beamer.network.ledger import NetworkLedger
-from beamer.network.policies import NetworkPolicy, network_policy
+from beamer.network.policies import NetworkPolicy, Order, network_policy
 from beamer.network.snapshot import Snapshot
 from beamer.sim.results import JobResult, RunResult, StageResult
 from beamer.studies.events import Event, IterationDone, JobEnded, JobRegistered, StageRegistered, StageSealed, StudyRegistered
@@ -84,17 +85,18 @@ class _Simulation:
     ) -> None:
         self._scenario = scenario
         self._policy = policy
-        self._rng = rng
         self._assumptions = assumptions
         self._allocator = allocator
         self._ledger = NetworkLedger(scenario.fabric)
         self._tracker = Tracker(self._ledger)
-        self._footprints = Footprints(scenario.fabric)
         self._routes = Routes(scenario.fabric, assumptions.acknowledgements)
         self._network = FluidNetwork(np.array([float(link.rate_bps) for link in scenario.fabric.links]), allocator)
         known = assumptions.coflows_known
         self._by_coflow = policy.by_coflow and (allocator.sees_coflows if known is None else known)
-        self._state = policy.initial()
+        self._core: DecisionCore[Any, Snapshot, Order] = DecisionCore(
+            policy, policy.order, check_order, None, lambda generation: rng, live=False
+        )
+        self._order: Order = ()
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._seq = 0
         self._number: dict[str, int] = {}
@@ -153,7 +155,7 @@ class _Simulation:
         keys = [job_key(study.name, stage.name, spec.name) for spec in stage.jobs]
         registered = [self._tracker.jobs[key] for key in keys]
         placed = [(job.spec, self._scenario.fabric.plane_of(job.seq)) for job in registered]
-        first = self._network.add(self._routes.block(placed, [self._footprints.of(*job) for job in placed]))
+        first = self._network.add(self._routes.block(placed, [self._ledger.footprints.of(*job) for job in placed]))
         for number, key in enumerate(keys, first):
             self._number[key] = number
             self._running[number] = (study, index, key)
@@ -238,10 +240,12 @@ class _Simulation:
         self._quiet_until_s = 0.0
         self._remaining = self._network.remaining
         snapshot = self._current()
-        self._state, order, wake_at = self._policy.order(self._state, snapshot, now, self._rng)
-        if wake_at is not None and wake_at > now:
-            self._wake_at(wake_at)
-        arrangement = self._allocator.arrange(order, snapshot)
+        proposal = self._core.propose(lambda: snapshot, self._order, now, generation=0)  # one stream of draws in a run
+        self._core.adopt(proposal)
+        self._order = proposal.content
+        if proposal.wake_s is not None and proposal.wake_s > now:
+            self._wake_at(proposal.wake_s)
+        arrangement = self._allocator.arrange(self._order, snapshot)
         keys = snapshot.jobs.key
         chosen = [(keys[i], group) for i, group in zip(arrangement.order.tolist(), arrangement.group.tolist(), strict=True)]
         if self._assumptions.decision_delay_s:

@@ -9,13 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from beamer.decision.core import DecisionCore
 from beamer.errors import InputError
 from beamer.network.allocation import Allocator, check_pair
 from beamer.network.allocation.base import Arrangement
 from beamer.network.arrays import Floats, Ints
+from beamer.network.decide import check_order
 from beamer.network.fluid.flows import Block
 from beamer.network.fluid.network import FluidEvent, FluidNetwork
-from beamer.network.policies import NetworkPolicy
+from beamer.network.policy import NetworkPolicy, Order
 from beamer.network.snapshot import JobColumns, RunningStudy, Snapshot
 from beamer.sim.traces import Coflow, Trace
 
@@ -70,8 +72,11 @@ def replay(
     studies = [RunningStudy(key, 1.0) for key in columns.key]
     to_come = np.argsort(release, kind="stable").tolist()[::-1]
     running: list[int] = []
-    state = policy.initial()
     random = rng or Random(0)
+    core: DecisionCore[Any, Snapshot, Order] = DecisionCore(
+        policy, policy.order, check_order, None, lambda generation: random, live=False
+    )
+    order: Order = ()
     wake_s = math.inf
     decisions = 0
     while to_come or running:
@@ -103,9 +108,11 @@ def replay(
             klass=np.full(len(members), -1),
             coflows=network.coflows(members, jobs),
         )
-        state, order, wake_at = policy.order(state, snapshot, now, random)
+        proposal = core.propose(lambda: snapshot, order, now, decisions)  # noqa: B023  # it is called at once
+        core.adopt(proposal)
+        order = proposal.content
         decisions += 1
-        wake_s = math.inf if wake_at is None or wake_at <= now else wake_at
+        wake_s = math.inf if proposal.wake_s is None or proposal.wake_s <= now else proposal.wake_s
         arrangement = allocator.arrange(order, snapshot)
         network.arrange(Arrangement(members[arrangement.order], arrangement.group))
     wall_s = time.perf_counter() - started

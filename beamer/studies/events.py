@@ -1,7 +1,8 @@
 """Everything that can happen to studies, stages and jobs: the journal's entries and the tracker's only input.
 
 An event is plain data with the Unix time at which it was taken in. A level adds its own by subclassing `Event`
-(`beamer.network.events`, `beamer.gpu.events`); a class is listed nowhere else. `encode` and `decode` are an event's JSON form.
+(`beamer.network.events`, `beamer.gpu.events`); a class is listed nowhere else. `encode` and `decode` are its JSON form. A
+level's events can be read where its ledger is imported: no other tracker could take them in.
 """
 
 from dataclasses import dataclass
@@ -26,13 +27,16 @@ class Event:
     def __init_subclass__(cls, journaled: bool = True, **arguments: Any) -> None:
         """Make a class known to `decode`. journaled: whether it is an entry itself, not just what entries have in common."""
         super().__init_subclass__(**arguments)
+        known = _KINDS.get(cls.__name__)
+        if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise TypeError(f"{cls.__module__}.{cls.__qualname__}: {known.__module__} has an event of that name")
         if journaled:
             _KINDS[cls.__name__] = cls
 
 
 @dataclass(frozen=True)
 class StudyRegistered(Event):
-    """A study exists. weight: of its stages in the objective. rungs: later stages it declares."""
+    """A study exists. weight: of its stages in the objective. rungs: stages that it declares ahead, in order."""
 
     study: str
     weight: float = 1.0

@@ -69,7 +69,7 @@ class Halving:
         """Say whether no further trial enters a rung."""
         if rung == 0:
             return self._closed
-        return self.is_sealed(rung - 1) and self._entered[rung] - self._left[rung] == self.size(rung)
+        return self.is_sealed(rung - 1) and self._entered[rung] - self._left[rung] >= self.size(rung)
 
     def is_over(self, rung: int) -> bool:
         """Say whether all trials of a rung have arrived at its end or left."""
@@ -80,7 +80,7 @@ class Halving:
         return [trial for trial in self._ranked(rung) if trial in self._promoted[rung]]
 
     def join(self, trial: str) -> None:
-        """Let a new trial enter the first rung; more trials than its jobs make it larger."""
+        """Let a new trial enter the first rung; more trials than its jobs make it larger, but promote no more of them."""
         self._rung[trial] = 0
         self._entered[0] += 1
 
@@ -120,9 +120,10 @@ class Halving:
             keep = self.rungs[rung + 1].jobs
             missing = self.size(rung) - len(self._losses[rung])
             for better, trial in enumerate(self._ranked(rung)):
-                if trial not in self._judged[rung] and (better >= keep or better + missing < keep):
+                is_full = self._entered[rung + 1] >= keep  # by trials that were certain before better ones joined
+                if trial not in self._judged[rung] and (better >= keep or better + missing < keep or is_full):
                     self._judged[rung].add(trial)
-                    verdicts += self._verdict(rung, trial, better < keep)
+                    verdicts += self._verdict(rung, trial, better < keep and not is_full)
         return verdicts
 
     def _verdict(self, rung: int, trial: str, promoted: bool) -> list[Verdict]:

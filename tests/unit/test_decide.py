@@ -3,11 +3,19 @@
 from itertools import pairwise
 from random import Random
 
+import numpy as np
 import pytest
 
+from beamer.decision.policy import Stateless
 from beamer.errors import InputError
+from beamer.network.allocation import Greedy
 from beamer.network.decide import assign_classes, decide
-from beamer.network.policies import Tier, network_policy
+from beamer.network.policies import NetworkPolicy, Order, Tier, network_policy
+from beamer.network.snapshot import Snapshot
+from beamer.sim import simulate
+from beamer.sim.replay import replay
+from beamer.sim.traces import Coflow, Trace
+from beamer.workloads.scenario import load, shipped
 
 
 def tier(jobs: str, divisible: bool = True) -> Tier:
@@ -76,3 +84,28 @@ def test_whatever_the_classes_were_the_order_holds() -> None:
             within = [classes[job] for job in each.jobs]
             assert within == sorted(within)
             assert each.divisible or len(set(within)) == 1
+
+
+class Illegal(NetworkPolicy[Stateless]):
+    """Returns a tier too few, or every tier twice."""
+
+    name = "illegal"
+    State = Stateless
+
+    def __init__(self, times: int) -> None:
+        self.times = times
+
+    def order(self, state: Stateless, snapshot: Snapshot, now: float, rng: Random) -> tuple[Stateless, Order, float | None]:
+        tiers = tuple(Tier((key,)) for key in snapshot.jobs.key)
+        return state, tiers * self.times if self.times else tiers[:-1], None
+
+
+@pytest.mark.parametrize("times", [0, 2])
+def test_an_order_that_leaves_out_a_job_or_has_one_twice_is_refused_everywhere(times: int) -> None:
+    policy = Illegal(times)
+    scenario = load(shipped())
+    with pytest.raises(InputError, match="order: got"):
+        simulate(scenario, policy)
+    trace = Trace(2, (Coflow("a", 0.0, *(np.array([i]) for i in (0, 1)), np.array([1e6])),))
+    with pytest.raises(InputError, match="order: got"):
+        replay(trace, 1e9, policy, Greedy())

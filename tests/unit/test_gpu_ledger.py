@@ -155,3 +155,26 @@ def test_a_loss_that_is_no_number_survives_the_journal(tmp_path: Path) -> None:
 def test_a_request_that_cannot_be_is_refused(fields: dict[str, int], message: str) -> None:
     with pytest.raises(InputError, match=message):
         Request(**fields)  # type: ignore[arg-type]
+
+
+def test_a_live_tracker_and_its_replay_know_the_same(tmp_path: Path) -> None:
+    """Whatever was asked in between: decisions look at what is known, replays do not."""
+    declared = (StudyRegistered(0.0, "s", rungs=(Rung("r0", 2, 5), Rung("r1", 1, 10))), StageRegistered(0.0, "s", "r0"))
+    events = (
+        NodesSeen(0.0, (Node("n0", 2),)),
+        *declared,
+        JobSubmitted(1.0, "s", "r0", "t0", Request(iterations=5)),
+        JobSubmitted(1.0, "s", "r0", "t1", Request(iterations=5)),
+        StageRegistered(2.0, "s", "r1"),
+        JobReported(3.0, "s/r0/t0", Report(3.0, 5, 0.5, 1.0)),
+        JobEnded(4.0, "s/r0/t0", JobStatus.FINISHED),
+        StageSealed(5.0, "s", "r0"),
+    )
+    live, replayed = Tracker(GpuLedger()), Tracker(GpuLedger())
+    for event in events:
+        live.apply(event)
+        submitted(live)
+        replayed.apply(event)
+    assert live == replayed
+    assert submitted(live) == submitted(replayed)
+    assert live != Tracker(GpuLedger())

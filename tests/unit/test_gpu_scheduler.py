@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from beamer.decision.core import RETRY_S
 from beamer.decision.policy import Stateless
 from beamer.engines.simulated import SimulatedCluster, SimulatedJob
 from beamer.errors import EngineError
@@ -183,13 +184,13 @@ class Failing(Fifo):
         return super().allocate(state, cluster, jobs, now, rng)
 
 
-def begun(policy: GpuPolicy[Any], survives: bool = True) -> tuple[Scheduler, SimulatedCluster, list[Event]]:
+def begun(policy: GpuPolicy[Any], live: bool = True) -> tuple[Scheduler, SimulatedCluster, list[Event]]:
     """Return a scheduler that has started two jobs."""
     work = {key: SimulatedJob(Request(iterations=50), Exponential(0.1, 0.1)) for key in ("s/r/t0", "s/r/t1", "s/r/t2")}
     engine = SimulatedCluster(NODES, work)
     journal: list[Event] = []
     ledger = GpuLedger()
-    scheduler = Scheduler(Tracker(ledger), ledger, policy, engine, journal.append, survives=survives)
+    scheduler = Scheduler(Tracker(ledger), ledger, policy, engine, journal.append, live=live)
     scheduler.take(StudyRegistered(0.0, "s"))
     scheduler.take(StageRegistered(0.0, "s", "r"))
     for name in ("t0", "t1"):
@@ -207,7 +208,7 @@ def test_a_policy_that_fails_leaves_its_last_decision_in_force(
     granted = dict(scheduler.ledger.granted)
     monkeypatch.setattr(Failing, "failure", failure)
     scheduler.take(JobSubmitted(1.0, "s", "r", "t2", Request(iterations=50)))
-    assert scheduler.step(1.0) is None
+    assert scheduler.step(1.0) == 1.0 + RETRY_S
     assert scheduler.ledger.granted == granted
     assert {key: one.state for key, one in engine.report().items()} == dict.fromkeys(granted, RunState.RUNNING)
     assert "policy fifo failed, the old decision stays in force" in caplog.text
@@ -222,7 +223,7 @@ def test_a_policy_that_fails_leaves_its_last_decision_in_force(
 
 
 def test_a_simulation_shows_a_policys_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    scheduler, _, _ = begun(Failing(), survives=False)
+    scheduler, _, _ = begun(Failing(), live=False)
     monkeypatch.setattr(Failing, "failure", "exception")
     scheduler.take(JobSubmitted(1.0, "s", "r", "t2", Request(iterations=50)))
     with pytest.raises(ZeroDivisionError, match="a defect"):

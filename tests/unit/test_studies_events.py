@@ -3,7 +3,7 @@
 import pytest
 
 from beamer.errors import InputError
-from beamer.studies.events import JobRegistered, decode, encode
+from beamer.studies.events import Event, JobRegistered, decode, encode
 from beamer.studies.model import JobSpec, Role, Worker
 
 EVENT = JobRegistered(2.0, "vision", "rung0", JobSpec("t", (Worker(0, "h1"), Worker(1, "h2", Role.SERVER)), 3, 10**12))
@@ -34,3 +34,8 @@ def test_an_event_survives_its_stored_form() -> None:
 def test_a_stored_event_of_another_shape_is_named(kind: str, content: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         decode(kind, content)
+
+
+def test_two_kinds_of_event_cannot_have_one_name() -> None:
+    with pytest.raises(TypeError, match=r"beamer\.studies\.events has an event of that name"):
+        type("StageSealed", (Event,), {})

@@ -61,6 +61,18 @@ def test_more_trials_than_declared_make_the_first_rung_larger() -> None:
     assert [halving.arrive(f"t{i}", float(i)) for i in range(2)] == [[], []]
 
 
+def test_who_joins_when_all_places_are_taken_is_not_promoted() -> None:
+    halving = joined(2, (Rung("r0", 2, 1), Rung("r1", 1, 2)))
+    assert halving.arrive("t0", 2.0) == []
+    assert halving.arrive("t1", 3.0) == [Verdict("t0", True), Verdict("t1", False)]
+    halving.join("t2")
+    assert halving.arrive("t2", 1.0) == [Verdict("t2", False)], "better, but late"
+    assert halving.close() == []
+    assert halving.is_sealed(1)
+    assert halving.arrive("t0", 1.0) == []
+    assert halving.is_over(1)
+
+
 def test_trials_that_end_elsewhere_leave_their_place_to_others() -> None:
     halving = joined(4)
     assert halving.arrive("t0", 5.0) == []
