@@ -31,6 +31,7 @@ from beamer.report import (
     write_events,
     write_rows,
 )
+from beamer.scenario_options import JsonFile, PlotFile, ScenarioFile, parse_policies
 from beamer.sim.network import Assumptions
 from beamer.sim.network import simulate as run_simulation
 from beamer.sim.replay import replay
@@ -41,20 +42,7 @@ from beamer.workloads.scenario import load, shipped
 COMPARED = "fair,beamer"
 UNLIMITED = "unlimited"
 
-ScenarioFile = Annotated[Path | None, typer.Argument(help="Scenario file (YAML); the shipped one by default.")]
-PolicyList = Annotated[str, typer.Option("--policies", help="Comma-separated network policies, the first is the baseline.")]
-JsonFile = Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.", dir_okay=False)]
-PlotFile = Annotated[Path | None, typer.Option("--plot", help="Draw the stages' timeline into this PNG.", dir_okay=False)]
-
 Outputs = dict[str, Path | None]  # by option
-
-
-def parse_policies(text: str) -> list[str]:
-    """Return the names in a comma-separated list of network policies. Raises `InputError` for an unknown one."""
-    names = [name.strip() for name in text.split(",")]
-    for name in names:
-        network_policy(name)
-    return names
 
 
 def simulate(

@@ -17,8 +17,8 @@ from beamer.network.policies import network_policy
 from beamer.network.snapshot import Snapshot
 from beamer.output_files import check_outputs
 from beamer.report import job_table, plot_timeline, stage_table
+from beamer.scenario_options import JsonFile, PlotFile, PolicyList, ScenarioFile, parse_policies
 from beamer.sim import simulate
-from beamer.simulate import JsonFile, PlotFile, PolicyList, ScenarioFile, parse_policies
 from beamer.workloads.scenario import Scenario, load, shipped
 from topologies.emulation import fairness
 from topologies.emulation.outcome import RunOutcome

@@ -1,0 +1,21 @@
+"""Options of the commands that run a scenario: `beamer simulate` and `beamer emulate`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from beamer.network.policies import network_policy
+
+ScenarioFile = Annotated[Path | None, typer.Argument(help="Scenario file (YAML); the shipped one by default.")]
+PolicyList = Annotated[str, typer.Option("--policies", help="Comma-separated network policies, the first is the baseline.")]
+JsonFile = Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.", dir_okay=False)]
+PlotFile = Annotated[Path | None, typer.Option("--plot", help="Draw the stages' timeline into this PNG.", dir_okay=False)]
+
+
+def parse_policies(text: str) -> list[str]:
+    """Return the names in a comma-separated list of network policies. Raises `InputError` for an unknown one."""
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        network_policy(name)
+    return names
