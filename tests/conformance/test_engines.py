@@ -5,10 +5,12 @@ The suite runs on real processes in tests/processes/test_local_conformance.py.
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from unittest import SkipTest
 
 import pytest
 
 from beamer.engines.simulated import SimulatedCluster, SimulatedJob
+from beamer.errors import EngineError
 from beamer.gpu.engine import Engine, Observed, Placement, RunState
 from beamer.gpu.model import Costs, Node, Request
 from beamer.testing import engines as suite
@@ -37,9 +39,8 @@ class SimulatedHarness(EngineHarness):
             self.cluster.advance(min(self.cluster.next_s(), self.cluster.now + 1.0))
         return found
 
-    def lose(self, node: str) -> bool:
+    def lose(self, node: str) -> None:
         self.cluster.lose(node)
-        return True
 
     def rejoin(self, node: str) -> None:
         self.cluster.join(next(one for one in NODES if one.name == node))
@@ -48,6 +49,15 @@ class SimulatedHarness(EngineHarness):
 @pytest.mark.parametrize("check", ENGINE_CHECKS, ids=lambda check: check.__name__)
 def test_simulated(check: EngineCheck) -> None:
     check(SimulatedHarness())
+
+
+class UnableHarness(SimulatedHarness):
+    lose = EngineHarness.lose
+
+
+def test_a_check_that_its_harness_has_no_means_for_is_skipped() -> None:
+    with pytest.raises(SkipTest, match="cannot take nodes away"):
+        suite.starts_nothing_on_a_lost_node(UnableHarness())
 
 
 class IgnoresStartOfSuspended(SimulatedCluster):
@@ -112,6 +122,15 @@ class PlacesAnywhere(SimulatedCluster):
         super().start(job, Placement(devices or ((NODES[0].name, 0),)))
 
 
+class KnowsWhatItRefuses(SimulatedCluster):
+    def start(self, job: str, placement: Placement, timeout_s: float = 5.0) -> None:
+        try:
+            super().start(job, placement)
+        except EngineError:
+            self._observed[job] = Observed(RunState.RUNNING, placement)
+            raise
+
+
 @pytest.mark.parametrize(
     ("mutant", "finder"),
     [
@@ -127,6 +146,7 @@ class PlacesAnywhere(SimulatedCluster):
         (RunsThroughSuspension, suite.suspends_and_resumes),
         (PlacesAnywhere, suite.refuses_placements),
         (PlacesAnywhere, suite.starts_nothing_on_a_lost_node),
+        (KnowsWhatItRefuses, suite.starts_nothing_on_a_lost_node),
     ],
 )
 def test_the_suite_finds_an_engine_that(mutant: type[SimulatedCluster], finder: EngineCheck) -> None:

@@ -37,9 +37,8 @@ class TuneHarness(EngineHarness):
             self.tune.advance()
         raise AssertionError("it does not come to hold")
 
-    def lose(self, node: str) -> bool:
+    def lose(self, node: str) -> None:
         self.tune.lose(node)
-        return True
 
     def rejoin(self, node: str) -> None:
         self.tune.join(next(one for one in NODES if one.name == node))

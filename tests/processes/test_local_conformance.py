@@ -37,9 +37,8 @@ class LocalHarness(EngineHarness):
         found: Seen = until(holds)
         return found
 
-    def lose(self, node: str) -> bool:
+    def lose(self, node: str) -> None:
         self.cable.unlink()
-        return True
 
     def rejoin(self, node: str) -> None:
         self.cable.touch()

@@ -96,8 +96,8 @@ class LocalEngine(Engine):
 
         A suspended one is resumed, or restarted where they differ. A job that runs or has ended is left as it is.
         """
-        self._check(job, "start", placement)
-        with self._locked(self._jobs.get(job) or self._new(job, placement), "start", timeout_s) as (local_job, until):
+        left_s = self._check(job, "start", placement, timeout_s)
+        with self._locked(self._jobs.get(job) or self._new(job, placement), "start", left_s) as (local_job, until):
             local_job.refresh("start", until)
             if local_job.record.phase is Phase.PARKED:
                 local_job.relaunch(placement)
@@ -137,9 +137,8 @@ class LocalEngine(Engine):
 
         It returns when the ranks have been signalled; the rest shows in `report`. A job that has ended is left as it is.
         """
-        if placement is not None:
-            self._check(job, "resize", placement)
-        with self._locked(self._get(job, "resize"), "resize", timeout_s) as (local_job, until):
+        left_s = timeout_s if placement is None else self._check(job, "resize", placement, timeout_s)
+        with self._locked(self._get(job, "resize"), "resize", left_s) as (local_job, until):
             local_job.refresh("resize", until)
             phase = local_job.record.phase
             if phase is Phase.STOPPING:
@@ -187,11 +186,20 @@ class LocalEngine(Engine):
         except EngineError:  # what is known holds until its supervisors answer, or its record can be written, again
             return job.observed()
 
-    def _check(self, job: str, call: str, placement: Placement) -> None:
-        """Check that the GPUs are declared, and that nothing else is asked for."""
+    def _check(self, job: str, call: str, placement: Placement, timeout_s: float) -> float:
+        """Check that the GPUs are declared, that nothing else is asked for, and that the nodes respond.
+
+        Returns what is left of `timeout_s`.
+        """
+        until = time.monotonic() + timeout_s
         check_placement(f"{job}: {call}", placement, self._nodes)
         if placement.servers:
             raise EngineError(f"{job}: {call}: the local engine runs no parameter servers, {len(placement.servers)} asked for")
+        self._monitor.update(timeout_s)
+        for node, _ in placement.devices:
+            if problem := self._monitor.problem(node, f"its first check takes longer than {timeout_s:g} s"):
+                raise EngineError(f"{job}: {call}: node {node} does not respond: {problem}")
+        return until - time.monotonic()
 
     def _new(self, job: str, placement: Placement) -> LocalJob:
         """Record a job that is not known yet."""

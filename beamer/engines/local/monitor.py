@@ -43,21 +43,24 @@ class NodeMonitor:
         """Wait for the checks that are running."""
         self._pool.shutdown()
 
-    def update(self) -> None:
-        """Take in the checks that have ended, and start those that are due; wait for the first check of each node."""
+    def update(self, timeout_s: float | None = None) -> None:
+        """Take in the checks that have ended, and start those that are due; wait so long for the first check of each node."""
         with self._guard:
             for name, node in self._checked.items():
                 if node.check is None and self._clock() >= node.due_s:
                     node.check = self._pool.submit(_check, self._nodes[name])
-            wait([node.check for node in self._checked.values() if node.check and node.problem is None])
+            first = [node.check for node in self._checked.values() if node.check and node.problem is None]
+        wait(first, timeout_s)  # without the lock: others may have less time
+        with self._guard:
             for node in self._checked.values():
                 if node.check and node.check.done():
                     self._take_in(node, node.check.result())
                     node.check = None
 
-    def problem(self, name: str) -> str:
-        """Return why a node could not be reached when it was last checked, "" if it could or has not been checked."""
-        return (self._checked[name].problem or "") if name in self._checked else ""
+    def problem(self, name: str, unchecked: str = "") -> str:
+        """Return why a node could not be reached when it was last checked, "" if it could, `unchecked` if it never was."""
+        found = self._checked[name].problem if name in self._checked else ""
+        return unchecked if found is None else found
 
     def _take_in(self, node: _Checked, problem: str) -> None:
         node.pause_s = min(2.0 * node.pause_s, MOST_PAUSE_S) if problem else LEAST_PAUSE_S
