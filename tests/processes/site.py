@@ -1,14 +1,15 @@
 """What tests on real processes share: a directory with an engine, and looks at processes that ask /proc alone."""
 
 import os
+import shlex
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from beamer.engines.local import LaunchSpec, LocalCluster, LocalEngine, LocalNode
+from beamer.engines.local import Launcher, LaunchSpec, LocalCluster, LocalEngine, LocalNode
 from beamer.engines.local.supervisor.groups import candidates, reopen
 from beamer.engines.local.supervisor.processes import stat
 from beamer.gpu.engine import Observed, Placement, RunState
@@ -79,6 +80,16 @@ class PatientEngine(LocalEngine):
 
     def stop(self, job: str, timeout_s: float = PATIENCE_S) -> None:
         super().stop(job, timeout_s)
+
+
+class Cable(Launcher):
+    """Runs commands here as long as a file is there."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def wrap(self, command: Sequence[str]) -> list[str]:
+        return ["sh", "-c", f'[ -e {shlex.quote(str(self._file))} ] && exec "$@"', "sh", *command]
 
 
 @dataclass

@@ -1,24 +1,12 @@
 """The local engine passes the suite of engines, on real processes, whether suspended jobs keep their memory or are parked."""
 
-import shlex
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
-from beamer.engines.local import Launcher, LocalNode
+from beamer.engines.local import LocalNode
 from beamer.testing.engines import ENGINE_CHECKS, EngineCheck, EngineHarness, Seen
-from tests.processes.site import Site, until
-
-
-class Cable(Launcher):
-    """Runs commands here as long as a file is there."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-
-    def wrap(self, command: Sequence[str]) -> list[str]:
-        return ["sh", "-c", f'[ -e {shlex.quote(str(self._file))} ] && exec "$@"', "sh", *command]
+from tests.processes.site import Cable, Site, until
 
 
 class LocalHarness(EngineHarness):

@@ -15,7 +15,7 @@ from beamer.engines.local.supervisor.messages import Accepted, GetStatus, Launch
 from beamer.engines.local.supervisor.supervisor import PAGE
 from beamer.errors import EngineError
 from beamer.gpu.engine import RunState
-from tests.processes.site import Site, on, read, until
+from tests.processes.site import Cable, Site, of_directory, on, read, until
 
 PATIENCE_S = 60.0
 SLEEPER = "import time\ntime.sleep(1000)"
@@ -128,6 +128,28 @@ def test_a_job_on_a_node_that_is_gone_holds_up_no_other(site: Site) -> None:
     with pytest.raises(EngineError, match="GPU 0 on elsewhere is no longer declared"):
         engine.start("lost", on("localhost"))
     Record("lost", record.spec, record.placement, (), Phase.PARKED).save(directory / "job")
+
+
+def test_a_job_whose_node_is_gone_before_it_was_launched_can_be_stopped(site: Site) -> None:
+    cable = site.root / "cable"
+    cable.touch()
+    site.nodes = (LocalNode("here", 1), LocalNode("there", 1, launcher=Cable(cable)))
+    site.program("job", PRINTING)
+    site.program("moved", PRINTING)
+    engine = site.engine()
+    engine.start("moved", on("here"), PATIENCE_S)
+    site.until_step(engine, "moved")
+    engine.resize("moved", None, PATIENCE_S)
+    site.until_state(engine, "moved", RunState.PARKED)
+    assert len(engine.nodes()) == 2
+    cable.unlink()  # nobody has noticed yet
+    for job in ("job", "moved"):
+        with pytest.raises(EngineError):
+            engine.start(job, on("there"), PATIENCE_S)
+    for job in ("job", "moved"):
+        engine.stop(job, PATIENCE_S)
+    assert engine.report() == {}
+    until(lambda: not of_directory(site.root), "all processes to be gone")
 
 
 def test_a_supervisor_at_rest_that_is_to_leave_takes_its_group_along(site: Site, group: str) -> None:

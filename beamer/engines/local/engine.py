@@ -22,7 +22,7 @@ from beamer.engines.local.record import Record, last_run, load
 from beamer.engines.local.spec import LaunchSpec, LocalCluster
 from beamer.engines.local.states import Phase
 from beamer.engines.local.supervisor import groups, store
-from beamer.engines.local.supervisor.messages import Checkpoint, End
+from beamer.engines.local.supervisor.messages import Checkpoint
 from beamer.errors import EngineError, InputError, nearest
 from beamer.gpu.engine import Engine, Observed, Placement, check_placement
 from beamer.gpu.model import Node
@@ -165,7 +165,7 @@ class LocalEngine(Engine):
         with self._locked(known, "stop", timeout_s) as (local_job, until):
             if local_job.record.phase.is_transient or local_job.record.phase is Phase.LAUNCHED:
                 local_job.set(phase=Phase.KILLING, after_kill=Phase.PARKED)  # whatever happens now, it does not continue
-            local_job.ask_all(dict.fromkeys(local_job.record.nodes, End(forget=True, run=local_job.record.run)), until)
+            local_job.end_supervisors(until)
             local_job.forget()
             with self._guard:
                 self._jobs.pop(job, None)
@@ -219,7 +219,11 @@ class LocalEngine(Engine):
                     raise EngineError(f"{job}: start: {directory} cannot be used: {error}") from error
                 spec = replace(spec, checkpoint=spec.checkpoint or str(directory / "checkpoint"))
                 known = LocalJob(
-                    Record(job, spec, placement, nodes, run=run), directory, self._cluster, self._monitor, self._group
+                    Record(job, spec, placement, nodes, run=run, unlaunched=nodes),
+                    directory,
+                    self._cluster,
+                    self._monitor,
+                    self._group,
                 )
                 known.set()
                 self._jobs[job] = known

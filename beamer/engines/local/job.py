@@ -79,7 +79,7 @@ class LocalJob:
         """Lock the job for a call; yield when its time is over, monotonic time."""
         until = time.monotonic() + timeout_s
         if not self._lock.acquire(timeout=max(timeout_s, 0.0)):
-            raise Busy(f"{self.record.job}: {call}: another call has not ended for {timeout_s:g} s ({self.record.phase})")
+            raise Busy(f"{self.record.job}: {call}: another call has not ended for {timeout_s:.3g} s ({self.record.phase})")
         try:
             if self.forgotten:
                 raise Busy(f"{self.record.job}: {call}: it has just been stopped")
@@ -98,8 +98,13 @@ class LocalJob:
 
     def relaunch(self, placement: Placement) -> None:
         """Record that the next run is to be launched."""
-        nodes = tuple(dict.fromkeys((*self.record.nodes, *(node for node, _ in placement.devices))))
-        self.set(phase=Phase.LAUNCHING, run=self.record.run + 1, placement=placement, nodes=nodes, next_placement=None, port=0)
+        before = self.record
+        nodes = tuple(dict.fromkeys((*before.nodes, *(node for node, _ in placement.devices))))
+        unlaunched = tuple(node for node in nodes if node in before.unlaunched or node not in before.nodes)
+        self.set(
+            phase=Phase.LAUNCHING, run=before.run + 1, placement=placement, nodes=nodes, unlaunched=unlaunched,
+            next_placement=None, port=0,
+        )  # fmt: skip
         self.suspended = False
 
     def forget(self) -> None:
@@ -138,6 +143,18 @@ class LocalJob:
     def ask_run(self, request: SupervisorRequest, until: float) -> None:
         """Ask the same of all supervisors of the run."""
         self.ask_all(dict.fromkeys(self.record.ranks, request), until)
+
+    def end_supervisors(self, until: float) -> None:
+        """End the job's supervisors and what still runs under them; each forgets the job.
+
+        Raises `EngineError` where one does not answer, save on nodes that no launch has been sent to.
+        """
+        end = End(forget=True, run=self.record.run)
+        self.ask_all({node: end for node in self.record.nodes if node not in self.record.unlaunched}, until)
+        for node in self.record.nodes:
+            if node in self.record.unlaunched:
+                with suppress(EngineError):
+                    self.ask(node, end, until)
 
     def status(self, node: str, until: float, after: int = NEVER) -> Status:
         """Return a supervisor's status with the reports that come after so many."""
@@ -198,7 +215,8 @@ class LocalJob:
                 raise EngineError(f"{self.record.job}: launch: GPU {index} on {node} is no longer declared")
         first = self.record.placement.devices[0][0]
         if not self.record.port:
-            self.set(port=self._expect(Port, first, self.ask(first, GetPort(), until)).port)
+            port = self._expect(Port, first, self.ask(first, GetPort(), until)).port
+            self.set(port=port, unlaunched=tuple(node for node in self.record.unlaunched if node not in self.record.ranks))
         record = self.record
         address = "127.0.0.1" if len(record.ranks) == 1 else self._cluster.node[first].address
         launch = Launch(
@@ -298,7 +316,7 @@ class LocalJob:
             self.advance("report", until, Phase.KILLING)
             if self.record.phase is Phase.LAUNCHED and self._is_suspended_in_part(statuses):
                 self.freeze(False, until)  # it computes nothing, and nobody else would resume it
-        self._end_supervisors([node for node in statuses if node not in self.record.ranks], until)
+        self._leave([node for node in statuses if node not in self.record.ranks], until)
         reports.sort(key=lambda report: (report.at_s, report.iteration))
         self._last = reports[-1] if reports else self._last
         return self.observed(tuple(reports), tuple(speeds[:1]), problem)
@@ -327,7 +345,7 @@ class LocalJob:
             reports = (self._last,)
         return Observed(state, placement, reports, speeds, self.costs, "; ".join(filter(None, (self.record.note, problem))))
 
-    def _end_supervisors(self, nodes: Iterable[str], until: float) -> None:
+    def _leave(self, nodes: Iterable[str], until: float) -> None:
         """End the supervisors on nodes that the job has left: all of their reports have been collected."""
         for node in nodes:
             with suppress(EngineError):  # the next report tries again

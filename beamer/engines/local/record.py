@@ -27,8 +27,9 @@ RUN_STATE: Mapping[Phase, RunState] = {
 class Record:
     """A job. It is written before anything is done, so that the next engine finds and ends what was begun.
 
-    run: counts launches. placement: of the run, or of the last one. nodes: that may have a supervisor. next_placement: where
-    to run after `Phase.STOPPING`, None: nowhere. after_kill: the phase after `Phase.KILLING`. port: of rank 0. gap_s: how long
+    run: counts launches. placement: of the run, or of the last one. nodes: that may have a supervisor. unlaunched: those of
+    them that no launch has been sent to, so that nothing of the job runs there. next_placement: where to run after
+    `Phase.STOPPING`, None: nowhere. after_kill: the phase after `Phase.KILLING`. port: of rank 0. gap_s: how long
     the job has computed nothing before its launch. note: what was lost, or why it failed.
     """
 
@@ -44,6 +45,7 @@ class Record:
     gap_s: float = 0.0
     note: str = ""
     progress: Progress = field(default=Progress())
+    unlaunched: tuple[str, ...] = ()
 
     @property
     def ranks(self) -> dict[str, list[int]]:
