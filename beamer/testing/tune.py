@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from beamer.engines.ray_tune.engine import Decision, RayTuneEngine, Result, TuneTrials, gpus_by_node
+from beamer.engines.ray_tune.engine import RayTuneEngine, Result, TuneDecision, TuneTrials, gpus_by_node
 from beamer.gpu.engine import Placement
 from beamer.gpu.model import Node
 
@@ -44,7 +44,7 @@ class FakeTune(TuneTrials):
     def __init__(self, nodes: tuple[Node, ...]) -> None:
         self.now = 0.0
         self.trials: dict[str, FakeTrial] = {}
-        self.on_result: Callable[[str, Result], Decision] = lambda trial, result: Decision.CONTINUE
+        self.on_result: Callable[[str, Result], TuneDecision] = lambda trial, result: TuneDecision.CONTINUE
         self.on_loop: Callable[[], None] = lambda: None
         self.on_failure: Callable[[str], None] = lambda trial: None
         self._nodes = {node.name: node for node in nodes}
@@ -52,7 +52,7 @@ class FakeTune(TuneTrials):
     def drive(self, engine: RayTuneEngine) -> None:
         """Have results and turns of the loop passed to an engine and nobody else."""
 
-        def answer(trial: str, result: Result) -> Decision:
+        def answer(trial: str, result: Result) -> TuneDecision:
             engine.record(trial, result, self.now)
             return engine.decide(trial)
 
@@ -133,9 +133,9 @@ class FakeTune(TuneTrials):
         saves = one.iteration % one.saves_every == 0
         result = Result(one.iteration, one.loss(one.iteration), STEP_S, one.iteration * STEP_S, None, saves)
         decision = self.on_result(trial, result)
-        if decision is Decision.STOP:
+        if decision is TuneDecision.STOP:
             self._end(one, "TERMINATED")
-        elif decision is Decision.PAUSE:
+        elif decision is TuneDecision.PAUSE:
             one.saved, one.leaves = one.iteration, True
 
     def _is_free(self, placement: Placement) -> bool:

@@ -27,7 +27,7 @@ from beamer.engines.local.monitor import NodeMonitor
 from beamer.engines.local.record import Record, last_run, load
 from beamer.engines.local.states import Phase
 from beamer.engines.local.supervisor import control, groups, store
-from beamer.engines.local.supervisor.messages import GetStatus, Port, decode_request, encode
+from beamer.engines.local.supervisor.messages import FreePort, GetStatus, decode_request, encode
 from beamer.engines.local.supervisor.progress import Progress
 from beamer.errors import EngineError, InputError
 from beamer.gpu.engine import Placement
@@ -126,11 +126,11 @@ def test_sockets_lie_however_deep(tmp_path: Path) -> None:
             client, _ = server.accept()
             with client, client.makefile("rwb") as stream:
                 assert decode_request(stream.readline()) == GetStatus()
-                stream.write(encode(Port(4711)).encode() + b"\n")
+                stream.write(encode(FreePort(4711)).encode() + b"\n")
 
         thread = threading.Thread(target=answer)
         thread.start()
-        assert control.ask(deep, GetStatus(), 10.0) == Port(4711)
+        assert control.ask(deep, GetStatus(), 10.0) == FreePort(4711)
         thread.join()
         with pytest.raises(control.Unreachable) as silent:
             control.ask(deep, GetStatus(), 0.05)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from beamer.engines.ray_tune.engine import Decision, RayTuneEngine, Result
+from beamer.engines.ray_tune.engine import RayTuneEngine, Result, TuneDecision
 from beamer.engines.ray_tune.search import ONLY_STAGE, TuneSearch
 from beamer.errors import EngineError, InputError
 from beamer.gpu.engine import Placement, RunState
@@ -67,7 +67,7 @@ class Driver:
         self.search.step(self.tune.now)
         self.search.engine.apply(self.tune.now)
 
-    def result(self, trial: str, result: Result) -> Decision:
+    def result(self, trial: str, result: Result) -> TuneDecision:
         if trial in self.search.engine.trials:
             self.search.engine.record(trial, result, self.tune.now)
             self.search.step(self.tune.now)

@@ -17,11 +17,11 @@ from beamer.engines.local.states import PHASE_AFTER, Phase, RanksState
 from beamer.engines.local.supervisor.control import Unreachable
 from beamer.engines.local.supervisor.messages import (
     End,
+    FreePort,
     GetPort,
     GetStatus,
     Kill,
     Launch,
-    Port,
     Refused,
     Resume,
     Status,
@@ -215,7 +215,7 @@ class LocalJob:
                 raise EngineError(f"{self.record.job}: launch: GPU {index} on {node} is no longer declared")
         first = self.record.placement.devices[0][0]
         if not self.record.port:
-            port = self._expect(Port, first, self.ask(first, GetPort(), until)).port
+            port = self._expect(FreePort, first, self.ask(first, GetPort(), until)).port
             self.set(port=port, unlaunched=tuple(node for node in self.record.unlaunched if node not in self.record.ranks))
         record = self.record
         address = "127.0.0.1" if len(record.ranks) == 1 else self._cluster.node[first].address

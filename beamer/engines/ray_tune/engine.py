@@ -32,7 +32,7 @@ STATES: Mapping[str, RunState] = {
 STARTS = 20  # measured starts, of all trials, of which the median counts as the cost of one
 
 
-class Decision(StrEnum):
+class TuneDecision(StrEnum):
     """What a trial does after a result, as Tune names it."""
 
     CONTINUE = "CONTINUE"
@@ -224,16 +224,16 @@ class RayTuneEngine(Engine):
                 run.finished, run.wanted, run.last = True, None, run.process
         run.results += 1
 
-    def decide(self, trial: str) -> Decision:
+    def decide(self, trial: str) -> TuneDecision:
         """Return what a trial does after the result that was recorded."""
         run = self._runs.get(trial)
         if run is None:
-            return Decision.STOP
+            return TuneDecision.STOP
         leaves = run.can_leave and not _same(run.wanted, run.process)
         run.at_result = run.can_leave = False
         if leaves:
             run.process = None
-        return Decision.PAUSE if leaves else Decision.CONTINUE
+        return TuneDecision.PAUSE if leaves else TuneDecision.CONTINUE
 
     def apply(self, now: float) -> None:
         """Withdraw starts that are not wanted any more and launch trials that are paused and wanted."""

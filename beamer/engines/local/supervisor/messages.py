@@ -28,7 +28,7 @@ class GetStatus:
 
 @dataclass(frozen=True)
 class GetPort:
-    """Answer with `Port`."""
+    """Answer with `FreePort`."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class Status:
 
 
 @dataclass(frozen=True)
-class Port:
+class FreePort:
     """A port that was free when it was asked for."""
 
     port: int
@@ -146,7 +146,7 @@ class Refused:
 
 
 SupervisorRequest = GetStatus | GetPort | Launch | Suspend | Resume | Stop | Checkpoint | Kill | End
-SupervisorAnswer = Status | Port | Accepted | Refused
+SupervisorAnswer = Status | FreePort | Accepted | Refused
 
 REQUESTS: Mapping[str, type[SupervisorRequest]] = {
     "status": GetStatus,
@@ -159,7 +159,7 @@ REQUESTS: Mapping[str, type[SupervisorRequest]] = {
     "kill": Kill,
     "end": End,
 }
-ANSWERS: Mapping[str, type[SupervisorAnswer]] = {"status": Status, "port": Port, "accepted": Accepted, "refused": Refused}
+ANSWERS: Mapping[str, type[SupervisorAnswer]] = {"status": Status, "port": FreePort, "accepted": Accepted, "refused": Refused}
 _KINDS = {kind: name for name, kind in (*REQUESTS.items(), *ANSWERS.items())}
 
 

@@ -161,7 +161,7 @@ class Supervisor:
             case messages.GetStatus(after):
                 return self._status(after)
             case messages.GetPort():
-                return messages.Port(_free_port())
+                return messages.FreePort(_free_port())
             case messages.Launch():
                 self._launch(request)
             case messages.Suspend(timeout_s):
