@@ -18,7 +18,10 @@ What a call does depends on the state that the job is in:
 runs on the placement of the call, from its checkpoint if it has one, at once if it is RUNNING there already.
 A suspended job that is started runs on that placement afterwards, too: from memory if the placement is the one that it has,
 otherwise from its checkpoint. An engine that does not keep memory (`Engine.keeps_memory`) parks a job that is suspended and
-lets `resume` start a parked one on the GPUs that it had last. `beamer.testing.engines` checks all of this.
+lets `resume` start a parked one on the GPUs that it had last.
+A stopped job is forgotten, and its GPUs are free, when `stop` returns. An engine that cannot end processes between two
+iterations (`Engine.stops_at_once`) forgets the job all the same, and its GPUs are free at its next iteration boundary: a job
+that is started on them meanwhile is RUNNING and waits for them. `beamer.testing.engines` checks all of this.
 """
 
 from abc import ABC, abstractmethod
@@ -128,9 +131,11 @@ class Engine(ABC):
     Every call but `report` raises `EngineError` for a job that it cannot serve or when `timeout_s` is over; it may be repeated.
     `start` and `resize` check placements as `check_placement` does, before anything is changed.
     keeps_memory: whether a suspended job keeps its memory, so that only the same GPUs can resume it; otherwise it is parked.
+    stops_at_once: whether the GPUs of a stopped job are free when `stop` returns; otherwise at its next iteration boundary.
     """
 
     keeps_memory: bool = True
+    stops_at_once: bool = True
 
     @abstractmethod
     def nodes(self) -> tuple[Node, ...]:
@@ -164,7 +169,7 @@ class Engine(ABC):
 
     @abstractmethod
     def stop(self, job: str, timeout_s: float = 5.0) -> None:
-        """End a job for good and forget it; its GPUs are free when this returns. An unknown job is no error."""
+        """End a job for good and forget it; its GPUs are free when `stops_at_once` says. An unknown job is no error."""
 
     @abstractmethod
     def report(self) -> Mapping[str, Observed]:

@@ -44,6 +44,10 @@ class EngineHarness(ABC):
         """
 
     @abstractmethod
+    def has_processes(self, key: str) -> bool:
+        """Say whether any process of a job is left, as seen without the engine."""
+
+    @abstractmethod
     def wait(self, holds: Callable[[], Seen | None]) -> Seen:
         """Let time pass until `holds` returns something true, and return it; raise `AssertionError` if it does not for long."""
 
@@ -303,10 +307,15 @@ def parks_a_suspended_job(harness: EngineHarness) -> None:
 
 
 def stops_for_good(harness: EngineHarness) -> None:
-    """A stopped job is forgotten and its GPUs are free, in whatever state it was; to stop it again is no error."""
+    """A stopped job is forgotten, in whatever state it was, and its GPUs are free, at once where the engine says so.
+
+    To stop it again is no error.
+    """
     bench = _Bench(harness)
-    for state in ("running", "suspended", "parked"):
-        key = bench.runs(state, bench.two)
+    states = ("parked", "suspended", "running")
+    keys = [bench.harness.job(state, ENDLESS) for state in states]
+    for state, key in zip(states, keys, strict=True):
+        bench.runs(state, bench.two)
         if state == "suspended":
             bench.rests(key, bench.two)
         elif state == "parked":
@@ -314,8 +323,10 @@ def stops_for_good(harness: EngineHarness) -> None:
         for _ in range(2):
             bench.engine.stop(key, TIMEOUT_S)
             assert key not in bench.engine.report()
+            assert not (bench.engine.stops_at_once and harness.has_processes(key))
         _refuses(EngineError, partial(bench.engine.suspend, key, TIMEOUT_S))
     bench.runs("next", bench.two)
+    assert not any(harness.has_processes(key) for key in keys)
 
 
 def leaves_ended_jobs_alone(harness: EngineHarness) -> None:

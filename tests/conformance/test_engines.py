@@ -32,6 +32,10 @@ class SimulatedHarness(EngineHarness):
         self.cluster.jobs[key] = SimulatedJob(Request(iterations=iterations), Exponential(0.1, 0.01), Costs(0.1, 0.2, 0.5))
         return key
 
+    def has_processes(self, key: str) -> bool:
+        run = self.cluster._runs.get(key)
+        return run is not None and run.state.has_processes
+
     def wait(self, holds: Callable[[], Seen | None]) -> Seen:
         until = self.cluster.now + LIMIT_S
         while not (found := holds()):
@@ -107,6 +111,16 @@ class RemembersStopped(SimulatedCluster):
             self.suspend(job)
 
 
+class RunsOnAfterStop(SimulatedCluster):
+    def stop(self, job: str, timeout_s: float = 5.0) -> None:
+        self._observed.pop(job, None)
+
+    def suspend(self, job: str, timeout_s: float = 5.0) -> None:
+        if job not in self._observed:
+            raise EngineError(job)
+        super().suspend(job)
+
+
 class RunsThroughSuspension(SimulatedCluster):
     def suspend(self, job: str, timeout_s: float = 5.0) -> None:
         super().suspend(job)
@@ -143,6 +157,7 @@ class KnowsWhatItRefuses(SimulatedCluster):
         (RepeatsReports, suite.delivers_every_report_once),
         (DropsLastReport, suite.runs_a_job_to_its_end),
         (RemembersStopped, suite.stops_for_good),
+        (RunsOnAfterStop, suite.stops_for_good),
         (RunsThroughSuspension, suite.suspends_and_resumes),
         (PlacesAnywhere, suite.refuses_placements),
         (PlacesAnywhere, suite.starts_nothing_on_a_lost_node),

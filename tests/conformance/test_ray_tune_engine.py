@@ -30,6 +30,9 @@ class TuneHarness(EngineHarness):
         self.requests[key] = Request(iterations)
         return key
 
+    def has_processes(self, key: str) -> bool:
+        return self.tune.trials[key.rpartition("/")[2]].ready_s is not None
+
     def wait(self, holds: Callable[[], Seen | None]) -> Seen:
         for _ in range(LIMIT):
             if found := holds():

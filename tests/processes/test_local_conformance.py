@@ -6,7 +6,7 @@ import pytest
 
 from beamer.engines.local import LocalNode
 from beamer.testing.engines import ENGINE_CHECKS, EngineCheck, EngineHarness, Seen
-from tests.processes.site import Cable, Site, until
+from tests.processes.site import Cable, Site, read, until
 
 
 class LocalHarness(EngineHarness):
@@ -20,6 +20,9 @@ class LocalHarness(EngineHarness):
     def job(self, name: str, iterations: int) -> str:
         self.site.trainer(name, iterations, "--pause-s", "0.005")
         return name
+
+    def has_processes(self, key: str) -> bool:
+        return any(f"/{key}-".encode() in read(pid, "environ") for pid in self.site.ranks())
 
     def wait(self, holds: Callable[[], Seen | None]) -> Seen:
         found: Seen = until(holds)

@@ -121,6 +121,7 @@ class RayTuneEngine(Engine):
     """
 
     keeps_memory = False
+    stops_at_once = False
 
     def __init__(self, trials: TuneTrials, request: Callable[[str], Request]) -> None:
         self._tune = trials
@@ -170,7 +171,7 @@ class RayTuneEngine(Engine):
     def stop(self, job: str, timeout_s: float = 5.0) -> None:
         """Forget a job and have its trial paused at its next result: it may run another job. See `discard`.
 
-        Until then its process holds its GPUs. What is started there meanwhile waits in Ray.
+        The trial's process holds its GPUs until then, or runs the trial's next job if that is granted the same ones.
         """
         run = self._runs.get(_trial(job))
         if run and run.job == job:
