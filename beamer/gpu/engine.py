@@ -18,7 +18,7 @@ What a call does depends on the state that the job is in:
 runs on the placement of the call, from its checkpoint if it has one, at once if it is RUNNING there already.
 A suspended job that is started runs on that placement afterwards, too: from memory if the placement is the one that it has,
 otherwise from its checkpoint. An engine that does not keep memory (`Engine.keeps_memory`) parks a job that is suspended and
-lets `resume` start a parked one on the GPUs that it had last.
+lets `resume` run one that is PARKED, or STOPPING to be, on the GPUs that it had last.
 A stopped job is forgotten, and its GPUs are free, when `stop` returns. An engine that cannot end processes between two
 iterations (`Engine.stops_at_once`) forgets the job all the same, and its GPUs are free at its next iteration boundary: a job
 that is started on them meanwhile is RUNNING and waits for them. `beamer.testing.engines` checks all of this.

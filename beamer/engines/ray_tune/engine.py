@@ -155,9 +155,9 @@ class RayTuneEngine(Engine):
         self._place(self._known(job, "suspend"), None)
 
     def resume(self, job: str, timeout_s: float = 5.0) -> None:
-        """Have a paused trial started where it ran last."""
+        """Have a trial that is paused, or about to be, run where it ran last."""
         run = self._known(job, "resume")
-        if self._state(_trial(job)) is RunState.PARKED and run.last:
+        if self._state(_trial(job)) in (RunState.PARKED, RunState.STOPPING) and run.last and not run.wanted:
             self._check(f"{job}: resume", run.last)
             run.wanted = run.last
 
