@@ -91,9 +91,9 @@ class Observed:
     """What an engine observes of a job.
 
     placement: the GPUs that its processes hold, compute on or have memory on; None where they are gone.
-    reports, speeds: what is new since the last call of `Engine.report`, each delivered once; of a job that has ended, the last
-    report is repeated until the job is stopped, as the caller may have died with it. exit: why a job failed, with what its
-    processes printed last; of others, what was lost or does not respond.
+    reports, speeds, costs: what is new since the last call of `Engine.report`, each delivered once; of a job that has ended,
+    the last report is repeated until the job is stopped, as the caller may have died with it. exit: why a job failed, with what
+    its processes printed last; of others, what was lost or does not respond.
     """
 
     state: RunState

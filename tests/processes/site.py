@@ -13,7 +13,7 @@ from beamer.engines.local import Launcher, LaunchSpec, LocalCluster, LocalEngine
 from beamer.engines.local.supervisor.groups import candidates, reopen
 from beamer.engines.local.supervisor.processes import stat
 from beamer.gpu.engine import Observed, Placement, RunState
-from beamer.gpu.model import Report
+from beamer.gpu.model import Costs, Report
 
 PATIENCE_S = 60.0
 ONE_THREAD = (("OPENBLAS_NUM_THREADS", "1"),)
@@ -102,6 +102,7 @@ class Site:
     group: str = "auto"
     engines: list[LocalEngine] = field(default_factory=list)
     reports: dict[str, list[Report]] = field(default_factory=dict)
+    costs: dict[str, Costs] = field(default_factory=dict)
 
     def engine(self, **options: Any) -> LocalEngine:
         made = PatientEngine(LocalCluster(self.nodes), self.root / "jobs", self.specs.__getitem__, group=self.group, **options)
@@ -131,13 +132,15 @@ class Site:
         (self.root / f"{job}.gate").unlink()
 
     def see(self, engine: LocalEngine, job: str) -> Observed:
-        """Return what the engine sees of a job, its reports with all before."""
+        """Return what the engine sees of a job, its reports with all before, its costs as last delivered."""
         for key, seen in engine.report().items():
             known = self.reports.setdefault(key, [])
             known += seen.reports[known[-1:] == list(seen.reports[:1]) :]  # the last one of a job that has ended is repeated
+            if seen.costs:
+                self.costs[key] = seen.costs
             if key == job:
                 found = seen
-        return replace(found, reports=tuple(self.reports[job]))
+        return replace(found, reports=tuple(self.reports[job]), costs=self.costs.get(job))
 
     def until_state(self, engine: LocalEngine, job: str, *states: RunState) -> Observed:
         def reached() -> Observed | None:

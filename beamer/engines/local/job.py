@@ -64,7 +64,7 @@ class LocalJob:
         self.directory = directory
         self.suspended = False
         self.forgotten = False
-        self.costs = Costs()
+        self.costs = self._delivered = Costs()
         self.error = ""
         self._cluster = cluster
         self._monitor = monitor
@@ -319,7 +319,9 @@ class LocalJob:
         self._leave([node for node in statuses if node not in self.record.ranks], until)
         reports.sort(key=lambda report: (report.at_s, report.iteration))
         self._last = reports[-1] if reports else self._last
-        return self.observed(tuple(reports), tuple(speeds[:1]), problem)
+        costs = None if self.costs == self._delivered else self.costs
+        self._delivered = self.costs
+        return self.observed(tuple(reports), tuple(speeds[:1]), costs, problem)
 
     def _is_suspended_in_part(self, statuses: Mapping[str, Status]) -> bool:
         states = {status.run.state for node, status in statuses.items() if node in self.record.ranks}
@@ -336,14 +338,16 @@ class LocalJob:
             if not status.more:
                 return status
 
-    def observed(self, reports: tuple[Report, ...] = (), speeds: tuple[Speed, ...] = (), problem: str = "") -> Observed:
-        """Return the job's state as it is known."""
+    def observed(
+        self, reports: tuple[Report, ...] = (), speeds: tuple[Speed, ...] = (), costs: Costs | None = None, problem: str = ""
+    ) -> Observed:
+        """Return the job's state as it is known, with what is new."""
         phase = self.record.phase
         state = RunState.SUSPENDED if phase is Phase.LAUNCHED and self.suspended else RUN_STATE[phase]
         placement = self.record.placement if state.has_processes else None
         if state.is_finished and not reports and self._last:
             reports = (self._last,)
-        return Observed(state, placement, reports, speeds, self.costs, "; ".join(filter(None, (self.record.note, problem))))
+        return Observed(state, placement, reports, speeds, costs, "; ".join(filter(None, (self.record.note, problem))))
 
     def _leave(self, nodes: Iterable[str], until: float) -> None:
         """End the supervisors on nodes that the job has left: all of their reports have been collected."""
