@@ -1,11 +1,13 @@
 """What every engine has to satisfy; run each of `ENGINE_CHECKS` on an `EngineHarness` of your own, a fresh one for each.
 
-The checks are those of the table in `beamer.gpu.engine`. They know nothing of real or virtual time: a harness lets it pass.
-One that needs what a harness does not implement raises `unittest.SkipTest`, which pytest shows as a skip.
+They check the table in `beamer.gpu.engine`, and that reports, speeds and costs are delivered once and failures with a reason.
+Not checked: time-outs, calls from several threads, parameter servers. The checks know nothing of real or virtual time: a
+harness lets it pass. One that needs what a harness does not implement raises `unittest.SkipTest`, which pytest shows as a skip.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -13,7 +15,7 @@ from unittest import SkipTest
 
 from beamer.errors import BeamerError, EngineError, InputError
 from beamer.gpu.engine import Engine, Observed, Placement, RunState
-from beamer.gpu.model import Report
+from beamer.gpu.model import Costs, Report, Speed
 
 TIMEOUT_S = 60.0
 """Of every call: on a machine that stalls calls are slow, not wrong."""
@@ -23,6 +25,8 @@ SHORT = 12
 """Iterations of a job that is to finish soon."""
 STEPS = 3
 """Iterations after which a job counts as progressing."""
+BATCH_SIZE = 96
+"""Samples of a step where a placement asks for a batch size; no job requests as many."""
 
 EngineCheck = Callable[["EngineHarness"], None]
 Seen = TypeVar("Seen")
@@ -35,6 +39,14 @@ class EngineHarness(ABC):
     """
 
     engine: Engine
+
+    def failing(self, name: str, iterations: int) -> str:
+        """Describe a job that fails after it has reported so many iterations; return its key. Not every harness has one."""
+        raise SkipTest("this harness has no job that fails")
+
+    def succeed(self) -> None:
+        """Close the engine and make `engine` its successor. A harness whose jobs end with the engine has none."""
+        raise SkipTest("jobs of this harness do not outlive their engine")
 
     @abstractmethod
     def job(self, name: str, iterations: int) -> str:
@@ -61,12 +73,14 @@ class EngineHarness(ABC):
 
 
 class _Bench:
-    """The engine of a harness with every report that it has delivered."""
+    """The engine of a harness with all reports, speeds and costs that it has delivered."""
 
     def __init__(self, harness: EngineHarness) -> None:
         self.harness = harness
         self.engine = harness.engine
         self.reports: dict[str, list[Report]] = {}
+        self.speeds: dict[str, list[Speed]] = {}
+        self.costs: dict[str, list[Costs]] = {}
         first, second, *_ = (node.name for node in self.engine.nodes())
         self.one = Placement(((first, 0),))
         self.two = Placement(((first, 0), (first, 1)))
@@ -77,6 +91,8 @@ class _Bench:
         """Return the engine's report, kept with those before."""
         observed = self.engine.report()
         for key, one in observed.items():
+            self.speeds.setdefault(key, []).extend(one.speeds)
+            self.costs.setdefault(key, []).extend([one.costs] if one.costs else [])
             known = self.reports.setdefault(key, [])
             if one.state.is_finished:  # the last one is repeated
                 known += [report for report in one.reports if report != (known[-1] if known else None)]
@@ -133,6 +149,18 @@ class _Bench:
         self.engine.start(key, self.one, TIMEOUT_S)
         return key, self.reaches(key, RunState.FINISHED, None)
 
+    def measures(self, key: str, gpus: int, has_batch_size: bool) -> None:
+        """Wait until the speed of a job is measured on so many GPUs, and at `BATCH_SIZE` or not."""
+        before = len(self.speeds.get(key, ()))
+
+        def measured() -> bool:
+            self.look()
+            return any(
+                (speed.gpus, speed.batch_size == BATCH_SIZE) == (gpus, has_batch_size) for speed in self.speeds[key][before:]
+            )
+
+        self.harness.wait(measured)
+
     def never_went_back(self, key: str) -> None:
         """Assert that a job's reports are in order and none came twice."""
         iterations = [report.iteration for report in self.reports[key]]
@@ -166,8 +194,31 @@ def runs_a_job_to_its_end(harness: EngineHarness) -> None:
     assert observed.exit == ""
     last = bench.reports[key][-1]
     for _ in range(2):
-        again = bench.engine.report()[key]
-        assert (again.state, again.placement, again.reports) == (RunState.FINISHED, None, (last,))
+        assert bench.engine.report()[key] == Observed(RunState.FINISHED, None, (last,))
+    bench.engine.stop(key, TIMEOUT_S)
+    assert key not in bench.engine.report()
+
+
+def says_why_a_job_failed(harness: EngineHarness) -> None:
+    """A job that fails holds no GPUs, and stays known with the reason and its last report until it is stopped."""
+    bench = _Bench(harness)
+    key = harness.failing("job", SHORT)
+    bench.engine.start(key, bench.one, TIMEOUT_S)
+    observed = bench.reaches(key, RunState.FAILED, None)
+    assert observed.exit
+    assert bench.done(key) == SHORT
+    bench.never_went_back(key)
+    last = bench.reports[key][-1]
+    calls: tuple[Callable[[], None], ...] = (
+        lambda: bench.engine.start(key, bench.two, TIMEOUT_S),
+        lambda: bench.engine.suspend(key, TIMEOUT_S),
+        lambda: bench.engine.resume(key, TIMEOUT_S),
+        lambda: bench.engine.resize(key, bench.two, TIMEOUT_S),
+        lambda: bench.engine.resize(key, None, TIMEOUT_S),
+    )
+    for call in calls:
+        call()
+        assert bench.engine.report()[key] == Observed(RunState.FAILED, None, (last,), exit=observed.exit)
     bench.engine.stop(key, TIMEOUT_S)
     assert key not in bench.engine.report()
 
@@ -184,6 +235,35 @@ def delivers_every_report_once(harness: EngineHarness) -> None:
     bench.never_went_back(key)
     iterations = [report.iteration for report in bench.reports[key]]
     assert iterations == [iterations[0] + i for i in range(len(iterations))]
+
+
+def delivers_measurements_once(harness: EngineHarness) -> None:
+    """Speeds and costs are delivered when they are new; of a job at rest nothing is."""
+    bench = _Bench(harness)
+    key, clock = bench.runs("job", bench.one), bench.runs("clock", bench.other)
+    bench.rests(key, bench.one)
+    bench.engine.resume(key, TIMEOUT_S)
+    bench.progresses(key)
+    bench.rests(key, bench.one)
+    bench.progresses(clock)  # what was on its way has arrived
+    assert bench.speeds[key]
+    assert bench.costs[key]
+    for _ in range(2):
+        observed = bench.look()[key]
+        assert (observed.reports, observed.speeds, observed.costs) == ((), (), None)
+        bench.progresses(clock)
+
+
+def carries_the_batch_size(harness: EngineHarness) -> None:
+    """A job runs at the batch size of its placement, and one with another batch size is another placement."""
+    bench = _Bench(harness)
+    key = bench.runs("job", replace(bench.one, batch_size=BATCH_SIZE))
+    bench.measures(key, 1, has_batch_size=True)
+    for placement in (bench.one, replace(bench.two, batch_size=BATCH_SIZE), bench.two):
+        bench.engine.resize(key, placement, TIMEOUT_S)
+        bench.reaches(key, RunState.RUNNING, placement)
+        bench.measures(key, len(placement.devices), has_batch_size=bool(placement.batch_size))
+    bench.never_went_back(key)
 
 
 def starts_once(harness: EngineHarness) -> None:
@@ -293,6 +373,43 @@ def starts_a_job_that_is_being_parked(harness: EngineHarness) -> None:
     bench.never_went_back(key)
 
 
+def suspends_a_job_that_is_stopping(harness: EngineHarness) -> None:
+    """A job that is suspended on its way to other GPUs is suspended there; one on its way to be parked is parked."""
+    bench = _Bench(harness)
+    key = bench.runs("job", bench.two)
+    bench.engine.resize(key, bench.other, TIMEOUT_S)
+    bench.rests(key, bench.other)
+    bench.engine.start(key, bench.other, TIMEOUT_S)
+    bench.progresses(key)
+    bench.engine.resize(key, None, TIMEOUT_S)
+    bench.engine.suspend(key, TIMEOUT_S)
+    bench.reaches(key, RunState.PARKED, None)
+    bench.engine.start(key, bench.two, TIMEOUT_S)
+    bench.progresses(key)
+    bench.never_went_back(key)
+
+
+def resumes_a_job_that_is_stopping(harness: EngineHarness) -> None:
+    """To resume a job on its way to other GPUs, or to be parked, changes nothing; one whose memory is not kept runs."""
+    bench = _Bench(harness)
+    key = bench.runs("job", bench.two)
+    bench.engine.resize(key, bench.other, TIMEOUT_S)
+    bench.engine.resume(key, TIMEOUT_S)
+    bench.reaches(key, RunState.RUNNING, bench.other)
+    bench.progresses(key)
+    bench.engine.resize(key, None, TIMEOUT_S)
+    if bench.engine.keeps_memory:
+        with suppress(EngineError):  # it may be parked already
+            bench.engine.resume(key, TIMEOUT_S)
+        bench.reaches(key, RunState.PARKED, None)
+        bench.engine.start(key, bench.other, TIMEOUT_S)
+    else:
+        bench.engine.resume(key, TIMEOUT_S)
+    bench.reaches(key, RunState.RUNNING, bench.other)
+    bench.progresses(key)
+    bench.never_went_back(key)
+
+
 def parks_a_suspended_job(harness: EngineHarness) -> None:
     """A suspended job can be parked, and makes way for another on its GPUs."""
     bench = _Bench(harness)
@@ -327,6 +444,35 @@ def stops_for_good(harness: EngineHarness) -> None:
         _refuses(EngineError, partial(bench.engine.suspend, key, TIMEOUT_S))
     bench.runs("next", bench.two)
     assert not any(harness.has_processes(key) for key in keys)
+
+
+def starts_again_after_stop(harness: EngineHarness) -> None:
+    """A job that was stopped is unknown: it can be started like one that never ran."""
+    bench = _Bench(harness)
+    for placement in (bench.two, bench.other, bench.other):
+        key = bench.runs("job", placement)
+        bench.never_went_back(key)
+        bench.engine.stop(key, TIMEOUT_S)
+        for delivered in (bench.reports, bench.speeds, bench.costs):
+            del delivered[key]
+
+
+def hands_jobs_over(harness: EngineHarness) -> None:
+    """Jobs outlive the engine: its successor finds them where they are and as they are."""
+    bench = _Bench(harness)
+    running, resting = bench.runs("running", bench.one), bench.runs("resting", bench.other)
+    bench.rests(resting, bench.other)
+    harness.succeed()
+    bench = _Bench(harness)
+    bench.reaches(running, RunState.RUNNING, bench.one)
+    bench.reaches(resting, bench.at_rest, bench.other if bench.engine.keeps_memory else None)
+    bench.engine.start(resting, bench.other, TIMEOUT_S)
+    bench.reaches(resting, RunState.RUNNING, bench.other)
+    bench.progresses(running, resting)
+    for key in (running, resting):
+        bench.never_went_back(key)
+        bench.engine.stop(key, TIMEOUT_S)
+    assert not bench.engine.report()
 
 
 def leaves_ended_jobs_alone(harness: EngineHarness) -> None:
@@ -413,7 +559,10 @@ def starts_nothing_on_a_lost_node(harness: EngineHarness) -> None:
 ENGINE_CHECKS: tuple[EngineCheck, ...] = (
     has_nodes,
     runs_a_job_to_its_end,
+    says_why_a_job_failed,
     delivers_every_report_once,
+    delivers_measurements_once,
+    carries_the_batch_size,
     starts_once,
     suspends_and_resumes,
     starts_a_suspended_job_where_it_is,
@@ -422,8 +571,12 @@ ENGINE_CHECKS: tuple[EngineCheck, ...] = (
     resizes_a_suspended_job,
     parks_and_starts_again,
     starts_a_job_that_is_being_parked,
+    suspends_a_job_that_is_stopping,
+    resumes_a_job_that_is_stopping,
     parks_a_suspended_job,
     stops_for_good,
+    starts_again_after_stop,
+    hands_jobs_over,
     leaves_ended_jobs_alone,
     refuses_unknown_jobs,
     refuses_placements,

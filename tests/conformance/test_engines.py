@@ -105,6 +105,43 @@ class DropsLastReport(SimulatedCluster):
         return observed
 
 
+class RepeatsMeasurements(SimulatedCluster):
+    def report(self) -> Mapping[str, Observed]:
+        known = dict(self._observed)
+        return {key: replace(one, speeds=known[key].speeds, costs=Costs()) for key, one in super().report().items()}
+
+
+class IgnoresBatchSizes(SimulatedCluster):
+    def start(self, job: str, placement: Placement, timeout_s: float = 5.0) -> None:
+        super().start(job, replace(placement, batch_size=0))
+
+
+class StartsOnce(SimulatedCluster):
+    def start(self, job: str, placement: Placement, timeout_s: float = 5.0) -> None:
+        if job in self.started_s and job not in self._observed:
+            raise EngineError(f"{job}: it ran before")
+        super().start(job, placement)
+
+
+class ResumesParked(SimulatedCluster):
+    def resume(self, job: str, timeout_s: float = 5.0) -> None:
+        one = self._observed[job]
+        if one.state is RunState.PARKED:
+            self.start(job, Placement(((NODES[0].name, 0),)))
+        else:
+            super().resume(job)
+
+
+class SuspendsRunningOnly(SimulatedCluster):
+    def resize(self, job: str, placement: Placement | None, timeout_s: float = 5.0) -> None:
+        super().resize(job, placement)
+        self._moved = job
+
+    def suspend(self, job: str, timeout_s: float = 5.0) -> None:
+        if self.__dict__.pop("_moved", None) != job:
+            super().suspend(job)
+
+
 class RemembersStopped(SimulatedCluster):
     def stop(self, job: str, timeout_s: float = 5.0) -> None:
         if job in self._runs:
@@ -155,6 +192,11 @@ class KnowsWhatItRefuses(SimulatedCluster):
         (ForgetsProgress, suite.resizes),
         (ForgetsProgress, suite.parks_and_starts_again),
         (RepeatsReports, suite.delivers_every_report_once),
+        (RepeatsMeasurements, suite.delivers_measurements_once),
+        (IgnoresBatchSizes, suite.carries_the_batch_size),
+        (StartsOnce, suite.starts_again_after_stop),
+        (ResumesParked, suite.resumes_a_job_that_is_stopping),
+        (SuspendsRunningOnly, suite.suspends_a_job_that_is_stopping),
         (DropsLastReport, suite.runs_a_job_to_its_end),
         (RemembersStopped, suite.stops_for_good),
         (RunsOnAfterStop, suite.stops_for_good),
@@ -166,5 +208,5 @@ class KnowsWhatItRefuses(SimulatedCluster):
 )
 def test_the_suite_finds_an_engine_that(mutant: type[SimulatedCluster], finder: EngineCheck) -> None:
     assert finder in ENGINE_CHECKS
-    with pytest.raises(AssertionError):
+    with pytest.raises((AssertionError, EngineError)):
         finder(SimulatedHarness(mutant))

@@ -6,7 +6,7 @@ import pytest
 
 from beamer.engines.ray_tune.engine import RayTuneEngine
 from beamer.gpu.model import Node, Request
-from beamer.testing.engines import ENGINE_CHECKS, EngineCheck, EngineHarness, Seen
+from beamer.testing.engines import ENDLESS, ENGINE_CHECKS, EngineCheck, EngineHarness, Seen
 from beamer.testing.tune import FakeTrial, FakeTune
 
 NODES = (Node("n0", 2), Node("n1", 2))
@@ -17,6 +17,7 @@ LIMIT = 200
 class TuneHarness(EngineHarness):
     def __init__(self) -> None:
         self.tune = FakeTune(NODES)
+        self.failures: dict[str, int] = {}
         self.requests: dict[str, Request] = {}
         self.ray = RayTuneEngine(self.tune, self.requests.__getitem__)
         self.tune.drive(self.ray)
@@ -30,6 +31,10 @@ class TuneHarness(EngineHarness):
         self.requests[key] = Request(iterations)
         return key
 
+    def failing(self, name: str, iterations: int) -> str:
+        self.failures[name] = iterations
+        return self.job(name, ENDLESS)
+
     def has_processes(self, key: str) -> bool:
         return self.tune.trials[key.rpartition("/")[2]].ready_s is not None
 
@@ -38,6 +43,9 @@ class TuneHarness(EngineHarness):
             if found := holds():
                 return found
             self.tune.advance()
+            for name, iterations in self.failures.items():
+                if self.tune.trials[name].iteration == iterations:
+                    self.tune.fail(name, "no such data")
         raise AssertionError("it does not come to hold")
 
     def lose(self, node: str) -> None:

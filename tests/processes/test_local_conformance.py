@@ -8,6 +8,12 @@ from beamer.engines.local import LocalNode
 from beamer.testing.engines import ENGINE_CHECKS, EngineCheck, EngineHarness, Seen
 from tests.processes.site import Cable, Site, read, until
 
+FAILING = """
+for i in range({iterations}):
+    print('{{"iteration": %d, "loss": 1}}' % (i + 1))
+raise SystemExit("no such data")
+"""
+
 
 class LocalHarness(EngineHarness):
     def __init__(self, site: Site, keep_memory: bool) -> None:
@@ -15,11 +21,20 @@ class LocalHarness(EngineHarness):
         self.cable = site.root / "cable"
         self.cable.touch()
         site.nodes = (LocalNode("one", 2), LocalNode("two", 2, launcher=Cable(self.cable)))
+        self.keep_memory = keep_memory
         self.engine = site.engine(keep_memory=keep_memory)
 
     def job(self, name: str, iterations: int) -> str:
         self.site.trainer(name, iterations, "--pause-s", "0.005")
         return name
+
+    def failing(self, name: str, iterations: int) -> str:
+        self.site.program(name, FAILING.format(iterations=iterations))
+        return name
+
+    def succeed(self) -> None:
+        self.engine.close()
+        self.engine = self.site.engine(keep_memory=self.keep_memory)
 
     def has_processes(self, key: str) -> bool:
         return any(f"/{key}-".encode() in read(pid, "environ") for pid in self.site.ranks())
