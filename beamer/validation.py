@@ -1,7 +1,8 @@
-"""Turns pydantic's findings into the project's one-line `InputError`, with the nearest known key for an unknown one."""
+"""Input checked, and pydantic's findings as the one-line `InputError`, with the nearest known key for an unknown one."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields, is_dataclass
+from inspect import Parameter, signature
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -36,6 +37,20 @@ def finding_error(finding: Mapping[str, Any], record: type | None = None, prefix
         return InputError(path, cause.value, cause.expected) if location else cause
     expected = finding["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
     return InputError(path, finding["input"], expected)
+
+
+def check_arguments(of: str, call: Callable[..., Any], arguments: Mapping[str, Any], known: Collection[str]) -> None:
+    """Check the arguments of a call by name. Raises `InputError` for one that is not in `known` and for one that is missing.
+
+    of: what the field of the error begins with.
+    """
+    for name, value in arguments.items():
+        if name not in known:
+            raise InputError(f"{of}.{name}", value, nearest(name, known) if known else "no parameter")
+    variable = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+    for name, parameter in signature(call).parameters.items():
+        if name not in arguments and parameter.default is Parameter.empty and parameter.kind not in variable:
+            raise InputError(f"{of}.{name}", None, "a value, as it has no default")
 
 
 def _fields_at(record: type | None, location: tuple[int | str, ...]) -> list[str]:

@@ -3,11 +3,14 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cached_property
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
+from inspect import isabstract
 from typing import Any, Generic, TypeVar
 
+from beamer import entry_points
 from beamer.decision.policy import Policy
 from beamer.errors import InputError, nearest
+from beamer.validation import check_arguments
 
 P = TypeVar("P", bound=Policy[Any])
 
@@ -26,7 +29,7 @@ class Registry(Mapping[str, type[P]], Generic[P]):
 
     @cached_property
     def _others(self) -> dict[str, EntryPoint]:
-        return {entry.name: entry for entry in entry_points(group=self.group) if entry.name not in self._own}
+        return entry_points.find(self.group, self._own)
 
     def __iter__(self) -> Iterator[str]:
         return iter([*self._own, *self._others])
@@ -38,14 +41,11 @@ class Registry(Mapping[str, type[P]], Generic[P]):
         return self._own[name] if name in self._own else self._load(self._others[name])
 
     def make(self, name: str, **parameters: Any) -> P:
-        """Return the policy of that name. Raises `InputError` for a name or a parameter that does not exist."""
+        """Return the policy of that name. Raises `InputError` for a name or a parameter that does not exist or is missing."""
         if name not in self:
             raise InputError("policy", name, nearest(name, self))
         policy = self[name]
-        known = [field.name for field in fields(policy)] if is_dataclass(policy) else list[str]()
-        for parameter, value in parameters.items():
-            if parameter not in known:
-                raise InputError(f"{name}.{parameter}", value, nearest(parameter, known) if known else "no parameter")
+        check_arguments(name, policy, parameters, parameters_of(policy))
         return policy(**parameters)
 
     def __contains__(self, name: object) -> bool:
@@ -53,13 +53,21 @@ class Registry(Mapping[str, type[P]], Generic[P]):
 
     def _load(self, entry: EntryPoint) -> type[P]:
         """Load another package's policy. Raises `InputError` where it cannot be imported or is not one of this level."""
-        where = f"entry point {self.group}:{entry.name}"
-        try:
-            policy = entry.load()
-        except Exception as error:  # whatever the other package's modules raise
-            raise InputError(where, entry.value, f"a class that can be imported ({type(error).__name__}: {error})") from error
+        policy = entry_points.load(entry, "a class")
         if not (isinstance(policy, type) and issubclass(policy, self._seam)):
-            raise InputError(where, entry.value, f"a subclass of {self._seam.__module__}.{self._seam.__name__}")
+            raise entry_points.refused(entry, f"a subclass of {self._seam.__module__}.{self._seam.__name__}")
         if getattr(policy, "name", None) != entry.name:
-            raise InputError(where, getattr(policy, "name", None), f"the name {entry.name!r} on the class, too")
+            found = getattr(policy, "name", None)
+            raise InputError(entry_points.where(entry), found, f"the name {entry.name!r} on the class, too")
+        if isabstract(policy):
+            missing = ", ".join(sorted(policy.__abstractmethods__))
+            raise entry_points.refused(entry, f"a class that is not abstract (it does not define {missing})")
+        state = getattr(policy, "State", None)
+        if not (isinstance(state, type) and is_dataclass(state)):
+            raise entry_points.refused(entry, f"a class whose State is a dataclass, not {state!r}")
         return policy
+
+
+def parameters_of(policy: type[Policy[Any]]) -> list[str]:
+    """Return the names of a policy's parameters: its fields if it is a dataclass, else none."""
+    return [field.name for field in fields(policy) if field.init] if is_dataclass(policy) else []

@@ -8,7 +8,6 @@ emulated or simulated, is given exactly the same work.
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from importlib.resources import files
 from inspect import signature
 from pathlib import Path
@@ -17,13 +16,14 @@ from typing import Annotated, Any
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from beamer import entry_points
 from beamer.errors import InputError, nearest
 from beamer.network.collectives import phases
 from beamer.network.fabric import Fabric
 from beamer.network.plan import QUEUES, check_queues
 from beamer.studies.model import JobSpec, Role, Rung, Worker, check_name
 from beamer.units import parse_size
-from beamer.validation import input_error
+from beamer.validation import check_arguments, input_error
 
 
 @dataclass(frozen=True)
@@ -170,17 +170,18 @@ def parse(data: Any) -> Scenario:
 
 def build_topology(parameters: dict[str, Any]) -> Fabric:
     """Build the fabric that `shape` names with the other parameters. Raises `InputError`."""
-    shapes = {entry.name: entry for entry in entry_points(group="beamer.topologies")}
+    shapes = entry_points.find("beamer.topologies")
     shape = parameters.get("shape")
     if not isinstance(shape, str) or shape not in shapes:
         raise InputError("topology.shape", shape, nearest(str(shape), shapes))
-    build = shapes[shape].load()
+    build = entry_points.load(shapes[shape], "a function")
+    if not callable(build):
+        raise entry_points.refused(shapes[shape], "a function")
     arguments = {key: value for key, value in parameters.items() if key != "shape"}
-    known = list(signature(build).parameters)
-    for key, value in arguments.items():
-        if key not in known:
-            raise InputError(f"topology.{key}", value, nearest(key, known))
-    fabric: Fabric = build(**arguments)
+    check_arguments("topology", build, arguments, signature(build).parameters)
+    fabric = build(**arguments)
+    if not isinstance(fabric, Fabric):
+        raise entry_points.refused(shapes[shape], f"a function that returns a Fabric, not {type(fabric).__name__}")
     return fabric
 
 

@@ -4,12 +4,14 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from beamer.decision.policy import Stateless
 from beamer.decision.registry import Registry
 from beamer.errors import InputError
 from beamer.gpu.policies import GPU_POLICIES, gpu_policy
@@ -34,13 +36,36 @@ class Unnamed(Fair):
     """A policy that its package registers under another name than its own."""
 
 
+class Abstract(NetworkPolicy[Stateless]):
+    """A policy without its method."""
+
+    name = "other"
+    State = Stateless
+
+
+class Remembering(Fair):
+    """A policy whose state the journal cannot keep."""
+
+    name = "other"
+    State = dict
+
+
+@dataclass(frozen=True)
+class Demanding(Fair):
+    """A policy with a parameter that has no default, and one that nobody gives."""
+
+    name = "other"
+    window_s: float
+    windows: int = field(init=False, default=1)
+
+
 def registry(monkeypatch: pytest.MonkeyPatch, **values: str) -> Registry[NetworkPolicy[Any]]:
     found = [EntryPoint(name.replace("_", "-"), value, GROUP) for name, value in values.items()]
 
     def entry_points(group: str) -> list[EntryPoint]:
         return found if group == GROUP else []
 
-    monkeypatch.setattr("beamer.decision.registry.entry_points", entry_points)
+    monkeypatch.setattr("beamer.entry_points.entry_points", entry_points)
     return Registry(GROUP, NetworkPolicy, (Fair, Fifo))  # type: ignore[type-abstract]  # the seam itself
 
 
@@ -65,6 +90,8 @@ def test_an_unknown_name_is_answered_with_the_nearest(monkeypatch: pytest.Monkey
         (f"{__name__}:GROUP", "expected a subclass of beamer.network.policy.NetworkPolicy"),
         (f"{__name__}:registry", "expected a subclass of beamer.network.policy.NetworkPolicy"),
         (f"{__name__}:Unnamed", "got 'fair', expected the name 'other'"),
+        (f"{__name__}:Abstract", r"expected a class that is not abstract \(it does not define order\)"),
+        (f"{__name__}:Remembering", "expected a class whose State is a dataclass, not <class 'dict'>"),
     ],
 )
 def test_a_package_that_brings_no_policy_is_named(monkeypatch: pytest.MonkeyPatch, value: str, message: str) -> None:
@@ -78,6 +105,15 @@ def test_parameters_that_do_not_exist_are_refused(make: Callable[..., object], n
     with pytest.raises(InputError) as caught:
         make(name, windows=3)
     assert caught.value.field == f"{name}.windows"
+
+
+def test_parameters_without_a_default_have_to_be_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = registry(monkeypatch, other=f"{__name__}:Demanding")
+    with pytest.raises(InputError, match=r"other\.window_s: got None, expected a value"):
+        found.make("other")
+    with pytest.raises(InputError, match=r"other\.windows: got 2, expected one of window_s"):
+        found.make("other", windows=2)
+    assert found.make("other", window_s=2.0) == Demanding(2.0)
 
 
 def test_every_policy_is_registered_under_its_name() -> None:

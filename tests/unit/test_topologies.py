@@ -13,9 +13,10 @@ from beamer.network.fabric import Fabric
 from beamer.sim import simulate
 from beamer.workloads.scenario import build_topology, parse
 from controller.command import read_fabric
-from tests.documented import install
+from tests.documented import install, register
 from topologies import dumbbell, fat_tree, leaf_spine, single
 
+GROUP = "beamer.topologies"
 SHAPES = (single.build(4), dumbbell.build(3), leaf_spine.build(3, 2, 2), fat_tree.build(4))
 
 
@@ -136,3 +137,47 @@ def test_parameters_of_another_packages_topology_are_checked(documented: dict[st
     assert caught.value.field == "topology.rack"
     with pytest.raises(InputError, match=shape):
         build_topology({"shape": "rack-chian"})
+
+
+def endless() -> Fabric:
+    """Return what is no fabric."""
+    return None  # type: ignore[return-value]
+
+
+def demanding(hosts: int, **others: object) -> Fabric:
+    """Return a star."""
+    return single.build(hosts)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_shape_of_beamers_cannot_be_taken(first: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    register("other", GROUP, {"leaf-spine": "nowhere:build", "other": f"{__name__}:demanding"}, tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path] if first else [*sys.path, str(tmp_path)])
+    assert build_topology({"shape": "leaf-spine"}) == leaf_spine.build()
+    assert build_topology({"shape": "other", "hosts": 3}) == single.build(3)
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("nowhere:build", r"'nowhere:build', expected a function that can be imported \(ModuleNotFoundError: No module"),
+        (f"{__name__}:absent", r"expected a function that can be imported \(AttributeError: "),
+        (f"{__name__}:SHAPES", "expected a function"),
+        (f"{__name__}:endless", "expected a function that returns a Fabric, not NoneType"),
+    ],
+)
+def test_a_package_that_brings_no_topology_is_named(
+    target: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register("other", GROUP, {"other": target}, tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(InputError, match=message) as caught:
+        build_topology({"shape": "other"})
+    assert caught.value.field == f"entry point {GROUP}:other"
+
+
+def test_a_parameter_without_a_default_has_to_be_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    register("other", GROUP, {"other": f"{__name__}:demanding"}, tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(InputError, match=r"topology\.hosts: got None, expected a value, as it has no default"):
+        build_topology({"shape": "other"})
