@@ -6,15 +6,15 @@ import os
 import signal
 import time
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
-from pydantic import TypeAdapter, ValidationError
+from pydantic import PydanticUserError, TypeAdapter, ValidationError
 from rich.console import Console
 from rich.markup import escape
 
+from beamer.decision.registry import parameters_of
 from beamer.engines.local import LocalEngine
 from beamer.engines.local.retire import retire
 from beamer.errors import InputError, nearest
@@ -71,20 +71,23 @@ def policy_of(name: str, settings: list[str]) -> GpuPolicy[Any]:
     """Return the policy of that name with settings NAME=VALUE parsed as its fields' types. Raises `InputError`."""
     if name not in GPU_POLICIES:
         return gpu_policy(name)
-    hints = get_type_hints(GPU_POLICIES[name])
-    types = {field.name: hints[field.name] for field in fields(GPU_POLICIES[name])}  # type: ignore[arg-type]  # a dataclass
+    known = parameters_of(GPU_POLICIES[name])
     parameters: dict[str, Any] = {}
     for setting in settings:
         parameter, is_set, text = setting.partition("=")
         if not is_set:
             raise InputError("--set", setting, "NAME=VALUE")
-        if parameter not in types:
-            raise InputError(f"{name}.{parameter}", text, nearest(parameter, types) if types else "no parameter")
+        if parameter not in known:
+            raise InputError(f"{name}.{parameter}", text, nearest(parameter, known) if known else "no parameter")
         try:
-            parameters[parameter] = TypeAdapter(types[parameter]).validate_strings(text)
+            kind = get_type_hints(GPU_POLICIES[name])[parameter]
+            parameters[parameter] = TypeAdapter(kind).validate_strings(text)
         except ValidationError as error:
             found = input_error(error)
             raise InputError(f"{name}.{parameter}", text, found.expected) from error
+        except (NameError, PydanticUserError) as error:  # of another package's policy
+            expected = f"a parameter whose type can be given as text ({str(error).splitlines()[0]})"
+            raise InputError(f"{name}.{parameter}", text, expected) from error
     try:
         return gpu_policy(name, **parameters)
     except InputError as error:

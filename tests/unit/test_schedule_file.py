@@ -2,6 +2,8 @@
 
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,8 @@ import pytest
 from beamer.engines.local import LocalNode, NetworkNamespace, Ssh
 from beamer.errors import InputError
 from beamer.gpu.model import Request
+from beamer.gpu.policies import GPU_POLICIES
+from beamer.gpu.policies.fifo import Fifo
 from beamer.gpu.policies.hermes import Hermes
 from beamer.schedule.command import policy_of
 from beamer.schedule.file import load, parse, shipped
@@ -146,6 +150,63 @@ def test_policy_parameters_are_parsed_as_their_fields_types() -> None:
 def test_a_wrong_policy_parameter_is_named(name: str, setting: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         policy_of(name, [setting])
+
+
+class Plain(Fifo):
+    """Another package's policy, which is no dataclass."""
+
+    name = "other"
+
+    def __init__(self) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class Unnameable(Fifo):
+    """Another package's policy with a parameter whose type is known to type checkers alone."""
+
+    name = "other"
+    window: "Window | None" = None  # type: ignore[name-defined]  # noqa: F821
+
+
+class Foreign:
+    """A type that pydantic does not know."""
+
+
+@dataclass(frozen=True)
+class Foreigners(Fifo):
+    """Another package's policy with a parameter of such a type."""
+
+    name = "other"
+    foreign: Foreign | None = None
+
+
+@pytest.fixture
+def other(monkeypatch: pytest.MonkeyPatch) -> Callable[[type], None]:
+    """Register a class of this module as another package's policy."""
+
+    def register(policy: type) -> None:
+        entry = EntryPoint("other", f"{__name__}:{policy.__name__}", GPU_POLICIES.group)
+        monkeypatch.setattr(GPU_POLICIES, "_others", {"other": entry})
+
+    return register
+
+
+def test_another_packages_policy_need_not_be_a_dataclass(other: Callable[[type], None]) -> None:
+    other(Plain)
+    assert isinstance(policy_of("other", []), Plain)
+    with pytest.raises(InputError, match=r"^other\.window: got '3', expected no parameter"):
+        policy_of("other", ["window=3"])
+
+
+@pytest.mark.parametrize(("policy", "parameter"), [(Unnameable, "window"), (Foreigners, "foreign")])
+def test_a_parameter_that_cannot_be_given_as_text_is_named(policy: type, parameter: str, other: Callable[[type], None]) -> None:
+    other(policy)
+    assert type(policy_of("other", [])) is policy
+    with pytest.raises(
+        InputError, match=rf"^other\.{parameter}: got '3', expected a parameter whose type can be given as text"
+    ):
+        policy_of("other", [f"{parameter}=3"])
 
 
 def test_a_file_that_is_nested_too_deeply_is_refused(tmp_path: Path) -> None:
