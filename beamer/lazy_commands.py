@@ -41,18 +41,26 @@ class Command:
         installed.
         """
         module, _, function = self.target.partition(":")
-        try:
+        with needs(name, self.extra):
             import typer
 
-            app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-            app.command(epilog=epilog)(getattr(import_module(module), function))
-            app(list(arguments), prog_name=name)
-        except ModuleNotFoundError as error:
-            package = (error.name or "").partition(".")[0]
-            if not package or package in PACKAGES:
-                raise
-            missing = f"{_last_word(name)} needs packages that are not installed ({package})"
-            raise PlatformError(missing, f"install them: {install_command(self.extra)}") from error
+            called = getattr(import_module(module), function)
+        app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+        app.command(epilog=epilog)(called)
+        app(list(arguments), prog_name=name)
+
+
+@contextmanager
+def needs(name: str, extra: str) -> Iterator[None]:
+    """Raise `PlatformError` naming the extra if a package that is imported in this context is missing; name: the command's."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if not package or package in PACKAGES:
+            raise
+        missing = f"{_last_word(name)} needs packages that are not installed ({package})"
+        raise PlatformError(missing, f"install them: {install_command(extra)}") from error
 
 
 def run_commands(program: str, about: str, commands: Mapping[str, Command]) -> None:
@@ -85,10 +93,15 @@ def run_command(program: str, command: Command) -> None:
 
 
 def print_version(program: str) -> None:
-    """Print the version."""
-    from importlib.metadata import version
+    """Print the version. Raises `PlatformError` where Beamer runs without being installed."""
+    from importlib.metadata import PackageNotFoundError, version
 
-    print(_last_word(program), version(DISTRIBUTION))
+    try:
+        installed = version(DISTRIBUTION)
+    except PackageNotFoundError as error:
+        missing = f"{DISTRIBUTION} is not installed, so that its version is not known"
+        raise PlatformError(missing, "install it: pip install .") from error
+    print(_last_word(program), installed)
 
 
 @contextmanager

@@ -24,6 +24,8 @@ def check_outputs(outputs: Mapping[str, Path | None]) -> None:
     for option, path in given.items():
         if option in PICTURES and path.suffix.lower() != ".png":
             raise InputError(option, str(path), "a file name that ends in .png")
+        if option in PICTURES and find_spec("matplotlib") is None:
+            raise InputError(option, str(path), f"no picture, as matplotlib is not installed ({install_command('sim')})")
         if option == "--table":
             check_table(path)
         other = option_of.setdefault(os.path.realpath(path), option)

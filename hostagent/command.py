@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import typer
 
 from beamer.errors import InputError, PlatformError
+from beamer.lazy_commands import needs
 from beamer.studies.model import check_name
 from hostagent.guard import remove_queues, wait_for_guard
 from hostagent.state import StateDirectory
@@ -91,8 +92,9 @@ def _remove(path: Path) -> None:
 
 def _run(name: str, controller: str, expiry: float, path: Path, poll: float, counters: float) -> None:
     # Imported this late because many agents start at once and --remove needs none of it.
-    from hostagent.agent import Agent, AgentOptions
-    from hostagent.probe import check_platform
+    with needs("beamer-hostagent", "agent"):
+        from hostagent.agent import Agent, AgentOptions
+        from hostagent.probe import check_platform
 
     check_platform()
     with _working_in(path):

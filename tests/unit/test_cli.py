@@ -18,6 +18,7 @@ from beamer.errors import BeamerError, EmulationError, EngineError, InputError, 
 from beamer.lazy_commands import DISTRIBUTION, Command, errors_as_exit_codes
 from beamer.output_files import check_outputs
 from beamer.workloads.scenario import shipped
+from hostagent.command import serve
 from topologies.emulation.platform import require
 
 NOBODY = "import os, beamer.cli; os.geteuid = lambda: 1000; beamer.cli.main()"  # the command line as if without root
@@ -194,6 +195,43 @@ def test_a_missing_package_names_the_extra_and_a_missing_module_of_ours_does_not
     )
     with pytest.raises(ModuleNotFoundError):
         Command("beamer.absent:function", "sim").run("beamer simulate", [])
+
+
+def late_import() -> None:
+    """Import what is not installed while it runs."""
+    import_module("tests_of_commands_absent")
+
+
+def test_a_module_that_is_missing_in_the_middle_of_a_command_is_no_missing_extra() -> None:
+    with pytest.raises(ModuleNotFoundError, match="tests_of_commands_absent"):
+        Command(f"{__name__}:late_import", "sim").run("beamer simulate", [])
+
+
+def test_the_agent_names_its_extra_for_what_it_imports_late(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setitem(sys.modules, "websockets", None)
+    monkeypatch.delitem(sys.modules, "hostagent.agent", raising=False)
+    with pytest.raises(PlatformError, match=r"beamer-hostagent needs packages.*\(websockets\).*beamer-scheduler\[agent\]"):
+        serve("h1", "ws://127.0.0.1:1", state_dir=tmp_path / "state")
+
+
+def test_a_picture_without_matplotlib_is_refused_before_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("beamer.output_files.find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"--cdf: got .*, expected no picture, as matplotlib is not installed \(pip install"):
+        check_outputs({"--cdf": tmp_path / "new" / "p.png"})
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_version_of_what_is_not_installed_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("beamer.lazy_commands.DISTRIBUTION", "beamer-absent")
+    monkeypatch.setattr(sys, "argv", ["beamer", "--version"])
+    with pytest.raises(SystemExit) as ended:
+        beamer.cli.main()
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("beamer: beamer-absent is not installed")
 
 
 def test_the_help_and_a_wrong_command_import_no_command() -> None:
