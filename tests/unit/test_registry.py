@@ -15,10 +15,12 @@ from beamer.decision.policy import Stateless
 from beamer.decision.registry import Registry
 from beamer.errors import InputError
 from beamer.gpu.policies import GPU_POLICIES, gpu_policy
+from beamer.gpu.policy import GpuPolicy
 from beamer.network.policies import NETWORK_POLICIES, network_policy
 from beamer.network.policies.fair import Fair
 from beamer.network.policies.fifo import Fifo
 from beamer.network.policy import NetworkPolicy
+from beamer.testing.gpu_policies import GPU_POLICY_CHECKS
 from beamer.testing.network_policies import NETWORK_POLICY_CHECKS
 from tests.documented import install
 from topologies import single
@@ -142,6 +144,14 @@ def test_the_documented_policy_conforms(documented: str, tmp_path: Path, monkeyp
     monkeypatch.syspath_prepend(str(tmp_path))
     policy = Registry(GROUP, NetworkPolicy, ()).make(documented)  # type: ignore[type-abstract]  # the seam itself
     for check in NETWORK_POLICY_CHECKS:
+        check(policy)
+
+
+def test_the_documented_gpu_policy_conforms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (name,) = install("Your own GPU policy", tmp_path, "gpu.md")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    policy = Registry("beamer.gpu_policies", GpuPolicy, ()).make(name)  # type: ignore[type-abstract]  # the seam itself
+    for check in GPU_POLICY_CHECKS:
         check(policy)
 
 
