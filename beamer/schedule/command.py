@@ -114,7 +114,7 @@ class _Command:
 
     def run(self, stop: bool) -> None:
         """Run the search to its end, or until a signal; raises `typer.Exit` with the exit code unless that is 0."""
-        logging.getLogger("beamer.gpu").addHandler(_PrintOnce(self.errors))
+        logging.getLogger("beamer").addHandler(_PrintOnce(self.errors))
         for sign in STOPS:
             signal.signal(sign, lambda number, frame: self.signals.append(number))
         journal = Journal(self.directory.journal)
@@ -219,7 +219,7 @@ class _Output(Console):
 
 
 class _PrintOnce(logging.Handler):
-    """Prints every message once: what cannot be done is tried again and again."""
+    """Prints every message once, with a policy's traceback: what cannot be done is tried again and again."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(logging.WARNING)
@@ -231,4 +231,4 @@ class _PrintOnce(logging.Handler):
         text = record.getMessage()
         if text not in self._printed:
             self._printed.add(text)
-            self._console.print(escape(text), highlight=False, soft_wrap=True)
+            self._console.print(escape(self.format(record)), highlight=False, soft_wrap=True)

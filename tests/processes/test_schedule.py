@@ -19,6 +19,7 @@ from beamer.engines.local.supervisor.groups import candidates
 from beamer.gpu.events import Allocated
 from beamer.studies.journal.store import Journal
 from beamer.testing.trainer import Options, undisturbed
+from tests.documented import install, register
 from tests.processes.site import of_directory, read, until, works
 
 RATES = {"a": 0.0001, "b": 0.002, "c": 0.01, "d": 0.05, "e": 0.1, "f": 0.2}
@@ -39,6 +40,18 @@ signal.signal(signal.SIGTERM, {handler})
 for i in itertools.count(1):
     print('{{"iteration": %d, "loss": 0.5}}' % i, flush=True)
     time.sleep(0.02)
+"""
+
+FLAWED = """
+from beamer.gpu.policies.fifo import Fifo
+
+class Flawed(Fifo):
+    name = "flawed"
+
+    def allocate(self, state, cluster, jobs, now, rng):
+        if any(job.reports for job in jobs):
+            raise ValueError("[reports] are too hard")
+        return super().allocate(state, cluster, jobs, now, rng)
 """
 
 
@@ -180,6 +193,39 @@ def test_a_search_of_more_configurations_than_gpus_trains_them_all(command: Comm
     assert again.returncode == 0
     assert len(again.stdout.splitlines()) < len(done.stdout.splitlines()), "nothing is left to do"
     command.check_steps("a", 60)
+
+
+@pytest.fixture
+def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a directory whose packages the commands find."""
+    directory = tmp_path / "packages"
+    directory.mkdir()
+    monkeypatch.setenv("PYTHONPATH", f"{directory}:{Path(__file__).parents[2]}")
+    return directory
+
+
+def test_the_documented_policy_schedules_by_its_name(command: Command, packages: Path) -> None:
+    (name,) = install("Your own GPU policy", packages, "gpu.md")
+    command.search(5)
+    done = command.run(name)
+    assert done.returncode == 0, done.stderr
+    until(lambda: not command.jobs(), "supervisors to leave")
+    assert {row["status"] for row in command.figures().values()} == {"finished"}
+    assert {allocated.policy for allocated in command.allocations()} == {name}
+
+
+def test_a_policy_that_fails_is_printed_once_and_leaves_its_last_decision_in_force(command: Command, packages: Path) -> None:
+    (packages / "flawed.py").write_text(FLAWED)
+    register("flawed", "beamer.gpu_policies", {"flawed": "flawed:Flawed"}, packages)
+    command.search(10)
+    done = command.run("flawed")
+    assert done.returncode == 0, done.stderr
+    until(lambda: not command.jobs(), "supervisors to leave")
+    line = "policy flawed failed, the old decision stays in force: [reports] are too hard\n"
+    assert done.stderr.startswith(line)
+    assert done.stderr.count(line) == done.stderr.count("Traceback") == 1
+    for name in RATES:
+        command.check_steps(name, 10)
 
 
 def test_a_command_killed_in_the_middle_goes_on(command: Command) -> None:
