@@ -1,15 +1,13 @@
 """The compatibility mode: each of CoflowSim's definitions by hand, and its figures on the trace that it is known for."""
 
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from beamer.sim.traces import Coflow, Trace, read
 from tests.compat.coflowsim import EPOCH_MS, MIB, POLICIES, STEP_MS, completion_times_ms, java_random
-
-TRACE = Path(__file__).parents[2].parent / "shared" / "traces" / "FB2010-1Hr-150-0.txt"
+from tests.inputs import FACEBOOK_TRACE, given
 
 Flow = tuple[int, int, float]  # source, destination, MB
 
@@ -141,9 +139,7 @@ def test_random_numbers_are_those_of_java() -> None:
 
 @pytest.fixture(scope="module")
 def trace() -> Trace:
-    if not TRACE.exists():
-        pytest.skip(f"{TRACE.name} is not beside the project")
-    return read(TRACE, "coflow-benchmark")
+    return read(given(FACEBOOK_TRACE), "coflow-benchmark")
 
 
 @pytest.mark.parametrize(

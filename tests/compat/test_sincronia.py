@@ -1,6 +1,5 @@
 """The figures of Sincronia's programs on the real trace: orders fixed at release, greedy and MADD allocation, epochs."""
 
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -12,13 +11,11 @@ from beamer.network.policies.sincronia_offline import OfflineState
 from beamer.network.snapshot import Snapshot
 from beamer.sim.replay import at_once, replay
 from beamer.sim.traces import Trace, read
+from tests.inputs import FACEBOOK_TRACE, given
 
-FILE = Path(__file__).parents[2].parent / "shared" / "traces" / "FB2010-1Hr-150-0.txt"
 MOST_FLOWS = 100
 UNIT_BPS = 8 * 2**20  # 1 MB per port and time unit, a unit being a second here
 DECIMAL = 2**20 / 10**6  # their MB has 10^6 bytes
-
-pytestmark = pytest.mark.skipif(not FILE.exists(), reason="needs the trace FB2010-1Hr-150-0.txt beside the project")
 
 
 class Fixed(NetworkPolicy[OfflineState]):
@@ -42,7 +39,7 @@ class Fixed(NetworkPolicy[OfflineState]):
 
 @pytest.fixture(scope="module")
 def trace() -> Trace:
-    return read(FILE, "coflow-benchmark")
+    return read(given(FACEBOOK_TRACE), "coflow-benchmark")
 
 
 @pytest.mark.parametrize(

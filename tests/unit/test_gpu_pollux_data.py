@@ -8,8 +8,8 @@ from beamer.gpu.policies import gpu_policy
 from beamer.sim.gpu import Arrival, simulate_gpus
 from eval.gpu import pollux_data
 from eval.gpu.pollux_data import Application, PolluxProfile, PolluxSubmission, StepTimeCurve, simulated
+from tests.inputs import POLLUX_DATA, given
 
-MEASURED = Path(__file__).parents[3] / "shared" / "data" / "pollux"
 NODES = tuple(Node(f"n{number}", 4) for number in range(4))
 
 
@@ -89,9 +89,9 @@ def test_missing_data_is_named(tmp_path: Path) -> None:
         pollux_data.read_workload(tmp_path / "workload.csv")
 
 
-@pytest.mark.skipif(not MEASURED.is_dir(), reason="the published data is not beside the checkout")
 def test_published_data_is_read() -> None:
-    applications = pollux_data.read(MEASURED)
+    measured = given(POLLUX_DATA)
+    applications = pollux_data.read(measured)
     for application in applications.values():
         for run in application.runs.values():
             assert 0 <= min(run.metric) <= max(run.metric) <= 1
@@ -101,7 +101,7 @@ def test_published_data_is_read() -> None:
         step_s, sync_s = job.step_s(Grant((("n0", 4), ("n1", 4))), application.max_batch_size)
         assert 0 <= sync_s < step_s
     for number in range(1, 5):
-        jobs = pollux_data.read_workload(MEASURED / "workloads" / f"workload-{number}.csv")
+        jobs = pollux_data.read_workload(measured / "workloads" / f"workload-{number}.csv")
         for row in jobs:
             if row.application in applications:
                 simulated(row, applications[row.application], Costs(), tuned=True)

@@ -10,8 +10,7 @@ from beamer.gpu.model import Costs, Grant
 from beamer.gpu.predictors import progress
 from beamer.gpu.predictors.progress import BetaModel, ProgressSample
 from eval.gpu import ones_data
-
-MEASURED = Path(__file__).parents[3] / "shared" / "data" / "ones"
+from tests.inputs import ONES_DATA, given
 
 
 def ended(total: float, size: float = 100.0) -> list[ProgressSample]:
@@ -131,9 +130,8 @@ def test_missing_data_is_named(tmp_path: Path) -> None:
         ones_data.read(tmp_path)
 
 
-@pytest.mark.skipif(not MEASURED.is_dir(), reason="the published data is not beside the checkout")
 def test_published_data_is_read() -> None:
-    data = ones_data.read(MEASURED)
+    data = ones_data.read(given(ONES_DATA))
     assert all(job.at_s <= after.at_s for job, after in zip(data.trace, data.trace[1:], strict=False))
     assert all(history.samples >= history.epochs[-1].samples for history in data.histories)
     assert all(job.max_batch_size >= job.batch_size for job in data.trace)

@@ -8,8 +8,8 @@ import pytest
 
 from beamer.errors import InputError
 from beamer.sim.traces import FORMATS, Trace, read
+from tests.inputs import FACEBOOK_TRACE, given
 
-SHARED = Path(__file__).parents[2].parent / "shared" / "traces" / "FB2010-1Hr-150-0.txt"
 MB = 2**20
 
 BENCHMARK = "3 2\na 0 2 0 1 2 1:10.0 2:3\nb 1500 1 2 1 0:0.5\n"
@@ -156,9 +156,9 @@ def test_an_unknown_format_is_named_with_the_nearest(path: Path) -> None:
         parse(path, SINCRONIA, "syncronia")
 
 
-@pytest.mark.skipif(not SHARED.exists(), reason=f"{SHARED.name} is not beside the project")
 def test_the_published_trace() -> None:
-    trace = read(SHARED, "coflow-benchmark")
+    path = given(FACEBOOK_TRACE)
+    trace = read(path, "coflow-benchmark")
     assert (trace.ports, len(trace.coflows)) == (150, 526)
     sizes = [c.src.size for c in trace.coflows]
     assert sum(sizes) == 706_397
@@ -166,5 +166,5 @@ def test_the_published_trace() -> None:
     assert min(min(c.src.min(), c.dst.min()) for c in trace.coflows) == 0
     assert max(max(c.src.max(), c.dst.max()) for c in trace.coflows) == 149
     assert trace.coflows[1].release_s == 10.833
-    total = sum(float(word.split(":")[1]) for line in SHARED.read_text().splitlines() for word in line.split() if ":" in word)
+    total = sum(float(word.split(":")[1]) for line in path.read_text().splitlines() for word in line.split() if ":" in word)
     assert sum(c.size_bytes.sum() for c in trace.coflows) == pytest.approx(total * MB)
