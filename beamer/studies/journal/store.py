@@ -1,4 +1,4 @@
-"""The journal: every event that the controller took in, in order, so that a restarted one knows what its predecessor knew.
+"""The journal: every event that a controller or a scheduler took in, in order, so that a restarted one knows what it knew.
 
 It lives in SQLite unless a URL names another database. An event is durable against the death of the process as soon as
 `Journal.append` returns; against the loss of power, SQLite may lose the last moments (WAL with synchronous=NORMAL).
