@@ -46,9 +46,9 @@ def serve(
     check_queues(queues)
     switch_address = parse_address(openflow, "openflow")
     with listen(http) as listener:
-        kept = Journal(journal)
+        opened = Journal(journal)
         _log_to_stderr()
-        asyncio.run(_serve(network, kept, chosen, queues, listener, switch_address, seed))
+        asyncio.run(_serve(network, opened, chosen, queues, listener, switch_address, seed))
 
 
 def read_fabric(path: Path) -> Fabric:
