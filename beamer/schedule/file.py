@@ -18,7 +18,7 @@ from beamer.errors import InputError, nearest
 from beamer.gpu.model import Cluster, Job, Node, Request, Stage
 from beamer.gpu.placement import can_ever_run
 from beamer.schedule.template import Trial, Value, filled, grid, trials
-from beamer.studies.model import Rung, check_name
+from beamer.studies.model import Rung, check_name, split_key
 from beamer.validation import input_error
 
 LAUNCHERS: dict[str, type[Launcher]] = {
@@ -130,7 +130,7 @@ class Search:
 
         A trial's is the same in all rungs, so that it goes on where it stopped.
         """
-        _, stage, trial = key.split("/")
+        _, stage, trial = split_key(key)
         spec = self.jobs[self.rung[stage], trial].launch
         return spec if spec.checkpoint else replace(spec, checkpoint=str(directory.resolve() / "checkpoints" / trial))
 

@@ -15,7 +15,7 @@ from beamer.gpu.ledger import GpuLedger
 from beamer.schedule.file import Search
 from beamer.schedule.statistics import SearchStatistics
 from beamer.studies.events import Event, JobEnded
-from beamer.studies.model import JobStatus, job_key
+from beamer.studies.model import JobStatus, job_key, split_key
 
 REACHED = "reached"
 
@@ -137,7 +137,8 @@ def lines(event: Event, before: Mapping[str, Devices], statistics: SearchStatist
 
 
 def _short(key: str) -> str:
-    return key.split("/", 1)[1]
+    _, stage, trial = split_key(key)
+    return f"{stage}/{trial}"
 
 
 def _where(devices: Devices) -> str:

@@ -14,7 +14,7 @@ from beamer.network.decide import decide
 from beamer.network.policy import NetworkPolicy, Order
 from beamer.network.snapshot import Snapshot
 from beamer.network.views import StudyView
-from beamer.studies.model import job_key
+from beamer.studies.model import job_key, split_key
 from beamer.testing.fabrics import star
 from beamer.testing.profile import POLICIES
 from beamer.testing.strategies import Situation, situations, snapshots
@@ -29,7 +29,7 @@ def _order(policy: NetworkPolicy[Any], snapshot: Snapshot) -> Order:
 
 
 def _renamed(key: str) -> str:
-    study, stage, job = key.split("/")
+    study, stage, job = split_key(key)
     return job_key(f"z{9 - int(study[-1])}", stage, job)
 
 

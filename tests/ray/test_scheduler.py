@@ -26,7 +26,7 @@ from beamer.gpu.policies import GpuPolicy
 from beamer.schedule.statistics import SearchStatistics
 from beamer.studies.events import JobEnded, StageSealed
 from beamer.studies.journal.store import Journal
-from beamer.studies.model import JobStatus, Rung
+from beamer.studies.model import JobStatus, Rung, split_key
 from tests.ray.searches import Regression, overlaps, run, steps, undisturbed, write
 
 # Tune does not close its trials' result files when a search ends before they do.
@@ -79,7 +79,7 @@ def suspensions(folder: Path) -> dict[str, int]:
             statistics.apply(event)
     finally:
         journal.close()
-    return {key.split("/")[2]: counts.suspensions + counts.restarts for key, counts in statistics.counts.items()}
+    return {split_key(key)[2]: counts.suspensions + counts.restarts for key, counts in statistics.counts.items()}
 
 
 def test_no_step_is_lost_or_done_twice_however_often_trials_move(cluster: LocalRayCluster, tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_no_step_is_lost_or_done_twice_however_often_trials_move(cluster: LocalR
 def test_a_trial_runs_where_it_was_granted_gpus(cluster: LocalRayCluster, tmp_path: Path) -> None:
     run(tmp_path, BeamerScheduler("fifo", journal=journal_of(tmp_path)), RATES[:4], iterations=2)
     granted = {
-        key.split("/")[2]: dict(grant.gpus) for event in events(tmp_path, Allocated) for key, grant in event.grants.items()
+        split_key(key)[2]: dict(grant.gpus) for event in events(tmp_path, Allocated) for key, grant in event.grants.items()
     }
     assert len({node for gpus in granted.values() for node in gpus}) == 2
     for trial, lines in steps(tmp_path).items():
@@ -168,7 +168,7 @@ def test_the_search_ends_with_the_first_trial_that_meets_the_target(cluster: Loc
     results = run(tmp_path, scheduler, RATES[2:], pause_s=0.1)
     [reached] = [event for event in events(tmp_path, JobReported) if event.report and event.report.loss <= target]
     assert reached.report
-    [rate] = [result.config["rate"] for result in results if result.metrics["trial_id"] == reached.job.split("/")[2]]
+    [rate] = [result.config["rate"] for result in results if result.metrics["trial_id"] == split_key(reached.job)[2]]
     steps_done = int(reached.report.iteration)
     assert [loss <= target for loss in undisturbed(rate, steps_done)].index(True) == steps_done - 1
     assert all(result.metrics.get("training_iteration", 0) < 500 for result in results)

@@ -21,7 +21,7 @@ from beamer.gpu.policies.fifo import Fifo
 from beamer.gpu.policy import GpuPolicy
 from beamer.gpu.scheduler import Scheduler
 from beamer.studies.events import Event, JobEnded, StageRegistered, StudyRegistered
-from beamer.studies.model import JobStatus
+from beamer.studies.model import JobStatus, split_key
 from beamer.studies.tracker import Tracker
 from beamer.testing.gpu_policies import Exponential, devices_are_exclusive
 
@@ -102,7 +102,7 @@ def test_after_crashes_no_job_runs_twice_and_none_is_forgotten(name: str, seed: 
             scheduler.take(StudyRegistered(engine.now, "s"))
             scheduler.take(StageRegistered(engine.now, "s", "r"))
             for key, job in work.items():
-                scheduler.take(JobSubmitted(engine.now, "s", "r", key.split("/")[2], job.request))
+                scheduler.take(JobSubmitted(engine.now, "s", "r", split_key(key)[2], job.request))
             wake_s = scheduler.step(engine.now)
             devices_are_exclusive(scheduler)
             if not scheduler.ledger.submitted(scheduler.tracker):
@@ -139,7 +139,7 @@ def test_a_call_that_fails_is_repeated_and_holds_up_nobody(caplog: pytest.LogCap
     for event in (StudyRegistered(0.0, "s"), StageRegistered(0.0, "s", "r")):
         scheduler.take(event)
     for key, job in work.items():
-        scheduler.take(JobSubmitted(0.0, "s", "r", key.split("/")[2], job.request))
+        scheduler.take(JobSubmitted(0.0, "s", "r", split_key(key)[2], job.request))
     scheduler.step(0.0)
     assert set(engine.report()) == {"s/r/t1"}
     engine.deaf = False
@@ -158,7 +158,7 @@ def test_a_restarted_scheduler_goes_on_with_what_its_policy_remembered() -> None
     for event in (StudyRegistered(0.0, "s"), StageRegistered(0.0, "s", "r")):
         scheduler.take(event)
     for key, job in work.items():
-        scheduler.take(JobSubmitted(0.0, "s", "r", key.split("/")[2], job.request))
+        scheduler.take(JobSubmitted(0.0, "s", "r", split_key(key)[2], job.request))
     scheduler.step(0.0)
     ledger = GpuLedger()
     tracker = Tracker(ledger)

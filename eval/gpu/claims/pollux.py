@@ -12,6 +12,7 @@ from rich.table import Table
 
 from beamer.gpu.model import Grant, Node
 from beamer.sim.gpu import Arrival, GpuRun, simulate_gpus
+from beamer.studies.model import split_key
 from eval.gpu.claims.base import LOST, SENSITIVITY, ComparisonClaim, Figures, GpuContender, Inputs, Metric, Results, contenders
 from eval.gpu.pollux_data import Application, PolluxSubmission, read, read_workload, simulated, synthetic, synthetic_workload
 from eval.gpu.report import bars, by_metric
@@ -82,7 +83,7 @@ class PolluxClaim(ComparisonClaim):
             if not np.isfinite(end_s):
                 return [float("inf")]
             together = np.clip(np.minimum(ends, end_s) - np.maximum(starts, start_s), 0.0, None).sum() / (end_s - start_s)
-            row = by_name[job.key.split("/")[2]]
+            row = by_name[split_key(job.key)[2]]
             alone = simulated(row, applications[row.application], self.costs.costs(), True)
             share = max(round(self.nodes * self.gpus / together), alone.request.least)
             grant = Grant.of({f"n{i:02}": min(self.gpus, share - i * self.gpus) for i in range(-(-share // self.gpus))})
