@@ -6,7 +6,7 @@ from random import Random
 from beamer.errors import InputError
 from beamer.network.fabric import Fabric
 
-Placement = Callable[[Fabric, int, Mapping[str, int], Random], tuple[str, ...]]
+HostChoice = Callable[[Fabric, int, Mapping[str, int], Random], tuple[str, ...]]
 
 
 def packed(fabric: Fabric, processes: int, load: Mapping[str, int], rng: Random) -> tuple[str, ...]:
@@ -44,7 +44,7 @@ def scattered(fabric: Fabric, processes: int, load: Mapping[str, int], rng: Rand
     return tuple(rng.sample([host.name for host in fabric.hosts], processes))
 
 
-PLACEMENTS: dict[str, Placement] = {"packed": packed, "random": scattered}
+PLACEMENTS: dict[str, HostChoice] = {"packed": packed, "random": scattered}
 
 
 def _check(fabric: Fabric, processes: int) -> None:

@@ -55,7 +55,7 @@ class Flawed(Fifo):
 """
 
 
-class Command:
+class ScheduleCommand:
     """A search in a directory of its own, and the command lines that run it."""
 
     def __init__(self, root: Path) -> None:
@@ -161,8 +161,8 @@ class Command:
 
 
 @pytest.fixture
-def command(tmp_path: Path) -> Iterator[Command]:
-    made = Command(tmp_path)
+def command(tmp_path: Path) -> Iterator[ScheduleCommand]:
+    made = ScheduleCommand(tmp_path)
     yield made
     for process in made.running:
         process.kill()
@@ -174,7 +174,7 @@ def command(tmp_path: Path) -> Iterator[Command]:
 
 
 @pytest.mark.parametrize("policy", ["hermes", "round-robin"])
-def test_a_search_of_more_configurations_than_gpus_trains_them_all(command: Command, policy: str) -> None:
+def test_a_search_of_more_configurations_than_gpus_trains_them_all(command: ScheduleCommand, policy: str) -> None:
     command.search(60)
     done = command.run(policy)
     assert done.returncode == 0, done.stderr
@@ -204,7 +204,7 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return directory
 
 
-def test_the_documented_policy_schedules_by_its_name(command: Command, packages: Path) -> None:
+def test_the_documented_policy_schedules_by_its_name(command: ScheduleCommand, packages: Path) -> None:
     (name,) = install("Your own GPU policy", packages, "gpu.md")
     command.search(5)
     done = command.run(name)
@@ -214,7 +214,7 @@ def test_the_documented_policy_schedules_by_its_name(command: Command, packages:
     assert {allocated.policy for allocated in command.allocations()} == {name}
 
 
-def test_a_policy_that_fails_is_printed_once_and_leaves_its_last_decision_in_force(command: Command, packages: Path) -> None:
+def test_a_policy_that_fails_is_printed_once_and_its_last_decision_stays(command: ScheduleCommand, packages: Path) -> None:
     (packages / "flawed.py").write_text(FLAWED)
     register("flawed", "beamer.gpu_policies", {"flawed": "flawed:Flawed"}, packages)
     command.search(10)
@@ -228,7 +228,7 @@ def test_a_policy_that_fails_is_printed_once_and_leaves_its_last_decision_in_for
         command.check_steps(name, 10)
 
 
-def test_a_command_killed_in_the_middle_goes_on(command: Command) -> None:
+def test_a_command_killed_in_the_middle_goes_on(command: ScheduleCommand) -> None:
     command.search(80)
     for enough in (10, 50):
         command.hold(enough)
@@ -253,7 +253,7 @@ def test_a_command_killed_in_the_middle_goes_on(command: Command) -> None:
 
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_command_saves_its_jobs_and_goes_on_later(command: Command, sign: signal.Signals) -> None:
+def test_an_interrupted_command_saves_its_jobs_and_goes_on_later(command: ScheduleCommand, sign: signal.Signals) -> None:
     command.search(80)
     command.hold(40)
     process = command.start("round-robin")
@@ -273,7 +273,7 @@ def test_an_interrupted_command_saves_its_jobs_and_goes_on_later(command: Comman
         command.check_steps(name, 80)
 
 
-def test_a_command_whose_output_nobody_reads_saves_its_jobs(command: Command) -> None:
+def test_a_command_whose_output_nobody_reads_saves_its_jobs(command: ScheduleCommand) -> None:
     command.search(80)
     command.hold(40)
     process = command.start("round-robin")
@@ -290,7 +290,7 @@ def test_a_command_whose_output_nobody_reads_saves_its_jobs(command: Command) ->
         command.check_steps(name, 80)
 
 
-def test_what_a_killed_command_left_is_saved_and_ended_on_request(command: Command) -> None:
+def test_what_a_killed_command_left_is_saved_and_ended_on_request(command: ScheduleCommand) -> None:
     command.search(80)
     command.hold(40)
     process = command.start("round-robin")
@@ -306,7 +306,7 @@ def test_what_a_killed_command_left_is_saved_and_ended_on_request(command: Comma
     assert len(list((command.directory / "checkpoints").iterdir())) == len(RATES)
 
 
-def test_nodes_may_go_when_nothing_is_left_on_them(command: Command) -> None:
+def test_nodes_may_go_when_nothing_is_left_on_them(command: ScheduleCommand) -> None:
     command.search(60)
     command.hold(20)
     process = command.start("fifo")
@@ -331,7 +331,7 @@ def test_nodes_may_go_when_nothing_is_left_on_them(command: Command) -> None:
         assert command.figures()[name]["status"] == "finished"
 
 
-def test_a_configuration_that_fails_is_reported_and_the_rest_finishes(command: Command) -> None:
+def test_a_configuration_that_fails_is_reported_and_the_rest_finishes(command: ScheduleCommand) -> None:
     wrapper = command.root / "wrapper.py"
     wrapper.write_text(FAILING)
     rungs = [{"iterations": 20, "keep": 2}, {"iterations": 40}]
@@ -350,7 +350,7 @@ def test_a_configuration_that_fails_is_reported_and_the_rest_finishes(command: C
         command.check_steps(name, 40 if name in kept else 20)
 
 
-def test_a_rung_keeps_the_best_which_go_on_from_their_checkpoints(command: Command) -> None:
+def test_a_rung_keeps_the_best_which_go_on_from_their_checkpoints(command: ScheduleCommand) -> None:
     command.search(0, rungs=[{"iterations": 30, "keep": 2}, {"iterations": 60, "keep": 1}, {"iterations": 90}])
     done = command.run("hermes")
     assert done.returncode == 0, done.stderr
@@ -364,7 +364,7 @@ def test_a_rung_keeps_the_best_which_go_on_from_their_checkpoints(command: Comma
             command.check_steps(name, iterations)
 
 
-def _loss(command: Command, name: str, iteration: int) -> float:
+def _loss(command: ScheduleCommand, name: str, iteration: int) -> float:
     """Return what a configuration printed at an iteration, whichever rung that was in."""
     for path in (command.directory / "jobs").glob(f"s_rung0_{name}-*/*/output"):
         for line in path.read_text().splitlines():
@@ -374,7 +374,7 @@ def _loss(command: Command, name: str, iteration: int) -> float:
     raise AssertionError(f"{name} reported nothing at {iteration}")
 
 
-def test_a_search_ends_when_its_target_is_reached(command: Command) -> None:
+def test_a_search_ends_when_its_target_is_reached(command: ScheduleCommand) -> None:
     command.search(100_000, pause_s=0.005, target_loss=0.6, stop_at_target=True)
     done = command.run("hermes")
     assert done.returncode == 0, done.stderr
@@ -388,7 +388,7 @@ def test_a_search_ends_when_its_target_is_reached(command: Command) -> None:
         assert rows[name]["best_loss"] <= 0.6
 
 
-def test_what_is_not_saved_upon_an_interruption_is_named(command: Command) -> None:
+def test_what_is_not_saved_upon_an_interruption_is_named(command: ScheduleCommand) -> None:
     command.search(100_000, program=command.stubborn("signal.SIG_DFL"))
     process = command.start("fifo")
     until(lambda: command.states() == ["running"] * 2, "two to have started")
@@ -399,7 +399,7 @@ def test_what_is_not_saved_upon_an_interruption_is_named(command: Command) -> No
         assert output.replace("\n", " ").count(f"s/rung0/{name}: here: its ranks exited with [-15]") == 1
 
 
-def test_signals_hurry_a_command_that_saves_what_has_reached_its_target(command: Command) -> None:
+def test_signals_hurry_a_command_that_saves_what_has_reached_its_target(command: ScheduleCommand) -> None:
     command.search(100_000, program=command.stubborn("signal.SIG_IGN"), grace_s=3600, target_loss=0.5, stop_at_target=True)
     process = command.start("fifo")
     until(lambda: "stopping" in command.states(), "one to be saved")
