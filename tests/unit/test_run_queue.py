@@ -40,7 +40,7 @@ def test_the_share_is_of_the_time_with_work() -> None:
 
 
 def test_what_was_before_the_first_sample_is_left_out(counts: Counts) -> None:
-    meter, own = DelayMeter({os.getpid(): "part"}), os.getpid()
+    meter, own = DelayMeter(lambda: {os.getpid(): "part"}), os.getpid()
     counts.of = {(own, 1): ProcessorTime(1000, 1000)}
     meter.sample()
     assert meter.totals == {}
@@ -50,7 +50,7 @@ def test_what_was_before_the_first_sample_is_left_out(counts: Counts) -> None:
 
 
 def test_a_thread_that_has_ended_keeps_what_it_had_and_its_id_may_return(counts: Counts) -> None:
-    meter, own = DelayMeter({os.getpid(): "part"}), os.getpid()
+    meter, own = DelayMeter(lambda: {os.getpid(): "part"}), os.getpid()
     meter.sample()
     for now in ({(own, 1): ProcessorTime(50, 20)}, {}, {(own, 1): ProcessorTime(3, 4)}):
         counts.of = now
@@ -59,6 +59,20 @@ def test_a_thread_that_has_ended_keeps_what_it_had_and_its_id_may_return(counts:
     counts.of = {(own, 1): ProcessorTime(1, 1)}  # another thread already, the counts say
     meter.sample()
     assert meter.totals == {"part": ProcessorTime(54, 25)}
+
+
+def test_a_part_that_is_started_again_is_measured_from_its_start(counts: Counts) -> None:
+    parts = {os.getpid(): "part"}
+    meter = DelayMeter(lambda: parts)
+    meter.sample()
+    counts.of = {(os.getpid(), 1): ProcessorTime(50, 20)}
+    meter.sample()
+    with subprocess.Popen(["sleep", "60"]) as restarted:
+        parts = {restarted.pid: "part"}
+        counts.of = {(restarted.pid, 1): ProcessorTime(7, 3)}
+        meter.sample()
+        restarted.kill()
+    assert meter.totals == {"part": ProcessorTime(57, 23)}
 
 
 @contextmanager
@@ -78,7 +92,7 @@ def test_processes_that_share_a_processor_wait_about_as_long_as_they_run() -> No
     cpu = min(os.sched_getaffinity(0))
     with ExitStack() as stack:
         pids = [stack.enter_context(_busy(cpu, *before)) for before in ((), (), ("-c", PARENT))]
-        meter = DelayMeter({pids[0]: "one", pids[2]: "forked"})
+        meter = DelayMeter(lambda: {pids[0]: "one", pids[2]: "forked"})
         for _ in range(4):
             meter.sample()
             time.sleep(0.3)
@@ -91,7 +105,7 @@ def test_processes_that_share_a_processor_wait_about_as_long_as_they_run() -> No
 def test_a_process_that_sleeps_neither_runs_nor_waits() -> None:
     with subprocess.Popen(["sleep", "60"]) as process:
         time.sleep(0.2)
-        meter = DelayMeter({process.pid: "sleeping"})
+        meter = DelayMeter(lambda: {process.pid: "sleeping"})
         for _ in range(3):
             meter.sample()
             time.sleep(0.1)

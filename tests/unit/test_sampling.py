@@ -2,24 +2,43 @@
 
 import os
 import subprocess
+import threading
 import time
 
 import pytest
 
 from beamer.errors import EmulationError
 from tests.emulation.repetition import until_valid
-from topologies.emulation.run_queue import AGENTS, TRAINERS
+from topologies.emulation import run_queue, sampling
+from topologies.emulation.run_queue import AGENTS, TRAINERS, ProcessorTime, Thread
 from topologies.emulation.sampling import JUDGED_PARTS, WAITING_LIMIT, Health, PortSample, Sampler, backlogged_rate
 
 
 def test_a_run_whose_sampling_broke_off_is_an_error() -> None:
     closed_output = ["sh", "-c", "exec >&-; exec cat >/dev/null"]
     with subprocess.Popen(closed_output, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as reader:
-        sampler = Sampler(os.getpid(), {"eth0": 1000}, [reader], {})
+        sampler = Sampler(os.getpid(), {"eth0": 1000}, [reader], dict)
         sampler.start()
         time.sleep(0.1)
         with pytest.raises(EmulationError, match="ended before"):
             sampler.stop()
+
+
+def test_waiting_is_sampled_up_to_the_end_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, counts = threading.Event(), ProcessorTime()
+
+    def reading(pid: int) -> dict[Thread, ProcessorTime]:
+        found = {(pid, 1): counts}
+        read.set()
+        return found
+
+    monkeypatch.setattr(run_queue, "read", reading)
+    monkeypatch.setattr(sampling, "is_counted", lambda: True)
+    sampler = Sampler(os.getpid(), {}, [], lambda: {os.getpid(): "part"})
+    sampler.start()
+    assert read.wait(10)
+    counts = ProcessorTime(30, 10)  # within the second until the next sample
+    assert sampler.stop().waiting_shares == {"part": 0.25}
 
 
 def test_only_intervals_that_began_with_enough_waiting_count() -> None:

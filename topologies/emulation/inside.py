@@ -130,7 +130,7 @@ class NamespacedRun:
             for host in (None, *fabric.host)
         ]
         rates = {link.interface: link.rate_bps for link in fabric.links}
-        sampler = Sampler(self.vswitchd, rates, readers, self._parts())
+        sampler = Sampler(self.vswitchd, rates, readers, self._parts)
         sampler.start()
         started = time.time()
         StudyRunner(self.scenario, self.launchers, self.url, emit).run()
@@ -140,8 +140,9 @@ class NamespacedRun:
         return self._measure(started, ended - started, health)
 
     def _parts(self) -> dict[int, str]:
-        """Return what part of the run each process and its children are, by process id."""
-        own = {process.pid: AGENTS if name.startswith("agent-") else CONTROLLER for name, process in self.processes.items()}
+        """Return what part of the run each process of now and its children are, by process id."""
+        processes = tuple(self.processes.items())  # a restart replaces one while the sampling thread is here
+        own = {process.pid: AGENTS if name.startswith("agent-") else CONTROLLER for name, process in processes}
         return {self.vswitchd: SWITCHES, **own, **dict.fromkeys(self.launchers.pids(), TRAINERS)}
 
     def _measure(self, started: float, duration: float, health: Health) -> RunMeasurements:

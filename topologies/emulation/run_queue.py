@@ -8,7 +8,7 @@ the first two fields of `/proc/PID/task/TID/schedstat`, where the kernel is buil
 import contextlib
 import os
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,11 +66,11 @@ def _parse(text: str) -> ProcessorTime:
 class DelayMeter:
     """Adds up, by part of the run, the processor time of its processes from the first `sample` to the last.
 
-    parts: names by root process; what a root has forked counts as its part. A thread that ends loses what it did after the last
-    sample that saw it.
+    parts: returns names by root process, at every sample anew, so that a part that is started again is measured from its start;
+    what a root has forked counts as its part. A thread that ends loses what it did after the last sample that saw it.
     """
 
-    def __init__(self, parts: Mapping[int, str]) -> None:
+    def __init__(self, parts: Callable[[], Mapping[int, str]]) -> None:
         self._parts = parts
         self._trees = ProcessTrees()
         self._before: dict[Thread, ProcessorTime] | None = None
@@ -84,9 +84,10 @@ class DelayMeter:
     def sample(self) -> None:
         """Read all counts."""
         now: dict[Thread, ProcessorTime] = {}
-        for pid, root in self._trees.members(self._parts.keys()).items():
+        parts = self._parts()
+        for pid, root in self._trees.members(parts.keys()).items():
             for thread, count in read(pid).items():
                 now[thread] = count
                 if self._before is not None:
-                    self._totals[self._parts[root]] += count.since(self._before.get(thread, ProcessorTime()))
+                    self._totals[parts[root]] += count.since(self._before.get(thread, ProcessorTime()))
         self._before = now

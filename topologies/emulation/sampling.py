@@ -10,7 +10,7 @@ import re
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -91,7 +91,7 @@ class Sampler:
     """Samples ports and Open vSwitch's threads in the background between `start` and `stop`.
 
     rates_bps: by interface. readers: running `READER` processes, one per namespace that holds some of these interfaces. parts:
-    the processes whose waiting is measured, see `DelayMeter`.
+    returns the processes whose waiting is measured, see `DelayMeter`; it is called in the sampling thread.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Sampler:
         vswitchd: int,
         rates_bps: Mapping[str, int],
         readers: Sequence["subprocess.Popen[str]"],
-        parts: Mapping[int, str],
+        parts: Callable[[], Mapping[int, str]],
         interval_s: float = 0.025,
     ) -> None:
         self._vswitchd = vswitchd
@@ -157,6 +157,8 @@ class Sampler:
                 self._read(reader)
             due = max(due + self._interval, time.monotonic())
             self._ending.wait(due - time.monotonic())
+        if self._delays is not None:
+            self._delays.sample()  # threads are not: over a part of a second the kernel's clock ticks are too coarse
 
     def _read(self, reader: "subprocess.Popen[str]") -> None:
         assert reader.stdin is not None
