@@ -21,13 +21,13 @@ from beamer.network.protocol import Applied, Assignment, Connections, Counters, 
 from hostagent.desired import DesiredState, desired_state
 from hostagent.enforce import Enforcer
 from hostagent.guard import Guard
-from hostagent.state import StateDirectory, now
+from hostagent.lease import DEFAULT_DURATION_S, HeldLease, Lease
+from hostagent.state import StateDirectory
 
 _FIRST_RETRY_S, _LAST_RETRY_S = 0.1, 1.0  # of connecting
 _FIRST_ATTEMPT_S, _LAST_ATTEMPT_S = 1.0, 10.0  # between attempts at an assignment that could not be applied
 _CONNECT_S = 5.0
 _PING_EVERY_S, _PING_ANSWER_S = 5.0, 15.0
-_RENEWALS = 20  # of the lease, within its duration
 _IDLE_AFTER_S = 0.5  # after the last change of connections
 _IDLE_FACTOR = 4  # by which sockets are polled less often then
 
@@ -47,7 +47,7 @@ class AgentOptions:
 
     name: str
     controller: str
-    expiry_s: float = 60.0
+    expiry_s: float = DEFAULT_DURATION_S
     poll_s: float = 0.1
     counters_s: float = 1.0
 
@@ -88,9 +88,9 @@ class Agent:
         self._connection: ClientConnection | None = None
         self._wanted: Assignment | None = None  # and perhaps not applied yet
         self._in_force: Assignment | None = None
-        self._until = state.lease()
+        self._lease = HeldLease(Lease(state), options.expiry_s)
         self._awake = asyncio.Event()
-        self._changed_at = now()
+        self._changed_at = time.monotonic()
         self._reported: Connections | None = None
         self._logged: dict[str, str] = {}
 
@@ -114,7 +114,7 @@ class Agent:
         url = f"{self._options.controller.rstrip('/')}/v1/agents/{self._options.name}"
         retry, reported = _FIRST_RETRY_S, ""
         while True:
-            began = now()
+            began = time.monotonic()
             try:
                 async with connect(
                     url,
@@ -141,7 +141,7 @@ class Agent:
             if reason != reported:
                 log.warning("no controller at %s (%s); keeping the last plan, connecting again", url, reason)
                 reported = reason
-            if now() - began > _LAST_RETRY_S:
+            if time.monotonic() - began > _LAST_RETRY_S:
                 retry = _FIRST_RETRY_S
             await asyncio.sleep(retry)
             retry = min(2 * retry, _LAST_RETRY_S)
@@ -210,30 +210,26 @@ class Agent:
             log.error("%s: %s", where, error)
 
     def _renew(self) -> None:
-        until = now() + self._options.expiry_s
-        if self._until is not None and until - self._until < self._options.expiry_s / _RENEWALS:
-            return
-        self._until = until
         try:
-            self._state.renew(self._until)
-            self._guard.ensure()
+            if self._lease.renew():
+                self._guard.ensure()
         except OSError as error:
             self._log_once("lease", error)
 
     async def _keep_lease(self) -> None:
         """Renew the lease while there is a controller; without one, remove everything when it has run out."""
         while True:
-            if self._connection is not None and self._until is not None:
+            if self._connection is not None and self._lease.granted:
                 self._renew()
-            elif self._until is not None and self._until <= now():
-                log.warning("no controller for %g s: removing the queues", self._options.expiry_s)
-                self._until, self._wanted, self._in_force = None, None, None
+            elif self._lease.expired:
+                log.warning("no controller for %g s: removing the queues", self._lease.duration_s)
+                self._lease.forget()
+                self._wanted, self._in_force = None, None
                 try:
                     await self._kernel(self._enforcer.expire)
                 except (BeamerError, OSError) as error:  # the guard tries too, repeatedly
                     self._log_once("removal", error)
-            wait = self._options.expiry_s / _RENEWALS
-            await asyncio.sleep(wait if self._until is None else min(wait, max(self._until - now(), 0.01)))
+            await asyncio.sleep(self._lease.wait_s())
 
     async def _watch_sockets(self) -> None:
         while True:
@@ -241,7 +237,7 @@ class Agent:
                 await self._awake.wait()
             self._awake.clear()
             complete = await self._poll_sockets()
-            idle = complete and now() - self._changed_at > _IDLE_AFTER_S
+            idle = complete and time.monotonic() - self._changed_at > _IDLE_AFTER_S
             await asyncio.sleep(self._options.poll_s * (_IDLE_FACTOR if idle else 1))
 
     async def _poll_sockets(self) -> bool:
@@ -251,7 +247,7 @@ class Agent:
             self._log_once("sockets", seen.error)
         if seen.report != self._reported:
             self._reported = seen.report
-            self._changed_at = now()
+            self._changed_at = time.monotonic()
             await self._send(seen.report)
         return seen.complete or seen.error is not None
 

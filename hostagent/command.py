@@ -17,6 +17,7 @@ from beamer.errors import InputError, PlatformError
 from beamer.lazy_commands import needs
 from beamer.studies.model import check_name
 from hostagent.guard import remove_queues, wait_for_guard
+from hostagent.lease import DEFAULT_DURATION_S
 from hostagent.state import StateDirectory
 
 DEFAULT_STATE = Path("/run/beamer/agents")
@@ -25,7 +26,7 @@ DEFAULT_STATE = Path("/run/beamer/agents")
 def serve(
     name: Annotated[str, typer.Option(help="This agent's name in the controller's fabric.")],
     controller: Annotated[str, typer.Option(help="Where the controller listens: ws://HOST:PORT.")] = "",
-    expiry: Annotated[float, typer.Option(help="Seconds that queues stay in place without a controller.")] = 60.0,
+    expiry: Annotated[float, typer.Option(help="Seconds that queues stay in place without a controller.")] = DEFAULT_DURATION_S,
     state_dir: Annotated[Path, typer.Option(help="Where agents record what is theirs.", readable=False)] = DEFAULT_STATE,
     poll: Annotated[float, typer.Option(help="Seconds between polls for new connections.")] = 0.05,
     counters: Annotated[float, typer.Option(help="Seconds between counter reports.")] = 1.0,

@@ -11,7 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from beamer.errors import InputError, PlatformError
-from hostagent.state import StateDirectory, now
+from hostagent.lease import Lease, now
+from hostagent.state import StateDirectory
 
 _POLL_S = 0.5
 
@@ -59,7 +60,7 @@ def remove_queues(state: StateDirectory) -> None:
     state.own(left)
     if left:
         raise next(iter(left.values()))
-    state.end_lease()
+    Lease(state).end()
 
 
 def wait_for_guard(state: StateDirectory, patience_s: float = 5.0) -> bool:
@@ -74,21 +75,17 @@ def wait_for_guard(state: StateDirectory, patience_s: float = 5.0) -> bool:
 
 def watch(state: StateDirectory) -> None:
     """Remove the queues when their lease runs out; return when neither a lease nor an agent is left."""
+    lease = Lease(state)
     while state.path.is_dir():
-        if _expired(state):
+        if lease.expired():
             with state.changing(), suppress(PlatformError):  # tried again at the next poll
-                if _expired(state):
+                if lease.expired():
                     remove_queues(state)
-        lease = state.lease()
-        if lease is None and not state.held("agent"):
+        until = lease.until()
+        if until is None and not state.held("agent"):
             return
-        left = 0.0 if lease is None else lease - now()
+        left = 0.0 if until is None else until - now()
         time.sleep(min(_POLL_S, left) if left > 0 else _POLL_S)
-
-
-def _expired(state: StateDirectory) -> bool:
-    lease = state.lease()
-    return lease is not None and lease <= now()
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""What an agent records on disk for its guard and its successor: which interfaces it owns, until when their queues may stay.
+"""What an agent records on disk for its guard and its successor, and the locks that keep them apart.
 
     agent.lock   held by the running agent
     guard.lock   held by the running guard; holds its process id
     tree.lock    held while queues are being changed
     interfaces   one name per line, written before an interface's queues are touched
-    lease        seconds of CLOCK_BOOTTIME until which the queues may stay without a controller
+    lease        seconds of CLOCK_BOOTTIME until which the queues may stay without a controller, see `hostagent.lease`
 
-Only the standard library is imported here: the guard imports nothing else.
+Only the standard library is imported here: the guard imports little else.
 """
 
 import fcntl
@@ -18,11 +18,6 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 
-def now() -> float:
-    """Return seconds on the clock that leases are written in: it never jumps, and advances while the machine sleeps."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
 class StateDirectory:
     """One agent's state in directory `path`, which is made if missing."""
 
@@ -32,29 +27,28 @@ class StateDirectory:
 
     def owned(self) -> frozenset[str]:
         """Return the interfaces whose queues are this agent's."""
-        try:
-            return frozenset((self.path / "interfaces").read_text().split())
-        except FileNotFoundError:
-            return frozenset()
+        return frozenset((self.read("interfaces") or "").split())
 
     def own(self, interfaces: Iterable[str]) -> None:
         """Record that `interfaces`, and no others, are this agent's."""
-        self._write("interfaces", "".join(f"{name}\n" for name in sorted(interfaces)))
+        self.write("interfaces", "".join(f"{name}\n" for name in sorted(interfaces)))
 
-    def lease(self) -> float | None:
-        """Return until when the queues may stay, None where there is nothing to guard."""
+    def read(self, name: str) -> str | None:
+        """Return the text of record `name`, None where there is none."""
         try:
-            return float((self.path / "lease").read_text())
+            return (self.path / name).read_text()
         except FileNotFoundError:
             return None
 
-    def renew(self, until: float) -> None:
-        """Let the queues stay until `until`."""
-        self._write("lease", f"{until:.3f}\n")
+    def write(self, name: str, text: str) -> None:
+        """Replace record `name`: readers find the old text or the new one, nothing between."""
+        temporary = self.path / f"{name}.new"
+        temporary.write_text(text)
+        temporary.replace(self.path / name)
 
-    def end_lease(self) -> None:
-        """Leave nothing to be guarded: a guard ends soon."""
-        (self.path / "lease").unlink(missing_ok=True)
+    def remove(self, name: str) -> None:
+        """Remove record `name` if it is there."""
+        (self.path / name).unlink(missing_ok=True)
 
     @contextmanager
     def changing(self) -> Iterator[None]:
@@ -72,14 +66,14 @@ class StateDirectory:
         patience_s: how long to wait for those that only check whether it is held.
         """
         descriptor = self._open(f"{lock}.lock")
-        until = now() + patience_s
+        until = time.monotonic() + patience_s
         while True:
             with suppress(BlockingIOError):
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 os.truncate(descriptor, 0)
                 os.pwrite(descriptor, str(os.getpid()).encode(), 0)
                 return cast(BinaryIO, os.fdopen(descriptor, "r+b", buffering=0))
-            if now() >= until:
+            if time.monotonic() >= until:
                 os.close(descriptor)
                 return None
             time.sleep(0.02)
@@ -97,8 +91,3 @@ class StateDirectory:
 
     def _open(self, name: str) -> int:
         return os.open(self.path / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-
-    def _write(self, name: str, text: str) -> None:
-        temporary = self.path / f"{name}.new"
-        temporary.write_text(text)
-        temporary.replace(self.path / name)

@@ -27,7 +27,7 @@ EXTRAS: Mapping[str, list[str]] = tomllib.loads((ROOT / "pyproject.toml").read_t
 PARTS = ("core", "dev", "all")  # of other extras, of a checkout, and what has nothing of its own
 MODULES: Mapping[str | None, list[str]] = {  # the modules and packages, with all they hold, that an extra suffices to import
     None: ["beamer.client", "beamer.lazy_commands"],
-    "agent": ["hostagent.agent", "hostagent.cli", "hostagent.guard", "hostagent.probe"],
+    "agent": ["hostagent.agent", "hostagent.cli", "hostagent.guard", "hostagent.lease", "hostagent.probe"],
     "controller": ["controller", "beamer.network", "beamer.studies"],
     "emulation": ["topologies", "controller", "hostagent"],
     "gpu": ["beamer.schedule", "beamer.gpu", "beamer.engines.local", "beamer.engines.simulated", "beamer.studies"],

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from hostagent.state import StateDirectory, now
+from hostagent.state import StateDirectory
 
 
 @pytest.fixture
@@ -16,15 +16,6 @@ def test_owned_interfaces_are_what_was_recorded_last(state: StateDirectory) -> N
     assert StateDirectory(state.path).owned() == {"e0", "e1"}
     state.own(())
     assert state.owned() == frozenset()
-
-
-def test_a_lease_lasts_until_it_is_renewed_or_ended(state: StateDirectory) -> None:
-    assert state.lease() is None
-    until = now() + 5
-    state.renew(until)
-    assert state.lease() == pytest.approx(until, abs=1e-3)
-    state.end_lease()
-    assert state.lease() is None
 
 
 def test_a_lock_has_one_holder(state: StateDirectory) -> None:

@@ -1,0 +1,91 @@
+"""The lease: its record, when it is over, and how often the agent writes it."""
+
+from pathlib import Path
+
+import pytest
+
+from hostagent import lease as module
+from hostagent.lease import RENEWALS, HeldLease, Lease
+from hostagent.state import StateDirectory
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.s = 1000.0
+
+    def __call__(self) -> float:
+        return self.s
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(module, "now", clock)
+    return clock
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> StateDirectory:
+    return StateDirectory(tmp_path / "h1")
+
+
+def test_a_lease_lasts_until_it_is_over_or_ended(state: StateDirectory, clock: Clock) -> None:
+    lease = Lease(state)
+    assert lease.until() is None
+    assert not lease.expired()
+    lease.renew(1005.0)
+    assert Lease(state).until() == 1005.0
+    assert not lease.expired()
+    clock.s = 1005.0
+    assert lease.expired()
+    lease.end()
+    lease.end()
+    assert lease.until() is None
+    assert not lease.expired()
+
+
+def test_an_agent_writes_its_lease_a_few_times_within_its_duration(state: StateDirectory, clock: Clock) -> None:
+    record = Lease(state)
+    held = HeldLease(record, 20.0)
+    assert not held.granted
+    assert held.renew()
+    assert held.granted
+    assert record.until() == 1020.0
+    clock.s += 0.9 * 20.0 / RENEWALS
+    assert not held.renew()
+    clock.s += 0.2 * 20.0 / RENEWALS
+    assert held.renew()
+    assert record.until() == pytest.approx(clock.s + 20.0)
+
+
+def test_an_agent_continues_the_lease_of_its_predecessor(state: StateDirectory, clock: Clock) -> None:
+    Lease(state).renew(1005.0)
+    held = HeldLease(Lease(state), 20.0)
+    assert held.granted
+    assert not held.expired
+    clock.s = 1005.0
+    assert held.expired
+    held.forget()
+    assert not held.granted
+    assert not held.expired
+    assert Lease(state).until() == 1005.0, "the guard removes the queues if the agent cannot"
+
+
+def test_the_agent_waits_until_a_renewal_is_due_or_the_lease_is_over(state: StateDirectory, clock: Clock) -> None:
+    held = HeldLease(Lease(state), 20.0)
+    assert held.wait_s() == 20.0 / RENEWALS
+    held.renew()
+    assert held.wait_s() == 20.0 / RENEWALS
+    clock.s = 1019.5
+    assert held.wait_s() == pytest.approx(0.5)
+    clock.s = 1030.0
+    assert 0 < held.wait_s() < 0.1
+
+
+def test_a_lease_that_cannot_be_written_holds_for_the_running_agent(state: StateDirectory, clock: Clock) -> None:
+    held = HeldLease(Lease(state), 20.0)
+    state.path.rmdir()
+    with pytest.raises(OSError, match="lease"):
+        held.renew()
+    assert held.granted
+    assert not held.renew()
