@@ -13,6 +13,8 @@ from pydantic import ConfigDict
 
 from beamer.errors import InputError
 
+ROUNDING = 1e-9  # cores: what sums of fractional demands may be off by
+
 
 @dataclass(frozen=True)
 class Node:
@@ -280,5 +282,5 @@ def check_allocation(cluster: Cluster, jobs: Iterable[Job], allocation: Allocati
         if used > cluster.node[name].gpus:
             raise InputError(f"allocation on {name}", used, f"at most {cluster.node[name].gpus} GPUs")
     for name, cores in cpus.items():
-        if cores > cluster.node[name].cpus + 1e-9:
+        if cores > cluster.node[name].cpus + ROUNDING:
             raise InputError(f"allocation on {name}", cores, f"at most {cluster.node[name].cpus} cores")

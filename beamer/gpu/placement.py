@@ -11,9 +11,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from heapq import heapify, heappop, heappush, heapreplace
 
-from beamer.gpu.model import Cluster, Grant, Job, Request
-
-ROUNDING = 1e-9  # cores: what sums of fractional demands may be off by
+from beamer.gpu.model import ROUNDING, Cluster, Grant, Job, Request
 
 
 class CompactPlacer:

@@ -21,6 +21,8 @@ from beamer.network.policy import NetworkPolicy, Order
 from beamer.network.snapshot import JobColumns, RunningStudy, Snapshot
 from beamer.sim.traces import Coflow, Trace
 
+LAST_GROUP = 1 << 30  # of coflows that no decision has placed yet: after any group of a policy, of which there are fewer
+
 
 @dataclass(frozen=True, eq=False)
 class Replay:
@@ -126,7 +128,7 @@ def _ended(happened: Sequence[tuple[FluidEvent, int]]) -> list[int]:
 def _with_arrivals_last(now: Arrangement, running: Sequence[int], allocator: Allocator) -> Arrangement:
     """Return the arrangement of the running jobs in which those that `now` does not hold come last."""
     group = dict(zip(now.order.tolist(), now.group.tolist(), strict=True))
-    last = max(group.values(), default=0) if allocator.minimum_share or not allocator.heeds_order else 1 << 30
+    last = max(group.values(), default=0) if allocator.minimum_share or not allocator.heeds_order else LAST_GROUP
     still_running = set(running)
     order = [job for job in now.order.tolist() if job in still_running] + [job for job in running if job not in group]
     return Arrangement(np.array(order, np.int64), np.array([group.get(job, last) for job in order], np.int64))

@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 
-from beamer.gpu.model import Cluster, Grant, Job, Node, Request, Stage
-from beamer.gpu.placement import ROUNDING, CompactPlacer, jobs_that_fit, pack
+from beamer.gpu.model import ROUNDING, Cluster, Grant, Job, Node, Request, Stage
+from beamer.gpu.placement import CompactPlacer, jobs_that_fit, pack
 
 
 def sorted_out(cluster: Cluster, cpus: dict[str, float], gpus: dict[str, int], request: Request) -> dict[str, int] | None:

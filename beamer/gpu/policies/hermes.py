@@ -8,8 +8,8 @@ from random import Random
 
 from beamer.decision.policy import Stateless
 from beamer.errors import InputError, nearest
-from beamer.gpu.model import Allocation, Cluster, Grant, Job, Node
-from beamer.gpu.placement import ROUNDING, CompactPlacer
+from beamer.gpu.model import ROUNDING, Allocation, Cluster, Grant, Job, Node
+from beamer.gpu.placement import CompactPlacer
 from beamer.gpu.policy import GpuPolicy, check_at_least
 
 NORMS: Mapping[str, Callable[[Sequence[float]], float]] = {

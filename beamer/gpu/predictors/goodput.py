@@ -27,20 +27,31 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-A, B, S0, S1, R0, R1, G = range(7)  # columns of the parameters, named as in the text above; G: the exponent
+PARAMETERS = 7
+A, B, S0, S1, R0, R1, G = range(PARAMETERS)  # columns of the parameters, named as in the text above; G: the exponent
 MOST_ITERATIONS = 30  # of Gauss-Newton: bounds the time of a fit that does not converge
 CONVERGED_BELOW = 1e-3  # share of the cost: a smaller decrease ends a fit
 LEAST_DEVIATION = 0.05  # of the logarithm of a step time: assumed even where the few that were measured agree
 PRIOR_WEIGHT = (LEAST_DEVIATION / 3.0) ** 2  # squared: a parameter may well be e^3 times what was guessed first
 LEAST_S = 1e-12  # seconds; stands for "takes no time" under a logarithm
+LONGEST_STEP_S = 1e9  # seconds, 30 years: a longer one was not measured but is garbage
 EXPONENT_RANGE = 9.0  # the exponent lies between 1 and 1 + this, as in Pollux
+LARGEST_LOGIT = 30.0  # of the exponent, either way: it is at the end of its range there but for 1e-12, and e^30 is finite
+LEAST_COLUMNS = 4  # rows of measurements are filled up to so many, so that most jobs are fitted together
 RECENT_GRADIENTS = 5  # reports whose gradient statistics are averaged: single ones are noisy, old ones outdated
+REPORTS_SEARCHED = 4 * RECENT_GRADIENTS  # the latest, for these: not every report has them, and older ones are outdated
 LARGEST_NOISE_SCALE = 1e12  # samples; keeps goodputs finite where the gradient has almost no mean
 BATCH_SIZES_TRIED = 24  # from smallest to largest, in equal ratios: over a factor of 64, neighbours differ by a fifth
 FIRST_DAMPING, LEAST_DAMPING, LARGEST_DAMPING = 1e-2, 1e-9, 1e9  # relative to the curvature, as Levenberg and Marquardt damp
 DAMPING_DOWN, DAMPING_UP = 5.0, 4.0  # factors after a step that lowered the cost, and after one that did not
 HOPELESS_DAMPING = 1e6  # from which on a fit without a better step ends
 LARGEST_STEP = 2.0  # of a parameter's logarithm at a time: the model is far from linear beyond
+# Where a fit starts and what its weak prior holds on to, which the data soon overrule: any plausible split of a step would do.
+GUESSED_CONSTANT = 0.3  # share of the fastest step, on one GPU where that was measured
+GUESSED_PER_SAMPLE = 0.7  # share of the least time per sample of a GPU: the rest of a step
+GUESSED_SYNC = 0.2  # share of the slowest step
+GUESSED_SYNC_PER_GPU = 0.02  # share of the slowest step, for each GPU beyond two: a tenth of what synchronises
+GUESSED_LOGIT = -1.0  # of the exponent, which is then 3.4: computing and synchronising overlap somewhat
 UNSEEN_DEVIATION = 1.0  # relative, of step times where no synchronisation of that kind was measured: they may be twice as long
 
 
@@ -76,15 +87,15 @@ class StepTimes:
 
 def fit_steps(jobs: Sequence[Sequence[Speed]]) -> StepTimes:
     """Fit the step times of many jobs at once, each on what was measured of it; rows of garbage are left out."""
-    usable = [[s for s in speeds if 0 < s.step_s < 1e9 and s.gpus > 0 and s.batch_size > 0] for speeds in jobs]
+    usable = [[s for s in speeds if 0 < s.step_s < LONGEST_STEP_S and s.gpus > 0 and s.batch_size > 0] for speeds in jobs]
     count = len(usable)
-    theta, spread = np.zeros((count, 7)), np.zeros((count, 7, 7))
+    theta, spread = np.zeros((count, PARAMETERS)), np.zeros((count, PARAMETERS, PARAMETERS))
     seen = np.zeros((count, 3), np.bool_)
     theta[:, [A, S0, S1, R0, R1]] = np.log(LEAST_S)
     by_columns: dict[int, list[int]] = {}
     for row, speeds in enumerate(usable):
         if speeds:  # columns by their own number alone, so that the last digit of a fit does not depend on the other jobs
-            by_columns.setdefault(max(4, 1 << (len(speeds) - 1).bit_length()), []).append(row)
+            by_columns.setdefault(max(LEAST_COLUMNS, 1 << (len(speeds) - 1).bit_length()), []).append(row)
     for columns, rows in by_columns.items():
         theta[rows], spread[rows], seen[rows] = _fit([usable[row] for row in rows], columns)
     return StepTimes(theta, spread, seen)
@@ -93,7 +104,7 @@ def fit_steps(jobs: Sequence[Sequence[Speed]]) -> StepTimes:
 def noise_scale(job: Job) -> float:
     """Return phi in samples, of the last gradients; 0, under which large batches gain nothing, where none was measured."""
     found: list[tuple[float, float]] = []
-    for report in job.reports[: -4 * RECENT_GRADIENTS - 1 : -1]:
+    for report in job.reports[: -REPORTS_SEARCHED - 1 : -1]:
         if report.gradient_sqr > 0 and report.gradient_var >= 0 and isfinite(report.gradient_sqr + report.gradient_var):
             found.append((report.gradient_sqr, report.gradient_var))
             if len(found) == RECENT_GRADIENTS:
@@ -151,7 +162,7 @@ def _parts(theta: Floats, gpus: Ints, nodes: Ints, local: Floats) -> _Parts:
     sync_near = near * (value[..., S0] + value[..., S1] * extra)
     sync_far = far * (value[..., R0] + value[..., R1] * extra)
     compute, sync = np.maximum(compute, LEAST_S), np.maximum(sync_near + sync_far, LEAST_S)
-    logit = np.clip(theta[..., G], -30.0, 30.0)
+    logit = np.clip(theta[..., G], -LARGEST_LOGIT, LARGEST_LOGIT)
     part = 1.0 / (1.0 + np.exp(-logit))
     exponent = 1.0 + EXPONENT_RANGE * part
     log_compute, log_sync = np.log(compute), np.log(sync)
@@ -223,7 +234,7 @@ def _fit(speeds: Sequence[Sequence[Speed]], columns: int) -> tuple[Floats, Float
         )
 
     off, slopes, cost = evaluate(theta)
-    unit = np.eye(7)
+    unit = np.eye(PARAMETERS)
     for _ in range(MOST_ITERATIONS):
         curve = slopes.transpose(0, 2, 1) @ slopes + PRIOR_WEIGHT * unit
         down = (slopes.transpose(0, 2, 1) @ off[..., None])[..., 0] + PRIOR_WEIGHT * (theta - guess)
@@ -258,23 +269,19 @@ def _figures(speed: Speed) -> tuple[float, float, float, float]:
 
 
 def _guess(local: Floats, gpus: Ints, step_s: Floats, active: Bools) -> Floats:
-    """Return where the fit starts, which the data soon overrules.
-
-    A fastest step on one GPU is 0.3 constant, and per sample 0.7 of the best time per sample; a fifth of the slowest step
-    synchronises, a fiftieth more for each GPU beyond two; the exponent's logit of -1 means some overlap.
-    """
+    """Return where the fit starts: logarithms of the parameters, and the exponent's logit."""
     alone = np.where(gpus == 1, step_s, np.inf).min(axis=1)
     fastest = np.minimum(np.where(np.isfinite(alone), alone, np.inf), step_s.min(axis=1))
     start = np.stack(
         (
-            0.3 * fastest,
-            0.7 * (step_s / local).min(axis=1),
-            0.2 * step_s.max(axis=1),
-            0.02 * step_s.max(axis=1),
-            0.2 * step_s.max(axis=1),
-            0.02 * step_s.max(axis=1),
+            GUESSED_CONSTANT * fastest,
+            GUESSED_PER_SAMPLE * (step_s / local).min(axis=1),
+            GUESSED_SYNC * step_s.max(axis=1),
+            GUESSED_SYNC_PER_GPU * step_s.max(axis=1),
+            GUESSED_SYNC * step_s.max(axis=1),
+            GUESSED_SYNC_PER_GPU * step_s.max(axis=1),
         ),
         axis=1,
     )
     guess = np.log(np.maximum(np.where(active[:, :G], start, LEAST_S), LEAST_S))
-    return np.concatenate((guess, np.full((len(guess), 1), -1.0)), axis=1)
+    return np.concatenate((guess, np.full((len(guess), 1), GUESSED_LOGIT)), axis=1)

@@ -10,6 +10,9 @@ Floats = NDArray[np.float64]
 RIDGE = 1e-12
 """Added to the diagonal relative to it, so that columns that say the same thing do no harm."""
 
+SMALLEST_RIDGE = 1e-300  # added besides: a problem without any data has a solution, 0
+LEAST_LENGTH = 1e-12  # of a column, relative to the longest: a column of zeros has a large variance, not an infinite one
+
 
 def nnls_of_each(gram: Floats, moment: Floats) -> Floats:
     """Return the non-negative least-squares solutions of many problems with up to three unknowns.
@@ -17,7 +20,7 @@ def nnls_of_each(gram: Floats, moment: Floats) -> Floats:
     gram: (g, p, p). moment: (g, p). Where the solution without bounds has unknowns below 0, every smaller set of them is tried.
     """
     unknowns = moment.shape[1]
-    ridge = RIDGE * np.trace(gram, axis1=1, axis2=2)[:, None, None] + 1e-300
+    ridge = RIDGE * np.trace(gram, axis1=1, axis2=2)[:, None, None] + SMALLEST_RIDGE
     gram = gram + ridge * np.eye(unknowns)
     best = np.asarray(np.linalg.solve(gram, moment[:, :, None])[:, :, 0], np.float64)
     rest = (best < 0).any(1)
@@ -66,7 +69,7 @@ def inverse_gram(rows: Floats) -> Floats:
     Directions that the rows say nothing about have a large variance, not an infinite one.
     """
     length = np.sqrt((rows**2).sum(0))
-    length = np.maximum(length, 1e-12 * float(length.max())) if length.any() else np.ones_like(length)
+    length = np.maximum(length, LEAST_LENGTH * float(length.max())) if length.any() else np.ones_like(length)
     unit = rows / length
     inverse = np.linalg.inv(unit.T @ unit + RIDGE * np.eye(len(length)))
     return np.asarray(inverse / np.outer(length, length), np.float64)

@@ -32,6 +32,11 @@ FEWEST_POINTS = 3
 LARGEST_LOSS = 1e100
 """Losses beyond this are taken for garbage: their squares would overflow."""
 
+LEAST_RANGE = 1e-9  # of losses, relative to the largest: below it they differ by rounding alone, and nothing falls
+SLOPE_STEP = 1e-3  # of the iterations until a crossing: over which the slope there is taken, too short for the curve to bend
+FARTHEST_CROSSING = 1e12  # first steps of a search: a curve that has not crossed by then never will
+BISECTIONS = 12  # after a search has doubled its step: they leave a 4096th of the last one
+
 SMALLEST_INVERSE = 1e-9  # relative to the inverse of the largest loss: a curve may start above what was seen, not at infinity
 
 # floors that are tried, above (positive) or below the lowest loss, in units of the range of losses
@@ -76,9 +81,7 @@ def _geometric_gradient(p: Parameters, x: Floats) -> tuple[Floats, ...]:
 INVERSE = CurveFamily("1/(b0 k + b1) + b2", lambda p, x: 1.0 / (p[0] * x + p[1] + SMALLEST_INVERSE) + p[2], _inverse_gradient)
 """Optimus' curve of stochastic gradient descent, which converges as 1/k [Peng et al. 2018, section 3.1]."""
 
-QUADRATIC = CurveFamily(
-    "1/(a k^2 + b k + c) + d", lambda p, x: 1.0 / ((p[0] * x + p[1]) * x + p[2] + SMALLEST_INVERSE) + p[3], _quadratic_gradient
-)
+QUADRATIC = CurveFamily("1/(a k^2 + b k + c) + d", _quadratic, _quadratic_gradient)
 """SLAQ's curve of methods that converge sublinearly [Zhang et al. 2017]."""
 
 GEOMETRIC = CurveFamily("mu^(k - b) + c", lambda p, x: p[1] * np.exp(-p[0] * x) + p[2], _geometric_gradient)
@@ -129,7 +132,7 @@ class LossCurve:
         """Return `value` with the deviation that follows from the slope at which it was crossed."""
         if not isfinite(value) or not isfinite(self.noise):
             return Estimate(value, inf)
-        step = max(self.unit_iterations, value) * 1e-3
+        step = max(self.unit_iterations, value) * SLOPE_STEP
         there = sum(sign * self.at(end) for sign, end in zip(signs, ends, strict=True))
         after = sum(sign * self.at(end + step) for sign, end in zip(signs, ends, strict=True))
         slope = abs(there - after) / step
@@ -213,7 +216,7 @@ class _Seen:
         n = len(self.x)
         return (
             n >= FEWEST_POINTS
-            and float(np.ptp(self.y)) > 1e-9
+            and float(np.ptp(self.y)) > LEAST_RANGE
             and float(self.y[-(n // 3) :].mean()) < float(self.y[: n // 3].mean())
         )
 
@@ -301,16 +304,16 @@ def _refined(tried: Callable[[Floats], tuple[Floats, Floats]], grid: Floats) -> 
     return parameters
 
 
-def _crossing(above: Callable[[float], float], step: float, most: float = 1e12) -> float:
-    """Return where a falling function is no longer above 0, to a thousandth; infinite beyond `most` steps."""
+def _crossing(above: Callable[[float], float], step: float) -> float:
+    """Return where a falling function is no longer above 0, to a thousandth; infinite beyond `FARTHEST_CROSSING` steps."""
     if not above(0.0) > 0:
         return 0.0
     low, high = 0.0, step
     while above(high) > 0:
         low, high = high, 2.0 * high
-        if high > most * step:
+        if high > FARTHEST_CROSSING * step:
             return inf
-    for _ in range(12):
+    for _ in range(BISECTIONS):
         middle = (low + high) / 2.0
         low, high = (middle, high) if above(middle) > 0 else (low, middle)
     return high

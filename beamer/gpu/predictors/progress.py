@@ -20,11 +20,22 @@ Floats = NDArray[np.float64]
 HIDDEN_UNITS = 64  # of the artifact
 FEATURES = 5  # of the artifact: log of the epoch's samples, first loss, epochs processed, relative drop of the loss, accuracy
 TRAINING_STEPS = 200  # full-batch steps of a training: bounds its time
-LEARNING_RATE = 0.01  # of Adam
+LEARNING_RATE = 0.01  # of Adam: ten times its authors', as a training has few steps
+# Adam's decay rates and epsilon are those of Kingma and Ba 2015, "Adam: a method for stochastic optimization", Algorithm 1. The
+# weight of a new value is written out: in floating point 1 - 0.9 is not 0.1, and the last digit of a model would be another.
+MEAN_DECAY, MEAN_NEW = 0.9, 0.1  # per step, of the mean of gradients: beta_1 and 1 - beta_1
+SQUARE_DECAY, SQUARE_NEW = 0.999, 1e-3  # per step, of the mean of squared gradients: beta_2 and 1 - beta_2
+ADAM_EPSILON = 1e-8  # added to the root of that mean: keeps a step finite where gradients vanish
 WEIGHT_DECAY = 0.5  # per step, relative to the learning rate: strong, against overfitting to the few jobs of an online training
 LEAST_EPOCHS = 1.0  # alpha of a job that has done less: without evidence every share would be as likely as none
 SHARE_MARGIN = 1e-3  # distance that shares keep from 0 and 1, which have no density
 LARGEST_FEATURE = 1e4  # beyond it a reported value is garbage
+LARGEST_FIGURE = 1e18  # of what is reported, before features are made of it: their ratios stay finite
+LEAST_FIRST_LOSS = 1e-9  # one nearer to 0 counts as 1: no drop can be relative to it
+LEAST_DEVIATION = 1e-6  # of a feature, which is divided by it: one that is the same for all samples has none
+LEAST_TOTAL_EPOCHS = 1e-9  # keeps the share of a job without a total finite
+CONSTANT_BETAS = 1.0 + np.geomspace(1e-2, 1e3, 400)  # that are tried: from almost done to a thousand epochs left, 3 % apart
+OUTPUT_WEIGHTS = 0.1  # deviation of a new model's last weights, relative to He's: it says about the same of all jobs at first
 
 
 @dataclass(frozen=True)
@@ -70,9 +81,9 @@ def features_of(samples: Iterable[ProgressSample]) -> Floats:
     """Return the perceptron's inputs, a row of `FEATURES` for each sample; garbage becomes zero or the largest feature."""
     rows = np.array([(s.size, s.first_loss, s.epochs, s.loss, s.accuracy) for s in samples], np.float64).reshape(-1, FEATURES)
     size, first, epochs, loss, accuracy = np.clip(
-        np.nan_to_num(rows, posinf=LARGEST_FEATURE, neginf=-LARGEST_FEATURE), -1e18, 1e18
+        np.nan_to_num(rows, posinf=LARGEST_FEATURE, neginf=-LARGEST_FEATURE), -LARGEST_FIGURE, LARGEST_FIGURE
     ).T
-    drop = 1.0 - loss / np.where(np.abs(first) < 1e-9, 1.0, first)
+    drop = 1.0 - loss / np.where(np.abs(first) < LEAST_FIRST_LOSS, 1.0, first)
     columns = (np.log(np.maximum(size, 1.0)), first, epochs, drop, accuracy)
     return np.asarray(np.clip(np.stack(columns, axis=1), -LARGEST_FEATURE, LARGEST_FEATURE))
 
@@ -105,14 +116,13 @@ def share(model: BetaModel | None, sample: ProgressSample, remaining_epochs: flo
 def constant(samples: Sequence[ProgressSample]) -> float:
     """Return the one beta under which the samples' shares are likeliest."""
     alpha, rho = _known(samples)
-    grid = 1.0 + np.geomspace(1e-2, 1e3, 400)
-    return float(grid[_log_density(alpha, grid[:, None], rho).mean(axis=1).argmax()])
+    return float(CONSTANT_BETAS[_log_density(alpha, CONSTANT_BETAS[:, None], rho).mean(axis=1).argmax()])
 
 
 def fit(
     samples: Sequence[ProgressSample], rng: np.random.Generator, start: BetaModel | None = None, steps: int = TRAINING_STEPS
 ) -> BetaModel:
-    """Train a perceptron on jobs that have ended: full batches, Adam, equal for equal arguments.
+    """Train a perceptron on jobs that have ended: full batches, Adam with decoupled weight decay, equal for equal arguments.
 
     start: an earlier one that is trained further; its standardisation stays. Samples without a total are left out.
     """
@@ -121,7 +131,8 @@ def fit(
         return start or _untrained(rng)
     figures = features_of(ended)
     alpha, rho = _known(ended)
-    model = start or _untrained(rng, figures.mean(axis=0), np.maximum(figures.std(axis=0), 1e-6), constant(ended) - 1.0)
+    scale = np.maximum(figures.std(axis=0), LEAST_DEVIATION)
+    model = start or _untrained(rng, figures.mean(axis=0), scale, constant(ended) - 1.0)
     inputs = (figures - np.array(model.centre)) / np.array(model.scale)
     layers = [
         np.array(model.hidden).reshape(HIDDEN_UNITS, FEATURES),
@@ -134,12 +145,10 @@ def fit(
     for step in range(1, steps + 1):
         gradient = _gradient(inputs, alpha, rho, *layers)
         for layer, mean, square, slope in zip(layers, first, second, gradient, strict=True):
-            # Adam with its usual decay rates, 0.9 and 0.999, and decoupled weight decay
-            mean += 0.1 * (slope - mean)
-            square += 1e-3 * (slope * slope - square)
-            layer -= LEARNING_RATE * (
-                mean / (1 - 0.9**step) / (np.sqrt(square / (1 - 0.999**step)) + 1e-8) + WEIGHT_DECAY * layer
-            )
+            mean += MEAN_NEW * (slope - mean)
+            square += SQUARE_NEW * (slope * slope - square)
+            move = mean / (1 - MEAN_DECAY**step) / (np.sqrt(square / (1 - SQUARE_DECAY**step)) + ADAM_EPSILON)
+            layer -= LEARNING_RATE * (move + WEIGHT_DECAY * layer)
     hidden, bias, out, out_bias = (tuple(layer.ravel().tolist()) for layer in layers)
     return BetaModel(model.centre, model.scale, hidden, bias, out, out_bias[0], len(ended))
 
@@ -147,12 +156,13 @@ def fit(
 def _untrained(
     rng: np.random.Generator, centre: Floats | None = None, scale: Floats | None = None, out_bias: float = 1.0
 ) -> BetaModel:
+    """Return a model to begin with: weights as He, Zhang, Ren and Sun 2015 draw them for rectifiers."""
     return BetaModel(
         tuple(centre.tolist()) if centre is not None else (0.0,) * FEATURES,
         tuple(scale.tolist()) if scale is not None else (1.0,) * FEATURES,
         tuple((rng.standard_normal(HIDDEN_UNITS * FEATURES) * (2.0 / FEATURES) ** 0.5).tolist()),
         (0.0,) * HIDDEN_UNITS,
-        tuple((rng.standard_normal(HIDDEN_UNITS) * 0.1 * (2.0 / HIDDEN_UNITS) ** 0.5).tolist()),
+        tuple((rng.standard_normal(HIDDEN_UNITS) * OUTPUT_WEIGHTS * (2.0 / HIDDEN_UNITS) ** 0.5).tolist()),
         out_bias,
         0,
     )
@@ -161,7 +171,7 @@ def _untrained(
 def _known(samples: Sequence[ProgressSample]) -> tuple[Floats, Floats]:
     rows = np.array([(sample.epochs, sample.total) for sample in samples], np.float64).reshape(-1, 2)
     epochs, total = np.nan_to_num(rows, posinf=LARGEST_FEATURE, neginf=0.0).T
-    return alpha_from_epochs(epochs), np.clip(epochs / np.maximum(total, 1e-9), SHARE_MARGIN, 1.0 - SHARE_MARGIN)
+    return alpha_from_epochs(epochs), np.clip(epochs / np.maximum(total, LEAST_TOTAL_EPOCHS), SHARE_MARGIN, 1.0 - SHARE_MARGIN)
 
 
 def _log_density(alpha: Floats, beta: Floats, rho: Floats) -> Floats:

@@ -21,6 +21,14 @@ REPORTS_TO_FIT = 5  # from so many on curves are extrapolated: with fewer they f
 PROBABILITY_BEFORE_FIT = 0.5  # at least, of a job with fewer reports that is not ruled out
 SLOPE_ERRORS = 2.0  # standard errors by which a slope may be steeper than measured before a job is ruled out
 DECAY = 0.8  # weight of a loss relative to the next one in the power law: its exponent changes as training goes on
+POINTS_TO_FIT = 3  # losses from which on a power law is fitted: a line through two leaves no residual
+LEAST_DEGREES = 0.5  # of freedom of that residual: by their weights many losses may count as hardly more than two
+LARGEST_LOG_ITERATIONS = 50.0  # until a target: beyond e^50 iterations no job gets there, and the power of e stays finite
+LEAST_DEVIATION = 1e-12  # of an extrapolated loss: keeps its distance to the target, in deviations, finite
+LEAST_LOG_DEVIATION = 1e-9  # the same of a loss's logarithm
+LEAST_WEIGHT = 1e-12  # probability of all curves together: keeps their mean finite where all rule the target out
+LEAST_ITERATIONS = 1e-9  # left until the target: a job that has not reached it has some
+MOST_REMEMBERED = 1 << 16  # forecasts: several times the jobs of the largest cluster that is benchmarked
 RECENT_PART, LEAST_RECENT = 3, 4  # the recent slope is that of the last third of the reports, but of at least four
 
 
@@ -58,7 +66,7 @@ def forecast(job: Job, least_reports: int, prior: float) -> TargetForecast:
     return _judged(iterations, losses, target, float(request.iterations), least_reports, prior)
 
 
-@lru_cache(maxsize=1 << 16)
+@lru_cache(maxsize=MOST_REMEMBERED)
 def _judged(
     iterations: tuple[float, ...], losses: tuple[float, ...], target: float, end: float, least_reports: int, prior: float
 ) -> TargetForecast:
@@ -72,9 +80,10 @@ def _judged(
     curves = (_by_curve(iterations, losses, target, end), _by_power_law(iterations, losses, target, end))
     probability = max(curve.probability for curve in curves)
     # the mean of both, weighed by their probabilities
-    total = max(sum(curve.probability for curve in curves), 1e-12)
+    total = max(sum(curve.probability for curve in curves), LEAST_WEIGHT)
     until = sum(curve.probability * curve.iterations_left for curve in curves) / total
-    return TargetForecast(min(max(probability, LEAST_PROBABILITY), LARGEST_PROBABILITY), min(max(until, 1e-9), left))
+    probability = min(max(probability, LEAST_PROBABILITY), LARGEST_PROBABILITY)
+    return TargetForecast(probability, min(max(until, LEAST_ITERATIONS), left))
 
 
 def _by_curve(iterations: tuple[float, ...], losses: tuple[float, ...], target: float, end: float) -> TargetForecast:
@@ -83,7 +92,7 @@ def _by_curve(iterations: tuple[float, ...], losses: tuple[float, ...], target: 
     curve = fit_weighted(iterations, losses)
     final = curve.loss(end)
     deviation = final.deviation if math.isfinite(final.deviation) else abs(losses[-1] - target)
-    probability = _normal((target - final.value) / max(deviation, 1e-12)) if math.isfinite(final.value) else 0.0
+    probability = _normal((target - final.value) / max(deviation, LEAST_DEVIATION)) if math.isfinite(final.value) else 0.0
     until = curve.until_loss(target, done).value
     return TargetForecast(probability, min(until, left) if math.isfinite(until) and until > 0 else left)
 
@@ -92,7 +101,7 @@ def _by_power_law(iterations: tuple[float, ...], losses: tuple[float, ...], targ
     """Forecast by a power law of the iterations, which has no floor: a line through the recent losses on logarithmic axes."""
     done, left = iterations[-1], max(end - iterations[-1], 1.0)
     seen = [(k, loss) for k, loss in zip(iterations, losses, strict=True) if k > 0 and 0 < loss < math.inf]
-    if len(seen) < 3 or target <= 0:
+    if len(seen) < POINTS_TO_FIT or target <= 0:
         return TargetForecast(0.0, left)
     x, y = np.log(np.array(seen)).T
     weights = DECAY ** np.arange(len(seen) - 1, -1, -1.0)
@@ -101,13 +110,13 @@ def _by_power_law(iterations: tuple[float, ...], losses: tuple[float, ...], targ
     spread = float(weights @ (x - middle) ** 2)
     slope = float(weights @ ((x - middle) * (y - level))) / spread
     count = 1.0 / float(weights @ weights)  # of points, as if all weighed the same
-    residual = float(weights @ (y - level - slope * (x - middle)) ** 2) * count / max(count - 2.0, 0.5)
+    residual = float(weights @ (y - level - slope * (x - middle)) ** 2) * count / max(count - 2.0, LEAST_DEGREES)
     ahead = math.log(end) - middle
     deviation = math.sqrt(residual * (1.0 + 1.0 / count + ahead**2 / (count * spread)))
-    probability = _normal((math.log(target) - level - slope * ahead) / max(deviation, 1e-9))
+    probability = _normal((math.log(target) - level - slope * ahead) / max(deviation, LEAST_LOG_DEVIATION))
     if slope >= 0:
         return TargetForecast(probability, left)
-    until = math.exp(min(middle + (math.log(target) - level) / slope, 50.0)) - done
+    until = math.exp(min(middle + (math.log(target) - level) / slope, LARGEST_LOG_ITERATIONS)) - done
     return TargetForecast(probability, min(max(until, 1.0), left))
 
 
