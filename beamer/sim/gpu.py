@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop
 from statistics import fmean
@@ -18,7 +18,6 @@ from beamer.gpu.ledger import GpuLedger
 from beamer.gpu.model import Node, Report
 from beamer.gpu.policy import GpuPolicy
 from beamer.gpu.scheduler import Scheduler
-from beamer.gpu.tuners import HalvingTuner
 from beamer.studies.events import Event, JobEnded, StageRegistered, StudyRegistered
 from beamer.studies.model import JobStatus, Rung, job_key
 from beamer.studies.tracker import Tracker
@@ -52,15 +51,6 @@ class Failure:
 
 Tuner = tuners.Tuner[Arrival]
 NoTuner = tuners.NoTuner[Arrival]
-
-
-def halving_tuner(study: str, rungs: Sequence[Rung], job: Callable[[str, int], SimulatedJob]) -> HalvingTuner[Arrival]:
-    """Return a tuner that halves simulated trials. rungs: every one. job: that of a trial in a rung."""
-
-    def arrival(trial: str, rung: int, at_s: float) -> Arrival:
-        return Arrival(at_s, study, rungs[rung].name, trial, job(trial, rung), tuple(rungs[1:]))
-
-    return HalvingTuner(study, rungs, arrival)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from beamer.network.fluid.flows import Block
 from beamer.network.fluid.network import FluidEvent, FluidNetwork
 from beamer.network.policy import NetworkPolicy, Order
 from beamer.network.snapshot import JobColumns, RunningStudy, Snapshot
-from beamer.sim.traces import Coflow, Trace
+from beamer.sim.traces import Trace
 
 LAST_GROUP = 1 << 30  # of coflows that no decision has placed yet: after any group of a policy, of which there are fewer
 
@@ -186,12 +186,6 @@ def big_switch(trace: Trace, rate_bps: float) -> tuple[Block, JobColumns]:
         seconds=seconds,
     )
     return block, columns
-
-
-def at_once(trace: Trace, most_flows: int | None = None) -> Trace:
-    """Return the coflows of a trace, of at most `most_flows` flows each if given, all released at 0."""
-    chosen = [c for c in trace.coflows if most_flows is None or len(c.src) <= most_flows]
-    return Trace(trace.ports, tuple(Coflow(c.id, 0.0, c.src, c.dst, c.size_bytes) for c in chosen))
 
 
 def _joined(parts: Sequence[Ints]) -> Ints:

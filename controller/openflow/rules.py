@@ -220,11 +220,6 @@ def job_rules(fabric: Fabric, jobs: Sequence[JobRules]) -> dict[str, frozenset[R
     return {name: frozenset(found) for name, found in rules.items()}
 
 
-def desired_rules(fabric: Fabric, jobs: Sequence[JobRules]) -> dict[str, frozenset[Rule]]:
-    """Return by switch everything that it should hold."""
-    return merged(static_rules(fabric), job_rules(fabric, jobs))
-
-
 def merged(static: Mapping[str, frozenset[Rule]], of_jobs: Mapping[str, frozenset[Rule]]) -> dict[str, frozenset[Rule]]:
     """Return the union of both by switch."""
     return {name: rules | of_jobs[name] for name, rules in static.items()}

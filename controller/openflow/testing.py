@@ -2,7 +2,7 @@
 
 import asyncio
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,10 +10,15 @@ from os_ken.ofproto import ofproto_parser, ofproto_protocol
 from os_ken.ofproto import ofproto_v1_3 as ofp
 
 from beamer.network.fabric import Fabric
-from controller.openflow.rules import Output, Rule, RuleKey, SetField, SetQueue
+from controller.openflow.rules import JobRules, Output, Rule, RuleKey, SetField, SetQueue, job_rules, merged, static_rules
 from controller.openflow.wire import match_of
 
 Packet = Mapping[str, int | str]
+
+
+def desired_rules(fabric: Fabric, jobs: Sequence[JobRules]) -> dict[str, frozenset[Rule]]:
+    """Return by switch everything that it should hold, as the driver puts it together."""
+    return merged(static_rules(fabric), job_rules(fabric, jobs))
 
 
 @dataclass(frozen=True)

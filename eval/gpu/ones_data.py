@@ -14,7 +14,6 @@ import numpy as np
 from beamer.engines.simulated import Outcome, Profile, SimulatedJob
 from beamer.errors import InputError
 from beamer.gpu.model import Costs, Grant, Request
-from beamer.gpu.predictors import progress
 from beamer.gpu.predictors.progress import ProgressSample
 
 
@@ -243,32 +242,6 @@ def synthetic(seed: int, jobs: int = 60, histories: int = 20) -> OnesData:
             )
         drawn.append(JobHistory(size, float(size * total), first, tuple(epochs)))
     return OnesData(trace, tuple(drawn), {})
-
-
-@dataclass(frozen=True)
-class Likelihood:
-    """Mean negative log-likelihoods of held-out samples: of the trained model and of the best single beta."""
-
-    model: float
-    constant: float
-    samples: int
-
-
-def held_out(histories: Sequence[JobHistory], seed: int, folds: int = 5) -> Likelihood:
-    """Train on all but a fold of the jobs and judge on that fold's, each fold in turn."""
-    rng = np.random.default_rng(seed)
-    fold = rng.permutation(len(histories)) % folds
-    sums = np.zeros(2)
-    count = 0
-    for number in range(folds):
-        train = [s for history, f in zip(histories, fold, strict=True) if f != number for s in history.samples_of()]
-        test = [s for history, f in zip(histories, fold, strict=True) if f == number for s in history.samples_of()]
-        if not test:
-            continue
-        scores = (progress.nll(progress.fit(train, rng), test), progress.nll(progress.constant(train), test))
-        sums += np.array(scores) * len(test)
-        count += len(test)
-    return Likelihood(float(sums[0]) / count, float(sums[1]) / count, count)
 
 
 def _history(rows: Sequence[dict[str, str]]) -> JobHistory:

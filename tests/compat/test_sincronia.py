@@ -1,5 +1,6 @@
 """The figures of Sincronia's programs on the real trace: orders fixed at release, greedy and MADD allocation, epochs."""
 
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -9,7 +10,7 @@ from beamer.network.allocation import Allocator, Greedy, Madd
 from beamer.network.policies import NetworkPolicy, Order, Tier, network_policy
 from beamer.network.policies.sincronia_offline import OfflineState
 from beamer.network.snapshot import Snapshot
-from beamer.sim.replay import at_once, replay
+from beamer.sim.replay import replay
 from beamer.sim.traces import Trace, read
 from tests.inputs import FACEBOOK_TRACE, given
 
@@ -42,6 +43,10 @@ def trace() -> Trace:
     return read(given(FACEBOOK_TRACE), "coflow-benchmark")
 
 
+def small(trace: Trace) -> Trace:
+    return Trace(trace.ports, tuple(coflow for coflow in trace.coflows if len(coflow.src) <= MOST_FLOWS))
+
+
 @pytest.mark.parametrize(
     ("policy", "allocator", "theirs", "within"),
     [
@@ -55,14 +60,14 @@ def trace() -> Trace:
     ids=lambda value: getattr(value, "name", value),
 )
 def test_offline_orders(trace: Trace, policy: str, allocator: Allocator, theirs: float, within: float) -> None:
-    run = replay(at_once(trace, MOST_FLOWS), UNIT_BPS, Fixed(network_policy(policy)), allocator)
+    at_once = Trace(trace.ports, tuple(replace(coflow, release_s=0.0) for coflow in small(trace).coflows))
+    run = replay(at_once, UNIT_BPS, Fixed(network_policy(policy)), allocator)
     assert len(run.id) == 416
     assert run.mean_cct_s == pytest.approx(theirs, rel=within)
 
 
 def test_epochs_on_small_coflows(trace: Trace) -> None:
-    small = Trace(trace.ports, tuple(coflow for coflow in trace.coflows if len(coflow.src) <= MOST_FLOWS))
-    run = replay(small, 2e9 * DECIMAL, network_policy("sincronia"), Greedy())
+    run = replay(small(trace), 2e9 * DECIMAL, network_policy("sincronia"), Greedy())
     assert run.mean_cct_s == pytest.approx(0.2434, rel=0.05)
 
 

@@ -14,8 +14,8 @@ from beamer.testing.fabrics import star, two_spines
 from controller.openflow import channel, session, wire
 from controller.openflow.driver import SwitchDriver
 from controller.openflow.reports import PairCount, SwitchConnected, SwitchEvent, SwitchInstalled, SwitchLost
-from controller.openflow.rules import JobRules, RuleKey, desired_rules
-from controller.openflow.testing import FakeSwitch
+from controller.openflow.rules import JobRules, RuleKey
+from controller.openflow.testing import FakeSwitch, desired_rules
 
 FABRIC = star(2)
 LEFT, RIGHT = FABRIC.hosts

@@ -18,10 +18,9 @@ from controller.openflow.rules import (
     HostPair,
     JobRules,
     Table,
-    desired_rules,
     shadow,
 )
-from controller.openflow.testing import Packet, trace_packet
+from controller.openflow.testing import Packet, desired_rules, trace_packet
 
 
 def dumbbell() -> Fabric:

@@ -11,7 +11,8 @@ from beamer.errors import EngineError, InputError
 from beamer.gpu.engine import Placement, RunState
 from beamer.gpu.model import Costs, Grant, Node, Request
 from beamer.gpu.policies import GPU_POLICIES, GpuPolicy, gpu_policy
-from beamer.sim.gpu import Arrival, Failure, GpuRun, halving_tuner, simulate_gpus
+from beamer.gpu.tuners import HalvingTuner
+from beamer.sim.gpu import Arrival, Failure, GpuRun, simulate_gpus
 from beamer.studies.model import JobStatus, Rung
 from beamer.testing.gpu_policies import Exponential
 
@@ -218,11 +219,12 @@ def test_an_unknown_node_and_a_repeated_job_are_refused() -> None:
 def test_halving_keeps_the_best_under_every_policy(name: str) -> None:
     rungs = (Rung("r0", 8, 10), Rung("r1", 4, 20), Rung("r2", 1, 40))
 
-    def job(trial: str, rung: int) -> SimulatedJob:
+    def arrival(trial: str, rung: int, at_s: float) -> Arrival:
         profile = Falling(0.1 + 0.1 * int(trial[1:]))
-        return SimulatedJob(Request(iterations=rungs[rung].iterations, epoch=5), profile)
+        job = SimulatedJob(Request(iterations=rungs[rung].iterations, epoch=5), profile)
+        return Arrival(at_s, "s", rungs[rung].name, trial, job, rungs[1:])
 
-    tuner = halving_tuner("s", rungs, job)
+    tuner = HalvingTuner("s", rungs, arrival)
     one = simulate_gpus(gpu_policy(name), [Node("n", 3)], tuner.first([f"t{i}" for i in range(8)]), tuner, until_s=1e5)
     assert tuner.done
     assert {one.key for one in one.jobs if one.key.startswith("s/r2")} == {"s/r2/t0"}

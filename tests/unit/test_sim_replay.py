@@ -8,7 +8,7 @@ import pytest
 from beamer.errors import InputError
 from beamer.network.allocation import ALLOCATORS, Allocator, Classes, EqualSplit, Greedy, Madd, MaxMin, allocator, check_pair
 from beamer.network.policies import NETWORK_POLICIES, network_policy
-from beamer.sim.replay import at_once, replay
+from beamer.sim.replay import replay
 from beamer.sim.traces import Coflow, Trace
 from beamer.testing.bounded import Bounded
 
@@ -71,12 +71,6 @@ def test_flows_without_bytes_are_in_nobodys_way(policy: str) -> None:
 def test_an_empty_trace() -> None:
     done = replay(Trace(3, ()), RATE_BPS, network_policy("fair"), MaxMin())
     assert (done.mean_cct_s, done.quantile_cct_s(0.95), done.decisions) == (0.0, 0.0, 0)
-
-
-def test_all_at_once_and_only_narrow_ones() -> None:
-    trace = Trace(3, (coflow("a", 3.0, (0, 1, 4.0)), coflow("b", 5.0, (1, 2, 4.0), (0, 2, 1.0))))
-    assert [(c.id, c.release_s) for c in at_once(trace).coflows] == [("a", 0.0), ("b", 0.0)]
-    assert [c.id for c in at_once(trace, most_flows=1).coflows] == ["a"]
 
 
 @pytest.mark.parametrize("rate_bps", [0.0, -1.0, math.inf, math.nan])
