@@ -17,7 +17,7 @@ def subset_dp(instance: Instance) -> float:
 
     In the order of completion, the last item of a set A ends at M(A) at the earliest, so the objective is at least
     `f(A) = min over s in A of f(A - {s}) + weight_s M(A)`. M(A) is the largest over all subsets B of A of
-    `max over links of (least ready + sum of loads + least after, over the users in B)` and of the items' floors: nobody uses
+    `max over links of (least ready + sum of loads + least after, over the users in B)` and of the items' floors: no item uses
     the link before the first is ready; it then carries all loads; and the item that uses it last still has its own tail.
     Release dates are part of `ready`, so items need not be released together. O(2^n (n + P)) time, O(2^n + 2^(n/2) P) memory.
 

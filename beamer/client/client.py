@@ -9,7 +9,7 @@
                     ...
                     job.progress(iteration + 1)
 
-Calls return at once; a background thread sends their requests. Without a controller one warning is logged, training goes on,
+Calls return at once; a background thread sends their requests. Without a controller one warning is logged, training continues,
 and the requests are delivered when the controller is back. What the controller refuses is logged, too, never raised.
 A process that ends by `os._exit`, as `multiprocessing`'s children do, calls `close` first to have its last requests sent.
 """

@@ -215,7 +215,7 @@ class Outbox:
     def _report_away(self, reason: str) -> float:
         if not self._away:
             self._away = True
-            _log.warning("Beamer at %s does not answer (%s); training goes on without it", self._url, reason)
+            _log.warning("Beamer at %s does not answer (%s); training continues without it", self._url, reason)
         pause_s = self._pause_s
         self._pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
         return pause_s

@@ -1,4 +1,4 @@
-"""Which GPUs of a node a grant means: jobs stay where they are, whoever comes takes what is free."""
+"""Which GPUs of a node a grant means: jobs stay where they are, others take what is free."""
 
 from collections.abc import Collection, Iterable, Mapping
 

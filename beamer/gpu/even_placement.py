@@ -92,7 +92,7 @@ class EvenPlacer:
 
         def fits(i: int, each: int, beside: int) -> bool:
             cores = each * request.worker_cpus + beside * request.server_cpus
-            # servers that took the cores of a node's other GPUs would leave those to nobody
+            # servers that took the cores of a node's other GPUs would leave those without any
             left = (self.gpus[i] - each) * request.worker_cpus if servers else 0.0
             return self.gpus[i] >= each and self.cpus[i] + ROUNDING >= cores + left
 

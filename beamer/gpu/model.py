@@ -18,7 +18,7 @@ ROUNDING = 1e-9  # cores: what sums of fractional demands may be off by
 
 @dataclass(frozen=True)
 class Node:
-    """A machine. cpus: cores that workers and parameter servers may be given; 0 where nobody asks for any."""
+    """A machine. cpus: cores that workers and parameter servers may be given; 0 where no job asks for any."""
 
     name: str
     gpus: int
@@ -187,7 +187,7 @@ class Speed:
 class Stage:
     """The stage that a job is judged in.
 
-    jobs: how many have joined it. keeps: how many of them go on to the study's next rung; None: not declared.
+    jobs: how many have joined it. keeps: how many of them continue in the study's next rung; None: not declared.
     losses: the last losses of those that have finished. sealed: whether no more join.
     """
 

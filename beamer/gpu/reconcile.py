@@ -55,7 +55,7 @@ def actions(
     """Return the calls that bring what is observed nearer to what is wanted and can be made at once.
 
     wanted: by job that was granted GPUs. live: jobs that have not ended; others that the engine knows are stopped.
-    stuck: jobs that a call has just failed for: they are left alone, with the GPUs that they have, and hold up nobody else.
+    stuck: jobs that a call has just failed for: they are left alone, with the GPUs that they have, and delay no other job.
     """
     freeing: list[Action] = []
     busy: set[tuple[str, int]] = set()

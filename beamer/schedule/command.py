@@ -54,7 +54,7 @@ def schedule(
 ) -> None:
     """Run a search of real training processes under a GPU policy.
 
-    Interrupted, it saves every job at an iteration boundary; the same command goes on with it, also after it was killed.
+    Interrupted, it saves every job at an iteration boundary; the same command continues it, also after it was killed.
     """
     chosen = policy_of(policy, settings)
     given = None if search is None else load(search)
@@ -139,7 +139,7 @@ class _Command:
                 all_saved = self._wait_until_forgotten() if self.session.done else self._save_jobs()
             finally:
                 engine.close()
-            if all_saved:  # or it would end ranks that go on
+            if all_saved:  # or it would end ranks that still run
                 for line in retire(self.search.cluster, self.directory.path / "jobs"):
                     self.errors.print(escape(line), highlight=False)
             self._end(stop)
@@ -176,7 +176,7 @@ class _Command:
             self._print("saving every job at its next iteration", time.time())
         saved = self.session.park(lambda: len(self.signals) > 1)
         if not saved:
-            self.errors.print("not every job is saved: those go on under their supervisors, --stop ends them", highlight=False)
+            self.errors.print("not every job is saved: the rest keep their supervisors, --stop ends them", highlight=False)
         return saved
 
     def _end(self, stop: bool) -> None:
@@ -191,7 +191,7 @@ class _Command:
             figures = document(self.search, policy, found, statistics, started_s, now)
             self.json_file.write_text(json.dumps(figures, indent=2))
         if not self.session.done:
-            self.console.print("to go on, run the same command again" + (" without --stop" if stop else ""), highlight=False)
+            self.console.print("to continue, run the same command again" + (" without --stop" if stop else ""), highlight=False)
             if not stop:
                 raise typer.Exit(128 + self.signals[0])
         elif all(row.status == JobStatus.FAILED for row in found):
@@ -203,7 +203,7 @@ class _Command:
 
 
 class _Output(Console):
-    """A console that counts as a signal to stop that nobody reads it any more (`| head`). signals: of the command."""
+    """A console on which a closed pipe (`| head`) counts as a signal to stop. signals: of the command."""
 
     def __init__(self, signals: list[int], stderr: bool = False) -> None:
         super().__init__(stderr=stderr)

@@ -128,7 +128,7 @@ class Search:
     def launch(self, key: str, directory: Path) -> LaunchSpec:
         """Return what to run for a job. directory: the search's, where checkpoints lie that have no place of their own.
 
-        A trial's is the same in all rungs, so that it goes on where it stopped.
+        A trial's is the same in all rungs, so that it continues where it stopped.
         """
         _, stage, trial = split_key(key)
         spec = self.jobs[self.rung[stage], trial].launch

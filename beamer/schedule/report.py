@@ -83,7 +83,7 @@ def _status(ledger: GpuLedger, statistics: SearchStatistics, key: str) -> str:
 def document(
     search: Search, policy: str, found: Sequence[TrialRow], statistics: SearchStatistics, started_s: float, now: float
 ) -> dict[str, Any]:
-    """Return a search's figures as JSON. started_s: when it was, whoever ran it since."""
+    """Return a search's figures as JSON. started_s: when it was first, however often it was resumed."""
     best = min((row for row in found if row.best_loss is not None), key=lambda row: row.best_loss or 0.0, default=None)
     reached_s = min((report.at_s for report in statistics.reached.values()), default=None)
     return {

@@ -137,7 +137,7 @@ def keeps_its_promises(policy: NetworkPolicy[Any], allocator: Allocator) -> None
 
 
 def completes_every_coflow(policy: NetworkPolicy[Any], allocator: Allocator) -> None:
-    """Every coflow is complete no earlier than with the switch to itself; looking on in between changes nothing."""
+    """Every coflow is complete no earlier than with the switch to itself; reading its state in between changes nothing."""
 
     @RUNS
     @given(traces())

@@ -50,7 +50,7 @@ class FakeTune(TuneTrials):
         self._nodes = {node.name: node for node in nodes}
 
     def drive(self, engine: RayTuneEngine) -> None:
-        """Have results and turns of the loop passed to an engine and nobody else."""
+        """Have results and turns of the loop passed to an engine and to nothing else."""
 
         def answer(trial: str, result: Result) -> TuneDecision:
             engine.record(trial, result, self.now)

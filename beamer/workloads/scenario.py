@@ -1,7 +1,7 @@
 """A scenario file: a network and the searches that share it; the emulation and the simulator run the same one.
 
-Each study is one successive-halving search: all its trials run in the first rung; of every rung the best `keep` trials go on
-to the next, with that rung's iterations. Which trials are best follows from the scenario's seed alone, so that every policy,
+Each study is one successive-halving search: all its trials run in the first rung; of every rung the best `keep` trials continue
+in the next, with that rung's iterations. Which trials are best follows from the scenario's seed alone, so that every policy,
 emulated or simulated, is given exactly the same work.
 """
 

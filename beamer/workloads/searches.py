@@ -1,7 +1,7 @@
-"""Hyper-parameter searches as the rungs that they run: how many jobs, for how many iterations, how many of them go on.
+"""Hyper-parameter searches as the rungs that they run: how many jobs, for how many iterations, how many of them continue.
 
 A scenario's rung holds survivors of the rung before and no newcomers, so a job of a later rung stands for a *slot*: in a random
-search the next configuration takes the slot of one that has ended, in a population the member goes on with what it inherited.
+search the next configuration takes the slot of one that has ended, in a population the member continues with what it inherited.
 Hyper-parameters change neither bytes nor placement, so that the network sees slots only.
 """
 
@@ -35,9 +35,9 @@ class SearchAlgorithm(Protocol):
 
 @dataclass(frozen=True)
 class SuccessiveHalving:
-    """The best 1/eta of each rung go on for eta times as long, until one is left. Jamieson, Talwalkar 2016 (AISTATS).
+    """The best 1/eta of each rung continue for eta times as long, until one is left. Jamieson, Talwalkar 2016 (AISTATS).
 
-    trials: in the first rung. iterations: of the first rung. resume: a survivor goes on from its checkpoint, so that a rung
+    trials: in the first rung. iterations: of the first rung. resume: a survivor continues from its checkpoint, so that a rung
     only adds what its budget exceeds the one before; otherwise every rung trains anew.
     """
 

@@ -12,7 +12,7 @@ class SwitchConnected:
 
 @dataclass(frozen=True)
 class SwitchLost:
-    """A switch's connection is gone; it goes on forwarding by the rules it has."""
+    """A switch's connection is gone; it keeps forwarding by the rules it has."""
 
     switch: str
 

@@ -8,7 +8,7 @@ A packet passes up to four tables:
     CLASS      MARKED      a pair's packet that its host has marked with the pair's class  -> ROUTE
                PAIR        any other of the pair's; both set codepoint, queue and path     -> ROUTE
                EXPIRED     a pair whose rule has timed out                                 -> CLEAR
-    CLEAR      STRIP       carries a Beamer codepoint that nobody gave it: set to 0        -> ROUTE
+    CLEAR      STRIP       carries a Beamer codepoint that no rule set: set to 0           -> ROUTE
                KEEP        any other                                                       -> ROUTE
     ROUTE      SHADOW      a pair's packet, by the address that names its plane and destination
                ADDRESS     any other IPv4 packet, by destination

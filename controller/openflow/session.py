@@ -6,7 +6,7 @@ packets meet other rules so far, an unchanged rule is written again, which makes
 counted reaches the rules that were in force; and a rule without purpose is removed only when no packet has met it for
 `SETTLE_S`, so that its removal message is complete. A change of class needs no such wait: packets say which class they
 were marked with. Some wait for seconds in the queues of their host, so the rule of the class before stays for `LINGER_S`;
-a host that goes on marking with a class that its job has lost has it no longer than that.
+a host that keeps marking with a class that its job has lost has it no longer than that.
 """
 
 import asyncio

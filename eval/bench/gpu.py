@@ -1,8 +1,8 @@
 """How long GPU policies take: a decision of each by cluster size, Optimus' at its published scale, ONES' generations.
 
 Times are CPU seconds of the process, so that what else runs on the machine does not count; ratios are to the first policy, in
-the same run. Two kinds of decision are told apart: the *first* about jobs of which nothing is remembered, as after a restart of
-the scheduler, and the *next*, an interval later, when all running jobs have reported again.
+the same run. There are two kinds of decision: the *first* about jobs of which nothing is remembered, as after a restart of the
+scheduler, and the *next*, an interval later, when all running jobs have reported again.
 """
 
 import time

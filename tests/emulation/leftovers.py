@@ -22,7 +22,7 @@ class Leftovers:
 
 
 def leftovers(name: str, namespaces: frozenset[str] = frozenset()) -> Leftovers:
-    """Find what exists of the run called `name`, and every process in `namespaces`, those that it had, whoever started it."""
+    """Find what exists of the run called `name`, and every process in `namespaces`, those that it had, not only its own."""
     own = os.readlink("/proc/self/ns/net")
     marked: set[int] = set()
     inside: dict[int, str] = {}

@@ -46,7 +46,7 @@ class Emulation:
         )
         self.name = ""
 
-    def reach(self, moment: str, patience_s: float = 90.0) -> Leftovers:
+    def wait_until(self, moment: str, patience_s: float = 90.0) -> Leftovers:
         """Wait until the run has come to `moment`; return what there is of it then."""
         deadline = time.monotonic() + patience_s
         while not (self._recorded() and MOMENTS[moment](self.name)):
@@ -125,7 +125,7 @@ def _bystander() -> Iterator[None]:
     ids=lambda value: value if isinstance(value, str) else "+".join(sign.name for sign in value),
 )
 def test_a_signal_at_any_moment_leaves_nothing(emulation: Emulation, signs: tuple[signal.Signals, ...], moment: str) -> None:
-    before = emulation.reach(moment)
+    before = emulation.wait_until(moment)
     assert before
     for sign in signs:  # those that follow the first arrive while everything is being removed
         emulation.process.send_signal(sign)
@@ -139,7 +139,7 @@ def test_a_signal_at_any_moment_leaves_nothing(emulation: Emulation, signs: tupl
 @pytest.mark.parametrize("moment", ["namespace", "training"])
 def test_clean_repairs_after_sigkill_and_touches_nothing_else(emulation: Emulation, moment: str) -> None:
     with _bystander():
-        before = emulation.reach(moment)
+        before = emulation.wait_until(moment)
         alive = _clean()
         assert f"run {emulation.name} belongs to process {emulation.process.pid}" in alive
         assert emulation.process.poll() is None, "cleaning ended a run that its owner looks after"
@@ -154,7 +154,7 @@ def test_clean_repairs_after_sigkill_and_touches_nothing_else(emulation: Emulati
 
 
 def test_a_run_whose_main_process_dies_ends_with_one_line_and_leaves_nothing(emulation: Emulation) -> None:
-    before = emulation.reach("controller")
+    before = emulation.wait_until("controller")
     os.kill(_main_process(emulation), signal.SIGKILL)
     output = emulation.end()
     assert emulation.process.returncode == 1

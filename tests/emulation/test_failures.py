@@ -1,4 +1,4 @@
-"""Controller and agents die mid-run: training goes on, connections hold, and what restarts changes nothing that still holds."""
+"""Controller and agents die mid-run: training continues, connections hold, what restarts changes nothing that still holds."""
 
 import json
 import os

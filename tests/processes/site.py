@@ -1,4 +1,4 @@
-"""What tests on real processes share: a directory with an engine, and looks at processes that ask /proc alone."""
+"""What tests on real processes share: a directory with an engine, and observations of processes by /proc alone."""
 
 import os
 import shlex

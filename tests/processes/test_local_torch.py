@@ -1,4 +1,4 @@
-"""Unmodified PyTorch: DDP on gloo stands, goes on and changes its size as the deterministic trainer does."""
+"""Unmodified PyTorch: DDP on gloo is suspended, continued and resized as the deterministic trainer does."""
 
 import importlib.util
 import json

@@ -96,7 +96,7 @@ class ScheduleCommand:
         return all(self.steps(name) for name in RATES)
 
     def stubborn(self, handler: str) -> tuple[str, ...]:
-        """Return a program that goes on for ever and writes no checkpoint. handler: of SIGTERM, Python."""
+        """Return a program that runs for ever and writes no checkpoint. handler: of SIGTERM, Python."""
         (self.root / "stubborn.py").write_text(STUBBORN.format(handler=handler))
         return (str(self.root / "stubborn.py"),)
 

@@ -47,7 +47,7 @@ class Regression:
 
 
 def undisturbed(rate: float, steps: int) -> list[float]:
-    """Return the losses of a run that nobody paused."""
+    """Return the losses of a run that was never paused."""
     model = Regression(rate)
     return [model.step() for _ in range(steps)]
 

@@ -1,4 +1,4 @@
-"""Every registered policy runs a search on a Ray cluster to its end, with the results of trials that nobody disturbed."""
+"""Every registered policy runs a search on a Ray cluster to its end, with the results of undisturbed trials."""
 
 from pathlib import Path
 

@@ -173,7 +173,7 @@ def test_numbers_of_numpy_are_numbers(beamer: FakeBeamer, client: Client) -> Non
     assert beamer.received[-1][0] == f"{JOB}/progress/2"
 
 
-def test_what_cannot_be_said_is_logged_and_the_rest_is_said(
+def test_what_cannot_be_sent_is_logged_and_the_rest_is_sent(
     beamer: FakeBeamer, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     client.study("a/stages/b")

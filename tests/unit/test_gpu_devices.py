@@ -1,4 +1,4 @@
-"""Grants become GPUs: no two jobs on one, and whoever has what it was granted stays."""
+"""Grants become GPUs: no two jobs on one, and a job that has what it was granted stays."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""Elastic: who is admitted, who grows, and what is looked at for that."""
+"""Elastic: who is admitted, who grows, and how many jobs are considered for that."""
 
 from random import Random
 
@@ -49,7 +49,7 @@ def test_growth_by_several_gpus_pays_for_one_restart() -> None:
     assert sizes(decided(Cluster((Node("n0", 3),)), job(0, ONE, restart_s=700.0))) == {"t0": 1}
 
 
-def test_a_job_whose_growth_is_refused_is_not_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_whose_growth_is_refused_is_not_considered_again(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = 0
     measure = elastic._RemainingTime.seconds
 

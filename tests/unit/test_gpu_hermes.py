@@ -99,7 +99,7 @@ def test_a_job_that_runs_on_several_nodes_stays_there_when_one_is_large_enough()
     assert decided(Cluster((*TWO.nodes, Node("n2", 2))), wide) == {"t0": several}
 
 
-def test_garbage_said_once_does_not_hide_how_fast_a_loss_falls() -> None:
+def test_garbage_reported_once_does_not_hide_how_fast_a_loss_falls() -> None:
     for place in range(1, 7):
         losses = [math.nan if k == place else loss for k, loss in enumerate(falling(1.0))]
         assert convergence(job(0, *losses), 5, NORMS["none"]) == pytest.approx(1.0)

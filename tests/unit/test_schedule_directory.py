@@ -1,4 +1,4 @@
-"""The directory of a search: what it goes on with, who holds it, and what is refused there, with nothing made."""
+"""The directory of a search: what it continues with, which process holds it, and what is refused there, with nothing made."""
 
 import subprocess
 import sys

@@ -105,7 +105,7 @@ def test_equal_costs_give_equal_schedules_and_larger_ones_longer_ones() -> None:
     assert elastic.mean_jct_s < run(gpu_policy("k8s-default"), elastic_jobs(2.0)).mean_jct_s
 
 
-def test_changes_cost_what_they_are_said_to() -> None:
+def test_changes_cost_what_the_costs_state() -> None:
     def two(suspend_s: float) -> GpuRun:
         job = SimulatedJob(Request(iterations=10), Falling(0.1), Costs(suspend_s, suspend_s, 100.0))
         arrivals = [Arrival(0.0, "s", "r", f"t{i}", job) for i in range(2)]

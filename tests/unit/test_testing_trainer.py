@@ -84,8 +84,8 @@ def test_what_one_rank_is_told_all_learn_with_the_sum() -> None:
 def test_one_rank_alone_runs_to_its_end(tmp_path: Path, capsys, monkeypatch) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.setenv("BEAMER_CHECKPOINT", str(tmp_path / "checkpoint"))
     main(["--iterations", "12", "--every", "4", "--trace", str(tmp_path / "trace")])
-    said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [line["iteration"] for line in said] == [0, 4, 8, 12]
+    printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["iteration"] for line in printed] == [0, 4, 8, 12]
     digests = [json.loads(line)["digest"] for line in (tmp_path / "trace").read_text().splitlines()]
     assert digests == undisturbed(OPTIONS, [1] * 12)
     assert State.load(tmp_path / "checkpoint").digest() == digests[-1]

@@ -2,7 +2,7 @@
 
 For every thread the kernel counts the nanoseconds that it has run and those that it was ready to run and waited in a run queue:
 the first two fields of `/proc/PID/task/TID/schedstat`, where the kernel is built with CONFIG_SCHED_INFO. The machine's pressure
-(`/proc/pressure/cpu`) says less: it also counts those who wait for this run.
+(`/proc/pressure/cpu`) says less: it also counts processes that wait for those of the run.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""Samples the emulated machine while a run goes on: is the network the bottleneck, or the machine?
+"""Samples the emulated machine during a run: is the network the bottleneck, or the machine?
 
 Three signs make a run invalid: Open vSwitch's busiest thread is nearly a whole core; a link whose queue is never empty carries
 clearly less than its rate; the run's own processes wait for a processor instead of running.

@@ -45,7 +45,7 @@ class Convergence(GpuPolicy[Stateless]):
 
     The policy is ours, built of published parts. A milestone is what a search waits for: a job's end; the target of a job that
     has one, with the probability that its loss curve gives it (`beamer.gpu.predictors.target_forecast`); or the end of a whole
-    stage whose tuner will keep some of its jobs, as none of them goes on before the last has ended. Milestones are ranked by
+    stage whose tuner will keep some of its jobs, as none of them continues before the last has ended. Milestones are ranked by
     probability over the GPU-seconds left, and weighed by rank with the weights of heSRPT, which minimises the mean completion
     time of jobs whose speed-up is a power of their GPUs [Berg, Vesilo and Harchol-Balter 2020]. What the next GPU is worth to a
     job follows from its goodput [Qiao et al. 2021], measured synchronisation included. heSRPT assumes known sizes, equal

@@ -37,7 +37,7 @@ class Hermes(GpuPolicy[Stateless]):
     A job is queued where it ran last, as its memory lies there. One that never ran, or whose node is gone or has become too
     small, is queued anew at every decision, so that waiting jobs follow the nodes that come and go. A node that would leave
     GPUs idle takes the best job that waits for another node, which is ours: published is only that jobs are placed by load, and
-    an empty queue is the least load there is. The move costs the job a restart, on GPUs that nobody else wants.
+    an empty queue is the least load there is. The move costs the job a restart, on GPUs that no other job wants.
     """
 
     window: int = 5

@@ -42,7 +42,7 @@ class Population:
     """What ONES remembers.
 
     nodes: of the cluster that genomes are for. jobs: that own genes; genomes: each as owner, length, owner, length, ..., owners
-    by their place in `jobs`, best first. limits: by job. training: of the progress model. next_s: when the search goes on.
+    by their place in `jobs`, best first. limits: by job. training: of the progress model. next_s: when the search continues.
     """
 
     nodes: tuple[tuple[str, int], ...] = ()
@@ -63,7 +63,7 @@ class Ones(GpuPolicy[Population]):
     population: genomes that are kept. generations: at each decision. mutation: probability that a mutant drops a job.
     protected_epochs: before which mutants do not drop a job, and after which a job at its size limit may double it.
     settled_epochs: on its GPUs, after which a job may be displaced. hysteresis: share by which an assignment must be better
-    than displacing nobody. interval_s: between two searches, in which only free GPUs are handed out; 0: search at every
+    than displacing no job. interval_s: between two searches, in which only free GPUs are handed out; 0: search at every
     decision. model: trained offline; None: the prior, until enough jobs have ended. learn: whether to train on them.
     """
 

@@ -17,7 +17,7 @@ from beamer.gpu.predictors.speed import speed_of, typical_step_s
 
 @dataclass(frozen=True)
 class Tetris(GpuPolicy[Stateless]):
-    """Start waiting jobs at the size they ask for by packing score; running jobs go on to their end.
+    """Start waiting jobs at the size they ask for by packing score; running jobs run to their end.
 
     From Grandl, Ananthanarayanan, Kandula, Rao and Akella 2014, "Multi-resource packing for cluster schedulers": alignment of
     demand and free resources, combined with the shortest remaining work, as the weighted difference of both scores, each

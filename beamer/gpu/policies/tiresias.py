@@ -12,7 +12,7 @@ from beamer.gpu.model import Allocation, Cluster, Job
 from beamer.gpu.placement import pack
 from beamer.gpu.policy import GpuPolicy, check_at_least
 
-ROUNDING = 1e-9  # relative, of GPU-seconds: a job that reaches its queue's limit has left it, lest it be woken for nothing
+ROUNDING = 1e-9  # relative, of GPU-seconds: a job that reaches its queue's limit has left it, so that no wake-up is spent on it
 
 
 @dataclass(frozen=True)

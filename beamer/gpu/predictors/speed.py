@@ -159,7 +159,7 @@ def typical_step_s(jobs: Iterable[Job], otherwise_s: float = 1.0) -> float:
 def interpolated_throughput(measured: Mapping[int, float], count: float) -> Estimate:
     """Return the throughput at `count` from those measured at other counts.
 
-    Straight lines between neighbours, from 0 at 0; beyond the largest the last line goes on, never falling below 0. Nothing
+    Straight lines between neighbours, from 0 at 0; beyond the largest the last line is extended, never falling below 0. Nothing
     measured: 0, unknown. As the artifact of ONES does it [Bian, Li, Wang and You 2021]; the deviation is ours.
     """
     points = sorted((float(n), x) for n, x in measured.items() if n > 0 and 0 <= x < inf)

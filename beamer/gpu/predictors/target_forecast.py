@@ -1,7 +1,7 @@
 """Forecasts for the jobs of a search: the probability that a job reaches the search's target, and after how many iterations.
 
 The rule is ours, the curves are published. A loss curve falls ever more slowly, so that a job which would miss its target even
-if its loss went on falling at its mean exponential rate so far, or along a line at its recent slope, will not reach it: few
+if its loss kept falling at its mean exponential rate so far, or along a line at its recent slope, will not reach it: few
 reports rule such jobs out. For the others two curves are extrapolated, SLAQ's, which have a floor [Zhang, Stafman, Or and
 Freedman 2017], and a power law, which has none; the more optimistic one counts, as its errors soon show.
 """

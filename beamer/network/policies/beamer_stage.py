@@ -1,4 +1,4 @@
-"""The ablation of Beamer's horizon: what looking beyond the running stage is worth."""
+"""The ablation of Beamer's horizon: what considering more than the running stage is worth."""
 
 from beamer.network.policies.beamer import Beamer
 
