@@ -103,8 +103,9 @@ class Scheduler:
             self.take(JobReported(now, key, report))
         if seen.speeds or seen.costs:
             self.take(JobReported(now, key, None, seen.speeds, seen.costs))
-        if seen.state.is_finished:
-            self.take(JobEnded(now, key, JOB_STATUS[seen.state]))
+        if seen.state.is_finished:  # no sooner than it last reported, which may be since this step began
+            ended_s = max((now, *(report.at_s for report in seen.reports)))
+            self.take(JobEnded(ended_s, key, JOB_STATUS[seen.state]))
 
     def _view(self) -> "_View":
         return self.ledger.cluster, self.ledger.submitted(self.tracker)

@@ -244,3 +244,19 @@ def test_a_state_that_cannot_be_read_leaves_the_last_decision_in_force(caplog: p
     assert again.ledger.granted == scheduler.ledger.granted
     again.step(1.0)
     assert set(again.ledger.granted) == {"s/r/t0", "s/r/t1"}
+
+
+def test_a_job_that_runs_and_ends_within_a_step_has_been_served() -> None:
+    class Quick(SimulatedCluster):
+        def start(self, job: str, placement: Placement, timeout_s: float = 5.0) -> None:
+            super().start(job, placement, timeout_s)
+            self.advance(self.next_s())
+
+    engine = Quick(NODES, {"s/r/t0": SimulatedJob(Request(iterations=5, epoch=5), Exponential(0.1, 0.1))})
+    ledger = GpuLedger()
+    scheduler = Scheduler(Tracker(ledger), ledger, gpu_policy("fifo"), engine, lambda event: None)
+    for event in (StudyRegistered(0.0, "s"), StageRegistered(0.0, "s", "r")):
+        scheduler.take(event)
+    scheduler.take(JobSubmitted(0.0, "s", "r", "t0", engine.jobs["s/r/t0"].request))
+    scheduler.step(0.0)
+    assert ledger.ended["s/r/t0"].service_s == engine.now > 0
