@@ -221,7 +221,7 @@ def test_a_policy_that_fails_is_printed_once_and_its_last_decision_stays(command
     done = command.run("flawed")
     assert done.returncode == 0, done.stderr
     until(lambda: not command.jobs(), "supervisors to leave")
-    line = "policy flawed failed, the old decision stays in force: [reports] are too hard\n"
+    line = "policy flawed failed, the old decision stays in force: ValueError: [reports] are too hard\n"
     assert done.stderr.startswith(line)
     assert done.stderr.count(line) == done.stderr.count("Traceback") == 1
     for name in RATES:
