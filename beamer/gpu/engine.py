@@ -16,7 +16,7 @@ What a call does depends on the state that the job is in:
 
 "-": nothing; "error": `EngineError`; "waits": for the job's next state, and does what it does there; "runs there": the job
 runs on the placement of the call, from its checkpoint if it has one, at once if it is RUNNING there already.
-A suspended job that is started runs on that placement afterwards, too: from memory if the placement is the one that it has,
+A suspended job that is started runs on that placement afterwards, too: resumed if the placement is the one that it has,
 otherwise from its checkpoint. An engine that does not keep memory (`Engine.keeps_memory`) parks a job that is suspended and
 lets `resume` run one that is PARKED, or STOPPING to be, on the GPUs that it had last.
 A stopped job is forgotten, and its GPUs are free, when `stop` returns. An engine that cannot end processes between two
@@ -145,7 +145,7 @@ class Engine(ABC):
     def start(self, job: str, placement: Placement, timeout_s: float = 5.0) -> None:
         """Run a job on these GPUs, from its checkpoint if it has one. One that runs, wherever, or has ended is left as it is.
 
-        A suspended one runs on these GPUs, too: from memory if they are its own, otherwise from its checkpoint.
+        A suspended one runs on these GPUs, too: resumed if they are its own, otherwise from its checkpoint.
         Raises `EngineError` for a job that the engine has no description of.
         """
 
