@@ -14,7 +14,8 @@ from beamer.errors import EngineError
 from beamer.gpu.engine import Engine, Observed, Placement, RunState
 from beamer.gpu.model import Costs, Node, Request
 from beamer.testing import engines as suite
-from beamer.testing.engines import ENGINE_CHECKS, EngineCheck, EngineHarness, Seen
+from beamer.testing.engine_harness import EngineHarness, Seen
+from beamer.testing.engines import ENGINE_CHECKS, EngineCheck
 from beamer.testing.gpu_policies import Exponential
 
 NODES = (Node("n0", 2), Node("n1", 2))

@@ -5,7 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from beamer.engines.local import LocalNode
-from beamer.testing.engines import ENGINE_CHECKS, EngineCheck, EngineHarness, Seen
+from beamer.testing.engine_harness import EngineHarness, Seen
+from beamer.testing.engines import ENGINE_CHECKS, EngineCheck
 from tests.processes.site import Cable, Site, read, until
 
 FAILING = """
