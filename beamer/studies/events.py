@@ -1,4 +1,4 @@
-"""Everything that can happen to studies, stages and jobs: the journal's entries and the tracker's only input.
+"""Everything that can happen to studies, stages and trials: the journal's entries and the tracker's only input.
 
 An event is plain data with the Unix time at which it was taken in. A level adds its own by subclassing `Event`
 (`beamer.network.events`, `beamer.gpu.events`); a class is listed nowhere else. `encode` and `decode` are its JSON form. A
@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from beamer.errors import InputError, nearest
-from beamer.studies.model import JobSpec, JobStatus, Rung
+from beamer.studies.model import UNKNOWN, EndReason, Process, Profile, Rung, TrialStatus, Worker
 from beamer.validation import input_error
 
 _KINDS: "dict[str, type[Event]]" = {}
@@ -36,11 +36,25 @@ class Event:
 
 @dataclass(frozen=True)
 class StudyRegistered(Event):
-    """A study exists. weight: of its stages in the objective. rungs: stages that it declares ahead, in order."""
+    """A study runs, or what it declares has changed.
+
+    run: tells a study from an earlier one of the same name, which another run ends. weight: of its stages in the objective.
+    rungs: that it declares, in order. barriers: whether a rung waits for all of its trials, as a stage; otherwise rungs are the
+    milestones of an asynchronous search.
+    """
 
     study: str
+    run: str = "1"
     weight: float = 1.0
     rungs: tuple[Rung, ...] = ()
+    barriers: bool = True
+
+
+@dataclass(frozen=True)
+class StudyEnded(Event):
+    """The search is over: its trials that have not ended are ended, its stages are not waited for any more."""
+
+    study: str
 
 
 @dataclass(frozen=True)
@@ -53,44 +67,95 @@ class StageRegistered(Event):
 
 @dataclass(frozen=True)
 class StageSealed(Event):
-    """No further job joins the stage."""
+    """No further trial joins the stage."""
 
     study: str
     stage: str
 
 
 @dataclass(frozen=True)
-class JobRegistered(Event):
-    """A job runs in an open stage."""
+class TrialRegistered(Event):
+    """A study has a trial. budget: the step at which it is complete, None where not known; a later one replaces it."""
 
     study: str
-    stage: str
-    spec: JobSpec
+    trial: str
+    budget: int | None = None
+
+
+@dataclass(frozen=True)
+class TargetSet(Event):
+    """A step of a trial is waited for: by a stage, which the trial joins, or as its own milestone (stage None)."""
+
+    trial: str
+    step: int
+    stage: str | None = None
+
+
+@dataclass(frozen=True)
+class AttemptStarted(Event):
+    """A trial runs on these workers from now on, instead of where it ran before.
+
+    attempt: a name that no other attempt of the trial has; the first attempt of that name counts.
+    """
+
+    trial: str
+    attempt: str
+    workers: tuple[Worker, ...]
+    profile: Profile = UNKNOWN
+
+
+@dataclass(frozen=True)
+class AttemptEnded(Event):
+    """A trial's attempt has ended, the trial has not. reason: `PAUSED` or `LOST`."""
+
+    trial: str
+    attempt: str
+    reason: EndReason = EndReason.PAUSED
 
 
 @dataclass(frozen=True)
 class WorkerAttached(Event):
-    """A worker's process has started (again). pid: in the host's process namespace."""
+    """A worker of a trial's present attempt is this process, or another one since it was restarted."""
 
-    job: str
+    trial: str
     rank: int
-    pid: int
+    process: Process
 
 
 @dataclass(frozen=True)
-class IterationDone(Event):
-    """The job has completed `iteration` iterations."""
+class WorkerDetached(Event):
+    """A worker has left its trial's present attempt on purpose."""
 
-    job: str
-    iteration: int
+    trial: str
+    rank: int
 
 
 @dataclass(frozen=True)
-class JobEnded(Event):
-    """The job finished, was killed, or broke off."""
+class Progressed(Event):
+    """A trial has completed `step` steps since its beginning. loss: there, if it was reported."""
 
-    job: str
-    status: JobStatus
+    __pydantic_config__ = ConfigDict(ser_json_inf_nan="strings")
+
+    trial: str
+    step: int
+    loss: float | None = None
+
+
+@dataclass(frozen=True)
+class TrialEnded(Event):
+    """A trial finished, was killed, or failed; of several ends the first counts."""
+
+    trial: str
+    status: TrialStatus
+
+
+@dataclass(frozen=True)
+class FellSilent(Event):
+    """Nothing was heard for too long of a study, of one of its stages, or of one of its trials."""
+
+    study: str
+    stage: str | None = None
+    trial: str | None = None
 
 
 @dataclass(frozen=True)

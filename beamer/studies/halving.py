@@ -24,7 +24,7 @@ class Verdict:
 class Halving:
     """Decide which trials are promoted at each rung.
 
-    rungs: every one, the first included; `iterations` count from the trial's beginning. As many trials are promoted as the
+    rungs: every one, the first included; `step` counts from the trial's beginning. As many trials are promoted as the
     next rung has jobs. A trial arrives at the end of its rung with a loss and waits for its verdict.
 
     A loss that is not finite is the worst, negative infinity too: it comes from a division by zero or an overflow, not from a
@@ -37,9 +37,9 @@ class Halving:
         for i, rung in enumerate(rungs):
             if rung.jobs < 1:
                 raise InputError(f"rungs[{i}].jobs", rung.jobs, "at least 1")
-            if i and rung.iterations <= rungs[i - 1].iterations:
-                expected = f"above {rungs[i - 1].iterations}: counted from the trial's beginning"
-                raise InputError(f"rungs[{i}].iterations", rung.iterations, expected)
+            if i and rung.step <= rungs[i - 1].step:
+                expected = f"above {rungs[i - 1].step}: counted from the trial's beginning"
+                raise InputError(f"rungs[{i}].step", rung.step, expected)
         self.rungs = tuple(rungs)
         self._rung: dict[str, int] = {}
         self._entered = [0 for _ in rungs]

@@ -1,6 +1,11 @@
-"""What Beamer knows: studies run stages one after another, a stage holds jobs, a job's iteration moves one coflow.
+"""What Beamer knows of searches: studies, their trials, the attempts in which trials run, and the stages that wait for them.
 
-Units: bytes, bit/s, seconds.
+A *study* is a search. A *trial* is one configuration, for as long as the search may come back to it: it waits, runs, pauses and
+ends, and runs in *attempts*, each with a placement and a traffic profile of its own. A *stage* is a barrier: some trials, each
+with a target, done when every one has reached its target or ended and no further one joins. A search without barriers waits for
+its trials' *milestones* instead. Progress is counted in a trial's own steps from its beginning, and a target is such a step.
+
+Units: bytes, bit/s, seconds; a step is an iteration, which moves one coflow.
 """
 
 import re
@@ -13,7 +18,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
 def check_name(name: str, field: str) -> str:
-    """Return `name` if it may name a study, stage or job; raise `InputError` otherwise."""
+    """Return `name` if it may name a study, a run, a stage, a trial or an attempt; raise `InputError` otherwise."""
     if not _NAME.fullmatch(name):
         raise InputError(field, name, "a name of 1 to 63 letters, digits, '.', '_' or '-' that starts with a letter or digit")
     return name
@@ -22,47 +27,86 @@ def check_name(name: str, field: str) -> str:
 StageKey = tuple[str, str]
 """A study's name and its stage's."""
 
-
-def job_key(study: str, stage: str, job: str) -> str:
-    """Return the one string that names a job everywhere: `study/stage/job`."""
-    return f"{study}/{stage}/{job}"
+MOST_STEPS = 2**53
+"""The largest step: the integers up to it are exact in JSON and in floating point."""
 
 
-def split_key(key: str) -> tuple[str, str, str]:
-    """Return the study, stage and job that `job_key` joined."""
-    study, stage, job = key.split("/")
-    return study, stage, job
+def trial_key(study: str, trial: str) -> str:
+    """Return the one string that names a trial everywhere: `study/trial`."""
+    return f"{study}/{trial}"
+
+
+def split_key(key: str) -> tuple[str, str]:
+    """Return the study and the trial that `trial_key` joined."""
+    study, trial = key.split("/")
+    return study, trial
 
 
 class Role(StrEnum):
-    """What a process of a job does in its synchronisation."""
+    """What a process of a trial does in its synchronisation."""
 
     WORKER = "worker"
     SERVER = "server"  # a parameter server
 
 
+class StudyStatus(StrEnum):
+    """A study is active until its tuner ends it; a silent one is left out of account until it is heard of again."""
+
+    ACTIVE = "active"
+    SILENT = "silent"
+    ENDED = "ended"
+
+
 class StageStatus(StrEnum):
-    """A stage is open (jobs may join), then sealed, then done."""
+    """A stage is open (trials may join), then sealed, then done; a silent one is left out of account until it is heard of."""
 
     OPEN = "open"
     SEALED = "sealed"
+    SILENT = "silent"
     DONE = "done"
 
 
-class JobStatus(StrEnum):
-    """A job runs until it finishes its iterations, is killed, or breaks off."""
+class TrialStatus(StrEnum):
+    """What a trial does.
 
+    WAITING: it has not run yet. RUNNING: an attempt runs. PAUSED: its last attempt was ended on purpose. LOST: the processes of
+    its attempt are gone. SILENT: nothing was heard of it for too long. FINISHED, KILLED, FAILED: it has ended for good.
+    """
+
+    WAITING = "waiting"
     RUNNING = "running"
+    PAUSED = "paused"
+    LOST = "lost"
+    SILENT = "silent"
     FINISHED = "finished"
     KILLED = "killed"
     FAILED = "failed"
 
+    @property
+    def is_finished(self) -> bool:
+        """Whether the trial has ended, well or not."""
+        return self in (TrialStatus.FINISHED, TrialStatus.KILLED, TrialStatus.FAILED)
+
+
+class EndReason(StrEnum):
+    """Why an attempt has ended.
+
+    PAUSED: on purpose; the trial may go on in another. MOVED: another attempt has replaced it. LOST: its processes are gone.
+    SILENT: nothing was heard of it. ENDED: its trial has ended.
+    """
+
+    PAUSED = "paused"
+    MOVED = "moved"
+    LOST = "lost"
+    SILENT = "silent"
+    ENDED = "ended"
+
 
 @dataclass(frozen=True)
 class Worker:
-    """One process of a job.
+    """One process of an attempt.
 
-    rank: unique within the job, servers included.
+    rank: unique within the attempt, servers included.
     host: the fabric's name of the host it runs on.
     """
 
@@ -72,34 +116,50 @@ class Worker:
 
 
 @dataclass(frozen=True)
-class JobSpec:
-    """What a job is, as registered.
+class Profile:
+    """What an attempt does in a step, as declared; None: not known.
 
-    name: unique within its stage.
-    workers: its processes, ordered by rank.
-    iterations: how many iterations it runs (N_j).
     sync_bytes: gradient bytes of one synchronisation (G).
     collective: a name in `beamer.network.collectives.COLLECTIVES`.
-    compute_s: seconds of computing per iteration (c_j).
+    compute_s: seconds of computing (c_j).
     overlap: share of the computing in [0, 1] during which the coflow already runs.
     """
 
-    name: str
-    workers: tuple[Worker, ...]
-    iterations: int
-    sync_bytes: int
+    sync_bytes: int | None = None
     collective: str = "ring"
-    compute_s: float = 0.0
+    compute_s: float | None = None
     overlap: float = 0.0
+
+
+UNKNOWN = Profile()
+"""The profile of an attempt of which nothing was declared."""
+
+
+@dataclass(frozen=True)
+class Process:
+    """A worker's process, the root of its process tree.
+
+    pid: in the process namespace of the host's agent, or where `namespace` says otherwise, in that one. start: clock ticks
+    after the host's boot at which it started, which tells it from a later process of the same id; 0: not known. namespace:
+    inode number of the process namespace that `pid` is of; 0: not known. uid: of its user, None where not known. leased:
+    whether it holds a connection to its host's agent, whose end is the worker's end.
+    """
+
+    pid: int
+    start: int = 0
+    namespace: int = 0
+    uid: int | None = None
+    leased: bool = False
 
 
 @dataclass(frozen=True)
 class Rung:
-    """A later stage that a study declares before it starts.
+    """A rung of a study, declared before it starts.
 
-    name: the stage's name when it is registered. jobs: how many jobs it will hold. iterations: of each of them.
+    name: the stage's name where it is a barrier. jobs: how many trials it will hold; 0: not known. step: at which they are
+    judged, counted from their beginning.
     """
 
     name: str
     jobs: int
-    iterations: int
+    step: int

@@ -1,53 +1,137 @@
-"""What the tracker writes down of studies, stages and jobs; only `beamer.studies.tracker` changes it."""
+"""What the tracker writes down of studies, stages and trials; only `beamer.studies.tracker` changes it.
+
+Times are Unix times, None until they come.
+"""
 
 from dataclasses import dataclass, field
 
-from beamer.studies.model import JobSpec, JobStatus, Rung, StageStatus
+from beamer.studies.model import EndReason, Process, Profile, Rung, StageStatus, StudyStatus, TrialStatus, Worker, trial_key
 
 
 @dataclass
-class JobRecord:
-    """A job and how far it has come.
+class AttemptRecord:
+    """An attempt: where a trial runs or ran.
 
-    seq: number of its registration among all jobs, from 1, never reused. done: iterations completed.
-    pids: process by rank of the workers that attached. ended_s: Unix time, None while it runs.
+    seq: its number among all attempts of all trials, from 1, never reused. processes: by rank, of the workers that attached.
     """
 
-    key: str
+    name: str
     seq: int
-    study: str
-    stage: str
-    spec: JobSpec
-    registered_s: float
-    status: JobStatus = JobStatus.RUNNING
-    done: int = 0
-    pids: dict[int, int] = field(default_factory=dict)
+    workers: tuple[Worker, ...]
+    profile: Profile
+    started_s: float
     ended_s: float | None = None
+    reason: EndReason | None = None
+    processes: dict[int, Process] = field(default_factory=dict)
+
+
+@dataclass
+class TargetRecord:
+    """A step of a trial that is or was waited for. stage: that waits for it, None for a milestone of the trial alone."""
+
+    step: int
+    stage: str | None
+    set_s: float
+    reached_s: float | None = None
+
+    @property
+    def time_s(self) -> float | None:
+        """Seconds from when it was set until it was reached."""
+        return None if self.reached_s is None else self.reached_s - self.set_s
+
+
+@dataclass
+class TrialRecord:
+    """A trial and how far it has come.
+
+    seq: number of its registration among all trials. done: steps completed. loss: the last one reported. attempts: every one by
+    name, the present or last one at the end. targets: every one, in the order in which they were set; unreached: of them.
+    farthest: the largest of their steps.
+    """
+
+    study: str
+    name: str
+    seq: int
+    registered_s: float
+    budget: int | None = None
+    status: TrialStatus = TrialStatus.WAITING
+    done: int = 0
+    loss: float | None = None
+    attempts: dict[str, AttemptRecord] = field(default_factory=dict)
+    targets: list[TargetRecord] = field(default_factory=list)
+    unreached: list[TargetRecord] = field(default_factory=list)
+    farthest: int = 0
+    ended_s: float | None = None
+
+    @property
+    def key(self) -> str:
+        """The trial's key."""
+        return trial_key(self.study, self.name)
+
+    @property
+    def attempt(self) -> AttemptRecord | None:
+        """The present or last attempt."""
+        return next(reversed(self.attempts.values()), None)
+
+    @property
+    def target(self) -> TargetRecord | None:
+        """What is waited for now: the last target set, reached or not."""
+        return self.targets[-1] if self.targets else None
 
 
 @dataclass
 class StageRecord:
-    """A stage with the keys of its jobs in order of registration; times are Unix times, None until they come."""
+    """A stage. targets: the step that each of its trials is to reach, by the trial's name, in the order in which they joined.
+
+    missing: those that have neither reached their target nor ended.
+    """
 
     name: str
     registered_s: float
     status: StageStatus = StageStatus.OPEN
     sealed_s: float | None = None
     ended_s: float | None = None
-    jobs: list[str] = field(default_factory=list)
+    targets: dict[str, int] = field(default_factory=dict)
+    missing: set[str] = field(default_factory=set)
+
+    @property
+    def sct_s(self) -> float | None:
+        """Its stage completion time: seconds from its registration to its end."""
+        return None if self.ended_s is None else self.ended_s - self.registered_s
 
 
 @dataclass
 class StudyRecord:
-    """A study with its stages by name, in order of registration."""
+    """A study's run, with its stages and trials by name, in order of registration.
+
+    barriers: whether its rungs are stages.
+    """
 
     name: str
+    run: str
     weight: float
     rungs: tuple[Rung, ...]
+    barriers: bool
     registered_s: float
+    status: StudyStatus = StudyStatus.ACTIVE
+    ended_s: float | None = None
     stages: dict[str, StageRecord] = field(default_factory=dict)
+    trials: dict[str, TrialRecord] = field(default_factory=dict)
 
     @property
     def later(self) -> tuple[Rung, ...]:
-        """The declared rungs that have not been registered as stages yet."""
-        return tuple(rung for rung in self.rungs if rung.name not in self.stages)
+        """The declared rungs that are stages and have not been registered yet."""
+        return tuple(rung for rung in self.rungs if rung.name not in self.stages) if self.barriers else ()
+
+    @property
+    def makespan_s(self) -> float | None:
+        """Seconds from the start of its first attempt to the end of its last trial; None while a trial has not ended."""
+        started = [next(iter(t.attempts.values())).started_s for t in self.trials.values() if t.attempts]
+        ended = [trial.ended_s for trial in self.trials.values()]
+        known = [at_s for at_s in ended if at_s is not None]
+        return max(known) - min(started) if started and len(known) == len(ended) else None
+
+    @property
+    def search_s(self) -> float | None:
+        """Seconds from its registration to its end as its tuner reports it."""
+        return None if self.ended_s is None else self.ended_s - self.registered_s

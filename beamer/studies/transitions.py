@@ -1,0 +1,92 @@
+"""Every legal and illegal transition of a trial and of a stage, in one table each.
+
+The tracker decides from these tables and from nothing else, and the tests go through all of their cells. Messages of several
+processes may arrive late, twice or in another order than they were sent: what the tables call `LATE` changes nothing, and what
+is `REFUSED` is an error of whoever asked for it, which they are told.
+"""
+
+from collections.abc import Mapping
+from enum import Enum, StrEnum, auto
+
+from beamer.studies.model import StageStatus, TrialStatus
+
+
+class Outcome(Enum):
+    """What becomes of an input that leads to no status."""
+
+    LATE = auto()  # changes nothing
+    REFUSED = auto()  # is an error
+
+
+class TrialInput(StrEnum):
+    """What can happen to a trial."""
+
+    REGISTER = "registered again"
+    TARGET = "given a target"
+    START = "an attempt started"
+    ATTACH = "a worker attached"
+    DETACH = "a worker detached"
+    PROGRESS = "progress reported"
+    PAUSE = "its attempt ended on purpose"
+    LOSE = "the processes of its attempt are gone"
+    SILENCE = "nothing was heard of it"
+    FINISH = "finished"
+    KILL = "killed"
+    FAIL = "failed"
+
+
+class StageInput(StrEnum):
+    """What can happen to a stage."""
+
+    REGISTER = "registered again"
+    JOIN = "joined by a trial"
+    SEAL = "sealed"
+    HEAR = "one of its trials was heard of"
+    SILENCE = "nothing was heard of it"
+    COMPLETE = "its last trial arrived"
+
+
+_W, _R, _P, _L, _S = (
+    TrialStatus.WAITING, TrialStatus.RUNNING, TrialStatus.PAUSED, TrialStatus.LOST, TrialStatus.SILENT,
+)  # fmt: skip
+_END = (TrialStatus.FINISHED, TrialStatus.KILLED, TrialStatus.FAILED)
+_LATE, _REFUSED = Outcome.LATE, Outcome.REFUSED
+
+TrialOutcome = TrialStatus | Outcome
+
+
+def _row(
+    waiting: TrialOutcome, running: TrialOutcome, paused: TrialOutcome, lost: TrialOutcome, silent: TrialOutcome,
+    ended: TrialOutcome,
+) -> Mapping[TrialStatus, TrialOutcome]:  # fmt: skip
+    return {_W: waiting, _R: running, _P: paused, _L: lost, _S: silent, **dict.fromkeys(_END, ended)}
+
+
+TRIAL_TRANSITIONS: Mapping[TrialInput, Mapping[TrialStatus, TrialOutcome]] = {
+    #                         WAITING   RUNNING   PAUSED    LOST      SILENT    ended
+    TrialInput.REGISTER: _row(_W,       _R,       _P,       _L,       _S,       _LATE),
+    TrialInput.TARGET:   _row(_W,       _R,       _P,       _L,       _S,       _LATE),
+    TrialInput.START:    _row(_R,       _R,       _R,       _R,       _R,       _REFUSED),
+    TrialInput.ATTACH:   _row(_REFUSED, _R,       _LATE,    _R,       _R,       _LATE),
+    TrialInput.DETACH:   _row(_LATE,    _R,       _LATE,    _LATE,    _LATE,    _LATE),
+    TrialInput.PROGRESS: _row(_W,       _R,       _P,       _L,       _R,       _LATE),
+    TrialInput.PAUSE:    _row(_LATE,    _P,       _LATE,    _P,       _P,       _LATE),
+    TrialInput.LOSE:     _row(_LATE,    _L,       _LATE,    _LATE,    _L,       _LATE),
+    TrialInput.SILENCE:  _row(_LATE,    _S,       _LATE,    _LATE,    _LATE,    _LATE),
+    TrialInput.FINISH:   _row(_END[0],  _END[0],  _END[0],  _END[0],  _END[0],  _LATE),
+    TrialInput.KILL:     _row(_END[1],  _END[1],  _END[1],  _END[1],  _END[1],  _LATE),
+    TrialInput.FAIL:     _row(_END[2],  _END[2],  _END[2],  _END[2],  _END[2],  _LATE),
+}  # fmt: skip
+"""What a trial is after an input, by what it was; a worker cannot attach to a trial that never ran."""
+
+_O, _D, _DONE, _Q = StageStatus.OPEN, StageStatus.SEALED, StageStatus.DONE, StageStatus.SILENT
+
+STAGE_TRANSITIONS: Mapping[StageInput, Mapping[StageStatus, StageStatus | Outcome]] = {
+    StageInput.REGISTER: {_O: _O,    _D: _LATE,    _Q: _O, _DONE: _LATE},
+    StageInput.JOIN:     {_O: _O,    _D: _REFUSED, _Q: _O, _DONE: _REFUSED},
+    StageInput.SEAL:     {_O: _D,    _D: _LATE,    _Q: _D, _DONE: _LATE},
+    StageInput.HEAR:     {_O: _O,    _D: _D,       _Q: _O, _DONE: _LATE},
+    StageInput.SILENCE:  {_O: _Q,    _D: _Q,       _Q: _LATE, _DONE: _LATE},
+    StageInput.COMPLETE: {_O: _LATE, _D: _DONE,    _Q: _LATE, _DONE: _LATE},
+}  # fmt: skip
+"""What a stage is after an input; a silent one that was sealed is sealed again where the table says open, and none joins it."""
