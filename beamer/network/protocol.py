@@ -1,8 +1,8 @@
 """The messages between controller and host agents: one JSON object per WebSocket text frame, distinguished by `kind`.
 
-An agent connects to `ws://CONTROLLER/v1/agents/NAME`, sends `Hello`, and receives a whole `Assignment` (never a difference) at
-once and at every change; it reconciles, reads back and answers `Applied` with the assignment's generation. In between it sends
-`Connections` (the full set that it sees, whenever that changes) and `Counters` (periodically).
+An agent connects to `ws://CONTROLLER/v1/agents/NAME`, sends `Hello` and `Workers`, and receives a whole `Assignment` (never a
+difference) at once and at every change; it reconciles, reads back and answers `Applied` with the assignment's generation. In
+between it sends `Workers` and `Connections` (the full set of each, whenever that changes) and `Counters` (periodically).
 """
 
 from typing import Annotated, Literal
@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from beamer.network.connection import Connection
 from beamer.network.plan import QUEUES, UNREGISTERED_SHARE
+from beamer.studies.model import Process
 from beamer.units import ETHERNET_HEADER, ETHERNET_MTU
 
 
@@ -33,11 +34,11 @@ class Port(Message):
 
 
 class LocalWorker(Message):
-    """A worker process on this agent's host, with its job's class and cap. pid: root of its process tree."""
+    """A worker process on this agent's host, with its job's class and cap. job: its trial's key."""
 
     job: str
     rank: int
-    pid: int
+    process: Process
     klass: int
     cap_bps: int | None = None
 
@@ -76,6 +77,39 @@ class Applied(Message):
     error: str | None = None
 
 
+class Lease(Message):
+    """A process that holds a connection to its agent: it is worker `rank` of a trial for as long as the connection lasts.
+
+    run: of the study; None: the present one. process: as the agent sees it, whatever the process itself says.
+    """
+
+    study: str
+    trial: str
+    rank: int
+    run: str | None = None
+    process: Process
+
+
+class WorkerId(Message):
+    """A worker of a job."""
+
+    job: str
+    rank: int
+
+
+class Workers(Message):
+    """The leases that an agent holds now, and the workers of its assignment whose processes it does not find any more.
+
+    gone: ended, or replaced by another process of the same id. refused: workers whose processes the agent does not mark, and
+    why: of a process namespace that is not the agent's, say.
+    """
+
+    kind: Literal["workers"] = "workers"
+    leases: tuple[Lease, ...] = ()
+    gone: tuple[WorkerId, ...] = ()
+    refused: tuple[tuple[WorkerId, str], ...] = ()
+
+
 class Connections(Message):
     """All connections of this host's registered workers. unmatched_bytes: sent by them before they were first seen, by job."""
 
@@ -101,13 +135,23 @@ class PortCounters(Message):
     classes: tuple[ClassCounter, ...]
 
 
+class WorkerBytes(Message):
+    """Payload bytes that a worker's connections to other hosts have sent since they were first seen."""
+
+    job: str
+    rank: int
+    sent_bytes: int
+
+
 class Counters(Message):
-    """What the agent's interfaces have carried. at_s: Unix time of the reading."""
+    """What the agent's interfaces have carried, and its workers sent. at_s: Unix time of the reading."""
 
     kind: Literal["counters"] = "counters"
     at_s: float
     ports: tuple[PortCounters, ...]
+    workers: tuple[WorkerBytes, ...] = ()
 
 
-FromAgent = Annotated[Hello | Applied | Connections | Counters, Field(discriminator="kind")]
-from_agent: TypeAdapter[Hello | Applied | Connections | Counters] = TypeAdapter(FromAgent)
+Report = Hello | Applied | Workers | Connections | Counters
+FromAgent = Annotated[Report, Field(discriminator="kind")]
+from_agent: TypeAdapter[Report] = TypeAdapter(FromAgent)
