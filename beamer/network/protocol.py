@@ -152,6 +152,6 @@ class Counters(Message):
     workers: tuple[WorkerBytes, ...] = ()
 
 
-Report = Hello | Applied | Workers | Connections | Counters
-FromAgent = Annotated[Report, Field(discriminator="kind")]
-from_agent: TypeAdapter[Report] = TypeAdapter(FromAgent)
+AgentReport = Hello | Applied | Workers | Connections | Counters
+FromAgent = Annotated[AgentReport, Field(discriminator="kind")]
+from_agent: TypeAdapter[AgentReport] = TypeAdapter(FromAgent)
