@@ -4,7 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Strict
 
-from beamer.studies.model import JobSpec, JobStatus, Role, Rung, Worker
+from beamer.network.job import JobSpec
+from beamer.studies.model import JobStatus, Role, Rung, Worker
 
 Count = Annotated[int, Strict()]  # "3" and true are no counts
 

@@ -19,9 +19,9 @@ from beamer.network.arrays import Floats
 from beamer.network.fabric import Fabric
 from beamer.network.fluid.flows import Routes
 from beamer.network.footprint import phase_loads
+from beamer.network.job import JobSpec
 from beamer.sim.replay import big_switch
 from beamer.sim.traces import Trace
-from beamer.studies.model import JobSpec
 from beamer.workloads.scenario import Scenario, StagePlan
 
 MOST_ORDERED = 40  # items for `lp-ov` beside a simulation: seconds; the programme grows with their square
@@ -36,7 +36,7 @@ def trace_instance(trace: Trace, rate_bps: float) -> Instance:
     _, jobs = big_switch(trace, rate_bps)
     count = len(jobs.key)
     load = csr_array((jobs.seconds, jobs.link, jobs.first), shape=(count, 2 * trace.ports))
-    return Instance(np.ones(count), load, jobs.iteration_s, jobs.registered_s)
+    return Instance(np.ones(count), load, jobs.iteration_s, jobs.started_s)
 
 
 def trace_bounds(trace: Trace, rate_bps: float) -> Bounds:

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from beamer.errors import InputError, nearest
-from beamer.studies.model import JobSpec, Role, Worker
+from beamer.network.job import JobSpec
+from beamer.studies.model import Role, Worker
 
 
 @dataclass(frozen=True)

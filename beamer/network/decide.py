@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from random import Random
 from types import MappingProxyType
 from typing import TypeVar
@@ -25,7 +26,8 @@ def decide(policy: NetworkPolicy[S], queues: int) -> Decide[S, Snapshot, Plan]:
         state, order, wake_at = policy.order(state, snapshot, now, rng)
         check_order(snapshot, order)
         current = {key: klass for key, klass in zip(snapshot.jobs.key, snapshot.klass.tolist(), strict=True) if klass >= 0}
-        jobs = {key: JobPlan(klass) for key, klass in assign_classes(order, queues, current).items()}
+        loading = without_idle(order, snapshot)
+        jobs = {key: JobPlan(klass) for key, klass in assign_classes(loading, queues, current).items()}
         return state, Plan(queues, MappingProxyType(jobs)), wake_at
 
     return decision
@@ -43,10 +45,20 @@ def check_order(snapshot: Snapshot, order: Order) -> None:
     raise InputError("order", sorted(known - set(keys)), "a tier for every running job")
 
 
+def without_idle(order: Order, snapshot: Snapshot) -> Order:
+    """Leave out jobs that load no link, all of whose workers share a host, say: they need no class, others may."""
+    loads = dict(zip(snapshot.jobs.key, snapshot.jobs.loads.tolist(), strict=True))
+    if all(loads.values()):
+        return order
+    tiers = (replace(tier, jobs=tuple(key for key in tier.jobs if loads[key])) for tier in order)
+    return tuple(tier for tier in tiers if tier.jobs)
+
+
 def check_plan(snapshot: Snapshot, plan: Plan) -> None:
-    """Check that a plan names every running job, no other, and classes that ports have. Raises `InputError`."""
-    for key in plan.jobs.keys() ^ set(snapshot.jobs.key):
-        raise InputError("plan.jobs", key, "a running job" if key in plan.jobs else "a class for every running job")
+    """Check that a plan names every job that loads the network, no other, and classes that ports have. Raises `InputError`."""
+    loading = {key for key, loads in zip(snapshot.jobs.key, snapshot.jobs.loads.tolist(), strict=True) if loads}
+    for key in plan.jobs.keys() ^ loading:
+        raise InputError("plan.jobs", key, "a job that loads the network" if key in plan.jobs else "a class for every such job")
     for key, job in plan.jobs.items():
         if not 0 <= job.klass < plan.queues:
             raise InputError(f"plan.jobs[{key}].klass", job.klass, f"0 to {plan.queues - 1}")

@@ -13,7 +13,8 @@ import numpy as np
 from beamer.network.arrays import Floats, Ints
 from beamer.network.collectives import phases
 from beamer.network.fabric import Fabric
-from beamer.studies.model import JobSpec
+from beamer.network.job import JobSpec
+from beamer.studies.model import Worker
 from beamer.units import frame_bytes
 
 PathOf = Callable[[str, str], tuple[int, ...]]
@@ -68,14 +69,14 @@ class Footprint:
 
 @dataclass
 class Footprints:
-    """The footprints of jobs on a fabric, each computed once."""
+    """The footprints of jobs on a fabric, each computed once for all jobs that synchronise alike."""
 
     fabric: Fabric
-    _known: dict[tuple[JobSpec, int], Footprint] = field(default_factory=dict, compare=False, repr=False)
+    _known: dict[tuple[tuple[Worker, ...], int, str, int], Footprint] = field(default_factory=dict, compare=False, repr=False)
 
     def of(self, spec: JobSpec, plane: int) -> Footprint:
         """Return the footprint of a job on the paths of `plane`."""
-        key = (spec, plane)
+        key = (spec.workers, spec.sync_bytes, spec.collective, plane)
         if key not in self._known:
             self._known[key] = _footprint(spec, self.fabric, plane)
         return self._known[key]

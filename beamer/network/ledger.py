@@ -1,7 +1,7 @@
-"""What the network level knows: the fabric, the jobs' connections and the last decision."""
+"""What the network level knows: the fabric, the connections of trials that run and the last decision."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from types import MappingProxyType
 
 from beamer.errors import InputError, NotFoundError, nearest
@@ -10,13 +10,15 @@ from beamer.network.connection import Connection
 from beamer.network.events import ConnectionsSeen, Planned
 from beamer.network.fabric import Fabric
 from beamer.network.footprint import Footprints
+from beamer.network.job import JobSpec, job_spec
 from beamer.network.plan import check_queues
 from beamer.network.snapshot import Snapshot
 from beamer.network.views import JobView, StageView, StudyView
-from beamer.studies.events import Event, JobEnded, JobRegistered
-from beamer.studies.model import JobSpec, JobStatus, StageStatus
-from beamer.studies.records import StageRecord, StudyRecord
-from beamer.studies.tracker import Ledger, Tracker, is_new_decision
+from beamer.network.waiting import later_rungs, remaining_steps, waiting_stage
+from beamer.studies.events import AttemptEnded, AttemptStarted, Event, FellSilent, TrialEnded
+from beamer.studies.model import StudyStatus, TrialStatus, split_key
+from beamer.studies.records import AttemptRecord, StudyRecord, TrialRecord
+from beamer.studies.tracker import Ledger, Tracker, by_rank, is_new_decision
 
 
 class NetworkLedger(Ledger):
@@ -39,10 +41,11 @@ class NetworkLedger(Ledger):
         return self._decision
 
     def check(self, event: Event, tracker: Tracker) -> bool | None:
-        """Check what jobs need of the fabric, what agents see, and decisions."""
+        """Check what attempts need of the fabric, what agents see, and decisions."""
         match event:
-            case JobRegistered(spec=spec):
-                check_on_fabric(spec, self.fabric)
+            case AttemptStarted(trial=key, attempt=name, workers=workers, profile=profile):
+                attempt = AttemptRecord(name, 0, by_rank(workers), profile, event.at_s)
+                check_on_fabric(job_spec(split_key(key)[1], attempt), self.fabric)
             case ConnectionsSeen(agent=agent, connections=connections):
                 if agent not in self.fabric.agents:
                     raise NotFoundError("agent", agent, nearest(agent, self.fabric.agents))
@@ -52,45 +55,69 @@ class NetworkLedger(Ledger):
         return None
 
     def apply(self, event: Event, tracker: Tracker) -> None:
-        """Take in connections and decisions, and forget the connections of jobs that have ended."""
+        """Take in connections and decisions, and forget the connections of trials that do not run any more."""
         match event:
             case ConnectionsSeen(agent=agent, connections=connections):
                 self._connections[agent] = connections
                 self._prune(tracker)
-            case JobEnded():
+            case AttemptEnded() | TrialEnded() | FellSilent():
                 self._prune(tracker)
             case Planned():
                 self._decision = event
+
+    def begin_anew(self, study: str) -> None:
+        """Forget the classes that the trials of a study had."""
+        if self._decision is not None:
+            kept = {key: job for key, job in self._decision.jobs.items() if split_key(key)[0] != study}
+            self._decision = replace(self._decision, jobs=kept)
 
     def snapshot(self, tracker: Tracker) -> Snapshot:
         """Return what a policy decides on: the running jobs, and their studies' rungs yet to come."""
         return Snapshot.of(self.fabric, self.views(tracker), self.footprints)
 
     def views(self, tracker: Tracker) -> tuple[StudyView, ...]:
-        """Return the studies that have stages which are not done, with their running jobs, or rungs yet to come."""
-        views = (self._view(study, tracker) for study in tracker.studies.values())
+        """Return the studies with their running trials by what waits for them, and rungs yet to come."""
+        running: dict[str, list[TrialRecord]] = {}
+        for trial in tracker.running:
+            running.setdefault(trial.study, []).append(trial)
+        views = (
+            self._view(study, running.get(study.name, ()))
+            for study in tracker.studies.values()
+            if study.status is StudyStatus.ACTIVE
+        )
         return tuple(view for view in views if view.stages or view.later)
 
-    def _view(self, study: StudyRecord, tracker: Tracker) -> StudyView:
-        stages = tuple(
-            StageView(stage.name, stage.status, stage.registered_s, tuple(self._running(stage, tracker)))
-            for stage in study.stages.values()
-            if stage.status is not StageStatus.DONE
-        )
-        return StudyView(study.name, study.weight, study.registered_s, stages, study.later)
+    def _view(self, study: StudyRecord, running: Iterable[TrialRecord]) -> StudyView:
+        together: dict[str, list[JobView]] = {name: [] for name in study.stages}
+        alone: list[StageView] = []
+        for trial in running:
+            stage = waiting_stage(study, trial)
+            if stage is None:
+                alone.append(StageView(f"{trial.name}:{trial.done}", (self._job(study, trial),), barrier=False))
+            else:
+                together[stage].append(self._job(study, trial))
+        stages = tuple(StageView(name, tuple(jobs)) for name, jobs in together.items() if jobs)
+        return StudyView(study.name, study.weight, stages + tuple(alone), later_rungs(study))
 
-    def _running(self, stage: StageRecord, tracker: Tracker) -> Iterable[JobView]:
-        for key in stage.jobs:
-            job = tracker.jobs[key]
-            if job.status is JobStatus.RUNNING:
-                planned = self._decision.jobs.get(key) if self._decision else None
-                klass = None if planned is None else planned.klass
-                yield JobView(key, job.spec, job.done, self.fabric.plane_of(job.seq), job.registered_s, klass)
+    def _job(self, study: StudyRecord, trial: TrialRecord) -> JobView:
+        attempt = trial.attempt
+        assert attempt is not None
+        last = self._decision
+        # A new attempt has new connections, which no class has been given yet.
+        planned = last.jobs.get(trial.key) if last and last.at_s >= attempt.started_s else None
+        return JobView(
+            trial.key,
+            job_spec(trial.name, attempt),
+            remaining_steps(study, trial),
+            self.fabric.plane_of(attempt.seq),
+            attempt.started_s,
+            None if planned is None else planned.klass,
+        )
 
     def _check_plan(self, event: Planned, tracker: Tracker) -> bool:
         check_queues(event.queues)
         for key, plan in event.jobs.items():
-            tracker.job(key)
+            tracker.trial(key)
             if not 0 <= plan.klass < event.queues:
                 raise InputError(f"jobs[{key}].klass", plan.klass, f"0 to {event.queues - 1}")
         return is_new_decision(event, self._decision)
@@ -109,6 +136,6 @@ def check_on_fabric(spec: JobSpec, fabric: Fabric) -> None:
 
 
 def _of_running(connections: Iterable[Connection], tracker: Tracker) -> tuple[Connection, ...]:
-    """Leave out connections of jobs that an agent does not know yet to have ended."""
-    running = {c for c in connections if c.job in tracker.jobs and tracker.jobs[c.job].status is JobStatus.RUNNING}
-    return tuple(sorted(running, key=astuple))
+    """Leave out connections of trials that an agent does not know yet not to run any more."""
+    found = {c for c in connections if c.job in tracker.trials and tracker.trials[c.job].status is TrialStatus.RUNNING}
+    return tuple(sorted(found, key=astuple))

@@ -13,8 +13,10 @@ import numpy as np
 from beamer.network.arrays import Bools, Floats, Ints
 from beamer.network.fabric import Fabric
 from beamer.network.footprint import Footprints
-from beamer.network.views import StudyView
-from beamer.studies.model import Rung
+from beamer.network.views import LaterRung, StudyView
+
+Run = tuple[str, float]
+"""A job's key and when it started: a policy that remembers jobs remembers this, as a trial's next attempt is another job."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,12 +25,12 @@ class RunningStudy:
 
     name: str
     weight: float
-    later: tuple[Rung, ...] = ()
+    later: tuple[LaterRung, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
 class JobColumns:
-    """The properties of the running jobs by position, in order of registration within their study.
+    """The properties of the running jobs by position, in order of their start within their study.
 
     stage, study: positions. iteration_s: critical path of one iteration. size_bits, longest_bits, senders, receivers: of one
     synchronisation. first, link, seconds: job j loads link[first[j]:first[j+1]] for that many seconds per iteration.
@@ -37,7 +39,7 @@ class JobColumns:
     key: tuple[str, ...]
     stage: Ints
     study: Ints
-    registered_s: Floats
+    started_s: Floats
     compute_s: Floats
     overlap: Floats
     iteration_s: Floats
@@ -59,7 +61,7 @@ class JobColumns:
             key=tuple(self.key[i] for i in positions.tolist()),
             stage=alone,
             study=alone,
-            registered_s=self.registered_s[positions],
+            started_s=self.started_s[positions],
             compute_s=self.compute_s[positions],
             overlap=self.overlap[positions],
             iteration_s=self.iteration_s[positions],
@@ -71,6 +73,16 @@ class JobColumns:
             link=self.link[entries],
             seconds=self.seconds[entries],
         )
+
+    @cached_property
+    def run(self) -> tuple[Run, ...]:
+        """What tells each job from earlier ones of the same trial."""
+        return tuple(zip(self.key, self.started_s.tolist(), strict=True))
+
+    @cached_property
+    def loads(self) -> Bools:
+        """Whether each job loads any link."""
+        return np.diff(self.first) > 0
 
     @cached_property
     def owner(self) -> Ints:
@@ -87,7 +99,7 @@ class JobColumns:
 class CoflowColumns:
     """The coflow that each job has in flight; where that is not known, or none is, the next synchronisation as a whole.
 
-    in_flight: whether one is known to be. released_s: when, or the job's registration. sent_bits, left_bits, longest_bits (of
+    in_flight: whether one is known to be. released_s: when, or the job's start. sent_bits, left_bits, longest_bits (of
     what its flows have left): so far. seconds: what is left needs of each link alone, as `JobColumns.seconds`. later: what the
     coflows behind it in the same synchronisation do.
     """
@@ -106,7 +118,7 @@ class CoflowColumns:
         count = len(jobs.key)
         return cls(
             in_flight=np.zeros(count, np.bool_),
-            released_s=jobs.registered_s,
+            released_s=jobs.started_s,
             sent_bits=np.zeros(count),
             left_bits=jobs.size_bits,
             longest_bits=jobs.longest_bits,
@@ -148,7 +160,7 @@ class Snapshot:
             key=tuple(view.key for view in views),
             stage=stage,
             study=np.array(study_of_stage, np.int64)[stage],
-            registered_s=_floats(view.registered_s for view in views),
+            started_s=_floats(view.started_s for view in views),
             compute_s=compute_s,
             overlap=overlap,
             iteration_s=np.maximum(compute_s, (1 - overlap) * compute_s + _floats(footprint.gamma_s for footprint in each)),

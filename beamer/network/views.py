@@ -5,45 +5,51 @@ Policies decide on the same as columns, see `beamer.network.snapshot`.
 
 from dataclasses import dataclass
 
-from beamer.studies.model import JobSpec, Rung, StageStatus
+from beamer.network.job import JobSpec
 
 
 @dataclass(frozen=True)
 class JobView:
-    """A running job as a policy sees it.
+    """A running trial as a policy sees it.
 
-    done: of `spec.iterations`, complete. plane: selects its paths. klass: the class it has now, None before its first plan.
+    key: the trial's. remaining: iterations until what is waited for. plane: selects its paths. started_s: when its attempt
+    started. klass: the class it has now, None before its first plan.
     """
 
     key: str
     spec: JobSpec
-    done: int
+    remaining: int
     plane: int
-    registered_s: float
+    started_s: float
     klass: int | None = None
-
-    @property
-    def remaining(self) -> int:
-        """Iterations still to run."""
-        return max(self.spec.iterations - self.done, 0)
 
 
 @dataclass(frozen=True)
 class StageView:
-    """A stage that is not done, with its running jobs in order of registration."""
+    """What is waited for together, with its running jobs in order of their start.
+
+    barrier: whether it is a stage, which waits for all of its jobs; otherwise the next milestone of a single one.
+    """
 
     name: str
-    status: StageStatus
-    registered_s: float
     jobs: tuple[JobView, ...]
+    barrier: bool = True
+
+
+@dataclass(frozen=True)
+class LaterRung:
+    """A declared rung that has not begun. jobs: how many it will hold. iterations: of each of them, in that rung alone."""
+
+    name: str
+    jobs: int
+    iterations: int
 
 
 @dataclass(frozen=True)
 class StudyView:
-    """A study with its stages that are not done and the declared rungs that have not been registered yet."""
+    """A study with what is waited for in it and the declared rungs that have not been registered as stages yet."""
 
     name: str
     weight: float
-    registered_s: float
     stages: tuple[StageView, ...]
-    later: tuple[Rung, ...] = ()
+    later: tuple[LaterRung, ...] = ()

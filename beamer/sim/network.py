@@ -17,12 +17,25 @@ from beamer.network.allocation.base import Arrangement
 from beamer.network.decide import check_order
 from beamer.network.fluid.flows import Routes
 from beamer.network.fluid.network import FluidEvent, FluidNetwork
+from beamer.network.job import JobSpec, profile
 from beamer.network.ledger import NetworkLedger
 from beamer.network.policies import NetworkPolicy, Order, network_policy
 from beamer.network.snapshot import Snapshot
 from beamer.sim.results import JobResult, RunResult, StageResult
-from beamer.studies.events import Event, IterationDone, JobEnded, JobRegistered, StageRegistered, StageSealed, StudyRegistered
-from beamer.studies.model import JobStatus, job_key
+from beamer.studies.events import (
+    AttemptEnded,
+    AttemptStarted,
+    Event,
+    Progressed,
+    StageRegistered,
+    StageSealed,
+    StudyRegistered,
+    TargetDropped,
+    TargetSet,
+    TrialEnded,
+    TrialRegistered,
+)
+from beamer.studies.model import TrialStatus, trial_key
 from beamer.studies.tracker import Tracker
 from beamer.workloads.scenario import Scenario, StudyPlan, dead
 
@@ -79,6 +92,16 @@ def simulate(
     return _Simulation(scenario, ordered, rng or Random(scenario.seed), assumed, chosen).run()
 
 
+@dataclass(frozen=True)
+class _Running:
+    """A trial that runs. stage: its position in the study."""
+
+    study: StudyPlan
+    stage: int
+    key: str
+    spec: JobSpec
+
+
 class _Simulation:
     def __init__(
         self, scenario: Scenario, policy: NetworkPolicy[Any], rng: Random, assumptions: Assumptions, allocator: Allocator
@@ -100,7 +123,7 @@ class _Simulation:
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._seq = 0
         self._number: dict[str, int] = {}
-        self._running: dict[int, tuple[StudyPlan, int, str]] = {}
+        self._running: dict[int, _Running] = {}
         self._snapshot: Snapshot | None = None  # of the jobs that run now; None when it has to be made anew
         self._members = np.zeros(0, np.int64)
         self._unfinished = len(scenario.studies)
@@ -143,44 +166,64 @@ class _Simulation:
         heapq.heappush(self._due, (self._now + seconds, self._seq, act))
 
     def _begin_study(self, study: StudyPlan) -> None:
-        self._record(StudyRegistered(self._now, study.name, study.weight, study.rungs))
+        self._record(StudyRegistered(self._now, study.name, weight=study.weight, rungs=study.rungs))
         self._begin_stage(study, 0)
 
     def _begin_stage(self, study: StudyPlan, index: int) -> None:
+        """Register a stage, and start an attempt of each of its trials, which has the stage's name."""
         now, stage = self._now, study.stages[index]
         self._record(StageRegistered(now, study.name, stage.name))
-        for spec in stage.jobs:
-            self._record(JobRegistered(now, study.name, stage.name, spec))
+        keys = [trial_key(study.name, spec.name) for spec in stage.jobs]
+        for key, spec in zip(keys, stage.jobs, strict=True):
+            self._record(TrialRegistered(now, study.name, spec.name))
+            self._record(TargetSet(now, key, self._tracker.trials[key].done + spec.iterations, stage.name))
+            self._record(AttemptStarted(now, key, stage.name, spec.workers, profile(spec)))
+            self._group.pop(key, None)
+            self._rank.pop(key, None)
         self._record(StageSealed(now, study.name, stage.name))
-        keys = [job_key(study.name, stage.name, spec.name) for spec in stage.jobs]
-        registered = [self._tracker.jobs[key] for key in keys]
-        placed = [(job.spec, self._scenario.fabric.plane_of(job.seq)) for job in registered]
+        placed = [(spec, self._plane(key)) for key, spec in zip(keys, stage.jobs, strict=True)]
         first = self._network.add(self._routes.block(placed, [self._ledger.footprints.of(*job) for job in placed]))
-        for number, key in enumerate(keys, first):
+        for number, (key, spec) in enumerate(zip(keys, stage.jobs, strict=True), first):
             self._number[key] = number
-            self._running[number] = (study, index, key)
+            self._running[number] = _Running(study, index, key, spec)
         self._network.start(range(first, first + len(keys)), self._scenario.start_up_s)
         self._changed()
 
-    def _finish(self, job: int) -> tuple[StudyPlan, int]:
-        """Record the end of a job; return its study and the position of its stage."""
-        study, index, key = self._running.pop(job)
-        self._record(IterationDone(self._now, key, self._tracker.jobs[key].spec.iterations))
-        self._record(JobEnded(self._now, key, JobStatus.FINISHED))
+    def _plane(self, key: str) -> int:
+        attempt = self._tracker.trials[key].attempt
+        assert attempt is not None
+        return self._scenario.fabric.plane_of(attempt.seq)
+
+    def _finish(self, number: int) -> tuple[StudyPlan, int]:
+        """Record that a trial has reached its target; return its study and the position of its stage."""
+        job = self._running.pop(number)
+        stage = job.study.stages[job.stage].name
+        target = self._tracker.trials[job.key].target
+        assert target is not None
+        self._record(Progressed(self._now, job.key, target.step))
+        self._record(AttemptEnded(self._now, job.key, stage))
         self._changed()
-        return study, index
+        return job.study, job.stage
 
     def _end_stage(self, study: StudyPlan, index: int) -> None:
-        """If enough of a stage's jobs have finished, kill the others and begin what follows."""
+        """If enough of a stage's trials have finished it, stop the others, end the losers and begin what follows."""
         plan = study.stages[index]
-        losers = [number for number, (of, stage, _) in self._running.items() if of is study and stage == index]
-        if len(plan.jobs) - len(losers) < (plan.finish or len(plan.jobs)):
+        slow = [number for number, job in self._running.items() if job.study is study and job.stage == index]
+        if len(plan.jobs) - len(slow) < (plan.finish or len(plan.jobs)):
             return
-        self._network.kill(losers)
-        for number in losers:
-            key = self._running.pop(number)[2]
-            self._record(JobEnded(self._now, key, JobStatus.KILLED))
-        if index + 1 < len(study.stages):
+        self._network.kill(slow)
+        stopped = [self._running.pop(number).key for number in slow]
+        is_last = index + 1 == len(study.stages)
+        surviving = set() if is_last else {spec.name for spec in study.stages[index + 1].jobs}
+        for spec in plan.jobs:
+            key = trial_key(study.name, spec.name)
+            if spec.name not in surviving:
+                status = TrialStatus.FINISHED if is_last and key not in stopped else TrialStatus.KILLED
+                self._record(TrialEnded(self._now, key, status))
+            elif key in stopped:
+                self._record(AttemptEnded(self._now, key, plan.name))
+                self._record(TargetDropped(self._now, key, plan.name))
+        if not is_last:
             self._begin_stage(study, index + 1)
             return
         self._unfinished -= 1
@@ -193,10 +236,9 @@ class _Simulation:
         self._routes.lose(dead(self._scenario.failures, self._now))
         flow: list[int] = []
         paths: list[tuple[int, ...]] = []
-        for number, (_, _, key) in self._running.items():
-            job = self._tracker.jobs[key]
+        for number, job in self._running.items():
             flow += self._network.flows_of(number)
-            paths += self._routes.of_job(job.spec, self._scenario.fabric.plane_of(job.seq))
+            paths += self._routes.of_job(job.spec, self._plane(job.key))
         self._network.reroute(flow, paths, [self._routes.number(path) for path in paths])
         self._changed()
 
@@ -273,7 +315,7 @@ class _Simulation:
     def _serve(self) -> None:
         """Serve the running jobs as last decided; jobs without a decision come last, in the lowest class."""
         lowest = self._allocator.lowest(self._group.values())
-        keys = {number: key for number, (_, _, key) in self._running.items()}
+        keys = {number: job.key for number, job in self._running.items()}
         last = len(self._rank)
         order = sorted(keys, key=lambda number: (self._rank.get(keys[number], last), number))
         group = [self._group.get(keys[number], lowest) for number in order]
@@ -286,7 +328,13 @@ class _Simulation:
             for study in self._tracker.studies.values()
             for stage in study.stages.values()
         )
-        jobs = tuple(JobResult(job.key, job.registered_s, job.ended_s or 0.0) for job in self._tracker.jobs.values())
+        attempts = [
+            (attempt, f"{trial.study}/{attempt.name}/{trial.name}")
+            for trial in self._tracker.trials.values()
+            for attempt in trial.attempts.values()
+        ]
+        attempts.sort(key=lambda of: of[0].seq)
+        jobs = tuple(JobResult(key, attempt.started_s, attempt.ended_s or 0.0) for attempt, key in attempts)
         carried = self._network.carried_bits().tolist()
         names = [f"{link.src}-{link.dst}" for link in self._scenario.fabric.links]
         possible = [link.rate_bps * self._now for link in self._scenario.fabric.links]

@@ -69,7 +69,7 @@ def replay(
     network = FluidNetwork(capacity, allocator)
     block, columns = big_switch(trace, rate_bps)
     network.add(block)
-    release = columns.registered_s
+    release = columns.started_s
     completion = np.full(len(release), math.nan)
     studies = [RunningStudy(key, 1.0) for key in columns.key]
     to_come = np.argsort(release, kind="stable").tolist()[::-1]
@@ -173,7 +173,7 @@ def big_switch(trace: Trace, rate_bps: float) -> tuple[Block, JobColumns]:
         key=tuple(c.id for c in trace.coflows),
         stage=np.arange(count),
         study=np.arange(count),
-        registered_s=np.array([c.release_s for c in trace.coflows], np.float64),
+        started_s=np.array([c.release_s for c in trace.coflows], np.float64),
         compute_s=np.zeros(count),
         overlap=np.zeros(count),
         iteration_s=gamma,

@@ -23,7 +23,7 @@ class StageResult:
 
 @dataclass(frozen=True)
 class JobResult:
-    """A job from its registration to its end, in seconds after the scenario's start."""
+    """A trial's attempt in a stage, in seconds after the scenario's start. key: `study/stage/trial`."""
 
     key: str
     start_s: float

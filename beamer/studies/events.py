@@ -92,6 +92,14 @@ class TargetSet(Event):
 
 
 @dataclass(frozen=True)
+class TargetDropped(Event):
+    """A stage waits no longer for a trial, or nobody for its milestones (stage None); the trial has not ended."""
+
+    trial: str
+    stage: str | None = None
+
+
+@dataclass(frozen=True)
 class AttemptStarted(Event):
     """A trial runs on these workers from now on, instead of where it ran before.
 

@@ -24,6 +24,7 @@ from beamer.studies.events import (
     StageSealed,
     StudyEnded,
     StudyRegistered,
+    TargetDropped,
     TargetSet,
     TrialEnded,
     TrialRegistered,
@@ -77,6 +78,7 @@ class Tracker:
         self._studies: dict[str, StudyRecord] = {}
         self._past: dict[str, list[StudyRecord]] = {}
         self._trials: dict[str, TrialRecord] = {}
+        self._running: dict[str, TrialRecord] = {}
         self._attempts = 0
         self._registered = 0
         self._now_s = 0.0
@@ -90,6 +92,11 @@ class Tracker:
     def trials(self) -> Mapping[str, TrialRecord]:
         """Every trial of these by key, in order of registration, ended ones included."""
         return MappingProxyType(self._trials)
+
+    @property
+    def running(self) -> tuple[TrialRecord, ...]:
+        """The trials that run, in the order in which their attempts started."""
+        return tuple(sorted(self._running.values(), key=_attempt_number))
 
     @property
     def now_s(self) -> float:
@@ -177,6 +184,12 @@ class Tracker:
                 return self._check_trial(event)
             case TargetSet():
                 return self._check_target(event)
+            case TargetDropped(trial=key, stage=name):
+                trial = self.trial(key)
+                if name is not None:
+                    self.stage(trial.study, name)
+                waited = any(target.stage == name for target in trial.unreached)
+                return self._moves(key, TrialInput.TARGET) and waited
             case AttemptStarted():
                 return self._check_attempt(event)
             case AttemptEnded(trial=key, attempt=attempt, reason=reason):
@@ -349,6 +362,8 @@ class Tracker:
                 trial.budget = budget or trial.budget
             case TargetSet():
                 self._set_target(event)
+            case TargetDropped(trial=key, stage=name):
+                self._drop(self._trials[key], name, event.at_s)
             case AttemptStarted():
                 self._start(event)
             case AttemptEnded(trial=key, reason=reason):
@@ -413,6 +428,14 @@ class Tracker:
                 stage.missing.add(trial.name)
         self._move(event.trial, TrialInput.TARGET)
 
+    def _drop(self, trial: TrialRecord, stage: str | None, at_s: float) -> None:
+        self._move(trial.key, TrialInput.TARGET)
+        trial.unreached = [target for target in trial.unreached if target.stage != stage]
+        if stage is not None:
+            record = self._studies[trial.study].stages[stage]
+            record.missing.discard(trial.name)
+            self._end_if_over(record, at_s)
+
     def _start(self, event: AttemptStarted) -> None:
         trial = self._trials[event.trial]
         if trial.attempt is None or trial.attempt.name != event.attempt:
@@ -455,7 +478,7 @@ class Tracker:
         if event.trial is not None:
             trial = study.trials[event.trial]
             self._end_attempt(trial, EndReason.SILENT, event.at_s)
-            trial.status = _status(TRIAL_TRANSITIONS[TrialInput.SILENCE][trial.status])
+            self._give(trial, _status(TRIAL_TRANSITIONS[TrialInput.SILENCE][trial.status]))
         elif event.stage is not None:
             stage = study.stages[event.stage]
             stage.status = _status(STAGE_TRANSITIONS[StageInput.SILENCE][stage.status])
@@ -467,12 +490,19 @@ class Tracker:
         trial = self._trials[key]
         outcome = TRIAL_TRANSITIONS[what][trial.status]
         if isinstance(outcome, TrialStatus):
-            trial.status = outcome
+            self._give(trial, outcome)
             if outcome is TrialStatus.RUNNING:
                 self._reopen(key)
         self._hear(trial.study)
         for stage in self._waiting_for(trial):
             self._move_stage(trial.study, stage, StageInput.HEAR)
+
+    def _give(self, trial: TrialRecord, status: TrialStatus) -> None:
+        trial.status = status
+        if status is TrialStatus.RUNNING:
+            self._running[trial.key] = trial
+        else:
+            self._running.pop(trial.key, None)
 
     def _move_stage(self, study: str, stage: StageRecord, what: StageInput) -> None:
         outcome = STAGE_TRANSITIONS[what][stage.status]
@@ -516,6 +546,11 @@ def is_new_decision(event: Decision, last: Decision | None) -> bool:
     if event == last:
         return False
     raise ConflictError("generation", event.generation, f"above {last.generation}, the latest decision's")
+
+
+def _attempt_number(trial: TrialRecord) -> int:
+    assert trial.attempt is not None
+    return trial.attempt.seq
 
 
 def by_rank(workers: Iterable[Worker]) -> tuple[Worker, ...]:

@@ -22,7 +22,7 @@ class TrialInput(StrEnum):
     """What can happen to a trial."""
 
     REGISTER = "registered again"
-    TARGET = "given a target"
+    TARGET = "given a target, or waited for no longer"
     START = "an attempt started"
     ATTACH = "a worker attached"
     DETACH = "a worker detached"

@@ -73,7 +73,7 @@ def snapshot(loads: Sequence[SyntheticJob], capacity: Sequence[float]) -> Snapsh
         key=keys,
         stage=np.arange(len(loads)),
         study=np.arange(len(loads)),
-        registered_s=np.zeros(len(loads)),
+        started_s=np.zeros(len(loads)),
         compute_s=compute,
         overlap=overlap,
         iteration_s=np.maximum(compute, (1 - overlap) * compute + gamma),

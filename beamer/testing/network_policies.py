@@ -14,7 +14,7 @@ from beamer.network.decide import decide
 from beamer.network.policy import NetworkPolicy, Order
 from beamer.network.snapshot import Snapshot
 from beamer.network.views import StudyView
-from beamer.studies.model import job_key, split_key
+from beamer.studies.model import split_key, trial_key
 from beamer.testing.fabrics import star
 from beamer.testing.profile import POLICIES
 from beamer.testing.strategies import Situation, situations, snapshots
@@ -29,8 +29,8 @@ def _order(policy: NetworkPolicy[Any], snapshot: Snapshot) -> Order:
 
 
 def _renamed(key: str) -> str:
-    study, stage, job = split_key(key)
-    return job_key(f"z{9 - int(study[-1])}", stage, job)
+    study, trial = split_key(key)
+    return trial_key(f"z{9 - int(study[-1])}", trial)
 
 
 def _rename(study: StudyView) -> StudyView:
@@ -57,7 +57,7 @@ def orders_every_job_once(policy: NetworkPolicy[Any]) -> None:
 def orders_nothing_when_nothing_runs(policy: NetworkPolicy[Any]) -> None:
     """A snapshot without running jobs has an empty order."""
     fabric = star(2)
-    for studies in ((), (StudyView("study0", 1.0, 0.0, ()),)):
+    for studies in ((), (StudyView("study0", 1.0, ()),)):
         assert _order(policy, Snapshot.of(fabric, studies)) == ()
 
 
@@ -135,15 +135,16 @@ def outlives_any_change(policy: NetworkPolicy[Any]) -> None:
 
 
 def fits_the_queues(policy: NetworkPolicy[Any]) -> None:
-    """On any number of queues every job has one of their classes, and no more urgent tier has a lower class."""
+    """On any number of queues every job that loads a link has one of their classes, and no more urgent tier has a lower one."""
 
     @POLICIES
     @given(snapshots(), st.integers(1, 8))
     def check(snapshot: Snapshot, queues: int) -> None:
         _, plan, _ = decide(policy, queues)(policy.initial(), snapshot, NOW, Random(0))
         assert plan.queues == queues
-        assert plan.jobs.keys() == set(snapshot.jobs.key)
-        ranks = [plan.jobs[key].klass for tier in _order(policy, snapshot) for key in tier.jobs]
+        loading = {key for key, loads in zip(snapshot.jobs.key, snapshot.jobs.loads.tolist(), strict=True) if loads}
+        assert plan.jobs.keys() == loading
+        ranks = [plan.jobs[key].klass for tier in _order(policy, snapshot) for key in tier.jobs if key in loading]
         assert ranks == sorted(ranks)
         assert all(0 <= klass < queues for klass in ranks)
 

@@ -55,13 +55,13 @@ def audit(trace: Trace, rate_bps: float, policy: NetworkPolicy[Any], allocator: 
     seen = Audit(0.0, math.inf, [], np.zeros(len(block.size)), np.zeros(0), np.full(len(columns.key), math.nan))
     rates = np.zeros(len(block.size))
     links = block.hop_link.reshape(-1, 2)
-    to_come = np.argsort(columns.registered_s, kind="stable").tolist()[::-1]
+    to_come = np.argsort(columns.started_s, kind="stable").tolist()[::-1]
     running: list[int] = []
     state, rng = policy.initial(), Random(0)
     wake_s = math.inf
     fresh = decided = False  # whether rates are those of now, and whether coflows have just changed
     while to_come or running:
-        ahead = min(columns.registered_s[to_come[-1]] if to_come else math.inf, wake_s, next_s(network))
+        ahead = min(columns.started_s[to_come[-1]] if to_come else math.inf, wake_s, next_s(network))
         before = network.now_s
         happened = network.run(ahead if fresh else before, by_coflow=True)
         now = network.now_s
@@ -71,7 +71,7 @@ def audit(trace: Trace, rate_bps: float, policy: NetworkPolicy[Any], allocator: 
                 seen.completion_s[job] = now
                 running.remove(job)
         arriving = []
-        while to_come and columns.registered_s[to_come[-1]] <= now:
+        while to_come and columns.started_s[to_come[-1]] <= now:
             arriving.append(to_come.pop())
         network.start(arriving)
         running += arriving

@@ -11,9 +11,9 @@ from hypothesis import given
 from beamer.network.allocation import Allocator
 from beamer.network.collectives import phases
 from beamer.network.footprint import Footprints
+from beamer.network.job import JobSpec
 from beamer.network.policies import NetworkPolicy
 from beamer.sim import Assumptions, SimResult, simulate
-from beamer.studies.model import JobSpec
 from beamer.testing.bounded import Bounded
 from beamer.testing.profile import RUNS
 from beamer.testing.strategies import scenarios

@@ -8,11 +8,12 @@ import numpy as np
 from hypothesis import strategies as st
 
 from beamer.network.fabric import Fabric
+from beamer.network.job import JobSpec
 from beamer.network.policies import Order, Tier
 from beamer.network.snapshot import CoflowColumns, Snapshot
-from beamer.network.views import JobView, StageView, StudyView
+from beamer.network.views import JobView, LaterRung, StageView, StudyView
 from beamer.sim.traces import Coflow, Trace
-from beamer.studies.model import JobSpec, Role, Rung, StageStatus, Worker, job_key
+from beamer.studies.model import Role, Worker, trial_key
 from beamer.testing.fabrics import star, two_spines
 from beamer.testing.loads import SyntheticJob
 from beamer.testing.reference.network import Flow
@@ -71,10 +72,7 @@ class Situation:
         coflows = CoflowColumns(
             in_flight=np.array([flight is not None for flight in self.flying], np.bool_),
             released_s=np.array(
-                [
-                    at if flight is None else flight[1]
-                    for flight, at in zip(self.flying, jobs.registered_s.tolist(), strict=True)
-                ]
+                [at if flight is None else flight[1] for flight, at in zip(self.flying, jobs.started_s.tolist(), strict=True)]
             ),
             sent_bits=(1 - left) * jobs.size_bits,
             left_bits=left * jobs.size_bits,
@@ -98,18 +96,16 @@ def situations(draw: st.DrawFn) -> Situation:
         for g in range(draw(st.integers(0, 2))):
             jobs: list[JobView] = []
             for j in range(draw(st.integers(0, 3))):
-                spec = draw(job_specs(fabric, f"trial{j}"))
-                done, plane = draw(st.integers(0, spec.iterations)), draw(st.integers(0, fabric.planes - 1))
-                key = job_key(f"study{s}", f"rung{g}", spec.name)
-                jobs.append(JobView(key, spec, done, plane, draw(st.sampled_from((0.0, 1.0, 2.5))), draw(classes)))
+                spec = draw(job_specs(fabric, f"trial{g}{j}"))
+                remaining, plane = draw(st.integers(0, spec.iterations)), draw(st.integers(0, fabric.planes - 1))
+                key = trial_key(f"study{s}", spec.name)
+                jobs.append(JobView(key, spec, remaining, plane, draw(st.sampled_from((0.0, 1.0, 2.5))), draw(classes)))
                 flying.append(draw(flights))
-            stages.append(
-                StageView(f"rung{g}", draw(st.sampled_from((StageStatus.OPEN, StageStatus.SEALED))), 0.0, tuple(jobs))
-            )
+            stages.append(StageView(f"rung{g}", tuple(jobs)))
         later = tuple(
-            Rung(f"later{r}", draw(st.integers(1, 4)), draw(st.integers(1, 50))) for r in range(draw(st.integers(0, 2)))
+            LaterRung(f"later{r}", draw(st.integers(1, 4)), draw(st.integers(1, 50))) for r in range(draw(st.integers(0, 2)))
         )
-        studies.append(StudyView(f"study{s}", draw(_weights), 0.0, tuple(stages), later))
+        studies.append(StudyView(f"study{s}", draw(_weights), tuple(stages), later))
     return Situation(fabric, tuple(studies), tuple(flying))
 
 

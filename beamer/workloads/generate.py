@@ -21,7 +21,8 @@ from beamer.errors import InputError, nearest
 from beamer.network.collectives import COLLECTIVES, phases
 from beamer.network.fabric import Fabric
 from beamer.network.footprint import Footprints
-from beamer.studies.model import JobSpec, Role, Worker, check_name
+from beamer.network.job import JobSpec
+from beamer.studies.model import Role, Worker, check_name
 from beamer.workloads.models import MODELS, Model
 from beamer.workloads.placement import PLACEMENTS
 from beamer.workloads.scenario import build_topology

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from inspect import signature
+from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,8 +21,9 @@ from beamer import entry_points
 from beamer.errors import InputError, nearest
 from beamer.network.collectives import phases
 from beamer.network.fabric import Fabric
+from beamer.network.job import JobSpec
 from beamer.network.plan import QUEUES, check_queues
-from beamer.studies.model import JobSpec, Role, Rung, Worker, check_name
+from beamer.studies.model import Role, Rung, Worker, check_name
 from beamer.units import parse_size
 from beamer.validation import check_arguments, input_error
 
@@ -53,8 +55,9 @@ class StudyPlan:
 
     @property
     def rungs(self) -> tuple[Rung, ...]:
-        """The stages as the study declares them when it registers."""
-        return tuple(Rung(s.name, len(s.jobs), max(j.iterations for j in s.jobs)) for s in self.stages)
+        """The stages as the study declares them when it registers, with the steps at which they judge their trials."""
+        steps = accumulate(max(job.iterations for job in stage.jobs) for stage in self.stages)
+        return tuple(Rung(stage.name, len(stage.jobs), step) for stage, step in zip(self.stages, steps, strict=True))
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ def situation(stages: int, rng: Random) -> Snapshot:
         key=tuple(f"s{i // JOBS}/r/j{i % JOBS}" for i in range(count)),
         stage=stage,
         study=stage,
-        registered_s=np.zeros(count),
+        started_s=np.zeros(count),
         compute_s=compute,
         overlap=np.zeros(count),
         iteration_s=compute + gamma,

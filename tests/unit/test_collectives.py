@@ -8,7 +8,8 @@ import pytest
 
 from beamer.errors import InputError
 from beamer.network.collectives import COLLECTIVES, Phase, phases
-from beamer.studies.model import JobSpec, Role, Worker
+from beamer.network.job import JobSpec
+from beamer.studies.model import Role, Worker
 
 
 def ring(hosts: str, sync_bytes: int) -> JobSpec:

@@ -11,6 +11,7 @@ from beamer.errors import InputError, NotFoundError, PlatformError
 from beamer.network.connection import Connection
 from beamer.network.events import ConnectionsSeen, Planned
 from beamer.network.fabric import Fabric
+from beamer.network.job import JobSpec
 from beamer.network.policies import NetworkPolicy, Order, network_policy
 from beamer.network.policies.beamer import BeamerState
 from beamer.network.policy import Tier
@@ -27,7 +28,7 @@ from beamer.studies.events import (
     WorkerAttached,
 )
 from beamer.studies.journal.store import Journal
-from beamer.studies.model import JobSpec, JobStatus, Worker
+from beamer.studies.model import JobStatus, Worker
 from controller.runtime import Runtime
 from controller.testing import SwitchesInMemory
 from topologies.dumbbell import build

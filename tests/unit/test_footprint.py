@@ -8,7 +8,8 @@ import pytest
 
 from beamer.network.fabric import Fabric
 from beamer.network.footprint import Footprint, Footprints, phase_loads, phase_seconds
-from beamer.studies.model import JobSpec, Role, Worker
+from beamer.network.job import JobSpec
+from beamer.studies.model import Role, Worker
 from beamer.testing.fabrics import star, two_spines
 from beamer.units import ETHERNET_MTU, segment
 

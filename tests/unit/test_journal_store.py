@@ -12,10 +12,11 @@ import pytest
 
 from beamer.errors import InputError, PlatformError
 from beamer.network.events import Planned
+from beamer.network.job import JobSpec
 from beamer.network.plan import JobPlan
 from beamer.studies.events import Event, JobRegistered, StageRegistered, StudyRegistered
 from beamer.studies.journal.store import Journal
-from beamer.studies.model import JobSpec, Rung, Worker
+from beamer.studies.model import Rung, Worker
 
 EVENTS: tuple[Event, ...] = (
     StudyRegistered(1.5, "vision", 2.0, (Rung("rung0", 4, 10),)),

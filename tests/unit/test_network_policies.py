@@ -6,10 +6,11 @@ from random import Random
 import pytest
 
 from beamer.errors import InputError
+from beamer.network.job import JobSpec
 from beamer.network.policies import Tier, network_policy
 from beamer.network.snapshot import Snapshot
 from beamer.network.views import JobView, StageView, StudyView
-from beamer.studies.model import JobSpec, Rung, StageStatus, Worker, job_key
+from beamer.studies.model import Rung, StageStatus, Worker, job_key
 from beamer.testing.fabrics import star
 
 FABRIC = star(4)
@@ -18,10 +19,10 @@ PAIR = (Worker(0, "h1"), Worker(1, "h2"))
 
 def job(
     study: str, name: str, *, iterations: int = 10, done: int = 0, sync_bytes: int = 100_000, stage: str = "rung0",
-    registered_s: float = 0.0, compute_s: float = 0.0, overlap: float = 0.0,
+    started_s: float = 0.0, compute_s: float = 0.0, overlap: float = 0.0,
 ) -> JobView:  # fmt: skip
     spec = JobSpec(name, PAIR, iterations, sync_bytes, compute_s=compute_s, overlap=overlap)
-    return JobView(job_key(study, stage, name), spec, done, 0, registered_s)
+    return JobView(job_key(study, stage, name), spec, done, 0, started_s)
 
 
 def study(name: str, *jobs: JobView, later: tuple[Rung, ...] = (), weight: float = 1.0, stage: str = "rung0") -> StudyView:
@@ -42,8 +43,8 @@ def test_fair_puts_everything_into_one_class_that_nothing_divides() -> None:
 
 
 def test_fifo_serves_jobs_by_registration_across_studies() -> None:
-    first = study("a", job("a", "x", registered_s=5.0), job("a", "y", registered_s=1.0))
-    second = study("b", job("b", "z", registered_s=3.0))
+    first = study("a", job("a", "x", started_s=5.0), job("a", "y", started_s=1.0))
+    second = study("b", job("b", "z", started_s=3.0))
     assert tier_jobs("fifo", first, second) == [("a/rung0/y",), ("b/rung0/z",), ("a/rung0/x",)]
 
 

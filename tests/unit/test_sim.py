@@ -6,8 +6,9 @@ import pytest
 
 from beamer.errors import InputError
 from beamer.network.fabric import Fabric
+from beamer.network.job import JobSpec
 from beamer.sim import Assumptions, SimResult, simulate
-from beamer.studies.model import JobSpec, Role, Worker
+from beamer.studies.model import Role, Worker
 from beamer.testing.fabrics import star, two_spines
 from beamer.units import ETHERNET_MTU, segment
 from beamer.workloads.scenario import Scenario, StagePlan, StudyPlan

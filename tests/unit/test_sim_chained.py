@@ -2,8 +2,9 @@
 
 import pytest
 
+from beamer.network.job import JobSpec
 from beamer.sim import Assumptions, simulate
-from beamer.studies.model import JobSpec, Worker
+from beamer.studies.model import Worker
 from beamer.testing.fabrics import star
 from beamer.units import ETHERNET_MTU, segment
 from beamer.workloads.scenario import Scenario, StagePlan, StudyPlan

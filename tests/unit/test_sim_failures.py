@@ -6,8 +6,8 @@ import pytest
 
 from beamer.errors import InputError
 from beamer.network.allocation import Greedy
+from beamer.network.job import JobSpec
 from beamer.sim import Assumptions, SimResult, simulate
-from beamer.studies.model import JobSpec
 from beamer.units import frame_bytes
 from beamer.workloads.scenario import parse
 from topologies.emulation.studies import check_emulable

@@ -11,11 +11,12 @@ from beamer.network.fabric import Fabric
 from beamer.network.fluid.flows import Routes
 from beamer.network.fluid.network import FluidNetwork
 from beamer.network.footprint import Footprints
+from beamer.network.job import JobSpec
 from beamer.network.policies import Tier, network_policy
 from beamer.network.snapshot import Snapshot
 from beamer.network.views import JobView, StageView, StudyView
 from beamer.sim import Assumptions, SimResult, simulate
-from beamer.studies.model import JobSpec, Role, StageStatus, Worker
+from beamer.studies.model import Role, StageStatus, Worker
 from beamer.testing.bounded import Bounded
 from beamer.testing.fabrics import star
 from beamer.workloads.scenario import Scenario, StagePlan, StudyPlan

@@ -3,8 +3,9 @@
 import pytest
 
 from beamer.errors import InputError
+from beamer.network.job import JobSpec
 from beamer.studies.events import Event, JobRegistered, decode, encode
-from beamer.studies.model import JobSpec, Role, Worker
+from beamer.studies.model import Role, Worker
 
 EVENT = JobRegistered(2.0, "vision", "rung0", JobSpec("t", (Worker(0, "h1"), Worker(1, "h2", Role.SERVER)), 3, 10**12))
 

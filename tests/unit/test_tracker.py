@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from beamer.errors import ConflictError, InputError, NotFoundError
 from beamer.network.connection import Connection
 from beamer.network.events import ConnectionsSeen, Planned
+from beamer.network.job import JobSpec
 from beamer.network.ledger import NetworkLedger
 from beamer.network.plan import JobPlan
 from beamer.studies.events import (
@@ -24,7 +25,7 @@ from beamer.studies.events import (
     WorkerAttached,
 )
 from beamer.studies.journal.store import Journal
-from beamer.studies.model import JobSpec, JobStatus, Role, Rung, StageStatus, Worker
+from beamer.studies.model import JobStatus, Role, Rung, StageStatus, Worker
 from beamer.studies.tracker import Tracker
 from beamer.testing.fabrics import star, two_spines
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from beamer.network.collectives import phases
-from beamer.studies.model import JobSpec, Role, Worker
+from beamer.network.job import JobSpec
+from beamer.studies.model import Role, Worker
 from topologies.emulation.trainer import Mesh, _peers, push_pull, ring_all_reduce, serve_slice
 
 

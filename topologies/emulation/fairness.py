@@ -5,7 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from beamer.measures import jain
-from beamer.studies.model import JobSpec, Worker
+from beamer.network.job import JobSpec
+from beamer.studies.model import Worker
 from beamer.workloads.scenario import Scenario, StagePlan, StudyPlan
 
 POLICY = "fair"  # the one under which equal jobs are to get equal shares

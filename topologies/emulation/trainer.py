@@ -18,7 +18,8 @@ from pydantic import TypeAdapter
 
 from beamer.client import Client
 from beamer.network.collectives import phases
-from beamer.studies.model import JobSpec, Role
+from beamer.network.job import JobSpec
+from beamer.studies.model import Role
 
 CONGESTION_CONTROL = b"reno"
 WINDOW_BYTES = 131072  # several times what the links hold: queues fill, equal flows get equal shares, and few packets are lost

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from beamer.network.allocation.base import Allocator, Arrangement, Mode, in_order
-from beamer.network.decide import assign_classes
+from beamer.network.decide import assign_classes, without_idle
 from beamer.network.plan import QUEUES
 from beamer.network.policy import Order
 from beamer.network.snapshot import Snapshot
@@ -46,6 +46,7 @@ class Classes(Allocator):
             sizes = [size for tier in order for size in ([1] * len(tier.jobs) if tier.divisible else [len(tier.jobs)])]
             return Arrangement(positions, np.repeat(np.arange(len(sizes)), sizes))
         current = {key: klass for key, klass in zip(snapshot.jobs.key, snapshot.klass.tolist(), strict=True) if klass >= 0}
-        klass = assign_classes(order, self.queues, current)
-        group = np.array([klass[key] for tier in order for key in tier.jobs], np.int64)
+        klass = assign_classes(without_idle(order, snapshot), self.queues, current)
+        lowest = self.queues - 1
+        group = np.array([klass.get(key, lowest) for tier in order for key in tier.jobs], np.int64)
         return Arrangement(positions, group)

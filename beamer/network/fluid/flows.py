@@ -9,7 +9,7 @@ from beamer.network.arrays import Floats, Ints
 from beamer.network.collectives import phases
 from beamer.network.fabric import Fabric
 from beamer.network.footprint import Footprint
-from beamer.studies.model import JobSpec
+from beamer.network.job import JobSpec
 from beamer.units import ETHERNET_HEADER, TCP_HEADERS, frame_bytes, segment
 
 

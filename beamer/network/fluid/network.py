@@ -188,7 +188,7 @@ class FluidNetwork:
         in_flight = self._world.jobs["in_flight"][numbers] > 0
         return CoflowColumns(
             in_flight=in_flight,
-            released_s=np.where(in_flight, self._world.jobs["released"][numbers], columns.registered_s),
+            released_s=np.where(in_flight, self._world.jobs["released"][numbers], columns.started_s),
             sent_bits=sent,
             left_bits=np.where(in_flight, left, columns.size_bits),
             longest_bits=np.where(in_flight, longest, columns.longest_bits),

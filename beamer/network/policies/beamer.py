@@ -1,7 +1,6 @@
 """Beamer's own policy: stages, or whole studies where their later stages are declared, in the order that ends them early."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import ClassVar
 
@@ -25,10 +24,11 @@ SLACK_EXPONENT = 0.2  # how strongly it counts that a job's stage waits for slow
 
 @dataclass(frozen=True)
 class RankedItem:
-    """A work item and its jobs, slowest first, as last ordered."""
+    """A work item and its jobs, slowest first, as last ordered. started_s: when the last of them started."""
 
     item: str
     jobs: tuple[str, ...]
+    started_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -69,13 +69,15 @@ class Beamer(NetworkPolicy[BeamerState]):
         work = remaining_work(snapshot, self.looks_ahead)
         if snapshot.coflows.in_flight.any():
             return state, by_index(snapshot, work, improved(work.items, sequence(work.items)[0])), None
-        previous = {ranked.item: ranked.jobs for ranked in state.order}
+        previous = {ranked.item: ranked for ranked in state.order}
         slowest_first = np.lexsort((-work.critical_s, work.item_of_job))
         bounds = np.searchsorted(work.item_of_job[slowest_first], np.arange(len(work.name) + 1))
         ranked = []
         for i in _urgent_first(work, state):
-            jobs = tuple(snapshot.jobs.key[j] for j in slowest_first[bounds[i] : bounds[i + 1]])
-            ranked.append(RankedItem(work.name[i], _with_hysteresis(jobs, previous.get(work.name[i]), work, snapshot)))
+            positions = slowest_first[bounds[i] : bounds[i + 1]]
+            started_s = float(snapshot.jobs.started_s[positions].max())
+            item = RankedItem(work.name[i], tuple(snapshot.jobs.key[j] for j in positions), started_s)
+            ranked.append(_with_hysteresis(item, previous.get(item.item), work, snapshot))
         return BeamerState(tuple(ranked)), tuple(Tier(r.jobs, divisible=True) for r in ranked), None
 
 
@@ -119,16 +121,14 @@ def _urgent_first(work: RemainingWork, state: BeamerState) -> list[int]:
     return order
 
 
-def _with_hysteresis(
-    jobs: tuple[str, ...], previous: Sequence[str] | None, work: RemainingWork, snapshot: Snapshot
-) -> tuple[str, ...]:
-    """Return the jobs of a work item in their previous order, unless one is now too much slower than one before it."""
-    if previous is None or jobs == previous:
-        return jobs
-    running = set(jobs)
-    old = tuple(key for key in previous if key in running)
-    if len(old) < len(jobs):
-        return jobs
+def _with_hysteresis(new: RankedItem, previous: RankedItem | None, work: RemainingWork, snapshot: Snapshot) -> RankedItem:
+    """Return a work item with its jobs in their previous order, unless one started since or is now too slow for that."""
+    if previous is None or new.jobs == previous.jobs or new.started_s > previous.started_s:
+        return new
+    running = set(new.jobs)
+    old = tuple(key for key in previous.jobs if key in running)
+    if len(old) < len(new.jobs):
+        return new
     left_s = work.critical_s[[snapshot.jobs.position[key] for key in old]]
     slowest_after_s = np.maximum.accumulate(left_s[::-1])[::-1]
-    return old if bool((slowest_after_s <= (1 + REORDER_SLOWNESS) * left_s).all()) else jobs
+    return replace(new, jobs=old) if bool((slowest_after_s <= (1 + REORDER_SLOWNESS) * left_s).all()) else new

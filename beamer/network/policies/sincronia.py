@@ -9,7 +9,7 @@ import numpy as np
 from beamer.network.arrays import Ints
 from beamer.network.bssi import Items, sequence
 from beamer.network.policy import NetworkPolicy, Order, Tier
-from beamer.network.snapshot import Snapshot
+from beamer.network.snapshot import Run, Snapshot
 
 ADMITTED = 0.5  # share of a coflow that the relaxed program has to admit for the coflow to count as admitted
 
@@ -24,7 +24,7 @@ class SincroniaState:
 
     number: int = 0
     end_s: float = 0.0
-    ranked: tuple[str, ...] = ()
+    ranked: tuple[Run, ...] = ()
 
 
 class Sincronia(NetworkPolicy[SincroniaState]):
@@ -53,13 +53,14 @@ class Sincronia(NetworkPolicy[SincroniaState]):
         if not jobs.key:
             return SincroniaState(), (), None
         if now >= state.end_s * (1 - 1e-12):
-            unchanged = set(state.ranked) == set(jobs.key)
+            unchanged = set(state.ranked) == set(jobs.run)
             number = state.number + 1 if unchanged else min(state.number + 1, self.longest)
             length_s = self.unit_s * 2 ** (number - 1)
             candidates = np.flatnonzero(coflows.in_flight) if coflows.in_flight.any() else np.arange(len(jobs.key))
-            ranked = tuple(jobs.key[i] for i in _ranked(snapshot, candidates, length_s).tolist())
+            ranked = tuple(jobs.run[i] for i in _ranked(snapshot, candidates, length_s).tolist())
             state = SincroniaState(number, now + 2 * length_s, ranked)
-        first = [key for key in state.ranked if key in jobs.position]
+        running = set(jobs.run)
+        first = [run[0] for run in state.ranked if run in running]
         ranked_keys = set(first)
         arrived = [jobs.key[i] for i in np.lexsort((coflows.released_s, ~coflows.in_flight)).tolist()]
         order = (*first, *(key for key in arrived if key not in ranked_keys))

@@ -7,14 +7,14 @@ import numpy as np
 
 from beamer.network.bssi import Items, sequence
 from beamer.network.policy import NetworkPolicy, Order, Tier
-from beamer.network.snapshot import Snapshot
+from beamer.network.snapshot import Run, Snapshot
 
 
 @dataclass(frozen=True)
 class OfflineState:
     """The coflows ordered so far, most urgent first."""
 
-    order: tuple[str, ...] = ()
+    order: tuple[Run, ...] = ()
 
 
 class SincroniaOffline(NetworkPolicy[OfflineState]):
@@ -32,11 +32,12 @@ class SincroniaOffline(NetworkPolicy[OfflineState]):
     ) -> tuple[OfflineState, Order, float | None]:
         """Return one tier per job, by its coflow as a whole."""
         jobs = snapshot.jobs
-        known = [key for key in state.order if key in jobs.position]
-        known_keys = set(known)
-        new = np.array([i for i, key in enumerate(jobs.key) if key not in known_keys], np.int64)
+        running = set(jobs.run)
+        known = [run for run in state.order if run in running]
+        already = set(known)
+        new = np.array([i for i, run in enumerate(jobs.run) if run not in already], np.int64)
         fresh = jobs.take(new)
         links = len(snapshot.capacity_bps)
         items = Items(np.ones(len(new)), fresh.first, fresh.link, fresh.seconds, np.zeros(len(new)), links)
-        order = (*known, *(fresh.key[i] for i in sequence(items)[0].tolist()))
-        return OfflineState(order), tuple(Tier((key,)) for key in order), None
+        order = (*known, *(fresh.run[i] for i in sequence(items)[0].tolist()))
+        return OfflineState(order), tuple(Tier((key,)) for key, _ in order), None

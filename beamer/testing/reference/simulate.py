@@ -3,9 +3,20 @@
 from collections.abc import Mapping
 from functools import partial
 
+from beamer.network.job import JobSpec, profile
 from beamer.network.ledger import NetworkLedger
-from beamer.studies.events import Event, IterationDone, JobEnded, JobRegistered, StageRegistered, StageSealed, StudyRegistered
-from beamer.studies.model import JobStatus, StageStatus, job_key
+from beamer.studies.events import (
+    AttemptEnded,
+    AttemptStarted,
+    Event,
+    Progressed,
+    StageRegistered,
+    StageSealed,
+    StudyRegistered,
+    TargetSet,
+    TrialRegistered,
+)
+from beamer.studies.model import StageStatus, trial_key
 from beamer.studies.tracker import Tracker
 from beamer.testing.reference.agenda import Agenda
 from beamer.testing.reference.demand import Rates
@@ -49,37 +60,39 @@ class _Run:
         return self._ends
 
     def _begin_study(self, study: StudyPlan) -> None:
-        self._record(StudyRegistered(self._agenda.now_s, study.name, study.weight, study.rungs))
+        self._record(StudyRegistered(self._agenda.now_s, study.name, weight=study.weight, rungs=study.rungs))
         self._begin_stage(study, 0)
 
     def _begin_stage(self, study: StudyPlan, index: int) -> None:
         now, stage = self._agenda.now_s, study.stages[index]
         self._record(StageRegistered(now, study.name, stage.name))
         for spec in stage.jobs:
-            self._record(JobRegistered(now, study.name, stage.name, spec))
+            key = trial_key(study.name, spec.name)
+            self._record(TrialRegistered(now, study.name, spec.name))
+            self._record(TargetSet(now, key, self._tracker.trials[key].done + spec.iterations, stage.name))
+            self._record(AttemptStarted(now, key, stage.name, spec.workers, profile(spec)))
         self._record(StageSealed(now, study.name, stage.name))
         for spec in stage.jobs:
-            key = job_key(study.name, stage.name, spec.name)
-            phases = flows(
-                spec, self._scenario.fabric, self._scenario.fabric.plane_of(self._tracker.jobs[key].seq), self._acknowledgements
-            )
-            progressed = partial(self._progressed, study, index)
+            key = trial_key(study.name, spec.name)
+            attempt = self._tracker.trials[key].attempts[stage.name]
+            phases = flows(spec, self._scenario.fabric, self._scenario.fabric.plane_of(attempt.seq), self._acknowledgements)
+            progressed = partial(self._progressed, study, index, spec)
             self._trainings[key] = ReferenceJob(key, spec, phases, self._agenda, self.network, progressed)
             self._agenda.after(self._scenario.start_up_s, self._trainings[key].iterate)
         self.network.reallocate()
 
-    def _progressed(self, study: StudyPlan, index: int, key: str, done: int) -> None:
-        now = self._agenda.now_s
-        self._record(IterationDone(now, key, done))
-        if done < self._tracker.jobs[key].spec.iterations:
+    def _progressed(self, study: StudyPlan, index: int, spec: JobSpec, key: str, done: int) -> None:
+        now, stage = self._agenda.now_s, study.stages[index].name
+        target = self._tracker.trials[key].target
+        assert target is not None
+        self._record(Progressed(now, key, target.step - spec.iterations + done))
+        if done < spec.iterations:
             return
         del self._trainings[key]
-        self._ends[key] = now
-        self._record(JobEnded(now, key, JobStatus.FINISHED))
+        self._ends[f"{study.name}/{stage}/{spec.name}"] = now
+        self._record(AttemptEnded(now, key, stage))
         self.network.reallocate()
-        if self._tracker.stage(study.name, study.stages[index].name).status is StageStatus.DONE and index + 1 < len(
-            study.stages
-        ):
+        if self._tracker.stage(study.name, stage).status is StageStatus.DONE and index + 1 < len(study.stages):
             self._begin_stage(study, index + 1)
 
     def _record(self, event: Event) -> None:

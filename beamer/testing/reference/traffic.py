@@ -2,7 +2,7 @@
 
 from beamer.network.collectives import Transfer, phases
 from beamer.network.fabric import Fabric
-from beamer.studies.model import JobSpec
+from beamer.network.job import JobSpec
 from beamer.testing.reference.network import Flow
 from beamer.units import ETHERNET_HEADER, TCP_HEADERS, frame_bytes, segment
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from beamer.studies.model import JobSpec
+from beamer.network.job import JobSpec
 from beamer.testing.reference.agenda import Agenda
 from beamer.testing.reference.network import Flow, ReferenceNetwork
 

@@ -1,0 +1,50 @@
+"""A job: what the network level sees of a trial that runs, its workers and what they do in an iteration."""
+
+from dataclasses import dataclass
+
+from beamer.studies.model import Profile, Worker
+from beamer.studies.records import AttemptRecord
+
+UNDECLARED_BYTES = (
+    100_000_000  # of a synchronisation that nothing is known of: gradients of 25 million weights in single precision
+)
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """A job's workers and traffic, everything known or estimated.
+
+    name: of its trial. workers: its processes, ordered by rank.
+    iterations: how many it runs until somebody looks at it: a stage's end, its next milestone, its end (N_j).
+    sync_bytes: gradient bytes of one synchronisation (G).
+    collective: a name in `beamer.network.collectives.COLLECTIVES`.
+    compute_s: seconds of computing per iteration (c_j).
+    overlap: share of the computing in [0, 1] during which the coflow already runs.
+    """
+
+    name: str
+    workers: tuple[Worker, ...]
+    iterations: int
+    sync_bytes: int
+    collective: str = "ring"
+    compute_s: float = 0.0
+    overlap: float = 0.0
+
+
+def job_spec(trial: str, attempt: AttemptRecord, iterations: int = 0) -> JobSpec:
+    """Return an attempt of a trial as a job that runs `iterations`."""
+    profile = attempt.profile
+    return JobSpec(
+        trial,
+        attempt.workers,
+        iterations,
+        UNDECLARED_BYTES if profile.sync_bytes is None else profile.sync_bytes,
+        profile.collective,
+        profile.compute_s or 0.0,
+        profile.overlap,
+    )
+
+
+def profile(spec: JobSpec) -> Profile:
+    """Return what a job does in an iteration, as its attempt declares it."""
+    return Profile(spec.sync_bytes, spec.collective, spec.compute_s, spec.overlap)
