@@ -77,7 +77,7 @@ class Applied(Message):
     error: str | None = None
 
 
-class Lease(Message):
+class WorkerLease(Message):
     """A process that holds a connection to its agent: it is worker `rank` of a trial for as long as the connection lasts.
 
     run: of the study; None: the present one. process: as the agent sees it, whatever the process itself says.
@@ -105,7 +105,7 @@ class Workers(Message):
     """
 
     kind: Literal["workers"] = "workers"
-    leases: tuple[Lease, ...] = ()
+    leases: tuple[WorkerLease, ...] = ()
     gone: tuple[WorkerId, ...] = ()
     refused: tuple[tuple[WorkerId, str], ...] = ()
 

@@ -34,7 +34,7 @@ from beamer.studies.events import (
 from beamer.studies.model import EndReason, StageStatus, StudyStatus, TrialStatus, Worker, check_name
 from beamer.studies.records import AttemptRecord, StageRecord, StudyRecord, TargetRecord, TrialRecord
 from beamer.studies.registration import check_process, check_profile, check_rungs, check_step, check_weight, check_workers
-from beamer.studies.transitions import STAGE_TRANSITIONS, TRIAL_TRANSITIONS, Outcome, StageInput, TrialInput
+from beamer.studies.transitions import STAGE_TRANSITIONS, TRIAL_TRANSITIONS, NoTransition, StageInput, TrialInput
 
 _Record = TypeVar("_Record")
 
@@ -179,7 +179,7 @@ class Tracker:
                 return self._check_stage(study, name)
             case StageSealed(study=study, stage=name):
                 stage = self.stage(study, name)
-                return STAGE_TRANSITIONS[StageInput.SEAL][stage.status] is not Outcome.LATE
+                return STAGE_TRANSITIONS[StageInput.SEAL][stage.status] is not NoTransition.LATE
             case TrialRegistered():
                 return self._check_trial(event)
             case TargetSet():
@@ -259,7 +259,7 @@ class Tracker:
             return moves and stage.status is not StageStatus.DONE and event.step > stage.targets[trial.name]
         if not moves:
             return False
-        if STAGE_TRANSITIONS[StageInput.JOIN][stage.status] is Outcome.REFUSED or stage.sealed_s is not None:
+        if STAGE_TRANSITIONS[StageInput.JOIN][stage.status] is NoTransition.REFUSED or stage.sealed_s is not None:
             raise ConflictError("stage", stage.name, f"an open stage; it is {stage.status.value}, no further trial may join")
         return True
 
@@ -288,19 +288,19 @@ class Tracker:
             return self._moves(_find(study.trials, "trial", event.trial).key, TrialInput.SILENCE)
         if event.stage is not None:
             stage = self.stage(event.study, event.stage)
-            return STAGE_TRANSITIONS[StageInput.SILENCE][stage.status] is not Outcome.LATE
+            return STAGE_TRANSITIONS[StageInput.SILENCE][stage.status] is not NoTransition.LATE
         return study.status is StudyStatus.ACTIVE
 
     def _moves(self, key: str, what: TrialInput) -> bool:
         """Say whether an input takes effect in a trial's present status. Raises `ConflictError` where it is refused."""
         trial = self.trial(key)
         outcome = TRIAL_TRANSITIONS[what][trial.status]
-        if outcome is Outcome.REFUSED:
+        if outcome is NoTransition.REFUSED:
             remedy = (
                 "start another, or another run of its study" if trial.status.is_finished else "start an attempt of it first"
             )
             raise ConflictError("trial", key, f"one that is not {trial.status.value}: {remedy}")
-        return outcome is not Outcome.LATE
+        return outcome is not NoTransition.LATE
 
     def _active(self, name: str, field: str, value: str) -> StudyRecord:
         study = self.study(name)
@@ -561,8 +561,8 @@ def by_rank(workers: Iterable[Worker]) -> tuple[Worker, ...]:
 Status = TypeVar("Status", TrialStatus, StageStatus)
 
 
-def _status(outcome: Status | Outcome) -> Status:
-    assert not isinstance(outcome, Outcome)
+def _status(outcome: Status | NoTransition) -> Status:
+    assert not isinstance(outcome, NoTransition)
     return outcome
 
 

@@ -11,7 +11,7 @@ from enum import Enum, StrEnum, auto
 from beamer.studies.model import StageStatus, TrialStatus
 
 
-class Outcome(Enum):
+class NoTransition(Enum):
     """What becomes of an input that leads to no status."""
 
     LATE = auto()  # changes nothing
@@ -50,9 +50,9 @@ _W, _R, _P, _L, _S = (
     TrialStatus.WAITING, TrialStatus.RUNNING, TrialStatus.PAUSED, TrialStatus.LOST, TrialStatus.SILENT,
 )  # fmt: skip
 _END = (TrialStatus.FINISHED, TrialStatus.KILLED, TrialStatus.FAILED)
-_LATE, _REFUSED = Outcome.LATE, Outcome.REFUSED
+_LATE, _REFUSED = NoTransition.LATE, NoTransition.REFUSED
 
-TrialOutcome = TrialStatus | Outcome
+TrialOutcome = TrialStatus | NoTransition
 
 
 def _row(
@@ -81,7 +81,7 @@ TRIAL_TRANSITIONS: Mapping[TrialInput, Mapping[TrialStatus, TrialOutcome]] = {
 
 _O, _D, _DONE, _Q = StageStatus.OPEN, StageStatus.SEALED, StageStatus.DONE, StageStatus.SILENT
 
-STAGE_TRANSITIONS: Mapping[StageInput, Mapping[StageStatus, StageStatus | Outcome]] = {
+STAGE_TRANSITIONS: Mapping[StageInput, Mapping[StageStatus, StageStatus | NoTransition]] = {
     StageInput.REGISTER: {_O: _O,    _D: _LATE,    _Q: _O, _DONE: _LATE},
     StageInput.JOIN:     {_O: _O,    _D: _REFUSED, _Q: _O, _DONE: _REFUSED},
     StageInput.SEAL:     {_O: _D,    _D: _LATE,    _Q: _D, _DONE: _LATE},

@@ -12,17 +12,16 @@ import pytest
 
 from beamer.errors import InputError, PlatformError
 from beamer.network.events import Planned
-from beamer.network.job import JobSpec
 from beamer.network.plan import JobPlan
-from beamer.studies.events import Event, JobRegistered, StageRegistered, StudyRegistered
+from beamer.studies.events import AttemptStarted, Event, StageRegistered, StudyRegistered
 from beamer.studies.journal.store import Journal
-from beamer.studies.model import Rung, Worker
+from beamer.studies.model import Profile, Rung, Worker
 
 EVENTS: tuple[Event, ...] = (
-    StudyRegistered(1.5, "vision", 2.0, (Rung("rung0", 4, 10),)),
+    StudyRegistered(1.5, "vision", "1", 2.0, (Rung("rung0", 4, 10),)),
     StageRegistered(1.0 / 3, "vision", "rung0"),
-    JobRegistered(2.0, "vision", "rung0", JobSpec("t", (Worker(0, "h1"), Worker(1, "h2")), 3, 10**12)),
-    Planned(3.0, "beamer", 7, {"order": ["a"]}, 8, {"vision/rung0/t": JobPlan(0, 10**7)}),
+    AttemptStarted(2.0, "vision/t", "1", (Worker(0, "h1"), Worker(1, "h2")), Profile(10**12)),
+    Planned(3.0, "beamer", 7, {"order": ["a"]}, 8, {"vision/t": JobPlan(0, 10**7)}),
 )
 
 

@@ -16,7 +16,7 @@ from beamer.network.policies import Tier, network_policy
 from beamer.network.snapshot import Snapshot
 from beamer.network.views import JobView, StageView, StudyView
 from beamer.sim import Assumptions, SimResult, simulate
-from beamer.studies.model import Role, StageStatus, Worker
+from beamer.studies.model import Role, Worker
 from beamer.testing.bounded import Bounded
 from beamer.testing.fabrics import star
 from beamer.workloads.scenario import Scenario, StagePlan, StudyPlan
@@ -75,8 +75,8 @@ def test_the_rest_of_an_iteration_counts_as_left_to_do() -> None:
     fabric = star(3, 8_000_000)
     workers = (Worker(0, "h1"), Worker(1, "h2"), Worker(2, "h3", Role.SERVER))
     spec = JobSpec("job", workers, 3, 10**6, collective="parameter-server")
-    view = JobView("a/rung0/job", spec, 0, 0, 0.0)
-    still = Snapshot.of(fabric, (StudyView("a", 1.0, 0.0, (StageView("rung0", StageStatus.SEALED, 0.0, (view,)),)),))
+    view = JobView("a/job", spec, 3, 0, 0.0)
+    still = Snapshot.of(fabric, (StudyView("a", 1.0, (StageView("rung0", (view,)),)),))
     network = FluidNetwork(still.capacity_bps, Greedy())
     network.add(Routes(fabric, False).block([(spec, 0)], [Footprints(fabric).of(spec, 0)]))
     network.start([0])

@@ -14,7 +14,7 @@ from beamer.network.allocation import Allocator, Classes, EqualSplit, Greedy, Ma
 from beamer.network.policies import NetworkPolicy, Order, Tier
 from beamer.network.snapshot import Snapshot
 from beamer.sim import Assumptions, simulate
-from beamer.studies.model import job_key
+from beamer.studies.model import trial_key
 from beamer.testing.profile import PROFILE
 from beamer.testing.reference.classes import classes
 from beamer.testing.reference.demand import Rates
@@ -56,9 +56,8 @@ class Fair(Fixed):
 
 
 def keys(scenario: Scenario) -> list[str]:
-    return [
-        job_key(study.name, stage.name, job.name) for study in scenario.studies for stage in study.stages for job in stage.jobs
-    ]
+    trials = [(study.name, job.name) for study in scenario.studies for stage in study.stages for job in stage.jobs]
+    return [trial_key(*trial) for trial in dict.fromkeys(trials)]
 
 
 def alike(of: Sequence[str], rng: Random) -> dict[str, int]:

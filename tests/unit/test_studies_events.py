@@ -1,23 +1,30 @@
 """Stored events: what was written reads back, anything else is named."""
 
+import math
+
 import pytest
 
 from beamer.errors import InputError
-from beamer.network.job import JobSpec
-from beamer.studies.events import Event, JobRegistered, decode, encode
-from beamer.studies.model import Role, Worker
+from beamer.studies.events import AttemptStarted, Event, Progressed, decode, encode
+from beamer.studies.model import Profile, Role, Worker
 
-EVENT = JobRegistered(2.0, "vision", "rung0", JobSpec("t", (Worker(0, "h1"), Worker(1, "h2", Role.SERVER)), 3, 10**12))
+EVENT = AttemptStarted(2.0, "vision/t", "1", (Worker(0, "h1"), Worker(1, "h2", Role.SERVER)), Profile(10**12))
 
 
 def test_an_event_survives_its_stored_form() -> None:
     assert decode(*encode(EVENT)) == EVENT
 
 
+@pytest.mark.parametrize("loss", [None, 0.5, math.inf, -math.inf])
+def test_a_loss_that_diverged_survives_its_stored_form(loss: float | None) -> None:
+    event = Progressed(2.0, "vision/t", 7, loss)
+    assert decode(*encode(event)) == event
+
+
 @pytest.mark.parametrize(
     ("kind", "content", "message"),
     [
-        ("JobRegistred", "{}", r"event: got 'JobRegistred', .*did you mean 'JobRegistered'"),
+        ("StageSeald", "{}", r"event: got 'StageSeald', .*did you mean 'StageSealed'"),
         ("StageSealed", '{"at_s": 1, "study": "a"}', r"event\.StageSealed\.stage: got None, expected a value"),
         (
             "StageSealed",
@@ -26,9 +33,9 @@ def test_an_event_survives_its_stored_form() -> None:
         ),
         ("StageSealed", '{"at_s": 1', r"event\.StageSealed: got .*Invalid JSON"),
         (
-            "JobRegistered",
+            "AttemptStarted",
             encode(EVENT)[1].replace('"server"', '"chief"'),
-            r"event\.JobRegistered\.spec\.workers\[1\]\.role: got 'chief', expected 'worker' or 'server'",
+            r"event\.AttemptStarted\.workers\[1\]\.role: got 'chief', expected 'worker' or 'server'",
         ),
     ],
 )

@@ -33,10 +33,10 @@ def fairness(studies: list[Mapping[str, Any]], start_up_s: float) -> float | Non
     studies: as the API shows them.
     """
     durations = [
-        job["ended_s"] - job["registered_s"] - start_up_s
+        attempt["ended_s"] - attempt["started_s"] - start_up_s
         for study in studies
         if study["name"] == STUDY
-        for stage in study["stages"]
-        for job in stage["jobs"]
+        for trial in study["trials"]
+        for attempt in trial["attempts"]
     ]
     return jain([1 / duration for duration in durations]) if durations else None

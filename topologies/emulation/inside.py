@@ -62,7 +62,8 @@ class NamespacedRun:
         agents = {h.agent: h.name for h in self.scenario.fabric.hosts}
         for name in [*agents, *sorted({s.agent for s in self.scenario.fabric.switches if s.agent})]:
             self.start_agent(name)
-        self.launchers = Launchers(self.network, self.scenario.fabric, self._log, self._tail)
+        sockets = {host: self._agent_socket(agent) for agent, host in agents.items()}
+        self.launchers = Launchers(self.network, self.scenario.fabric, sockets, self._log, self._tail)
         self.launchers.prepare(self.scenario, self.url)
         self._wait_installed()
         self._enlarge_buffers()
@@ -101,6 +102,7 @@ class NamespacedRun:
             *_control_command("hostagent"),
             *("--name", name, "--controller", f"ws://{CONTROLLER_ADDRESS}:{HTTP_PORT}"),
             *("--expiry", str(self.config.expiry_s), "--state-dir", str(self.directory / "agents")),
+            *("--attach", str(self._agent_socket(name))),
         ]
         hosts = {h.agent: h.name for h in self.scenario.fabric.hosts}
         self.processes[f"agent-{name}"] = subprocess.Popen(
@@ -110,6 +112,9 @@ class NamespacedRun:
             stderr=subprocess.STDOUT,
             text=True,
         )
+
+    def _agent_socket(self, agent: str) -> Path:
+        return self.directory / f"{agent}.sock"
 
     def describe(self) -> dict[str, Any]:
         """Return the process ids by which a caller can enter or disturb the run."""
@@ -149,7 +154,6 @@ class NamespacedRun:
         fabric = self.scenario.fabric
         counters = self._get("/v1/counters")
         studies = self._get("/v1/studies")["studies"]
-        planes = {job["key"]: job["plane"] for study in studies for stage in study["stages"] for job in stage["jobs"]}
         switch_queues = [q for link in fabric.links if link.src in fabric.switch for q in queue_bytes(link.interface)]
         host_queues = [
             q
@@ -162,7 +166,7 @@ class NamespacedRun:
             studies=[study for study in studies if study["name"] != fairness.STUDY],
             latencies_ms=self._get("/v1/latencies")["plan_ms"],
             pairs=[
-                PairBytes(c["job"], c["src"], c["dst"], planes[c["job"]], c["class"], c["marked"], c["sent_bytes"])
+                PairBytes(c["job"], c["src"], c["dst"], c["plane"], c["class"], c["marked"], c["sent_bytes"])
                 for c in counters["host_pairs"]
             ],
             unmatched_bytes=counters["unmatched_bytes"],

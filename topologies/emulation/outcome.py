@@ -8,6 +8,7 @@ import numpy as np
 from beamer.measures import quantile
 from beamer.report import run_document
 from beamer.sim.results import JobResult, RunResult, StageResult
+from beamer.studies.model import trial_key
 from beamer.workloads.scenario import Scenario
 from topologies.emulation.accounting import HopShare, excluded_share, hop_shares, unregistered_share
 from topologies.emulation.exchange import RunMeasurements
@@ -36,8 +37,9 @@ class RunOutcome:
 
     @property
     def job_class_shares(self) -> dict[str, float]:
-        """Per job, the share of its bytes that travelled in the class it was given."""
-        return {job: 1 - share for job, share in unregistered_share(self.measured.pairs, self.measured.unmatched_bytes).items()}
+        """Per job, the share of its trial's bytes that travelled in the class given."""
+        unmatched = unregistered_share(self.measured.pairs, self.measured.unmatched_bytes)
+        return {job.key: 1 - unmatched.get(_trial(job.key), 0.0) for job in self.result.jobs}
 
     @property
     def excluded_share(self) -> float:
@@ -102,6 +104,12 @@ class RunOutcome:
         }
 
 
+def _trial(job: str) -> str:
+    """Return the trial's key of a result's job."""
+    study, _, trial = job.split("/")
+    return trial_key(study, trial)
+
+
 def _waiting(health: Health) -> str:
     """Return the waiting shares that decide on validity, in the order of the row's label."""
     if health.waiting_shares is None:
@@ -119,12 +127,14 @@ def _result(policy: str, scenario: Scenario, measured: RunMeasurements) -> RunRe
         for stage in study["stages"]:
             start, end = (stage[key] - measured.started_s for key in ("registered_s", "ended_s"))
             stages.append(StageResult(study["name"], stage["name"], start, end))
-            for job in stage["jobs"]:
-                start, end = (job[key] - measured.started_s for key in ("registered_s", "ended_s"))
-                jobs.append(JobResult(job["key"], start, end))
+        for trial in study["trials"]:
+            for attempt in trial["attempts"]:  # of the stage's name each
+                start, end = (attempt[key] - measured.started_s for key in ("started_s", "ended_s"))
+                jobs.append(JobResult(f"{study['name']}/{attempt['name']}/{trial['name']}", start, end))
+    jobs.sort(key=lambda job: job.start_s)
     fabric = scenario.fabric
     carried = dict.fromkeys(range(len(fabric.links)), 0)
-    ran = {job.key for job in jobs}
+    ran = {trial["key"] for study in measured.studies for trial in study["trials"]}
     for pair in measured.pairs:
         if pair.job in ran:
             for hop in fabric.path(pair.src, pair.dst, pair.plane):

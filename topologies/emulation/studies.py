@@ -1,19 +1,20 @@
-"""Runs the scenario's studies: registers studies, stages and jobs as a tuner does, starts trainers on their hosts."""
+"""Runs the scenario's studies: registers studies, stages and trials as a tuner does, starts trainers on their hosts."""
 
 import json
+import os
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import IO, Any
 
-from beamer.client import Client
+from beamer.client import Client, StudyHandle, TrialHandle
 from beamer.errors import EmulationError, InputError
 from beamer.network.fabric import Fabric
-from beamer.studies.model import job_key
 from beamer.workloads.scenario import Scenario, StagePlan, StudyPlan
 from topologies.emulation.network import EmulatedNetwork
 from topologies.emulation.trainer import TrainerTask
@@ -45,10 +46,18 @@ def check_emulable(scenario: Scenario) -> None:
 
 
 class Launchers:
-    """The launcher of every host, and the ends of the processes that they started."""
+    """The launcher of every host, and the ends of the processes that they started.
+
+    sockets: at which the processes of each host attach to its agent. log, tail: open a log, and return the end of one.
+    """
 
     def __init__(
-        self, network: EmulatedNetwork, fabric: Fabric, log: Callable[[str], IO[str]], tail: Callable[[str], str]
+        self,
+        network: EmulatedNetwork,
+        fabric: Fabric,
+        sockets: Mapping[str, Path],
+        log: Callable[[str], IO[str]],
+        tail: Callable[[str], str],
     ) -> None:
         self.fabric = fabric
         self._tail = tail
@@ -64,6 +73,7 @@ class Launchers:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log(f"trainers-{host}"),
+                env={**os.environ, "BEAMER_AGENT": str(sockets[host])},
                 text=True,
             )
             self._processes[host] = process
@@ -173,36 +183,58 @@ class StudyRunner:
             self._ended_studies[study.name].set()
 
     def _run_stages(self, plan: StudyPlan) -> None:
-        with Client(self._url) as client, client.study(plan.name, weight=plan.weight, rungs=plan.rungs) as study:
+        with Client(self._url) as client:
+            study = client.study(plan.name, weight=plan.weight, rungs=plan.rungs)
+            trials: dict[str, TrialHandle] = {}
+            done: Counter[str] = Counter()
             for number, stage_plan in enumerate(plan.stages):
-                with study.stage(stage_plan.name) as stage:
-                    for spec in stage_plan.jobs:
-                        stage.job(
-                            spec.name,
-                            workers=spec.workers,
-                            iterations=spec.iterations,
-                            sync_bytes=spec.sync_bytes,
-                            collective=spec.collective,
-                            compute_s=spec.compute_s,
-                            overlap=spec.overlap,
-                        )
-                # A worker's first report about its job must not overtake the job's registration.
+                self._register(study, stage_plan, trials, done)
+                # A worker's first report about its trial must not overtake the trial's registration.
                 if not client.flush(5.0):
                     raise EmulationError(f"study {plan.name}: the controller did not accept its registrations in time")
-                self._launchers.wait(self._launch(plan.name, stage_plan), STAGE_PATIENCE_S)
+                self._launchers.wait(self._launch(study, stage_plan, done), STAGE_PATIENCE_S)
                 if not client.wait_stage(plan.name, stage_plan.name, STAGE_PATIENCE_S):
                     raise EmulationError(f"stage {plan.name}/{stage_plan.name}: its trainers ended, the stage did not")
+                done.update({spec.name: spec.iterations for spec in stage_plan.jobs})
+                surviving = {spec.name for later in plan.stages[number + 1 : number + 2] for spec in later.jobs}
+                for name in [name for name in trials if name not in surviving]:
+                    trial = trials.pop(name)
+                    if number + 1 == len(plan.stages):
+                        trial.finish()
+                    else:
+                        trial.kill()
                 self._emit("progress", study=plan.name, done=number + 1, total=len(plan.stages))
+            study.end()
 
-    def _launch(self, study: str, stage: StagePlan) -> list[str]:
+    def _register(
+        self, study: StudyHandle, plan: StagePlan, trials: dict[str, TrialHandle], done: Mapping[str, int]
+    ) -> None:  # fmt: skip
+        """Register a stage with its trials, each in an attempt that has the stage's name."""
+        with study.stage(plan.name) as stage:
+            for spec in plan.jobs:
+                trial = trials.setdefault(spec.name, study.trial(spec.name))
+                stage.add(trial, step=done[spec.name] + spec.iterations)
+                trial.start(
+                    attempt=plan.name,
+                    workers=spec.workers,
+                    sync_bytes=spec.sync_bytes,
+                    collective=spec.collective,
+                    compute_s=spec.compute_s,
+                    overlap=spec.overlap,
+                )
+
+    def _launch(self, study: StudyHandle, stage: StagePlan, done: Mapping[str, int]) -> list[str]:
         identities = []
         for spec in stage.jobs:
             with self._lock:
                 ports = tuple(next(self._ports) for _ in spec.workers)
             addresses = tuple(self._launchers.fabric.host[w.host].ip for w in spec.workers)
             for worker in spec.workers:
-                task = TrainerTask(study, stage.name, spec, worker.rank, addresses, ports, self._url, self._scenario.start_up_s)
-                identity = f"{job_key(study, stage.name, spec.name)}#{worker.rank}"
+                task = TrainerTask(
+                    study.name, study.run, spec, worker.rank, addresses, ports, self._url, self._scenario.start_up_s,
+                    done[spec.name],
+                )  # fmt: skip
+                identity = f"{study.name}/{stage.name}/{spec.name}#{worker.rank}"
                 self._launchers.start(identity, worker.host, task)
                 identities.append(identity)
         return identities

@@ -1,10 +1,9 @@
 """An emulated training process: pauses to compute, moves real gradient bytes over TCP, checks the sum it received.
 
-It registers nothing about its sockets: it attaches its process to its job and reports iterations through `beamer.client`, as
-any trainer would. Ring all-reduce and parameter server follow `beamer.network.collectives`.
+It registers nothing about its sockets: it attaches its process to its trial and reports steps through `beamer.client`, as any
+trainer would. Ring all-reduce and parameter server follow `beamer.network.collectives`.
 """
 
-import os
 import selectors
 import socket
 import time
@@ -35,18 +34,20 @@ Gradient = npt.NDArray[np.float32]
 class TrainerTask:
     """What one process runs.
 
-    addresses, ports: where each rank listens, by rank. controller: URL of the stage API. start_up_s: from having connected to
-    the first iteration, which takes a framework longer than it takes connections to get their class.
+    run: of the study. addresses, ports: where each rank listens, by rank. controller: URL of the API. start_up_s: from having
+    connected to the first iteration, which takes a framework longer than it takes connections to get their class. done: steps
+    that the trial has completed before.
     """
 
     study: str
-    stage: str
+    run: str
     spec: JobSpec
     rank: int
     addresses: tuple[str, ...]
     ports: tuple[int, ...]
     controller: str
     start_up_s: float
+    done: int = 0
 
 
 _TRAINER_TASK = TypeAdapter(TrainerTask)  # built once, before launchers fork
@@ -258,8 +259,8 @@ def _barrier(mesh: Mesh, dial: Iterable[int], expect: Iterable[int], rank: int) 
 def train(task: TrainerTask, client: Client) -> None:
     """Run the task's iterations. Raises `ArithmeticError` if a synchronised gradient is not the sum of all ranks'."""
     spec, rank = task.spec, task.rank
-    job = client.job(task.study, task.stage, spec.name)
-    job.attach(rank, pid=os.getpid())
+    trial = client.trial(task.study, spec.name, run=task.run)
+    trial.attach(rank)
     mesh = connect(task)
     servers = [w.rank for w in spec.workers if w.role is Role.SERVER]
     workers = [w.rank for w in spec.workers if w.role is Role.WORKER]
@@ -283,11 +284,11 @@ def train(task: TrainerTask, client: Client) -> None:
             raise ArithmeticError(f"rank {rank}, iteration {iteration}: the gradient's sum is not {expected}")
         time.sleep(max(began + spec.compute_s - time.monotonic(), 0.0))
         if rank == 0:
-            job.progress(iteration)
+            trial.progress(task.done + iteration)
     dial, expect = _peers(spec, rank)
     _barrier(mesh, dial, expect, rank)
     if rank == 0:
-        job.finish()
+        trial.pause()
     client.close(REPORT_PATIENCE_S)
 
 
