@@ -1,6 +1,7 @@
-"""The stage state machine: what is legal, what changes nothing, when a stage ends, and that its journal rebuilds it."""
+"""Studies, trials and stages: what is known of them after which events, and that their journal rebuilds it."""
 
 import math
+import random
 from contextlib import closing
 from dataclasses import replace
 
@@ -11,30 +12,52 @@ from hypothesis import strategies as st
 from beamer.errors import ConflictError, InputError, NotFoundError
 from beamer.network.connection import Connection
 from beamer.network.events import ConnectionsSeen, Planned
-from beamer.network.job import JobSpec
 from beamer.network.ledger import NetworkLedger
 from beamer.network.plan import JobPlan
+from beamer.network.views import LaterRung
 from beamer.studies.events import (
+    AttemptEnded,
+    AttemptStarted,
     Event,
-    IterationDone,
-    JobEnded,
-    JobRegistered,
+    FellSilent,
+    Progressed,
     StageRegistered,
     StageSealed,
+    StudyEnded,
     StudyRegistered,
+    TargetDropped,
+    TargetSet,
+    TrialEnded,
+    TrialRegistered,
     WorkerAttached,
+    WorkerDetached,
 )
 from beamer.studies.journal.store import Journal
-from beamer.studies.model import JobStatus, Role, Rung, StageStatus, Worker
+from beamer.studies.model import (
+    MOST_STEPS,
+    EndReason,
+    Process,
+    Profile,
+    Role,
+    Rung,
+    StageStatus,
+    StudyStatus,
+    TrialStatus,
+    Worker,
+    trial_key,
+)
 from beamer.studies.tracker import Tracker
 from beamer.testing.fabrics import star, two_spines
 
 FABRIC = two_spines(1)
 HOSTS = [host.name for host in FABRIC.hosts]
 AGENTS = [host.agent for host in FABRIC.hosts]
-SPEC = JobSpec("t", (Worker(0, HOSTS[0]), Worker(1, HOSTS[1])), iterations=5, sync_bytes=1000)
-JOB = "vision/rung0/t"
-SEEN = Connection(JOB, 0, "10.0.0.1", 4000, "10.0.0.2", 5000)
+WORKERS = (Worker(0, HOSTS[0]), Worker(1, HOSTS[1]))
+PROFILE = Profile(1000)
+TRIAL = "vision/t"
+SEEN = Connection(TRIAL, 0, "10.0.0.1", 4000, "10.0.0.2", 5000)
+STUDY = StudyRegistered(1, "vision", "1", 2.0, (Rung("rung0", 1, 5), Rung("rung1", 1, 15)))
+START = AttemptStarted(4, TRIAL, "first", WORKERS, PROFILE)
 
 
 def network(tracker: Tracker) -> NetworkLedger:
@@ -52,92 +75,130 @@ def take(tracker: Tracker, *events: Event) -> list[bool]:
     return changed
 
 
+def another(name: str, target: int = 5) -> tuple[Event, ...]:
+    """One more trial that runs in the first rung."""
+    key = trial_key("vision", name)
+    return (
+        TrialRegistered(4, "vision", name),
+        TargetSet(4, key, target, "rung0"),
+        AttemptStarted(4, key, "first", WORKERS, PROFILE),
+    )
+
+
 @pytest.fixture
 def tracker() -> Tracker:
-    """One study with one open stage and one running job."""
+    """One study with one open stage and one running trial in it."""
     tracker = Tracker(NetworkLedger(FABRIC))
     started: tuple[Event, ...] = (
-        StudyRegistered(1, "vision", 2.0, (Rung("rung0", 1, 5), Rung("rung1", 1, 10))),
+        STUDY,
         StageRegistered(2, "vision", "rung0"),
-        JobRegistered(3, "vision", "rung0", SPEC),
+        TrialRegistered(3, "vision", "t"),
+        TargetSet(3, TRIAL, 5, "rung0"),
+        START,
     )
-    assert take(tracker, *started) == [True] * 3
+    assert take(tracker, *started) == [True] * 5
     return tracker
 
 
-def test_registering_again_changes_nothing(tracker: Tracker) -> None:
+def test_what_is_repeated_changes_nothing(tracker: Tracker) -> None:
     again: tuple[Event, ...] = (
-        StudyRegistered(9, "vision", 2.0, (Rung("rung0", 1, 5), Rung("rung1", 1, 10))),
+        replace(STUDY, at_s=9),
         StageRegistered(9, "vision", "rung0"),
-        JobRegistered(9, "vision", "rung0", SPEC),
-        JobRegistered(9, "vision", "rung0", replace(SPEC, workers=SPEC.workers[::-1])),
+        TrialRegistered(9, "vision", "t"),
+        TargetSet(9, TRIAL, 5, "rung0"),
+        replace(START, at_s=9),
+        replace(START, at_s=9, workers=WORKERS[::-1]),
     )
-    assert take(tracker, *again) == [False] * 4
-    assert tracker.jobs[JOB].registered_s == 3
+    assert take(tracker, *again) == [False] * 6
+    assert tracker.trials[TRIAL].registered_s == 3
+
+
+def test_weight_rungs_and_budget_may_change(tracker: Tracker) -> None:
+    more = (*STUDY.rungs, Rung("rung2", 1, 45))
+    assert take(tracker, replace(STUDY, weight=3.0, rungs=more), TrialRegistered(9, "vision", "t", 45)) == [True, True]
+    study = tracker.studies["vision"]
+    assert (study.weight, study.rungs, tracker.trials[TRIAL].budget) == (3.0, more, 45)
+
+
+def test_another_run_begins_anew_and_ends_what_ran(tracker: Tracker) -> None:
+    take(tracker, ConnectionsSeen(5, AGENTS[0], (SEEN,)), Planned(5, "beamer", 1, None, 8, {TRIAL: JobPlan(3)}))
+    assert take(tracker, replace(STUDY, at_s=9, run="2")) == [True]
+    assert (tracker.studies["vision"].run, dict(tracker.trials), tracker.running) == ("2", {}, ())
+    assert not network(tracker).connections
+    (past,) = tracker.past_runs("vision")
+    assert (past.run, past.status, past.trials["t"].status) == ("1", StudyStatus.ENDED, TrialStatus.KILLED)
+    assert take(tracker, replace(STUDY, at_s=10)) == [False], "late: of a run that another has replaced"
+    take(tracker, *(replace(event, at_s=11) for event in (TrialRegistered(3, "vision", "t"), START)))
+    assert network(tracker).snapshot(tracker).klass.tolist() == [-1], "the class was that of the run before"
+
+
+def test_a_study_that_has_ended_waits_for_nothing(tracker: Tracker) -> None:
+    assert take(tracker, StudyEnded(9, "vision"), StudyEnded(10, "vision"), replace(STUDY, at_s=11)) == [True, False, False]
+    study = tracker.studies["vision"]
+    assert (study.status, study.search_s, study.makespan_s) == (StudyStatus.ENDED, 8, 5)
+    assert study.stages["rung0"].status is StageStatus.DONE
+    assert tracker.trials[TRIAL].status is TrialStatus.KILLED
+    for event in (StageRegistered(12, "vision", "rung1"), TrialRegistered(12, "vision", "u")):
+        with pytest.raises(ConflictError, match="register another run"):
+            tracker.check(event)
 
 
 @pytest.mark.parametrize(
-    ("event", "field"),
+    ("workers", "profile", "field"),
     [
-        (StudyRegistered(9, "vision", 3.0, (Rung("rung0", 1, 5), Rung("rung1", 1, 10))), "weight"),
-        (StudyRegistered(9, "vision", 2.0), "rungs"),
-        (JobRegistered(9, "vision", "rung0", replace(SPEC, iterations=6)), "iterations"),
-        (JobRegistered(9, "vision", "rung0", replace(SPEC, workers=SPEC.workers[:1])), "workers"),
+        ((), PROFILE, "workers"),
+        ((Worker(0, HOSTS[0]), Worker(0, HOSTS[1])), PROFILE, "workers[1].rank"),
+        ((Worker(-1, HOSTS[0]),), PROFILE, "workers[0].rank"),
+        ((Worker(0, HOSTS[0] + "0"),), PROFILE, "workers[0].host"),
+        (WORKERS, Profile(-1), "sync_bytes"),
+        (WORKERS, Profile(10**400), "sync_bytes"),
+        (WORKERS, Profile(compute_s=-0.1), "compute_s"),
+        (WORKERS, Profile(compute_s=math.inf), "compute_s"),
+        (WORKERS, Profile(compute_s=math.nan), "compute_s"),
+        (WORKERS, Profile(overlap=1.5), "overlap"),
+        (WORKERS, Profile(overlap=math.nan), "overlap"),
+        (WORKERS, Profile(collective="rings"), "collective"),
+        (WORKERS, Profile(collective="parameter-server"), "workers"),
     ],
 )
-def test_registering_otherwise_conflicts(tracker: Tracker, event: Event, field: str) -> None:
-    with pytest.raises(ConflictError) as raised:
-        tracker.check(event)
-    assert raised.value.field == field
-
-
-@pytest.mark.parametrize(
-    ("spec", "field"),
-    [
-        (replace(SPEC, name="a/b"), "job"),
-        (replace(SPEC, workers=()), "workers"),
-        (replace(SPEC, workers=(Worker(0, HOSTS[0]), Worker(0, HOSTS[1]))), "workers[1].rank"),
-        (replace(SPEC, workers=(Worker(-1, HOSTS[0]),)), "workers[0].rank"),
-        (replace(SPEC, iterations=0), "iterations"),
-        (replace(SPEC, sync_bytes=-1), "sync_bytes"),
-        (replace(SPEC, compute_s=-0.1), "compute_s"),
-        (replace(SPEC, compute_s=math.inf), "compute_s"),
-        (replace(SPEC, compute_s=math.nan), "compute_s"),
-        (replace(SPEC, overlap=1.5), "overlap"),
-        (replace(SPEC, overlap=math.nan), "overlap"),
-        (replace(SPEC, collective="rings"), "collective"),
-        (replace(SPEC, collective="parameter-server"), "workers"),
-    ],
-)
-def test_refuses_a_job_that_cannot_be(tracker: Tracker, spec: JobSpec, field: str) -> None:
+def test_refuses_an_attempt_that_cannot_be(tracker: Tracker, workers: tuple[Worker, ...], profile: Profile, field: str) -> None:
     with pytest.raises(InputError) as raised:
-        tracker.check(JobRegistered(9, "vision", "rung0", replace(spec, name=spec.name.replace("t", "u"))))
+        tracker.check(AttemptStarted(9, TRIAL, "second", workers, profile))
     assert raised.value.field == field
 
 
 def test_an_unknown_host_is_answered_with_the_nearest(tracker: Tracker) -> None:
-    spec = replace(SPEC, name="u", workers=(Worker(0, HOSTS[0] + "0"),))
+    workers = (Worker(0, HOSTS[0] + "0"),)
     with pytest.raises(InputError, match=rf"workers\[0\].host: got '{HOSTS[0]}0'.*did you mean '{HOSTS[0]}'"):
-        tracker.check(JobRegistered(9, "vision", "rung0", spec))
+        tracker.check(AttemptStarted(9, TRIAL, "second", workers))
 
 
 @pytest.mark.parametrize(
     ("event", "field"),
     [
         (StudyRegistered(9, ""), "study"),
-        (StudyRegistered(9, "s", 0.0), "weight"),
-        (StudyRegistered(9, "s", math.nan), "weight"),
-        (StudyRegistered(9, "s", math.inf), "weight"),
-        (StudyRegistered(9, "s", 1.0, (Rung("r", 1, 1), Rung("r", 1, 1))), "rungs[1].name"),
-        (StudyRegistered(9, "s", 1.0, (Rung("r", 0, 1),)), "rungs[0].jobs"),
-        (StudyRegistered(9, "s", 1.0, (Rung("r", 1, 0),)), "rungs[0].iterations"),
+        (StudyRegistered(9, "s", ""), "run"),
+        (StudyRegistered(9, "s", weight=0.0), "weight"),
+        (StudyRegistered(9, "s", weight=math.nan), "weight"),
+        (StudyRegistered(9, "s", weight=math.inf), "weight"),
+        (StudyRegistered(9, "s", rungs=(Rung("r", 1, 1), Rung("r", 1, 1))), "rungs[1].name"),
+        (StudyRegistered(9, "s", rungs=(Rung("r", -1, 1),)), "rungs[0].jobs"),
+        (StudyRegistered(9, "s", rungs=(Rung("r", 10**400, 1),)), "rungs[0].jobs"),
+        (StudyRegistered(9, "s", rungs=(Rung("r", 1, 0),)), "rungs[0].step"),
         (StageRegistered(9, "vision", "rung 1"), "stage"),
-        (WorkerAttached(9, JOB, 0, 0), "pid"),
-        (IterationDone(9, JOB, 6), "iteration"),
-        (IterationDone(9, JOB, -1), "iteration"),
-        (JobEnded(9, JOB, JobStatus.RUNNING), "status"),
+        (TrialRegistered(9, "vision", "a/b"), "trial"),
+        (TrialRegistered(9, "vision", "u", 0), "budget"),
+        (TargetSet(9, TRIAL, 0), "step"),
+        (TargetSet(9, TRIAL, MOST_STEPS + 1), "step"),
+        (AttemptStarted(9, TRIAL, "", WORKERS), "attempt"),
+        (AttemptEnded(9, TRIAL, "first", EndReason.MOVED), "reason"),
+        (WorkerAttached(9, TRIAL, 0, Process(1)), "pid"),
+        (WorkerAttached(9, TRIAL, 0, Process(70, start=-1)), "start"),
+        (Progressed(9, TRIAL, -1), "step"),
+        (Progressed(9, TRIAL, 2**64), "step"),
+        (TrialEnded(9, TRIAL, TrialStatus.RUNNING), "status"),
         (Planned(9, "beamer", 1, None, 9, {}), "queues"),
-        (Planned(9, "beamer", 1, None, 2, {JOB: JobPlan(2)}), f"jobs[{JOB}].klass"),
+        (Planned(9, "beamer", 1, None, 2, {TRIAL: JobPlan(2)}), f"jobs[{TRIAL}].klass"),
     ],
 )
 def test_refuses_values_that_cannot_be(tracker: Tracker, event: Event, field: str) -> None:
@@ -149,16 +210,24 @@ def test_refuses_values_that_cannot_be(tracker: Tracker, event: Event, field: st
 @pytest.mark.parametrize(
     ("event", "field"),
     [
+        (StudyEnded(9, "visio"), "study"),
         (StageRegistered(9, "visio", "rung0"), "study"),
         (StageSealed(9, "vision", "rung1"), "stage"),
-        (JobRegistered(9, "vision", "rung1", SPEC), "stage"),
-        (WorkerAttached(9, JOB, 2, 77), "rank"),
-        (WorkerAttached(9, "vision/rung0/u", 0, 77), "job"),
-        (IterationDone(9, "vision/rung0", 1), "job"),
-        (IterationDone(9, "", 1), "study"),
-        (JobEnded(9, "vision/rung1/t", JobStatus.KILLED), "stage"),
+        (TrialRegistered(9, "visio", "t"), "study"),
+        (TargetSet(9, TRIAL, 9, "rung1"), "stage"),
+        (TargetSet(9, "vision/u", 9), "trial"),
+        (AttemptStarted(9, "vision/u", "first", WORKERS), "trial"),
+        (AttemptEnded(9, TRIAL, "second"), "attempt"),
+        (WorkerAttached(9, TRIAL, 2, Process(77)), "rank"),
+        (WorkerAttached(9, "vision/u", 0, Process(77)), "trial"),
+        (WorkerDetached(9, TRIAL, 7), "rank"),
+        (Progressed(9, "vision/u", 1), "trial"),
+        (Progressed(9, "", 1), "study"),
+        (TrialEnded(9, "visio/t", TrialStatus.KILLED), "study"),
+        (FellSilent(9, "visio"), "study"),
+        (FellSilent(9, "vision", trial="u"), "trial"),
         (ConnectionsSeen(9, "nobody", ()), "agent"),
-        (Planned(9, "beamer", 1, None, 8, {"vision/rung0/u": JobPlan(0)}), "job"),
+        (Planned(9, "beamer", 1, None, 8, {"vision/u": JobPlan(0)}), "trial"),
     ],
 )
 def test_unknown_names_are_not_found(tracker: Tracker, event: Event, field: str) -> None:
@@ -167,84 +236,168 @@ def test_unknown_names_are_not_found(tracker: Tracker, event: Event, field: str)
     assert raised.value.field == field
 
 
-def test_an_unknown_job_is_answered_with_the_nearest(tracker: Tracker) -> None:
-    with pytest.raises(NotFoundError, match=r"job: got 'tt', expected a registered job .did you mean 't'"):
-        tracker.check(IterationDone(9, JOB + "t", 1))
+def test_an_unknown_trial_is_answered_with_the_nearest(tracker: Tracker) -> None:
+    with pytest.raises(NotFoundError, match=r"trial: got 'tt', expected a registered trial .did you mean 't'"):
+        tracker.check(Progressed(9, TRIAL + "t", 1))
 
 
-def test_progress_only_goes_forward(tracker: Tracker) -> None:
-    assert take(tracker, IterationDone(4, JOB, 0), IterationDone(4, JOB, 3)) == [False, True]
-    assert take(tracker, IterationDone(5, JOB, 3), IterationDone(5, JOB, 2)) == [False, False]
-    assert tracker.jobs[JOB].done == 3
+def test_progress_only_goes_forward_and_past_any_target(tracker: Tracker) -> None:
+    assert take(tracker, Progressed(5, TRIAL, 0), Progressed(5, TRIAL, 3)) == [False, True]
+    assert take(tracker, Progressed(6, TRIAL, 3), Progressed(6, TRIAL, 2)) == [False, False]
+    assert take(tracker, Progressed(7, TRIAL, 30)) == [True], "30 steps where 5 were waited for"
+    assert tracker.trials[TRIAL].done == 30
 
 
-def test_the_last_iteration_does_not_end_a_job(tracker: Tracker) -> None:
-    take(tracker, StageSealed(4, "vision", "rung0"), IterationDone(5, JOB, 5))
-    assert tracker.jobs[JOB].status is JobStatus.RUNNING
-    assert tracker.studies["vision"].stages["rung0"].status is StageStatus.SEALED
+def test_the_first_loss_of_a_step_is_kept_although_the_step_is_known(tracker: Tracker) -> None:
+    assert take(tracker, Progressed(5, TRIAL, 3), Progressed(6, TRIAL, 3, 0.5), Progressed(7, TRIAL, 3, 0.5)) == [
+        True, True, False,
+    ]  # fmt: skip
+    assert tracker.trials[TRIAL].loss == 0.5
 
 
-def test_a_worker_may_start_again_under_another_pid(tracker: Tracker) -> None:
-    events = [WorkerAttached(4, JOB, 1, pid) for pid in (70, 70, 71)]
-    assert take(tracker, *events) == [True, False, True]
-    assert tracker.jobs[JOB].pids == {1: 71}
+def test_a_trial_arrives_at_its_target_and_goes_on(tracker: Tracker) -> None:
+    take(tracker, StageSealed(5, "vision", "rung0"), Progressed(6, TRIAL, 5))
+    stage = tracker.stage("vision", "rung0")
+    assert (stage.status, stage.ended_s, stage.sct_s) == (StageStatus.DONE, 6, 4)
+    assert tracker.trials[TRIAL].status is TrialStatus.RUNNING
+    assert [target.time_s for target in tracker.trials[TRIAL].targets] == [3]
 
 
-def test_no_worker_joins_an_ended_job(tracker: Tracker) -> None:
-    take(tracker, WorkerAttached(4, JOB, 0, 70), JobEnded(5, JOB, JobStatus.FINISHED))
-    assert not tracker.check(WorkerAttached(6, JOB, 0, 70))
-    with pytest.raises(ConflictError, match="finished"):
-        tracker.check(WorkerAttached(6, JOB, 0, 71))
+def test_a_promoted_trial_keeps_its_attempt(tracker: Tracker) -> None:
+    take(tracker, WorkerAttached(5, TRIAL, 0, Process(70)), ConnectionsSeen(5, AGENTS[0], (SEEN,)))
+    take(tracker, StageSealed(5, "vision", "rung0"), Progressed(6, TRIAL, 5))
+    take(tracker, StageRegistered(7, "vision", "rung1"), TargetSet(7, TRIAL, 15, "rung1"))
+    attempt = tracker.trials[TRIAL].attempt
+    assert attempt is not None
+    assert (attempt.seq, attempt.ended_s, attempt.processes) == (1, None, {0: Process(70)})
+    assert dict(network(tracker).connections) == {AGENTS[0]: (SEEN,)}
+    assert network(tracker).snapshot(tracker).remaining.tolist() == [10]
 
 
-@pytest.mark.parametrize("later", [JobStatus.FINISHED, JobStatus.KILLED])
-def test_of_two_ends_the_first_stands(tracker: Tracker, later: JobStatus) -> None:
-    take(tracker, JobEnded(4, JOB, JobStatus.KILLED))
-    assert take(tracker, JobEnded(5, JOB, later), IterationDone(6, JOB, 5)) == [False, False]
-    job = tracker.jobs[JOB]
-    assert (job.status, job.ended_s, job.done) == (JobStatus.KILLED, 4, 0)
+def test_a_moved_or_resized_trial_starts_another_attempt(tracker: Tracker) -> None:
+    take(tracker, WorkerAttached(5, TRIAL, 0, Process(70)))
+    assert take(tracker, AttemptStarted(6, TRIAL, "second", WORKERS[:1], Profile(99))) == [True]
+    trial = tracker.trials[TRIAL]
+    first, second = trial.attempts.values()
+    assert (first.reason, first.ended_s, first.processes) == (EndReason.MOVED, 6, {})
+    assert (second.seq, second.workers, second.profile.sync_bytes, trial.status) == (2, WORKERS[:1], 99, TrialStatus.RUNNING)
+    late = [replace(START, at_s=7), AttemptEnded(7, TRIAL, "first"), AttemptEnded(7, TRIAL, "first", EndReason.LOST)]
+    assert take(tracker, *late) == [False] * 3, "what is said of the attempt before comes late"
 
 
-def test_a_stage_ends_when_sealed_and_every_job_ended(tracker: Tracker) -> None:
-    stage = tracker.studies["vision"].stages["rung0"]
-    take(tracker, JobRegistered(4, "vision", "rung0", replace(SPEC, name="u")), JobEnded(5, JOB, JobStatus.FINISHED))
-    take(tracker, StageSealed(6, "vision", "rung0"))
-    assert (stage.status, stage.sealed_s) == (StageStatus.SEALED, 6)
-    take(tracker, JobEnded(7, "vision/rung0/u", JobStatus.KILLED))
+def test_a_lost_attempt_goes_on_when_a_worker_attaches_again(tracker: Tracker) -> None:
+    take(tracker, WorkerAttached(5, TRIAL, 0, Process(70)), AttemptEnded(6, TRIAL, "first", EndReason.LOST))
+    assert tracker.running == ()
+    assert take(tracker, Progressed(7, TRIAL, 2)) == [True], "reported before its end"
+    assert tracker.running == ()
+    assert take(tracker, WorkerAttached(8, TRIAL, 0, Process(71))) == [True]
+    assert [trial.key for trial in tracker.running] == [TRIAL]
+
+
+def test_what_was_silent_is_taken_up_again(tracker: Tracker) -> None:
+    take(tracker, *(FellSilent(5, "vision", **what) for what in ({"trial": "t"}, {"stage": "rung0"}, {})))
+    assert network(tracker).views(tracker) == ()
+    assert take(tracker, Progressed(6, TRIAL, 0), Progressed(6, TRIAL, 0)) == [True, False]
+    (view,) = network(tracker).views(tracker)
+    assert [stage.name for stage in view.stages] == ["rung0"]
+
+
+def test_a_worker_may_start_again_as_another_process(tracker: Tracker) -> None:
+    processes = [Process(70, 5), Process(70, 5), Process(70, 6), Process(71, 6)]
+    assert take(tracker, *(WorkerAttached(5, TRIAL, 1, process) for process in processes)) == [True, False, True, True]
+    attempt = tracker.trials[TRIAL].attempt
+    assert attempt is not None
+    assert attempt.processes == {1: Process(71, 6)}
+    assert take(tracker, WorkerDetached(6, TRIAL, 1), WorkerDetached(7, TRIAL, 1)) == [True, False]
+
+
+@pytest.mark.parametrize("later", [TrialStatus.FINISHED, TrialStatus.KILLED, TrialStatus.FAILED])
+def test_of_two_ends_the_first_stands(tracker: Tracker, later: TrialStatus) -> None:
+    take(tracker, TrialEnded(5, TRIAL, TrialStatus.KILLED))
+    late = [
+        TrialEnded(6, TRIAL, later),
+        Progressed(7, TRIAL, 5),
+        TargetSet(7, TRIAL, 9),
+        WorkerAttached(7, TRIAL, 0, Process(7)),
+    ]
+    assert take(tracker, *late) == [False] * 4
+    trial = tracker.trials[TRIAL]
+    assert (trial.status, trial.ended_s, trial.done) == (TrialStatus.KILLED, 5, 0)
+
+
+def test_a_trial_that_has_ended_is_not_started_again(tracker: Tracker) -> None:
+    take(tracker, TrialEnded(5, TRIAL, TrialStatus.KILLED))
+    with pytest.raises(ConflictError, match=r"trial: got 'vision/t', expected one that is not killed"):
+        tracker.check(AttemptStarted(6, TRIAL, "second", WORKERS))
+
+
+def test_a_stage_ends_when_sealed_and_every_trial_arrived_or_ended(tracker: Tracker) -> None:
+    stage = tracker.stage("vision", "rung0")
+    take(tracker, *another("u"), Progressed(5, TRIAL, 5), StageSealed(6, "vision", "rung0"))
+    assert (stage.status, stage.sealed_s, stage.missing) == (StageStatus.SEALED, 6, {"u"})
+    take(tracker, TrialEnded(7, "vision/u", TrialStatus.KILLED))
     assert (stage.status, stage.ended_s) == (StageStatus.DONE, 7)
 
 
-def test_a_stage_whose_jobs_all_ended_stays_open_until_sealed(tracker: Tracker) -> None:
-    take(tracker, JobEnded(5, JOB, JobStatus.FINISHED))
-    take(tracker, JobRegistered(6, "vision", "rung0", replace(SPEC, name="late")))
-    take(tracker, JobEnded(7, "vision/rung0/late", JobStatus.FINISHED))
-    stage = tracker.studies["vision"].stages["rung0"]
+def test_a_stage_may_stop_waiting_for_a_trial_that_goes_on(tracker: Tracker) -> None:
+    stage = tracker.stage("vision", "rung0")
+    take(tracker, StageSealed(5, "vision", "rung0"))
+    assert take(tracker, TargetDropped(6, TRIAL, "rung0"), TargetDropped(7, TRIAL, "rung0")) == [True, False]
+    assert (stage.status, stage.ended_s, tracker.trials[TRIAL].status) == (StageStatus.DONE, 6, TrialStatus.RUNNING)
+
+
+def test_a_stage_whose_trials_all_arrived_stays_open_until_sealed(tracker: Tracker) -> None:
+    take(tracker, Progressed(5, TRIAL, 5), *another("late"), Progressed(7, "vision/late", 5))
+    stage = tracker.stage("vision", "rung0")
     assert stage.status is StageStatus.OPEN
     assert take(tracker, StageSealed(8, "vision", "rung0"), StageSealed(9, "vision", "rung0")) == [True, False]
     assert (stage.status, stage.sealed_s, stage.ended_s) == (StageStatus.DONE, 8, 8)
 
 
+def test_a_farther_target_in_the_same_stage_is_waited_for(tracker: Tracker) -> None:
+    stage = tracker.stage("vision", "rung0")
+    take(tracker, StageSealed(5, "vision", "rung0"))
+    assert take(tracker, TargetSet(6, TRIAL, 9, "rung0"), TargetSet(6, TRIAL, 7, "rung0")) == [True, False]
+    take(tracker, Progressed(7, TRIAL, 5))
+    assert stage.status is StageStatus.SEALED
+    take(tracker, Progressed(8, TRIAL, 9))
+    assert stage.ended_s == 8
+
+
 def test_sealing_an_empty_stage_ends_it(tracker: Tracker) -> None:
     take(tracker, StageRegistered(4, "vision", "rung1"), StageSealed(5, "vision", "rung1"))
-    assert tracker.studies["vision"].stages["rung1"].ended_s == 5
+    assert tracker.stage("vision", "rung1").ended_s == 5
 
 
 def test_nobody_joins_a_sealed_stage(tracker: Tracker) -> None:
-    take(tracker, StageSealed(4, "vision", "rung0"))
-    assert not tracker.check(JobRegistered(5, "vision", "rung0", SPEC))
+    take(tracker, TrialRegistered(4, "vision", "u"), StageSealed(4, "vision", "rung0"))
+    assert not tracker.check(TargetSet(5, TRIAL, 5, "rung0"))
     with pytest.raises(ConflictError, match="sealed"):
-        tracker.check(JobRegistered(5, "vision", "rung0", replace(SPEC, name="u")))
+        tracker.check(TargetSet(5, "vision/u", 5, "rung0"))
 
 
-def test_jobs_are_numbered_for_good_and_spread_over_planes(tracker: Tracker) -> None:
-    take(tracker, JobEnded(4, JOB, JobStatus.KILLED))
-    take(tracker, *(JobRegistered(5, "vision", "rung0", replace(SPEC, name=name)) for name in "uv"))
-    assert [(job.seq, FABRIC.plane_of(job.seq)) for job in tracker.jobs.values()] == [(1, 0), (2, 1), (3, 0)]
+def test_milestones_only_move_forward_and_are_timed(tracker: Tracker) -> None:
+    take(tracker, TrialRegistered(4, "vision", "m"), AttemptStarted(4, "vision/m", "first", WORKERS, PROFILE))
+    assert take(tracker, *(TargetSet(5, "vision/m", step) for step in (3, 3, 9, 3))) == [True, False, True, False]
+    take(tracker, Progressed(7, "vision/m", 4), Progressed(11, "vision/m", 9))
+    assert [(t.step, t.stage, t.time_s) for t in tracker.trials["vision/m"].targets] == [(3, None, 2), (9, None, 6)]
+
+
+def test_attempts_are_numbered_for_good_and_spread_over_planes(tracker: Tracker) -> None:
+    take(tracker, TrialEnded(5, TRIAL, TrialStatus.KILLED), *another("u"), *another("v"))
+    numbers = [attempt.seq for trial in tracker.trials.values() for attempt in trial.attempts.values()]
+    assert [(number, FABRIC.plane_of(number)) for number in numbers] == [(1, 0), (2, 1), (3, 0)]
 
 
 def test_workers_are_kept_by_rank(tracker: Tracker) -> None:
-    take(tracker, JobRegistered(4, "vision", "rung0", replace(SPEC, name="u", workers=SPEC.workers[::-1])))
-    assert tracker.jobs["vision/rung0/u"].spec.workers == SPEC.workers
+    take(tracker, AttemptStarted(5, TRIAL, "second", WORKERS[::-1], PROFILE))
+    assert tracker.trials[TRIAL].attempts["second"].workers == WORKERS
+
+
+def test_a_clock_that_is_set_back_gives_no_negative_time(tracker: Tracker) -> None:
+    take(tracker, StageSealed(3600, "vision", "rung0"), Progressed(1, TRIAL, 5))
+    stage = tracker.stage("vision", "rung0")
+    assert (stage.ended_s, stage.sct_s, tracker.now_s) == (3600, 3598, 3600)
 
 
 def test_connections_change_only_with_what_is_seen(tracker: Tracker) -> None:
@@ -262,14 +415,24 @@ def test_connections_change_only_with_what_is_seen(tracker: Tracker) -> None:
     assert not network(tracker).connections
 
 
-def test_connections_of_ended_jobs_are_dropped(tracker: Tracker) -> None:
-    take(tracker, ConnectionsSeen(4, AGENTS[0], (SEEN,)), JobEnded(5, JOB, JobStatus.FINISHED))
+@pytest.mark.parametrize(
+    "event",
+    [
+        TrialEnded(6, TRIAL, TrialStatus.FINISHED),
+        AttemptEnded(6, TRIAL, "first"),
+        AttemptEnded(6, TRIAL, "first", EndReason.LOST),
+        FellSilent(6, "vision", trial="t"),
+        StudyEnded(6, "vision"),
+    ],
+)
+def test_connections_of_trials_that_do_not_run_are_dropped(tracker: Tracker, event: Event) -> None:
+    take(tracker, ConnectionsSeen(5, AGENTS[0], (SEEN,)), event)
     assert not network(tracker).connections
-    assert not tracker.check(ConnectionsSeen(6, AGENTS[0], (SEEN,)))
+    assert not tracker.check(ConnectionsSeen(7, AGENTS[0], (SEEN,)))
 
 
 def test_decisions_only_go_forward(tracker: Tracker) -> None:
-    first = Planned(4, "beamer", 1, {"order": [JOB]}, 8, {JOB: JobPlan(0)})
+    first = Planned(4, "beamer", 1, {"order": [TRIAL]}, 8, {TRIAL: JobPlan(0)})
     assert take(tracker, first, first) == [True, False]
     with pytest.raises(ConflictError):
         tracker.check(replace(first, at_s=5))
@@ -279,26 +442,55 @@ def test_decisions_only_go_forward(tracker: Tracker) -> None:
 
 
 def test_a_snapshot_holds_what_is_still_to_come(tracker: Tracker) -> None:
-    done = replace(SPEC, name="u")
-    take(tracker, JobRegistered(4, "vision", "rung0", done), JobEnded(5, "vision/rung0/u", JobStatus.FINISHED))
-    take(tracker, IterationDone(6, JOB, 2), StudyRegistered(7, "idle"))
+    take(tracker, *another("u"), TrialEnded(5, "vision/u", TrialStatus.FINISHED))
+    take(tracker, Progressed(6, TRIAL, 2), StudyRegistered(7, "idle"))
     (study,) = network(tracker).views(tracker)
-    assert (study.name, study.weight, study.later) == ("vision", 2.0, (Rung("rung1", 1, 10),))
+    later = (LaterRung("rung1", 1, 10),)
+    assert (study.name, study.weight, study.later) == ("vision", 2.0, later)
     (job,) = study.stages[0].jobs
-    assert (job.key, job.done, job.remaining, job.plane, job.registered_s) == (JOB, 2, 3, 0, 3)
+    assert (job.key, job.remaining, job.plane, job.started_s) == (TRIAL, 3, 0, 4)
     snapshot = network(tracker).snapshot(tracker)
-    assert [(s.name, s.weight, s.later) for s in snapshot.studies] == [("vision", 2.0, (Rung("rung1", 1, 10),))]
-    assert (snapshot.stages, snapshot.jobs.key, snapshot.remaining.tolist()) == (("vision/rung0",), (JOB,), [3])
-    assert snapshot.jobs.registered_s.tolist() == [3.0]
-    take(tracker, StageSealed(8, "vision", "rung0"), JobEnded(9, JOB, JobStatus.FINISHED))
+    assert [(s.name, s.weight, s.later) for s in snapshot.studies] == [("vision", 2.0, later)]
+    assert (snapshot.stages, snapshot.jobs.key, snapshot.remaining.tolist()) == (("vision/rung0",), (TRIAL,), [3])
+    assert snapshot.jobs.started_s.tolist() == [4.0]
+    take(tracker, StageSealed(8, "vision", "rung0"), TrialEnded(9, TRIAL, TrialStatus.FINISHED))
     assert network(tracker).views(tracker)[0].stages == ()
     assert network(tracker).snapshot(tracker).jobs.key == ()
     take(tracker, StageRegistered(10, "vision", "rung1"), StageSealed(11, "vision", "rung1"))
     assert network(tracker).views(tracker) == ()
 
 
+def test_a_trial_without_a_barrier_is_waited_for_alone() -> None:
+    tracker = Tracker(NetworkLedger(FABRIC))
+    take(tracker, StudyRegistered(1, "s", rungs=(Rung("r", 0, 3), Rung("s", 0, 9)), barriers=False))
+    for name in ("milestone", "budget", "nothing"):
+        take(tracker, TrialRegistered(2, "s", name, 81 if name == "budget" else None))
+        take(tracker, AttemptStarted(2, f"s/{name}", "1", WORKERS, PROFILE), Progressed(3, f"s/{name}", 2))
+    take(tracker, TargetSet(4, "s/milestone", 9))
+    (study,) = network(tracker).views(tracker)
+    assert study.later == ()
+    assert [(stage.barrier, [(job.key, job.remaining) for job in stage.jobs]) for stage in study.stages] == [
+        (False, [("s/milestone", 7)]),
+        (False, [("s/budget", 79)]),
+        (False, [("s/nothing", 2)]),
+    ]
+
+
+def test_a_trial_that_has_arrived_has_nothing_left_that_is_waited_for(tracker: Tracker) -> None:
+    take(tracker, *another("u"), TrialRegistered(5, "vision", "t", 81), Progressed(6, TRIAL, 5))
+    (study,) = network(tracker).views(tracker)
+    assert [(stage.name, [job.remaining for job in stage.jobs]) for stage in study.stages] == [("rung0", [0, 5])]
+
+
+def test_a_class_is_of_an_attempt(tracker: Tracker) -> None:
+    take(tracker, Planned(5, "beamer", 1, None, 8, {TRIAL: JobPlan(3)}))
+    assert network(tracker).snapshot(tracker).klass.tolist() == [3]
+    take(tracker, AttemptStarted(6, TRIAL, "second", WORKERS, PROFILE))
+    assert network(tracker).snapshot(tracker).klass.tolist() == [-1]
+
+
 def test_records_cannot_be_replaced_from_outside(tracker: Tracker) -> None:
-    for records in (tracker.jobs, tracker.studies, network(tracker).connections):
+    for records in (tracker.trials, tracker.studies, network(tracker).connections):
         with pytest.raises(TypeError):
             records["x"] = None  # type: ignore[index]
 
@@ -308,64 +500,141 @@ def test_trackers_of_different_knowledge_differ(tracker: Tracker) -> None:
     assert Tracker(NetworkLedger(FABRIC)) != Tracker(NetworkLedger(star(3)))
 
 
+TUNER: tuple[Event, ...] = (
+    TargetSet(4, "vision/u", 5, "rung0"),
+    StageSealed(5, "vision", "rung0"),
+    StageRegistered(6, "vision", "rung1"),
+    TargetSet(6, "vision/u", 15, "rung1"),
+    StageSealed(7, "vision", "rung1"),
+    TrialEnded(8, TRIAL, TrialStatus.KILLED),
+)
+TRAINERS: tuple[tuple[Event, ...], ...] = (
+    (*(Progressed(4 + step, TRIAL, step) for step in range(1, 7)),),
+    (*(Progressed(4 + step, "vision/u", step) for step in (2, 5, 9, 15)), AttemptEnded(30, "vision/u", "first")),
+)
+
+
+@given(rng=st.randoms(use_true_random=False))
+@settings(deadline=None)
+def test_reports_of_several_processes_may_come_in_any_order_and_twice(rng: random.Random) -> None:
+    """Whatever overtakes what, and however often it is repeated, the same is known in the end."""
+    tracker = Tracker(NetworkLedger(FABRIC))
+    take(tracker, STUDY, StageRegistered(2, "vision", "rung0"), TrialRegistered(3, "vision", "t"))
+    take(tracker, TargetSet(3, TRIAL, 5, "rung0"), START, TrialRegistered(3, "vision", "u"))
+    take(tracker, AttemptStarted(4, "vision/u", "first", WORKERS, PROFILE))
+    waiting = [list(TUNER), *(list(events) for events in TRAINERS)]
+    sent: list[Event] = []
+    while any(waiting):
+        source = rng.choice([events for events in waiting if events])
+        sent.append(source.pop(0))
+        repeated = [event for event in sent[-3:] if rng.random() < 0.2]
+        take(tracker, replace(sent[-1], at_s=20.0), *(replace(event, at_s=20.0) for event in repeated))
+    stages = {name: stage.status for name, stage in tracker.studies["vision"].stages.items()}
+    assert stages == {"rung0": StageStatus.DONE, "rung1": StageStatus.DONE}
+    trials = {trial.name: (trial.status, trial.done) for trial in tracker.trials.values()}
+    assert trials["u"] == (TrialStatus.PAUSED, 15)
+    assert trials["t"][0] is TrialStatus.KILLED
+    assert tracker.running == ()
+
+
 _studies = st.sampled_from(("a", "b"))
 _stages = st.sampled_from(("r0", "r1"))
 _names = st.sampled_from(("x", "y"))
-_keys = st.builds("{}/{}/{}".format, _studies, _stages, _names)
+_keys = st.builds(trial_key, _studies, _names)
+_attempts = st.sampled_from(("1", "2"))
 _ranks = st.integers(0, 2)
 _times = st.floats(0, 1e10)
 _workers = st.lists(
     st.builds(Worker, _ranks, st.sampled_from(HOSTS), st.sampled_from(Role)), min_size=1, max_size=3, unique_by=lambda w: w.rank
 )
-_specs = st.builds(
-    JobSpec,
-    _names,
-    _workers.map(tuple),
-    st.integers(1, 3),
-    st.integers(0, 10**15),
+_profiles = st.builds(
+    Profile,
+    st.none() | st.integers(0, 10**15),
     st.sampled_from(("ring", "parameter-server")),
-    st.floats(0, 1e6),
+    st.none() | st.floats(0, 1e6),
     st.floats(0, 1),
 )
+_processes = st.builds(Process, st.integers(2, 4), st.integers(0, 2), st.integers(0, 2), st.none() | st.just(0), st.booleans())
 _connections = st.builds(Connection, _keys, _ranks, st.just("10.0.0.1"), st.integers(1, 3), st.just("10.0.0.2"), st.just(9))
 _plans = st.dictionaries(_keys, st.builds(JobPlan, st.integers(0, 7), st.none() | st.integers(1, 10**11)), max_size=2)
 _json = st.dictionaries(st.text(max_size=3), st.lists(st.floats(0, 1) | st.none(), max_size=2), max_size=2)
 _events: st.SearchStrategy[Event] = st.one_of(
-    st.builds(StudyRegistered, _times, _studies, st.sampled_from((1.0, 1.0, 0.1)), st.just(())),
+    st.builds(
+        StudyRegistered, _times, _studies, st.sampled_from(("1", "1", "2")), st.sampled_from((1.0, 0.1)),
+        st.sampled_from(((), (Rung("r0", 2, 2), Rung("r1", 0, 4)))), st.booleans(),
+    ),
+    st.builds(StudyEnded, _times, _studies),
     st.builds(StageRegistered, _times, _studies, _stages),
     st.builds(StageSealed, _times, _studies, _stages),
-    st.builds(JobRegistered, _times, _studies, _stages, _specs),
-    st.builds(WorkerAttached, _times, _keys, _ranks, st.integers(1, 3)),
-    st.builds(IterationDone, _times, _keys, st.integers(0, 4)),
-    st.builds(JobEnded, _times, _keys, st.sampled_from((JobStatus.FINISHED, JobStatus.KILLED))),
+    st.builds(TrialRegistered, _times, _studies, _names, st.none() | st.integers(1, 9)),
+    st.builds(TargetSet, _times, _keys, st.integers(1, 6), st.none() | _stages),
+    st.builds(TargetDropped, _times, _keys, st.none() | _stages),
+    st.builds(AttemptStarted, _times, _keys, _attempts, _workers.map(tuple), _profiles),
+    st.builds(AttemptEnded, _times, _keys, _attempts, st.sampled_from((EndReason.PAUSED, EndReason.LOST))),
+    st.builds(WorkerAttached, _times, _keys, _ranks, _processes),
+    st.builds(WorkerDetached, _times, _keys, _ranks),
+    st.builds(Progressed, _times, _keys, st.integers(0, 7), st.none() | st.floats(0, 1) | st.just(math.inf)),
+    st.builds(TrialEnded, _times, _keys, st.sampled_from([status for status in TrialStatus if status.is_finished])),
+    st.builds(FellSilent, _times, _studies, st.none() | _stages, st.none() | _names),
     st.builds(ConnectionsSeen, _times, st.sampled_from(AGENTS), st.lists(_connections, max_size=3).map(tuple)),
     st.builds(Planned, _times, st.just("beamer"), st.integers(1, 5), _json, st.integers(1, 8), _plans),
-)
+)  # fmt: skip
 # Everything registered first, in half of the cases, so that most of what follows is legal.
 _STARTED: list[Event] = [
     *(StudyRegistered(0, study) for study in "ab"),
     *(StageRegistered(0, study, "r0") for study in "ab"),
-    *(JobRegistered(0, study, "r0", replace(SPEC, name=name)) for study in "ab" for name in "xy"),
+    *(TrialRegistered(0, study, name) for study in "ab" for name in "xy"),
+    *(TargetSet(0, f"{study}/{name}", 2, "r0") for study in "ab" for name in "xy"),
+    *(AttemptStarted(0, f"{study}/{name}", "0", WORKERS) for study in "ab" for name in "xy"),
 ]
 
 
-@given(started=st.sampled_from(([], _STARTED)), drawn=st.lists(_events, max_size=25))
+@given(started=st.sampled_from(([], _STARTED)), drawn=st.lists(_events, max_size=25), cut=st.floats(0, 1))
 @settings(deadline=None)
-def test_its_journal_rebuilds_it(tmp_path_factory: pytest.TempPathFactory, started: list[Event], drawn: list[Event]) -> None:
+def test_its_journal_rebuilds_it_and_may_be_cut_anywhere(
+    tmp_path_factory: pytest.TempPathFactory, started: list[Event], drawn: list[Event], cut: float
+) -> None:
     tracker = Tracker(NetworkLedger(FABRIC))
     with closing(Journal(f"sqlite:///{tmp_path_factory.mktemp('journal')}/events.db")) as journal:
         _take_legal(tracker, journal, [*started, *drawn])
+        written = list(journal.replay())
         rebuilt = Tracker(NetworkLedger(FABRIC))
-        for event in journal.replay():
+        for event in written:
             assert rebuilt.check(event)
             rebuilt.apply(event)
     assert rebuilt == tracker
     assert network(rebuilt).views(rebuilt) == network(tracker).views(tracker)
+    restarted = Tracker(NetworkLedger(FABRIC))  # from a journal that was cut, upon which everybody repeats everything
+    for event in written[: round(cut * len(written))]:
+        restarted.apply(event)
+    for event in written:
+        take(restarted, event)
+    _check_consistency(restarted)
+    _check_consistency(tracker)
+
+
+def _check_consistency(tracker: Tracker) -> None:
+    running = [trial.key for trial in tracker.trials.values() if trial.status is TrialStatus.RUNNING]
+    assert sorted(trial.key for trial in tracker.running) == sorted(running)
     for study in tracker.studies.values():
         for stage in study.stages.values():
-            ended = all(tracker.jobs[key].status is not JobStatus.RUNNING for key in stage.jobs)
-            assert (stage.status is StageStatus.DONE) == (stage.sealed_s is not None and ended)
-            assert (stage.ended_s is not None) == (stage.status is StageStatus.DONE)
+            missing = {
+                name
+                for name in stage.targets
+                if any(target.stage == stage.name for target in study.trials[name].unreached)
+            }  # fmt: skip
+            assert stage.missing == missing
+            assert (stage.status is StageStatus.DONE) == (stage.ended_s is not None)
+            if stage.status in (StageStatus.OPEN, StageStatus.SEALED):
+                assert (stage.status is StageStatus.SEALED) == (stage.sealed_s is not None)
+            if stage.sealed_s is not None and stage.status is not StageStatus.SILENT:
+                assert (stage.status is StageStatus.DONE) == (not missing)
+        for trial in study.trials.values():
+            assert all(target.step > trial.done for target in trial.unreached)
+            assert (trial.ended_s is not None) == trial.status.is_finished
+            for attempt in trial.attempts.values():
+                present = attempt is trial.attempt and trial.status is TrialStatus.RUNNING
+                assert (attempt.ended_s is None) == present
 
 
 def _take_legal(tracker: Tracker, journal: Journal, events: list[Event]) -> None:
@@ -379,4 +648,3 @@ def _take_legal(tracker: Tracker, journal: Journal, events: list[Event]) -> None
         if changes:
             journal.append(event)
             tracker.apply(event)
-            assert not tracker.check(event)
