@@ -21,7 +21,7 @@ from beamer.network.protocol import Applied, Assignment, Connections, Counters, 
 from hostagent.desired import DesiredState, desired_state
 from hostagent.enforce import Enforcer
 from hostagent.guard import Guard
-from hostagent.lease import DEFAULT_DURATION_S, HeldLease, Lease
+from hostagent.lease import DEFAULT_DURATION_S, HeldQueueLease, QueueLease
 from hostagent.state import StateDirectory
 
 _FIRST_RETRY_S, _LAST_RETRY_S = 0.1, 1.0  # of connecting
@@ -88,7 +88,7 @@ class Agent:
         self._connection: ClientConnection | None = None
         self._wanted: Assignment | None = None  # and perhaps not applied yet
         self._in_force: Assignment | None = None
-        self._lease = HeldLease(Lease(state), options.expiry_s)
+        self._lease = HeldQueueLease(QueueLease(state), options.expiry_s)
         self._awake = asyncio.Event()
         self._changed_at = time.monotonic()
         self._reported: Connections | None = None

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from beamer.errors import InputError, PlatformError
-from hostagent.lease import Lease, now
+from hostagent.lease import QueueLease, now
 from hostagent.state import StateDirectory
 
 _POLL_S = 0.5
@@ -60,7 +60,7 @@ def remove_queues(state: StateDirectory) -> None:
     state.own(left)
     if left:
         raise next(iter(left.values()))
-    Lease(state).end()
+    QueueLease(state).end()
 
 
 def wait_for_guard(state: StateDirectory, patience_s: float = 5.0) -> bool:
@@ -75,7 +75,7 @@ def wait_for_guard(state: StateDirectory, patience_s: float = 5.0) -> bool:
 
 def watch(state: StateDirectory) -> None:
     """Remove the queues when their lease runs out; return when neither a lease nor an agent is left."""
-    lease = Lease(state)
+    lease = QueueLease(state)
     while state.path.is_dir():
         if lease.expired():
             with state.changing(), suppress(PlatformError):  # tried again at the next poll

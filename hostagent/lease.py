@@ -18,7 +18,7 @@ def now() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-class Lease:
+class QueueLease:
     """The lease in an agent's state directory, for every process that reads it."""
 
     def __init__(self, state: StateDirectory) -> None:
@@ -43,13 +43,13 @@ class Lease:
         self._state.remove("lease")
 
 
-class HeldLease:
+class HeldQueueLease:
     """The lease as the running agent holds it, its predecessor's at first.
 
     duration_s: how long the queues may stay after a renewal. What could not be written holds for this agent all the same.
     """
 
-    def __init__(self, lease: Lease, duration_s: float) -> None:
+    def __init__(self, lease: QueueLease, duration_s: float) -> None:
         self.duration_s = duration_s
         self._lease = lease
         self._until = lease.until()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from beamer.network.protocol import Applied, Assignment, Connections, Counters, Hello, LocalWorker, Port
-from hostagent.lease import Lease
+from hostagent.lease import QueueLease
 from hostagent.state import StateDirectory
 from hostagent.testing import FakeController, Namespace, agent_command, cabled_namespaces
 
@@ -137,7 +137,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         yield made
         stack.close()
     if made.state.path.exists():
-        Lease(made.state).end()
+        QueueLease(made.state).end()
         eventually(lambda: not made.state.held("guard"))
 
 

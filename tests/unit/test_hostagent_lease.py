@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hostagent import lease as module
-from hostagent.lease import RENEWALS, HeldLease, Lease
+from hostagent.lease import RENEWALS, HeldQueueLease, QueueLease
 from hostagent.state import StateDirectory
 
 
@@ -30,11 +30,11 @@ def state(tmp_path: Path) -> StateDirectory:
 
 
 def test_a_lease_lasts_until_it_is_over_or_ended(state: StateDirectory, clock: Clock) -> None:
-    lease = Lease(state)
+    lease = QueueLease(state)
     assert lease.until() is None
     assert not lease.expired()
     lease.renew(1005.0)
-    assert Lease(state).until() == 1005.0
+    assert QueueLease(state).until() == 1005.0
     assert not lease.expired()
     clock.s = 1005.0
     assert lease.expired()
@@ -45,8 +45,8 @@ def test_a_lease_lasts_until_it_is_over_or_ended(state: StateDirectory, clock: C
 
 
 def test_an_agent_writes_its_lease_a_few_times_within_its_duration(state: StateDirectory, clock: Clock) -> None:
-    record = Lease(state)
-    held = HeldLease(record, 20.0)
+    record = QueueLease(state)
+    held = HeldQueueLease(record, 20.0)
     assert not held.granted
     assert held.renew()
     assert held.granted
@@ -59,8 +59,8 @@ def test_an_agent_writes_its_lease_a_few_times_within_its_duration(state: StateD
 
 
 def test_an_agent_continues_the_lease_of_its_predecessor(state: StateDirectory, clock: Clock) -> None:
-    Lease(state).renew(1005.0)
-    held = HeldLease(Lease(state), 20.0)
+    QueueLease(state).renew(1005.0)
+    held = HeldQueueLease(QueueLease(state), 20.0)
     assert held.granted
     assert not held.expired
     clock.s = 1005.0
@@ -68,11 +68,11 @@ def test_an_agent_continues_the_lease_of_its_predecessor(state: StateDirectory, 
     held.forget()
     assert not held.granted
     assert not held.expired
-    assert Lease(state).until() == 1005.0, "the guard removes the queues if the agent cannot"
+    assert QueueLease(state).until() == 1005.0, "the guard removes the queues if the agent cannot"
 
 
 def test_the_agent_waits_until_a_renewal_is_due_or_the_lease_is_over(state: StateDirectory, clock: Clock) -> None:
-    held = HeldLease(Lease(state), 20.0)
+    held = HeldQueueLease(QueueLease(state), 20.0)
     assert held.wait_s() == 20.0 / RENEWALS
     held.renew()
     assert held.wait_s() == 20.0 / RENEWALS
@@ -83,7 +83,7 @@ def test_the_agent_waits_until_a_renewal_is_due_or_the_lease_is_over(state: Stat
 
 
 def test_a_lease_that_cannot_be_written_holds_for_the_running_agent(state: StateDirectory, clock: Clock) -> None:
-    held = HeldLease(Lease(state), 20.0)
+    held = HeldQueueLease(QueueLease(state), 20.0)
     state.path.rmdir()
     with pytest.raises(OSError, match="lease"):
         held.renew()
