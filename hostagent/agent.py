@@ -5,6 +5,7 @@ The event loop only communicates; everything that touches the kernel runs in one
 
 import asyncio
 import logging
+import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,9 +18,10 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
 from beamer.errors import BeamerError, InputError
-from beamer.network.protocol import Applied, Assignment, Connections, Counters, Hello, Message
+from beamer.network.protocol import Applied, Assignment, Connections, Counters, Hello, Message, WorkerId, Workers
+from hostagent.attach import AttachServer
 from hostagent.desired import DesiredState, desired_state
-from hostagent.enforce import Enforcer
+from hostagent.enforce import Enforcer, PollResult
 from hostagent.guard import Guard
 from hostagent.lease import DEFAULT_DURATION_S, HeldQueueLease, QueueLease
 from hostagent.state import StateDirectory
@@ -78,9 +80,12 @@ class _Inbox:
 
 
 class Agent:
-    """One agent; `run` lasts until it is cancelled and leaves the queues in place until their lease ends."""
+    """One agent; `run` lasts until it is cancelled and leaves the queues in place until their lease ends.
 
-    def __init__(self, options: AgentOptions, state: StateDirectory) -> None:
+    attaching: a listening Unix socket, where workers attach; none do without one.
+    """
+
+    def __init__(self, options: AgentOptions, state: StateDirectory, attaching: socket.socket | None = None) -> None:
         self._options = options
         self._state = state
         self._guard = Guard(state)
@@ -92,6 +97,12 @@ class Agent:
         self._awake = asyncio.Event()
         self._changed_at = time.monotonic()
         self._reported: Connections | None = None
+        self._attaching = attaching
+        self._attached = AttachServer(options.name, lambda: self._leases_changed.set())
+        self._leases_changed = asyncio.Event()
+        self._gone: tuple[WorkerId, ...] = ()
+        self._refused: dict[WorkerId, str] = {}
+        self._reported_workers: Workers | None = None
         self._logged: dict[str, str] = {}
 
     async def run(self) -> None:
@@ -103,6 +114,9 @@ class Agent:
                 tasks.create_task(self._keep_lease())
                 tasks.create_task(self._watch_sockets())
                 tasks.create_task(self._report_counters())
+                tasks.create_task(self._report_leases())
+                if self._attaching is not None:
+                    tasks.create_task(self._attached.serve(self._attaching))
         finally:
             self._thread.submit(self._enforcer.close).result()
             self._thread.shutdown()
@@ -150,6 +164,8 @@ class Agent:
         generation = self._in_force.generation if self._in_force else 0
         await connection.send(Hello(agent=self._options.name, generation=generation).model_dump_json())
         self._connection = connection
+        self._reported_workers = None
+        await self._report_workers()
         if self._wanted:
             self._renew()
             self._reported = None
@@ -225,6 +241,7 @@ class Agent:
                 log.warning("no controller for %g s: removing the queues", self._lease.duration_s)
                 self._lease.forget()
                 self._wanted, self._in_force = None, None
+                self._gone, self._refused = (), {}
                 try:
                     await self._kernel(self._enforcer.expire)
                 except (BeamerError, OSError) as error:  # the guard tries too, repeatedly
@@ -245,11 +262,34 @@ class Agent:
         seen = await self._kernel(self._enforcer.poll)
         if seen.error is not None:
             self._log_once("sockets", seen.error)
+        await self._report_found(seen)
         if seen.report != self._reported:
             self._reported = seen.report
             self._changed_at = time.monotonic()
             await self._send(seen.report)
         return seen.complete or seen.error is not None
+
+    async def _report_found(self, seen: PollResult) -> None:
+        """Report which workers' processes are gone or refused; log each of these once."""
+        refused = dict(seen.refused)
+        for worker, reason in refused.items():
+            if self._refused.get(worker) != reason:
+                log.warning("worker %d of %s is not marked: %s", worker.rank, worker.job, reason)
+        self._gone, self._refused = seen.gone, refused
+        await self._report_workers()
+
+    async def _report_leases(self) -> None:
+        while True:
+            await self._leases_changed.wait()
+            self._leases_changed.clear()
+            await self._report_workers()
+
+    async def _report_workers(self) -> None:
+        """Report leases and workers without a process that is marked, if that has changed since it was last reported."""
+        report = Workers(leases=self._attached.leases, gone=self._gone, refused=tuple(self._refused.items()))
+        if report != self._reported_workers:
+            self._reported_workers = report
+            await self._send(report)
 
     async def _report_counters(self) -> None:
         while True:
@@ -264,7 +304,8 @@ class Agent:
                 except (BeamerError, OSError) as error:
                     self._log_once("counters", error)
                     continue
-                await self._send(Counters(at_s=time.time(), ports=ports))
+                sent = await self._kernel(self._enforcer.worker_bytes)
+                await self._send(Counters(at_s=time.time(), ports=ports, workers=sent))
 
 
 def _failed(assignment: Assignment, error: Exception) -> Applied:

@@ -21,6 +21,7 @@ from hostagent.lease import DEFAULT_DURATION_S
 from hostagent.state import StateDirectory
 
 DEFAULT_STATE = Path("/run/beamer/agents")
+DEFAULT_ATTACH = Path("/run/beamer/agent.sock")
 
 
 def serve(
@@ -28,6 +29,7 @@ def serve(
     controller: Annotated[str, typer.Option(help="Where the controller listens: ws://HOST:PORT.")] = "",
     expiry: Annotated[float, typer.Option(help="Seconds that queues stay in place without a controller.")] = DEFAULT_DURATION_S,
     state_dir: Annotated[Path, typer.Option(help="Where agents record what is theirs.", readable=False)] = DEFAULT_STATE,
+    attach: Annotated[Path, typer.Option(help="The Unix socket at which workers attach.", readable=False)] = DEFAULT_ATTACH,
     poll: Annotated[float, typer.Option(help="Seconds between polls for new connections.")] = 0.05,
     counters: Annotated[float, typer.Option(help="Seconds between counter reports.")] = 1.0,
     remove: Annotated[bool, typer.Option("--remove", help="Remove this agent's queues now and end.")] = False,
@@ -46,7 +48,7 @@ def serve(
         if not (math.isfinite(seconds) and seconds > 0):
             raise InputError(option, seconds, "seconds above 0")
     _check_root()
-    _run(name, controller, expiry, state_dir / name, poll, counters)
+    _run(name, controller, expiry, state_dir / name, attach, poll, counters)
 
 
 def _check_url(url: str) -> None:
@@ -91,20 +93,21 @@ def _remove(path: Path) -> None:
             raise PlatformError(f"the guard of {path} does not end", "end the process whose id is in guard.lock there")
 
 
-def _run(name: str, controller: str, expiry: float, path: Path, poll: float, counters: float) -> None:
+def _run(name: str, controller: str, expiry: float, path: Path, attach: Path, poll: float, counters: float) -> None:
     # Imported this late because many agents start at once and --remove needs none of it.
     with needs("beamer-hostagent", "agent"):
         from hostagent.agent import Agent, AgentOptions
+        from hostagent.attach import listening
         from hostagent.probe import check_platform
 
     check_platform()
     with _working_in(path):
         state = StateDirectory(path)
         held = _take(state)
-    with held:
+    with held, listening(attach) as attaching:
         logging.basicConfig(level=logging.INFO, format=f"%(asctime)s {name} %(levelname)s %(message)s")
         logging.getLogger("websockets").setLevel(logging.WARNING)
-        agent = Agent(AgentOptions(name, controller, expiry, poll, counters), state)
+        agent = Agent(AgentOptions(name, controller, expiry, poll, counters), state, attaching)
         asyncio.run(_until_signalled(agent.run))
 
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 from beamer.errors import BeamerError, InputError
-from beamer.network.protocol import ClassCounter, Connections, PortCounters
+from beamer.network.protocol import ClassCounter, Connections, PortCounters, WorkerBytes, WorkerId
 from hostagent.desired import DesiredState
 from hostagent.guard import remove_queues
 from hostagent.htb import ClassCount, Queues
@@ -25,11 +25,14 @@ _NOTHING = ClassCount(0, 0, 0, 0)
 class PollResult:
     """What a poll of the sockets found.
 
-    complete: whether every worker has a connection. error: of the first socket that could not be marked, None if all were.
+    complete: whether every worker that may have a connection has one. error: what kept the sockets from being listed. gone,
+    refused: as in `Workers`.
     """
 
     report: Connections
     complete: bool
+    gone: tuple[WorkerId, ...] = ()
+    refused: tuple[tuple[WorkerId, str], ...] = ()
     error: Exception | None = None
 
 
@@ -95,14 +98,19 @@ class Enforcer:
         failure = None
         try:
             self._sockets.poll()
-        except (BeamerError, OSError) as error:  # every connection is reported to the network, marked or not
+        except (BeamerError, OSError) as error:  # every connection found before is reported to the network all the same
             failure = error
-        report = Connections(connections=self._sockets.connections, unmatched_bytes=self._sockets.unmatched_bytes)
-        return PollResult(report, self._sockets.complete, failure)
+        sockets = self._sockets
+        report = Connections(connections=sockets.connections, unmatched_bytes=sockets.unmatched_bytes)
+        return PollResult(report, sockets.complete, sockets.gone, sockets.refused, failure)
 
     def verify(self) -> int:
-        """Restore the marks that another program has changed, and return how many."""
+        """Read every connection's mark and count, restore the marks that another program has changed, return how many."""
         return self._sockets.verify()
+
+    def worker_bytes(self) -> tuple[WorkerBytes, ...]:
+        """Return what each worker's connections have sent, as of the last `verify`."""
+        return self._sockets.worker_bytes
 
     def counters(self) -> tuple[PortCounters, ...]:
         """Return every port's counters, and repair what another program has changed of its tree.

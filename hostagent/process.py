@@ -1,66 +1,32 @@
-"""Which processes belong to a worker, and which sockets they hold: the part of socket matching that reads /proc.
-
-A process belongs to its nearest registered ancestor, itself included, and keeps belonging when its parents exit.
-"""
+"""The sockets that another process holds: which they are, one of them borrowed, its mark set from outside."""
 
 import ctypes
 import errno
 import os
 import re
 import socket
-import struct
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from beamer.errors import PlatformError
+from hostagent.procfs import Procfs
 
 _PIDFD_GETFD = 438
 _SOCKET = re.compile(r"socket:\[(\d+)\]")
-_TCP_INFO_BYTES_SENT = 200  # offset of tcpi_bytes_sent in struct tcp_info, linux/tcp.h
+_PROC = Procfs()
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class ProcessTrees:
-    """The processes below a set of registered roots; every process's parent is read once, when it is first seen."""
-
-    def __init__(self) -> None:
-        self._parent: dict[int, int] = {}
-        self._owner: dict[int, int] = {}
-        self._roots: frozenset[int] = frozenset()
-
-    def members(self, roots: Collection[int]) -> Mapping[int, int]:
-        """Return the root that each living process below `roots` belongs to."""
-        alive = {int(name) for name in os.listdir("/proc") if name.isdecimal()}
-        for gone in self._parent.keys() - alive:
-            del self._parent[gone]
-            self._owner.pop(gone, None)
-        unsettled = alive - self._parent.keys()
-        for pid in unsettled:
-            self._parent[pid] = _parent(pid)
-        if self._roots != frozenset(roots):
-            self._roots = frozenset(roots)
-            self._owner = {pid: root for pid, root in self._owner.items() if root in self._roots}
-            unsettled = alive
-        for pid in unsettled:
-            root = self._nearest_root(pid)
-            if root is not None:
-                self._owner[pid] = root
-        return self._owner
-
-    def _nearest_root(self, pid: int) -> int | None:
-        while pid in self._parent:
-            if pid in self._roots:
-                return pid
-            pid = self._parent[pid]
-        return None
-
-
 def socket_descriptors(pid: int) -> dict[int, int]:
-    """Return the sockets that process `pid` holds: a descriptor of it by inode. Empty if it is gone."""
+    """Return the sockets that process `pid` holds: a descriptor of it by inode. Empty if it is gone.
+
+    Raises `PlatformError` where that is not allowed.
+    """
     found: dict[int, int] = {}
     try:
         directory = os.open(f"/proc/{pid}/fd", os.O_RDONLY | os.O_DIRECTORY)
-    except OSError:
+    except PermissionError as error:
+        raise _unreachable(pid) from error
+    except (FileNotFoundError, ProcessLookupError):
         return found
     try:
         for name in os.listdir(directory):
@@ -72,27 +38,33 @@ def socket_descriptors(pid: int) -> dict[int, int]:
                 found[int(match[1])] = int(name)
     except ProcessLookupError:  # ended since
         pass
+    except PermissionError as error:
+        raise _unreachable(pid) from error
     finally:
         os.close(directory)
     return found
 
 
-def borrow(pid: int, descriptor: int, inode: int) -> socket.socket | None:
+def borrow(pid: int, descriptor: int, inode: int, start: int | None = None) -> socket.socket | None:
     """Return another process's socket as one of our own, None if it is gone.
 
-    Close it at once: it keeps the connection open. Raises `PlatformError` where that is not allowed.
+    start: of the process; of one that started at another time nothing is borrowed. Close the socket at once: it keeps the
+    connection open. Raises `PlatformError` where that is not allowed.
     """
     try:
         process = os.pidfd_open(pid)
     except OSError:
         return None
     try:
+        # After it was opened: if it is of an earlier process of this id, that has ended and lends nothing.
+        if start is not None and ((status := _PROC.status(pid)) is None or status.start != start):
+            return None
         ours = _libc.syscall(_PIDFD_GETFD, process, descriptor, 0)
     finally:
         os.close(process)
     if ours < 0:
         if ctypes.get_errno() == errno.EPERM:
-            raise PlatformError(f"the sockets of process {pid} cannot be reached", "run as root, with CAP_SYS_PTRACE")
+            raise _unreachable(pid)
         return None
     if os.fstat(ours).st_ino != inode:  # the descriptor has been reused
         os.close(ours)
@@ -137,15 +109,5 @@ def _mark_of(sock: socket.socket) -> Mark:
     return Mark(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY), sock.getsockopt(socket.IPPROTO_IP, socket.IP_TOS) >> 2)
 
 
-def bytes_sent(sock: socket.socket) -> int:
-    """Return the payload bytes that a TCP socket has sent, retransmissions included."""
-    info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES_SENT + 8)
-    return int(struct.unpack_from("=Q", info, _TCP_INFO_BYTES_SENT)[0]) if len(info) >= _TCP_INFO_BYTES_SENT + 8 else 0
-
-
-def _parent(pid: int) -> int:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return int(file.read().rpartition(b")")[2].split()[1])
-    except (FileNotFoundError, ProcessLookupError):
-        return 0
+def _unreachable(pid: int) -> PlatformError:
+    return PlatformError(f"the sockets of process {pid} cannot be reached", "run as root, with CAP_SYS_PTRACE")

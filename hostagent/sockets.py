@@ -1,37 +1,39 @@
 """Which TCP connection belongs to which job: found from outside, so that training code need not name a port or call anything.
 
-A connection is a job's when a process below one of the job's registered workers holds its socket and both ends are data
+A connection is a job's when a process of one of the job's registered workers holds its socket and both ends are data
 addresses. Ends and marks come from the kernel's socket diagnostics; marks are set on a borrowed descriptor, once the
-controller reports that the switches hold its rules: an edge switch without them would remove the mark.
+controller reports that the switches hold its rules: an edge switch without them would remove the mark. What no worker holds any
+more is unmarked through whoever held it last.
 """
 
 import socket
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
-
-from pyroute2.netlink.diag import SS_CLOSE_WAIT, SS_ESTABLISHED, SS_FIN_WAIT1, SS_FIN_WAIT2, SS_LISTEN, DiagSocket
-from pyroute2.netlink.exceptions import NetlinkError
+from dataclasses import dataclass, replace
 
 from beamer.errors import PlatformError
-from beamer.network.connection import Connection, FourTuple
-from beamer.network.protocol import LocalWorker
-from hostagent.process import UNMARKED, Mark, ProcessTrees, borrow, bytes_sent, is_tcp, mark, socket_descriptors
-
-_STATES = sum(1 << state for state in (SS_ESTABLISHED, SS_FIN_WAIT1, SS_FIN_WAIT2, SS_CLOSE_WAIT, SS_LISTEN))
-_EXTENSIONS = 1 << 5 | 1 << 4  # INET_DIAG_TCLASS, for which the kernel adds INET_DIAG_CLASS_ID, the priority; INET_DIAG_TOS
-_MAPPED = "::ffff:"  # an IPv4 end of an IPv6 socket
+from beamer.network.connection import Connection
+from beamer.network.protocol import LocalWorker, WorkerBytes, WorkerId
+from hostagent.diagnostics import Diagnostics, TcpSocket, bytes_sent
+from hostagent.members import Member, Place, WorkerProcesses, place_of
+from hostagent.process import UNMARKED, Mark, borrow, is_tcp, mark, socket_descriptors
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Held:
-    """A socket in the process that holds it."""
+    """A socket in the processes that hold it, each with its descriptor there."""
 
     inode: int
-    pid: int
-    descriptor: int
     worker: LocalWorker
+    holders: list[tuple[Member, int]]
+
+
+@dataclass
+class _Sent:
+    """What a connection has sent, as last read. before_bytes: until its worker's account began."""
+
+    before_bytes: int
+    last_bytes: int
 
 
 class SocketTable:
@@ -41,18 +43,22 @@ class SocketTable:
     """
 
     def __init__(self) -> None:
-        self._diagnostics = DiagSocket()
-        self._diagnostics.bind()
-        self._trees = ProcessTrees()
-        self._workers: dict[int, LocalWorker] = {}
+        self._diagnostics = Diagnostics()
+        self._processes = WorkerProcesses()
+        self._workers: tuple[LocalWorker, ...] = ()
         self._addresses: frozenset[str] = frozenset()
         self._known: frozenset[Connection] = frozenset()
         self._marks: Mapping[str, Mark] = {}
-        self._given: dict[int, Mark] = {}
+        self._given: dict[int, Mark | None] = {}  # None: it was changed since, and could not be restored
         self._held: dict[int, _Held] = {}
         self._matched: dict[int, Connection] = {}
         self._irrelevant: set[int] = set()
         self._unmatched: Counter[str] = Counter()
+        self._unreachable: dict[Place, str] = {}
+        self._failed: dict[int, str] = {}
+        self._polled: frozenset[Place] = frozenset()  # the workers of the last poll
+        self._sent: dict[int, _Sent] = {}
+        self._closed_bytes: Counter[Place] = Counter()
 
     def close(self) -> None:
         """Release the diagnostics socket."""
@@ -69,9 +75,31 @@ class SocketTable:
         return dict(self._unmatched)
 
     @property
+    def worker_bytes(self) -> tuple[WorkerBytes, ...]:
+        """What each worker's connections have sent since it was assigned, as of the last `verify`.
+
+        Of a connection that was closed since it was last read, the last reading counts.
+        """
+        total = Counter(self._closed_bytes)
+        for inode, sent in self._sent.items():
+            total[place_of(self._matched[inode])] += sent.last_bytes - sent.before_bytes
+        return tuple(WorkerBytes(job=job, rank=rank, sent_bytes=count) for (job, rank), count in total.items())
+
+    @property
+    def gone(self) -> tuple[WorkerId, ...]:
+        """The workers whose processes have ended, as of the last poll."""
+        return tuple(WorkerId(job=job, rank=rank) for job, rank in self._processes.gone)
+
+    @property
+    def refused(self) -> tuple[tuple[WorkerId, str], ...]:
+        """The workers of whom not every connection is marked, and why, as of the last poll."""
+        return tuple((WorkerId(job=job, rank=rank), reason) for (job, rank), reason in self._reasons().items())
+
+    @property
     def complete(self) -> bool:
-        """Whether every registered worker has a connection."""
-        return {_place(worker) for worker in self._workers.values()} <= {_place(c) for c in self.connections}
+        """Whether every worker that may have connections has one."""
+        without = self._reasons().keys() | set(self._processes.gone)
+        return {place_of(worker) for worker in self._workers} <= {place_of(c) for c in self._matched.values()} | without
 
     def assign(
         self,
@@ -87,129 +115,160 @@ class SocketTable:
         """
         if self._addresses != frozenset(addresses):
             self._irrelevant.clear()
-        self._workers = {worker.pid: worker for worker in workers}
-        places = {_place(worker) for worker in self._workers.values()}
+        self._workers = tuple(workers)
+        places = {place_of(worker) for worker in self._workers}
+        if any(place_of(self._matched[inode]) not in places for inode in self._given):
+            self._held = self._hold()  # who holds, at this moment, what is to be unmarked
+        self._processes.assign(self._workers)
         jobs = {job for job, _ in places}
         self._addresses, self._known, self._marks = frozenset(addresses), frozenset(known), marks
-        self._matched = {inode: found for inode, found in self._matched.items() if _place(found) in places}
         self._unmatched = Counter({job: count for job, count in self._unmatched.items() if job in jobs})
-        return self.poll()
+        marked = self.poll()
+        self._closed_bytes = Counter({place: count for place, count in self._closed_bytes.items() if place in places})
+        return marked
 
     def poll(self) -> int:
-        """Find new connections, forget closed ones, mark those that may be; return how many sockets were marked.
+        """Find new connections, forget closed ones, mark those that may be; return how many sockets had another mark.
 
-        Raises `PlatformError` or `OSError` for the first socket that could not be marked, after the others have been.
+        A socket that cannot be marked is tried again every time. Raises `PlatformError` where the kernel lists no sockets.
         """
-        self._held = self._hold()
-        for inode in self._matched.keys() - self._held.keys():
-            del self._matched[inode]
+        before, self._held = self._held, self._hold()
+        changed = sum(self._let_go(before[inode]) for inode in self._matched.keys() - self._held.keys())
+        for inode, matched in list(self._matched.items()):
+            if place_of(matched) != place_of(self._held[inode].worker):
+                changed += self._hand_over(inode)
         self._irrelevant &= self._held.keys()
-        self._given = {inode: given for inode, given in self._given.items() if inode in self._held}
+        self._failed = {inode: reason for inode, reason in self._failed.items() if inode in self._held}
         unknown = self._held.keys() - self._matched.keys() - self._irrelevant
-        observed = self._diagnose() if unknown else {}
+        observed = self._diagnostics.tcp_sockets() if unknown else {}
         for inode in unknown:
             if inode in observed:
-                self._match(self._held[inode], _ends(observed[inode]))
-            elif not _may_connect(self._held[inode]):
+                self._match(self._held[inode], observed[inode])
+            elif not self._may_connect(inode):
                 self._irrelevant.add(inode)
-        return self._mark_all(inode for inode in self._matched if self._given.get(inode) != self._wanted(inode))
+        self._polled = frozenset(place_of(worker) for worker in self._workers)
+        return changed + sum(self._mark(inode) for inode in self._matched if self._given.get(inode) != self._wanted(inode))
 
     def verify(self) -> int:
-        """Read every matched socket's mark back, repair those that differ, and return how many did. Raises like `poll`."""
-        if not self._given:
+        """Read every matched socket's mark and count; repair the marks that differ, and return how many did.
+
+        Raises like `poll`.
+        """
+        self._processes.forget_cgroups()
+        if not self._matched:
             return 0
-        observed = self._diagnose()
-        return self._mark_all(
-            inode for inode in self._matched if inode in observed and _observed_mark(observed[inode]) != self._wanted(inode)
-        )
+        observed = self._diagnostics.tcp_sockets()
+        repaired = 0
+        for inode in self._matched.keys() & observed.keys():
+            self._sent[inode].last_bytes = observed[inode].sent_bytes
+            if self._given.get(inode) is not None and observed[inode].mark != self._wanted(inode):
+                self._given[inode] = None
+                repaired += self._mark(inode)
+        return repaired
 
     def release(self) -> None:
         """Remove every mark and forget all workers."""
-        self._marks = dict.fromkeys(self._marks, UNMARKED)
-        try:
-            self.poll()
-        finally:
-            self.assign((), (), (), {})
+        self.assign((), (), (), {})
 
     def _hold(self) -> dict[int, _Held]:
-        """Return every socket below a registered worker; one that two workers share counts as the lower process id's."""
+        """Return every socket of a registered worker; one that two workers share counts as the lower process id's."""
         found: dict[int, _Held] = {}
-        for pid, root in sorted(self._trees.members(self._workers.keys()).items()):
-            for inode, descriptor in socket_descriptors(pid).items():
-                found.setdefault(inode, _Held(inode, pid, descriptor, self._workers[root]))
+        self._unreachable = {}
+        for member in self._processes.members():
+            try:
+                descriptors = socket_descriptors(member.pid)
+            except PlatformError as error:
+                self._unreachable[place_of(member.worker)] = str(error)
+                continue
+            for inode, descriptor in descriptors.items():
+                held = found.setdefault(inode, _Held(inode, member.worker, []))
+                held.holders.append((member, descriptor))
         return found
 
-    def _match(self, held: _Held, ends: FourTuple) -> None:
+    def _reasons(self) -> dict[Place, str]:
+        failed = {place_of(self._held[inode].worker): reason for inode, reason in self._failed.items()}
+        return failed | self._unreachable | self._processes.refused
+
+    def _let_go(self, held: _Held) -> int:
+        """Unmark a socket that no worker holds any more, if it is still open where it was; return how many had a mark."""
+        inode = held.inode
+        self._close_account(inode)
+        del self._matched[inode]
+        return self._unmark(held)
+
+    def _hand_over(self, inode: int) -> int:
+        """Make a connection another worker's, unmarked as the network does not know it so; return how many had a mark."""
+        held = self._held[inode]
+        sent = self._close_account(inode)
+        self._sent[inode] = _Sent(sent.last_bytes, sent.last_bytes)
+        self._matched[inode] = replace(self._matched[inode], job=held.worker.job, rank=held.worker.rank)
+        return self._unmark(held)
+
+    def _close_account(self, inode: int) -> _Sent:
+        sent = self._sent.pop(inode)
+        self._closed_bytes[place_of(self._matched[inode])] += sent.last_bytes - sent.before_bytes
+        return sent
+
+    def _unmark(self, held: _Held) -> int:
+        if held.inode not in self._given:
+            return 0
+        del self._given[held.inode]
+        for member, descriptor in held.holders:
+            try:
+                borrowed = borrow(member.pid, descriptor, held.inode, member.start)
+                if borrowed is not None:
+                    with borrowed:
+                        return int(mark(borrowed, UNMARKED))
+            except (PlatformError, OSError):  # another process may hold it, too; what no one lends cannot be changed
+                continue
+        return 0
+
+    def _match(self, held: _Held, observed: TcpSocket) -> None:
         """Match or discard a socket that was not known before."""
-        local_ip, _, remote_ip, _ = ends
+        local_ip, _, remote_ip, _ = observed.ends
         if local_ip in self._addresses and remote_ip in self._addresses:
-            self._matched[held.inode] = Connection(held.worker.job, held.worker.rank, *ends)
+            self._matched[held.inode] = Connection(held.worker.job, held.worker.rank, *observed.ends)
+            opened_since = place_of(held.worker) in self._polled
+            self._sent[held.inode] = _Sent(0 if opened_since else observed.sent_bytes, observed.sent_bytes)
         else:
             self._irrelevant.add(held.inode)
+
+    def _may_connect(self, inode: int) -> bool:
+        """Return whether a socket that is not connected may still become so, and be marked then."""
+        try:
+            borrowed = self._borrow(inode)
+        except PlatformError as error:
+            self._failed[inode] = str(error)
+            return False
+        if borrowed is None:
+            return True
+        with borrowed:
+            return is_tcp(borrowed)
 
     def _wanted(self, inode: int) -> Mark | None:
         """Return the mark that a matched socket should carry, None to leave it as it is."""
         connection = self._matched[inode]
         return self._marks.get(connection.job) if connection in self._known else self._given.get(inode)
 
-    def _mark_all(self, inodes: Iterable[int]) -> int:
-        """Mark sockets and return how many had another mark; after one that fails the others are still marked."""
-        marked, failures = 0, []
-        for inode in inodes:
-            try:
-                marked += self._mark(inode)
-            except (PlatformError, OSError) as error:
-                failures.append(error)
-        if failures:
-            raise failures[0]
-        return marked
-
     def _mark(self, inode: int) -> int:
         """Give a matched socket the mark that is wanted; return 1 if it had another."""
         wanted = self._wanted(inode)
-        if wanted is None or (borrowed := _borrow(self._held[inode])) is None:
+        if wanted is None:
             return 0
-        with borrowed:
-            changed = mark(borrowed, wanted)
-            if changed and inode not in self._given:
-                self._unmatched[self._matched[inode].job] += bytes_sent(borrowed)
+        try:
+            if (borrowed := self._borrow(inode)) is None:
+                return 0
+            with borrowed:
+                changed = mark(borrowed, wanted)
+                if changed and inode not in self._given:
+                    self._unmatched[self._matched[inode].job] += bytes_sent(borrowed)
+        except (PlatformError, OSError) as error:
+            self._failed[inode] = str(error)
+            return 0
         self._given[inode] = wanted
+        self._failed.pop(inode, None)
         return int(changed)
 
-    def _diagnose(self) -> dict[int, Any]:
-        """Return the kernel's diagnostics of this network namespace's connected and listening TCP sockets, by inode."""
-        found: dict[int, Any] = {}
-        for family in (socket.AF_INET, socket.AF_INET6):
-            try:
-                messages = self._diagnostics.get_sock_stats(family=family, states=_STATES, extensions=_EXTENSIONS)
-            except NetlinkError as error:
-                raise PlatformError(f"the kernel lists no TCP sockets ({error})", "load inet_diag and tcp_diag") from error
-            for message in messages:
-                found[message["idiag_inode"]] = message
-        return found
-
-
-def _place(what: LocalWorker | Connection) -> tuple[str, int]:
-    return what.job, what.rank
-
-
-def _borrow(held: _Held) -> socket.socket | None:
-    return borrow(held.pid, held.descriptor, held.inode)
-
-
-def _may_connect(held: _Held) -> bool:
-    """Return whether a socket that is not connected may still become so."""
-    if (borrowed := _borrow(held)) is None:
-        return True
-    with borrowed:
-        return is_tcp(borrowed)
-
-
-def _ends(message: Any) -> FourTuple:
-    """Return a TCP socket's two ends, the local one first."""
-    local_ip, remote_ip = message["idiag_src"].removeprefix(_MAPPED), message["idiag_dst"].removeprefix(_MAPPED)
-    return local_ip, message["idiag_sport"], remote_ip, message["idiag_dport"]
-
-
-def _observed_mark(message: Any) -> Mark:
-    return Mark(message.get_attr("INET_DIAG_CLASS_ID") or 0, int(message.get_attr("INET_DIAG_TOS") or "0", 16) >> 2)
+    def _borrow(self, inode: int) -> socket.socket | None:
+        member, descriptor = self._held[inode].holders[0]
+        return borrow(member.pid, descriptor, inode, member.start)

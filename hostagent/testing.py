@@ -14,11 +14,10 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
 from beamer.network.connection import Connection
-from beamer.network.protocol import Applied, Assignment, Connections, Counters, Hello, from_agent
+from beamer.network.protocol import AgentReport, Applied, Assignment, Connections, Counters, Hello, Workers, from_agent
 
-FromAgent = Applied | Connections | Counters | Hello
 _Result = TypeVar("_Result")
-_Message = TypeVar("_Message", Applied, Connections, Counters, Hello)
+_Message = TypeVar("_Message", Applied, Connections, Counters, Hello, Workers)
 _CLONE_NEWNET = 0x40000000
 _PATIENCE_S = 20.0
 
@@ -89,7 +88,7 @@ class FakeController:
 
     def __init__(self, space: Namespace, port: int = 8265) -> None:
         self.url = f"ws://127.0.0.1:{port}"
-        self.received: list[FromAgent] = []
+        self.received: list[AgentReport] = []
         self.confirming = True
         self._space, self._port = space, port
         self._news = threading.Condition()
@@ -186,5 +185,6 @@ class FakeController:
 
 
 def agent_command(python: str, name: str, url: str, state: str, *more: str) -> Sequence[str]:
-    """Return the command line of an agent."""
-    return [python, "-m", "hostagent.cli", "--name", name, "--controller", url, "--state-dir", state, *more]
+    """Return the command line of an agent, to which workers attach at `STATE/NAME.sock`."""
+    options = {"--name": name, "--controller": url, "--state-dir": state, "--attach": f"{state}/{name}.sock"}
+    return [python, "-m", "hostagent.cli", *(part for option in options.items() for part in option), *more]

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from beamer.network.protocol import Applied, Assignment, Connections, Counters, Hello, LocalWorker, Port
+from beamer.studies.model import Process
 from hostagent.lease import QueueLease
 from hostagent.state import StateDirectory
 from hostagent.testing import FakeController, Namespace, agent_command, cabled_namespaces
@@ -142,7 +143,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 
 def local_worker(process: "subprocess.Popen[str]", job: str, klass: int, **other: int) -> LocalWorker:
-    return LocalWorker(job=job, rank=0, pid=process.pid, klass=klass, **other)
+    return LocalWorker(job=job, rank=0, process=Process(process.pid), klass=klass, **other)
 
 
 def test_two_jobs_on_the_same_two_hosts_are_distinguished(bench: Bench) -> None:

@@ -52,7 +52,7 @@ class FakeEnforcer:
         return 3
 
     def poll(self) -> PollResult:
-        return PollResult(Connections(connections=()), True, self.verifying)
+        return PollResult(Connections(connections=()), True, error=self.verifying)
 
     def verify(self) -> int:
         if self.verifying:
@@ -60,6 +60,9 @@ class FakeEnforcer:
         return 0
 
     def counters(self) -> tuple[()]:
+        return ()
+
+    def worker_bytes(self) -> tuple[()]:
         return ()
 
     def expire(self) -> None: ...

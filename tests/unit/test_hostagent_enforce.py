@@ -7,6 +7,7 @@ import pytest
 
 from beamer.errors import InputError, PlatformError
 from beamer.network.protocol import Assignment, LocalWorker, Port
+from beamer.studies.model import Process
 from hostagent import enforce as module
 from hostagent.desired import DesiredState, desired_state
 from hostagent.enforce import Enforcer
@@ -15,7 +16,7 @@ from hostagent.state import StateDirectory
 from hostagent.tree import Tree, class_id
 
 PORTS = tuple(Port(interface=name, rate_bps=20_000_000, classify="mark") for name in ("e0", "e1"))
-WORKER = LocalWorker(job="s/t/j", rank=0, pid=1, klass=2)
+WORKER = LocalWorker(job="s/t/j", rank=0, process=Process(2), klass=2)
 
 
 class FakeQueues:
@@ -46,6 +47,8 @@ class FakeSockets:
         self.connections: tuple[()] = ()
         self.unmatched_bytes = {"s/t/j": 5}
         self.complete = False
+        self.gone: tuple[()] = ()
+        self.refused: tuple[()] = ()
 
     def assign(self, workers: Any, addresses: Any, known: Any, marks: dict[str, Mark]) -> int:
         self.marks = marks
@@ -91,10 +94,10 @@ def test_what_failed_half_way_is_completed_by_the_next_attempt(
     assert sockets.marks == {"s/t/j": Mark(class_id(2), 8 * 2 + 3)}
 
 
-def test_connections_are_reported_even_if_one_cannot_be_marked(
+def test_connections_are_reported_even_if_no_sockets_are_listed(
     tmp_path: Path, queues: FakeQueues, sockets: FakeSockets
 ) -> None:
-    sockets.failure = PlatformError("a socket", "let no other program set its mark")
+    sockets.failure = PlatformError("the kernel lists no TCP sockets", "load inet_diag and tcp_diag")
     seen = Enforcer(StateDirectory(tmp_path / "h1")).poll()
     assert seen.report.unmatched_bytes == {"s/t/j": 5}
     assert seen.error is sockets.failure

@@ -1,39 +1,12 @@
 import os
 import socket
-import subprocess
-import sys
 
 import pytest
 
 from beamer.errors import PlatformError
-from hostagent.process import Mark, ProcessTrees, borrow, bytes_sent, is_tcp, mark, socket_descriptors
-
-# Starts a child, prints its process id, and exits when a line comes, leaving the child behind.
-ORPHANING = "import subprocess, sys; c = subprocess.Popen(['sleep', '60']); print(c.pid, flush=True); sys.stdin.readline()"
-
-
-def test_a_process_belongs_to_its_nearest_registered_ancestor() -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", ORPHANING], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as worker:
-        assert worker.stdout
-        assert worker.stdin
-        child = int(worker.stdout.readline())
-        try:
-            trees = ProcessTrees()
-            assert trees.members([worker.pid]) == {worker.pid: worker.pid, child: worker.pid}
-            nested = trees.members([os.getpid(), worker.pid])
-            assert nested[os.getpid()] == os.getpid()
-            assert nested[child] == worker.pid
-            assert trees.members([os.getpid()])[child] == os.getpid()
-            assert trees.members([]) == {}
-            trees.members([worker.pid])
-            worker.stdin.write("\n")
-            worker.stdin.close()
-            worker.wait()
-            assert trees.members([worker.pid]) == {child: worker.pid}, "an orphan stays its worker's"
-        finally:
-            os.kill(child, 9)
+from hostagent.diagnostics import bytes_sent
+from hostagent.process import Mark, borrow, is_tcp, mark, socket_descriptors
+from hostagent.procfs import Procfs
 
 
 def test_sockets_of_a_process_by_inode() -> None:
@@ -56,6 +29,12 @@ def test_a_borrowed_socket_is_the_same_socket() -> None:
             assert is_tcp(borrowed)
             assert bytes_sent(borrowed) == 1000
         assert borrow(os.getpid(), server.fileno(), inode) is None, "another socket under that descriptor is not lent"
+        status = Procfs().status(os.getpid())
+        assert status is not None
+        assert borrow(os.getpid(), client.fileno(), inode, status.start + 1) is None, "nor another process's of that id"
+        again = borrow(os.getpid(), client.fileno(), inode, status.start)
+        assert again is not None
+        again.close()
         server.accept()[0].close()
     left, right = socket.socketpair()
     with left, right:

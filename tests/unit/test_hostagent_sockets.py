@@ -6,12 +6,14 @@ from contextlib import ExitStack, closing
 import pytest
 
 from beamer.errors import PlatformError
-from beamer.network.protocol import LocalWorker
+from beamer.network.protocol import LocalWorker, WorkerId
+from beamer.studies.model import Process
 from hostagent import sockets as module
-from hostagent.process import Mark
-from hostagent.sockets import NetlinkError, SocketTable
+from hostagent.process import UNMARKED, Mark
+from hostagent.sockets import SocketTable
 
-JOB = "s/t/j"
+JOB = "s/j"
+OPEN: list[socket.socket] = []  # both ends of each connection, the connecting one first
 
 
 @pytest.fixture
@@ -20,21 +22,26 @@ def table() -> Iterator[SocketTable]:
     with ExitStack() as stack, closing(SocketTable()) as made:
         server = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         for _ in range(2):
-            stack.enter_context(socket.create_connection(server.getsockname()))
-            stack.enter_context(server.accept()[0])
+            OPEN.append(stack.enter_context(socket.create_connection(server.getsockname())))
+            OPEN.append(stack.enter_context(server.accept()[0]))
         yield made
+        OPEN.clear()
 
 
-def assign(table: SocketTable, mark: Mark | None = None) -> int:
-    worker = LocalWorker(job=JOB, rank=0, pid=os.getpid(), klass=0)
+def assign(table: SocketTable, mark: Mark | None = None, rank: int = 0) -> int:
+    worker = LocalWorker(job=JOB, rank=rank, process=Process(os.getpid()), klass=0)
     return table.assign([worker], ["127.0.0.1"], table.connections, {JOB: mark} if mark else {})
 
 
-def test_a_refusal_of_the_kernels_is_a_platform_error(table: SocketTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(**_: object) -> None:
-        raise NetlinkError(2)
+def marks(table: SocketTable) -> set[Mark]:
+    return {table._diagnostics.tcp_sockets()[inode].mark for inode in table._matched}
 
-    monkeypatch.setattr(table._diagnostics, "get_sock_stats", refuse)
+
+def test_a_refusal_of_the_kernels_is_a_platform_error(table: SocketTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise FileNotFoundError(2, "No such file or directory")
+
+    monkeypatch.setattr(table._diagnostics, "_dump", refuse)
     with pytest.raises(PlatformError, match="inet_diag"):
         assign(table)
 
@@ -51,7 +58,100 @@ def test_a_socket_that_cannot_be_marked_keeps_no_other_from_it(table: SocketTabl
         return True
 
     monkeypatch.setattr(module, "mark", fail_first)
-    with pytest.raises(PlatformError, match="the first socket"):
-        assign(table, Mark(3, 11))
+    assert assign(table, Mark(3, 11)) == 3
     assert len(tried) == 4
+    ((worker, reason),) = table.refused
+    assert worker == WorkerId(job=JOB, rank=0)
+    assert "the first socket" in reason
     assert table.poll() == 1, "what failed is tried again, and nothing else"
+    assert table.refused == ()
+
+
+def test_a_poll_that_finds_the_same_sockets_asks_the_kernel_nothing(
+    table: SocketTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assign(table)
+    assign(table, Mark(3, 11))
+    monkeypatch.setattr(table._diagnostics, "tcp_sockets", lambda: pytest.fail("asked"))
+    assert table.poll() == 0
+    assert len(table.connections) == 4
+
+
+def test_a_mark_that_another_program_changed_is_restored(table: SocketTable) -> None:
+    assign(table)
+    assign(table, Mark(3, 11))
+    client = next(iter(OPEN))
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, 5)
+    assert table.verify() == 1
+    assert marks(table) == {Mark(3, 11)}
+
+
+def test_marks_go_with_the_worker_and_change_with_its_class(table: SocketTable) -> None:
+    assign(table)
+    assert assign(table, Mark(3, 11)) == 4
+    held = set(table._matched)
+    assert assign(table, Mark(2, 19)) == 4, "another class"
+    assert marks(table) == {Mark(2, 19)}
+    assert table.assign((), ("127.0.0.1",), (), {}) == 4
+    observed = table._diagnostics.tcp_sockets()
+    assert {observed[inode].mark for inode in held} == {UNMARKED}
+    assert table.worker_bytes == ()
+
+
+def test_the_next_worker_in_a_process_is_marked_once_its_connections_are_known(table: SocketTable) -> None:
+    assign(table)
+    assign(table, Mark(3, 11))
+    assert table.assign(
+        [LocalWorker(job=JOB, rank=1, process=Process(os.getpid()), klass=0)],
+        ["127.0.0.1"],
+        table.connections,
+        {JOB: Mark(3, 11)},
+    )
+    assert {c.rank for c in table.connections} == {1}
+    assert marks(table) == {UNMARKED}
+    assert assign(table, Mark(3, 11), rank=1) == 4
+
+
+def test_bytes_are_counted_from_the_assignment_on_and_outlive_their_connection(table: SocketTable) -> None:
+    early, late = OPEN[0], OPEN[2]
+    early.sendall(bytes(1000))
+    assign(table)
+    late.sendall(bytes(300))
+    early.sendall(bytes(20))
+    table.verify()
+    assert [(b.job, b.rank, b.sent_bytes) for b in table.worker_bytes] == [(JOB, 0, 320)]
+    late.close()
+    with socket.create_connection(early.getpeername()) as new:
+        new.sendall(bytes(7))
+        table.poll()
+        assert table.worker_bytes[0].sent_bytes == 327, "of a connection opened since, everything"
+
+
+def test_ends_of_both_families_are_read(table: SocketTable) -> None:
+    listed = table._diagnostics.tcp_sockets()
+    with socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True) as server:
+        v4 = socket.create_connection(("127.0.0.1", server.getsockname()[1]))
+        with v4, server.accept()[0] as accepted:
+            v4.sendall(bytes(50))
+            new = {inode: found for inode, found in table._diagnostics.tcp_sockets().items() if inode not in listed}
+            assert new[os.fstat(v4.fileno()).st_ino].sent_bytes == 50
+            found = new[os.fstat(accepted.fileno()).st_ino]
+            assert found.ends == ("127.0.0.1", server.getsockname()[1], *v4.getsockname()), "an IPv4 end of an IPv6 socket"
+            assert new[os.fstat(server.fileno()).st_ino].ends == ("::", server.getsockname()[1], "::", 0)
+
+
+@pytest.mark.parametrize(
+    ("process", "reason"),
+    [(Process(1), "process 1"), (Process(0), "process 0"), (Process(os.getpid(), namespace=5), "attach through the agent")],
+)
+def test_one_that_is_refused_keeps_no_other_from_its_marks(table: SocketTable, process: Process, reason: str) -> None:
+    good = LocalWorker(job=JOB, rank=0, process=Process(os.getpid()), klass=0)
+    bad = LocalWorker(job="s/other", rank=3, process=process, klass=0)
+    for _ in range(2):
+        table.assign([bad, good], ["127.0.0.1"], table.connections, {JOB: Mark(3, 11), "s/other": Mark(2, 19)})
+    assert marks(table) == {Mark(3, 11)}
+    assert {c.job for c in table.connections} == {JOB}
+    ((worker, told),) = table.refused
+    assert (worker.job, worker.rank) == ("s/other", 3)
+    assert reason in told
+    assert table.complete

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from beamer.errors import InputError
 from beamer.network.codepoints import CODEPOINTS
 from beamer.network.protocol import LocalWorker, Port
+from beamer.studies.model import Process
 from hostagent.tree import (
     LINK,
     ROOT,
@@ -127,8 +128,8 @@ def test_ids_of_capped_jobs_do_not_depend_on_the_order_and_never_collide() -> No
 
 def test_caps_come_from_workers() -> None:
     workers = (
-        LocalWorker(job="a", rank=0, pid=1, klass=2, cap_bps=800),
-        LocalWorker(job="b", rank=0, pid=2, klass=0),
+        LocalWorker(job="a", rank=0, process=Process(2), klass=2, cap_bps=800),
+        LocalWorker(job="b", rank=0, process=Process(3), klass=0),
     )
     assert caps_of(workers) == {"a": Cap(2, 800)}
     with pytest.raises(InputError, match=r"cap_bps.*-1"):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hostagent.process import ProcessTrees
+from hostagent.members import ProcessTrees
 
 SWITCHES, CONTROLLER, AGENTS, TRAINERS = "Open vSwitch", "the controller", "the host agents", "the trainers"
 Thread = tuple[int, int]  # process id, thread id
@@ -72,7 +72,7 @@ class DelayMeter:
 
     def __init__(self, parts: Callable[[], Mapping[int, str]]) -> None:
         self._parts = parts
-        self._trees = ProcessTrees()
+        self._trees: ProcessTrees[str] = ProcessTrees()
         self._before: dict[Thread, ProcessorTime] | None = None
         self._totals: defaultdict[str, ProcessorTime] = defaultdict(ProcessorTime)
 
@@ -85,9 +85,10 @@ class DelayMeter:
         """Read all counts."""
         now: dict[Thread, ProcessorTime] = {}
         parts = self._parts()
-        for pid, root in self._trees.members(parts.keys()).items():
+        self._trees.refresh()
+        for pid, part in self._trees.members(parts).items():
             for thread, count in read(pid).items():
                 now[thread] = count
                 if self._before is not None:
-                    self._totals[parts[root]] += count.since(self._before.get(thread, ProcessorTime()))
+                    self._totals[part] += count.since(self._before.get(thread, ProcessorTime()))
         self._before = now

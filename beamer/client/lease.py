@@ -1,0 +1,210 @@
+"""The client's side of attaching through a host's agent: the process connects, and the open connection is its lease.
+
+    lease = attach("resnet", "trial1", rank=0)
+    if lease is None:
+        ...  # no agent here: report the process itself, `describe_process()`, to the controller
+
+A daemon thread holds the connection and attaches again when the agent goes away and comes back; nothing here raises or lets
+training wait longer than `CONNECT_S`. A forked child does not hold its parent's lease; it attaches for itself.
+"""
+
+import json
+import logging
+import os
+import re
+import socket
+import threading
+import weakref
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from beamer.studies.model import Process
+
+AGENT_VARIABLE = "BEAMER_AGENT"
+AGENT_PATH = "/run/beamer/agent.sock"
+CONNECT_S = 0.25  # for the agent's answer, which takes less than a millisecond on a machine that is not overloaded
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0  # before attaching again
+_MOST_LINE_BYTES = 65536
+_START = 19  # field of /proc/PID/stat, proc(5), counted after the command's name
+_NAMESPACE = re.compile(r"pid:\[(\d+)\]")
+
+_log = logging.getLogger("beamer.client")
+_held: "weakref.WeakSet[AgentLease]" = weakref.WeakSet()
+_opening = threading.Lock()  # held while a socket is made, and through a fork: a child knows of every one that it inherits
+
+
+class AgentLease:
+    """A lease that this process holds, or tries to get again, until it is closed. agent: that it was last attached to."""
+
+    def __init__(self, request: dict[str, Any], path: str) -> None:
+        self._request = json.dumps(request, default=int).encode() + b"\n"  # a number of NumPy's or PyTorch's, too
+        self._name = f"worker {request['rank']} of {request['study']}/{request['trial']}"
+        self._path = path
+        self._socket: socket.socket | None = None
+        self._closed = threading.Event()
+        self._attached = False
+        self._refusal = ""  # that was logged
+        self.agent = ""
+        with _opening:
+            _held.add(self)
+
+    @property
+    def attached(self) -> bool:
+        """Whether there is an agent that knows of this process now."""
+        return self._attached
+
+    def close(self) -> None:
+        """End the lease; may be repeated."""
+        self._closed.set()
+        self._attached = False
+        sock = self._socket
+        if sock is not None:
+            with suppress(OSError):  # it has ended
+                sock.shutdown(socket.SHUT_RDWR)  # wakes the thread, which closes it
+
+    def start(self) -> bool:
+        """Attach, and keep the lease from now on; return whether that worked."""
+        if not self._connect():
+            self._disconnect()
+            return False
+        try:
+            threading.Thread(target=self._keep, name="beamer-lease", daemon=True).start()
+        except RuntimeError as error:  # no thread can be started
+            _log.warning("Beamer's agent at %s: %s", self._path, error)
+            self._disconnect()
+            return False
+        return True
+
+    def abandon(self) -> None:
+        """Leave the lease to the parent, in a child that was forked: close the descriptor, not the connection."""
+        self._closed = threading.Event()
+        self._closed.set()
+        self._disconnect()
+
+    def _connect(self) -> bool:
+        """Attach once; return whether that worked."""
+        try:
+            with _opening:
+                sock = self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            sock.settimeout(CONNECT_S)
+            sock.connect(self._path)
+            sock.sendall(self._request)
+            answer = _read_line(sock)
+            sock.settimeout(None)
+        except (OSError, ValueError) as error:
+            _log.debug("Beamer's agent at %s: %s", self._path, error)
+            return False
+        if answer.get("attached") is not True:
+            refusal = str(answer.get("error", answer))
+            if refusal != self._refusal:
+                _log.warning("Beamer's agent at %s does not take %s: %s", self._path, self._name, refusal)
+                self._refusal = refusal
+            return False
+        self.agent = str(answer.get("agent", ""))
+        self._attached = True
+        return True
+
+    def _disconnect(self) -> None:
+        self._attached = False
+        sock, self._socket = self._socket, None
+        if sock is not None:
+            sock.close()
+
+    def _keep(self) -> None:
+        while not self._closed.is_set():
+            error = self._until_ended()
+            self._disconnect()
+            if error is not None:
+                _log.warning("Beamer's agent %s has ended the lease of %s: %s", self.agent, self._name, error)
+                break
+            if not self._closed.is_set():
+                _log.info("Beamer's agent %s is away; %s will attach again", self.agent, self._name)
+                self._attach_again()
+        self._disconnect()
+
+    def _until_ended(self) -> str | None:
+        """Wait until the connection ends; return the agent's reason, None if the agent itself has ended."""
+        sock = self._socket
+        if sock is None:
+            return None
+        try:
+            return str(_read_line(sock)["error"])
+        except (OSError, ValueError, LookupError):
+            return None
+
+    def _attach_again(self) -> None:
+        pause_s = FIRST_PAUSE_S
+        while not self._closed.wait(pause_s):
+            if self._connect():
+                if self._closed.is_set():  # meanwhile, and without this connection
+                    self._disconnect()
+                return
+            self._disconnect()
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+
+def attach(study: str, trial: str, rank: int, run: str | None = None, path: str | None = None) -> AgentLease | None:
+    """Attach this process as a worker through its host's agent; return None where there is none or it refuses, at once.
+
+    run: of the study; None: the present one. path: of the agent's socket; None: what `BEAMER_AGENT` names, or the default.
+    """
+    request = {"study": study, "trial": trial, "rank": rank} | ({} if run is None else {"run": run})
+    try:
+        lease = AgentLease(request, path or os.environ.get(AGENT_VARIABLE) or AGENT_PATH)
+    except (TypeError, ValueError) as error:
+        _log.warning("worker %s of %s/%s cannot attach: %s", rank, study, trial, error)
+        return None
+    return lease if lease.start() else None
+
+
+def describe_process(pid: int | None = None, proc: Path = Path("/proc")) -> Process:
+    """Return this process, or another of this process namespace, as the controller is told where there is no agent.
+
+    What cannot be read is 0.
+    """
+    own = pid is None or pid == os.getpid()
+    # By its name `self`: /proc may be another namespace's, where the own id is another process.
+    entry = proc / ("self" if own else str(pid))
+    try:
+        start = int((entry / "stat").read_bytes().rpartition(b")")[2].split()[_START])
+    except (OSError, LookupError):
+        start = 0
+    try:
+        match = _NAMESPACE.fullmatch(os.readlink(proc / "self" / "ns" / "pid"))
+    except OSError:
+        match = None
+    return Process(os.getpid() if pid is None else pid, start, int(match[1]) if match else 0)
+
+
+def _read_line(sock: socket.socket) -> dict[str, Any]:
+    """Return the JSON object of one line. Raises `OSError` or `ValueError` where none comes."""
+    data = b""
+    while not data.endswith(b"\n"):
+        more = sock.recv(4096)
+        if not more or len(data) > _MOST_LINE_BYTES:
+            raise ValueError("the connection has ended")
+        data += more
+    answer = json.loads(data)
+    if not isinstance(answer, dict):
+        raise ValueError(f"got {answer!r}, expected an object")
+    return answer
+
+
+def _abandon_in_child() -> None:
+    global _opening
+    _opening = threading.Lock()
+    for lease in list(_held):
+        lease.abandon()
+    _held.clear()
+
+
+def _before_fork() -> None:
+    _opening.acquire()
+
+
+def _after_fork() -> None:
+    _opening.release()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_abandon_in_child)

@@ -1,0 +1,299 @@
+"""Where workers of this host attach: a Unix socket, on which an open connection is a worker's lease.
+
+A process sends one line of JSON, `{"study": ..., "trial": ..., "rank": ..., "run": ...}`, and gets one back,
+`{"attached": true, "agent": NAME}` or `{"error": MESSAGE}`. Which process that is, the kernel says. A lease ends with its
+connection, with the process itself even if a child holds the connection open, and when a newer process attaches as the same
+worker: then the older one gets an `error`, as a sign not to come back.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import resource
+import select
+import socket
+import stat
+import struct
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from beamer.errors import InputError
+from beamer.network.protocol import WorkerLease
+from beamer.studies.model import Process, check_name
+from beamer.validation import input_error
+from hostagent.procfs import Procfs
+
+MOST_CONNECTIONS = 1024
+MOST_PER_USER = 512  # so that one user's processes do not keep all others' out
+MOST_LINE_BYTES = 4096
+LINE_PATIENCE_S = 5.0
+_DESCRIPTORS = 4 * MOST_CONNECTIONS  # two for each lease, and what else an agent opens
+_BACKLOG = 128
+_LOCK_PATIENCE_S = 0.5  # for a predecessor that is being ended
+_SO_PEERPIDFD = 77  # Linux 6.5, asm-generic/socket.h
+_CREDENTIALS = struct.Struct("iII")  # struct ucred: process id, user, group
+_EVERYBODY = 0o666
+
+log = logging.getLogger("beamer.hostagent")
+
+
+class AttachRequest(BaseModel):
+    """Which worker the process says that it is."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    study: str
+    trial: str
+    rank: int = Field(ge=0, lt=2**31)
+    run: str | None = None
+
+
+def parse_request(line: bytes) -> AttachRequest:
+    """Return the request that a line holds. Raises `InputError` naming the field that is wrong."""
+    try:
+        content = json.loads(line)
+    except ValueError as error:
+        raise InputError("line", line[:80].decode(errors="replace"), f"a JSON object ({error})") from error
+    except RecursionError as error:
+        raise InputError("line", line[:80].decode(errors="replace"), "a flat JSON object") from error
+    if not isinstance(content, dict):
+        raise InputError("line", content, "a JSON object")
+    try:
+        request = AttachRequest.model_validate(content)
+    except ValidationError as error:
+        raise input_error(error, AttachRequest) from error
+    for name, value in (("study", request.study), ("trial", request.trial), ("run", request.run)):
+        if value is not None:
+            check_name(value, name)
+    return request
+
+
+@contextlib.contextmanager
+def listening(path: Path) -> Iterator[socket.socket]:
+    """Listen at `path`, in place of an agent that is gone, and let every user connect; leave nothing there at the end.
+
+    Raises `InputError` for a path where a running agent listens, where something else is, or where no socket can be.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise InputError("attach", str(path), f"a path where a socket can be made ({error})") from error
+    try:
+        if not _lock(lock):
+            raise InputError("attach", str(path), "a path where no other agent listens: end that one, or choose another path")
+        with contextlib.suppress(FileNotFoundError):
+            if not stat.S_ISSOCK(path.lstat().st_mode):
+                raise InputError("attach", str(path), "a path where there is nothing yet, or a socket")
+            path.unlink()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+            try:
+                sock.bind(str(path))
+                path.chmod(_EVERYBODY)
+            except OSError as error:
+                raise InputError("attach", str(path), f"a path where a socket can be made ({error})") from error
+            sock.listen(_BACKLOG)
+            try:
+                yield sock
+            finally:
+                path.unlink(missing_ok=True)
+    finally:
+        os.close(lock)
+
+
+def _lock(descriptor: int) -> bool:
+    until = time.monotonic() + _LOCK_PATIENCE_S
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                return False
+            time.sleep(0.02)
+        else:
+            return True
+
+
+@dataclass(eq=False)
+class _Peer:
+    """A process that is connected. ended: why its connection ends, once something else than itself has ended it."""
+
+    pid: int
+    uid: int
+    ends: asyncio.Event = field(default_factory=asyncio.Event)
+    reason: str | None = None
+
+    def end(self, reason: str | None = None) -> None:
+        self.reason = reason
+        self.ends.set()
+
+
+class AttachServer:
+    """The leases of the processes that are attached to agent `name` now; `changed` is called whenever they change."""
+
+    def __init__(self, name: str, changed: Callable[[], None]) -> None:
+        self._name = name
+        self._changed = changed
+        self._proc = Procfs()
+        self._leases: dict[tuple[str, str, int], tuple[WorkerLease, _Peer]] = {}
+        self._connections: Counter[int] = Counter()  # by user
+
+    @property
+    def leases(self) -> tuple[WorkerLease, ...]:
+        """Every lease, in the order in which the processes attached."""
+        return tuple(lease for lease, _ in self._leases.values())
+
+    async def serve(self, sock: socket.socket) -> None:
+        """Take in processes that connect to `sock` until cancelled."""
+        _allow_descriptors()
+        server = await asyncio.start_unix_server(self._serve_one, sock=sock, limit=MOST_LINE_BYTES)
+        async with server:
+            await server.serve_forever()
+
+    async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            answer = await self._attend(reader, writer)
+            if answer is not None:
+                _send(writer, {"error": answer})
+        except ConnectionError:
+            pass
+        except Exception:  # a defect, which ends this connection alone
+            log.exception("attaching")
+        finally:
+            writer.close()
+
+    async def _attend(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str | None:
+        """Serve a connection until it is to be closed; return the error to close it with."""
+        sock: socket.socket = writer.get_extra_info("socket")
+        pid, uid, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+        if self._connections.total() >= MOST_CONNECTIONS or self._connections[uid] >= MOST_PER_USER:
+            return f"too many processes are attached: at most {MOST_PER_USER} of a user, {MOST_CONNECTIONS} in all"
+        self._connections[uid] += 1
+        try:
+            return await self._attend_peer(reader, writer, sock, _Peer(pid, uid))
+        finally:
+            self._connections[uid] -= 1
+            if not self._connections[uid]:
+                del self._connections[uid]
+
+    async def _attend_peer(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, sock: socket.socket, peer: _Peer
+    ) -> str | None:
+        try:
+            request = await _request(reader)
+        except InputError as error:
+            return str(error)
+        if request is None:
+            return None
+        handle = _open_process(sock, peer.pid)
+        if handle is None:
+            return "the process is in a namespace that the agent cannot see into"
+        try:
+            process = self._process(peer, handle)
+            if isinstance(process, str):
+                return process
+            return await self._hold(request, process, peer, handle, reader, writer)
+        finally:
+            os.close(handle)
+
+    def _process(self, peer: _Peer, handle: int) -> Process | str:
+        """Return who is connected, or why that process can be no worker."""
+        if peer.pid == 1:
+            return "process 1 of the agent's namespace can be no worker: all others are below it"
+        status = self._proc.status(peer.pid)
+        if status is None or _has_ended(handle):  # checked last: what was read is then this process's
+            return "the process that connected has ended"
+        return Process(peer.pid, status.start, self._proc.own_namespace, peer.uid, leased=True)
+
+    async def _hold(
+        self,
+        request: AttachRequest,
+        process: Process,
+        peer: _Peer,
+        handle: int,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> str | None:
+        """Hold a lease until it ends; return the error to close the connection with."""
+        key = request.study, request.trial, request.rank
+        older = self._leases.get(key)
+        if older is not None and peer.uid not in (0, older[1].uid):
+            return f"rank: got {request.rank}, expected a worker that no other user's process is"
+        if older is not None:
+            older[1].end(f"process {peer.pid} has attached as this worker since")
+            del self._leases[key]
+        self._leases[key] = WorkerLease(**request.model_dump(), process=process), peer
+        _send(writer, {"attached": True, "agent": self._name})
+        self._changed()
+        loop = asyncio.get_running_loop()
+        loop.add_reader(handle, peer.end)
+        silence = asyncio.create_task(_until_heard(reader, peer))
+        try:
+            await peer.ends.wait()
+            return peer.reason
+        finally:
+            silence.cancel()
+            loop.remove_reader(handle)
+            if (held := self._leases.get(key)) is not None and held[1] is peer:
+                del self._leases[key]
+                self._changed()
+
+
+async def _request(reader: asyncio.StreamReader) -> AttachRequest | None:
+    """Return a connection's request, None if it was closed instead. Raises `InputError`."""
+    try:
+        async with asyncio.timeout(LINE_PATIENCE_S):
+            line = await reader.readline()
+    except TimeoutError as error:
+        raise InputError("line", "nothing", f"one line of JSON within {LINE_PATIENCE_S:g} s") from error
+    except ValueError as error:
+        raise InputError("line", "more", f"one line of at most {MOST_LINE_BYTES} bytes") from error
+    return parse_request(line) if line else None
+
+
+async def _until_heard(reader: asyncio.StreamReader, peer: _Peer) -> None:
+    """End a lease when its connection is closed, or says anything more."""
+    try:
+        more = await reader.read(1)
+    except ConnectionError:
+        more = b""
+    peer.end("line: got a second one, expected nothing more" if more else None)
+
+
+def _send(writer: asyncio.StreamWriter, answer: dict[str, object]) -> None:
+    writer.write(json.dumps(answer).encode() + b"\n")
+
+
+def _open_process(sock: socket.socket, pid: int) -> int | None:
+    """Return a descriptor of the process at a connection's other end, None if it is not seen from here or has ended."""
+    if pid <= 0:
+        return None
+    try:
+        return sock.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
+    except OSError:  # an older kernel
+        pass
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        return None
+
+
+def _has_ended(handle: int) -> bool:
+    poll = select.poll()
+    poll.register(handle, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def _allow_descriptors() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(_DESCRIPTORS, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -1,0 +1,80 @@
+"""What /proc says of processes: when they started, below which parent, as which user, in which namespace and control groups."""
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+_NAMESPACE = re.compile(r"pid:\[(\d+)\]")
+_GONE = FileNotFoundError, ProcessLookupError, PermissionError  # the last where /proc hides others' processes
+_MOST_BYTES = 4096  # of a file read here: a process's stat line is below 1 KiB, its control groups below 4
+# Fields of /proc/PID/stat, proc(5), counted after the command's name
+_STATE, _PARENT, _THREADS, _START = 0, 1, 17, 19
+
+
+class ProcessStatus(NamedTuple):
+    """A process at one moment. start: clock ticks after the boot. ended: whether it only waits for its parent to notice."""
+
+    parent: int
+    start: int
+    ended: bool
+
+
+class Procfs:
+    """A mounted proc file system, of the process namespace of whoever mounted it."""
+
+    def __init__(self, root: Path = Path("/proc")) -> None:
+        self._root = str(root)
+        self.own_namespace = self.namespace("self")
+        self.own_cgroups = self.cgroups("self")
+
+    def inodes(self) -> dict[int, int]:
+        """Return every process's id, and an inode number that another process of the same id does not have."""
+        with os.scandir(self._root) as entries:
+            return {int(entry.name): entry.inode() for entry in entries if entry.name.isdecimal()}
+
+    def status(self, pid: int) -> ProcessStatus | None:
+        """Return a process's status, None if there is none of that id."""
+        text = self._read(f"{pid}/stat")
+        if not text:
+            return None
+        fields = text.rpartition(b")")[2].split()
+        # A process whose first thread has ended is shown like one that has ended, but for its other threads.
+        ended = fields[_STATE] in (b"Z", b"X") and int(fields[_THREADS]) <= 1
+        return ProcessStatus(int(fields[_PARENT]), int(fields[_START]), ended)
+
+    def uid(self, pid: int) -> int | None:
+        """Return a process's effective user, None if there is none of that id."""
+        try:
+            return os.stat(f"{self._root}/{pid}").st_uid
+        except _GONE:
+            return None
+
+    def namespace(self, pid: int | str) -> int:
+        """Return the inode number of the process namespace that a process lives in, 0 where that cannot be read."""
+        try:
+            match = _NAMESPACE.fullmatch(os.readlink(f"{self._root}/{pid}/ns/pid"))
+        except _GONE:
+            return 0
+        return int(match[1]) if match else 0
+
+    def cgroups(self, pid: int | str) -> Mapping[str, str]:
+        """Return a process's path in every hierarchy of control groups; that of version 2 is called "". Empty if it is gone."""
+        found: dict[str, str] = {}
+        for line in (self._read(f"{pid}/cgroup") or b"").decode(errors="surrogateescape").splitlines():
+            _, hierarchy, path = line.split(":", 2)
+            found[hierarchy] = path
+        return found
+
+    def _read(self, name: str) -> bytes | None:
+        try:
+            file = os.open(f"{self._root}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+        except _GONE:
+            return None
+        try:
+            return os.read(file, _MOST_BYTES)
+        except _GONE:
+            return None
+        finally:
+            os.close(file)
