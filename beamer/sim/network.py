@@ -2,7 +2,7 @@
 
 import heapq
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
@@ -17,27 +17,15 @@ from beamer.network.allocation.base import Arrangement
 from beamer.network.decide import check_order
 from beamer.network.fluid.flows import Routes
 from beamer.network.fluid.network import FluidEvent, FluidNetwork
-from beamer.network.job import JobSpec, profile
+from beamer.network.job import JobSpec
 from beamer.network.ledger import NetworkLedger
 from beamer.network.policies import NetworkPolicy, Order, network_policy
 from beamer.network.snapshot import Snapshot
 from beamer.sim.results import JobResult, RunResult, StageResult
-from beamer.studies.events import (
-    AttemptEnded,
-    AttemptStarted,
-    Event,
-    Progressed,
-    StageRegistered,
-    StageSealed,
-    StudyRegistered,
-    TargetDropped,
-    TargetSet,
-    TrialEnded,
-    TrialRegistered,
-)
-from beamer.studies.model import TrialStatus, trial_key
+from beamer.sim.searches import ReactingSearch, SearchResult, SimulatedSearch, SynchronousSearch
+from beamer.studies.events import AttemptStarted, Event
 from beamer.studies.tracker import Tracker
-from beamer.workloads.scenario import Scenario, StudyPlan, dead
+from beamer.workloads.scenario import Scenario, dead
 
 
 @dataclass(frozen=True)
@@ -65,9 +53,14 @@ class Assumptions:
 
 @dataclass(frozen=True)
 class SimResult(RunResult):
-    """A simulated run. link_bytes: carried by each directed link. plan_changes: plans that differed from the one before."""
+    """A simulated run.
+
+    link_bytes: carried by each directed link. plan_changes: plans that differed from the one before. searches: those without
+    barriers, in the scenario's order.
+    """
 
     link_bytes: Mapping[str, float] = field(default_factory=dict)
+    searches: tuple[SearchResult, ...] = ()
     plan_changes: int = 0
 
 
@@ -78,7 +71,7 @@ def simulate(
     assumptions: Assumptions | None = None,
     allocator: Allocator | None = None,
 ) -> SimResult:
-    """Run `scenario` under a policy, or the one of that name, until its last stage is done.
+    """Run `scenario` under a policy, or the one of that name, until its last search has ended.
 
     rng: what the policy draws from; the scenario's seed decides if None. allocator: the scenario's classes if None. Raises
     `InputError` for an unknown policy and for one that the allocator cannot carry out.
@@ -89,15 +82,14 @@ def simulate(
     chosen = allocator or Classes(queues=scenario.queues, minimum_share=assumed.minimum_share)
     ordered = network_policy(policy) if isinstance(policy, str) else policy
     check_pair(ordered, chosen)
-    return _Simulation(scenario, ordered, rng or Random(scenario.seed), assumed, chosen).run()
+    return _Simulation(scenario, ordered, rng or Random(scenario.seed), assumed, chosen).run_to_end()
 
 
 @dataclass(frozen=True)
 class _Running:
-    """A trial that runs. stage: its position in the study."""
+    """A trial that runs, for a search."""
 
-    study: StudyPlan
-    stage: int
+    search: SimulatedSearch
     key: str
     spec: JobSpec
 
@@ -126,7 +118,11 @@ class _Simulation:
         self._running: dict[int, _Running] = {}
         self._snapshot: Snapshot | None = None  # of the jobs that run now; None when it has to be made anew
         self._members = np.zeros(0, np.int64)
-        self._unfinished = len(scenario.studies)
+        self._searches: list[tuple[SimulatedSearch, str | None]] = [
+            (SynchronousSearch(plan, self, scenario.start_up_s), plan.after) for plan in scenario.studies
+        ]
+        self._searches += [(ReactingSearch(plan, self, scenario.start_up_s), None) for plan in scenario.asynchronous]
+        self._unfinished = len(self._searches)
         self._decision_due = False
         self._decided_s = 0.0
         self._quiet_until_s = 0.0
@@ -136,104 +132,88 @@ class _Simulation:
         self._group: dict[str, int] = {}  # as installed, like the next
         self._rank: dict[str, int] = {}
 
-    def run(self) -> SimResult:
-        for study in self._scenario.studies:
-            if study.after is None:
-                self._after(study.arrival_s, partial(self._begin_study, study))
+    def run_to_end(self) -> SimResult:
+        for search, after in self._searches:
+            if after is None:
+                self._after(search.arrival_s, search.begin)
         failures = self._scenario.failures
         for at_s in sorted({f.at_s for f in failures} | {f.until_s for f in failures if f.until_s is not None}):
             self._after(at_s, self._reroute)
         while self._unfinished:
             until = self._due[0][0] if self._due else math.inf
             happened = self._network.run(min(until, self._progress_at()), self._by_coflow)
-            finished = [job for kind, job in happened if kind is FluidEvent.FINISHED]
-            for study, index in dict.fromkeys([self._finish(job) for job in finished]):
-                self._end_stage(study, index)
+            self._finish([job for kind, job in happened if kind is FluidEvent.FINISHED])
             if happened and self._by_coflow:
                 self._decision_due = True
-            while self._due and self._due[0][0] <= self._now:
+            while self._due and self._due[0][0] <= self.now_s:
                 heapq.heappop(self._due)[2]()
-            if self._decision_due or (self._now >= self._progress_at() and self._progressed()):
+            if self._decision_due or (self.now_s >= self._progress_at() and self._progressed()):
                 self._decide()
         return self._result()
 
     @property
-    def _now(self) -> float:
+    def now_s(self) -> float:
+        """The simulated time."""
         return self._network.now_s
+
+    @property
+    def tracker(self) -> Tracker:
+        """What is known."""
+        return self._tracker
+
+    def record(self, event: Event) -> None:
+        """Take in what has happened."""
+        if self._tracker.check(event):
+            self._tracker.apply(event)
+        if isinstance(event, AttemptStarted):  # its connections are new, and have no class yet
+            self._group.pop(event.trial, None)
+            self._rank.pop(event.trial, None)
+
+    def run(self, search: SimulatedSearch, work: Sequence[tuple[str, JobSpec]], after_s: float) -> None:
+        """Let trials begin so many seconds from now to run as many iterations as their jobs say."""
+        placed = [(spec, self._plane(key)) for key, spec in work]
+        first = self._network.add(self._routes.block(placed, [self._ledger.footprints.of(*job) for job in placed]))
+        for number, (key, spec) in enumerate(work, first):
+            self._number[key] = number
+            self._running[number] = _Running(search, key, spec)
+        self._network.start(range(first, first + len(work)), after_s)
+        self._changed()
+
+    def stop(self, keys: Sequence[str]) -> None:
+        """Stop trials where they are."""
+        numbers = [self._number[key] for key in keys]
+        self._network.kill(numbers)
+        for number in numbers:
+            del self._running[number]
+        self._changed()
 
     def _after(self, seconds: float, act: Callable[[], None]) -> None:
         self._seq += 1
-        heapq.heappush(self._due, (self._now + seconds, self._seq, act))
-
-    def _begin_study(self, study: StudyPlan) -> None:
-        self._record(StudyRegistered(self._now, study.name, weight=study.weight, rungs=study.rungs))
-        self._begin_stage(study, 0)
-
-    def _begin_stage(self, study: StudyPlan, index: int) -> None:
-        """Register a stage, and start an attempt of each of its trials, which has the stage's name."""
-        now, stage = self._now, study.stages[index]
-        self._record(StageRegistered(now, study.name, stage.name))
-        keys = [trial_key(study.name, spec.name) for spec in stage.jobs]
-        for key, spec in zip(keys, stage.jobs, strict=True):
-            self._record(TrialRegistered(now, study.name, spec.name))
-            self._record(TargetSet(now, key, self._tracker.trials[key].done + spec.iterations, stage.name))
-            self._record(AttemptStarted(now, key, stage.name, spec.workers, profile(spec)))
-            self._group.pop(key, None)
-            self._rank.pop(key, None)
-        self._record(StageSealed(now, study.name, stage.name))
-        placed = [(spec, self._plane(key)) for key, spec in zip(keys, stage.jobs, strict=True)]
-        first = self._network.add(self._routes.block(placed, [self._ledger.footprints.of(*job) for job in placed]))
-        for number, (key, spec) in enumerate(zip(keys, stage.jobs, strict=True), first):
-            self._number[key] = number
-            self._running[number] = _Running(study, index, key, spec)
-        self._network.start(range(first, first + len(keys)), self._scenario.start_up_s)
-        self._changed()
+        heapq.heappush(self._due, (self.now_s + seconds, self._seq, act))
 
     def _plane(self, key: str) -> int:
         attempt = self._tracker.trials[key].attempt
         assert attempt is not None
         return self._scenario.fabric.plane_of(attempt.seq)
 
-    def _finish(self, number: int) -> tuple[StudyPlan, int]:
-        """Record that a trial has reached its target; return its study and the position of its stage."""
-        job = self._running.pop(number)
-        stage = job.study.stages[job.stage].name
-        target = self._tracker.trials[job.key].target
-        assert target is not None
-        self._record(Progressed(self._now, job.key, target.step))
-        self._record(AttemptEnded(self._now, job.key, stage))
-        self._changed()
-        return job.study, job.stage
-
-    def _end_stage(self, study: StudyPlan, index: int) -> None:
-        """If enough of a stage's trials have finished it, stop the others, end the losers and begin what follows."""
-        plan = study.stages[index]
-        slow = [number for number, job in self._running.items() if job.study is study and job.stage == index]
-        if len(plan.jobs) - len(slow) < (plan.finish or len(plan.jobs)):
-            return
-        self._network.kill(slow)
-        stopped = [self._running.pop(number).key for number in slow]
-        is_last = index + 1 == len(study.stages)
-        surviving = set() if is_last else {spec.name for spec in study.stages[index + 1].jobs}
-        for spec in plan.jobs:
-            key = trial_key(study.name, spec.name)
-            if spec.name not in surviving:
-                status = TrialStatus.FINISHED if is_last and key not in stopped else TrialStatus.KILLED
-                self._record(TrialEnded(self._now, key, status))
-            elif key in stopped:
-                self._record(AttemptEnded(self._now, key, plan.name))
-                self._record(TargetDropped(self._now, key, plan.name))
-        if not is_last:
-            self._begin_stage(study, index + 1)
-            return
-        self._unfinished -= 1
-        for other in self._scenario.studies:
-            if other.after == study.name:
-                self._after(other.arrival_s, partial(self._begin_study, other))
+    def _finish(self, numbers: Sequence[int]) -> None:
+        """Let searches react to trials that have run all of their iterations, and begin those that follow them."""
+        arrived: dict[SimulatedSearch, list[str]] = {}
+        for number in numbers:
+            job = self._running.pop(number)
+            arrived.setdefault(job.search, []).append(job.key)
+        for search, keys in arrived.items():
+            self._changed()
+            search.arrived(keys)
+            if search.is_over:
+                self._unfinished -= 1
+                for other, after in self._searches:
+                    if after == search.name:
+                        self._after(other.arrival_s, other.begin)
 
     def _reroute(self) -> None:
         """Route the flows of running and later jobs around the cables that are dead now."""
-        self._routes.lose(dead(self._scenario.failures, self._now))
+        self._routes.lose(dead(self._scenario.failures, self.now_s))
         flow: list[int] = []
         paths: list[tuple[int, ...]] = []
         for number, job in self._running.items():
@@ -246,10 +226,6 @@ class _Simulation:
         """Note that the set of running jobs has changed."""
         self._snapshot = None
         self._decision_due = True
-
-    def _record(self, event: Event) -> None:
-        if self._tracker.check(event):
-            self._tracker.apply(event)
 
     def _progress_at(self) -> float:
         if self._by_coflow or not self._running:
@@ -276,7 +252,7 @@ class _Simulation:
         return replace(still, remaining=left, klass=klass, coflows=coflows)
 
     def _decide(self) -> None:
-        now = self._now
+        now = self.now_s
         self._decision_due = False
         self._decided_s = now
         self._quiet_until_s = 0.0
@@ -297,9 +273,9 @@ class _Simulation:
             self._install(chosen)
 
     def _wake_at(self, at_s: float) -> None:
-        if self._woken_s <= self._now or at_s < self._woken_s:
+        if self._woken_s <= self.now_s or at_s < self._woken_s:
             self._woken_s = at_s
-            self._after(at_s - self._now, self._wake)
+            self._after(at_s - self.now_s, self._wake)
 
     def _wake(self) -> None:
         self._decision_due = True
@@ -337,7 +313,7 @@ class _Simulation:
         jobs = tuple(JobResult(key, attempt.started_s, attempt.ended_s or 0.0) for attempt, key in attempts)
         carried = self._network.carried_bits().tolist()
         names = [f"{link.src}-{link.dst}" for link in self._scenario.fabric.links]
-        possible = [link.rate_bps * self._now for link in self._scenario.fabric.links]
+        possible = [link.rate_bps * self.now_s for link in self._scenario.fabric.links]
         return SimResult(
             policy=self._policy.name,
             stages=stages,
@@ -345,4 +321,5 @@ class _Simulation:
             utilisation={name: bits / most if most else 0.0 for name, bits, most in zip(names, carried, possible, strict=True)},
             link_bytes={name: bits / 8 for name, bits in zip(names, carried, strict=True)},
             plan_changes=self._plan_changes,
+            searches=tuple(search.result() for search, _ in self._searches if isinstance(search, ReactingSearch)),
         )

@@ -23,9 +23,10 @@ from beamer.network.fabric import Fabric
 from beamer.network.footprint import Footprints
 from beamer.network.job import JobSpec
 from beamer.studies.model import Role, Worker, check_name
+from beamer.workloads.asynchronous import AsynchronousPlan, AsynchronousSearch, LossCurves
 from beamer.workloads.models import MODELS, Model
 from beamer.workloads.placement import PLACEMENTS
-from beamer.workloads.scenario import build_topology
+from beamer.workloads.scenario import build_topology, parse_job
 from beamer.workloads.searches import Bracket, SearchAlgorithm, SuccessiveHalving
 
 SERVED = "parameter-server"
@@ -168,6 +169,31 @@ def generate(workload: Workload) -> dict[str, Any]:
             studies.append(workload._study(name, arrival_s, bracket, trials))
     topology = {"shape": workload.topology["shape"]} | dict(sorted(workload.topology.items()))
     return {"name": workload.name, "topology": topology, "seed": workload.seed, "studies": studies}
+
+
+def asynchronous_searches(workload: Workload, search: AsynchronousSearch, slots: int) -> tuple[AsynchronousPlan, ...]:
+    """Return as many searches without barriers as the workload has studies, each with a job drawn for each of its slots.
+
+    What its own search would be does not matter. All policies are given the same arrivals, slots and losses; which trials are
+    promoted depends on when they arrive.
+    """
+    place = PLACEMENTS[workload.placement]
+    frequencies = dict(sorted(workload.collectives.items()))
+    load: Counter[str] = Counter()
+    plans: list[AsynchronousPlan] = []
+    for i, arrival_s in enumerate(workload._arrivals()):
+        rng = Random(f"{workload.seed}/asynchronous{i}")
+        model = MODELS[rng.choice(workload.models)]
+        (collective,) = rng.choices(list(frequencies), list(frequencies.values()))
+        processes = rng.choice(workload.workers) + workload._servers(collective)
+        jobs: list[JobSpec] = []
+        for _ in range(slots):
+            hosts = place(workload.fabric, processes, load, rng)
+            load.update(hosts)
+            jobs.append(parse_job(workload._trial("slot", hosts, model, collective), "slots", workload.fabric))
+        name = f"asynchronous{i}-{model.name}"
+        plans.append(AsynchronousPlan(name, search, tuple(jobs), LossCurves(f"{workload.seed}/{name}"), arrival_s=arrival_s))
+    return tuple(plans)
 
 
 def write(workload: Workload, path: Path) -> None:

@@ -26,6 +26,7 @@ from beamer.network.plan import QUEUES, check_queues
 from beamer.studies.model import Role, Rung, Worker, check_name
 from beamer.units import parse_size
 from beamer.validation import check_arguments, input_error
+from beamer.workloads.asynchronous import AsynchronousPlan
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ class CableFailure:
 class Scenario:
     """A fabric, the studies that run on it and the cables that fail meanwhile.
 
+    asynchronous: searches without barriers, which run beside the studies; only generated scenarios have any.
     start_up_s: from each job's start to its first iteration; in the emulation, from having opened its connections.
     """
 
@@ -83,6 +85,7 @@ class Scenario:
     studies: tuple[StudyPlan, ...]
     failures: tuple[CableFailure, ...] = ()
     start_up_s: float = 0.0
+    asynchronous: tuple[AsynchronousPlan, ...] = ()
 
 
 class _Entry(BaseModel):
@@ -274,6 +277,13 @@ def _job(trial: _Trial, iterations: int) -> JobSpec:
         compute_s=trial.compute_s,
         overlap=trial.overlap,
     )
+
+
+def parse_job(data: dict[str, Any], field: str, fabric: Fabric) -> JobSpec:
+    """Return a trial's entry of a scenario file as a job whose iterations are not stated, 1. Raises `InputError`."""
+    trial = _Trial.model_validate(data)
+    _check_trial(trial, field, fabric)
+    return _job(trial, 1)
 
 
 def _unique(names: Sequence[str], field: str) -> None:
