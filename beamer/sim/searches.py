@@ -126,7 +126,7 @@ class SynchronousSearch(SimulatedSearch):
         stopped = self._running
         self._cluster.stop([key for spec in plan.jobs if (key := trial_key(self.name, spec.name)) in stopped])
         is_last = self._index + 1 == len(self._plan.stages)
-        surviving = set() if is_last else {spec.name for spec in self._plan.stages[self._index + 1].jobs}
+        surviving = {spec.name for stage in self._plan.stages[self._index + 1 :] for spec in stage.jobs}
         for spec in plan.jobs:
             key = trial_key(self.name, spec.name)
             if spec.name not in surviving:
