@@ -15,7 +15,7 @@ from beamer.network.plan import check_queues
 from beamer.network.snapshot import Snapshot
 from beamer.network.views import JobView, StageView, StudyView
 from beamer.network.waiting import later_rungs, remaining_steps, waiting_stage
-from beamer.studies.events import AttemptEnded, AttemptStarted, Event, FellSilent, TrialEnded
+from beamer.studies.events import AttemptEnded, AttemptStarted, Event, FellSilent, TrialEnded, WorkerAttached
 from beamer.studies.model import StudyStatus, TrialStatus, split_key
 from beamer.studies.records import AttemptRecord, StudyRecord, TrialRecord
 from beamer.studies.tracker import Ledger, Tracker, by_rank, is_new_decision
@@ -46,6 +46,11 @@ class NetworkLedger(Ledger):
             case AttemptStarted(trial=key, attempt=name, workers=workers, profile=profile):
                 attempt = AttemptRecord(name, 0, by_rank(workers), profile, event.at_s)
                 check_on_fabric(job_spec(split_key(key)[1], attempt), self.fabric)
+            case WorkerAttached(trial=key) if key in tracker.trials:
+                # It brings an attempt back that was taken for lost, perhaps since the fabric has changed.
+                trial = tracker.trials[key]
+                if trial.attempt is not None and trial.status is not TrialStatus.RUNNING:
+                    check_on_fabric(job_spec(trial.name, trial.attempt), self.fabric)
             case ConnectionsSeen(agent=agent, connections=connections):
                 if agent not in self.fabric.agents:
                     raise NotFoundError("agent", agent, nearest(agent, self.fabric.agents))
@@ -57,7 +62,7 @@ class NetworkLedger(Ledger):
     def apply(self, event: Event, tracker: Tracker) -> None:
         """Take in connections and decisions, and forget the connections of trials that do not run any more."""
         match event:
-            case ConnectionsSeen(agent=agent, connections=connections):
+            case ConnectionsSeen(agent=agent, connections=connections) if agent in self.fabric.agents:
                 self._connections[agent] = connections
                 self._prune(tracker)
             case AttemptEnded() | TrialEnded() | FellSilent():
