@@ -10,7 +10,7 @@ from fastapi import WebSocket, WebSocketDisconnect
 from pydantic import ValidationError
 
 from beamer.errors import InputError, nearest
-from beamer.network.protocol import Applied, Assignment, Connections, Counters, Hello, from_agent
+from beamer.network.protocol import AgentReport, Applied, Assignment, Connections, Counters, Hello, Workers, from_agent
 from beamer.validation import input_error
 
 REFUSED = 1008
@@ -26,7 +26,7 @@ class AgentListener(Protocol):
     def agent_joined(self, agent: str) -> Assignment:
         """Return the assignment of an agent that has just sent its hello."""
 
-    def on_agent_message(self, agent: str, message: Applied | Connections) -> None:
+    def on_agent_message(self, agent: str, message: Applied | Workers | Connections) -> None:
         """Take in a report. Raises `InputError` for an invalid one."""
 
     def agent_lost(self, agent: str) -> None:
@@ -121,7 +121,7 @@ class AgentHub:
                 self._listener.agent_lost(name)
                 log.info("agent lost", agent=name)
 
-    def _on_message(self, name: str, message: Hello | Applied | Connections | Counters) -> None:
+    def _on_message(self, name: str, message: AgentReport) -> None:
         if isinstance(message, Counters):
             self._counters[name] = message
         elif isinstance(message, Hello):
@@ -130,7 +130,7 @@ class AgentHub:
             self._listener.on_agent_message(name, message)
 
 
-def _parse(text: str) -> Hello | Applied | Connections | Counters:
+def _parse(text: str) -> AgentReport:
     try:
         return from_agent.validate_json(text)
     except ValidationError as error:

@@ -4,45 +4,70 @@ All routes run on the event loop, which is what makes the runtime single-threade
 """
 
 import json
-from collections.abc import Callable
-from typing import Any
+from http import HTTPStatus
+from typing import Annotated, Any
 
-from fastapi import FastAPI, Request, Response, WebSocket
+from fastapi import FastAPI, Path, Request, Response, WebSocket
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.exceptions import HTTPException
 
 from beamer.errors import ConflictError, InputError, NotFoundError, PlatformError
 from beamer.studies.events import (
-    IterationDone,
-    JobEnded,
-    JobRegistered,
+    AttemptEnded,
+    AttemptStarted,
+    Event,
+    Progressed,
     StageRegistered,
     StageSealed,
+    StudyEnded,
     StudyRegistered,
+    TargetSet,
+    TrialEnded,
+    TrialRegistered,
     WorkerAttached,
+    WorkerDetached,
 )
-from beamer.studies.model import job_key
+from beamer.studies.model import MOST_STEPS, trial_key
 from beamer.validation import finding_error
 from controller import responses
-from controller.bodies import AttachBody, EmptyBody, JobBody, StatusBody, StudyBody
+from controller.bodies import (
+    AttachBody,
+    AttemptBody,
+    AttemptEndBody,
+    EmptyBody,
+    ProgressBody,
+    StatusBody,
+    StudyBody,
+    TargetBody,
+    TrialBody,
+)
 from controller.metrics import exposition
+from controller.runs import check_run, study_event
 from controller.runtime import Runtime
 
 STUDY = "/v1/studies/{study}"
 STAGE = STUDY + "/stages/{stage}"
-JOB = STAGE + "/jobs/{job}"
+TRIAL = STUDY + "/trials/{trial}"
+ATTEMPT = TRIAL + "/attempts/{attempt}"
+WORKER = TRIAL + "/workers/{rank}"
 
 JsonObject = dict[str, Any]
+Run = str | None
+"""The run of the study that is meant, from the query `?run=`; None: the present one."""
+Rank = Annotated[int, Path(ge=0, le=MOST_STEPS)]
 
 
 def create_app(runtime: Runtime) -> FastAPI:
     """Return the application that serves `runtime`, which the caller starts and stops."""
-    app = FastAPI(title="Beamer", summary="Stages in, classes out", docs_url="/docs", redoc_url=None)
+    app = FastAPI(title="Beamer", summary="Trials and stages in, classes out", docs_url="/docs", redoc_url=None)
     app.add_exception_handler(InputError, _refuse)
     app.add_exception_handler(RequestValidationError, _refuse_body)
     app.add_exception_handler(PlatformError, _unavailable)
-    _add_writes(app, runtime)
+    app.add_exception_handler(HTTPException, _unserved)
+    _add_studies(app, runtime)
+    _add_trials(app, runtime)
     _add_reads(app, runtime)
 
     @app.websocket("/v1/agents/{name}")
@@ -52,37 +77,80 @@ def create_app(runtime: Runtime) -> FastAPI:
     return app
 
 
-def _add_writes(app: FastAPI, runtime: Runtime) -> None:
-    clock: Callable[[], float] = runtime.clock
+def _record(runtime: Runtime, study: str, run: Run, event: Event) -> JsonObject:
+    check_run(runtime.tracker, study, run)
+    return {"changed": runtime.record(event)}
+
+
+def _add_studies(app: FastAPI, runtime: Runtime) -> None:
+    clock = runtime.clock
 
     @app.put(STUDY)
-    async def register_study(study: str, body: StudyBody) -> JsonObject:
-        rungs = tuple(rung.rung() for rung in body.rungs)
-        return {"changed": runtime.record(StudyRegistered(clock(), study, body.weight, rungs))}
+    async def register_study(study: str, body: StudyBody, run: Run = None) -> JsonObject:
+        given = {name: getattr(body, name) for name in body.model_fields_set - {"run", "rungs"}}
+        if body.rungs is not None:
+            given["rungs"] = tuple(rung.rung() for rung in body.rungs)
+        if body.run is not None and run not in (None, body.run):
+            raise InputError("run", run, f"{body.run}, as in the body, or none")
+        registered = StudyRegistered(clock(), study)
+        return {"changed": runtime.record(study_event(runtime.tracker, registered, body.run or run, given))}
+
+    @app.put(STUDY + "/end")
+    async def end_study(study: str, body: EmptyBody | None = None, run: Run = None) -> JsonObject:
+        return _record(runtime, study, run, StudyEnded(clock(), study))
 
     @app.put(STAGE)
-    async def register_stage(study: str, stage: str, body: EmptyBody | None = None) -> JsonObject:
-        return {"changed": runtime.record(StageRegistered(clock(), study, stage))}
+    async def register_stage(study: str, stage: str, body: EmptyBody | None = None, run: Run = None) -> JsonObject:
+        return _record(runtime, study, run, StageRegistered(clock(), study, stage))
 
     @app.put(STAGE + "/seal")
-    async def seal_stage(study: str, stage: str, body: EmptyBody | None = None) -> JsonObject:
-        return {"changed": runtime.record(StageSealed(clock(), study, stage))}
+    async def seal_stage(study: str, stage: str, body: EmptyBody | None = None, run: Run = None) -> JsonObject:
+        return _record(runtime, study, run, StageSealed(clock(), study, stage))
 
-    @app.put(JOB)
-    async def register_job(study: str, stage: str, job: str, body: JobBody) -> JsonObject:
-        return {"changed": runtime.record(JobRegistered(clock(), study, stage, body.spec(job)))}
 
-    @app.put(JOB + "/workers/{rank}")
-    async def attach_worker(study: str, stage: str, job: str, rank: int, body: AttachBody) -> JsonObject:
-        return {"changed": runtime.record(WorkerAttached(clock(), job_key(study, stage, job), rank, body.pid))}
+def _add_trials(app: FastAPI, runtime: Runtime) -> None:
+    clock = runtime.clock
 
-    @app.put(JOB + "/progress/{iteration}")
-    async def report_progress(study: str, stage: str, job: str, iteration: int) -> JsonObject:
-        return {"changed": runtime.record(IterationDone(clock(), job_key(study, stage, job), iteration))}
+    @app.put(TRIAL)
+    async def register_trial(study: str, trial: str, body: TrialBody | None = None, run: Run = None) -> JsonObject:
+        return _record(runtime, study, run, TrialRegistered(clock(), study, trial, body.budget if body else None))
 
-    @app.put(JOB + "/status")
-    async def end_job(study: str, stage: str, job: str, body: StatusBody) -> JsonObject:
-        return {"changed": runtime.record(JobEnded(clock(), job_key(study, stage, job), body.status))}
+    @app.put(TRIAL + "/target")
+    async def set_target(study: str, trial: str, body: TargetBody, run: Run = None) -> JsonObject:
+        return _record(runtime, study, run, TargetSet(clock(), trial_key(study, trial), body.step, body.stage))
+
+    @app.put(ATTEMPT)
+    async def start_attempt(study: str, trial: str, attempt: str, body: AttemptBody, run: Run = None) -> JsonObject:
+        event = AttemptStarted(clock(), trial_key(study, trial), attempt, body.placement(), body.profile())
+        return _record(runtime, study, run, event)
+
+    @app.put(ATTEMPT + "/end")
+    async def end_attempt(study: str, trial: str, attempt: str, body: AttemptEndBody, run: Run = None) -> JsonObject:
+        return _record(runtime, study, run, AttemptEnded(clock(), trial_key(study, trial), attempt, body.reason))
+
+    @app.put(TRIAL + "/pause")
+    async def pause(study: str, trial: str, body: EmptyBody | None = None, run: Run = None) -> JsonObject:
+        check_run(runtime.tracker, study, run)
+        present = runtime.tracker.trial(trial_key(study, trial)).attempt
+        if present is None:
+            raise NotFoundError("attempt", trial_key(study, trial), "a trial that has run")
+        return _record(runtime, study, run, AttemptEnded(clock(), trial_key(study, trial), present.name))
+
+    @app.put(WORKER)
+    async def attach(study: str, trial: str, rank: Rank, body: AttachBody, run: Run = None) -> JsonObject:
+        return _record(runtime, study, run, WorkerAttached(clock(), trial_key(study, trial), rank, body.process()))
+
+    @app.put(WORKER + "/detach")
+    async def detach(study: str, trial: str, rank: Rank, body: EmptyBody | None = None, run: Run = None) -> JsonObject:
+        return _record(runtime, study, run, WorkerDetached(clock(), trial_key(study, trial), rank))
+
+    @app.put(TRIAL + "/progress")
+    async def report_progress(study: str, trial: str, body: ProgressBody, run: Run = None) -> JsonObject:
+        return _record(runtime, study, run, Progressed(clock(), trial_key(study, trial), body.step, body.loss))
+
+    @app.put(TRIAL + "/status")
+    async def end_trial(study: str, trial: str, body: StatusBody, run: Run = None) -> JsonObject:
+        return _record(runtime, study, run, TrialEnded(clock(), trial_key(study, trial), body.status))
 
 
 def _add_reads(app: FastAPI, runtime: Runtime) -> None:
@@ -90,9 +158,17 @@ def _add_reads(app: FastAPI, runtime: Runtime) -> None:
     async def studies() -> JsonObject:
         return responses.studies_response(runtime)
 
+    @app.get(STUDY)
+    async def study(study: str, run: Run = None) -> JsonObject:
+        return responses.study_response(runtime, study, run)
+
     @app.get(STAGE)
-    async def stage(study: str, stage: str) -> JsonObject:
-        return responses.stage_response(runtime, study, stage)
+    async def stage(study: str, stage: str, run: Run = None) -> JsonObject:
+        return responses.stage_response(runtime, study, run, stage)
+
+    @app.get(TRIAL)
+    async def trial(study: str, trial: str, run: Run = None) -> JsonObject:
+        return responses.trial_response(runtime, study, run, trial)
 
     @app.get("/v1/plan")
     async def plan() -> JsonObject:
@@ -118,8 +194,7 @@ def _add_reads(app: FastAPI, runtime: Runtime) -> None:
 async def _refuse(_request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, InputError)
     status = 404 if isinstance(error, NotFoundError) else 409 if isinstance(error, ConflictError) else 422
-    content = {"field": error.field, "value": _plain(error.value), "expected": error.expected, "message": str(error)}
-    return JSONResponse({"error": content}, status)
+    return _answer(status, str(error), error.expected, error.field, _plain(error.value))
 
 
 async def _refuse_body(request: Request, error: Exception) -> JSONResponse:
@@ -134,8 +209,19 @@ async def _refuse_body(request: Request, error: Exception) -> JSONResponse:
 
 async def _unavailable(_request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, PlatformError)
-    content = {"field": None, "value": None, "expected": error.remedy, "message": str(error)}
-    return JSONResponse({"error": content}, 503)
+    return _answer(503, str(error), error.remedy)
+
+
+async def _unserved(_request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    status = error.status_code
+    if status == HTTPStatus.BAD_REQUEST:  # JSON that cannot be read: a number of thousands of digits, say
+        return _answer(422, "the body cannot be read as JSON", "JSON whose integers have at most 16 digits", "body")
+    return _answer(status, error.detail, "a path and a method of this API")
+
+
+def _answer(status: int, message: str, expected: str, field: str | None = None, value: object = None) -> JSONResponse:
+    return JSONResponse({"error": {"field": field, "value": value, "expected": expected, "message": message}}, status)
 
 
 def _plain(value: object) -> object:

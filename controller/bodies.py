@@ -1,13 +1,17 @@
-"""The request bodies of the HTTP API; unknown keys are refused here, values are checked by the tracker."""
+"""The request bodies of the HTTP API; unknown keys and what JSON or a machine cannot hold are refused here.
+
+What a value means is checked by the tracker.
+"""
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Strict
+from pydantic import BaseModel, ConfigDict, Field, Strict
 
-from beamer.network.job import JobSpec
-from beamer.studies.model import JobStatus, Role, Rung, Worker
+from beamer.studies.model import MOST_STEPS, EndReason, Process, Profile, Role, Rung, TrialStatus, Worker
 
-Count = Annotated[int, Strict()]  # "3" and true are no counts
+MOST_PID = 2**22  # Linux's PID_MAX_LIMIT on 64-bit machines
+
+Count = Annotated[int, Strict(), Field(ge=0, le=MOST_STEPS)]  # "3" and true are no counts
 
 
 class Body(BaseModel):
@@ -21,55 +25,98 @@ class EmptyBody(Body):
 
 
 class RungBody(Body):
-    """A later stage, declared."""
+    """A rung, declared. step: counted from a trial's beginning."""
 
     name: str
     jobs: Count
-    iterations: Count
+    step: Count
 
     def rung(self) -> Rung:
         """Return it as the model's rung."""
-        return Rung(self.name, self.jobs, self.iterations)
+        return Rung(self.name, self.jobs, self.step)
 
 
 class StudyBody(Body):
-    """A study. weight: of its stages in the objective. rungs: the stages it will register, where they are known."""
+    """A study. What is missing stays as it is; of a study that is new, it is the model's default.
 
-    weight: float = 1.0
-    rungs: list[RungBody] = []
+    run: tells it from earlier ones of its name. weight: of its stages in the objective. rungs: that it declares. barriers:
+    whether these are stages.
+    """
+
+    run: str | None = None
+    weight: float | None = None
+    rungs: list[RungBody] | None = None
+    barriers: bool | None = None
+
+
+class TrialBody(Body):
+    """A trial. budget: the step at which it is complete; missing: not known, or as it is."""
+
+    budget: Count | None = None
+
+
+class TargetBody(Body):
+    """A step that is waited for. stage: by which; missing: the trial's own milestone."""
+
+    step: Count
+    stage: str | None = None
 
 
 class WorkerBody(Body):
-    """One process of a job."""
+    """One process of an attempt."""
 
     rank: Count
     host: str
     role: Role = Role.WORKER
 
 
-class JobBody(Body):
-    """A job. sync_bytes: gradient bytes of one synchronisation. compute_s: seconds per iteration. overlap: in [0, 1]."""
+class AttemptBody(Body):
+    """Where a trial runs from now on, and what it does in a step; missing: not known.
+
+    sync_bytes: gradient bytes of one synchronisation. compute_s: seconds per step. overlap: in [0, 1].
+    """
 
     workers: list[WorkerBody]
-    iterations: Count
-    sync_bytes: Count
+    sync_bytes: Count | None = None
     collective: str = "ring"
-    compute_s: float = 0.0
+    compute_s: float | None = None
     overlap: float = 0.0
 
-    def spec(self, name: str) -> JobSpec:
-        """Return it as the model's job `name`."""
-        workers = tuple(Worker(w.rank, w.host, w.role) for w in self.workers)
-        return JobSpec(name, workers, self.iterations, self.sync_bytes, self.collective, self.compute_s, self.overlap)
+    def placement(self) -> tuple[Worker, ...]:
+        """Return the workers as the model's."""
+        return tuple(Worker(w.rank, w.host, w.role) for w in self.workers)
+
+    def profile(self) -> Profile:
+        """Return the traffic as the model's profile."""
+        return Profile(self.sync_bytes, self.collective, self.compute_s, self.overlap)
+
+
+class AttemptEndBody(Body):
+    """Why an attempt has ended though its trial has not."""
+
+    reason: Literal[EndReason.PAUSED, EndReason.LOST]
 
 
 class AttachBody(Body):
-    """A worker's process. pid: root of its process tree, in its host's process namespace."""
+    """A worker's process, the root of its process tree; see `Process`."""
 
-    pid: Count
+    pid: Annotated[int, Strict(), Field(le=MOST_PID)]
+    start: Count = 0
+    namespace: Count = 0
+
+    def process(self) -> Process:
+        """Return it as the model's process, which holds no lease."""
+        return Process(self.pid, self.start, self.namespace)
+
+
+class ProgressBody(Body):
+    """How far a trial has come. step: complete ones since its beginning. loss: at that step; "nan", "inf" are losses too."""
+
+    step: Count
+    loss: float | None = None
 
 
 class StatusBody(Body):
-    """How a job ended."""
+    """How a trial ended."""
 
-    status: Literal[JobStatus.FINISHED, JobStatus.KILLED]
+    status: Literal[TrialStatus.FINISHED, TrialStatus.KILLED, TrialStatus.FAILED]

@@ -5,8 +5,7 @@ import logging
 import signal
 import socket
 import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,6 +15,7 @@ import typer
 import uvicorn
 import yaml
 
+from beamer.clock import SteadyClock
 from beamer.errors import InputError, PlatformError
 from beamer.network.fabric import Fabric
 from beamer.network.plan import QUEUES, check_queues
@@ -23,9 +23,11 @@ from beamer.network.policies import NetworkPolicy, network_policy
 from beamer.studies.journal.store import Journal
 from controller.api import create_app
 from controller.openflow.driver import SwitchDriver
+from controller.openflow.reports import SwitchEvent
 from controller.runtime import Runtime
+from controller.watch import GRACE_S, SILENCE_S, WatchOptions
 
-GRACE_S = 1  # for requests under way when asked to stop
+LAST_REQUESTS_S = 1  # for requests under way when asked to stop
 AGENT_PING_S = 5.0  # how soon a dead agent is noticed
 
 log = structlog.get_logger("beamer-controller")
@@ -39,16 +41,23 @@ def serve(
     http: Annotated[str, typer.Option(help="Address of the HTTP API and of the agents' WebSocket.")] = "127.0.0.1:8265",
     openflow: Annotated[str, typer.Option(help="Address that switches connect to.")] = "127.0.0.1:6653",
     seed: Annotated[int, typer.Option(help="Seed of policies that draw random numbers.")] = 0,
+    grace: Annotated[
+        float, typer.Option(help="Seconds that a worker's process may be gone before its attempt ends.")
+    ] = GRACE_S,
+    silence: Annotated[
+        float, typer.Option(help="Seconds without news of a study, stage or trial before it is left out of account; 0: never.")
+    ] = SILENCE_S,
 ) -> None:
     """Run the controller until it is stopped; what it has installed stays installed."""
     network = read_fabric(fabric)
     chosen = network_policy(policy)
     check_queues(queues)
     switch_address = parse_address(openflow, "openflow")
+    watch = WatchOptions(grace, silence)
     with listen(http) as listener:
         opened = Journal(journal)
         _log_to_stderr()
-        asyncio.run(_serve(network, opened, chosen, queues, listener, switch_address, seed))
+        asyncio.run(_serve(network, opened, chosen, queues, listener, switch_address, seed, watch))
 
 
 def read_fabric(path: Path) -> Fabric:
@@ -93,10 +102,12 @@ async def _serve(
     listener: socket.socket,
     switch_address: tuple[str, int],
     seed: int,
+    watch: WatchOptions,
 ) -> None:
-    runtime = Runtime(
-        fabric, journal, policy, queues, lambda on_event: SwitchDriver(fabric, *switch_address, on_event), seed, time.time
-    )
+    def drive(on_event: Callable[[SwitchEvent], None]) -> SwitchDriver:
+        return SwitchDriver(fabric, *switch_address, on_event)
+
+    runtime = Runtime(fabric, journal, policy, queues, drive, seed, SteadyClock(), watch)
     config = uvicorn.Config(
         create_app(runtime),
         lifespan="off",
@@ -104,7 +115,7 @@ async def _serve(
         access_log=False,
         ws_ping_interval=AGENT_PING_S,
         ws_ping_timeout=AGENT_PING_S,
-        timeout_graceful_shutdown=GRACE_S,
+        timeout_graceful_shutdown=LAST_REQUESTS_S,
     )
     server = _Server(config)
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -26,7 +26,7 @@ class RuntimeCollector(Collector):
     def _progress(self) -> Iterator[Metric]:
         tracker = self._runtime.tracker
         stages = (stage.status for study in tracker.studies.values() for stage in study.stages.values())
-        yield _by_status("beamer_jobs", "Jobs by status", (job.status for job in tracker.jobs.values()))
+        yield _by_status("beamer_trials", "Trials by status", (trial.status for trial in tracker.trials.values()))
         yield _by_status("beamer_stages", "Stages by status", stages)
 
     def _installation(self) -> Iterator[Metric]:

@@ -1,22 +1,45 @@
-"""The HTTP API's responses: the runtime's state as plain data; times are Unix seconds."""
+"""The HTTP API's responses: the runtime's state as plain data; times are Unix seconds, their differences seconds."""
 
+import math
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any
 
+from beamer.errors import NotFoundError
 from beamer.measures import quantile
-from beamer.studies.records import JobRecord, StageRecord, StudyRecord
+from beamer.studies.model import TrialStatus
+from beamer.studies.records import AttemptRecord, StageRecord, StudyRecord, TrialRecord
+from controller.leases import Unattached
 from controller.openflow.reports import PairCount
+from controller.runs import find_run
 from controller.runtime import Runtime
 
 
 def studies_response(runtime: Runtime) -> dict[str, Any]:
-    """Return all studies in order of registration, with their stages and jobs."""
-    return {"studies": [_study(runtime, study) for study in runtime.tracker.studies.values()]}
+    """Return the present run of every study in order of registration, with its stages and trials."""
+    unattached = runtime.watch.unattached()
+    return {"studies": [_study(runtime, study, unattached) for study in runtime.tracker.studies.values()]}
 
 
-def stage_response(runtime: Runtime, study: str, stage: str) -> dict[str, Any]:
-    """Return one stage with its jobs. Raises `NotFoundError`."""
-    return _stage(runtime, runtime.tracker.stage(study, stage))
+def study_response(runtime: Runtime, study: str, run: str | None) -> dict[str, Any]:
+    """Return a run of a study, present (None) or past. Raises `NotFoundError`."""
+    return _study(runtime, find_run(runtime.tracker, study, run), runtime.watch.unattached())
+
+
+def stage_response(runtime: Runtime, study: str, run: str | None, stage: str) -> dict[str, Any]:
+    """Return a stage of a run of a study. Raises `NotFoundError`."""
+    found = find_run(runtime.tracker, study, run)
+    if stage not in found.stages:
+        raise NotFoundError("stage", stage, f"a stage of run {found.run} of {study}")
+    return _stage(found.stages[stage])
+
+
+def trial_response(runtime: Runtime, study: str, run: str | None, trial: str) -> dict[str, Any]:
+    """Return a trial of a run of a study. Raises `NotFoundError`."""
+    found = find_run(runtime.tracker, study, run)
+    if trial not in found.trials:
+        raise NotFoundError("trial", trial, f"a trial of run {found.run} of {study}")
+    return _trial(runtime, found.trials[trial], runtime.watch.unattached())
 
 
 def plan_response(runtime: Runtime) -> dict[str, Any]:
@@ -40,12 +63,14 @@ def latencies_response(runtime: Runtime) -> dict[str, Any]:
 
 def counters_response(runtime: Runtime, pairs: Iterable[PairCount]) -> dict[str, Any]:
     """Return the counts of edge switches by job, host pair and class, and the latest ones of agents' queues."""
-    key_of = {job.seq: key for key, job in runtime.tracker.jobs.items()}
+    trials = runtime.tracker.trials.items()
+    key_of = {attempt.seq: key for key, trial in trials for attempt in trial.attempts.values()}
     return {
         "host_pairs": [
             {
                 "switch": pair.switch,
                 "job": key_of.get(pair.job_seq),
+                "plane": runtime.fabric.plane_of(pair.job_seq),
                 "src": pair.src,
                 "dst": pair.dst,
                 "class": pair.klass,
@@ -72,38 +97,84 @@ def health_response(runtime: Runtime) -> dict[str, Any]:
     }
 
 
-def _study(runtime: Runtime, study: StudyRecord) -> dict[str, Any]:
+def _study(runtime: Runtime, study: StudyRecord, unattached: Iterable[Unattached]) -> dict[str, Any]:
     return {
         "name": study.name,
+        "run": study.run,
+        "past_runs": [past.run for past in runtime.tracker.past_runs(study.name) if past is not study],
+        "status": study.status,
         "weight": study.weight,
+        "rungs": [asdict(rung) for rung in study.rungs],
+        "barriers": study.barriers,
         "registered_s": study.registered_s,
-        "rungs": [{"name": r.name, "jobs": r.jobs, "iterations": r.iterations} for r in study.rungs],
-        "stages": [_stage(runtime, stage) for stage in study.stages.values()],
+        "ended_s": study.ended_s,
+        "makespan_s": study.makespan_s,
+        "search_s": study.search_s,
+        "stages": [_stage(stage) for stage in study.stages.values()],
+        "trials": [_trial(runtime, trial, unattached) for trial in study.trials.values()],
     }
 
 
-def _stage(runtime: Runtime, stage: StageRecord) -> dict[str, Any]:
+def _stage(stage: StageRecord) -> dict[str, Any]:
     return {
         "name": stage.name,
         "status": stage.status,
         "registered_s": stage.registered_s,
         "sealed_s": stage.sealed_s,
         "ended_s": stage.ended_s,
-        "sct_s": None if stage.ended_s is None else stage.ended_s - stage.registered_s,
-        "jobs": [_job(runtime, runtime.tracker.jobs[key]) for key in stage.jobs],
+        "sct_s": stage.sct_s,
+        "targets": dict(stage.targets),
+        "missing": [trial for trial in stage.targets if trial in stage.missing],
     }
 
 
-def _job(runtime: Runtime, job: JobRecord) -> dict[str, Any]:
-    planned = runtime.plan.jobs.get(job.key)
+def _trial(runtime: Runtime, trial: TrialRecord, unattached: Iterable[Unattached]) -> dict[str, Any]:
+    # A past run's trial may have the name of one that runs.
+    runs = trial.status is TrialStatus.RUNNING
+    planned = runtime.plan.jobs.get(trial.key) if runs else None
+    attempt = trial.attempt
     return {
-        "key": job.key,
-        "name": job.spec.name,
-        "status": job.status,
-        "iterations": job.spec.iterations,
-        "done": job.done,
-        "registered_s": job.registered_s,
-        "ended_s": job.ended_s,
+        "key": trial.key,
+        "name": trial.name,
+        "status": trial.status,
+        "done": trial.done,
+        "loss": _number(trial.loss),
+        "budget": trial.budget,
+        "registered_s": trial.registered_s,
+        "ended_s": trial.ended_s,
+        "targets": [
+            {
+                "step": target.step,
+                "stage": target.stage,
+                "set_s": target.set_s,
+                "reached_s": target.reached_s,
+                "time_s": target.time_s,
+            }
+            for target in trial.targets
+        ],
+        "attempts": [_attempt(attempt) for attempt in trial.attempts.values()],
         "class": planned.klass if planned else None,
-        "plane": runtime.fabric.plane_of(job.seq),
+        "plane": runtime.fabric.plane_of(attempt.seq) if attempt and runs else None,
+        "unattached": [
+            {"rank": found.rank, "agent": found.agent, "reason": found.reason}
+            for found in unattached
+            if runs and found.trial == trial.key
+        ],
     }
+
+
+def _attempt(attempt: AttemptRecord) -> dict[str, Any]:
+    processes = {rank: asdict(process) for rank, process in attempt.processes.items()}
+    return {
+        "name": attempt.name,
+        "workers": [{**asdict(worker), "process": processes.get(worker.rank)} for worker in attempt.workers],
+        "profile": asdict(attempt.profile),
+        "started_s": attempt.started_s,
+        "ended_s": attempt.ended_s,
+        "reason": attempt.reason,
+    }
+
+
+def _number(value: float | None) -> float | str | None:
+    """Return a number, as its name where JSON has none for it."""
+    return value if value is None or math.isfinite(value) else str(value)

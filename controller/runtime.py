@@ -4,7 +4,6 @@ An event is checked, journaled, applied; then either a new decision or only new 
 at most once per few milliseconds, and only differences leave the process.
 """
 
-import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,32 +11,64 @@ from typing import Any, Protocol
 
 import structlog
 
+from beamer.clock import SteadyClock
 from beamer.decision.core import DecisionCore, Proposal, seeded
-from beamer.errors import InputError, PlatformError
+from beamer.errors import PlatformError
 from beamer.network.decide import check_plan, decide
 from beamer.network.events import ConnectionsSeen, Planned
 from beamer.network.fabric import Fabric
-from beamer.network.ledger import NetworkLedger, check_on_fabric
+from beamer.network.ledger import NetworkLedger
 from beamer.network.plan import Plan, check_queues
 from beamer.network.policies import NetworkPolicy
-from beamer.network.protocol import Applied, Assignment, Connections
+from beamer.network.protocol import Applied, Assignment, Connections, Workers
 from beamer.network.snapshot import Snapshot
-from beamer.studies.events import Event, IterationDone, JobEnded, JobRegistered, StageRegistered, StageSealed, WorkerAttached
+from beamer.studies.events import (
+    AttemptEnded,
+    AttemptStarted,
+    Event,
+    FellSilent,
+    Progressed,
+    StageRegistered,
+    StageSealed,
+    StudyEnded,
+    StudyRegistered,
+    TargetDropped,
+    TargetSet,
+    TrialEnded,
+    TrialRegistered,
+    WorkerAttached,
+    WorkerDetached,
+)
 from beamer.studies.journal.store import Journal
-from beamer.studies.model import JobStatus
 from beamer.studies.tracker import Tracker
 from controller.agents import AgentHub
+from controller.alarm import Alarm
 from controller.installation import Installation
+from controller.leases import Leases
 from controller.openflow.reports import PairCount, SwitchConnected, SwitchEvent, SwitchInstalled, SwitchLost
 from controller.openflow.rules import JobRules
+from controller.replay import impossible, replay
 from controller.targets import Targets, agent_ports, targets
+from controller.watch import Watch, WatchOptions
 
 COALESCE_S = 0.002  # events of one burst make one decision
 PROGRESS_S = 0.5  # progress alone re-orders no more often than this
 SWITCH_WAIT_S = 2.0  # that assignments wait at most for switches to acknowledge their rules
 RETRY_S = 1.0  # after the journal could not be written
-STAGE_EVENTS = (StageRegistered, StageSealed, JobRegistered, JobEnded)  # call for a decision
-TARGET_EVENTS = (WorkerAttached, ConnectionsSeen)  # change what is to be installed, not the order
+ORDER_EVENTS = (  # change who runs or what is waited for, and call for a decision
+    StudyRegistered,
+    StudyEnded,
+    StageRegistered,
+    StageSealed,
+    TrialRegistered,
+    TargetSet,
+    TargetDropped,
+    AttemptStarted,
+    AttemptEnded,
+    TrialEnded,
+    FellSilent,
+)
+TARGET_EVENTS = (WorkerAttached, WorkerDetached, ConnectionsSeen)  # change what is to be installed, not the order
 
 log = structlog.get_logger("beamer-controller")
 
@@ -58,32 +89,6 @@ class Switches(Protocol):
         """Return what has been counted per job, host pair and class."""
 
 
-class Alarm:
-    """Runs an action once, at the earliest of the times asked for."""
-
-    def __init__(self, action: Callable[[], None]) -> None:
-        self._action = action
-        self._handle: asyncio.TimerHandle | None = None
-
-    def within(self, delay_s: float) -> None:
-        """Run the action within `delay_s` seconds from now."""
-        loop = asyncio.get_running_loop()
-        due = loop.time() + delay_s
-        if self._handle is None or due < self._handle.when():
-            self.cancel()
-            self._handle = loop.call_at(due, self._fire)
-
-    def cancel(self) -> None:
-        """Forget the times asked for."""
-        if self._handle:
-            self._handle.cancel()
-        self._handle = None
-
-    def _fire(self) -> None:
-        self._handle = None
-        self._action()
-
-
 @dataclass(frozen=True)
 class GenerationTargets:
     """The targets of one generation."""
@@ -97,7 +102,8 @@ class Runtime:
 
     fabric: the network. journal: replayed first, then written before anything takes effect. policy: decides the order.
     queues: classes per port. make_switches: returns what installs rules on switches, given the callback for their events.
-    clock: Unix time in seconds. Raises `InputError` for queues that no port can have and for a journal of another network.
+    clock: is moved forward to the journal's latest event. watch: for how long something may be missing. Raises `InputError`
+    for queues that no port can have.
     """
 
     def __init__(
@@ -108,7 +114,8 @@ class Runtime:
         queues: int,
         make_switches: Callable[[Callable[[SwitchEvent], None]], Switches],
         seed: int,
-        clock: Callable[[], float],
+        clock: SteadyClock,
+        watch: WatchOptions = WatchOptions(),  # noqa: B008  # frozen
     ) -> None:
         self.fabric = fabric
         self.clock = clock
@@ -121,7 +128,13 @@ class Runtime:
         self._journal = journal
         self._caused_at_s: list[float] = []
         self._unmatched: dict[str, dict[str, int]] = {}
-        self._replay(journal)
+        leases = Leases(fabric, watch.grace_s)
+        replay(journal, self.tracker, leases)
+        clock.not_before(self.tracker.now_s)
+        self.watch = Watch(self.tracker, leases, self.record, clock, watch)
+        for end in impossible(self.tracker, fabric, clock()):
+            journal.append(end)
+            self.tracker.apply(end)
         last = self.network.decision
         self.plan = Plan(last.queues, last.jobs) if last else Plan(queues)
         generation = last.generation if last else 1
@@ -143,9 +156,11 @@ class Runtime:
         # Before any switch can connect, or the first one would be asked to drop rules that still hold.
         self._switches.install(self.installation.generation, self._targets.rules)
         await self._switches.start()
+        self.watch.start()
 
     async def stop(self) -> None:
         """Stop, leaving switches and agents as they are."""
+        self.watch.stop()
         self._deciding.cancel()
         self._switch_wait.cancel()
         self._renewing.cancel()
@@ -154,14 +169,18 @@ class Runtime:
 
     def record(self, event: Event) -> bool:
         """Take in an event; return whether it changed anything. Raises `InputError` and changes nothing if it cannot be."""
-        if not self.tracker.check(event):
+        changes = self.tracker.check(event)
+        self.watch.hear(event)
+        if not changes:
             return False
         self._journal.append(event)
+        before = self._standing(event)
         self.tracker.apply(event)
-        if isinstance(event, STAGE_EVENTS):
+        self.watch.take_in(event)
+        if isinstance(event, ORDER_EVENTS) or self._standing(event) != before:
             self._caused_at_s.append(event.at_s)
             self._deciding.within(COALESCE_S)
-        elif isinstance(event, IterationDone):
+        elif isinstance(event, Progressed):
             self._deciding.within(PROGRESS_S)
         elif isinstance(event, TARGET_EVENTS):
             self._renewing.within(COALESCE_S)
@@ -183,12 +202,14 @@ class Runtime:
         self.installation.agent_lost(agent)
         return self._assignment(agent)
 
-    def on_agent_message(self, agent: str, message: Applied | Connections) -> None:
-        """Take in an agent's acknowledgement or the connections that it sees."""
-        if isinstance(message, Connections):
+    def on_agent_message(self, agent: str, message: Applied | Workers | Connections) -> None:
+        """Take in an agent's acknowledgement, the workers it knows of, or the connections that it sees."""
+        if isinstance(message, Workers):
+            self.watch.report(agent, message)
+        elif isinstance(message, Connections):
             self._unmatched.setdefault(agent, {}).update(message.unmatched_bytes)
-            # A job that has ended, or that another journal knew, may still be in a report that was under way.
-            known = tuple(c for c in message.connections if c.job in self.tracker.jobs)
+            # A trial that has ended, or that another journal knew, may still be in a report that was under way.
+            known = tuple(c for c in message.connections if c.job in self.tracker.trials)
             self.record(ConnectionsSeen(self.clock(), agent, known))
         elif message.error is None:
             self.installation.agent_applied(agent, message.generation, self.clock())
@@ -198,6 +219,7 @@ class Runtime:
     def agent_lost(self, agent: str) -> None:
         """Take in that an agent is gone; it keeps what it has applied until that expires."""
         self.installation.agent_lost(agent)
+        self.watch.agent_lost(agent)
 
     def _on_switch_event(self, event: SwitchEvent) -> None:
         match event:
@@ -211,17 +233,10 @@ class Runtime:
                 log.info("switch connected", switch=event.switch)
         self._send_assignments(self.installation.on_switches)
 
-    def _replay(self, journal: Journal) -> None:
-        for event in journal.replay():
-            self.tracker.apply(event)
-        for job in self.tracker.jobs.values():
-            if job.status is JobStatus.RUNNING:
-                try:
-                    check_on_fabric(job.spec, self.fabric)
-                except InputError as error:
-                    raise InputError(
-                        f"journal: {job.key}: {error.field}", error.value, f"{error.expected} of this fabric"
-                    ) from error
+    def _standing(self, event: Event) -> object:
+        """Return what decides whether the trial that an event reports on is ordered, and with what it waits."""
+        trial = self.tracker.trials.get(event.trial) if isinstance(event, (WorkerAttached, Progressed)) else None
+        return trial and (trial.status, len(trial.unreached))
 
     def _decide_now(self) -> None:
         now = self.clock()
@@ -283,7 +298,7 @@ class Runtime:
         return self._sent.targets.assignments[agent].model_copy(update={"generation": self._sent.generation})
 
     def _targets_of(self, plan: Plan) -> Targets:
-        return targets(self.fabric, self._ports, self.tracker.jobs.values(), self.network.connections, plan)
+        return targets(self.fabric, self._ports, self.tracker.running, self.network.connections, plan)
 
 
 def _renewed(before: Targets, wanted: Targets) -> list[str]:

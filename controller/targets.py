@@ -12,8 +12,7 @@ from beamer.network.connection import Connection, FourTuple
 from beamer.network.fabric import Fabric
 from beamer.network.plan import Plan
 from beamer.network.protocol import Assignment, LocalWorker, Port
-from beamer.studies.model import JobStatus
-from beamer.studies.records import JobRecord
+from beamer.studies.records import AttemptRecord, TrialRecord
 from beamer.units import segment
 from controller.openflow.rules import JobRules
 
@@ -22,7 +21,7 @@ from controller.openflow.rules import JobRules
 class Targets:
     """Everything to install.
 
-    rules: per job that has a class and connections, in order of registration. assignments: by agent, of generation 0.
+    rules: per job that has a class and connections, in order of the attempts' start. assignments: by agent, of generation 0.
     """
 
     rules: tuple[JobRules, ...]
@@ -46,54 +45,54 @@ def agent_ports(fabric: Fabric) -> dict[str, tuple[Port, ...]]:
 def targets(
     fabric: Fabric,
     ports: Mapping[str, tuple[Port, ...]],
-    jobs: Iterable[JobRecord],
+    running: Iterable[TrialRecord],
     connections: Mapping[str, Iterable[Connection]],
     plan: Plan,
 ) -> Targets:
-    """Return what `plan` means for the running `jobs`.
+    """Return what `plan` means for the trials that run.
 
     ports: what `agent_ports` returned. connections: by the agent that sees them, sorted.
     """
-    planned = [job for job in jobs if job.status is JobStatus.RUNNING and job.key in plan.jobs]
+    planned = {trial.key: trial.attempt for trial in running if trial.key in plan.jobs and trial.attempt is not None}
     # Traffic that stays on one host, or leaves the fabric, has no class: it does not cross the fabric.
-    hosts, of_jobs = {host.ip for host in fabric.hosts}, {job.key for job in planned}
+    hosts = {host.ip for host in fabric.hosts}
     crossing = {
-        agent: [c for c in seen if c.job in of_jobs and c.local_ip != c.remote_ip and {c.local_ip, c.remote_ip} <= hosts]
+        agent: [c for c in seen if c.job in planned and c.local_ip != c.remote_ip and {c.local_ip, c.remote_ip} <= hosts]
         for agent, seen in connections.items()
     }
     return Targets(_rules(fabric, planned, crossing, plan), _assignments(fabric, ports, planned, crossing, plan))
 
 
 def _rules(
-    fabric: Fabric, planned: Iterable[JobRecord], crossing: Mapping[str, Iterable[Connection]], plan: Plan
+    fabric: Fabric, planned: Mapping[str, AttemptRecord], crossing: Mapping[str, Iterable[Connection]], plan: Plan
 ) -> tuple[JobRules, ...]:
     found: dict[str, set[FourTuple]] = {}
     for connection in chain.from_iterable(crossing.values()):
         found.setdefault(connection.job, set()).update((connection.sent, connection.received))
     return tuple(
-        JobRules(job.key, job.seq, fabric.plane_of(job.seq), plan.jobs[job.key].klass, frozenset(found[job.key]))
-        for job in planned
-        if job.key in found
+        JobRules(key, attempt.seq, fabric.plane_of(attempt.seq), plan.jobs[key].klass, frozenset(found[key]))
+        for key, attempt in planned.items()
+        if key in found
     )
 
 
 def _assignments(
     fabric: Fabric,
     ports: Mapping[str, tuple[Port, ...]],
-    planned: Iterable[JobRecord],
+    planned: Mapping[str, AttemptRecord],
     crossing: Mapping[str, Iterable[Connection]],
     plan: Plan,
 ) -> dict[str, Assignment]:
     workers: dict[str, list[LocalWorker]] = {name: [] for name in ports}
-    for job in planned:
-        treatment = plan.jobs[job.key]
-        for worker in job.spec.workers:
-            if worker.rank in job.pids:
+    for key, attempt in planned.items():
+        treatment = plan.jobs[key]
+        for worker in attempt.workers:
+            if worker.rank in attempt.processes:
                 workers[fabric.host[worker.host].agent].append(
                     LocalWorker(
-                        job=job.key,
+                        job=key,
                         rank=worker.rank,
-                        pid=job.pids[worker.rank],
+                        process=attempt.processes[worker.rank],
                         klass=treatment.klass,
                         cap_bps=treatment.cap_bps,
                     )

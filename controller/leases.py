@@ -1,0 +1,224 @@
+"""Whether workers' processes are still there, from what host agents report, and what follows where they are not.
+
+A worker that attached through its agent holds a lease for as long as its connection to the agent lasts. One that attached over
+HTTP is there until its agent, if it has one, does not find its process any more. Whatever is missing has a grace: an agent that
+was restarted, or the controller, hears of every lease again within it.
+
+Pure: reports and times come in as arguments, events go out.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from beamer.network.fabric import Fabric
+from beamer.network.protocol import WorkerId, WorkerLease, Workers
+from beamer.studies.events import AttemptEnded, Event, WorkerAttached
+from beamer.studies.model import EndReason, Process, TrialStatus, trial_key
+from beamer.studies.records import AttemptRecord, TrialRecord
+from beamer.studies.tracker import Tracker
+
+
+@dataclass(frozen=True)
+class Unattached:
+    """A process that is not taken for a worker, and why. trial: the trial's key."""
+
+    trial: str
+    rank: int
+    agent: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class _Listed:
+    """A lease as its agent reports it."""
+
+    agent: str
+    lease: WorkerLease
+
+
+@dataclass(frozen=True)
+class _Absent:
+    """A worker of an attempt whose process is not there any more."""
+
+    attempt: int
+    rank: int
+    process: Process
+
+
+@dataclass(frozen=True)
+class _Vacant:
+    """An attempt whose workers have all detached."""
+
+    attempt: int
+
+
+@dataclass(frozen=True)
+class _Left:
+    """A lease whose worker has detached, and which its agent reports all the same."""
+
+    attempt: int
+    listed: _Listed
+
+
+_Missing = _Absent | _Vacant
+
+
+class Leases:
+    """Know which leases the agents hold, and end the attempts whose workers are gone for longer than `grace_s` seconds."""
+
+    def __init__(self, fabric: Fabric, grace_s: float) -> None:
+        self._agent_of = {host.name: host.agent for host in fabric.hosts}
+        self._grace_s = grace_s
+        self._reports: dict[str, Workers] = {}
+        self._attached: dict[_Listed, int] = {}  # the attempt that each lease was attached to last
+        self._populated: dict[str, int] = {}  # the last attempt that a worker has attached to, by trial
+        self._lost: dict[str, tuple[int, frozenset[int]]] = {}  # a lost attempt and its ranks that held leases, by trial
+        self._since: dict[_Missing | _Left, float] = {}
+        self._held: dict[tuple[str, int], _Listed] = {}  # by trial and rank
+        self.next_s: float | None = None
+
+    def report(self, agent: str, message: Workers) -> None:
+        """Take in what an agent holds and misses; it replaces what it reported before."""
+        self._reports[agent] = message
+        listed = {_Listed(agent, lease) for lease in message.leases}
+        self._attached = {held: n for held, n in self._attached.items() if held.agent != agent or held in listed}
+
+    def forget(self, agent: str) -> None:
+        """Take in that an agent is gone: what it holds and misses is not known until it reports again."""
+        self.report(agent, Workers())
+        del self._reports[agent]
+
+    def take_in(self, event: Event, tracker: Tracker) -> None:
+        """Take in an event that the tracker has applied, now or from the journal."""
+        if isinstance(event, WorkerAttached) and (attempt := tracker.trials[event.trial].attempt) is not None:
+            self._populated[event.trial] = attempt.seq
+
+    def holds(self, trial: TrialRecord) -> bool:
+        """Say whether a worker of a trial held a lease when `due` was asked last."""
+        attempt = trial.attempt
+        return attempt is not None and any((trial.key, worker.rank) in self._held for worker in attempt.workers)
+
+    def unattached(self, tracker: Tracker) -> list[Unattached]:
+        """Return the processes that agents do not mark, and those that hold the lease of a rank of another host."""
+        found = [
+            Unattached(worker.job, worker.rank, agent, reason)
+            for agent, message in self._reports.items()
+            for worker, reason in message.refused
+        ]
+        for listed, trial, host in self._of_attempts(tracker):
+            if self._agent_of.get(host) != listed.agent and not trial.status.is_finished:
+                found.append(Unattached(trial.key, listed.lease.rank, listed.agent, f"that rank of its attempt is on {host}"))
+        return found
+
+    def due(self, tracker: Tracker, now: float) -> list[Event]:
+        """Return the events that follow now; `next_s` is when to ask again if nothing changes before, None for never."""
+        left = self._left(tracker)
+        self._since = {what: self._since.get(what, now) for what in left} | {
+            what: since_s for what, since_s in self._since.items() if not isinstance(what, _Left)
+        }
+        # One that is reported even after the grace was taken up again too soon after its end to be told from it.
+        leaving = {what.listed for what in left if now - self._since[what] < self._grace_s}
+        self._held = self._holders(tracker, leaving)
+        missing = {what: trial for trial in tracker.running for what in self._missing(trial)}
+        self._since = {what: self._since.get(what, now) for what in (*left, *missing)}
+        events: list[Event] = list(self._attaching(tracker, now))
+        ended: set[str] = set()
+        for what, trial in missing.items():
+            if now - self._since[what] >= self._grace_s and trial.key not in ended:
+                ended.add(trial.key)
+                events.append(self._end(trial, what, now))
+        ahead = [since_s + self._grace_s for since_s in self._since.values() if since_s + self._grace_s > now]
+        self.next_s = min(ahead, default=None)
+        return events
+
+    def _of_attempts(self, tracker: Tracker) -> Iterator[tuple[_Listed, TrialRecord, str]]:
+        """Yield every lease of a rank that its trial's present or last attempt has, and the rank's host.
+
+        The others wait until there is such an attempt, or such a run.
+        """
+        for agent, message in self._reports.items():
+            for lease in message.leases:
+                trial = tracker.trials.get(trial_key(lease.study, lease.trial))
+                if trial is None or trial.attempt is None or lease.run not in (None, tracker.studies[trial.study].run):
+                    continue
+                for worker in trial.attempt.workers:
+                    if worker.rank == lease.rank:
+                        yield _Listed(agent, lease), trial, worker.host
+
+    def _left(self, tracker: Tracker) -> list[_Left]:
+        found: list[_Left] = []
+        for listed, trial, _ in self._of_attempts(tracker):
+            attempt = trial.attempt
+            assert attempt is not None
+            if attempt.processes.get(listed.lease.rank) == listed.lease.process:
+                self._attached[listed] = attempt.seq
+            elif self._is_spent(listed, attempt) and attempt.ended_s is None and listed.lease.rank not in attempt.processes:
+                found.append(_Left(attempt.seq, listed))
+        return found
+
+    def _is_spent(self, listed: _Listed, attempt: AttemptRecord) -> bool:
+        return self._attached.get(listed) == attempt.seq
+
+    def _holders(self, tracker: Tracker, leaving: set[_Listed]) -> dict[tuple[str, int], _Listed]:
+        """Return who holds the lease of each rank; of several processes it is the one that started last."""
+        holders: dict[tuple[str, int], _Listed] = {}
+        for listed, trial, host in self._of_attempts(tracker):
+            key = trial.key, listed.lease.rank
+            if self._agent_of.get(host) == listed.agent and listed not in leaving:
+                holders[key] = max(holders.get(key, listed), listed, key=_started)
+        return holders
+
+    def _attaching(self, tracker: Tracker, now: float) -> Iterator[WorkerAttached]:
+        holders: dict[str, dict[int, _Listed]] = {}
+        for (key, rank), listed in sorted(self._held.items(), key=lambda entry: entry[0]):
+            holders.setdefault(key, {})[rank] = listed
+        for key, found in holders.items():
+            trial = tracker.trials[key]
+            attempt = trial.attempt
+            assert attempt is not None
+            if trial.status is TrialStatus.RUNNING:
+                processes = attempt.processes
+                found = {rank: listed for rank, listed in found.items() if processes.get(rank) != listed.lease.process}
+            elif trial.status is not TrialStatus.SILENT and not self._is_back(trial, attempt, found):
+                continue
+            for rank, listed in found.items():
+                self._attached[listed] = attempt.seq
+                yield WorkerAttached(now, key, rank, listed.lease.process)
+
+    def _is_back(self, trial: TrialRecord, attempt: AttemptRecord, found: dict[int, _Listed]) -> bool:
+        """Say whether the workers of a lost attempt are there again: all that held leases, and not just its survivors."""
+        if trial.status is not TrialStatus.LOST or all(self._is_spent(listed, attempt) for listed in found.values()):
+            return False
+        lost, ranks = self._lost.get(trial.key, (0, frozenset()))
+        if lost != attempt.seq or not ranks:  # the controller was restarted since
+            ranks = frozenset(worker.rank for worker in attempt.workers)
+        return ranks <= found.keys()
+
+    def _missing(self, trial: TrialRecord) -> Iterator[_Missing]:
+        attempt = trial.attempt
+        assert attempt is not None
+        host = {worker.rank: worker.host for worker in attempt.workers}
+        for rank, process in attempt.processes.items():
+            report = self._reports.get(self._agent_of.get(host[rank], ""))
+            holder = self._held.get((trial.key, rank))
+            if holder is not None and holder.lease.process != process:
+                continue  # another process has taken its place
+            # A connection that a child has inherited may outlive the worker.
+            is_gone = report is not None and WorkerId(job=trial.key, rank=rank) in report.gone
+            if is_gone or (process.leased and holder is None):
+                yield _Absent(attempt.seq, rank, process)
+        is_held = any((trial.key, rank) in self._held for rank in host)
+        if not attempt.processes and not is_held and self._populated.get(trial.key) == attempt.seq:
+            yield _Vacant(attempt.seq)
+
+    def _end(self, trial: TrialRecord, what: _Missing, now: float) -> AttemptEnded:
+        attempt = trial.attempt
+        assert attempt is not None
+        if isinstance(what, _Vacant):
+            return AttemptEnded(now, trial.key, attempt.name, EndReason.PAUSED)
+        self._lost[trial.key] = attempt.seq, frozenset(rank for rank, p in attempt.processes.items() if p.leased)
+        return AttemptEnded(now, trial.key, attempt.name, EndReason.LOST)
+
+
+def _started(listed: _Listed) -> tuple[int, int]:
+    return listed.lease.process.start, listed.lease.process.pid

@@ -1,0 +1,116 @@
+"""Who was heard of when, and of whom nothing was heard for too long. Pure: times come in as arguments, events go out.
+
+It is not journaled: after a restart everything was heard of just now.
+"""
+
+from collections.abc import Iterator
+
+from beamer.studies.events import (
+    AttemptEnded,
+    AttemptStarted,
+    Event,
+    FellSilent,
+    Progressed,
+    StageRegistered,
+    StageSealed,
+    StudyEnded,
+    StudyRegistered,
+    TargetDropped,
+    TargetSet,
+    TrialEnded,
+    TrialRegistered,
+    WorkerAttached,
+    WorkerDetached,
+)
+from beamer.studies.model import StageStatus, StudyStatus, split_key, trial_key
+from beamer.studies.records import StageRecord, StudyRecord
+from beamer.studies.tracker import Tracker
+
+_Name = tuple[str, ...]
+"""A study's; its name, "stage" and a stage's; its name, "trial" and a trial's."""
+
+
+class Silence:
+    """Find studies, stages and trials of which nothing was heard for `limit_s` seconds; 0: never.
+
+    now: the time of the start, at which everything was heard of.
+    """
+
+    def __init__(self, limit_s: float, now: float) -> None:
+        self._limit_s = limit_s
+        self._started_s = now
+        self._heard_s: dict[_Name, float] = {}
+        self.next_s: float | None = None
+
+    def hear(self, event: Event, now: float) -> None:
+        """Take in that somebody has said this, whether or not it changes anything."""
+        if self._limit_s:
+            self._heard_s.update(dict.fromkeys(_named(event), now))
+
+    def due(self, tracker: Tracker, now: float, held: frozenset[str]) -> list[FellSilent]:
+        """Return what has fallen silent; `next_s` is when to ask again, None for never.
+
+        held: keys of trials with a worker that holds a lease, which tells as much.
+        """
+        self.next_s = None
+        if not self._limit_s:
+            return []
+        self.next_s = now + self._limit_s
+        silent = {
+            trial.key: FellSilent(now, trial.study, trial=trial.name)
+            for trial in tracker.running
+            if trial.key not in held and self._is_silent(now, (trial.study, "trial", trial.name))
+        }
+        running = {trial.key for trial in tracker.running} - silent.keys()
+        events = list(silent.values())
+        for study in tracker.studies.values():
+            if study.status is not StudyStatus.ENDED:
+                events += self._of_study(study, running, now)
+        return events
+
+    def _of_study(self, study: StudyRecord, running: set[str], now: float) -> Iterator[FellSilent]:
+        for stage in study.stages.values():
+            is_waited_for = stage.status in (StageStatus.OPEN, StageStatus.SEALED)
+            if is_waited_for and not _runs(study, stage, running):
+                names = [(study.name, "trial", trial) for trial in stage.missing]
+                if self._is_silent(now, (study.name, "stage", stage.name), *names):
+                    yield FellSilent(now, study.name, stage=stage.name)
+        runs = any(split_key(key)[0] == study.name for key in running)
+        if study.status is StudyStatus.ACTIVE and not runs and self._is_silent(now, (study.name,)):
+            yield FellSilent(now, study.name)
+
+    def _is_silent(self, now: float, *names: _Name) -> bool:
+        due_s = max(self._heard_s.get(name, self._started_s) for name in names) + self._limit_s
+        if due_s > now and self.next_s is not None:
+            self.next_s = min(self.next_s, due_s)
+        return due_s <= now
+
+
+def _runs(study: StudyRecord, stage: StageRecord, running: set[str]) -> bool:
+    return any(trial_key(study.name, trial) in running for trial in stage.missing)
+
+
+def _named(event: Event) -> list[_Name]:
+    """Return what an event names, and the study of that."""
+    match event:
+        case StudyRegistered(study=study) | StudyEnded(study=study):
+            return [(study,)]
+        case StageRegistered(study=study, stage=stage) | StageSealed(study=study, stage=stage):
+            return [(study,), (study, "stage", stage)]
+        case TrialRegistered(study=study, trial=trial):
+            return [(study,), (study, "trial", trial)]
+        case TargetSet(trial=key, stage=stage) | TargetDropped(trial=key, stage=stage):
+            study, trial = split_key(key)
+            named: list[_Name] = [(study,), (study, "trial", trial)]
+            return named if stage is None else [*named, (study, "stage", stage)]
+        case (
+            AttemptStarted(trial=key)
+            | AttemptEnded(trial=key)
+            | WorkerAttached(trial=key)
+            | WorkerDetached(trial=key)
+            | Progressed(trial=key)
+            | TrialEnded(trial=key)
+        ):
+            study, trial = split_key(key)
+            return [(study,), (study, "trial", trial)]
+    return []

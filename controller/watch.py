@@ -1,0 +1,140 @@
+"""Watches over what runs: ends attempts whose workers are gone, and leaves out of account what nothing is heard of."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from beamer.errors import InputError, PlatformError
+from beamer.network.protocol import Workers
+from beamer.studies.events import AttemptEnded, AttemptStarted, Event, FellSilent, TrialEnded, WorkerAttached, WorkerDetached
+from beamer.studies.tracker import Tracker
+from controller.alarm import Alarm
+from controller.leases import Leases, Unattached
+from controller.silence import Silence
+
+GRACE_S = 10.0  # an agent or a controller that is started again is back within about 2 s, and its clients' leases with it
+SILENCE_S = 900.0  # longer than steps of training and evaluations usually take
+_SOON_S = 0.002  # changes of one burst are looked at together
+_RETRY_S = 1.0  # after the journal could not be written
+_LEASE_EVENTS = (AttemptStarted, AttemptEnded, WorkerAttached, WorkerDetached, TrialEnded)
+
+log = structlog.get_logger("beamer-controller")
+
+
+@dataclass(frozen=True)
+class WatchOptions:
+    """For how long something may be missing.
+
+    grace_s: a worker's process before its attempt ends. silence_s: anything that is said of a study, a stage or a trial before
+    it is left out of account; 0: for ever.
+    """
+
+    grace_s: float = GRACE_S
+    silence_s: float = SILENCE_S
+
+    def __post_init__(self) -> None:
+        """Raise `InputError` for what no time can be."""
+        for field, value in (("grace", self.grace_s), ("silence", self.silence_s)):
+            if not (math.isfinite(value) and value >= 0):
+                raise InputError(field, value, "seconds, at least 0")
+
+
+class Watch:
+    """What follows from what is not there, given to `record` as events when it is due.
+
+    tracker: which `record` keeps. leases: that have taken in what the tracker has. clock: Unix time in seconds.
+    """
+
+    def __init__(
+        self,
+        tracker: Tracker,
+        leases: Leases,
+        record: Callable[[Event], bool],
+        clock: Callable[[], float],
+        options: WatchOptions,
+    ) -> None:
+        self._tracker = tracker
+        self._record = record
+        self._clock = clock
+        self._leases = leases
+        self._silence = Silence(options.silence_s, clock())
+        self._options = options
+        self._alarm = Alarm(self._look)
+        self._logged: set[Unattached] = set()
+
+    def start(self) -> None:
+        """Begin to watch: whatever is missing now has its whole grace."""
+        self._alarm.within(_SOON_S)
+
+    def stop(self) -> None:
+        """Watch no longer."""
+        self._alarm.cancel()
+
+    def unattached(self) -> list[Unattached]:
+        """Return the processes that are not taken for workers, and why."""
+        return self._leases.unattached(self._tracker)
+
+    def hear(self, event: Event) -> None:
+        """Take in that somebody has said this, even if it is a repeat."""
+        self._silence.hear(event, self._clock())
+
+    def take_in(self, event: Event) -> None:
+        """Take in an event that was applied."""
+        self._leases.take_in(event, self._tracker)
+        if isinstance(event, _LEASE_EVENTS):
+            self._alarm.within(_SOON_S)
+
+    def report(self, agent: str, message: Workers) -> None:
+        """Take in an agent's leases, and what it misses."""
+        self._leases.report(agent, message)
+        self._alarm.within(_SOON_S)
+
+    def agent_lost(self, agent: str) -> None:
+        """Take in that an agent is gone, and with it all knowledge of its leases."""
+        self._leases.forget(agent)
+        self._alarm.within(_SOON_S)
+
+    def _look(self) -> None:
+        now = self._clock()
+        try:
+            for event in self._leases.due(self._tracker, now):
+                self._tell(event)
+                self._record(event)
+            held = frozenset(trial.key for trial in self._tracker.running if self._leases.holds(trial))
+            for silence in self._silence.due(self._tracker, now, held):
+                self._tell(silence)
+                self._record(silence)
+        except PlatformError as error:
+            log.error("the journal does not take what has ended", reason=str(error))
+            self._alarm.within(_RETRY_S)
+            return
+        unattached = set(self.unattached())
+        for found in sorted(unattached - self._logged, key=repr):
+            log.warning("not attached", trial=found.trial, rank=found.rank, agent=found.agent, reason=found.reason)
+        self._logged = unattached
+        for next_s in (self._leases.next_s, self._silence.next_s):
+            if next_s is not None:
+                self._alarm.within(max(next_s - now, _SOON_S))
+
+    def _tell(self, event: Event) -> None:
+        match event:
+            case AttemptEnded(trial=key, attempt=attempt, reason=reason):
+                log.warning(
+                    "its workers are gone, the attempt ends",
+                    trial=key,
+                    attempt=attempt,
+                    reason=reason.value,
+                    grace_s=self._options.grace_s,
+                )
+            case FellSilent(study=study, stage=stage, trial=trial):
+                what = {"trial": trial} if trial else {"stage": stage} if stage else {}
+                released = "its class" if trial else "its place in the order"
+                log.warning(
+                    "nothing was heard of it: left out of account until it is heard of again",
+                    study=study,
+                    **what,
+                    silence_s=self._options.silence_s,
+                    released=released,
+                )
