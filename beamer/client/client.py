@@ -1,13 +1,18 @@
-"""The registration API for trainers and tuners: reports to Beamer what runs, and never blocks it or makes it fail.
+"""The API for trainers and tuners: it tells Beamer what runs, and never blocks them or makes them fail.
 
     client = Client()
-    with client.study("resnet", rungs=[Rung("rung0", 4, 20), Rung("rung1", 2, 40)]) as study:
-        with study.stage("rung0") as stage:  # leaving the block seals the stage
-            with stage.job("trial1", workers=["h1", "h2"], iterations=20, sync_bytes=100_000_000) as job:
-                job.attach(rank=0)
-                for iteration in range(20):
-                    ...
-                    job.progress(iteration + 1)
+    with client.study("resnet", rungs=[Rung("rung0", 4, 20), Rung("rung1", 2, 60)]) as study:  # leaving it ends the study
+        trial = study.trial("trial1")
+        with study.stage("rung0") as stage:  # leaving it seals the stage
+            stage.add(trial, step=20)
+            trial.start(workers=["h1", "h2"], sync_bytes=100_000_000)
+        stage.wait(timeout_s=3600)
+
+    trial = client.trial("resnet", "trial1")  # in each worker process
+    with trial.attach(rank=0):  # leaving it detaches the worker
+        for step in range(1, 21):
+            ...
+            trial.progress(step, loss)
 
 Calls return at once; a background thread sends their requests. Without a controller one warning is logged, training continues,
 and the requests are delivered when the controller is back. What the controller refuses is logged, too, never raised.
@@ -15,14 +20,19 @@ A process that ends by `os._exit`, as `multiprocessing`'s children do, calls `cl
 """
 
 import os
+import time
+import uuid
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
-from beamer.client.outbox import Outbox, PutRequest
-from beamer.studies.model import JobStatus, Rung, StageStatus, Worker
+from beamer.client.handles import StageHandle, StudyHandle, TrialHandle
+from beamer.client.outbox import Address, Outbox
+from beamer.studies.model import Rung
 
 URL = "http://127.0.0.1:8265"
+RUN_VARIABLE = "BEAMER_RUN"
+_PROCESS_RUN = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{uuid.uuid4().hex[:8]}"
 
 
 class Client:
@@ -35,18 +45,34 @@ class Client:
     def __init__(self, url: str = URL, timeout_s: float = 0.5) -> None:
         self._outbox = Outbox(url, timeout_s)
 
-    def study(self, name: str, weight: float = 1.0, rungs: Sequence[Rung] = ()) -> "StudyHandle":
-        """Register a study. weight: of its stages against those of others. rungs: the stages it will run, where known."""
-        self._outbox.put(PutRequest((name,), body={"weight": weight, "rungs": list(rungs)}))
-        return StudyHandle(self._outbox, name)
+    def study(
+        self,
+        name: str,
+        run: str | None = None,
+        weight: float | None = None,
+        rungs: Sequence[Rung] | None = None,
+        barriers: bool | None = None,
+    ) -> StudyHandle:
+        """Register a run of a study, which replaces one of another name.
 
-    def job(self, study: str, stage: str, job: str) -> "JobHandle":
-        """Return a job that another process registers, for its workers to attach to and report on."""
-        return JobHandle(self._outbox, (study, stage, job))
+        run: None: what the environment's `BEAMER_RUN` names, or else one of this process's own, so that a script that is
+        started again begins anew. weight: of its stages against those of other studies (1). rungs: that it declares (none).
+        barriers: whether they are stages, which wait for all of their trials (they are). What is None stays as it is.
+        """
+        study = StudyHandle(self._outbox, Address(name, run or os.environ.get(RUN_VARIABLE) or _PROCESS_RUN))
+        study.declare(weight, rungs, barriers)
+        return study
 
-    def wait_stage(self, study: str, stage: str, timeout_s: float) -> bool:
+    def trial(self, study: str, trial: str, run: str | None = None) -> TrialHandle:
+        """Return a trial that another process registers, for its workers to attach to and report on.
+
+        run: of the study; None: what `BEAMER_RUN` names, or else the present one.
+        """
+        return TrialHandle(self._outbox, Address(study, run or os.environ.get(RUN_VARIABLE) or None, trial=trial))
+
+    def wait_stage(self, study: str, stage: str, timeout_s: float, run: str | None = None) -> bool:
         """Wait until a stage is done, at most `timeout_s` seconds; return whether it is. For tuners: this one does block."""
-        return self._outbox.poll((study, stage), lambda answer: bool(answer["status"] == StageStatus.DONE), timeout_s)
+        return StageHandle(self._outbox, Address(study, run, stage=stage)).wait(timeout_s)
 
     def flush(self, timeout_s: float) -> bool:
         """Wait until the controller has answered every request so far, at most `timeout_s` seconds; return whether it has."""
@@ -61,97 +87,3 @@ class Client:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
-
-
-class StudyHandle:
-    """A registered study, whose stages are registered as they start; leaving its block sends nothing."""
-
-    def __init__(self, outbox: Outbox, name: str) -> None:
-        self._outbox = outbox
-        self.name = name
-
-    def stage(self, name: str) -> "StageHandle":
-        """Register a stage: from now on its completion time counts."""
-        self._outbox.put(PutRequest((self.name, name), body={}))
-        return StageHandle(self._outbox, (self.name, name))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        return None
-
-
-class StageHandle:
-    """A registered stage; leaving its block seals it."""
-
-    def __init__(self, outbox: Outbox, names: tuple[str, str]) -> None:
-        self._outbox = outbox
-        self._names = names
-
-    def job(
-        self,
-        name: str,
-        *,
-        workers: Sequence[Worker | str],
-        iterations: int,
-        sync_bytes: int,
-        collective: str = "ring",
-        compute_s: float = 0.0,
-        overlap: float = 0.0,
-    ) -> "JobHandle":
-        """Register a job, described as in `JobSpec`; a bare host is the worker whose rank is its position."""
-        body: dict[str, Any] = {
-            "workers": [Worker(rank, w) if isinstance(w, str) else w for rank, w in enumerate(workers)],
-            "iterations": iterations,
-            "sync_bytes": sync_bytes,
-            "collective": collective,
-            "compute_s": compute_s,
-            "overlap": overlap,
-        }
-        names = (*self._names, name)
-        self._outbox.put(PutRequest(names, body=body))
-        return JobHandle(self._outbox, names)
-
-    def seal(self) -> None:
-        """Seal the stage: no further job joins, it ends with its last job."""
-        self._outbox.put(PutRequest(self._names, "/seal"))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.seal()
-
-
-class JobHandle:
-    """A job; leaving its block reports it finished, leaving it by an exception reports it killed."""
-
-    def __init__(self, outbox: Outbox, names: tuple[str, str, str]) -> None:
-        self._outbox = outbox
-        self._names = names
-
-    def attach(self, rank: int, pid: int | None = None) -> None:
-        """Report that worker `rank` is process `pid` (default: this one) and its children, by which its traffic is found."""
-        self._outbox.put(PutRequest(self._names, f"/workers/{rank}", {"pid": os.getpid() if pid is None else pid}))
-
-    def progress(self, iteration: int) -> None:
-        """Report the number of complete iterations."""
-        self._outbox.put(PutRequest(self._names, f"/progress/{iteration}", progress=True))
-
-    def finish(self) -> None:
-        """Report the job finished; of several ends the first counts."""
-        self._end(JobStatus.FINISHED)
-
-    def kill(self) -> None:
-        """Report the job stopped before its end; of several ends the first counts."""
-        self._end(JobStatus.KILLED)
-
-    def _end(self, status: JobStatus) -> None:
-        self._outbox.put(PutRequest(self._names, "/status", {"status": status}))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._end(JobStatus.FINISHED if error is None else JobStatus.KILLED)

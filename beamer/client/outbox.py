@@ -1,6 +1,6 @@
 """Sends a trainer's requests in the background, in order, for as long as it takes; the trainer itself never waits.
 
-A request waits in memory until the controller has answered it. A job's progress that still waits is replaced by newer progress,
+A request waits in memory until the controller has answered it. A trial's progress that still waits gives way to newer progress,
 so that what waits is bounded by what was registered. Every request is idempotent, so that sending again is safe.
 """
 
@@ -26,47 +26,74 @@ FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 2.0
 UNKNOWN_TRIES = 6  # about 6 s: another process may be about to register what this one names
 EXIT_PATIENCE_S = 1.0
+MOST_REASONS = 5  # that are logged of one request's refusals
+MOST_REFUSED = 1000  # requests whose refusals are logged
 _UNKNOWN = 404
+_CONFLICT = 409
 _UNAVAILABLE = {429, 502, 503, 504}
 
 _log = logging.getLogger("beamer.client")
 _live: "weakref.WeakSet[Outbox]" = weakref.WeakSet()
 
 
+@dataclass(frozen=True)
+class Address:
+    """What a request is about: a run of a study (None: the present one), or a stage or a trial of it."""
+
+    study: str
+    run: str | None = None
+    stage: str | None = None
+    trial: str | None = None
+
+    def path(self, *parts: str) -> str:
+        """Return the API's path of it, and of `parts` below. Raises `InputError` for a name that none may have."""
+        named = [("study", "studies", self.study), ("stage", "stages", self.stage), ("trial", "trials", self.trial)]
+        path = "/v1" + "".join(f"/{folder}/{check_name(name, kind)}" for kind, folder, name in named if name is not None)
+        path += "".join(f"/{check_name(part, 'name')}" for part in parts)
+        return path if self.run is None else f"{path}?run={check_name(self.run, 'run')}"
+
+    def __str__(self) -> str:
+        return "/".join(str(name) for name in (self.study, self.stage, self.trial) if name is not None)
+
+
 @dataclass
 class PutRequest:
-    """A PUT to a study, stage or job.
+    """A PUT to a study, stage or trial.
 
-    names: of the study, its stage and its job, as far as they go. suffix: of the path after them. body: sent as JSON unless
-    None. progress: newer progress of the same job replaces it. tries: how often the answer was that the names are unknown.
+    parts: of the path below it: what is done, in every other place a name. body: sent as JSON unless None. progress: newer
+    progress of the same trial replaces it. then: called when it is done with, answered or not. tries: how often the answer was
+    that the names are unknown.
     """
 
-    names: tuple[str, ...]
-    suffix: str = ""
+    address: Address
+    parts: tuple[str, ...] = ()
     body: dict[str, Any] | None = None
     progress: bool = False
+    then: Callable[[], None] | None = None
     tries: int = 0
     key: object = field(init=False)
 
     def __post_init__(self) -> None:
-        self.key = self.names if self.progress else object()
+        self.key = self.address if self.progress else object()
+
+    def follow(self, older: "PutRequest") -> None:
+        """Take the place of older progress that was not sent: its loss is the last one known unless this has one."""
+        if self.body is not None and older.body is not None and "loss" in older.body:
+            self.body.setdefault("loss", older.body["loss"])
 
     def content(self) -> bytes | None:
         """Return the body as JSON. Raises `TypeError` or `ValueError` if there is no such form."""
         return None if self.body is None else json.dumps(self.body, default=_plain, allow_nan=False).encode()
 
-
-def path(names: tuple[str, ...]) -> str:
-    """Return the API's path of a study, stage or job. Raises `InputError` for a name that none may have."""
-    kinds = (("study", "studies"), ("stage", "stages"), ("job", "jobs"))
-    return "/v1" + "".join(f"/{folder}/{check_name(name, kind)}" for name, (kind, folder) in zip(names, kinds, strict=False))
+    def __str__(self) -> str:
+        return "/".join((str(self.address), *self.parts))
 
 
 class Outbox:
     """Send requests to the controller at `url`; a request that takes longer than `timeout_s` seconds is tried again.
 
-    One warning is logged when the controller is away, one line when it is back, and one warning for what it refuses. A forked
-    child starts with an empty outbox of its own. Raises `InputError` for a URL or time-out that cannot be.
+    One warning is logged when the controller is away, one line when it is back, and one for each way in which it refuses
+    something. A forked child starts with an empty outbox of its own. Raises `InputError` for a URL or time-out that cannot be.
     """
 
     def __init__(self, url: str, timeout_s: float) -> None:
@@ -90,14 +117,21 @@ class Outbox:
         self._thread: threading.Thread | None = None
         self._away = False
         self._pause_s = FIRST_PAUSE_S
-        self._refused: set[tuple[tuple[str, ...], int]] = set()
+        self._unknown: set[Address] = set()
+        self._refused: dict[tuple[str, tuple[str, ...]], set[str]] = {}
+        self._warned: set[str] = set()
 
     def put(self, request: PutRequest) -> None:
         """Take a request; return at once and never raise for its outcome."""
         with self._changed:
             if self._closed:
-                self._refuse(request, 0, "the client is closed")
+                self._refuse(request, "the client is closed")
+                if request.then is not None:
+                    request.then()
                 return
+            older = self._waiting.get(request.key)
+            if older is not None:
+                request.follow(older)
             self._waiting[request.key] = request
             self._ensure_thread()
             self._changed.notify_all()
@@ -128,13 +162,19 @@ class Outbox:
         """Close without waiting for a controller that is away."""
         self.close(0.0 if self._away else EXIT_PATIENCE_S)
 
-    def poll(self, names: tuple[str, ...], until: Callable[[Any], bool], timeout_s: float) -> bool:
+    def warn_once(self, message: str, *values: object) -> None:
+        """Log a warning unless it was logged before."""
+        if message not in self._warned:
+            self._warned.add(message)
+            _log.warning(message, *values)
+
+    def poll(self, address: Address, until: Callable[[Any], bool], timeout_s: float) -> bool:
         """Read a stage until `until` holds of the answer, at most `timeout_s` seconds; return whether it does."""
         deadline = time.monotonic() + timeout_s
         try:
-            url = path(names)
+            url = address.path()
         except InputError as error:
-            self._refuse(PutRequest(names), 0, str(error))
+            self._refuse(PutRequest(address), str(error))
             return False
         while not self._closed:
             try:
@@ -172,6 +212,8 @@ class Outbox:
                 _, request = self._waiting.popitem(last=False)
                 self._sending = True
             pause_s = self._send(request)
+            if pause_s is None and request.then is not None:
+                request.then()
             with self._changed:
                 self._sending = False
                 if pause_s is not None:
@@ -184,6 +226,7 @@ class Outbox:
         newer = self._waiting.get(request.key)
         if newer is not None:
             newer.tries = request.tries
+            newer.follow(request)
         elif not self._closed:
             self._waiting[request.key] = request
             self._waiting.move_to_end(request.key, last=False)
@@ -191,11 +234,11 @@ class Outbox:
     def _send(self, request: PutRequest) -> float | None:
         """Return None when done with the request, or else the seconds to wait before trying again."""
         try:
-            answer = self._http.request("PUT", path(request.names) + request.suffix, request.content())
+            answer = self._http.request("PUT", request.address.path(*request.parts), request.content())
         except ConnectionError as error:
             return self._report_away(str(error))
         except (ValueError, TypeError) as error:
-            self._refuse(request, 0, str(error))
+            self._refuse(request, str(error))
             return None
         if answer.status_code in _UNAVAILABLE:
             return self._report_away(f"HTTP {answer.status_code}")
@@ -205,11 +248,15 @@ class Outbox:
         self._pause_s = FIRST_PAUSE_S
         if answer.is_success:
             return None
-        unknown = answer.status_code == _UNKNOWN and (request.names, answer.status_code) not in self._refused
-        if unknown and request.tries < UNKNOWN_TRIES:
-            request.tries += 1
-            return FIRST_PAUSE_S * float(2 ** (request.tries - 1))
-        self._refuse(request, answer.status_code, _reason(answer))
+        reason, field_name = _reason(answer)
+        if answer.status_code == _UNKNOWN and request.address not in self._unknown:
+            if request.tries < UNKNOWN_TRIES:
+                request.tries += 1
+                return FIRST_PAUSE_S * float(2 ** (request.tries - 1))
+            self._unknown.add(request.address)
+        if answer.status_code == _CONFLICT and field_name == "run":  # so is everything else that is said of it
+            request = PutRequest(Address(request.address.study))
+        self._refuse(request, reason)
         return None
 
     def _report_away(self, reason: str) -> float:
@@ -220,12 +267,14 @@ class Outbox:
         self._pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
         return pause_s
 
-    def _refuse(self, request: PutRequest, status: int, reason: str) -> None:
-        """Warn once of a study, stage or job that is refused in this way: the repeats of a loop would hide the first."""
-        kind = (request.names, status)
-        level = logging.DEBUG if kind in self._refused else logging.WARNING
-        self._refused.add(kind)
-        _log.log(level, "Beamer refused %s%s: %s", "/".join(map(str, request.names)), request.suffix, reason)
+    def _refuse(self, request: PutRequest, reason: str) -> None:
+        """Warn once of every way in which a request is refused, within bounds: the repeats of a loop would hide the first."""
+        kind = str(request.address), request.parts[::2]
+        reasons = self._refused.setdefault(kind, set()) if len(self._refused) < MOST_REFUSED else self._refused.get(kind)
+        is_new = reasons is not None and reason not in reasons and len(reasons) < MOST_REASONS
+        if reasons is not None and is_new:
+            reasons.add(reason)
+        _log.log(logging.WARNING if is_new else logging.DEBUG, "Beamer refused %s: %s", request, reason)
 
 
 def _plain(value: Any) -> Any:
@@ -236,11 +285,13 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{value!r} has no JSON form")
 
 
-def _reason(answer: "Response") -> str:
+def _reason(answer: "Response") -> tuple[str, str | None]:
+    """Return why a request was refused, and the field that is to blame."""
     try:
-        return str(answer.json()["error"]["message"])
-    except (ValueError, TypeError, KeyError):
-        return f"HTTP {answer.status_code}"
+        error = answer.json()["error"]
+        return str(error["message"]), error.get("field")
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return f"HTTP {answer.status_code}", None
 
 
 def _close_all() -> None:
