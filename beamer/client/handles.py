@@ -13,7 +13,7 @@ from beamer.client.outbox import Address, Outbox, PutRequest
 from beamer.studies.model import Rung, StageStatus, TrialStatus, Worker
 
 _NO_AGENT = (
-    "no agent of Beamer's takes this worker at %s: the controller is told its process id instead. If the process is killed, that "
+    "no Beamer agent takes this worker at %s: the controller is told its process id instead. If the process is killed, that "
     "is noticed only by an agent that sees its host's processes, or when nothing was heard of the trial for long"
 )
 
