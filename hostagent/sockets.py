@@ -118,7 +118,7 @@ class SocketTable:
         self._workers = tuple(workers)
         places = {place_of(worker) for worker in self._workers}
         if any(place_of(self._matched[inode]) not in places for inode in self._given):
-            self._held = self._hold()  # who holds, at this moment, what is to be unmarked
+            self._held |= self._hold()  # who holds, at this moment, what is to be unmarked
         self._processes.assign(self._workers)
         jobs = {job for job, _ in places}
         self._addresses, self._known, self._marks = frozenset(addresses), frozenset(known), marks

@@ -98,6 +98,14 @@ def test_marks_go_with_the_worker_and_change_with_its_class(table: SocketTable) 
     assert table.worker_bytes == ()
 
 
+def test_a_worker_may_leave_in_the_moment_in_which_its_connections_close(table: SocketTable) -> None:
+    assign(table)
+    assign(table, Mark(3, 11))
+    OPEN[0].close()
+    assert table.assign((), ("127.0.0.1",), (), {}) == 3
+    assert table.connections == ()
+
+
 def test_the_next_worker_in_a_process_is_marked_once_its_connections_are_known(table: SocketTable) -> None:
     assign(table)
     assign(table, Mark(3, 11))
