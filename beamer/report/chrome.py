@@ -13,7 +13,6 @@ from typing import Any
 
 from beamer.sim.replay import Replay
 from beamer.sim.results import RunResult
-from beamer.studies.model import split_key
 
 TraceEvent = dict[str, Any]
 
@@ -37,7 +36,7 @@ def _run_events(runs: Sequence[RunResult]) -> Iterator[TraceEvent]:
                     yield _complete(process, STAGES, stage.stage, "stage", stage.start_s, stage.end_s)
             threads: dict[str, int] = {}
             for job in run.jobs:
-                of, rung, trial = split_key(job.key)
+                of, rung, trial = job.names
                 if of != study:
                     continue
                 if trial not in threads:

@@ -7,7 +7,6 @@ from pathlib import Path
 from beamer.output_files import CSV, check_table
 from beamer.sim.replay import Replay
 from beamer.sim.results import RunResult
-from beamer.studies.model import split_key
 
 Row = dict[str, str | float]
 
@@ -32,7 +31,7 @@ def job_rows(run: RunResult, allocator: str) -> list[Row]:
     """Return a row per job of a run, seconds by name."""
     rows: list[Row] = []
     for j in run.jobs:
-        study, stage, job = split_key(j.key)
+        study, stage, job = j.names
         rows.append(
             {
                 "policy": run.policy,

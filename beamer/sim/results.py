@@ -30,6 +30,12 @@ class JobResult:
     end_s: float
 
     @property
+    def names(self) -> tuple[str, str, str]:
+        """Its study's, its stage's and its trial's."""
+        study, stage, trial = self.key.split("/")
+        return study, stage, trial
+
+    @property
     def jct_s(self) -> float:
         """Job completion time."""
         return self.end_s - self.start_s

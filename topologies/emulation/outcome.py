@@ -39,7 +39,7 @@ class RunOutcome:
     def job_class_shares(self) -> dict[str, float]:
         """Per job, the share of its trial's bytes that travelled in the class given."""
         unmatched = unregistered_share(self.measured.pairs, self.measured.unmatched_bytes)
-        return {job.key: 1 - unmatched.get(_trial(job.key), 0.0) for job in self.result.jobs}
+        return {job.key: 1 - unmatched.get(trial_key(job.names[0], job.names[2]), 0.0) for job in self.result.jobs}
 
     @property
     def excluded_share(self) -> float:
@@ -102,12 +102,6 @@ class RunOutcome:
                 for h in self.hops
             ],
         }
-
-
-def _trial(job: str) -> str:
-    """Return the trial's key of a result's job."""
-    study, _, trial = job.split("/")
-    return trial_key(study, trial)
 
 
 def _waiting(health: Health) -> str:
