@@ -1,36 +1,40 @@
 import asyncio
 import random
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from beamer.clock import SteadyClock
 from beamer.decision.policy import Stateless
 from beamer.errors import InputError, NotFoundError, PlatformError
 from beamer.network.connection import Connection
 from beamer.network.events import ConnectionsSeen, Planned
 from beamer.network.fabric import Fabric
-from beamer.network.job import JobSpec
 from beamer.network.policies import NetworkPolicy, Order, network_policy
 from beamer.network.policies.beamer import BeamerState
 from beamer.network.policy import Tier
 from beamer.network.protocol import Applied, Assignment, Connections
 from beamer.network.snapshot import Snapshot
 from beamer.studies.events import (
+    AttemptStarted,
     Event,
-    IterationDone,
-    JobEnded,
-    JobRegistered,
+    Progressed,
     StageRegistered,
     StageSealed,
     StudyRegistered,
+    TargetSet,
+    TrialEnded,
+    TrialRegistered,
     WorkerAttached,
 )
 from beamer.studies.journal.store import Journal
-from beamer.studies.model import JobStatus, Worker
+from beamer.studies.model import Process, Profile, TrialStatus, Worker
 from controller.runtime import Runtime
 from controller.testing import SwitchesInMemory
+from controller.watch import WatchOptions
 from topologies.dumbbell import build
 
 FABRIC = build(hosts_per_side=2)
@@ -40,8 +44,10 @@ AGENT = {host.name: host.agent for host in FABRIC.hosts}
 
 
 class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
+    """The wall clock, and what passes, in one."""
+
+    def __init__(self, now: float) -> None:
+        self.now = now
 
     def __call__(self) -> float:
         return self.now
@@ -50,17 +56,27 @@ class Clock:
 class Desk:
     """A runtime on a journal file, with switches in memory and assignments caught on their way out."""
 
-    def __init__(self, path: Path, policy: NetworkPolicy[Any] | None = None, queues: int = 8, fabric: Fabric = FABRIC) -> None:
+    def __init__(
+        self, path: Path, policy: NetworkPolicy[Any] | None = None, queues: int = 8, fabric: Fabric = FABRIC,
+        clock_s: float = 1000.0, watch: WatchOptions | None = None,
+    ) -> None:  # fmt: skip
         self.journal_url = f"sqlite:///{path / 'journal.db'}"
-        self.clock = Clock()
+        self.clock = Clock(clock_s)
         self.sent: list[tuple[str, Assignment]] = []
 
         def drive(on_event: Callable[..., None]) -> SwitchesInMemory:
-            self.switches = SwitchesInMemory([s.name for s in FABRIC.switches], on_event)
+            self.switches = SwitchesInMemory([s.name for s in fabric.switches], on_event)
             return self.switches
 
         self.runtime = Runtime(
-            fabric, Journal(self.journal_url), policy or network_policy("fifo"), queues, drive, 0, self.clock
+            fabric,
+            Journal(self.journal_url),
+            policy or network_policy("fifo"),
+            queues,
+            drive,
+            0,
+            SteadyClock(self.clock, self.clock),
+            watch or WatchOptions(),
         )
         self.runtime.agents.send = lambda agent, assignment: self.sent.append((agent, assignment))  # type: ignore[method-assign]
 
@@ -90,9 +106,17 @@ async def until(holds: Callable[[], bool]) -> None:
         await asyncio.sleep(0.001)
 
 
-def job(name: str, a: str = HOSTS[0], b: str = HOSTS[2]) -> JobRegistered:
-    workers = (Worker(0, a), Worker(1, b))
-    return JobRegistered(1000.0, "mnist", "rung0", JobSpec(name, workers, iterations=10, sync_bytes=1_000_000))
+def trial(name: str, a: str = HOSTS[0], b: str = HOSTS[2]) -> tuple[Event, ...]:
+    key, workers = f"mnist/{name}", (Worker(0, a), Worker(1, b))
+    return (
+        TrialRegistered(1000.0, "mnist", name),
+        TargetSet(1000.0, key, 10, "rung0"),
+        AttemptStarted(1000.0, key, "one", workers, Profile(1_000_000)),
+    )
+
+
+def attached(key: str, rank: int, pid: int) -> WorkerAttached:
+    return WorkerAttached(1000.0, key, rank, Process(pid))
 
 
 def connection(key: str, port: int = 5000) -> Connection:
@@ -102,8 +126,8 @@ def connection(key: str, port: int = 5000) -> Connection:
 REGISTERED: tuple[Event, ...] = (
     StudyRegistered(1000.0, "mnist"),
     StageRegistered(1000.0, "mnist", "rung0"),
-    job("a"),
-    job("b"),
+    *trial("a"),
+    *trial("b"),
 )
 
 
@@ -112,17 +136,17 @@ def test_jobs_reach_switches_and_agents_in_their_classes(tmp_path: Path) -> None
         desk = Desk(tmp_path)
         await desk.runtime.start()
         desk.record(*REGISTERED)
-        desk.record(WorkerAttached(1000.0, "mnist/rung0/b", 0, pid=42))
-        desk.record(ConnectionsSeen(1000.0, AGENT[HOSTS[0]], (connection("mnist/rung0/b"),)))
+        desk.record(attached("mnist/b", 0, 42))
+        desk.record(ConnectionsSeen(1000.0, AGENT[HOSTS[0]], (connection("mnist/b"),)))
         await until(lambda: bool(desk.switches.installed[-1][1]))
         [rules] = desk.switches.installed[-1][1]
         there = IP[HOSTS[0]], 5000, IP[HOSTS[2]], 6000
         back = IP[HOSTS[2]], 6000, IP[HOSTS[0]], 5000
-        assert (rules.key, rules.seq, rules.klass) == ("mnist/rung0/b", 2, 1)
+        assert (rules.key, rules.seq, rules.klass) == ("mnist/b", 2, 1)
         assert rules.connections == {there, back}
         assert [agent for agent, _ in desk.sent] == [AGENT[HOSTS[0]]]
         [worker] = desk.sent[-1][1].workers
-        assert (worker.job, worker.pid, worker.klass) == ("mnist/rung0/b", 42, 1)
+        assert (worker.job, worker.process.pid, worker.klass) == ("mnist/b", 42, 1)
         assert desk.sent[-1][1].generation == desk.switches.installed[-1][0]
         await desk.runtime.stop()
 
@@ -133,12 +157,12 @@ def test_agents_mark_what_every_switch_knows(tmp_path: Path) -> None:
     async def play() -> None:
         desk = Desk(tmp_path)
         await desk.runtime.start()
-        desk.record(*REGISTERED, WorkerAttached(1000.0, "mnist/rung0/b", 0, pid=42))
+        desk.record(*REGISTERED, attached("mnist/b", 0, 42))
         await until(lambda: bool(desk.sent))
         desk.switches.acknowledging = False
-        desk.record(ConnectionsSeen(1000.0, AGENT[HOSTS[0]], (connection("mnist/rung0/b"),)))
+        desk.record(ConnectionsSeen(1000.0, AGENT[HOSTS[0]], (connection("mnist/b"),)))
         await until(lambda: bool(desk.switches.installed[-1][1]))
-        desk.record(WorkerAttached(1000.0, "mnist/rung0/a", 0, pid=43))  # asks nothing of switches and has to wait as well
+        desk.record(attached("mnist/a", 0, 43))  # asks nothing of switches and has to wait as well
         await until(lambda: desk.runtime.installation.generation > desk.switches.installed[-1][0])
         assert len(desk.sent) == 1
         assert not desk.runtime.agent_joined(AGENT[HOSTS[0]]).connections, "not even if the agent comes back in the meantime"
@@ -146,8 +170,8 @@ def test_agents_mark_what_every_switch_knows(tmp_path: Path) -> None:
         [(agent, assignment)] = desk.sent[1:]
         assert (agent, assignment.generation) == (AGENT[HOSTS[0]], desk.runtime.installation.generation)
         [known] = assignment.connections
-        assert (known.job, known.local_ip, known.local_port) == ("mnist/rung0/b", IP[HOSTS[0]], 5000)
-        assert {worker.pid for worker in assignment.workers} == {42, 43}
+        assert (known.job, known.local_ip, known.local_port) == ("mnist/b", IP[HOSTS[0]], 5000)
+        assert {worker.process.pid for worker in assignment.workers} == {42, 43}
         await desk.runtime.stop()
 
     run(play())
@@ -157,13 +181,13 @@ def test_agents_follow_switches_that_lag_behind(tmp_path: Path) -> None:
     async def play() -> None:
         desk = Desk(tmp_path)
         await desk.runtime.start()
-        desk.record(*REGISTERED, WorkerAttached(1000.0, "mnist/rung0/b", 0, pid=42))
+        desk.record(*REGISTERED, attached("mnist/b", 0, 42))
         await until(lambda: bool(desk.sent))
         desk.switches.acknowledging = False
-        desk.record(ConnectionsSeen(1000.0, AGENT[HOSTS[0]], (connection("mnist/rung0/b"),)))
+        desk.record(ConnectionsSeen(1000.0, AGENT[HOSTS[0]], (connection("mnist/b"),)))
         await until(lambda: bool(desk.switches.installed[-1][1]))
         first = desk.switches.installed[-1][0]
-        both = connection("mnist/rung0/b"), connection("mnist/rung0/b", 5001)
+        both = connection("mnist/b"), connection("mnist/b", 5001)
         desk.record(ConnectionsSeen(1000.0, AGENT[HOSTS[0]], both))
         await until(lambda: desk.switches.installed[-1][0] > first)
         desk.switches.acknowledge(first)
@@ -182,10 +206,10 @@ def test_agents_wait_long_for_a_silent_switch_and_not_for_a_lost_one(
     async def play() -> None:
         desk = Desk(tmp_path)
         await desk.runtime.start()
-        desk.record(*REGISTERED, WorkerAttached(1000.0, "mnist/rung0/b", 0, pid=42))
+        desk.record(*REGISTERED, attached("mnist/b", 0, 42))
         await until(lambda: bool(desk.sent))
         desk.switches.acknowledging = False
-        desk.record(ConnectionsSeen(1000.0, AGENT[HOSTS[0]], (connection("mnist/rung0/b"),)))
+        desk.record(ConnectionsSeen(1000.0, AGENT[HOSTS[0]], (connection("mnist/b"),)))
         await until(lambda: bool(desk.switches.installed[-1][1]))
         assert len(desk.sent) == 1
         if lost:
@@ -214,12 +238,12 @@ def test_a_decision_that_the_journal_cannot_take_is_made_again(tmp_path: Path, m
         desk = Desk(tmp_path)
         await desk.runtime.start()
         desk.apply_all()
-        desk.record(*REGISTERED, WorkerAttached(1000.0, "mnist/rung0/b", 0, pid=42))
+        desk.record(*REGISTERED, attached("mnist/b", 0, 42))
         await until(lambda: bool(desk.sent))
         assert not full
-        assert set(desk.runtime.plan.jobs) == {"mnist/rung0/a", "mnist/rung0/b"}
+        assert set(desk.runtime.plan.jobs) == {"mnist/a", "mnist/b"}
         desk.apply_all()
-        assert len(desk.runtime.installation.plan_ms) == 3, "the events that caused it are timed all the same"
+        assert len(desk.runtime.installation.plan_ms) == len(REGISTERED), "the events that caused it are timed all the same"
         await desk.runtime.stop()
 
     run(play())
@@ -244,12 +268,12 @@ def test_only_agents_whose_work_changed_are_sent_something(tmp_path: Path) -> No
     async def play() -> None:
         desk = Desk(tmp_path)
         await desk.runtime.start()
-        desk.record(*REGISTERED, WorkerAttached(1000.0, "mnist/rung0/a", 0, 7), WorkerAttached(1000.0, "mnist/rung0/b", 1, 8))
+        desk.record(*REGISTERED, attached("mnist/a", 0, 7), attached("mnist/b", 1, 8))
         await until(lambda: len(desk.sent) == 2)
         desk.apply_all()
         desk.sent.clear()
         before = desk.runtime.installation.generation
-        desk.record(JobEnded(1001.0, "mnist/rung0/a", JobStatus.FINISHED))
+        desk.record(TrialEnded(1001.0, "mnist/a", TrialStatus.FINISHED))
         await until(lambda: len(desk.sent) == 1)
         # The other job goes on in the class that it has, so its host is sent nothing.
         assert [(agent, assignment.workers) for agent, assignment in desk.sent] == [(AGENT[HOSTS[0]], ())]
@@ -265,11 +289,12 @@ def test_repeats_and_bad_events_change_nothing(tmp_path: Path) -> None:
     async def play() -> None:
         desk = Desk(tmp_path)
         desk.record(*REGISTERED)
-        assert not desk.runtime.record(job("a"))
+        for event in trial("a"):
+            assert not desk.runtime.record(event)
         with pytest.raises(InputError, match="did you mean 'h1'"):
-            desk.runtime.record(job("c", a="h11"))
+            desk.runtime.record(replace(trial("a", a="h11")[2], attempt="two"))
         with pytest.raises(NotFoundError):
-            desk.runtime.record(IterationDone(1.0, "mnist/rung0/z", 1))
+            desk.runtime.record(Progressed(1.0, "mnist/z", 1))
         await desk.runtime.stop()
         assert desk.journaled() == list(REGISTERED)
 
@@ -280,8 +305,8 @@ def test_restart_brings_back_the_same_plan_and_generation(tmp_path: Path) -> Non
     async def play() -> None:
         first = Desk(tmp_path, network_policy("beamer"))
         await first.runtime.start()
-        first.record(*REGISTERED, WorkerAttached(1000.0, "mnist/rung0/a", 0, 7))
-        first.record(ConnectionsSeen(1000.0, AGENT[HOSTS[0]], (connection("mnist/rung0/a"), connection("mnist/rung0/b", 5001))))
+        first.record(*REGISTERED, attached("mnist/a", 0, 7))
+        first.record(ConnectionsSeen(1000.0, AGENT[HOSTS[0]], (connection("mnist/a"), connection("mnist/b", 5001))))
         await until(lambda: len(first.switches.installed[-1][1]) == 2)
         handed_out = first.switches.installed[-1]
         assigned = first.runtime.agent_joined(AGENT[HOSTS[0]])
@@ -306,7 +331,7 @@ def test_another_policy_after_a_restart_goes_on_counting_generations(tmp_path: P
         first = Desk(tmp_path)
         await first.runtime.start()
         first.record(*REGISTERED)
-        first.record(ConnectionsSeen(1000.0, AGENT[HOSTS[0]], (connection("mnist/rung0/b"),)))
+        first.record(ConnectionsSeen(1000.0, AGENT[HOSTS[0]], (connection("mnist/b"),)))
         await until(lambda: bool(first.switches.installed[-1][1]))
         generation = first.runtime.installation.generation
         await first.runtime.stop()
@@ -325,12 +350,12 @@ def test_latency_is_taken_when_the_last_agent_answers(tmp_path: Path) -> None:
     async def play() -> None:
         desk = Desk(tmp_path)
         await desk.runtime.start()
-        desk.record(*REGISTERED, WorkerAttached(1000.0, "mnist/rung0/a", 0, 7))
+        desk.record(*REGISTERED, attached("mnist/a", 0, 7))
         await until(lambda: len(desk.sent) == 1)
         desk.apply_all()
-        desk.clock.now = 2000.5
+        desk.clock.now = 1000.5
         taken = len(desk.runtime.installation.plan_ms)
-        desk.record(JobEnded(2000.0, "mnist/rung0/a", JobStatus.KILLED))
+        desk.record(TrialEnded(1000.0, "mnist/a", TrialStatus.KILLED))
         await until(lambda: len(desk.sent) == 2)
         assert len(desk.runtime.installation.plan_ms) == taken
         assert not desk.runtime.installation.everywhere
@@ -373,7 +398,7 @@ def test_a_burst_of_events_is_one_decision(tmp_path: Path) -> None:
         await desk.runtime.start()
         before = policy.calls
         desk.record(*REGISTERED, StageSealed(1000.0, "mnist", "rung0"))
-        desk.record(*(IterationDone(1000.0, "mnist/rung0/a", i) for i in range(1, 5)))
+        desk.record(*(Progressed(1000.0, "mnist/a", i) for i in range(1, 5)))
         await until(lambda: bool(desk.runtime.plan.jobs))
         await asyncio.sleep(0.02)
         assert policy.calls == before + 1
@@ -390,7 +415,7 @@ def test_progress_alone_wakes_the_policy_late_and_once(tmp_path: Path, monkeypat
         desk.record(*REGISTERED)
         await until(lambda: bool(desk.runtime.plan.jobs))
         before = policy.calls
-        desk.record(IterationDone(1000.0, "mnist/rung0/a", 1), IterationDone(1000.0, "mnist/rung0/b", 1))
+        desk.record(Progressed(1000.0, "mnist/a", 1), Progressed(1000.0, "mnist/b", 1))
         await asyncio.sleep(0.02)
         assert policy.calls == before
         await until(lambda: policy.calls > before)
@@ -423,10 +448,10 @@ def test_a_failing_policy_leaves_the_plan_but_lets_ended_jobs_go(tmp_path: Path)
         desk = Desk(tmp_path, policy)
         await desk.runtime.start()
         desk.record(*REGISTERED)
-        desk.record(ConnectionsSeen(1000.0, AGENT[HOSTS[0]], (connection("mnist/rung0/a"), connection("mnist/rung0/b", 5001))))
+        desk.record(ConnectionsSeen(1000.0, AGENT[HOSTS[0]], (connection("mnist/a"), connection("mnist/b", 5001))))
         await until(lambda: len(desk.switches.installed[-1][1]) == 2)
         plan, policy.failing = desk.runtime.plan, True
-        desk.record(JobEnded(1001.0, "mnist/rung0/a", JobStatus.FINISHED))
+        desk.record(TrialEnded(1001.0, "mnist/a", TrialStatus.FINISHED))
         await until(lambda: len(desk.switches.installed[-1][1]) == 1)
         assert desk.runtime.plan == plan
         await desk.runtime.stop()
@@ -466,13 +491,13 @@ def test_reports_about_unknown_jobs_are_left_out(tmp_path: Path) -> None:
         await desk.runtime.start()
         desk.record(*REGISTERED)
         seen = (
-            Connection("mnist/rung0/gone", 0, "1.1.1.1", 1, "1.1.1.2", 2),
-            connection("mnist/rung0/a"),
+            Connection("mnist/gone", 0, "1.1.1.1", 1, "1.1.1.2", 2),
+            connection("mnist/a"),
         )
-        message = Connections(connections=seen, unmatched_bytes={"mnist/rung0/a": 1448})
+        message = Connections(connections=seen, unmatched_bytes={"mnist/a": 1448})
         desk.runtime.on_agent_message(AGENT[HOSTS[0]], message)
-        assert desk.runtime.network.connections[AGENT[HOSTS[0]]] == (connection("mnist/rung0/a"),)
-        assert desk.runtime.unmatched_bytes() == {"mnist/rung0/a": 1448}
+        assert desk.runtime.network.connections[AGENT[HOSTS[0]]] == (connection("mnist/a"),)
+        assert desk.runtime.unmatched_bytes() == {"mnist/a": 1448}
         await desk.runtime.stop()
 
     run(play())
@@ -484,9 +509,9 @@ def test_every_decision_is_a_generation_of_its_own_but_only_changes_go_out(tmp_p
         await desk.runtime.start()
         desk.apply_all()
         started = len(desk.switches.installed)
-        desk.record(*REGISTERED[:3])
+        desk.record(*REGISTERED[:5])
         await until(lambda: len(desk.runtime.plan.jobs) == 1)
-        desk.record(REGISTERED[3])
+        desk.record(*REGISTERED[5:])
         await until(lambda: len(desk.runtime.plan.jobs) == 2)
         assert desk.runtime.installation.generation == 3
         assert desk.runtime.installation.everywhere
@@ -497,13 +522,75 @@ def test_every_decision_is_a_generation_of_its_own_but_only_changes_go_out(tmp_p
     run(play())
 
 
-def test_a_journal_of_another_network_is_refused(tmp_path: Path) -> None:
+def test_a_host_that_the_fabric_has_lost_ends_the_attempts_on_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async def play() -> None:
-        desk = Desk(tmp_path)
-        desk.record(*REGISTERED)
-        await desk.runtime.stop()
-        with pytest.raises(InputError, match=r"journal: mnist/rung0/a: workers\[1\].host: got 'h3'"):
-            Desk(tmp_path, fabric=build(hosts_per_side=1))
+        first = Desk(tmp_path)
+        await first.runtime.start()
+        first.record(*REGISTERED, *trial("c", HOSTS[0], HOSTS[1]), attached("mnist/a", 1, 7))
+        lost = Connection("mnist/a", 1, IP[HOSTS[2]], 6000, IP[HOSTS[0]], 5000)
+        first.record(ConnectionsSeen(1000.0, AGENT[HOSTS[2]], (lost,)))
+        await until(lambda: len(first.runtime.plan.jobs) == 3)
+        await first.runtime.stop()
+
+        second = Desk(tmp_path, fabric=without(FABRIC, HOSTS[2]))
+        tracker = second.runtime.tracker
+        assert {key: trial.status for key, trial in tracker.trials.items()} == {
+            "mnist/a": TrialStatus.LOST,
+            "mnist/b": TrialStatus.LOST,
+            "mnist/c": TrialStatus.RUNNING,
+        }
+        logged = capsys.readouterr().out
+        assert [f"mnist/{name}" in logged for name in "abc"] == [True, True, False]
+        assert HOSTS[2] in logged
+        await second.runtime.start()
+        await until(lambda: second.runtime.plan.jobs.keys() == {"mnist/c"})
+        with pytest.raises(InputError, match="workers"):
+            second.runtime.record(attached("mnist/a", 0, 8))
+        assert tracker.trials["mnist/a"].status is TrialStatus.LOST
+        await second.runtime.stop()
+
+    run(play())
+
+
+def without(fabric: Fabric, host: str) -> Fabric:
+    content: Any = fabric.to_dict()
+    content["hosts"] = [entry for entry in content["hosts"] if entry["name"] != host]
+    content["links"] = [entry for entry in content["links"] if host not in (entry["src"], entry["dst"])]
+    return Fabric.from_dict(content)
+
+
+def test_time_goes_on_where_the_clock_was_set_back(tmp_path: Path) -> None:
+    async def play() -> None:
+        first = Desk(tmp_path, clock_s=5000.0)
+        first.record(*(replace(event, at_s=first.runtime.clock()) for event in REGISTERED))
+        await first.runtime.stop()
+
+        second = Desk(tmp_path, clock_s=1400.0)
+        await second.runtime.start()
+        stage = second.runtime.tracker.stage("mnist", "rung0")
+        second.clock.now += 3.0
+        for event in (
+            *(TrialEnded(0.0, f"mnist/{name}", TrialStatus.FINISHED) for name in "ab"),
+            StageSealed(0.0, "mnist", "rung0"),
+        ):
+            second.record(replace(event, at_s=second.runtime.clock()))
+        assert stage.sct_s == 3.0
+        assert second.runtime.tracker.study("mnist").makespan_s == 3.0
+        await second.runtime.stop()
+
+    run(play())
+
+
+def test_nothing_has_fallen_silent_where_the_clock_was_set_back(tmp_path: Path) -> None:
+    async def play() -> None:
+        first = Desk(tmp_path, clock_s=5000.0)
+        first.record(*(replace(event, at_s=first.runtime.clock()) for event in REGISTERED))
+        await first.runtime.stop()
+        second = Desk(tmp_path, clock_s=1400.0)
+        await second.runtime.start()
+        await asyncio.sleep(0.05)
+        assert len(second.runtime.tracker.running) == 2
+        await second.runtime.stop()
 
     run(play())
 
