@@ -204,7 +204,8 @@ class Tracker:
             case Progressed(trial=key, step=step, loss=loss):
                 trial = self.trial(key)
                 check_step(step, "step")
-                newer = step > trial.done or (step == trial.done and loss is not None and loss != trial.loss)
+                differs = loss is not None and repr(loss) != repr(trial.loss)  # NaN differs from itself
+                newer = step > trial.done or (step == trial.done and differs)
                 return self._moves(key, TrialInput.PROGRESS) and (newer or self._is_silent(trial))
             case TrialEnded(trial=key, status=status):
                 if status not in _ENDS:
@@ -256,7 +257,8 @@ class Tracker:
             return moves and (event.step > trial.farthest or self._is_overlooked(trial))
         stage = self.stage(trial.study, event.stage)
         if trial.name in stage.targets:
-            return moves and stage.status is not StageStatus.DONE and event.step > stage.targets[trial.name]
+            farther = event.step > stage.targets[trial.name] or self._is_overlooked(trial)
+            return moves and stage.status is not StageStatus.DONE and farther
         if not moves:
             return False
         if STAGE_TRANSITIONS[StageInput.JOIN][stage.status] is NoTransition.REFUSED or stage.sealed_s is not None:
@@ -413,14 +415,15 @@ class Tracker:
     def _set_target(self, event: TargetSet) -> None:
         trial = self._trials[event.trial]
         reached_s = event.at_s if trial.done >= event.step else None
-        if event.step > trial.farthest or event.stage is not None:
+        stage = None if event.stage is None else self._studies[trial.study].stages[event.stage]
+        known = trial.farthest if stage is None else stage.targets.get(trial.name, 0)
+        if event.step > known:
             target = TargetRecord(event.step, event.stage, event.at_s, reached_s)
             trial.targets.append(target)
             trial.farthest = max(trial.farthest, event.step)
             if reached_s is None:
                 trial.unreached.append(target)
-        if event.stage is not None:
-            stage = self._studies[trial.study].stages[event.stage]
+        if stage is not None and event.step > known:
             if trial.name not in stage.targets:
                 self._move_stage(trial.study, stage, StageInput.JOIN)
             stage.targets[trial.name] = event.step
