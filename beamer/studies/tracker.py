@@ -231,9 +231,10 @@ class Tracker:
         return declared != (event.weight, event.rungs, event.barriers) or known.status is StudyStatus.SILENT
 
     def _check_stage(self, study: str, name: str) -> bool:
-        record = self._active(study, "stage", name)
+        record = self.study(study)
         if name not in record.stages:
             check_name(name, "stage")
+            self._active(study, "stage", name)
             return True
         return record.stages[name].status is StageStatus.SILENT or record.status is StudyStatus.SILENT
 
@@ -546,7 +547,7 @@ def is_new_decision(event: Decision, last: Decision | None) -> bool:
     """Say whether a decision is not a level's last one again. Raises `ConflictError` for a generation that was used before."""
     if last is None or event.generation > last.generation:
         return True
-    if event == last:
+    if replace(event, at_s=last.at_s) == last:  # taken in at the latest time known, if it came with an earlier one
         return False
     raise ConflictError("generation", event.generation, f"above {last.generation}, the latest decision's")
 
