@@ -50,6 +50,7 @@ class Enforcer:
         self._trees: dict[str, Tree] = {}
         self._classes: Mapping[str, Mapping[int | None, tuple[int, ...]]] = {}
         self._readings = 0
+        self._cleared = False  # of marks that another agent has left
 
     def close(self) -> None:
         """Release the kernel's sockets; queues and marks stay."""
@@ -65,7 +66,11 @@ class Enforcer:
             changes = self._apply_trees(wanted.trees)
         self._classes = wanted.classes
         assignment = wanted.assignment
-        return changes + self._sockets.assign(assignment.workers, assignment.addresses, assignment.connections, wanted.marks)
+        changes += self._sockets.assign(assignment.workers, assignment.addresses, assignment.connections, wanted.marks)
+        if not self._cleared and any(port.classify == "mark" for port in assignment.ports):
+            self._sockets.unmark_leftovers()
+            self._cleared = True
+        return changes
 
     def _apply_trees(self, wanted: Mapping[str, Tree]) -> int:
         owned = self._state.owned()

@@ -9,14 +9,18 @@ more is unmarked through whoever held it last.
 import socket
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from beamer.errors import PlatformError
+from beamer.network.codepoints import CODEPOINTS
 from beamer.network.connection import Connection
 from beamer.network.protocol import LocalWorker, WorkerBytes, WorkerId
 from hostagent.diagnostics import Diagnostics, TcpSocket, bytes_sent
 from hostagent.members import Member, Place, WorkerProcesses, place_of
 from hostagent.process import UNMARKED, Mark, borrow, is_tcp, mark, socket_descriptors
+from hostagent.procfs import Procfs
+from hostagent.tree import is_managed
 
 
 @dataclass
@@ -166,6 +170,22 @@ class SocketTable:
                 repaired += self._mark(inode)
         return repaired
 
+    def unmark_leftovers(self) -> int:
+        """Unmark what another agent has marked here and no worker holds, and return how many that were. Raises like `poll`.
+
+        Its attempts have ended while no agent ran.
+        """
+        listed = self._diagnostics.tcp_sockets().values()
+        left = {found.inode for found in listed if _is_managed(found.mark)} - self._held.keys()
+        unmarked = 0
+        for pid in Procfs().inodes() if left else ():
+            with suppress(PlatformError, OSError):  # where it cannot be reached, another process may be
+                for inode, descriptor in socket_descriptors(pid).items():
+                    if inode in left and (borrowed := borrow(pid, descriptor, inode)) is not None:
+                        with borrowed:
+                            unmarked += mark(borrowed, UNMARKED)
+        return unmarked
+
     def release(self) -> None:
         """Remove every mark and forget all workers."""
         self.assign((), (), (), {})
@@ -230,6 +250,8 @@ class SocketTable:
             self._matched[held.inode] = Connection(held.worker.job, held.worker.rank, *observed.ends)
             opened_since = place_of(held.worker) in self._polled
             self._sent[held.inode] = _Sent(0 if opened_since else observed.sent_bytes, observed.sent_bytes)
+            if _is_managed(observed.mark):  # by an agent before this one
+                self._given[held.inode] = observed.mark
         else:
             self._irrelevant.add(held.inode)
 
@@ -272,3 +294,7 @@ class SocketTable:
     def _borrow(self, inode: int) -> socket.socket | None:
         member, descriptor = self._held[inode].holders[0]
         return borrow(member.pid, descriptor, inode, member.start)
+
+
+def _is_managed(found: Mark) -> bool:
+    return found.dscp in CODEPOINTS and is_managed(found.priority)

@@ -7,7 +7,7 @@ import subprocess
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from websockets.asyncio.server import ServerConnection, serve
@@ -177,7 +177,8 @@ class FakeController:
     async def _send(self, assignment: Assignment) -> None:
         self._assignment = assignment.model_copy(update={"connections": self._known})
         for connection in tuple(self._connections):
-            await connection.send(self._assignment.model_dump_json())
+            with suppress(ConnectionClosed):  # of an agent that has just ended
+                await connection.send(self._assignment.model_dump_json())
 
     async def _disconnect_agents(self) -> None:
         for connection in tuple(self._connections):

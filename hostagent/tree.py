@@ -17,7 +17,7 @@ from typing import Literal
 
 from beamer.errors import InputError
 from beamer.network.codepoints import codepoint
-from beamer.network.plan import check_queues
+from beamer.network.plan import QUEUES, check_queues
 from beamer.network.protocol import LocalWorker, Port
 
 ROOT = 0x10000
@@ -89,6 +89,11 @@ class Cap:
 def class_id(klass: int) -> int:
     """Return the HTB class id of managed class `klass`; it is also the mark of that class's sockets."""
     return _FIRST_MANAGED + klass
+
+
+def is_managed(priority: int) -> bool:
+    """Return whether a socket's mark is the id of a managed class or of a capped job's."""
+    return _FIRST_MANAGED <= priority < class_id(QUEUES) or _FIRST_CAPPED <= priority < _FIRST_CAPPED + _CAPPED
 
 
 def caps_of(workers: Iterable[LocalWorker]) -> dict[str, Cap]:

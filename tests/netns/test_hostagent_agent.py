@@ -1,149 +1,15 @@
 """Whole agents as processes: real connections of real workers, a controller that comes and goes, signals, expiry."""
 
-import os
-import re
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
-from beamer.network.protocol import Applied, Assignment, Connections, Counters, Hello, LocalWorker, Port
-from beamer.studies.model import Process
-from hostagent.lease import QueueLease
-from hostagent.state import StateDirectory
-from hostagent.testing import FakeController, Namespace, agent_command, cabled_namespaces
+from beamer.network.protocol import Applied, Connections, Counters, Hello
+from hostagent.testing import FakeController
+from tests.netns.bench import PORT, Bench, eventually, kill_group, local_worker
 
 pytestmark = pytest.mark.netns
-
-ADDRESSES = ("10.77.0.1", "10.77.0.2")
-PORT = Port(interface="data", rate_bps=20_000_000, classify="mark")
-
-SINK = """
-import socket, threading
-server = socket.create_server(("", 5000), backlog=64)
-def drain(peer):
-    while peer.recv(65536): pass
-while True: threading.Thread(target=drain, args=(server.accept()[0],), daemon=True).start()
-"""
-# Connects to each address given, then sends without end on the first; `child`: in a child process of its own. Reno keeps the
-# queue filled, which is what priorities are about; chosen before connecting, or BBR's pacing would stay and hold a starved
-# sender back for seconds.
-WORKER = """
-import os, socket, sys
-kind, *peers = sys.argv[1:]
-if kind == "child" and os.fork(): os.wait(); sys.exit()
-def connected(peer):
-    line = socket.socket()
-    line.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
-    line.connect((peer, 5000))
-    return line
-lines = [connected(peer) for peer in peers]
-noise = socket.socketpair(), socket.socket(socket.AF_INET, socket.SOCK_DGRAM), socket.create_server(("", 0))
-print("connected", lines[0].getsockname()[1], flush=True)
-if kind == "quiet": sys.stdin.read()
-while True: lines[0].sendall(bytes(16384))
-"""
-
-
-class Bench:
-    """Two hosts and a cable; the agent under test is on the first one, sinks on both."""
-
-    def __init__(self, spaces: tuple[Namespace, ...], state: Path, stack: ExitStack) -> None:
-        self.here, self.there = spaces
-        self.state = StateDirectory(state / "h1")
-        self.stack = stack
-        self.controller = stack.enter_context(FakeController(self.here))
-        for space in spaces:
-            space.run("ip", "link", "set", "data", "txqueuelen", "100")
-            space.run("ethtool", "-K", "data", "tx", "off", "tso", "off", "gso", "off")
-            self.start(space, "-c", SINK)
-
-    def start(self, space: Namespace, *arguments: str) -> "subprocess.Popen[str]":
-        process = space.popen(sys.executable, *arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        self.stack.enter_context(process)
-        self.stack.callback(kill_group, process)
-        return process
-
-    def worker(self, kind: str, *peers: str) -> tuple["subprocess.Popen[str]", int]:
-        """Start a worker here; return it with the local port of its first connection."""
-        deadline = time.monotonic() + 10
-        while ":5000" not in self.there.run("ss", "-ltnH") or ":5000" not in self.here.run("ss", "-ltnH"):
-            assert time.monotonic() < deadline, "the sinks do not listen"
-            time.sleep(0.05)
-        process = self.start(self.here, "-c", WORKER, kind, *peers)
-        assert process.stdout
-        return process, int(process.stdout.readline().split()[1])
-
-    def agent(self, expiry_s: float = 60) -> "subprocess.Popen[str]":
-        after = len(self.controller.received)
-        command = agent_command(
-            sys.executable,
-            "h1",
-            self.controller.url,
-            str(self.state.path.parent),
-            "--expiry",
-            str(expiry_s),
-            "--counters",
-            "0.2",
-        )
-        process = self.here.popen(*command)
-        self.stack.enter_context(process)
-        self.stack.callback(process.kill)
-        self.controller.wait(Hello, after=after)
-        return process
-
-    def marked(self, connections: int = 1) -> None:
-        """Wait until that number of connections is reported, confirmed as known to the network, and marked."""
-        seen = self.controller.wait(Connections, lambda m: len(m.connections) == connections)
-        self.controller.wait(Applied, after=self.controller.received.index(seen))
-
-    def remove(self) -> None:
-        self.here.run(*agent_command(sys.executable, "h1", "", str(self.state.path.parent), "--remove"))
-
-    def classes(self) -> dict[str, int]:
-        """Return the bytes that each class has sent, as `tc` reports them."""
-        shown = self.here.run("tc", "-s", "class", "show", "dev", "data")
-        return {m[1]: int(m[2]) for m in re.finditer(r"class htb (\S+).*\n Sent (\d+) bytes", shown)}
-
-    def assign(self, generation: int, *workers: LocalWorker, **other: object) -> Assignment:
-        fields = {"ports": (PORT,), "addresses": ADDRESSES, "workers": workers} | other
-        return Assignment.model_validate({"generation": generation} | fields)
-
-
-def kill_group(process: "subprocess.Popen[str]") -> None:
-    children = subprocess.run(["ps", "-o", "pid=", "--ppid", str(process.pid)], capture_output=True, text=True).stdout.split()
-    for pid in (process.pid, *map(int, children)):
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
-
-
-def eventually(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not holds():
-        assert time.monotonic() < deadline, "did not come true"
-        time.sleep(0.05)
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    with ExitStack() as stack:
-        made = Bench(stack.enter_context(cabled_namespaces("a", "b")), tmp_path, stack)
-        yield made
-        stack.close()
-    if made.state.path.exists():
-        QueueLease(made.state).end()
-        eventually(lambda: not made.state.held("guard"))
-
-
-def local_worker(process: "subprocess.Popen[str]", job: str, klass: int, **other: int) -> LocalWorker:
-    return LocalWorker(job=job, rank=0, process=Process(process.pid), klass=klass, **other)
 
 
 def test_two_jobs_on_the_same_two_hosts_are_distinguished(bench: Bench) -> None:

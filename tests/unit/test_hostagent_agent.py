@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from beamer.errors import PlatformError
-from beamer.network.protocol import Applied, Assignment, Connections, Counters, Hello, Port
+from beamer.network.protocol import Applied, Assignment, Connections, Counters, Hello, Port, WorkerId, Workers
 from hostagent import agent as module
 from hostagent.agent import Agent, AgentOptions
 from hostagent.desired import DesiredState
@@ -40,6 +40,8 @@ class FakeEnforcer:
     def __init__(self, *failures: Exception, hopeless: tuple[int, ...] = ()) -> None:
         self.failures, self.hopeless = list(failures), hopeless
         self.verifying: Exception | None = None
+        self.gone: tuple[WorkerId, ...] = ()
+        self.refused: tuple[tuple[WorkerId, str], ...] = ()
         self.attempts: list[tuple[int, float]] = []
 
     def apply(self, wanted: DesiredState) -> int:
@@ -52,7 +54,7 @@ class FakeEnforcer:
         return 3
 
     def poll(self) -> PollResult:
-        return PollResult(Connections(connections=()), True, error=self.verifying)
+        return PollResult(Connections(connections=()), True, self.gone, self.refused, self.verifying)
 
     def verify(self) -> int:
         if self.verifying:
@@ -214,3 +216,25 @@ def test_trouble_with_marks_keeps_no_report_back(
         controller.applied(assign(1))
         controller.wait(Connections)
         controller.wait(Counters)
+
+
+def test_workers_are_reported_first_and_whenever_they_change(
+    controller: FakeController, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    enforcer = FakeEnforcer()
+    worker = WorkerId(job="s/t", rank=0)
+    with serving(enforcer, controller, tmp_path, monkeypatch):
+        assert controller.wait(Workers) == Workers()
+        assert [type(message) for message in controller.received[:2]] == [Hello, Workers]
+        enforcer.gone = (worker,)
+        controller.applied(assign(1))
+        controller.wait(Workers, lambda m: m == Workers(gone=(worker,)))
+        enforcer.gone, enforcer.refused = (), ((worker, "another user's"),)
+        for generation in (2, 3, 4):
+            controller.applied(assign(generation))
+        controller.wait(Workers, lambda m: m == Workers(refused=enforcer.refused))
+        received = len(controller.received)
+        controller.disconnect_agents()
+        controller.wait(Workers, lambda m: m == Workers(refused=enforcer.refused), after=received)
+        assert len([m for m in controller.received if isinstance(m, Workers)]) == 4
+    assert caplog.text.count("another user's") == 1

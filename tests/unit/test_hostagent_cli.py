@@ -8,6 +8,7 @@ from unittest import mock
 import pytest
 
 from hostagent import probe
+from hostagent.attach import listening
 from hostagent.cli import main
 from hostagent.state import StateDirectory
 
@@ -89,6 +90,20 @@ def test_a_state_directory_has_one_agent(tmp_path: Path) -> None:
             code, output = invoke(tmp_path, *flags)
             assert code == 2
             assert "end that agent first" in output
+
+
+@pytest.mark.usefixtures("as_root")
+def test_a_place_to_attach_that_is_taken_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "agent.sock"
+    path.write_text("somebody's")
+    code, output = invoke(tmp_path, attach=str(path))
+    assert code == 2
+    assert output.count("\n") == 1
+    assert f"attach: got '{path}'" in output
+    with listening(tmp_path / "other.sock"):
+        code, output = invoke(tmp_path, attach=str(tmp_path / "other.sock"))
+    assert code == 2
+    assert "no other agent listens" in output
 
 
 @pytest.mark.usefixtures("as_root")

@@ -54,6 +54,9 @@ class FakeSockets:
         self.marks = marks
         return 1
 
+    def unmark_leftovers(self) -> int:
+        return 0
+
     def poll(self) -> int:
         if self.failure:
             raise self.failure

@@ -22,6 +22,7 @@ from hostagent.tree import (
     caps_of,
     class_id,
     difference,
+    is_managed,
     port_tree,
 )
 
@@ -143,3 +144,9 @@ def test_caps_come_from_workers() -> None:
 def test_what_no_tree_can_have_is_named(rate: int, queues: int, share: float, named: str) -> None:
     with pytest.raises(InputError, match=named):
         port_tree(Port(interface="e0", rate_bps=rate, classify="mark"), queues, share, {})
+
+
+def test_managed_marks_are_told_from_all_others() -> None:
+    assert all(is_managed(class_id(klass)) for klass in range(8))
+    assert all(is_managed(id_) for id_ in cap_ids({f"s/{n}": Cap(0, 100) for n in range(50)}).values())
+    assert not any(is_managed(priority) for priority in (0, 6, ROOT, LINK, UNREGISTERED, class_id(8), ROOT + 0xFFFF))
