@@ -100,8 +100,8 @@ class WorkerId(Message):
 class Workers(Message):
     """The leases that an agent holds now, and the workers of its assignment whose processes it does not find any more.
 
-    gone: ended, or replaced by another process of the same id. refused: workers whose processes the agent does not mark, and
-    why: of a process namespace that is not the agent's, say.
+    gone: ended, or replaced by another process of the same id. refused: workers of whom the agent marks no process or not every
+    connection, and why: of a process namespace that is not the agent's, say. Nobody else is affected.
     """
 
     kind: Literal["workers"] = "workers"
@@ -136,7 +136,10 @@ class PortCounters(Message):
 
 
 class WorkerBytes(Message):
-    """Payload bytes that a worker's connections to other hosts have sent since they were first seen."""
+    """Payload bytes that a worker's connections to other hosts have sent since it was assigned, without what was sent again.
+
+    The count begins anew with an agent that is started again, and with a worker that is assigned again.
+    """
 
     job: str
     rank: int
