@@ -231,8 +231,8 @@ class AttachServer:
             older[1].end(f"process {peer.pid} has attached as this worker since")
             del self._leases[key]
         self._leases[key] = WorkerLease(**request.model_dump(), process=process), peer
-        _send(writer, {"attached": True, "agent": self._name})
         self._changed()
+        _send(writer, {"attached": True, "agent": self._name})
         loop = asyncio.get_running_loop()
         loop.add_reader(handle, peer.end)
         silence = asyncio.create_task(_until_heard(reader, peer))

@@ -80,7 +80,8 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def served(path: Path) -> Iterator[Served]:
+def served(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    monkeypatch.setattr(client, "CONNECT_S", 20.0)  # a machine may be overloaded
     made = Served(path)
     yield made
     made.stop()
@@ -124,8 +125,8 @@ def test_a_process_is_who_the_kernel_says_for_as_long_as_it_is_connected(served:
     eventually(lambda: served.leases == (own(1, "2"),))
     assert not one.attached
     two.close()
-    eventually(lambda: served.leases == ())
-    assert served.changes == changes + 2
+    eventually(lambda: served.changes == changes + 2)
+    assert served.leases == ()
 
 
 @pytest.mark.parametrize("more", [(), ("fork",)])
