@@ -30,7 +30,7 @@ def impossible(tracker: Tracker, fabric: Fabric, now: float) -> list[AttemptEnde
         if attempt is None or trial.status not in (TrialStatus.RUNNING, TrialStatus.SILENT):
             continue
         try:
-            check_on_fabric(job_spec(trial.name, attempt), fabric)
+            check_on_fabric(job_spec(trial.name, attempt.workers, attempt.profile), fabric)
         except InputError as error:
             log.warning("not on this fabric, the attempt ends", trial=trial.key, attempt=attempt.name, reason=str(error))
             ends.append(AttemptEnded(now, trial.key, attempt.name, EndReason.LOST))

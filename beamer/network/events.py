@@ -21,3 +21,18 @@ class Planned(Decision):
 
     queues: int
     jobs: dict[str, JobPlan]
+
+
+@dataclass(frozen=True)
+class Measured(Event):
+    """Counters and progress tell otherwise than before what a trial's attempt does in a step.
+
+    sync_bytes: gradient bytes of a synchronisation; None for an attempt that sends nothing between hosts. iteration_s: seconds
+    of its shortest iterations. compute_s: seconds of computing, at most.
+    """
+
+    trial: str
+    attempt: str
+    sync_bytes: float | None
+    iteration_s: float
+    compute_s: float

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 from beamer.studies.model import Profile, Worker
-from beamer.studies.records import AttemptRecord
 
 UNDECLARED_BYTES = (
     100_000_000  # of a synchronisation that nothing is known of: gradients of 25 million weights in single precision
@@ -31,13 +30,12 @@ class JobSpec:
     overlap: float = 0.0
 
 
-def job_spec(trial: str, attempt: AttemptRecord, iterations: int = 0) -> JobSpec:
-    """Return an attempt of a trial as a job that runs `iterations`."""
-    profile = attempt.profile
+def job_spec(trial: str, workers: tuple[Worker, ...], profile: Profile) -> JobSpec:
+    """Return a trial that runs on these workers as a job, of which nothing is known that its profile does not say."""
     return JobSpec(
         trial,
-        attempt.workers,
-        iterations,
+        workers,
+        0,
         UNDECLARED_BYTES if profile.sync_bytes is None else profile.sync_bytes,
         profile.collective,
         profile.compute_s or 0.0,

@@ -7,25 +7,40 @@ from types import MappingProxyType
 from beamer.errors import InputError, NotFoundError, nearest
 from beamer.network.collectives import phases
 from beamer.network.connection import Connection
-from beamer.network.events import ConnectionsSeen, Planned
+from beamer.network.estimates import ProfileEstimates, Sourced
+from beamer.network.events import ConnectionsSeen, Measured, Planned
 from beamer.network.fabric import Fabric
 from beamer.network.footprint import Footprints
+from beamer.network.forecasts import Forecast, Forecasts, no_forecast
 from beamer.network.job import JobSpec, job_spec
 from beamer.network.plan import check_queues
 from beamer.network.snapshot import Snapshot
 from beamer.network.views import JobView, StageView, StudyView
 from beamer.network.waiting import later_rungs, remaining_steps, waiting_stage
-from beamer.studies.events import AttemptEnded, AttemptStarted, Event, FellSilent, TrialEnded, WorkerAttached
+from beamer.studies.events import (
+    AttemptEnded,
+    AttemptStarted,
+    Event,
+    FellSilent,
+    Progressed,
+    TrialEnded,
+    WorkerAttached,
+)
 from beamer.studies.model import StudyStatus, TrialStatus, split_key
 from beamer.studies.records import AttemptRecord, StudyRecord, TrialRecord
 from beamer.studies.tracker import Ledger, Tracker, by_rank, is_new_decision
 
 
 class NetworkLedger(Ledger):
-    """Know the connections of running jobs on a fabric, and the latest plan; only its tracker changes it."""
+    """Know the connections of running jobs on a fabric, what was measured of them, and the latest plan.
 
-    def __init__(self, fabric: Fabric) -> None:
+    Only its tracker changes it. forecast: tells from losses where trials end of which nobody has said it.
+    """
+
+    def __init__(self, fabric: Fabric, forecast: Forecast = no_forecast) -> None:
         self.fabric = fabric
+        self.profiles = ProfileEstimates()
+        self.forecasts = Forecasts(forecast)
         self._connections: dict[str, tuple[Connection, ...]] = {}
         self._decision: Planned | None = None
         self.footprints = Footprints(fabric)
@@ -43,14 +58,16 @@ class NetworkLedger(Ledger):
     def check(self, event: Event, tracker: Tracker) -> bool | None:
         """Check what attempts need of the fabric, what agents see, and decisions."""
         match event:
-            case AttemptStarted(trial=key, attempt=name, workers=workers, profile=profile):
-                attempt = AttemptRecord(name, 0, by_rank(workers), profile, event.at_s)
-                check_on_fabric(job_spec(split_key(key)[1], attempt), self.fabric)
+            case AttemptStarted(trial=key, workers=workers, profile=profile):
+                check_on_fabric(job_spec(split_key(key)[1], by_rank(workers), profile), self.fabric)
             case WorkerAttached(trial=key) if key in tracker.trials:
                 # It brings an attempt back that was taken for lost, perhaps since the fabric has changed.
                 trial = tracker.trials[key]
                 if trial.attempt is not None and trial.status is not TrialStatus.RUNNING:
-                    check_on_fabric(job_spec(trial.name, trial.attempt), self.fabric)
+                    check_on_fabric(job_spec(trial.name, trial.attempt.workers, trial.attempt.profile), self.fabric)
+            case Measured(trial=key, attempt=name):
+                present = tracker.trial(key).attempt
+                return present is not None and present.name == name and self.profiles.is_new(event)
             case ConnectionsSeen(agent=agent, connections=connections):
                 if agent not in self.fabric.agents:
                     raise NotFoundError("agent", agent, nearest(agent, self.fabric.agents))
@@ -60,18 +77,29 @@ class NetworkLedger(Ledger):
         return None
 
     def apply(self, event: Event, tracker: Tracker) -> None:
-        """Take in connections and decisions, and forget the connections of trials that do not run any more."""
+        """Take in what agents see and measurements, losses and decisions, and forget connections of trials that do not run."""
         match event:
+            case AttemptStarted(trial=key):
+                self.profiles.start(key, _present(tracker, key))
+            case Measured(trial=key):
+                self.profiles.measure(event, _present(tracker, key).profile)
+            case Progressed(trial=key, loss=loss) if loss is not None:
+                self.forecasts.report(tracker.trial(key), loss)
             case ConnectionsSeen(agent=agent, connections=connections) if agent in self.fabric.agents:
                 self._connections[agent] = connections
                 self._prune(tracker)
-            case AttemptEnded() | TrialEnded() | FellSilent():
+            case TrialEnded(trial=key):
+                self.forecasts.end(tracker.trial(key))
+                self._prune(tracker)
+            case AttemptEnded() | FellSilent():
                 self._prune(tracker)
             case Planned():
                 self._decision = event
 
     def begin_anew(self, study: str) -> None:
-        """Forget the classes that the trials of a study had."""
+        """Forget the classes that the trials of a study had, and what was measured of them."""
+        self.profiles.begin_anew(study)
+        self.forecasts.begin_anew(study)
         if self._decision is not None:
             kept = {key: job for key, job in self._decision.jobs.items() if split_key(key)[0] != study}
             self._decision = replace(self._decision, jobs=kept)
@@ -91,6 +119,10 @@ class NetworkLedger(Ledger):
             if study.status is StudyStatus.ACTIVE
         )
         return tuple(view for view in views if view.stages or view.later)
+
+    def remaining(self, study: StudyRecord, trial: TrialRecord) -> Sourced:
+        """Return how many steps a trial has left to what is waited for next."""
+        return remaining_steps(study, trial, self.forecasts.end_step(trial.key))
 
     def _view(self, study: StudyRecord, running: Iterable[TrialRecord]) -> StudyView:
         together: dict[str, list[JobView]] = {name: [] for name in study.stages}
@@ -112,8 +144,8 @@ class NetworkLedger(Ledger):
         planned = last.jobs.get(trial.key) if last and last.at_s >= attempt.started_s else None
         return JobView(
             trial.key,
-            job_spec(trial.name, attempt),
-            remaining_steps(study, trial),
+            job_spec(trial.name, attempt.workers, self.profiles.of(trial.key, attempt).profile(attempt.profile)),
+            round(self.remaining(study, trial).value),
             self.fabric.plane_of(attempt.seq),
             attempt.started_s,
             None if planned is None else planned.klass,
@@ -138,6 +170,12 @@ def check_on_fabric(spec: JobSpec, fabric: Fabric) -> None:
         if worker.host not in fabric.host:
             raise InputError(f"workers[{i}].host", worker.host, nearest(worker.host, fabric.host))
     phases(spec)
+
+
+def _present(tracker: Tracker, trial: str) -> AttemptRecord:
+    attempt = tracker.trial(trial).attempt
+    assert attempt is not None
+    return attempt
 
 
 def _of_running(connections: Iterable[Connection], tracker: Tracker) -> tuple[Connection, ...]:

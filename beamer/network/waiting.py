@@ -1,5 +1,6 @@
 """What a running trial is waited for, and how far that is: from the model of studies to what policies order."""
 
+from beamer.network.estimates import Source, Sourced
 from beamer.network.views import LaterRung
 from beamer.studies.model import StageStatus
 from beamer.studies.records import StudyRecord, TrialRecord
@@ -19,21 +20,23 @@ def waiting_stage(study: StudyRecord, trial: TrialRecord) -> str | None:
     return last.stage
 
 
-def remaining_steps(study: StudyRecord, trial: TrialRecord) -> int:
+def remaining_steps(study: StudyRecord, trial: TrialRecord, end_step: float | None = None) -> Sourced:
     """Return how many steps a trial has left to what is waited for next.
 
-    Of one that has arrived at a barrier, none. Where no target is set, to its budget; where there is none either, as many as it
-    has done: of what lasts for an unknown time, what has lasted long is expected to last long (as in least attained service,
-    Nuyens and Wierman 2008, Performance Evaluation 65).
+    Of one that has arrived at a barrier, none. Where no target is set, to its budget; where there is none either, to
+    `end_step`, at which it is forecast to have stopped improving; without a forecast, as many as it has done: of what lasts for
+    an unknown time, what has lasted long is expected to last long (as in least attained service, Nuyens and Wierman 2008,
+    Performance Evaluation 65). What is predicted is at least one step: the trial goes on.
     """
     left = [target.step - trial.done for target in trial.unreached]
     if left:
-        return max(min(left), 0)
+        return Sourced(max(min(left), 0), Source.DECLARED)
     if study.barriers and trial.targets:
-        return 0
+        return Sourced(0, Source.DECLARED)
     if trial.budget is not None:
-        return max(trial.budget - trial.done, 0)
-    return max(trial.done, 1)
+        return Sourced(max(trial.budget - trial.done, 0), Source.DECLARED)
+    expected = trial.done if end_step is None else round(end_step) - trial.done
+    return Sourced(max(expected, 1), Source.PREDICTED)
 
 
 def later_rungs(study: StudyRecord) -> tuple[LaterRung, ...]:

@@ -1,0 +1,157 @@
+"""What is used of a trial's profile: what was declared, measured or predicted, and where each value comes from.
+
+What is not declared is measured; until it is, it is predicted: from the trial's attempt before, else the median of its study's
+other trials, else a constant. What is declared stands until it is contradicted by more than `CONTRADICTION`; from then on, for
+the rest of the attempt, the measurement is used, however near to the declaration it comes again, so that nothing flaps. An
+attempt that follows is believed only what the measurement of the one before does not contradict.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from itertools import islice
+from statistics import median
+
+from beamer.network.events import Measured
+from beamer.network.job import UNDECLARED_BYTES
+from beamer.network.metering import TOLERANCE, AttemptMeasurement
+from beamer.studies.model import Profile, split_key
+from beamer.studies.records import AttemptRecord
+
+CONTRADICTION = 2.0  # factor between what is declared and measured beyond which the declaration is not used
+CHANGE = 0.1  # share by which a measurement has to differ from the one before to be used, so that events and new orders are few
+RECENT_TRIALS = 64  # of a study, whose median is predicted for others: bounds the time of a decision in a search of thousands
+
+
+class Source(StrEnum):
+    """Where a value comes from."""
+
+    DECLARED = "declared"
+    MEASURED = "measured"
+    PREDICTED = "predicted"
+
+
+@dataclass(frozen=True)
+class Sourced:
+    """A value that is used, and where it comes from.
+
+    error: relative difference between what is used, or was predicted, and what was measured last; None before that. overruled:
+    whether something else was declared.
+    """
+
+    value: float
+    source: Source
+    error: float | None = None
+    overruled: bool = False
+
+
+@dataclass(frozen=True)
+class ProfileEstimate:
+    """What is used of a trial's profile."""
+
+    sync_bytes: Sourced
+    compute_s: Sourced
+
+    def profile(self, declared: Profile) -> Profile:
+        """Return the profile of an attempt with what is used in place of what was declared."""
+        return replace(declared, sync_bytes=round(self.sync_bytes.value), compute_s=self.compute_s.value)
+
+
+@dataclass
+class ProfileEstimates:
+    """What was measured of trials, by study and trial, the latest measured last; changed by events only.
+
+    overruled: (trial, field) of declarations that were contradicted in the present attempt, or by the one before.
+    """
+
+    measured: dict[str, dict[str, Measured]] = field(default_factory=dict)
+    overruled: set[tuple[str, str]] = field(default_factory=set)
+
+    def measure(self, event: Measured, declared: Profile) -> None:
+        """Take in a measurement of a trial's present attempt."""
+        of_study = self.measured.setdefault(split_key(event.trial)[0], {})
+        of_study.pop(event.trial, None)
+        of_study[event.trial] = event
+        self.overruled.update((event.trial, name) for name in contradicted(declared, event))
+
+    def start(self, trial: str, attempt: AttemptRecord) -> None:
+        """Take in that an attempt of a trial has started, or goes on after a silence."""
+        before = self.of_trial(trial)
+        if before is not None and before.attempt != attempt.name:
+            self.overruled -= {(trial, "sync_bytes"), (trial, "compute_s")}
+            self.overruled.update((trial, name) for name in contradicted(attempt.profile, before))
+
+    def begin_anew(self, study: str) -> None:
+        """Forget a study's trials."""
+        self.measured.pop(study, None)
+        self.overruled = {(trial, name) for trial, name in self.overruled if split_key(trial)[0] != study}
+
+    def of_trial(self, trial: str) -> Measured | None:
+        """Return the last measurement of any attempt of a trial that is used."""
+        return self.measured.get(split_key(trial)[0], {}).get(trial)
+
+    def is_new(self, event: Measured) -> bool:
+        """Say whether a measurement is an attempt's first, or differs from the one that is used by more than `CHANGE`."""
+        last = self.of_trial(event.trial)
+        if last is None or last.attempt != event.attempt:
+            return True
+        return _differs(event.sync_bytes, last.sync_bytes, last.sync_bytes or 0.0) or _differs(
+            event.compute_s, last.compute_s, last.iteration_s
+        )
+
+    def of(self, trial: str, attempt: AttemptRecord, latest: AttemptMeasurement | None = None) -> ProfileEstimate:
+        """Return what is used of an attempt of a trial. latest: its measurement now, which errors are relative to."""
+        last = self.of_trial(trial)
+        others = list(islice(reversed(self.measured.get(split_key(trial)[0], {}).values()), RECENT_TRIALS))
+        now = latest or (last if last is not None and last.attempt == attempt.name else None)
+
+        def used(name: str, otherwise: float) -> Sourced:
+            declared: float | None = getattr(attempt.profile, name)
+            found: float | None = None if last is None else getattr(last, name)
+            overruled = (trial, name) in self.overruled
+            if declared is not None and not overruled:
+                value, source = float(declared), Source.DECLARED
+            elif last is not None and found is not None:
+                value, source = found, Source.MEASURED if last.attempt == attempt.name else Source.PREDICTED
+            else:
+                value, source = _median((getattr(other, name) for other in others), otherwise), Source.PREDICTED
+            actual: float | None = None if now is None else getattr(now, name)
+            return Sourced(value, source, relative_error(value, actual), overruled)
+
+        return ProfileEstimate(used("sync_bytes", UNDECLARED_BYTES), used("compute_s", 0.0))
+
+
+def contradicted(declared: Profile, measured: Measured) -> tuple[str, ...]:
+    """Return the fields of a declaration that a measurement contradicts by more than a factor of `CONTRADICTION`.
+
+    Seconds of computing are measured as an upper bound: only more than that is contradicted, and by more than the bytes may be
+    off, which are taken off the iteration's time.
+    """
+    found: list[str] = []
+    if declared.sync_bytes is not None and measured.sync_bytes is not None:
+        larger, smaller = max(declared.sync_bytes, measured.sync_bytes), min(declared.sync_bytes, measured.sync_bytes)
+        if larger > CONTRADICTION * smaller:
+            found.append("sync_bytes")
+    if declared.compute_s is not None:
+        most_s = measured.compute_s + TOLERANCE * measured.iteration_s
+        if declared.compute_s > CONTRADICTION * most_s:
+            found.append("compute_s")
+    return tuple(found)
+
+
+def relative_error(value: float, actual: float | None) -> float | None:
+    """Return a value's difference to what it turned out to be, relative to the latter; None where that is not known."""
+    if actual is None or (actual == 0 and value != 0):
+        return None
+    return abs(value - actual) / actual if actual else 0.0
+
+
+def _differs(value: float | None, before: float | None, scale: float) -> bool:
+    if value is None or before is None:
+        return value is not before
+    return abs(value - before) > CHANGE * scale
+
+
+def _median(values: Iterable[float | None], otherwise: float) -> float:
+    known = [value for value in values if value is not None]
+    return median(known) if known else float(otherwise)

@@ -1,0 +1,193 @@
+"""What agents' counters and reported progress tell of a running attempt: bytes of a synchronisation, seconds of an iteration.
+
+A *boundary* is a report of progress: at that moment the number of steps is exact, and what each rank has sent lies between the
+reading of its counter before and the one after. Two boundaries make a *window* as soon as what is uncertain at both of them is
+a small share of what was sent in between, so that a window is as long as the traffic needs it to be and no longer. The first
+boundary is the first report of progress in the attempt: what a job sends to start up lies before it.
+
+Assumptions. Progress is reported at the end of a step and arrives soon. A collective's sends are those of
+`beamer.network.collectives`; of them the ones between hosts are counted, as counters do. Counters hold payload without
+retransmissions; a counter that held these too would raise what is measured by their share of the traffic, and never lower it.
+"""
+
+from dataclasses import dataclass, field
+from statistics import median
+
+from beamer.network.collectives import phases
+from beamer.network.fabric import Fabric
+from beamer.network.footprint import Footprints
+from beamer.network.job import JobSpec
+
+TOLERANCE = 0.2  # share of a window's bytes that may be uncertain: at one reading a second, windows of steady traffic last 5 s
+LEAST_WINDOWS = 2  # that make a measurement: one alone may hold an evaluation, a checkpoint, a pause
+RECENT_WINDOWS = 5  # whose median is measured
+SILENT_RANK_S = 10.0  # after which a rank is measured without: ten readings missed
+LEAST_PACE_S = 5.0  # of a window of a job that sends nothing between hosts: against the jitter of reports
+REFERENCE_BYTES = 1_000_000_000  # for which loads are worked out, as they are proportional: large against rounding
+
+
+@dataclass(frozen=True)
+class TrafficPattern:
+    """What an attempt's synchronisation does to the network per gradient byte.
+
+    sent_bytes: by rank, to other hosts. gamma_s: seconds that it lasts with the fabric to itself. overlap: share of the
+    computing during which it may already run.
+    """
+
+    sent_bytes: dict[int, float]
+    gamma_s: float
+    overlap: float
+
+    @classmethod
+    def of(cls, spec: JobSpec, plane: int, fabric: Fabric, footprints: Footprints) -> "TrafficPattern":
+        """Return the pattern of a job on the paths of `plane`, whatever the bytes of its synchronisation are."""
+        reference = JobSpec(spec.name, spec.workers, 0, REFERENCE_BYTES, spec.collective)
+        host_of = {worker.rank: worker.host for worker in spec.workers}
+        sent = dict.fromkeys(host_of, 0.0)
+        for phase in phases(reference):
+            for transfer in phase:
+                if host_of[transfer.src_rank] != host_of[transfer.dst_rank]:
+                    sent[transfer.src_rank] += transfer.size_bytes / REFERENCE_BYTES
+        return cls(sent, footprints.of(reference, plane).gamma_s / REFERENCE_BYTES, spec.overlap)
+
+    @property
+    def loads(self) -> bool:
+        """Whether anything is sent between hosts."""
+        return any(self.sent_bytes.values())
+
+    def compute_s(self, iteration_s: float, sync_bytes: float) -> float:
+        """Return the seconds of computing in an iteration whose synchronisation runs alone: at most so many if it does not.
+
+        From iteration = max(compute, (1 - overlap) compute + gamma).
+        """
+        alone_s = max(iteration_s - self.gamma_s * sync_bytes, 0.0)
+        return min(alone_s / (1 - self.overlap), iteration_s) if self.overlap < 1 else iteration_s
+
+
+@dataclass(frozen=True)
+class AttemptMeasurement:
+    """What was measured of an attempt.
+
+    sync_bytes: of a synchronisation; None for a job that sends nothing between hosts. iteration_s: the shortest iteration so
+    far. compute_s: an upper bound, which is tight as soon as the network was once free for the job.
+    """
+
+    sync_bytes: float | None
+    iteration_s: float
+    compute_s: float
+
+
+@dataclass
+class _Reading:
+    at_s: float
+    sent_bytes: int
+
+
+@dataclass
+class _Boundary:
+    """A report of progress with the readings of counters around it, by rank."""
+
+    at_s: float
+    step: int
+    before: dict[int, _Reading]
+    after: dict[int, _Reading] = field(default_factory=dict)
+
+    @property
+    def is_complete(self) -> bool:
+        return len(self.after) == len(self.before)
+
+    @property
+    def sent_bytes(self) -> float:
+        """Bytes sent until then, interpolated."""
+        return sum(self._at(rank) for rank in self.before)
+
+    @property
+    def uncertain_bytes(self) -> int:
+        return sum(self.after[rank].sent_bytes - reading.sent_bytes for rank, reading in self.before.items())
+
+    def _at(self, rank: int) -> float:
+        before, after = self.before[rank], self.after[rank]
+        lasted_s = after.at_s - before.at_s
+        share = (self.at_s - before.at_s) / lasted_s if lasted_s > 0 else 1.0
+        return before.sent_bytes + share * (after.sent_bytes - before.sent_bytes)
+
+
+class AttemptMeter:
+    """Measures one attempt. Times are of one clock and do not fall."""
+
+    def __init__(self, pattern: TrafficPattern) -> None:
+        self.pattern = pattern
+        self._last: dict[int, _Reading] = {}
+        self._start: _Boundary | None = None
+        self._pending: _Boundary | None = None
+        self._sync_bytes: list[float] = []
+        self._iterations_s: list[float] = []
+        self._shortest_s = float("inf")
+
+    @property
+    def measurement(self) -> AttemptMeasurement | None:
+        """What was measured so far; None before there are enough windows."""
+        if len(self._iterations_s) < LEAST_WINDOWS:
+            return None
+        sync_bytes = median(self._sync_bytes) if self._sync_bytes else None
+        return AttemptMeasurement(
+            sync_bytes, self._shortest_s, self.pattern.compute_s(self._shortest_s, sync_bytes or 0.0)
+        )  # fmt: skip
+
+    def read(self, at_s: float, rank: int, sent_bytes: int) -> None:
+        """Take in what a rank has sent to other hosts since some moment; it falls where the counter began anew."""
+        if rank not in self.pattern.sent_bytes:
+            return
+        last = self._last.get(rank)
+        self._last[rank] = reading = _Reading(at_s, sent_bytes)
+        if last is not None and sent_bytes < last.sent_bytes:
+            self._begin_anew()
+        pending = self._pending
+        if pending is None:
+            return
+        if rank in pending.before:
+            pending.after.setdefault(rank, reading)
+        if pending.is_complete:
+            self._close(pending)
+        elif at_s - pending.at_s > SILENT_RANK_S:
+            self._begin_anew()
+
+    def progressed(self, at_s: float, step: int) -> None:
+        """Take in that `step` steps are complete. While the counters of one boundary are awaited there is no other."""
+        if self._pending is not None:
+            return
+        if not self.pattern.loads:
+            self._close(_Boundary(at_s, step, {}))
+            return
+        heard = {rank: last for rank, last in self._last.items() if at_s - last.at_s <= SILENT_RANK_S}
+        if any(self.pattern.sent_bytes[rank] for rank in heard):
+            self._pending = _Boundary(at_s, step, heard)
+
+    def _begin_anew(self) -> None:
+        self._start = self._pending = None
+
+    def _close(self, end: _Boundary) -> None:
+        """Make the window from the start to a complete boundary, if it is long enough; otherwise a later one will end it."""
+        start, self._pending = self._start, None
+        if start is None or start.before.keys() != end.before.keys():
+            self._start = end
+            return
+        steps = end.step - start.step
+        if steps <= 0:
+            return
+        sent = end.sent_bytes - start.sent_bytes
+        if self.pattern.loads:
+            if (start.uncertain_bytes + end.uncertain_bytes) / 2 > TOLERANCE * sent:
+                return
+            if sent > 0:  # what is not seen to send anything tells nothing of what it sends
+                per_byte = sum(self.pattern.sent_bytes[rank] for rank in end.before)
+                self._sync_bytes = [*self._sync_bytes, sent / steps / per_byte][-RECENT_WINDOWS:]
+        elif end.at_s - start.at_s < LEAST_PACE_S:
+            return
+        self._start = end
+        if sent > 0 or not self.pattern.loads:
+            self._iterations_s = [*self._iterations_s, (end.at_s - start.at_s) / steps][-RECENT_WINDOWS:]
+            # The shortest of all, not of the recent ones: a job that is served late iterates slowly, would so look as if it
+            # computed long, go first for it, and look fast again.
+            if len(self._iterations_s) >= LEAST_WINDOWS:
+                self._shortest_s = min(self._shortest_s, median(self._iterations_s))

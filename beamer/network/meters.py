@@ -1,0 +1,80 @@
+"""The meters of the trials that run: what is to be recorded of what agents count and trials report."""
+
+from collections.abc import Iterable
+
+from beamer.network.events import Measured
+from beamer.network.job import job_spec
+from beamer.network.ledger import NetworkLedger
+from beamer.network.metering import AttemptMeasurement, AttemptMeter, TrafficPattern
+from beamer.network.protocol import WorkerBytes
+from beamer.studies.model import TrialStatus
+from beamer.studies.records import AttemptRecord, TrialRecord
+from beamer.studies.tracker import Tracker
+
+
+class Meters:
+    """A meter for the present attempt of every trial that runs. What they hold is not journaled: only what they find is."""
+
+    def __init__(self, ledger: NetworkLedger, tracker: Tracker) -> None:
+        self._ledger = ledger
+        self._tracker = tracker
+        self._meters: dict[str, tuple[int, AttemptMeter]] = {}
+
+    def measurement(self, trial: str) -> AttemptMeasurement | None:
+        """Return what has been measured of a trial's present attempt until now; None where nothing has, or it does not run."""
+        meter = self._meter(trial, create=False)
+        return meter.measurement if meter else None
+
+    def counted(self, agent: str, workers: Iterable[WorkerBytes], at_s: float) -> tuple[Measured, ...]:
+        """Take in an agent's counters of its own hosts' workers; return what is to be recorded because of them."""
+        self._prune()
+        seen: dict[str, None] = {}
+        for worker in workers:
+            attempt = self._running(worker.job)
+            hosts = [w.host for w in attempt.workers if w.rank == worker.rank] if attempt else []
+            # A rank that has moved may still be in a report of the host that it was on.
+            if not any(host in self._ledger.fabric.host and self._ledger.fabric.host[host].agent == agent for host in hosts):
+                continue
+            if meter := self._meter(worker.job):
+                meter.read(at_s, worker.rank, worker.sent_bytes)
+                seen[worker.job] = None
+        return tuple(event for trial in seen if (event := self._due(trial, at_s)))
+
+    def progressed(self, trial: str, at_s: float) -> tuple[Measured, ...]:
+        """Take in that a trial has reported the progress that the tracker knows; return what is to be recorded for it."""
+        meter = self._meter(trial)
+        if meter is None:
+            return ()
+        meter.progressed(at_s, self._tracker.trial(trial).done)
+        event = self._due(trial, at_s)
+        return (event,) if event else ()
+
+    def _due(self, trial: str, at_s: float) -> Measured | None:
+        attempt, found = self._running(trial), self.measurement(trial)
+        if attempt is None or found is None:
+            return None
+        event = Measured(at_s, trial, attempt.name, found.sync_bytes, found.iteration_s, found.compute_s)
+        return event if self._ledger.profiles.is_new(event) else None
+
+    def _running(self, trial: str) -> AttemptRecord | None:
+        record: TrialRecord | None = self._tracker.trials.get(trial)
+        return record.attempt if record is not None and record.status is TrialStatus.RUNNING else None
+
+    def _meter(self, trial: str, create: bool = True) -> AttemptMeter | None:
+        attempt = self._running(trial)
+        if attempt is None:
+            return None
+        known = self._meters.get(trial)
+        if known is not None and known[0] == attempt.seq:
+            return known[1]
+        fabric = self._ledger.fabric
+        # An attempt that was journaled on another fabric runs where no agent of this one counts.
+        if not create or any(worker.host not in fabric.host for worker in attempt.workers):
+            return None
+        spec = job_spec(trial, attempt.workers, attempt.profile)
+        meter = AttemptMeter(TrafficPattern.of(spec, fabric.plane_of(attempt.seq), fabric, self._ledger.footprints))
+        self._meters[trial] = attempt.seq, meter
+        return meter
+
+    def _prune(self) -> None:
+        self._meters = {trial: kept for trial, kept in self._meters.items() if self._running(trial) is not None}
