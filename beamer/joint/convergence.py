@@ -8,6 +8,7 @@ from beamer.network.forecasts import Point
 
 LEAST_POINTS = 6  # below it a curve of three or four parameters fits everything
 CONVERGED = 0.05  # share of the fall from the first loss to the curve's floor that may be missing
+LEAST_FALL = 3.0  # standard deviations of losses around the curve that it falls: less may be noise
 FLOOR_AT = 1e9  # times the steps so far: no curve falls any more there
 MOST_REMEMBERED = 1 << 12  # forecasts: several times the trials that run at once
 
@@ -24,9 +25,8 @@ def converged_step(losses: tuple[Point, ...]) -> float | None:
     curve = fit_weighted(steps, values)
     floor = curve.at(FLOOR_AT * steps[-1])
     fall = values[0] - floor
-    if not (isfinite(fall) and fall > 0):
+    if not (isfinite(fall) and fall > LEAST_FALL * curve.noise * curve.unit_loss):
         return None
     left = curve.until_loss(floor + CONVERGED * fall, steps[-1])
-    if not (left.known and isfinite(left.value)) or left.deviation > max(left.value, steps[-1]):
-        return None
-    return float(steps[-1] + left.value)
+    is_certain = left.value == 0 or left.deviation <= left.value
+    return float(steps[-1] + left.value) if isfinite(left.value) and is_certain else None

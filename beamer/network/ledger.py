@@ -7,7 +7,7 @@ from types import MappingProxyType
 from beamer.errors import InputError, NotFoundError, nearest
 from beamer.network.collectives import phases
 from beamer.network.connection import Connection
-from beamer.network.estimates import ProfileEstimates, Sourced
+from beamer.network.estimates import ProfileEstimates, Source, Sourced
 from beamer.network.events import ConnectionsSeen, Measured, Planned
 from beamer.network.fabric import Fabric
 from beamer.network.footprint import Footprints
@@ -121,8 +121,11 @@ class NetworkLedger(Ledger):
         return tuple(view for view in views if view.stages or view.later)
 
     def remaining(self, study: StudyRecord, trial: TrialRecord) -> Sourced:
-        """Return how many steps a trial has left to what is waited for next."""
-        return remaining_steps(study, trial, self.forecasts.end_step(trial.key))
+        """Return how many steps a trial has left to what is waited for next, and how wrong the study's forecasts of it were."""
+        end_step = self.forecasts.end_step(trial.key)
+        left = remaining_steps(study, trial, end_step)
+        is_forecast = left.source is Source.PREDICTED and end_step is not None
+        return replace(left, error=self.forecasts.error(study.name)) if is_forecast else left
 
     def _view(self, study: StudyRecord, running: Iterable[TrialRecord]) -> StudyView:
         together: dict[str, list[JobView]] = {name: [] for name in study.stages}
@@ -145,7 +148,7 @@ class NetworkLedger(Ledger):
         return JobView(
             trial.key,
             job_spec(trial.name, attempt.workers, self.profiles.of(trial.key, attempt).profile(attempt.profile)),
-            round(self.remaining(study, trial).value),
+            round(remaining_steps(study, trial, self.forecasts.end_step(trial.key)).value),
             self.fabric.plane_of(attempt.seq),
             attempt.started_s,
             None if planned is None else planned.klass,

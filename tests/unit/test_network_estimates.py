@@ -1,0 +1,346 @@
+"""What is used of trials' profiles, where it comes from, and that nobody gains rank by declaring less than they send."""
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beamer.network.estimates import CHANGE, Source, Sourced
+from beamer.network.events import Measured
+from beamer.network.forecasts import Forecast, Point, no_forecast
+from beamer.network.job import UNDECLARED_BYTES
+from beamer.network.ledger import NetworkLedger
+from beamer.network.meters import Meters
+from beamer.network.policies import network_policy
+from beamer.network.protocol import WorkerBytes
+from beamer.studies.events import (
+    AttemptEnded,
+    AttemptStarted,
+    Event,
+    Progressed,
+    StudyRegistered,
+    TargetSet,
+    TrialEnded,
+    TrialRegistered,
+    decode,
+    encode,
+)
+from beamer.studies.model import UNKNOWN, Profile, TrialStatus, Worker
+from beamer.studies.tracker import Tracker
+from beamer.testing.fabrics import star
+
+FABRIC = star(4)
+PAIR = (Worker(0, "h1"), Worker(1, "h2"))
+MB = 1_000_000
+
+
+class Site:
+    """A tracker with what it has taken in, and the meters of its trials."""
+
+    def __init__(self, forecast: Forecast = no_forecast) -> None:
+        self.ledger = NetworkLedger(FABRIC, forecast)
+        self.tracker = Tracker(self.ledger)
+        self.meters = Meters(self.ledger, self.tracker)
+        self.taken: list[Event] = []
+
+    def take(self, *events: Event) -> None:
+        for event in events:
+            if self.tracker.check(event):
+                self.taken.append(event)
+                self.tracker.apply(event)
+
+    def start(self, trial: str, profile: Profile = UNKNOWN, attempt: str = "1", workers: tuple[Worker, ...] = PAIR) -> str:
+        study, name = trial.split("/")
+        if study not in self.tracker.studies:
+            self.take(StudyRegistered(0.0, study, barriers=False))
+        now_s = self.tracker.now_s
+        self.take(TrialRegistered(now_s, study, name), AttemptStarted(now_s, trial, attempt, workers, profile))
+        return trial
+
+    def run(self, sent: dict[str, int], iteration_s: float = 1.0, lasts: int = 40) -> None:
+        """Let trials run side by side. sent: what each one's synchronisation sends per rank, counted every second."""
+        began_s = self.tracker.now_s
+        begun = {trial: self.tracker.trial(trial).done for trial in sent}
+        for second in range(lasts):
+            at_s = began_s + second
+            for trial, size in sent.items():
+                steps = int(second / iteration_s)
+                attempt = self.tracker.trial(trial).attempt
+                assert attempt is not None
+                for worker in attempt.workers:
+                    count = WorkerBytes(job=trial, rank=worker.rank, sent_bytes=steps * size)
+                    self.take(*self.meters.counted(FABRIC.host[worker.host].agent, (count,), at_s))
+                self.take(Progressed(at_s + 1e-3, trial, begun[trial] + steps))
+                self.take(*self.meters.progressed(trial, at_s + 1e-3))
+
+    def sync_bytes(self, trial: str) -> Sourced:
+        attempt = self.tracker.trial(trial).attempt
+        assert attempt is not None
+        return self.ledger.profiles.of(trial, attempt, self.meters.measurement(trial)).sync_bytes
+
+    def compute_s(self, trial: str) -> Sourced:
+        attempt = self.tracker.trial(trial).attempt
+        assert attempt is not None
+        return self.ledger.profiles.of(trial, attempt, self.meters.measurement(trial)).compute_s
+
+    def remaining(self, trial: str) -> Sourced:
+        record = self.tracker.trial(trial)
+        return self.ledger.remaining(self.tracker.study(record.study), record)
+
+    def order(self, policy: str) -> list[str]:
+        chosen = network_policy(policy)
+        snapshot = self.ledger.snapshot(self.tracker)
+        return [key for tier in chosen.order(chosen.initial(), snapshot, 0.0, Random(0))[1] for key in tier.jobs]
+
+    def measurements(self) -> list[Measured]:
+        return [event for event in self.taken if isinstance(event, Measured)]
+
+    def replayed(self) -> "Site":
+        other = Site(self.ledger.forecasts.forecast)
+        for event in self.taken:
+            kind, content = encode(event)
+            other.take(decode(kind, content))
+        return other
+
+
+def test_before_anything_is_known_a_constant_is_used() -> None:
+    site = Site()
+    assert site.sync_bytes(site.start("s/a")) == Sourced(UNDECLARED_BYTES, Source.PREDICTED)
+
+
+def test_what_is_not_declared_is_measured() -> None:
+    site = Site()
+    trial = site.start("s/a")
+    site.run({trial: 3 * MB})
+    used = site.sync_bytes(trial)
+    assert used.source is Source.MEASURED
+    assert used.value == pytest.approx(3 * MB, rel=0.01)
+    assert used.error == pytest.approx(0.0, abs=CHANGE)
+    assert site.compute_s(trial).source is Source.MEASURED
+
+
+def test_before_it_is_measured_a_trial_is_like_the_others_of_its_study() -> None:
+    site = Site()
+    for name, size in (("a", 1), ("b", 2), ("c", 9)):
+        trial = site.start(f"s/{name}")
+        site.run({trial: size * MB})
+        site.take(TrialEnded(site.tracker.now_s, trial, TrialStatus.FINISHED))
+    used = site.sync_bytes(site.start("s/d"))
+    assert (used.source, used.error) == (Source.PREDICTED, None)
+    assert used.value == pytest.approx(2 * MB, rel=0.01)
+    assert site.sync_bytes(site.start("other/d")) == Sourced(UNDECLARED_BYTES, Source.PREDICTED)
+
+
+def test_a_declaration_near_the_truth_stands_and_shows_how_near_it_is() -> None:
+    site = Site()
+    trial = site.start("s/a", Profile(sync_bytes=3 * MB))
+    site.run({trial: 4 * MB})
+    used = site.sync_bytes(trial)
+    assert (used.value, used.source, used.overruled) == (3 * MB, Source.DECLARED, False)
+    assert used.error == pytest.approx(0.25, abs=0.01)
+
+
+@pytest.mark.parametrize("declared", [0, 300_000, 30 * MB])
+def test_a_declaration_that_counters_contradict_is_overruled(declared: int) -> None:
+    site = Site()
+    trial = site.start("s/a", Profile(sync_bytes=declared))
+    site.run({trial: 3 * MB})
+    used = site.sync_bytes(trial)
+    assert (used.source, used.overruled) == (Source.MEASURED, True)
+    assert used.value == pytest.approx(3 * MB, rel=0.01)
+
+
+@pytest.mark.parametrize("policy", ["beamer", "sebf"])
+def test_nobody_gains_rank_by_declaring_a_tenth(policy: str) -> None:
+    site = Site()
+    honest = site.start("s/honest", Profile(sync_bytes=2 * MB, compute_s=0.0))
+    liar = site.start("t/liar", Profile(sync_bytes=400_000, compute_s=0.0))
+    for trial in (honest, liar):
+        site.take(TargetSet(0.0, trial, 1000))
+    assert site.order(policy) == [liar, honest]
+    site.run({honest: 2 * MB, liar: 4 * MB})
+    assert site.order(policy) == [honest, liar]
+
+
+@pytest.mark.parametrize("policy", ["beamer", "sebf"])
+def test_who_declares_too_much_is_not_served_late_for_it(policy: str) -> None:
+    site = Site()
+    modest = site.start("s/modest", Profile(sync_bytes=20 * MB, compute_s=0.0))
+    other = site.start("t/other", Profile(sync_bytes=4 * MB, compute_s=0.0))
+    for trial in (modest, other):
+        site.take(TargetSet(0.0, trial, 1000))
+    assert site.order(policy) == [other, modest]
+    site.run({modest: 2 * MB, other: 4 * MB})
+    assert site.order(policy) == [modest, other]
+
+
+def test_more_computing_than_an_iteration_lasts_is_overruled_and_less_is_not() -> None:
+    site = Site()
+    much, little = (
+        site.start("s/much", Profile(100_000, compute_s=30.0)),
+        site.start("s/little", Profile(100_000, compute_s=0.01)),
+    )
+    site.run({much: 100_000, little: 100_000})
+    assert site.compute_s(much).overruled
+    assert site.compute_s(much).value < 1.0
+    assert (site.compute_s(little).source, site.compute_s(little).overruled) == (Source.DECLARED, False)
+
+
+def test_what_is_overruled_stays_so_however_near_the_measurement_comes() -> None:
+    site = Site()
+    trial = site.start("s/a", Profile(sync_bytes=1 * MB))
+    for i, size in enumerate((2.5, 1.8, 2.5, 1.2, 2.5)):
+        site.take(Measured(float(i), trial, "1", size * MB, 1.0, 0.1))
+        assert site.sync_bytes(trial) == Sourced(size * MB, Source.MEASURED, 0.0, True)
+
+
+@given(st.lists(st.floats(0.6, 1.9), min_size=1, max_size=20))
+@settings(deadline=None)
+def test_what_is_never_contradicted_is_never_overruled(measured: list[float]) -> None:
+    site = Site()
+    trial = site.start("s/a", Profile(sync_bytes=MB))
+    for i, size in enumerate(measured):
+        site.take(Measured(float(i), trial, "1", size * MB, 1.0, 0.1))
+        assert (site.sync_bytes(trial).value, site.sync_bytes(trial).overruled) == (MB, False)
+
+
+def test_a_moved_trial_begins_with_what_was_measured_before() -> None:
+    site = Site()
+    trial = site.start("s/a")
+    site.run({trial: 3 * MB})
+    site.start("s/a", attempt="2", workers=(Worker(0, "h3"), Worker(1, "h4")))
+    assert site.sync_bytes(trial).source is Source.PREDICTED
+    assert site.sync_bytes(trial).value == pytest.approx(3 * MB, rel=0.01)
+    site.run({trial: 5 * MB})
+    assert site.sync_bytes(trial).source is Source.MEASURED
+    assert site.sync_bytes(trial).value == pytest.approx(5 * MB, rel=0.01)
+
+
+def test_who_was_overruled_is_not_believed_the_same_in_the_next_attempt() -> None:
+    site = Site()
+    trial = site.start("s/a", Profile(sync_bytes=MB))
+    site.run({trial: 8 * MB})
+    site.start(trial, Profile(sync_bytes=MB), attempt="2")
+    assert (site.sync_bytes(trial).source, site.sync_bytes(trial).overruled) == (Source.PREDICTED, True)
+    site.start(trial, Profile(sync_bytes=7 * MB), attempt="3")
+    assert (site.sync_bytes(trial).source, site.sync_bytes(trial).overruled) == (Source.DECLARED, False)
+
+
+def test_counters_of_the_host_that_a_rank_has_left_are_not_taken() -> None:
+    site = Site()
+    trial = site.start("s/a", workers=(Worker(0, "h3"), Worker(1, "h4")))
+    for second in range(60):
+        for rank, agent in ((0, "h1"), (1, "h2")):
+            count = WorkerBytes(job=trial, rank=rank, sent_bytes=second * MB)
+            assert site.meters.counted(agent, (count,), float(second)) == ()
+        site.take(Progressed(float(second), trial, second))
+        assert site.meters.progressed(trial, float(second)) == ()
+    assert site.meters.measurement(trial) is None
+
+
+def test_a_trial_that_does_not_run_or_is_not_known_is_not_measured() -> None:
+    site = Site()
+    trial = site.start("s/a")
+    site.take(AttemptEnded(1.0, trial, "1"))
+    counts = [WorkerBytes(job=job, rank=0, sent_bytes=1) for job in (trial, "s/nobody")]
+    assert site.meters.counted("h1", counts, 2.0) == ()
+    assert site.meters.progressed(trial, 2.0) == ()
+
+
+def test_a_long_steady_run_is_recorded_once() -> None:
+    site = Site()
+    trials = {site.start("s/a"): 3 * MB, site.start("s/b", Profile(sync_bytes=MB)): MB}
+    site.run(trials, iteration_s=0.7, lasts=400)
+    assert len(site.measurements()) == 2
+
+
+def test_a_measurement_of_an_attempt_that_is_over_changes_nothing() -> None:
+    site = Site()
+    trial = site.start("s/a")
+    site.start(trial, attempt="2")
+    assert not site.tracker.check(Measured(1.0, trial, "1", 1.0, 1.0, 1.0))
+    assert site.tracker.check(Measured(1.0, trial, "2", 1.0, 1.0, 1.0))
+
+
+def test_a_study_that_begins_anew_begins_without_what_was_measured() -> None:
+    site = Site()
+    trial = site.start("s/a", Profile(sync_bytes=1))
+    site.run({trial: 3 * MB})
+    assert site.ledger.profiles.overruled
+    site.take(StudyRegistered(site.tracker.now_s, "s", run="2", barriers=False))
+    assert site.sync_bytes(site.start("s/a")) == Sourced(UNDECLARED_BYTES, Source.PREDICTED)
+    assert not site.ledger.profiles.overruled
+
+
+def test_a_journal_tells_what_was_learnt() -> None:
+    site = Site(forecast)
+    trials = {site.start("s/a", Profile(sync_bytes=MB // 10)): MB, site.start("s/b"): 2 * MB, site.start("t/c"): 3 * MB}
+    site.run(trials)
+    for i, trial in enumerate(trials):
+        for step in range(50, 80):
+            site.take(Progressed(100.0 + step, trial, step, 1 / step + i))
+    site.take(TrialEnded(300.0, "s/b", TrialStatus.KILLED))
+    site.start("s/a", Profile(sync_bytes=MB // 10), attempt="2")
+    again = site.replayed()
+    assert again.tracker == site.tracker
+    assert again.ledger.views(again.tracker) == site.ledger.views(site.tracker)
+    assert again.ledger.profiles.overruled == {("s/a", "sync_bytes")}
+
+
+# Remaining steps.
+
+
+def forecast(losses: tuple[Point, ...]) -> float | None:
+    """Return the step at which a loss of 1/step is 1/100 less what it is now; of a level one, None."""
+    return 200.0 if len(losses) >= 4 and losses[-1][1] < losses[0][1] else None
+
+
+def report(site: Site, trial: str, steps: int, level: bool = False) -> None:
+    for step in range(1, steps + 1):
+        site.take(Progressed(float(step), trial, step, 1.0 if level else 1 / step))
+
+
+def test_a_target_or_a_budget_counts_before_any_forecast() -> None:
+    site = Site(forecast)
+    trial = site.start("s/a")
+    report(site, trial, 20)
+    assert site.remaining(trial) == Sourced(180, Source.PREDICTED)
+    site.take(TrialRegistered(50.0, "s", "a", budget=300))
+    assert site.remaining(trial) == Sourced(280, Source.DECLARED)
+    site.take(TargetSet(51.0, trial, 30))
+    assert site.remaining(trial) == Sourced(10, Source.DECLARED)
+
+
+def test_losses_that_tell_nothing_leave_what_was_done() -> None:
+    site = Site(forecast)
+    trial = site.start("s/a")
+    report(site, trial, 20, level=True)
+    assert site.remaining(trial) == Sourced(20, Source.PREDICTED)
+
+
+def test_a_trial_that_goes_on_beyond_its_forecast_has_a_step_left() -> None:
+    site = Site(forecast)
+    trial = site.start("s/a")
+    report(site, trial, 250)
+    assert site.remaining(trial).value == 1
+
+
+def test_the_error_of_forecasts_is_kept_by_study() -> None:
+    site = Site(forecast)
+    for name, steps in (("a", 250), ("b", 100), ("c", 200)):
+        trial = site.start(f"s/{name}")
+        report(site, trial, steps)
+        site.take(TrialEnded(400.0, trial, TrialStatus.KILLED))
+    going_on = site.start("s/d")
+    assert site.remaining(going_on) == Sourced(1, Source.PREDICTED)
+    report(site, going_on, 10)
+    assert site.remaining(going_on).error == pytest.approx(0.2)
+    assert site.remaining(site.start("t/d")).error is None
+
+
+def test_histories_grow_slowly() -> None:
+    site = Site(forecast)
+    trial = site.start("s/a")
+    report(site, trial, 5000)
+    assert len(site.ledger.forecasts.histories[trial].points) < 200
