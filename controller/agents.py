@@ -26,7 +26,7 @@ class AgentListener(Protocol):
     def agent_joined(self, agent: str) -> Assignment:
         """Return the assignment of an agent that has just sent its hello."""
 
-    def on_agent_message(self, agent: str, message: Applied | Workers | Connections) -> None:
+    def on_agent_message(self, agent: str, message: Applied | Workers | Connections | Counters) -> None:
         """Take in a report. Raises `InputError` for an invalid one."""
 
     def agent_lost(self, agent: str) -> None:
@@ -124,10 +124,9 @@ class AgentHub:
     def _on_message(self, name: str, message: AgentReport) -> None:
         if isinstance(message, Counters):
             self._counters[name] = message
-        elif isinstance(message, Hello):
+        if isinstance(message, Hello):
             raise InputError("hello", message.agent, "one hello per connection")
-        else:
-            self._listener.on_agent_message(name, message)
+        self._listener.on_agent_message(name, message)
 
 
 def _parse(text: str) -> AgentReport:

@@ -153,6 +153,7 @@ def _trial(runtime: Runtime, trial: TrialRecord, unattached: Iterable[Unattached
             for target in trial.targets
         ],
         "attempts": [_attempt(attempt) for attempt in trial.attempts.values()],
+        "estimates": runtime.estimates.figures(trial),
         "class": planned.klass if planned else None,
         "plane": runtime.fabric.plane_of(attempt.seq) if attempt and runs else None,
         "unattached": [

@@ -14,13 +14,14 @@ import structlog
 from beamer.clock import SteadyClock
 from beamer.decision.core import DecisionCore, Proposal, seeded
 from beamer.errors import PlatformError
+from beamer.joint.convergence import converged_step
 from beamer.network.decide import check_plan, decide
-from beamer.network.events import ConnectionsSeen, Planned
+from beamer.network.events import ConnectionsSeen, Measured, Planned
 from beamer.network.fabric import Fabric
 from beamer.network.ledger import NetworkLedger
 from beamer.network.plan import Plan, check_queues
 from beamer.network.policies import NetworkPolicy
-from beamer.network.protocol import Applied, Assignment, Connections, Workers
+from beamer.network.protocol import Applied, Assignment, Connections, Counters, Workers
 from beamer.network.snapshot import Snapshot
 from beamer.studies.events import (
     AttemptEnded,
@@ -43,6 +44,7 @@ from beamer.studies.journal.store import Journal
 from beamer.studies.tracker import Tracker
 from controller.agents import AgentHub
 from controller.alarm import Alarm
+from controller.estimates import Estimates
 from controller.installation import Installation
 from controller.leases import Leases
 from controller.openflow.reports import PairCount, SwitchConnected, SwitchEvent, SwitchInstalled, SwitchLost
@@ -52,7 +54,7 @@ from controller.targets import Targets, agent_ports, targets
 from controller.watch import Watch, WatchOptions
 
 COALESCE_S = 0.002  # events of one burst make one decision
-PROGRESS_S = 0.5  # progress alone re-orders no more often than this
+PROGRESS_S = 0.5  # progress and measurements alone re-order no more often than this
 SWITCH_WAIT_S = 2.0  # that assignments wait at most for switches to acknowledge their rules
 RETRY_S = 1.0  # after the journal could not be written
 ORDER_EVENTS = (  # change who runs or what is waited for, and call for a decision
@@ -68,6 +70,7 @@ ORDER_EVENTS = (  # change who runs or what is waited for, and call for a decisi
     TrialEnded,
     FellSilent,
 )
+PACE_EVENTS = (Progressed, Measured)  # change how much a trial has left to do
 TARGET_EVENTS = (WorkerAttached, WorkerDetached, ConnectionsSeen)  # change what is to be installed, not the order
 
 log = structlog.get_logger("beamer-controller")
@@ -120,7 +123,7 @@ class Runtime:
         self.fabric = fabric
         self.clock = clock
         self.policy = policy.name
-        self.network = NetworkLedger(fabric)
+        self.network = NetworkLedger(fabric, converged_step)
         self.tracker = Tracker(self.network)
         self.agents = AgentHub(fabric.agents, self)
         self._ports = agent_ports(fabric)
@@ -135,6 +138,7 @@ class Runtime:
         for end in impossible(self.tracker, fabric, clock()):
             journal.append(end)
             self.tracker.apply(end)
+        self.estimates = Estimates(self.network, self.tracker, self.record, clock)
         last = self.network.decision
         self.plan = Plan(last.queues, last.jobs) if last else Plan(queues)
         generation = last.generation if last else 1
@@ -180,10 +184,11 @@ class Runtime:
         if isinstance(event, ORDER_EVENTS) or self._standing(event) != before:
             self._caused_at_s.append(event.at_s)
             self._deciding.within(COALESCE_S)
-        elif isinstance(event, Progressed):
+        elif isinstance(event, PACE_EVENTS):
             self._deciding.within(PROGRESS_S)
         elif isinstance(event, TARGET_EVENTS):
             self._renewing.within(COALESCE_S)
+        self.estimates.take_in(event)
         return True
 
     async def pair_counts(self) -> tuple[PairCount, ...]:
@@ -202,9 +207,11 @@ class Runtime:
         self.installation.agent_lost(agent)
         return self._assignment(agent)
 
-    def on_agent_message(self, agent: str, message: Applied | Workers | Connections) -> None:
-        """Take in an agent's acknowledgement, the workers it knows of, or the connections that it sees."""
-        if isinstance(message, Workers):
+    def on_agent_message(self, agent: str, message: Applied | Workers | Connections | Counters) -> None:
+        """Take in an agent's acknowledgement, the workers it knows of, the connections that it sees, or its counters."""
+        if isinstance(message, Counters):
+            self.estimates.count(agent, message)
+        elif isinstance(message, Workers):
             self.watch.report(agent, message)
         elif isinstance(message, Connections):
             self._unmatched.setdefault(agent, {}).update(message.unmatched_bytes)

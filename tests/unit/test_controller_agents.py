@@ -9,19 +9,29 @@ from fastapi import FastAPI, WebSocket
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from beamer.network.protocol import Applied, Assignment, ClassCounter, Connections, Counters, Hello, Message, PortCounters
+from beamer.network.protocol import (
+    Applied,
+    Assignment,
+    ClassCounter,
+    Connections,
+    Counters,
+    Hello,
+    Message,
+    PortCounters,
+    Workers,
+)
 from controller.agents import REFUSED, REPLACED, AgentHub
 
 
 class Listener:
     def __init__(self) -> None:
-        self.received: list[tuple[str, Applied | Connections]] = []
+        self.received: list[tuple[str, Applied | Workers | Connections | Counters]] = []
         self.lost: list[str] = []
 
     def agent_joined(self, agent: str) -> Assignment:
         return Assignment(generation=7, addresses=("10.0.0.1",))
 
-    def on_agent_message(self, agent: str, message: Applied | Connections) -> None:
+    def on_agent_message(self, agent: str, message: Applied | Workers | Connections | Counters) -> None:
         self.received.append((agent, message))
 
     def agent_lost(self, agent: str) -> None:
@@ -95,7 +105,8 @@ def test_agent_is_given_its_assignment_and_heard() -> None:
             await send(connection, Connections(connections=()))
             await send(connection, counters)
             await until(lambda: hub.counters == {"h1": counters})
-            assert listener.received == [("h1", Applied(generation=7, changes=3)), ("h1", Connections(connections=()))]
+            heard = Applied(generation=7, changes=3), Connections(connections=()), counters
+            assert listener.received == [("h1", message) for message in heard]
             hub.send("h1", Assignment(generation=8))
             hub.send("h2", Assignment(generation=8))
             assert Assignment.model_validate_json(await connection.recv()).generation == 8

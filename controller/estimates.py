@@ -1,0 +1,87 @@
+"""What the controller learns of trials: counters and progress in, measurements into the journal, figures out."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
+from typing import Any
+
+import structlog
+
+from beamer.errors import PlatformError
+from beamer.network.estimates import Sourced
+from beamer.network.events import Measured
+from beamer.network.ledger import NetworkLedger
+from beamer.network.meters import Meters
+from beamer.network.protocol import Counters
+from beamer.studies.events import AttemptStarted, Event, Progressed
+from beamer.studies.records import TrialRecord
+from beamer.studies.tracker import Tracker
+
+log = structlog.get_logger("beamer-controller")
+
+
+class Estimates:
+    """Measures the trials that run.
+
+    record: takes in an event, journaled; it is given those that `take_in` and `count` lead to. clock: Unix time in seconds.
+    """
+
+    def __init__(
+        self, ledger: NetworkLedger, tracker: Tracker, record: Callable[[Event], bool], clock: Callable[[], float]
+    ) -> None:
+        self._ledger = ledger
+        self._tracker = tracker
+        self._record = record
+        self._clock = clock
+        self._meters = Meters(ledger, tracker)
+        self._logged = set(ledger.profiles.overruled)
+
+    def take_in(self, event: Event) -> None:
+        """Take in an event that was recorded."""
+        match event:
+            case AttemptStarted(trial=key) | Measured(trial=key):
+                self._log_overruled(key)
+            case Progressed(trial=key):
+                self._record_all(self._meters.progressed(key, event.at_s))
+
+    def count(self, agent: str, counters: Counters) -> None:
+        """Take in an agent's counters. They are of now, as reports of progress are: hosts' clocks may differ."""
+        self._record_all(self._meters.counted(agent, counters.workers, self._clock()))
+
+    def figures(self, trial: TrialRecord) -> dict[str, Any] | None:
+        """Return what is used of a trial and where it comes from; None for one that has not run, or of a past run."""
+        attempt = trial.attempt
+        if attempt is None or self._tracker.trials.get(trial.key) is not trial:
+            return None
+        used = self._ledger.profiles.of(trial.key, attempt, self._meters.measurement(trial.key))
+        left = self._ledger.remaining(self._tracker.study(trial.study), trial)
+        return {
+            "sync_bytes": {**asdict(used.sync_bytes), "declared": attempt.profile.sync_bytes},
+            "compute_s": {**asdict(used.compute_s), "declared": attempt.profile.compute_s},
+            "remaining_steps": {**asdict(left), "declared": _declared(left)},
+        }
+
+    def _record_all(self, events: Iterable[Measured]) -> None:
+        for event in events:
+            try:
+                self._record(event)
+            except PlatformError as error:
+                # What was measured is not lost: it is as new at the next reading.
+                log.error("the journal takes no measurement", trial=event.trial, reason=str(error))
+
+    def _log_overruled(self, key: str) -> None:
+        """Log each field of a declaration once that is not believed any more."""
+        overruled = {(trial, name) for trial, name in self._ledger.profiles.overruled if trial == key}
+        attempt, measured = self._tracker.trial(key).attempt, self._ledger.profiles.of_trial(key)
+        for _, name in sorted(overruled - self._logged):
+            log.warning(
+                "a declaration is overruled by what was measured",
+                trial=key,
+                field=name,
+                declared=getattr(attempt and attempt.profile, name),
+                measured=getattr(measured, name),
+            )
+        self._logged = {found for found in self._logged if found[0] != key} | overruled
+
+
+def _declared(left: Sourced) -> float | None:
+    return left.value if left.source == "declared" else None
