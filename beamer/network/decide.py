@@ -25,6 +25,8 @@ def decide(policy: NetworkPolicy[S], queues: int) -> Decide[S, Snapshot, Plan]:
     def decision(state: S, snapshot: Snapshot, now: float, rng: Random) -> tuple[S, Plan, float | None]:
         state, order, wake_at = policy.order(state, snapshot, now, rng)
         check_order(snapshot, order)
+        if policy.orders:
+            order = waited_for_first(order, snapshot)
         current = {key: klass for key, klass in zip(snapshot.jobs.key, snapshot.klass.tolist(), strict=True) if klass >= 0}
         loading = without_idle(order, snapshot)
         jobs = {key: JobPlan(klass) for key, klass in assign_classes(loading, queues, current).items()}
@@ -43,6 +45,19 @@ def check_order(snapshot: Snapshot, order: Order) -> None:
         if key not in known or keys.count(key) > 1:
             raise InputError("order", key, "a running job, in one tier alone")
     raise InputError("order", sorted(known - set(keys)), "a tier for every running job")
+
+
+def waited_for_first(order: Order, snapshot: Snapshot) -> Order:
+    """Put jobs that nobody waits for behind all others: trials that have arrived at their barrier and still run, say.
+
+    They come in one tier, where there is no reason to prefer any.
+    """
+    idle = {key for key, left in zip(snapshot.jobs.key, snapshot.remaining.tolist(), strict=True) if left == 0}
+    if not idle:
+        return order
+    tiers = [replace(tier, jobs=tuple(key for key in tier.jobs if key not in idle)) for tier in order]
+    last = Tier(tuple(key for tier in order for key in tier.jobs if key in idle))
+    return (*(tier for tier in tiers if tier.jobs), last)
 
 
 def without_idle(order: Order, snapshot: Snapshot) -> Order:

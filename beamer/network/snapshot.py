@@ -131,13 +131,15 @@ class CoflowColumns:
 class Snapshot:
     """The input of one decision of a network policy.
 
-    capacity_bps: by link. stages: names as `study/stage`. remaining: iterations that each job has still to complete.
-    klass: the class that each has now, -1 before its first plan.
+    capacity_bps: by link. stages: names as `study/stage`. stage_weight: by stage, its study's; of trials that no stage waits
+    for, each counts as a stage, and all of a study's together as one. remaining: iterations that each job has still to
+    complete, 0 where nobody waits for it. klass: the class that each has now, -1 before its first plan.
     """
 
     capacity_bps: Floats
     studies: tuple[RunningStudy, ...]
     stages: tuple[str, ...]
+    stage_weight: Floats
     jobs: JobColumns
     remaining: Ints
     klass: Ints
@@ -150,6 +152,7 @@ class Snapshot:
         running = [(study, [stage for stage in study.stages if stage.jobs]) for study in studies]
         running = [(study, stages) for study, stages in running if stages]
         flat = [(stage, study) for study, stages in running for stage in stages]
+        alone = {study.name: sum(not stage.barrier for stage in stages) for study, stages in running}
         views = [job for stage, _ in flat for job in stage.jobs]
         study_of_stage = [i for i, (_, stages) in enumerate(running) for _ in stages]
         stage = np.repeat(np.arange(len(flat)), [len(stage.jobs) for stage, _ in flat])
@@ -176,6 +179,7 @@ class Snapshot:
             capacity_bps=_floats(link.rate_bps for link in fabric.links),
             studies=tuple(RunningStudy(study.name, study.weight, study.later) for study, _ in running),
             stages=tuple(f"{study.name}/{stage.name}" for stage, study in flat),
+            stage_weight=_floats(study.weight if stage.barrier else study.weight / alone[study.name] for stage, study in flat),
             jobs=jobs,
             remaining=np.array([view.remaining for view in views], np.int64),
             klass=np.array([-1 if view.klass is None else view.klass for view in views], np.int64),

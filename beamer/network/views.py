@@ -12,7 +12,7 @@ from beamer.network.job import JobSpec
 class JobView:
     """A running trial as a policy sees it.
 
-    key: the trial's. remaining: iterations until what is waited for. plane: selects its paths. started_s: when its attempt
+    key: the trial's. remaining: iterations until what is waited for, 0 where nothing is. plane: selects its paths. started_s: when its attempt
     started. klass: the class it has now, None before its first plan.
     """
 
@@ -28,7 +28,7 @@ class JobView:
 class StageView:
     """What is waited for together, with its running jobs in order of their start.
 
-    barrier: whether it is a stage, which waits for all of its jobs; otherwise the next milestone of a single one.
+    barrier: whether it is a stage, which waits for all of its jobs; otherwise it is a single one, until that completes.
     """
 
     name: str

@@ -7,7 +7,7 @@ from beamer.studies.records import StudyRecord, TrialRecord
 
 
 def waiting_stage(study: StudyRecord, trial: TrialRecord) -> str | None:
-    """Return the stage that a running trial belongs to now, None where its own next milestone is all that is waited for.
+    """Return the stage that a running trial belongs to now, None where no stage waits for it.
 
     The first that waits for it; where none does, the last that it has arrived at, as long as that waits for others.
     """
@@ -20,23 +20,37 @@ def waiting_stage(study: StudyRecord, trial: TrialRecord) -> str | None:
     return last.stage
 
 
-def remaining_steps(study: StudyRecord, trial: TrialRecord, end_step: float | None = None) -> Sourced:
-    """Return how many steps a trial has left to what is waited for next.
+def completion_step(study: StudyRecord) -> int | None:
+    """Return the step at which a study's trials complete, as far as is known: its last rung's.
 
-    Of one that has arrived at a barrier, none. Where no target is set, to its budget; where there is none either, to
-    `end_step`, at which it is forecast to have stopped improving; without a forecast, as many as it has done: of what lasts for
-    an unknown time, what has lasted long is expected to last long (as in least attained service, Nuyens and Wierman 2008,
+    Where no rungs are declared, the farthest target that a trial of it was given: its trials are alike. None: no target was.
+    """
+    if study.rungs:
+        return max(rung.step for rung in study.rungs)
+    return max((trial.farthest for trial in study.trials.values()), default=0) or None
+
+
+def remaining_steps(trial: TrialRecord, completion: int | None, end_step: float | None = None) -> Sourced:
+    """Return how many steps a trial has left to what is waited for.
+
+    That is the barrier ahead of it; of one that has arrived there, none. Where no stage waits for it, it is not the next
+    milestone, which would put every trial that a search has just begun before those that it has promoted, but the step at
+    which the trial completes: its budget or, where it has none, `completion` of its study. Where neither is known, `end_step`,
+    at which it is forecast to have stopped improving; without a forecast, as many steps as it has done: of what lasts for an
+    unknown time, what has lasted long is expected to last long (as in least attained service, Nuyens and Wierman 2008,
     Performance Evaluation 65). What is predicted is at least one step: the trial goes on.
     """
-    left = [target.step - trial.done for target in trial.unreached]
-    if left:
-        return Sourced(max(min(left), 0), Source.DECLARED)
-    if study.barriers and trial.targets:
+    ahead = [target.step for target in trial.unreached if target.stage is not None]
+    if ahead:
+        return Sourced(max(min(ahead) - trial.done, 0), Source.DECLARED)
+    if trial.target is not None and trial.target.stage is not None:
         return Sourced(0, Source.DECLARED)
-    if trial.budget is not None:
-        return Sourced(max(trial.budget - trial.done, 0), Source.DECLARED)
-    expected = trial.done if end_step is None else round(end_step) - trial.done
-    return Sourced(max(expected, 1), Source.PREDICTED)
+    complete = trial.budget or completion
+    if complete is None:
+        expected = trial.done if end_step is None else round(end_step) - trial.done
+        return Sourced(max(expected, 1), Source.PREDICTED)
+    milestones = [target.step for target in trial.unreached]
+    return Sourced(max(complete - trial.done, *(step - trial.done for step in milestones), 0), Source.DECLARED)
 
 
 def later_rungs(study: StudyRecord) -> tuple[LaterRung, ...]:

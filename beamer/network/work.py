@@ -27,6 +27,7 @@ class RemainingWork:
 def remaining_work(snapshot: Snapshot, looks_ahead: bool) -> RemainingWork:
     """Return the work items in progress: studies that have declared later rungs, if `looks_ahead`, the other studies' stages.
 
+    A trial that no stage waits for is a stage of its own, with what it has left until it completes.
     A declared rung has not been placed yet: its jobs are taken to load links as the running jobs of its study do on average,
     and to take as long per iteration as the slowest of them.
     """
@@ -59,7 +60,8 @@ def remaining_work(snapshot: Snapshot, looks_ahead: bool) -> RemainingWork:
         critical = critical + (iterations * slowest)[study_of_item]
     links = len(snapshot.capacity_bps)
     pooled = bssi.pool(item_of_job, count, jobs.first, jobs.link, seconds, links)
-    weight = np.array([study.weight for study in snapshot.studies], np.float64)[study_of_item]
+    whole = np.array([study.weight for study in snapshot.studies], np.float64)[study_of_item]
+    weight = np.where(ahead[study_of_item], whole, snapshot.stage_weight[starts_item])
     names = tuple(
         snapshot.studies[s].name if ahead[s] else snapshot.stages[first]
         for s, first in zip(study_of_item.tolist(), np.flatnonzero(starts_item).tolist(), strict=True)

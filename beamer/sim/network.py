@@ -118,6 +118,7 @@ class _Simulation:
         self._running: dict[int, _Running] = {}
         self._snapshot: Snapshot | None = None  # of the jobs that run now; None when it has to be made anew
         self._members = np.zeros(0, np.int64)
+        self._beyond = np.zeros(0, np.int64)  # iterations of each of them that lie beyond its present target
         self._searches: list[tuple[SimulatedSearch, str | None]] = [
             (SynchronousSearch(plan, self, scenario.start_up_s), plan.after) for plan in scenario.studies
         ]
@@ -245,8 +246,10 @@ class _Simulation:
         if self._snapshot is None:
             self._snapshot = self._ledger.snapshot(self._tracker)
             self._members = np.array([self._number[key] for key in self._snapshot.jobs.key], np.int64)
+            to_target = np.array([self._running[number].spec.iterations for number in self._members.tolist()], np.int64)
+            self._beyond = self._snapshot.remaining - to_target
         still = self._snapshot
-        left = self._network.remaining[self._members]
+        left = self._network.remaining[self._members] + self._beyond
         coflows = self._network.coflows(self._members, still.jobs) if self._by_coflow else still.coflows
         klass = np.array([self._group.get(key, -1) for key in still.jobs.key], np.int64)
         return replace(still, remaining=left, klass=klass, coflows=coflows)

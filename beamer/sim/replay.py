@@ -105,6 +105,7 @@ def replay(
             capacity_bps=capacity,
             studies=tuple(studies[i] for i in running),
             stages=jobs.key,
+            stage_weight=np.ones(len(members)),
             jobs=jobs,
             remaining=np.ones(len(members), np.int64),
             klass=np.full(len(members), -1),

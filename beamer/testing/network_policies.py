@@ -103,6 +103,7 @@ def leaves_the_snapshot_alone(policy: NetworkPolicy[Any]) -> None:
             )
         assert (snapshot.remaining == untouched.remaining).all()
         assert (snapshot.klass == untouched.klass).all()
+        assert (snapshot.stage_weight == untouched.stage_weight).all()
         assert (snapshot.capacity_bps == untouched.capacity_bps).all()
 
     check()
@@ -144,9 +145,26 @@ def fits_the_queues(policy: NetworkPolicy[Any]) -> None:
         assert plan.queues == queues
         loading = {key for key, loads in zip(snapshot.jobs.key, snapshot.jobs.loads.tolist(), strict=True) if loads}
         assert plan.jobs.keys() == loading
-        ranks = [plan.jobs[key].klass for tier in _order(policy, snapshot) for key in tier.jobs if key in loading]
+        waited_for = {key for key, left in zip(snapshot.jobs.key, snapshot.remaining.tolist(), strict=True) if left}
+        relevant = loading & waited_for if policy.orders else loading
+        ranks = [plan.jobs[key].klass for tier in _order(policy, snapshot) for key in tier.jobs if key in relevant]
         assert ranks == sorted(ranks)
         assert all(0 <= klass < queues for klass in ranks)
+
+    check()
+
+
+def serves_last_what_nobody_waits_for(policy: NetworkPolicy[Any]) -> None:
+    """No job without remaining iterations has a more urgent class than one that is waited for, if the policy orders any."""
+
+    @POLICIES
+    @given(snapshots())
+    def check(snapshot: Snapshot) -> None:
+        _, plan, _ = decide(policy, 8)(policy.initial(), snapshot, NOW, Random(0))
+        left = dict(zip(snapshot.jobs.key, snapshot.remaining.tolist(), strict=True))
+        waited_for = [job.klass for key, job in plan.jobs.items() if left[key]]
+        arrived = [job.klass for key, job in plan.jobs.items() if not left[key]]
+        assert not policy.orders or max(waited_for, default=0) <= min(arrived, default=8)
 
     check()
 
@@ -160,4 +178,5 @@ NETWORK_POLICY_CHECKS: tuple[NetworkPolicyCheck, ...] = (
     remembers_plain_data,
     outlives_any_change,
     fits_the_queues,
+    serves_last_what_nobody_waits_for,
 )

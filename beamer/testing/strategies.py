@@ -85,7 +85,10 @@ class Situation:
 
 @st.composite
 def situations(draw: st.DrawFn) -> Situation:
-    """Draw up to four studies of up to two stages of up to three jobs, some with later rungs, some with nothing running."""
+    """Draw up to four studies of up to two stages of up to three jobs, some with later rungs, some with nothing running.
+
+    Some stages are trials that no stage waits for, each by itself.
+    """
     fabric = draw(st.sampled_from((*FABRICS, *FABRICS, *FAST_FABRICS)))
     studies: list[StudyView] = []
     flying: list[tuple[float, float] | None] = []
@@ -101,7 +104,10 @@ def situations(draw: st.DrawFn) -> Situation:
                 key = trial_key(f"study{s}", spec.name)
                 jobs.append(JobView(key, spec, remaining, plane, draw(st.sampled_from((0.0, 1.0, 2.5))), draw(classes)))
                 flying.append(draw(flights))
-            stages.append(StageView(f"rung{g}", tuple(jobs)))
+            if draw(st.integers(0, 2)):
+                stages.append(StageView(f"rung{g}", tuple(jobs)))
+            else:
+                stages += [StageView(f"trial:{job.spec.name}", (job,), barrier=False) for job in jobs]
         later = tuple(
             LaterRung(f"later{r}", draw(st.integers(1, 4)), draw(st.integers(1, 50))) for r in range(draw(st.integers(0, 2)))
         )
