@@ -57,6 +57,10 @@ class Ledger(ABC):
     def apply(self, event: Event, tracker: "Tracker") -> None:
         """Take in an event that the tracker has taken in."""
 
+    def entailed(self, event: Event, tracker: "Tracker") -> Iterable[Event]:
+        """Return what happens to studies and trials because an event of this level does, before it; all of it is legal."""
+        return ()
+
     def begin_anew(self, study: str) -> None:  # noqa: B027  # most know nothing by study
         """Forget the trials of a study, all of which have ended, as another run of it begins."""
 
@@ -142,7 +146,8 @@ class Tracker:
         """Take in an event that `check` found legal."""
         self._now_s = max(self._now_s, event.at_s)
         event = replace(event, at_s=self._now_s)
-        for entailed in self._entailed(event):
+        of_levels = [entailed for ledger in self.ledgers for entailed in ledger.entailed(event, self)]
+        for entailed in (*self._entailed(event), *of_levels):
             self._take(entailed)
         self._take(event)
 
