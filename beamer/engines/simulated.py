@@ -2,13 +2,13 @@
 
 Rates are constant between reports, which a job makes when it first starts and once per epoch. A change of GPUs takes effect at
 once and costs the job the seconds of `Costs`; it continues from where it was, or, after its node has failed, from its last
-report.
+report. A job that has finished saves what it has come to, and continues from there if it is started with a farther target.
 """
 
 import heapq
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 
@@ -27,7 +27,7 @@ class Outcome:
     gradient_var: float = 0.0
 
 
-class Profile(ABC):
+class SimulatedProfile(ABC):
     """How a simulated job behaves."""
 
     @abstractmethod
@@ -48,13 +48,14 @@ class SimulatedJob:
     """A job of a simulated cluster."""
 
     request: Request
-    profile: Profile
+    profile: SimulatedProfile
     costs: Costs = field(default=Costs())
 
 
 @dataclass
 class _Run:
     job: SimulatedJob
+    target: int  # iterations after which it ends
     state: RunState = RunState.PARKED
     placement: Placement | None = None
     iteration: float = 0.0  # at since_s
@@ -71,14 +72,19 @@ class _Run:
 class SimulatedCluster(Engine):
     """An engine in virtual time.
 
-    jobs: by key, all that will ever be started. nodes: that are up at first.
+    jobs: by key, all that will ever be started. nodes: that are up at first. target: the iteration after which a job that is
+    started is to end; None: that of its request.
     busy_s, lost_s: GPU-seconds spent computing, and on changes and on what failures undid, by job.
     started_s: when each first ran.
     """
 
-    def __init__(self, nodes: Sequence[Node], jobs: Mapping[str, SimulatedJob]) -> None:
+    def __init__(
+        self, nodes: Sequence[Node], jobs: Mapping[str, SimulatedJob], target: Callable[[str], int] | None = None
+    ) -> None:
         self.now = 0.0
         self.jobs = dict(jobs)
+        self._target = target
+        self._checkpoints: dict[str, _Run] = {}
         self.busy_s: dict[str, float] = {}
         self.lost_s: dict[str, float] = {}
         self.started_s: dict[str, float] = {}
@@ -135,7 +141,7 @@ class SimulatedCluster(Engine):
         if run is None:
             if job not in self.jobs:
                 raise EngineError(f"{job}: start: there is no such job")
-            run = self._runs[job] = _Run(self.jobs[job])
+            run = self._runs[job] = self._launched(job)
         if run.state is RunState.SUSPENDED:
             self.resume(job) if run.placement == placement else self.resize(job, placement)
         elif run.state is RunState.PARKED:
@@ -176,6 +182,8 @@ class SimulatedCluster(Engine):
             return
         if self._runs[job].state is RunState.RUNNING:
             self._settle(job)
+        if self._runs[job].state is RunState.FINISHED:
+            self._checkpoints[job] = self._runs[job]
         del self._runs[job], self._observed[job]
 
     def report(self) -> Mapping[str, Observed]:
@@ -186,6 +194,15 @@ class SimulatedCluster(Engine):
                 kept = one.reports[-1:] if one.state.is_finished else ()
                 self._observed[key] = replace(one, reports=kept, speeds=(), costs=None)
         return observed
+
+    def _launched(self, job: str) -> _Run:
+        target = self._target(job) if self._target else self.jobs[job].request.iterations
+        run = _Run(self.jobs[job], target)
+        if saved := self._checkpoints.get(job):
+            run.iteration = run.reported = saved.iteration
+            run.service_s, run.started = saved.service_s, True
+            self._observed[job] = Observed(RunState.PARKED, target=target)
+        return run
 
     def _known(self, job: str, call: str) -> _Run:
         if job not in self._runs:
@@ -202,7 +219,7 @@ class SimulatedCluster(Engine):
         run.started = True
         self.started_s.setdefault(key, self.now)
         if first:
-            self._observed[key] = Observed(run.state, placement, (self._report(run),), (), run.job.costs)
+            self._observed[key] = Observed(run.state, placement, (self._report(run),), (), run.job.costs, target=run.target)
         else:
             self._observed[key] = replace(self._observed[key], state=run.state, placement=placement)
         self._schedule(key)
@@ -263,12 +280,12 @@ class SimulatedCluster(Engine):
         run = self._runs[key]
         self._settle(key)
         run.iteration = run.reported = _next_report(run)
-        finished = run.iteration >= run.job.request.iterations
+        finished = run.iteration >= run.target
         state = RunState.FINISHED if finished else RunState.RUNNING
         last = self._observed[key]
         placement = None if finished else run.placement
         self._observed[key] = Observed(
-            state, placement, (*last.reports, self._report(run)), (*last.speeds, *run.speeds), last.costs
+            state, placement, (*last.reports, self._report(run)), (*last.speeds, *run.speeds), last.costs, target=run.target
         )
         run.state = state
         if not finished:
@@ -276,8 +293,7 @@ class SimulatedCluster(Engine):
 
 
 def _next_report(run: _Run) -> float:
-    epoch = run.job.request.epoch
-    return min(run.reported + epoch, float(run.job.request.iterations))
+    return min(run.reported + run.job.request.epoch, float(run.target))
 
 
 def grant_of(placement: Placement) -> Grant:

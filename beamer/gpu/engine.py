@@ -19,6 +19,8 @@ runs on the placement of the call, from its checkpoint if it has one, at once if
 A suspended job that is started runs on that placement afterwards, too: resumed if the placement is the one that it has,
 otherwise from its checkpoint. An engine that does not keep memory (`Engine.keeps_memory`) parks a job that is suspended and
 lets `resume` run one that is PARKED, or STOPPING to be, on the GPUs that it had last.
+A job that has finished and was stopped can be started again, to run farther: it continues from the checkpoint that it wrote at
+its end, and ends where its description says now.
 A stopped job is forgotten, and its GPUs are free, when `stop` returns. An engine that cannot end processes between two
 iterations (`Engine.stops_at_once`) forgets the job all the same, and its GPUs are free at its next iteration boundary: a job
 that is started on them meanwhile is RUNNING and waits for them. `beamer.testing.engines` checks all of this.
@@ -32,7 +34,6 @@ from enum import StrEnum
 from beamer.errors import EngineError, InputError, nearest
 from beamer.gpu.devices import Devices
 from beamer.gpu.model import Costs, Node, Report, Speed
-from beamer.studies.model import JobStatus
 
 
 class RunState(StrEnum):
@@ -40,7 +41,7 @@ class RunState(StrEnum):
 
     A job that is not known to the engine has no state. STOPPING: on its way to an iteration boundary, to leave its GPUs.
     SUSPENDED: its processes are frozen and keep their memory. PARKED: they are gone, its checkpoint remains.
-    FINISHED, FAILED: they have ended by themselves, and the job with them.
+    FINISHED, FAILED: they have ended by themselves, at their target or not; the job is left as it is until it is stopped.
     """
 
     RUNNING = "running"
@@ -66,17 +67,6 @@ class RunState(StrEnum):
         return self.is_computing or self is RunState.SUSPENDED
 
 
-JOB_STATUS: Mapping[RunState, JobStatus] = {
-    RunState.RUNNING: JobStatus.RUNNING,
-    RunState.STOPPING: JobStatus.RUNNING,
-    RunState.SUSPENDED: JobStatus.RUNNING,
-    RunState.PARKED: JobStatus.RUNNING,
-    RunState.FINISHED: JobStatus.FINISHED,
-    RunState.FAILED: JobStatus.FAILED,
-}
-"""What becomes of a job by what its processes do: it runs until it has ended, on GPUs or not."""
-
-
 @dataclass(frozen=True)
 class Placement:
     """The GPUs that a job runs on. servers: nodes of its parameter servers, a name for each. batch_size: 0: as requested."""
@@ -93,7 +83,8 @@ class Observed:
     placement: the GPUs that its processes hold, compute on or have memory on; None where they are gone.
     reports, speeds, costs: what is new since the last call of `Engine.report`, each delivered once; of a job that has ended,
     the last report is repeated until the job is stopped, as the caller may have died with it. exit: why a job failed, with what
-    its processes printed last; of others, what was lost or does not respond.
+    its processes printed last; of others, what was lost or does not respond. target: the iteration, counted from the job's
+    beginning, after which its processes end by themselves, as they were started; 0: not known.
     """
 
     state: RunState
@@ -102,6 +93,7 @@ class Observed:
     speeds: tuple[Speed, ...] = ()
     costs: Costs | None = None
     exit: str = ""
+    target: int = 0
 
     @property
     def news(self) -> bool:

@@ -15,30 +15,43 @@ class NodesSeen(Event):
 
 
 @dataclass(frozen=True)
-class JobSubmitted(Event):
-    """A job of an open stage asks for GPUs."""
+class GpusRequested(Event):
+    """A trial asks for GPUs, for as long as it has a target that its processes have not come to."""
 
-    study: str
-    stage: str
-    job: str
+    trial: str
     request: Request
 
 
 @dataclass(frozen=True)
-class JobReported(Event):
-    """What a submitted job reports: its progress, its speed, what changing its GPUs took; each may be missing."""
+class TrialReported(Event):
+    """What a trial reports: its progress, its speed, what changing its GPUs took; each may be missing.
 
-    job: str
+    The trial has progressed as far as the report says, as if `Progressed` had been taken.
+    """
+
+    trial: str
     report: Report | None = None
     speeds: tuple[Speed, ...] = ()
     costs: Costs | None = None
 
 
 @dataclass(frozen=True)
+class RunFinished(Event):
+    """The processes of a trial have ended well at the step that they were started for, and hold no GPUs any more.
+
+    The trial has progressed as far, and its attempt is over; it continues if it is given a farther target.
+    """
+
+    trial: str
+    step: int
+
+
+@dataclass(frozen=True)
 class Allocated(Decision):
     """A GPU policy's decision.
 
-    grants: the whole allocation, by job. devices: the GPUs that each of them means.
+    grants: the whole allocation, by job. devices: the GPUs that each of them means. Of a trial whose GPUs change another
+    attempt starts; of one that loses them all, the attempt is paused.
     """
 
     grants: dict[str, Grant]

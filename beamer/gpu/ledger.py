@@ -1,33 +1,47 @@
-"""What the GPU level knows: nodes, submitted jobs with all that they reported, and what each was granted."""
+"""What the GPU level knows: nodes, the jobs of trials with all that they reported, and what each was granted."""
 
-import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 from types import MappingProxyType
 
 from beamer.errors import ConflictError, InputError, NotFoundError
 from beamer.gpu.devices import Devices, assign, check_devices
-from beamer.gpu.events import Allocated, JobReported, JobSubmitted, NodesSeen
-from beamer.gpu.model import Cluster, Grant, Job, Speed, Stage, check_allocation, check_nodes
-from beamer.studies.events import Event, JobEnded, StageRegistered, StageSealed
-from beamer.studies.model import StageKey, StageStatus, check_name, job_key
+from beamer.gpu.events import Allocated, GpusRequested, NodesSeen, RunFinished, TrialReported
+from beamer.gpu.model import Cluster, Grant, Job, Report, Speed, Stage, check_allocation, check_nodes
+from beamer.studies.events import (
+    AttemptEnded,
+    AttemptStarted,
+    Event,
+    Progressed,
+    StageRegistered,
+    StageSealed,
+    StudyRegistered,
+    TargetSet,
+    TrialEnded,
+)
+from beamer.studies.model import MOST_STEPS, Role, StageKey, Worker, split_key, trial_key
+from beamer.studies.records import StageRecord, TrialRecord
+from beamer.studies.registration import check_step
 from beamer.studies.tracker import Ledger, Tracker, is_new_decision
 
 LAST = 5  # measurements of a shape's speed that count
 
 
 class GpuLedger(Ledger):
-    """Know the cluster and every job that was submitted to it, and the latest allocation; only its tracker changes it."""
+    """Know the cluster, the job of every trial that asks for GPUs, and the latest allocation; only its tracker changes it.
+
+    A job ends at its trial's target. At rest there, it wants no GPUs until its trial has a farther one.
+    """
 
     def __init__(self) -> None:
         self.cluster = Cluster(())
-        self._jobs: dict[str, Job] = {}
+        self._jobs: dict[str, Job] = {}  # their `request.iterations` are their present targets
+        self._requested: dict[str, int] = {}  # iterations that each asked for
+        self._finished: dict[str, int] = {}  # the step at which each one's last run has ended
         self._ended: dict[str, Job] = {}
         self._devices: dict[str, Devices] = {}
         self._measured: dict[str, dict[tuple[int, int, int, int], list[Speed]]] = {}
-        self._members: dict[StageKey, list[str]] = {}
-        self._unended: dict[StageKey, int] = {}
         self._stale: set[StageKey] = set()
         self._decision: Allocated | None = None
 
@@ -50,9 +64,9 @@ class GpuLedger(Ledger):
 
     @property
     def granted(self) -> Mapping[str, Grant]:
-        """What the latest decision grants to jobs that have not ended since."""
-        last = self._decision
-        return {key: grant for key, grant in last.grants.items() if key in self._jobs} if last else {}
+        """What the latest decision grants to jobs that have neither ended nor come to their targets since."""
+        last = self._decision.grants if self._decision else {}
+        return {key: grant for key, grant in last.items() if (job := self._jobs.get(key)) and job.grant}
 
     def assigned(self, grants: Mapping[str, Grant]) -> dict[str, Devices]:
         """Return the GPUs that `grants` mean: jobs stay on those that they have as far as they can."""
@@ -61,7 +75,7 @@ class GpuLedger(Ledger):
 
     @property
     def ended(self) -> Mapping[str, Job]:
-        """The jobs that have ended, as they were then."""
+        """The jobs of trials that have ended, as they were then."""
         return MappingProxyType(self._ended)
 
     @property
@@ -71,133 +85,195 @@ class GpuLedger(Ledger):
 
     @property
     def live_jobs(self) -> Collection[str]:
-        """The jobs that have not ended."""
+        """The jobs of trials that have not ended, those at rest included."""
         return self._jobs.keys()
 
     def job(self, key: str) -> Job | None:
-        """Return a job that has not ended."""
+        """Return the job of a trial that has not ended; its `request.iterations` are the trial's present target."""
         return self._jobs.get(key)
 
+    def is_complete(self, key: str) -> bool:
+        """Say whether a job's last run came as far as its trial asked for."""
+        return self._finished.get(key, 0) >= self._requested[key]
+
     def submitted(self, tracker: Tracker) -> tuple[Job, ...]:
-        """Return what a policy decides on: the submitted jobs that have not ended, in order of submission."""
-        for key in self._stale:
-            facts = self._stage(key, tracker)
-            for member in self._members[key]:
-                if member in self._jobs:
-                    self._jobs[member] = replace(self._jobs[member], stage=facts)
+        """Return what a policy decides on: the jobs that want GPUs, in the order in which their trials asked first."""
+        for study, name in self._stale:
+            stage = tracker.stage(study, name)
+            facts = self._stage(study, stage, tracker)
+            for trial in stage.targets:
+                job = self._jobs.get(trial_key(study, trial))
+                if job and job.stage.name == name:
+                    self._jobs[job.key] = replace(job, stage=facts)
         self._stale.clear()
-        return tuple(self._jobs.values())
-
-    def knows(self, job: str) -> bool:
-        """Say whether a job was submitted."""
-        return job in self._jobs or job in self._ended
-
-    def unended(self, stage: StageKey) -> int:
-        """Return how many of a stage's submitted jobs have not ended."""
-        return self._unended.get(stage, 0)
+        return tuple(job for job in self._jobs.values() if self._wants_gpus(job))
 
     def check(self, event: Event, tracker: Tracker) -> bool | None:
-        """Check nodes, submissions, reports and decisions, and whether a job that ends runs at this level."""
+        """Check nodes, requests, reports, ends of runs, and decisions."""
         match event:
             case NodesSeen(nodes=nodes):
                 check_nodes(nodes)
                 return nodes != self.cluster.nodes
-            case JobSubmitted():
-                return self._check_submission(event, tracker)
-            case JobReported():
-                return self._check_report(event)
+            case GpusRequested():
+                return self._check_request(event, tracker.trial(event.trial))
+            case TrialReported():
+                return self._check_report(event, tracker.trial(event.trial))
+            case RunFinished(trial=key, step=step):
+                check_step(step, "step", 1)
+                return self._asks(tracker.trial(key)) and step > self._finished.get(key, 0)
             case Allocated():
                 if not is_new_decision(event, self._decision):
                     return False
                 check_allocation(self.cluster, self.submitted(tracker), event.grants)
                 check_devices(self.cluster, event.grants, event.devices)
                 return True
-            case JobEnded(job=key) if self.knows(key):
-                return key in self._jobs
         return None
 
+    def entailed(self, event: Event, tracker: Tracker) -> Iterable[Event]:
+        """Return the progress of trials that report, and their attempts, which start and end with the GPUs that they have."""
+        match event:
+            case TrialReported(at_s=at_s, trial=key, report=Report(iteration=iteration, loss=loss)) if key in self._jobs:
+                yield Progressed(at_s, key, int(iteration), loss)
+            case RunFinished(at_s=at_s, trial=key, step=step) if key in self._jobs:
+                yield Progressed(at_s, key, step)
+                if self._jobs[key].grant:
+                    yield _attempt_end(at_s, tracker.trials[key])
+            case Allocated():
+                yield from self._attempts(event, tracker)
+
     def apply(self, event: Event, tracker: Tracker) -> None:
-        """Take in what `check` says concerns this level, and that stages are registered and sealed."""
+        """Take in what `check` says concerns this level, and what happens to trials and stages."""
         match event:
             case NodesSeen(nodes=nodes):
                 self.cluster = Cluster(nodes)
-            case JobSubmitted():
-                self._submit(event)
-            case JobReported():
+            case GpusRequested():
+                self._request(event, tracker.trials[event.trial])
+            case TrialReported():
                 self._report(event)
+            case RunFinished(trial=key, step=step) if key in self._jobs:
+                self._finished[key] = step
+                self._jobs[key] = _regranted(self._jobs[key], None, event.at_s)
+                self._refresh(self._jobs[key].stage)
             case Allocated():
                 self._allocate(event)
+            case TargetSet(trial=key, stage=stage):
+                if stage is not None:
+                    self._stale.add((split_key(key)[0], stage))
+                if key in self._jobs:
+                    self._aim(tracker.trials[key], event.at_s)
             case StageSealed(study=study, stage=stage):
-                self._refresh((study, stage))
-            case StageRegistered(study=study):  # a later rung of those that run has begun
-                self._stale.update(key for key in self._members if key[0] == study)
-            case JobEnded(job=key) if key in self._jobs:
+                self._stale.add((study, stage))
+            case StageRegistered(study=study) | StudyRegistered(study=study):  # other rungs are among the later ones now
+                self._stale.update((study, stage) for stage in tracker.studies[study].stages)
+            case TrialEnded(trial=key) if key in self._jobs:
                 self._end(key, event.at_s)
 
-    def _stage(self, key: StageKey, tracker: Tracker) -> Stage:
-        """Return what is known of a stage now."""
-        study, stage = tracker.studies[key[0]], tracker.stage(*key)
-        names = [rung.name for rung in study.rungs]
-        # Trials can be promoted before a rung is over: then the next one has begun, and is not among the later ones any more.
-        later = study.rungs[names.index(stage.name) + 1 :] if stage.name in names else study.later
-        members = self._members[key]
-        ended = (self._ended[member] for member in members if member in self._ended)
-        return Stage(
-            study.name,
-            stage.name,
-            len(members),
-            later[0].jobs if later else None,
-            tuple(job.reports[-1].loss for job in ended if job.reports),
-            stage.status is not StageStatus.OPEN,
-        )
+    def begin_anew(self, study: str) -> None:
+        """Forget the jobs of a study's trials."""
+        for known in (self._requested, self._finished, self._ended):
+            for key in [key for key in known if split_key(key)[0] == study]:
+                known.pop(key)
+        self._stale = {key for key in self._stale if key[0] != study}
 
-    def _submit(self, event: JobSubmitted) -> None:
-        key, stage = job_key(event.study, event.stage, event.job), (event.study, event.stage)
-        self._jobs[key] = Job(key, event.request, event.at_s, Stage(*stage), since_s=event.at_s)
-        self._members.setdefault(stage, []).append(key)
-        self._unended[stage] = self._unended.get(stage, 0) + 1
-        self._stale.add(stage)
+    def _wants_gpus(self, job: Job) -> bool:
+        return job.request.iterations > self._finished.get(job.key, 0)
 
-    def _refresh(self, stage: StageKey) -> None:
-        """Have what the jobs of a stage know of it worked out again."""
-        if stage in self._members:
-            self._stale.add(stage)
+    # Trials and stages.
 
-    def _check_submission(self, event: JobSubmitted, tracker: Tracker) -> bool:
-        """Say whether a job is new. Raises `ConflictError` for one that was submitted with another request."""
-        tracker.stage(event.study, event.stage)
-        key = job_key(event.study, event.stage, check_name(event.job, "job"))
-        known = self._jobs.get(key) or self._ended.get(key)
-        if known is None:
-            tracker.open_stage(event.study, event.stage)
+    def _check_request(self, event: GpusRequested, trial: TrialRecord) -> bool:
+        """Say whether a request is the first.
+
+        Raises `ConflictError` for another one than before, and where the trial has ended.
+        """
+        if trial.key not in self._requested:
+            if trial.status.is_finished:
+                raise ConflictError("trial", trial.key, f"one that has not ended; it is {trial.status.value}")
             return True
+        known = (self._jobs.get(trial.key) or self._ended[trial.key]).request
         for name, value in vars(event.request).items():
-            before = getattr(known.request, name)
+            before = self._requested[trial.key] if name == "iterations" else getattr(known, name)
             if value != before:
-                raise ConflictError(f"request.{name}", value, f"{before!r}, with which job {key} was submitted")
+                raise ConflictError(f"request.{name}", value, f"{before!r}, with which {trial.key} asked for GPUs")
         return False
 
-    def _check_report(self, event: JobReported) -> bool:
-        """Say whether a report changes anything: not one of a job that has ended, nor of progress that was reported before.
+    def _request(self, event: GpusRequested, trial: TrialRecord) -> None:
+        self._jobs[trial.key] = Job(trial.key, event.request, event.at_s, Stage(trial.study, ""), since_s=event.at_s)
+        self._requested[trial.key] = event.request.iterations
+        self._aim(trial, event.at_s)
 
-        Raises `NotFoundError` for a job that was not submitted, `InputError` for progress that cannot be.
+    def _aim(self, trial: TrialRecord, at_s: float) -> None:
+        """Give a trial's job its target, and the stage that waits for it; a job at rest waits for GPUs from now on."""
+        job = self._jobs[trial.key]
+        rested = not self._wants_gpus(job)
+        request = replace(job.request, iterations=trial.farthest or self._requested[trial.key])
+        stage = Stage(trial.study, trial.target.stage or "" if trial.target else "")
+        job = replace(job, request=request, stage=stage)
+        self._jobs[trial.key] = replace(job, since_s=at_s) if rested and self._wants_gpus(job) else job
+        self._refresh(stage)
+
+    def _refresh(self, stage: Stage) -> None:
+        """Have what the jobs of a stage know of it worked out again."""
+        if stage.name:
+            self._stale.add((stage.study, stage.name))
+
+    def _stage(self, study: str, stage: StageRecord, tracker: Tracker) -> Stage:
+        """Return what is known of a stage now."""
+        record = tracker.studies[study]
+        names = [rung.name for rung in record.rungs]
+        # Trials can be promoted before a rung is over: then the next one has begun, and is not among the later ones any more.
+        later = record.rungs[names.index(stage.name) + 1 :] if stage.name in names else record.later
+        losses = (self._loss_at(trial_key(study, trial), step) for trial, step in stage.targets.items())
+        return Stage(
+            study,
+            stage.name,
+            len(stage.targets),
+            later[0].jobs or None if later else None,
+            tuple(loss for loss in losses if loss is not None),
+            stage.sealed_s is not None,
+        )
+
+    def _loss_at(self, key: str, step: int) -> float | None:
+        """Return the last loss up to a step of a trial whose processes have come to it, or which has ended."""
+        if key not in self._ended and self._finished.get(key, 0) < step:
+            return None
+        job = self._jobs.get(key) or self._ended.get(key)
+        return next((report.loss for report in reversed(job.reports) if report.iteration <= step), None) if job else None
+
+    def _end(self, key: str, at_s: float) -> None:
+        """Move a job to those that have ended."""
+        job = self._jobs.pop(key)
+        self._ended[key] = _regranted(job, None, at_s)
+        self._devices.pop(key, None)
+        self._measured.pop(key, None)
+        self._refresh(job.stage)
+
+    # Reports.
+
+    def _asks(self, trial: TrialRecord) -> bool:
+        """Say whether a trial has a job, or had one. Raises `NotFoundError` for one that never asked for GPUs."""
+        if trial.key not in self._requested:
+            raise NotFoundError("trial", trial.key, "a trial that has asked for GPUs")
+        return trial.key in self._jobs
+
+    def _check_report(self, event: TrialReported, trial: TrialRecord) -> bool:
+        """Say whether a report changes anything: not one of a trial that has ended, nor of progress that was reported before.
+
+        Raises `InputError` for progress that cannot be.
         """
-        job = self._jobs.get(event.job)
-        if job is None:
-            if event.job in self._ended:
-                return False
-            raise NotFoundError("job", event.job, "a job that was submitted")
+        if not self._asks(trial):
+            return False
+        job = self._jobs[trial.key]
         if event.report is None:
             return bool(event.speeds) or event.costs not in (None, job.costs)
         for name in ("iteration", "service_s"):
             value = getattr(event.report, name)
-            if not (math.isfinite(value) and value >= 0):
-                raise InputError(f"report.{name}", value, "a finite number, at least 0")
+            if not 0 <= value <= MOST_STEPS:
+                raise InputError(f"report.{name}", value, f"a number from 0 to {MOST_STEPS}")
         # A job that went back to its checkpoint reports again what it had reported.
         return not job.reports or event.report.iteration > job.done
 
-    def _report(self, event: JobReported) -> None:
-        job = self._jobs[event.job]
+    def _report(self, event: TrialReported) -> None:
+        job = self._jobs[event.trial]
         if event.report:
             job = replace(job, reports=(*job.reports, event.report))
         if event.speeds:
@@ -210,6 +286,18 @@ class GpuLedger(Ledger):
             job = replace(job, costs=event.costs)
         self._jobs[job.key] = job
 
+    # Decisions.
+
+    def _attempts(self, event: Allocated, tracker: Tracker) -> Iterator[Event]:
+        """Return the ends of attempts whose trials lose their GPUs, and the attempts of trials that are given others."""
+        for key, job in self._jobs.items():
+            if job.grant and key not in event.grants:
+                yield _attempt_end(event.at_s, tracker.trials[key])
+        for key, grant in event.grants.items():
+            if (grant, event.devices[key]) != (self._jobs[key].grant, self._devices.get(key)):
+                workers = _workers(grant, event.devices[key])
+                yield AttemptStarted(event.at_s, key, f"gpus-{event.generation}", workers)
+
     def _allocate(self, event: Allocated) -> None:
         """Give every job what a decision grants, and take from the others what they had."""
         for key, job in self._jobs.items():
@@ -219,15 +307,17 @@ class GpuLedger(Ledger):
         self._devices |= event.devices
         self._decision = event
 
-    def _end(self, key: str, at_s: float) -> None:
-        """Move a job to those that have ended."""
-        job = self._jobs.pop(key)
-        self._ended[key] = _regranted(job, None, at_s)
-        self._devices.pop(key, None)
-        self._measured.pop(key, None)
-        stage = (job.stage.study, job.stage.name)
-        self._unended[stage] -= 1
-        self._refresh(stage)
+
+def _workers(grant: Grant, devices: Devices) -> tuple[Worker, ...]:
+    """Return a worker per GPU, then the parameter servers."""
+    servers = [node for node, count in grant.servers for _ in range(count)]
+    of_gpus = (Worker(rank, node) for rank, (node, _) in enumerate(devices))
+    return (*of_gpus, *(Worker(rank, node, Role.SERVER) for rank, node in enumerate(servers, len(devices))))
+
+
+def _attempt_end(at_s: float, trial: TrialRecord) -> AttemptEnded:
+    assert trial.attempt, "it has GPUs"
+    return AttemptEnded(at_s, trial.key, trial.attempt.name)
 
 
 def _regranted(job: Job, grant: Grant | None, at_s: float) -> Job:

@@ -56,11 +56,12 @@ class Costs:
 
 @dataclass(frozen=True)
 class Request:
-    """What a job asks for when it is submitted.
+    """What a trial asks for.
 
     gpus: what a policy of fixed sizes grants. min_gpus, max_gpus: between which it can run; 0: `gpus`.
     gang: whether it holds all its GPUs or none; otherwise it may hold some while it waits for `min_gpus`.
-    iterations: after which it ends. epoch: iterations between two reports.
+    iterations: after which it is complete, counted from its beginning; to a policy, those of its present target. epoch:
+    iterations between two reports.
     batch_size: samples of an iteration, all workers together. max_batch_size, max_local_batch_size: the largest that it may be
     run at, in all and per GPU; 0: `batch_size`, no limit.
     learning_rate, max_learning_rate: at `batch_size`, and the largest; 0: unknown.
@@ -187,8 +188,8 @@ class Speed:
 class Stage:
     """The stage that a job is judged in.
 
-    jobs: how many have joined it. keeps: how many of them continue in the study's next rung; None: not declared.
-    losses: the last losses of those that have finished. sealed: whether no more join.
+    name: "" where no stage waits for it. jobs: how many have joined it. keeps: how many of them continue in the study's next
+    rung; None: not declared. losses: of those that have come to its end, there. sealed: whether no more join.
     """
 
     study: str
@@ -201,11 +202,11 @@ class Stage:
 
 @dataclass(frozen=True)
 class Job:
-    """A job that has not ended.
+    """A trial that wants GPUs, or may want them again. Its key is the trial's.
 
     reports: oldest first. speeds: of each shape that was measured, the mean of the last five. grant: what it holds, None while
-    it waits or is suspended. since_s: when that last changed. service_s, gpu_s: seconds on GPUs and GPU-seconds until then.
-    last: what it held last, on whose GPUs its memory may still lie.
+    it waits or is suspended. since_s: when that last changed, or it asked for GPUs again after a rest. service_s, gpu_s:
+    seconds on GPUs and GPU-seconds until then. last: what it held last, on whose GPUs its memory may still lie.
     """
 
     key: str
@@ -264,7 +265,7 @@ def check_allocation(cluster: Cluster, jobs: Iterable[Job], allocation: Allocati
     for key, grant in allocation.items():
         where = f"allocation[{key}]"
         if key not in known:
-            raise InputError(where, grant, "a job that has been submitted and has not ended")
+            raise InputError(where, grant, "a job that wants GPUs")
         request = known[key].request
         least = request.least if request.gang else 1
         if not least <= grant.size <= request.most:

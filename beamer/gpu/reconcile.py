@@ -54,7 +54,8 @@ def actions(
 ) -> tuple[Action, ...]:
     """Return the calls that bring what is observed nearer to what is wanted and can be made at once.
 
-    wanted: by job that was granted GPUs. live: jobs that have not ended; others that the engine knows are stopped.
+    wanted: by job that was granted GPUs. live: jobs that have not ended; others that the engine knows are stopped, as are those
+    whose processes have ended by themselves, so that they can be started anew.
     stuck: jobs that a call has just failed for: they are left alone, with the GPUs that they have, and delay no other job.
     """
     freeing: list[Action] = []
@@ -64,7 +65,7 @@ def actions(
             busy |= set(seen.placement.devices)
         if key in stuck:
             continue
-        if key not in live:
+        if key not in live or seen.state.is_finished:
             freeing.append(Action(Call.STOP, key))
         elif seen.state is RunState.RUNNING and seen.placement and key not in wanted:
             freeing.append(Action(Call.SUSPEND, key))

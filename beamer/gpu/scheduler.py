@@ -5,21 +5,25 @@ The simulator and the live system run this one; they differ in the engine and in
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
 from beamer.decision.core import DecisionCore, seeded
 from beamer.errors import EngineError
-from beamer.gpu.engine import JOB_STATUS, Engine, Observed, Placement, RunState
-from beamer.gpu.events import Allocated, JobReported, JobSubmitted, NodesSeen
+from beamer.gpu.engine import Engine, Observed, Placement, RunState
+from beamer.gpu.events import Allocated, GpusRequested, NodesSeen, RunFinished, TrialReported
 from beamer.gpu.ledger import GpuLedger
 from beamer.gpu.model import Allocation, Cluster, Job, check_allocation
 from beamer.gpu.policy import GpuPolicy
 from beamer.gpu.reconcile import Action, Call, actions
-from beamer.studies.events import Event, JobEnded, StageSealed
+from beamer.studies.events import Event, StageSealed, StudyEnded, StudyRegistered, TargetSet, TrialEnded
+from beamer.studies.model import TrialStatus
 from beamer.studies.tracker import Tracker
 
-WAKING = (NodesSeen, JobSubmitted, JobReported, JobEnded, StageSealed)
+WAKING = (
+    NodesSeen, GpusRequested, TargetSet, TrialReported, RunFinished, TrialEnded, StageSealed, StudyRegistered, StudyEnded,
+)  # fmt: skip
 ROUNDS = 8  # of calls in one step: every job may have to leave its GPUs before another comes
 
 log = logging.getLogger("beamer.gpu")
@@ -55,7 +59,11 @@ class Scheduler:
         self._logged: dict[str, str] = {}
 
     def take(self, event: Event) -> bool:
-        """Journal and apply an event that changes anything, and say whether it did. Raises `InputError` as `Tracker.check`."""
+        """Journal and apply an event that changes anything, and say whether it did. Raises `InputError` as `Tracker.check`.
+
+        One from before the latest known happens now: the clock was set back.
+        """
+        event = replace(event, at_s=max(event.at_s, self.tracker.now_s))
         if not self.tracker.check(event):
             return False
         self._write(event)
@@ -69,6 +77,7 @@ class Scheduler:
         Returns when to step again if nothing happens: when the policy wants to be asked again, or at once where something
         happened meanwhile; None: not at all.
         """
+        now = max(now, self.tracker.now_s)
         self.take(NodesSeen(now, self.engine.nodes()))
         seen = self._observe(now)
         if self._awake or (self._wake_s is not None and now >= self._wake_s):
@@ -77,10 +86,11 @@ class Scheduler:
         return now if self._awake else self._wake_s
 
     def watch(self, now: float) -> Mapping[str, Observed]:
-        """Take in what the engine sees and stop what has ended, decide nothing, and return what was seen."""
+        """Take in what the engine sees and have it forget what has ended, decide nothing, and return what was seen."""
         seen = self._observe(now)
-        for key in seen.keys() & self.ledger.ended.keys():
-            self._perform(Action(Call.STOP, key))
+        for key, one in seen.items():
+            if one.state.is_finished or key in self.ledger.ended:
+                self._perform(Action(Call.STOP, key))
         return seen
 
     def _observe(self, now: float) -> Mapping[str, Observed]:
@@ -100,12 +110,18 @@ class Scheduler:
 
     def _record(self, key: str, seen: Observed, now: float) -> None:
         for report in seen.reports:
-            self.take(JobReported(now, key, report))
+            self.take(TrialReported(now, key, report))
         if seen.speeds or seen.costs:
-            self.take(JobReported(now, key, None, seen.speeds, seen.costs))
-        if seen.state.is_finished:  # no sooner than it last reported, which may be since this step began
-            ended_s = max((now, *(report.at_s for report in seen.reports)))
-            self.take(JobEnded(ended_s, key, JOB_STATUS[seen.state]))
+            self.take(TrialReported(now, key, None, seen.speeds, seen.costs))
+        ended_s = max((now, *(report.at_s for report in seen.reports)))  # that may be since this step began
+        if seen.state is RunState.FAILED:
+            self.take(TrialEnded(ended_s, key, TrialStatus.FAILED))
+        elif seen.state is RunState.FINISHED:
+            job = self.ledger.job(key)
+            assert job, "it has not ended"
+            self.take(RunFinished(ended_s, key, seen.target or job.request.iterations))
+            if self.ledger.is_complete(key):
+                self.take(TrialEnded(ended_s, key, TrialStatus.FINISHED))
 
     def _view(self) -> "_View":
         return self.ledger.cluster, self.ledger.submitted(self.tracker)
@@ -127,6 +143,7 @@ class Scheduler:
 
     def revoke(self, now: float) -> None:
         """Take their GPUs from all jobs, which do not run any more, so that no time on GPUs is counted for them."""
+        now = max(now, self.tracker.now_s)
         if self.ledger.granted:
             standing = self._core.standing({})
             self.take(Allocated(now, self.policy.name, self._next_generation, standing.plain_state, {}, {}))

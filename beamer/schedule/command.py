@@ -18,6 +18,7 @@ from beamer.decision.registry import parameters_of
 from beamer.engines.local import LocalEngine
 from beamer.engines.local.retire import retire
 from beamer.errors import InputError, nearest
+from beamer.gpu.clock import SteadyClock
 from beamer.gpu.devices import Devices
 from beamer.gpu.policies import GPU_POLICIES, gpu_policy
 from beamer.gpu.policy import GpuPolicy
@@ -28,7 +29,7 @@ from beamer.schedule.report import document, lines, rows, table
 from beamer.schedule.session import POLL_INTERVAL_S, SearchSession
 from beamer.studies.events import Event
 from beamer.studies.journal.store import Journal
-from beamer.studies.model import JobStatus
+from beamer.studies.model import TrialStatus
 from beamer.validation import input_error
 
 REMOTE_POLL_INTERVAL_S = 1.0  # where a poll is an ssh command
@@ -108,6 +109,7 @@ class _Command:
         self.json_file = json_file
         self.quiet = quiet
         self.signals: list[int] = []
+        self.clock = SteadyClock()
         self.console = _Output(self.signals)
         self.errors = _Output(self.signals, stderr=True)
         self.session: SearchSession
@@ -123,15 +125,25 @@ class _Command:
             engine = LocalEngine(
                 self.search.cluster,
                 self.directory.path / "jobs",
-                lambda key: self.search.launch(key, self.directory.path),
+                lambda key: self.search.launch(key, self.session.target(key), self.directory.path),
                 keep_memory=self.search.keep_memory,
                 group=self.search.group,
+                clock=self.clock,
             )
             try:
-                timeout_s = PARK_TIMEOUT_S + max(job.launch.grace_s for job in self.search.jobs.values())
+                timeout_s = PARK_TIMEOUT_S + self.search.grace_s
                 self.session = SearchSession(
-                    self.search, self.policy, engine, journal.replay(), journal.append, self.print_event, self.seed, timeout_s
+                    self.search,
+                    self.policy,
+                    engine,
+                    journal.replay(),
+                    journal.append,
+                    self.print_event,
+                    self.seed,
+                    timeout_s,
+                    self.clock,
                 )
+                self.clock.start_from(self.session.tracker.now_s)
                 if stop:
                     self.signals.append(0)
                 else:
@@ -155,10 +167,10 @@ class _Command:
     def _run_jobs(self) -> None:
         direct = all(node.launcher.direct for node in self.search.cluster.nodes)
         poll_s = POLL_INTERVAL_S if direct else REMOTE_POLL_INTERVAL_S
-        self.session.start(time.time())
+        self.session.start(self.clock())
         while not self.session.done and not self.signals:
-            wake_s = self.session.step(time.time())
-            wait_s = poll_s if wake_s is None else min(max(wake_s - time.time(), SHORTEST_WAIT_S), poll_s)
+            wake_s = self.session.step(self.clock())
+            wait_s = poll_s if wake_s is None else min(max(wake_s - self.clock(), SHORTEST_WAIT_S), poll_s)
             if not self.signals and not self.session.done:
                 time.sleep(wait_s)
 
@@ -173,7 +185,7 @@ class _Command:
     def _save_jobs(self) -> bool:
         """Save what runs, or let it run on upon a second signal; return whether all is saved."""
         if not self.quiet:
-            self._print("saving every job at its next iteration", time.time())
+            self._print("saving every job at its next iteration", self.clock())
         saved = self.session.park(lambda: len(self.signals) > 1)
         if not saved:
             self.errors.print("not every job is saved: the rest keep their supervisors, --stop ends them", highlight=False)
@@ -181,11 +193,11 @@ class _Command:
 
     def _end(self, stop: bool) -> None:
         """Print the table, write the figures, and set the exit code."""
-        tracker, statistics, now = self.session.tracker, self.session.statistics, time.time()
+        tracker, statistics, now = self.session.tracker, self.session.statistics, self.clock()
         found = rows(self.search, self.session.ledger, statistics, now)
         last = self.session.ledger.decision
         policy = last.policy if last else self.policy.name
-        self.console.print(table(f"{self.search.name} under {policy}", found, len(self.search.rungs) > 1))
+        self.console.print(table(f"{self.search.name} under {policy}", found, bool(self.search.rungs)))
         if self.json_file is not None:
             started_s = tracker.studies[self.search.name].registered_s if self.session.started else now
             figures = document(self.search, policy, found, statistics, started_s, now)
@@ -194,7 +206,7 @@ class _Command:
             self.console.print("to continue, run the same command again" + (" without --stop" if stop else ""), highlight=False)
             if not stop:
                 raise typer.Exit(128 + self.signals[0])
-        elif all(row.status == JobStatus.FAILED for row in found):
+        elif all(row.status == TrialStatus.FAILED for row in found):
             raise typer.Exit(1)
 
     def _print(self, line: str, at_s: float) -> None:

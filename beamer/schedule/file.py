@@ -94,25 +94,25 @@ class _File(_Entry):
 
 @dataclass(frozen=True)
 class TrialJob:
-    """What runs for a trial in a rung."""
+    """What a trial asks for, and what runs for it until each of its targets, by step."""
 
-    launch: LaunchSpec
     request: Request
+    launches: Mapping[int, LaunchSpec]
 
 
 @dataclass(frozen=True)
 class Search:
-    """A search: its jobs by rung and trial. content: of its file, checked; base: the directory that its paths are relative to.
+    """A search: its jobs by trial. content: of its file, checked; base: the directory that its paths are relative to.
 
-    target_loss, stop_at_target: the loss that it is to reach, and whether it ends then. keep_memory, group: as of the
-    local engine.
+    rungs: (): every trial runs to its end. target_loss, stop_at_target: the loss that it is to reach, and whether it ends then.
+    keep_memory, group: as of the local engine.
     """
 
     name: str
     cluster: LocalCluster
     trials: tuple[Trial, ...]
     rungs: tuple[Rung, ...]
-    jobs: Mapping[tuple[int, str], TrialJob]
+    jobs: Mapping[str, TrialJob]
     target_loss: float | None
     stop_at_target: bool
     keep_memory: bool
@@ -125,13 +125,19 @@ class Search:
         """Rungs' numbers by the name of their stage."""
         return {rung.name: number for number, rung in enumerate(self.rungs)}
 
-    def launch(self, key: str, directory: Path) -> LaunchSpec:
-        """Return what to run for a job. directory: the search's, where checkpoints lie that have no place of their own.
+    @property
+    def grace_s(self) -> float:
+        """The longest time that a job is given to stop with a checkpoint."""
+        return max(launch.grace_s for job in self.jobs.values() for launch in job.launches.values())
 
-        A trial's is the same in all rungs, so that it continues where it stopped.
+    def launch(self, key: str, step: int, directory: Path) -> LaunchSpec:
+        """Return what to run for a trial until a step, which is one of its targets.
+
+        directory: the search's, where checkpoints lie that have no place of their own. A trial's is the same whatever its
+        target, so that it continues where it stopped.
         """
-        _, stage, trial = split_key(key)
-        spec = self.jobs[self.rung[stage], trial].launch
+        _, trial = split_key(key)
+        spec = self.jobs[trial].launches[step]
         return spec if spec.checkpoint else replace(spec, checkpoint=str(directory.resolve() / "checkpoints" / trial))
 
 
@@ -177,13 +183,9 @@ def parse(data: Any, base: Path) -> Search:
     chosen = trials(file.configurations or grid(file.grid or {}), named)
     cluster = LocalCluster(tuple(_node(node, f"nodes[{i}]") for i, node in enumerate(file.nodes)))
     rungs = _rungs(file, len(chosen))
-    jobs = {
-        (number, trial.name): _trial_job(file, trial, rung.iterations, bool(file.rungs), base)
-        for number, rung in enumerate(rungs)
-        for trial in chosen
-    }
-    _check_checkpoints(file.job.checkpoint, chosen, jobs)
-    for (_, name), job in jobs.items():
+    jobs = {trial.name: _trial_job(file, trial, rungs, base) for trial in chosen}
+    _check_checkpoints(file.job.checkpoint, jobs)
+    for name, job in jobs.items():
         _check_fits(cluster, name, job.request)
     return Search(
         file.name, cluster, chosen, rungs, jobs, file.target_loss, file.stop_at_target, file.keep_memory, file.group, base,
@@ -219,13 +221,11 @@ def _build(record: Any, arguments: Mapping[str, Any], where: str) -> Any:
 
 
 def _rungs(file: _File, count: int) -> tuple[Rung, ...]:
-    """Return what is declared; without, one rung in which all run to their end, of no length yet."""
-    if not file.rungs:
-        return (Rung("rung0", count, 0),)
+    """Return what is declared, as stages."""
     found: list[Rung] = []
     for i, rung in enumerate(file.rungs):
-        if found and rung.iterations <= found[-1].iterations:
-            raise InputError(f"rungs[{i}].iterations", rung.iterations, f"above {found[-1].iterations}: counted from the start")
+        if found and rung.iterations <= found[-1].step:
+            raise InputError(f"rungs[{i}].iterations", rung.iterations, f"above {found[-1].step}: counted from the start")
         found.append(Rung(f"rung{i}", count, rung.iterations))
         last = i + 1 == len(file.rungs)
         if last and rung.keep is not None:
@@ -236,25 +236,30 @@ def _rungs(file: _File, count: int) -> tuple[Rung, ...]:
     return tuple(found)
 
 
-def _trial_job(file: _File, trial: Trial, iterations: int, in_rungs: bool, base: Path) -> TrialJob:
+def _trial_job(file: _File, trial: Trial, rungs: Sequence[Rung], base: Path) -> TrialJob:
     job = file.job
     own = {"python": sys.executable, "name": trial.name}
     asked = filled(job.request, {**trial.values, **own}, "job.request")
-    elsewhere = {"target_loss": "the search's", **({"iterations": "that of the rungs"} if in_rungs else {})}
+    elsewhere = {"target_loss": "the search's", **({"iterations": "that of the rungs"} if rungs else {})}
     for key in asked.keys() & elsewhere.keys():
         raise InputError(f"job.request.{key}", asked[key], f"no such key here, it is {elsewhere[key]}")
-    if in_rungs:
-        asked["iterations"] = iterations
+    if rungs:
+        asked["iterations"] = rungs[-1].step
     request: Request = _build(Request, {**asked, "target_loss": file.target_loss}, "job.request")
     if request.servers:
         raise InputError("job.request.servers", True, "false: parameter servers are not launched here")
-    values = {**trial.values, **own, "iterations": request.iterations}
+    steps = [rung.step for rung in rungs] or [request.iterations]
+    return TrialJob(
+        request, {step: _launch(job, request, step, {**trial.values, **own, "iterations": step}, base) for step in steps}
+    )
 
+
+def _launch(job: _Job, request: Request, step: int, values: Mapping[str, Value], base: Path) -> LaunchSpec:
     def fill(name: str) -> Any:
         return filled(getattr(job, name), values, f"job.{name}")
 
     try:
-        launch = LaunchSpec(
+        return LaunchSpec(
             tuple(fill("command")),
             cwd=str(base / fill("cwd")),
             env=tuple(fill("env").items()),
@@ -265,13 +270,12 @@ def _trial_job(file: _File, trial: Trial, iterations: int, in_rungs: bool, base:
             stopped_code=job.stopped_code,
             grace_s=job.grace_s,
             batch_size=request.batch_size,
-            iterations=request.iterations,
+            iterations=step,
             every=request.epoch,
         )
     except InputError as error:
         prefix = "" if error.field.startswith("job.") else "job."
         raise InputError(f"{prefix}{error.field}", error.value, error.expected) from error
-    return TrialJob(launch, request)
 
 
 def _signal(name: str, where: str) -> int:
@@ -280,9 +284,9 @@ def _signal(name: str, where: str) -> int:
     return signal.Signals[name]
 
 
-def _check_checkpoints(template: str, chosen: Sequence[Trial], jobs: Mapping[tuple[int, str], TrialJob]) -> None:
-    paths = {jobs[0, trial.name].launch.checkpoint for trial in chosen}
-    if template and len(paths) < len(chosen):
+def _check_checkpoints(template: str, jobs: Mapping[str, TrialJob]) -> None:
+    paths = {launch.checkpoint for job in jobs.values() for launch in list(job.launches.values())[:1]}
+    if template and len(paths) < len(jobs):
         raise InputError("job.checkpoint", template, "a path that differs between configurations: one with {name}")
 
 

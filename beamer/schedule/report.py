@@ -10,19 +10,20 @@ from rich.markup import escape
 from rich.table import Table
 
 from beamer.gpu.devices import Devices
-from beamer.gpu.events import Allocated, JobReported, NodesSeen
+from beamer.gpu.events import Allocated, NodesSeen, TrialReported
 from beamer.gpu.ledger import GpuLedger
+from beamer.gpu.model import Job
 from beamer.schedule.file import Search
 from beamer.schedule.statistics import SearchStatistics
-from beamer.studies.events import Event, JobEnded
-from beamer.studies.model import JobStatus, job_key, split_key
+from beamer.studies.events import Event, TrialEnded
+from beamer.studies.model import TrialStatus, split_key, trial_key
 
 REACHED = "reached"
 
 
 @dataclass(frozen=True)
 class TrialRow:
-    """What became of a configuration. rung: the last that it was in; the rest is of all of them together.
+    """What became of a configuration. rung: the last that it was in, "" without rungs.
 
     loss, best_loss: None without a finite one. service_s, gpu_s: seconds on GPUs, GPU-seconds.
     """
@@ -45,7 +46,7 @@ def rows(search: Search, ledger: GpuLedger, statistics: SearchStatistics, now: f
     found = [_row(search, ledger, statistics, trial.name, trial.values, now) for trial in search.trials]
 
     def rank(row: TrialRow) -> tuple[bool, int, float]:
-        return row.status == JobStatus.FAILED, -search.rung[row.rung], math.inf if row.loss is None else row.loss
+        return row.status == TrialStatus.FAILED, -search.rung.get(row.rung, 0), math.inf if row.loss is None else row.loss
 
     return sorted(found, key=rank)
 
@@ -53,31 +54,34 @@ def rows(search: Search, ledger: GpuLedger, statistics: SearchStatistics, now: f
 def _row(
     search: Search, ledger: GpuLedger, statistics: SearchStatistics, name: str, values: Mapping[str, Any], now: float
 ) -> TrialRow:
-    keys = [key for rung in search.rungs if (key := job_key(search.name, rung.name, name)) in statistics.counts]
-    jobs = [job for key in keys if (job := ledger.job(key) or ledger.ended.get(key))]
-    losses = [report.loss for job in jobs for report in job.reports]
+    key = trial_key(search.name, name)
+    job = ledger.job(key) or ledger.ended.get(key)
+    if job is None:
+        first = search.rungs[0].name if search.rungs else ""
+        return TrialRow(name, values, TrialStatus.WAITING, first, 0.0, None, None, 0.0, 0.0, 0, 0)
+    losses = [report.loss for report in job.reports]
     finite = [loss for loss in losses if math.isfinite(loss)]
+    counts = statistics.counts[key]
     return TrialRow(
         name,
         values,
-        _status(ledger, statistics, keys[-1]) if keys else "waiting",
-        jobs[-1].stage.name if jobs else search.rungs[0].name,
-        max((job.done for job in jobs), default=0.0),
+        _status(job, statistics),
+        job.stage.name,
+        job.done,
         losses[-1] if losses and math.isfinite(losses[-1]) else None,
         min(finite, default=None),
-        sum(job.service_at(now) for job in jobs),
-        sum(job.gpu_seconds_at(now) for job in jobs),
-        sum(statistics.counts[key].suspensions for key in keys),
-        sum(statistics.counts[key].restarts for key in keys),
+        job.service_at(now),
+        job.gpu_seconds_at(now),
+        counts.suspensions,
+        counts.restarts,
     )
 
 
-def _status(ledger: GpuLedger, statistics: SearchStatistics, key: str) -> str:
-    end = statistics.ends.get(key)
+def _status(job: Job, statistics: SearchStatistics) -> str:
+    end = statistics.ends.get(job.key)
     if end is None:
-        job = ledger.job(key)
-        return "running" if job and job.grant else "waiting"
-    return REACHED if key in statistics.reached and end.status is JobStatus.FINISHED else end.status.value
+        return TrialStatus.RUNNING if job.grant else TrialStatus.WAITING
+    return REACHED if job.key in statistics.reached and end.status is TrialStatus.FINISHED else end.status.value
 
 
 def document(
@@ -116,7 +120,7 @@ def table(title: str, found: Sequence[TrialRow], in_rungs: bool) -> Table:
 
 
 def lines(event: Event, before: Mapping[str, Devices], statistics: SearchStatistics, ledger: GpuLedger) -> list[str]:
-    """Return the lines to print about an event that has been counted. before: the GPUs that jobs had."""
+    """Return the lines to print about an event that has been counted. before: the GPUs that trials had."""
     match event:
         case NodesSeen(nodes=nodes):
             return ["nodes: " + (", ".join(f"{node.name} ({node.gpus} GPUs)" for node in nodes) or "none is up")]
@@ -125,20 +129,19 @@ def lines(event: Event, before: Mapping[str, Devices], statistics: SearchStatist
             gone = [_short(key) for key in before if key not in statistics.devices]
             parts = [*started, *(["waiting again: " + ", ".join(gone)] if gone else [])]
             return [f"{policy} #{generation}: " + "; ".join(parts)] if parts else []
-        case JobEnded(job=key, status=status):
+        case TrialEnded(trial=key, status=status):
             job = ledger.ended.get(key)
             last = job.reports[-1] if job and job.reports else None
             how = f" after {last.iteration:g} iterations, loss {last.loss:.4g}" if last else ""
             return [f"{_short(key)} {status.value}{how}"]
-        case JobReported(job=key, report=report) if report and statistics.reached.get(key) is event:
+        case TrialReported(trial=key, report=report) if report and statistics.reached.get(key) is event:
             return [f"{_short(key)} has reached the target: loss {report.loss:.4g} after {report.iteration:g} iterations"]
         case _:
             return []
 
 
 def _short(key: str) -> str:
-    _, stage, trial = split_key(key)
-    return f"{stage}/{trial}"
+    return split_key(key)[1]
 
 
 def _where(devices: Devices) -> str:

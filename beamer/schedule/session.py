@@ -2,23 +2,19 @@
 
 import logging
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from beamer.errors import EngineError, InputError
 from beamer.gpu.devices import Devices
+from beamer.gpu.driver import SearchDriver
 from beamer.gpu.engine import Engine, Observed
-from beamer.gpu.events import JobSubmitted
-from beamer.gpu.ledger import GpuLedger
 from beamer.gpu.policy import GpuPolicy
-from beamer.gpu.scheduler import Scheduler
-from beamer.gpu.tuners import HalvingTuner
+from beamer.gpu.tuners import HalvingTuner, NoTuner, Tuner
 from beamer.schedule.file import Search
 from beamer.schedule.statistics import SearchStatistics
-from beamer.studies.events import Event, JobEnded, StageRegistered, StudyRegistered
-from beamer.studies.model import JobStatus
-from beamer.studies.tracker import Tracker
+from beamer.studies.events import Event, StudyEnded, StudyRegistered, TrialEnded
+from beamer.studies.model import TrialStatus
 
 POLL_INTERVAL_S = 0.1  # between two steps while nothing is due
 CHECK_INTERVAL_S = 0.01  # between two observations of jobs that are waited for
@@ -57,25 +53,18 @@ class SearchSession:
         self.search = search
         self.engine = engine
         self.statistics = SearchStatistics(search.target_loss)
-        self.ledger = GpuLedger()
-        self.tracker = Tracker(self.ledger)
-        self._append = write
-        self._on_event = on_event
+        self._listener = on_event
         self._timeout_s = timeout_s
         self._clock = clock
-        self._new_events: deque[Event] = deque()
-        self._tuner: HalvingTuner[JobSubmitted] = HalvingTuner(search.name, search.rungs, self._submission)
-        self._pending: list[Event] = []
         self._next_request_s = 0.0
         self._end_deadline_s: float | None = None
-        for event in past:
-            self.tracker.apply(event)
-            self.statistics.apply(event)
-            self._pending += self._tuner.judge(event)
+        tuner: Tuner = HalvingTuner(search.name, search.rungs) if search.rungs else NoTuner()
+        counted = self._counted(past)
+        self.driver = SearchDriver(policy, engine, tuner, counted, write, self._on_event, lambda: self._reached, seed)
+        self.tracker, self.ledger, self.scheduler = self.driver.tracker, self.driver.ledger, self.driver.scheduler
         others = self.tracker.studies.keys() - {search.name}
         if others:
             raise InputError("--journal", ", ".join(sorted(others)), f"a journal of search {search.name} alone")
-        self.scheduler = Scheduler(self.tracker, self.ledger, policy, engine, self._write, seed)
 
     @property
     def started(self) -> bool:
@@ -84,30 +73,35 @@ class SearchSession:
 
     @property
     def done(self) -> bool:
-        """Whether all jobs have ended that there will be."""
-        return (self._tuner.done or self._reached) and not self.ledger.live_jobs
+        """Whether all trials have ended."""
+        trials = self.tracker.studies[self.search.name].trials if self.started else {}
+        return len(trials) == len(self.search.trials) and all(trial.status.is_finished for trial in trials.values())
+
+    def target(self, key: str) -> int:
+        """Return the step that a trial is to run to. Raises `LookupError` for one that does not want GPUs."""
+        job = self.ledger.job(key)
+        if job is None:
+            raise LookupError(f"{key} has not asked for GPUs, or has ended")
+        return job.request.iterations
 
     @property
     def _reached(self) -> bool:
         return self.search.stop_at_target and bool(self.statistics.reached)
 
     def start(self, now: float) -> None:
-        """Submit what has not been submitted yet, and take the tuner's events that a killed predecessor had not taken."""
-        rungs = self.search.rungs
-        self.scheduler.take(StudyRegistered(now, self.search.name, rungs=rungs[1:]))
-        self._take_all(self._tuner.first([trial.name for trial in self.search.trials], now))
-        self._take_all(self._pending)
-        self._pending = []
+        """Have every trial ask for GPUs that has not, and take the tuner's events that a killed predecessor had not taken."""
+        self.driver.take(StudyRegistered(now, self.search.name, rungs=self.search.rungs))
+        for name, job in self.search.jobs.items():
+            self.driver.submit(self.search.name, name, job.request, now)
+        self._end_study(now)
 
     def step(self, now: float) -> float | None:
         """Let scheduler and tuner act, and return when to step again at the latest; None: when something happens."""
+        wake_s = None if self._ending else self.driver.step(now)
         if self._ending:
-            return self._end()
-        wake_s = self.scheduler.step(now)
-        acted = self._process_new_events()
-        if self._ending:
-            return self._end()
-        return now if acted else wake_s
+            wake_s = self._end()
+        self._end_study(now)
+        return wake_s
 
     def park(self, interrupted: Callable[[], bool] = _never) -> bool:
         """Stop every job at an iteration boundary with a checkpoint, and return whether all are.
@@ -144,7 +138,7 @@ class SearchSession:
         What reached it is saved, then finished; the others are killed at once.
         """
         winners = self.statistics.reached.keys()
-        self._finish([key for key in self.ledger.live_jobs if key not in winners], JobStatus.KILLED)
+        self._finish([key for key in self.ledger.live_jobs if key not in winners], TrialStatus.KILLED)
         left = _moving(self._observe()) & set(self.ledger.live_jobs)
         self._end_deadline_s = self._end_deadline_s or time.monotonic() + self._timeout_s
         if time.monotonic() > self._end_deadline_s:
@@ -152,18 +146,23 @@ class SearchSession:
                 log.warning("%s has not been parked in time: its last checkpoint may be older than its target", key)
             left = set()
         self._request_parking(left)
-        self._finish([key for key in self.ledger.live_jobs if key not in left], JobStatus.FINISHED)
-        self._process_new_events()
+        self._finish([key for key in self.ledger.live_jobs if key not in left], TrialStatus.FINISHED)
+        self.driver.react()
         return self._clock() + CHECK_INTERVAL_S
 
-    def _finish(self, keys: Iterable[str], status: JobStatus) -> None:
+    def _finish(self, keys: Iterable[str], status: TrialStatus) -> None:
         for key in keys:
-            self.scheduler.take(JobEnded(self._clock(), key, status))
+            self.driver.take(TrialEnded(self._clock(), key, status))
+
+    def _end_study(self, now: float) -> None:
+        if self.done:
+            self.driver.take(StudyEnded(now, self.search.name))
+            self.driver.react()
 
     def _observe(self) -> Mapping[str, Observed]:
         """Return what the engine observes, after it has been applied."""
         seen = self.scheduler.watch(self._clock())
-        self._process_new_events()
+        self.driver.react()
         return seen
 
     def _request_parking(self, keys: Iterable[str]) -> None:
@@ -177,32 +176,12 @@ class SearchSession:
             except EngineError as error:
                 log.warning("parking %s: %s", key, error)
 
-    def _process_new_events(self) -> bool:
-        """Pass what has been applied on to statistics, listener and tuner, and return whether the tuner has acted."""
-        acted = False
-        while self._new_events:
-            event = self._new_events.popleft()
-            before = self.statistics.devices
+    def _counted(self, past: Iterable[Event]) -> Iterator[Event]:
+        for event in past:
             self.statistics.apply(event)
-            self._on_event(event, before)
-            acted = self._take_all(self._tuner.judge(event)) or acted
-        return acted
+            yield event
 
-    def _take_all(self, events: Iterable[Event]) -> bool:
-        """Take the tuner's events; after the target has been reached, no job is submitted any more."""
-        acted = False
-        for event in events:
-            if isinstance(event, JobSubmitted):
-                if self._reached:
-                    continue
-                self.scheduler.take(StageRegistered(event.at_s, event.study, event.stage))
-            acted = self.scheduler.take(event) or acted
-        return acted
-
-    def _submission(self, trial: str, rung: int, at_s: float) -> JobSubmitted:
-        stage = self.search.rungs[rung].name
-        return JobSubmitted(at_s, self.search.name, stage, trial, self.search.jobs[rung, trial].request)
-
-    def _write(self, event: Event) -> None:
-        self._append(event)
-        self._new_events.append(event)
+    def _on_event(self, event: Event) -> None:
+        before = self.statistics.devices
+        self.statistics.apply(event)
+        self._listener(event, before)

@@ -3,31 +3,33 @@
 from dataclasses import dataclass, replace
 
 from beamer.gpu.devices import Devices
-from beamer.gpu.events import Allocated, JobReported, JobSubmitted
-from beamer.studies.events import Event, JobEnded
-from beamer.studies.model import job_key
+from beamer.gpu.events import Allocated, GpusRequested, RunFinished, TrialReported
+from beamer.studies.events import Event, TrialEnded
 
 
 @dataclass(frozen=True)
-class JobCounts:
-    """Of a job: how often its GPUs were taken, and how often it was started from its checkpoint, as decided."""
+class TrialCounts:
+    """Of a trial: how often its GPUs were taken, and how often it was started from its checkpoint, as decided.
+
+    What follows from coming to a target and being given a farther one is left out of both.
+    """
 
     suspensions: int = 0
     restarts: int = 0
 
 
 class SearchStatistics:
-    """Count what is done to jobs; only `apply` changes it.
+    """Count what is done to trials; only `apply` changes it.
 
-    target_loss: of the search. reached: of the jobs that have come to it, the report that did. devices: the GPUs that jobs
+    target_loss: of the search. reached: of the trials that have come to it, the report that did. devices: the GPUs that trials
     have.
     """
 
     def __init__(self, target_loss: float | None = None) -> None:
         self.target_loss = target_loss
-        self.reached: dict[str, JobReported] = {}
-        self.counts: dict[str, JobCounts] = {}
-        self.ends: dict[str, JobEnded] = {}
+        self.reached: dict[str, TrialReported] = {}
+        self.counts: dict[str, TrialCounts] = {}
+        self.ends: dict[str, TrialEnded] = {}
         self.devices: dict[str, Devices] = {}
         self.decisions = 0
         self._last: dict[str, Devices] = {}
@@ -36,21 +38,27 @@ class SearchStatistics:
     def apply(self, event: Event) -> None:
         """Count an event that the tracker has applied."""
         match event:
-            case JobSubmitted(study=study, stage=stage, job=job):
-                self.counts[job_key(study, stage, job)] = JobCounts()
-            case JobEnded(job=key):
+            case GpusRequested(trial=key):
+                self.counts[key] = TrialCounts()
+            case RunFinished(trial=key):
+                self._leave(key)
+            case TrialEnded(trial=key):
                 self.ends[key] = event
-                self.devices.pop(key, None)
-                self._last.pop(key, None)
-            case JobReported(job=key, report=report) if report and self.target_loss is not None:
+                self._leave(key)
+            case TrialReported(trial=key, report=report) if report and self.target_loss is not None:
                 if report.loss <= self.target_loss:
                     self.reached.setdefault(key, event)
             case Allocated():
                 self.decisions += 1
                 self._allocate(event)
 
+    def _leave(self, key: str) -> None:
+        self.devices.pop(key, None)
+        self._last.pop(key, None)
+        self._gone.discard(key)
+
     def _allocate(self, event: Allocated) -> None:
-        """Compare what jobs have with what they had; what takes everything from all of them has parked them."""
+        """Compare what trials have with what they had; what takes everything from all of them has parked them."""
         now = event.devices
         for key in self.devices.keys() - now.keys():
             self._count(key, suspensions=1)

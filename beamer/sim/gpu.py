@@ -12,32 +12,34 @@ import numpy as np
 
 from beamer.engines.simulated import SimulatedCluster, SimulatedJob
 from beamer.errors import InputError
-from beamer.gpu import tuners
-from beamer.gpu.events import JobSubmitted
-from beamer.gpu.ledger import GpuLedger
+from beamer.gpu.driver import SearchDriver
 from beamer.gpu.model import Node, Report
 from beamer.gpu.policy import GpuPolicy
-from beamer.gpu.scheduler import Scheduler
-from beamer.studies.events import Event, JobEnded, StageRegistered, StudyRegistered
-from beamer.studies.model import JobStatus, Rung, job_key
-from beamer.studies.tracker import Tracker
+from beamer.gpu.tuners import NoTuner, Tuner
+from beamer.studies.events import Event, StageRegistered, StudyRegistered, TargetSet, TrialEnded, TrialRegistered
+from beamer.studies.model import Rung, TrialStatus, trial_key
 
 
 @dataclass(frozen=True)
 class Arrival:
-    """A job that is submitted at a time, in a stage that is registered with its first job. rungs: later ones of its study."""
+    """A trial that asks for GPUs at a time.
+
+    stage: that waits for it to come to `target`, registered with its first trial; None: none does, or the tuner says which.
+    target: 0: the iterations of its request. rungs: declared by its study.
+    """
 
     at_s: float
     study: str
-    stage: str
     name: str
     job: SimulatedJob
+    stage: str | None = None
+    target: int = 0
     rungs: tuple[Rung, ...] = ()
 
     @property
     def key(self) -> str:
-        """The job's key."""
-        return job_key(self.study, self.stage, self.name)
+        """The trial's key."""
+        return trial_key(self.study, self.name)
 
 
 @dataclass(frozen=True)
@@ -49,19 +51,15 @@ class Failure:
     back_s: float = math.inf
 
 
-Tuner = tuners.Tuner[Arrival]
-NoTuner = tuners.NoTuner[Arrival]
-
-
 @dataclass(frozen=True)
 class JobRun:
-    """What became of a job. started_s, ended_s: None if it never did. gpu_s: GPU-seconds held; lost_s: of them, on changes."""
+    """What became of a trial. started_s, ended_s: None if it never did. gpu_s: GPU-seconds held; lost_s: on changes."""
 
     key: str
     submitted_s: float
     started_s: float | None
     ended_s: float | None
-    status: JobStatus
+    status: TrialStatus
     gpu_s: float
     lost_s: float
     reports: tuple[Report, ...] = field(repr=False, default=())
@@ -124,53 +122,46 @@ class _Simulation:
         self, policy: GpuPolicy[Any], nodes: Sequence[Node], arrivals: Sequence[Arrival], tuner: Tuner, seed: int
     ) -> None:
         self.policy = _Timed(policy)
-        self.engine = SimulatedCluster(nodes, {arrival.key: arrival.job for arrival in arrivals})
-        self.ledger = GpuLedger()
-        self.scheduler = Scheduler(Tracker(self.ledger), self.ledger, self.policy, self.engine, self._note, seed, live=False)
-        self.tuner = tuner
+        self.engine = SimulatedCluster(nodes, {arrival.key: arrival.job for arrival in arrivals}, self._target)
+        self.driver = SearchDriver(self.policy, self.engine, tuner, on_event=self._note, seed=seed, live=False)
         self.submitted: dict[str, float] = {}
-        self.ended: dict[str, JobEnded] = {}
-        self._news: list[Event] = []
+        self.ended: dict[str, TrialEnded] = {}
+
+    def _target(self, key: str) -> int:
+        job = self.driver.ledger.job(key)
+        assert job, "it is granted GPUs"
+        return job.request.iterations
 
     def _note(self, event: Event) -> None:
-        self._news.append(event)
-        if isinstance(event, JobEnded):
-            self.ended[event.job] = event
+        if isinstance(event, TrialEnded):
+            self.ended[event.trial] = event
 
     def submit(self, arrival: Arrival) -> None:
-        """Submit a job, with its study and its stage if it is their first."""
-        now = self.engine.now
-        self.engine.jobs.setdefault(arrival.key, arrival.job)
-        self.scheduler.take(StudyRegistered(now, arrival.study, rungs=arrival.rungs))
-        self.scheduler.take(StageRegistered(now, arrival.study, arrival.stage))
-        self.scheduler.take(JobSubmitted(now, arrival.study, arrival.stage, arrival.name, arrival.job.request))
+        """Have a trial ask for GPUs, with its study and its stage if it is their first."""
+        now, driver, request = self.engine.now, self.driver, arrival.job.request
+        driver.take(StudyRegistered(now, arrival.study, rungs=arrival.rungs))
+        if arrival.stage is not None:
+            driver.take(StageRegistered(now, arrival.study, arrival.stage))
+            driver.take(TrialRegistered(now, arrival.study, arrival.name, request.iterations))
+            driver.take(TargetSet(now, arrival.key, arrival.target or request.iterations, arrival.stage))
+        driver.submit(arrival.study, arrival.name, request, now)
         self.submitted[arrival.key] = now
 
     def step(self) -> float | None:
         """Let scheduler and tuner act until neither has anything left to do at this instant."""
         now = self.engine.now
-        while True:
-            wake_s = self.scheduler.step(now)
-            news, self._news = self._news, []
-            acted = False
-            for event in news:
-                for reaction in self.tuner.judge(event):
-                    acted = True
-                    if isinstance(reaction, Arrival):
-                        self.submit(reaction)
-                    else:
-                        self.scheduler.take(reaction)
-            if not acted and (wake_s is None or wake_s > now):
-                return wake_s
+        while (wake_s := self.driver.step(now)) is not None and wake_s <= now:
+            pass
+        return wake_s
 
     def results(self) -> GpuRun:
-        """Return what became of every job."""
-        now = self.engine.now
+        """Return what became of every trial."""
+        now, ledger = self.engine.now, self.driver.ledger
         runs = []
         for key, submitted_s in self.submitted.items():
-            job = self.ledger.job(key) or self.ledger.ended[key]
+            job = ledger.job(key) or ledger.ended[key]
             end = self.ended.get(key)
-            status = end.status if end else JobStatus.RUNNING
+            status = self.driver.tracker.trials[key].status
             started_s = self.engine.started_s.get(key)
             lost_s = self.engine.lost_s.get(key, 0.0)
             ended_s = end.at_s if end else None
@@ -187,10 +178,10 @@ def simulate_gpus(
     seed: int = 0,
     until_s: float = math.inf,
 ) -> GpuRun:
-    """Run jobs on nodes under a policy until all have ended, the tuner is done, nothing moves any more or `until_s`.
+    """Run trials on nodes under a policy until all have ended, the tuner is done, nothing moves any more or `until_s`.
 
     Nothing moves any more where no job runs and the policy, asked again at the time it wished, starts none.
-    Raises `InputError` for two jobs of one key, and for the failure of a node that is not there, then or at all.
+    Raises `InputError` for two trials of one key, and for the failure of a node that is not there, then or at all.
     """
     _check(nodes, arrivals, failures)
     sim = _Simulation(policy, nodes, arrivals, tuner or NoTuner(), seed)
@@ -201,7 +192,7 @@ def simulate_gpus(
     changes += [(failure.back_s, failure.node, False) for failure in failures if failure.back_s < math.inf]
     heapify(changes)
     wake_s: float | None = None
-    while not sim.tuner.done:
+    while not sim.driver.tuner.done:
         now = min(
             engine.next_s(),
             queue[-1].at_s if queue else math.inf,
@@ -230,7 +221,7 @@ def _check(nodes: Sequence[Node], arrivals: Sequence[Arrival], failures: Sequenc
     keys: set[str] = set()
     for arrival in arrivals:
         if arrival.key in keys:
-            raise InputError("arrivals", arrival.key, "a key that no other job has")
+            raise InputError("arrivals", arrival.key, "a key that no other trial has")
         keys.add(arrival.key)
     names = [node.name for node in nodes]
     back_s = dict.fromkeys(names, -math.inf)

@@ -30,7 +30,8 @@ class EngineHarness(ABC):
     def job(self, name: str, iterations: int) -> str:
         """Describe a job that ends by itself after so many iterations, and return the key by which it can be started.
 
-        It reports its progress once per iteration. It saves a checkpoint when the engine asks it to.
+        It reports its progress once per iteration. It saves a checkpoint when the engine asks it to, and when it ends. One that
+        was described before is to run so far when it is started next.
         """
 
     @abstractmethod

@@ -143,7 +143,10 @@ def has_nodes(harness: EngineHarness) -> None:
 
 
 def runs_a_job_to_its_end(harness: EngineHarness) -> None:
-    """A job runs, reports and finishes; it holds no GPUs then, and stays known with its last report until it is stopped."""
+    """A job runs, reports and finishes; it holds no GPUs then, and stays known with its last report until it is stopped.
+
+    What was observed says after which iteration it was to end.
+    """
     bench = _Bench(harness)
     key, observed = bench.finishes("short")
     assert bench.done(key) == SHORT
@@ -151,7 +154,7 @@ def runs_a_job_to_its_end(harness: EngineHarness) -> None:
     assert observed.exit == ""
     last = bench.reports[key][-1]
     for _ in range(2):
-        assert bench.engine.report()[key] == Observed(RunState.FINISHED, None, (last,))
+        assert bench.engine.report()[key] == Observed(RunState.FINISHED, None, (last,), target=SHORT)
     bench.engine.stop(key, TIMEOUT_S)
     assert key not in bench.engine.report()
 
@@ -175,7 +178,9 @@ def says_why_a_job_failed(harness: EngineHarness) -> None:
     )
     for call in calls:
         call()
-        assert bench.engine.report()[key] == Observed(RunState.FAILED, None, (last,), exit=observed.exit)
+        assert bench.engine.report()[key] == Observed(
+            RunState.FAILED, None, (last,), exit=observed.exit, target=observed.target
+        )
     bench.engine.stop(key, TIMEOUT_S)
     assert key not in bench.engine.report()
 
@@ -414,6 +419,22 @@ def starts_again_after_stop(harness: EngineHarness) -> None:
             del delivered[key]
 
 
+def continues_to_a_farther_target(harness: EngineHarness) -> None:
+    """A job that has finished and was stopped goes on from where it was if its description has it run farther."""
+    bench = _Bench(harness)
+    key, _ = bench.finishes("short")
+    bench.engine.stop(key, TIMEOUT_S)
+    for placement, iterations in ((bench.one, 2 * SHORT), (bench.other, 3 * SHORT)):
+        assert harness.job("short", iterations) == key
+        bench.engine.start(key, placement, TIMEOUT_S)
+        observed = bench.reaches(key, RunState.FINISHED, None)
+        assert (observed.target, bench.done(key)) == (iterations, iterations)
+        bench.engine.stop(key, TIMEOUT_S)
+    bench.never_went_back(key)
+    iterations = [report.iteration for report in bench.reports[key]]
+    assert iterations == [iterations[0] + i for i in range(len(iterations))]
+
+
 def hands_jobs_over(harness: EngineHarness) -> None:
     """Jobs outlive the engine: its successor finds them where they are and as they are."""
     bench = _Bench(harness)
@@ -533,6 +554,7 @@ ENGINE_CHECKS: tuple[EngineCheck, ...] = (
     parks_a_suspended_job,
     stops_for_good,
     starts_again_after_stop,
+    continues_to_a_farther_target,
     hands_jobs_over,
     leaves_ended_jobs_alone,
     refuses_unknown_jobs,

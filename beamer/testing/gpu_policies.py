@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beamer.decision.state import read_state, write_state
-from beamer.engines.simulated import Outcome, Profile, SimulatedJob
+from beamer.engines.simulated import Outcome, SimulatedJob, SimulatedProfile
 from beamer.gpu.model import Cluster, Costs, Grant, Job, Node, Report, Request, Speed, Stage, check_allocation
 from beamer.gpu.placement import CompactPlacer
 from beamer.gpu.policy import GpuPolicy
@@ -73,7 +73,7 @@ def situations(draw: st.DrawFn, most: int = 6) -> tuple[Cluster, tuple[Job, ...]
             for k, loss in enumerate(losses)
         )
         stage = Stage("s", f"r{i % 2}", 3, draw(st.sampled_from([None, 1])), (0.5, 0.7))
-        job = Job(f"s/r{i % 2}/t{i}", request, submitted_s, stage, reports, since_s=submitted_s, costs=Costs(0.1, 0.1, 5.0))
+        job = Job(f"s/t{i}", request, submitted_s, stage, reports, since_s=submitted_s, costs=Costs(0.1, 0.1, 5.0))
         count = draw(st.integers(0, request.most))
         grant = placer.place(job, count) if count >= request.least and draw(st.booleans()) else None
         if grant:
@@ -136,7 +136,7 @@ def state_survives_json(policy: GpuPolicy[Any]) -> None:
 
 def grants_nothing_without_nodes_or_jobs(policy: GpuPolicy[Any]) -> None:
     """Nothing is granted on an empty cluster or for an empty queue, and nothing fails."""
-    job = Job("s/r/t", Request(iterations=10), 0.0, Stage("s", "r"))
+    job = Job("s/t", Request(iterations=10), 0.0, Stage("s", "r"))
     for cluster, jobs in ((Cluster(()), ()), (Cluster(()), (job,)), (Cluster((Node("n", 4),)), ())):
         _, allocation, _ = policy.allocate(policy.initial(), cluster, jobs, NOW, Random(0))
         assert not allocation
@@ -145,13 +145,13 @@ def grants_nothing_without_nodes_or_jobs(policy: GpuPolicy[Any]) -> None:
 def handles_a_thousand_jobs_per_gpu(policy: GpuPolicy[Any]) -> None:
     """A thousand times as many jobs as GPUs leave no GPU idle and none given twice."""
     cluster = Cluster((Node("n0", 2), Node("n1", 2)))
-    jobs = tuple(Job(f"s/r/t{i}", Request(iterations=10), float(i) / 1000, Stage("s", "r"), since_s=0.0) for i in range(4000))
+    jobs = tuple(Job(f"s/t{i}", Request(iterations=10), float(i) / 1000, Stage("s", "r"), since_s=0.0) for i in range(4000))
     _, allocation, _ = policy.allocate(policy.initial(), cluster, jobs, NOW, Random(0))
     check_allocation(cluster, jobs, allocation)
     assert sum(grant.size for grant in allocation.values()) == cluster.gpus
 
 
-class Exponential(Profile):
+class Exponential(SimulatedProfile):
     """Speeds up with the square root of its GPUs; its loss falls exponentially."""
 
     def __init__(self, floor: float, rate: float) -> None:
@@ -174,7 +174,7 @@ def _workload(seed: int, jobs: int = 12) -> list[Arrival]:
         gpus = rng.choice([1, 1, 2, 4])
         request = Request(iterations=rng.randint(20, 60), gpus=gpus, min_gpus=1, max_gpus=6, epoch=10, batch_size=32)
         job = SimulatedJob(request, Exponential(rng.choice([0.1, 0.8]), 0.05), Costs(0.1, 0.1, 2.0))
-        arrivals.append(Arrival(rng.uniform(0, 100), f"s{i % 2}", "r0", f"t{i}", job))
+        arrivals.append(Arrival(rng.uniform(0, 100), f"s{i % 2}", f"t{i}", job))
     return arrivals
 
 
@@ -222,7 +222,7 @@ def skips_jobs_that_fit_nowhere(policy: GpuPolicy[Any]) -> None:
     ordinary = SimulatedJob(Request(iterations=10, gpus=4, min_gpus=4), Exponential(0.1, 0.1))
     for request in (Request(iterations=10, gpus=64, min_gpus=64), Request(iterations=10, worker_cpus=8.0)):
         jobs = (SimulatedJob(request, Exponential(0.1, 0.1)), ordinary)
-        arrivals = [Arrival(0.0, "s", "r", f"t{i}", job) for i, job in enumerate(jobs)]
+        arrivals = [Arrival(0.0, "s", f"t{i}", job) for i, job in enumerate(jobs)]
         stuck, done = simulate_gpus(policy, (Node("n", 4, 4.0),), arrivals).jobs
         assert done.ended_s is not None
         assert stuck.gpu_s == 0
@@ -233,7 +233,7 @@ def lets_every_job_advance(policy: GpuPolicy[Any]) -> None:
     if not policy.fair:
         return
     arrivals = [
-        Arrival(0.0, "s", "r", f"t{i}", SimulatedJob(Request(iterations=100_000, epoch=20), Exponential(0.1 * (i % 9), 0.01)))
+        Arrival(0.0, "s", f"t{i}", SimulatedJob(Request(iterations=100_000, epoch=20), Exponential(0.1 * (i % 9), 0.01)))
         for i in range(32)
     ]
     run = simulate_gpus(policy, (Node("n", 4),), arrivals, until_s=10_000.0)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from beamer.engines.simulated import Outcome, Profile, SimulatedJob
+from beamer.engines.simulated import Outcome, SimulatedJob, SimulatedProfile
 from beamer.errors import InputError
 from beamer.gpu.model import Costs, Grant, Request
 from beamer.gpu.predictors.progress import ProgressSample
@@ -100,7 +100,7 @@ class JobHistory:
 
 
 @dataclass(frozen=True)
-class ReplayedProfile(Profile):
+class ReplayedProfile(SimulatedProfile):
     """A job that replays a history over `iterations`. per_gpu, exponent: as in `JobHistory.rate`."""
 
     history: JobHistory

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from beamer.engines.simulated import Outcome, Profile, SimulatedJob
+from beamer.engines.simulated import Outcome, SimulatedJob, SimulatedProfile
 from beamer.errors import InputError
 from beamer.gpu.model import Costs, Grant, Request
 
@@ -117,7 +117,7 @@ class Application:
 
 
 @dataclass(frozen=True)
-class PolluxProfile(Profile):
+class PolluxProfile(SimulatedProfile):
     """A job that trains an application, submitted at the batch size `requested`, one of those measured.
 
     The gradients that it reports are those of the run at the middle batch size: what a job would measure changes with its own.

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from beamer.engines.simulated import Outcome, Profile
+from beamer.engines.simulated import Outcome, SimulatedProfile
 from beamer.gpu.model import Grant
 
 
@@ -26,7 +26,7 @@ class HyperbolicLoss:
 
 
 @dataclass(frozen=True)
-class DataParallelProfile(Profile):
+class DataParallelProfile(SimulatedProfile):
     """A job whose workers share a batch and then exchange gradients.
 
     compute_s: of the requested batch of `batch_size` samples on one GPU. fixed_s: of every step.

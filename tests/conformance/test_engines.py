@@ -29,7 +29,7 @@ class SimulatedHarness(EngineHarness):
         self.engine: Engine = self.cluster
 
     def job(self, name: str, iterations: int) -> str:
-        key = f"study/stage/{name}"
+        key = f"study/{name}"
         self.cluster.jobs[key] = SimulatedJob(Request(iterations=iterations), Exponential(0.1, 0.01), Costs(0.1, 0.2, 0.5))
         return key
 

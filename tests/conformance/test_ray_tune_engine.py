@@ -25,7 +25,7 @@ class TuneHarness(EngineHarness):
         self.engine = self.ray
 
     def job(self, name: str, iterations: int) -> str:
-        key = f"study/stage/{name}"
+        key = f"study/{name}"
         if name not in self.tune.trials:
             self.tune.trials[name] = FakeTrial(lambda iteration: 1.0 / iteration)
             self.ray.add(name)

@@ -26,7 +26,7 @@ class LocalHarness(EngineHarness):
         self.engine = site.engine(keep_memory=keep_memory)
 
     def job(self, name: str, iterations: int) -> str:
-        self.site.trainer(name, iterations, "--pause-s", "0.005")
+        self.site.trainer(name, iterations, "--pause-s", "0.005", iterations=iterations)
         return name
 
     def failing(self, name: str, iterations: int) -> str:

@@ -318,7 +318,7 @@ def test_nodes_may_go_when_nothing_is_left_on_them(command: ScheduleCommand) -> 
     refused = command.run("fifo")
     assert refused.returncode == 2
     (line,) = refused.stderr.splitlines()
-    assert "nodes: got ['there'], expected 'here' among them, as a supervisor of s/rung0/a may be there" in line
+    assert "nodes: got ['there'], expected 'here' among them, as a supervisor of s/a may be there" in line
     stop = [sys.executable, "-m", "beamer.cli", "schedule", "--dir", str(command.directory), "--stop"]
     assert subprocess.run(stop, capture_output=True, timeout=TIMEOUT_S).returncode == 0
     assert command.jobs() == []
@@ -338,7 +338,7 @@ def test_a_configuration_that_fails_is_reported_and_the_rest_finishes(command: S
     command.search(0, program=(str(wrapper), "{name}"), rungs=rungs)
     done = command.run("hermes")
     assert done.returncode == 0, done.stderr
-    assert "s/rung0/c failed: here: rank 0 exited with code 3" in done.stderr.replace("\n", " ")
+    assert "s/c failed: here: rank 0 exited with code 3" in done.stderr.replace("\n", " ")
     rows = command.figures()
     assert rows["c"]["status"] == "failed"
     assert rows["c"]["rung"] == "rung0", "it goes no further, however small its loss was"
@@ -366,7 +366,7 @@ def test_a_rung_keeps_the_best_which_go_on_from_their_checkpoints(command: Sched
 
 def _loss(command: ScheduleCommand, name: str, iteration: int) -> float:
     """Return what a configuration printed at an iteration, whichever rung that was in."""
-    for path in (command.directory / "jobs").glob(f"s_rung0_{name}-*/*/output"):
+    for path in (command.directory / "jobs").glob(f"s_{name}-*/*/output"):
         for line in path.read_text().splitlines():
             report = json.loads(line)
             if report["iteration"] == iteration:
@@ -396,7 +396,7 @@ def test_what_is_not_saved_upon_an_interruption_is_named(command: ScheduleComman
     output, _ = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 128 + signal.SIGINT
     for name in "ab":
-        assert output.replace("\n", " ").count(f"s/rung0/{name}: here: its ranks exited with [-15]") == 1
+        assert output.replace("\n", " ").count(f"s/{name}: here: its ranks exited with [-15]") == 1
 
 
 def test_signals_hurry_a_command_that_saves_what_has_reached_its_target(command: ScheduleCommand) -> None:

@@ -19,14 +19,14 @@ from ray.tune.result import NODE_IP
 from beamer.engines.ray_tune.local import LocalRayCluster
 from beamer.engines.ray_tune.scheduler import BeamerScheduler
 from beamer.errors import InputError
-from beamer.gpu.events import Allocated, JobReported, NodesSeen
+from beamer.gpu.events import Allocated, NodesSeen, TrialReported
 from beamer.gpu.model import Allocation, Cluster, Job, Request
 from beamer.gpu.placement import CompactPlacer, pack
 from beamer.gpu.policies import GpuPolicy
 from beamer.schedule.statistics import SearchStatistics
-from beamer.studies.events import JobEnded, StageSealed
+from beamer.studies.events import StageSealed, TrialEnded
 from beamer.studies.journal.store import Journal
-from beamer.studies.model import JobStatus, Rung, split_key
+from beamer.studies.model import Rung, TrialStatus, split_key
 from tests.ray.searches import Regression, overlaps, run, steps, undisturbed, write
 
 # Tune does not close its trials' result files when a search ends before they do.
@@ -79,7 +79,7 @@ def suspensions(folder: Path) -> dict[str, int]:
             statistics.apply(event)
     finally:
         journal.close()
-    return {split_key(key)[2]: counts.suspensions + counts.restarts for key, counts in statistics.counts.items()}
+    return {split_key(key)[1]: counts.suspensions + counts.restarts for key, counts in statistics.counts.items()}
 
 
 def test_no_step_is_lost_or_done_twice_however_often_trials_move(cluster: LocalRayCluster, tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_no_step_is_lost_or_done_twice_however_often_trials_move(cluster: LocalR
 def test_a_trial_runs_where_it_was_granted_gpus(cluster: LocalRayCluster, tmp_path: Path) -> None:
     run(tmp_path, BeamerScheduler("fifo", journal=journal_of(tmp_path)), RATES[:4], iterations=2)
     granted = {
-        split_key(key)[2]: dict(grant.gpus) for event in events(tmp_path, Allocated) for key, grant in event.grants.items()
+        split_key(key)[1]: dict(grant.gpus) for event in events(tmp_path, Allocated) for key, grant in event.grants.items()
     }
     assert len({node for gpus in granted.values() for node in gpus}) == 2
     for trial, lines in steps(tmp_path).items():
@@ -158,7 +158,8 @@ def test_losers_are_stopped_at_the_rungs(cluster: LocalRayCluster, tmp_path: Pat
     until = {rate: 8 if rate == best[0] else 4 if rate in best[:3] else 2 for rate in RATES}
     assert {result.config["rate"]: result.metrics["training_iteration"] for result in results} == until
     assert [event.stage for event in events(tmp_path, StageSealed)] == ["r0", "r1", "r2"]
-    assert [event.status for event in events(tmp_path, JobEnded)] == [JobStatus.FINISHED] * (6 + 3 + 1)
+    ends = [event.status for event in events(tmp_path, TrialEnded)]
+    assert ends == [TrialStatus.KILLED] * 5 + [TrialStatus.FINISHED]
 
 
 def test_the_search_ends_with_the_first_trial_that_meets_the_target(cluster: LocalRayCluster, tmp_path: Path) -> None:
@@ -166,14 +167,14 @@ def test_the_search_ends_with_the_first_trial_that_meets_the_target(cluster: Loc
     request = Request(500, target_loss=target)
     scheduler = BeamerScheduler("fifo", request, stop_at_target=True, journal=journal_of(tmp_path))
     results = run(tmp_path, scheduler, RATES[2:], pause_s=0.1)
-    [reached] = [event for event in events(tmp_path, JobReported) if event.report and event.report.loss <= target]
+    [reached] = [event for event in events(tmp_path, TrialReported) if event.report and event.report.loss <= target]
     assert reached.report
-    [rate] = [result.config["rate"] for result in results if result.metrics["trial_id"] == split_key(reached.job)[2]]
+    [rate] = [result.config["rate"] for result in results if result.metrics["trial_id"] == split_key(reached.trial)[1]]
     steps_done = int(reached.report.iteration)
     assert [loss <= target for loss in undisturbed(rate, steps_done)].index(True) == steps_done - 1
     assert all(result.metrics.get("training_iteration", 0) < 500 for result in results)
-    ends = {event.job: event.status for event in events(tmp_path, JobEnded)}
-    assert [key for key, status in ends.items() if status is JobStatus.FINISHED] == [reached.job]
+    ends = {event.trial: event.status for event in events(tmp_path, TrialEnded)}
+    assert [key for key, status in ends.items() if status is TrialStatus.FINISHED] == [reached.trial]
 
 
 def test_a_trial_whose_results_lack_a_key_fails_the_search(cluster: LocalRayCluster, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from beamer.engines.local import (
 )
 from beamer.engines.local.job import Busy, LocalJob
 from beamer.engines.local.monitor import NodeMonitor
-from beamer.engines.local.record import Record, last_run, load
+from beamer.engines.local.record import LastRun, Record, last_run, load
 from beamer.engines.local.states import Phase
 from beamer.engines.local.supervisor import control, groups, store
 from beamer.engines.local.supervisor.messages import FreePort, GetStatus, decode_request, encode
@@ -194,4 +194,4 @@ def test_a_job_that_has_been_stopped_does_not_advance(tmp_path: Path) -> None:
     with pytest.raises(Busy, match="j: advance: it has just been stopped"), job.locked("advance", 0.0):
         job.set(phase=Phase.PARKED)
     assert not (tmp_path / "job").exists()
-    assert last_run(tmp_path) == 1
+    assert last_run(tmp_path) == LastRun(1)

@@ -2,14 +2,12 @@
 
 from beamer.engines.local.record import RUN_STATE
 from beamer.engines.local.states import PHASE_AFTER, Phase, RanksState
-from beamer.gpu.engine import JOB_STATUS, RunState
-from beamer.studies.model import JobStatus
+from beamer.gpu.engine import RunState
 
 
 def test_every_state_is_mapped_to_the_next_layer() -> None:
     assert set(PHASE_AFTER) == set(RanksState)
     assert set(RUN_STATE) == set(Phase)
-    assert set(JOB_STATUS) == set(RunState)
 
 
 def test_a_job_has_ended_in_all_layers_or_in_none() -> None:
@@ -17,7 +15,6 @@ def test_a_job_has_ended_in_all_layers_or_in_none() -> None:
         state for state in RanksState if state.is_finished
     ]
     assert [phase for phase in Phase if RUN_STATE[phase].is_finished] == [Phase.FINISHED, Phase.FAILED]
-    assert all((JOB_STATUS[state] is not JobStatus.RUNNING) == state.is_finished for state in RunState)
 
 
 def test_what_is_live_or_transient_has_not_ended() -> None:

@@ -20,7 +20,7 @@ def allocations(draw: st.DrawFn) -> Allocation:
         counts = {node: draw(st.integers(0, left)) for node, left in free.items()}
         if any(counts.values()):
             free = {node: left - counts[node] for node, left in free.items()}
-            granted[f"s/r/t{draw(st.integers(0, 9))}-{i}"] = Grant.of(counts)
+            granted[f"s/t{draw(st.integers(0, 9))}-{i}"] = Grant.of(counts)
     return granted
 
 
@@ -40,9 +40,9 @@ def test_no_gpu_is_assigned_twice_and_counts_are_kept(rounds: list[Allocation]) 
 
 
 def test_a_job_that_comes_back_gets_the_gpus_on_which_its_memory_lies() -> None:
-    before = {"s/r/x": (("a", 2), ("a", 3)), "s/r/y": (("a", 0),)}
-    allocation = {"s/r/y": Grant.of({"a": 1}), "s/r/z": Grant.of({"b": 1}), "s/r/x": Grant.of({"a": 2})}
-    assert assign(CLUSTER, allocation, before) == {**before, "s/r/z": (("b", 0),)}
+    before = {"s/x": (("a", 2), ("a", 3)), "s/y": (("a", 0),)}
+    allocation = {"s/y": Grant.of({"a": 1}), "s/z": Grant.of({"b": 1}), "s/x": Grant.of({"a": 2})}
+    assert assign(CLUSTER, allocation, before) == {**before, "s/z": (("b", 0),)}
 
 
 def test_a_job_that_grows_keeps_what_it_has() -> None:
@@ -50,6 +50,6 @@ def test_a_job_that_grows_keeps_what_it_has() -> None:
 
 
 def test_a_job_that_runs_keeps_its_gpus_from_one_that_left_its_memory_on_them() -> None:
-    before = {"s/r/x": (("b", 0),), "s/r/y": (("b", 0),)}
-    allocation = {"s/r/x": Grant.of({"b": 1}), "s/r/y": Grant.of({"b": 1})}
-    assert assign(CLUSTER, allocation, before, running={"s/r/y"}) == {"s/r/x": (("b", 1),), "s/r/y": (("b", 0),)}
+    before = {"s/x": (("b", 0),), "s/y": (("b", 0),)}
+    allocation = {"s/x": Grant.of({"b": 1}), "s/y": Grant.of({"b": 1})}
+    assert assign(CLUSTER, allocation, before, running={"s/y"}) == {"s/x": (("b", 1),), "s/y": (("b", 0),)}

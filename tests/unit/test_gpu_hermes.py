@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from beamer.engines.simulated import Outcome, Profile, SimulatedJob
+from beamer.engines.simulated import Outcome, SimulatedJob, SimulatedProfile
 from beamer.gpu.model import Allocation, Cluster, Grant, Job, Node, Report, Request, Stage
 from beamer.gpu.policies.hermes import NORMS, Hermes, convergence
 from beamer.sim.gpu import Arrival, Failure, simulate_gpus
@@ -30,7 +30,7 @@ def falling(by: float) -> tuple[float, ...]:
     return tuple(10.0 - by * k for k in range(7))
 
 
-class Steady(Profile):
+class Steady(SimulatedProfile):
     """A second per iteration, all jobs alike."""
 
     def step_s(self, grant: Grant, batch_size: int) -> tuple[float, float]:
@@ -42,7 +42,7 @@ class Steady(Profile):
 
 def search(count: int, *iterations: int) -> list[Arrival]:
     return [
-        Arrival(0.0, "s", "r", f"t{i}", SimulatedJob(Request(iterations[i % len(iterations)], epoch=10), Steady()))
+        Arrival(0.0, "s", f"t{i}", SimulatedJob(Request(iterations[i % len(iterations)], epoch=10), Steady()))
         for i in range(count)
     ]
 

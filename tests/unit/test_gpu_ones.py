@@ -255,7 +255,7 @@ def test_what_it_learns_is_how_long_jobs_ran(epochs: int) -> None:
             return decided
 
     one = SimulatedJob(Request(iterations=10 * epochs, epoch=10), Exponential(0.1, 0.05))
-    arrivals = [Arrival(0.0, "s", "r", f"t{i}", one) for i in range(4)]
+    arrivals = [Arrival(0.0, "s", f"t{i}", one) for i in range(4)]
     simulate_gpus(Watching(), cluster(1).nodes, arrivals)
     learnt = seen[-1].training
     # of a job of one epoch nothing is seen that one could learn from

@@ -73,8 +73,7 @@ def test_synthetic_work_repeats_by_its_seed_and_runs() -> None:
     assert jobs == pollux_data.synthetic_workload(2, applications, jobs=6, span_s=600.0)
     for policy, tuned in (("fifo", True), ("pollux", False)):
         arrivals = [
-            Arrival(job.at_s, "study", "stage", job.name, simulated(job, applications[job.application], Costs(), tuned))
-            for job in jobs
+            Arrival(job.at_s, "study", job.name, simulated(job, applications[job.application], Costs(), tuned)) for job in jobs
         ]
         run = simulate_gpus(gpu_policy(policy), NODES, arrivals)
         assert len(run.jobs) == 6

@@ -13,15 +13,15 @@ from beamer.decision.policy import Stateless
 from beamer.engines.simulated import SimulatedCluster, SimulatedJob
 from beamer.errors import EngineError
 from beamer.gpu.engine import Placement, RunState
-from beamer.gpu.events import Allocated, JobSubmitted, NodesSeen
+from beamer.gpu.events import Allocated, GpusRequested, NodesSeen, RunFinished
 from beamer.gpu.ledger import GpuLedger
 from beamer.gpu.model import Allocation, Cluster, Costs, Grant, Job, Node, Request
 from beamer.gpu.policies import gpu_policy
 from beamer.gpu.policies.fifo import Fifo
 from beamer.gpu.policy import GpuPolicy
 from beamer.gpu.scheduler import Scheduler
-from beamer.studies.events import Event, JobEnded, StageRegistered, StudyRegistered
-from beamer.studies.model import JobStatus, split_key
+from beamer.studies.events import Event, StageRegistered, StudyRegistered, TargetSet, TrialEnded, TrialRegistered
+from beamer.studies.model import TrialStatus, split_key
 from beamer.studies.tracker import Tracker
 from beamer.testing.gpu_policies import Exponential, devices_are_exclusive
 
@@ -57,10 +57,18 @@ class TrackedJob(SimulatedCluster):
             raise Crash
 
 
+def submit(scheduler: Scheduler, key: str, request: Request) -> None:
+    """Have a trial ask for GPUs, with its study if that is its first."""
+    now = scheduler.tracker.now_s
+    scheduler.take(StudyRegistered(now, "s"))
+    scheduler.take(TrialRegistered(now, *split_key(key)))
+    scheduler.take(GpusRequested(now, key, request))
+
+
 def jobs(count: int) -> dict[str, SimulatedJob]:
     rng = Random(1)
     return {
-        f"s/r/t{i}": SimulatedJob(
+        f"s/t{i}": SimulatedJob(
             Request(iterations=rng.randint(5, 20), gpus=rng.choice([1, 2]), epoch=2),
             Exponential(rng.random(), 0.1),
             Costs(0.1, 0.1, 1.0),
@@ -99,10 +107,8 @@ def test_after_crashes_no_job_runs_twice_and_none_is_forgotten(name: str, seed: 
     wake_s: float | None = None
     for _ in itertools.count():
         try:
-            scheduler.take(StudyRegistered(engine.now, "s"))
-            scheduler.take(StageRegistered(engine.now, "s", "r"))
             for key, job in work.items():
-                scheduler.take(JobSubmitted(engine.now, "s", "r", split_key(key)[2], job.request))
+                submit(scheduler, key, job.request)
             wake_s = scheduler.step(engine.now)
             devices_are_exclusive(scheduler)
             if not scheduler.ledger.submitted(scheduler.tracker):
@@ -132,20 +138,18 @@ def test_a_call_that_fails_is_repeated_and_holds_up_nobody(caplog: pytest.LogCap
                 raise EngineError(f"{job}: its supervisor does not answer")
             super().start(job, placement, timeout_s)
 
-    work = {key: SimulatedJob(Request(iterations=5), Exponential(0.1, 0.1)) for key in ("s/r/t0", "s/r/t1")}
+    work = {key: SimulatedJob(Request(iterations=5), Exponential(0.1, 0.1)) for key in ("s/t0", "s/t1")}
     engine = Stubborn(NODES, work)
     ledger = GpuLedger()
     scheduler = Scheduler(Tracker(ledger), ledger, gpu_policy("fifo"), engine, lambda event: None)
-    for event in (StudyRegistered(0.0, "s"), StageRegistered(0.0, "s", "r")):
-        scheduler.take(event)
     for key, job in work.items():
-        scheduler.take(JobSubmitted(0.0, "s", "r", split_key(key)[2], job.request))
+        submit(scheduler, key, job.request)
     scheduler.step(0.0)
-    assert set(engine.report()) == {"s/r/t1"}
+    assert set(engine.report()) == {"s/t1"}
     engine.deaf = False
     scheduler.step(0.1)
-    assert set(engine.report()) == {"s/r/t0", "s/r/t1"}
-    assert "start s/r/t0: s/r/t0: its supervisor does not answer" in caplog.text
+    assert set(engine.report()) == {"s/t0", "s/t1"}
+    assert "start s/t0: s/t0: its supervisor does not answer" in caplog.text
 
 
 def test_a_restarted_scheduler_goes_on_with_what_its_policy_remembered() -> None:
@@ -155,10 +159,8 @@ def test_a_restarted_scheduler_goes_on_with_what_its_policy_remembered() -> None
     scheduler = Scheduler(Tracker(ledger), ledger, gpu_policy("hermes"), engine, journal.append)
     work = jobs(6)
     engine.jobs.update(work)
-    for event in (StudyRegistered(0.0, "s"), StageRegistered(0.0, "s", "r")):
-        scheduler.take(event)
     for key, job in work.items():
-        scheduler.take(JobSubmitted(0.0, "s", "r", split_key(key)[2], job.request))
+        submit(scheduler, key, job.request)
     scheduler.step(0.0)
     ledger = GpuLedger()
     tracker = Tracker(ledger)
@@ -186,17 +188,15 @@ class Failing(Fifo):
 
 def begun(policy: GpuPolicy[Any], live: bool = True) -> tuple[Scheduler, SimulatedCluster, list[Event]]:
     """Return a scheduler that has started two jobs."""
-    work = {key: SimulatedJob(Request(iterations=50), Exponential(0.1, 0.1)) for key in ("s/r/t0", "s/r/t1", "s/r/t2")}
+    work = {key: SimulatedJob(Request(iterations=50), Exponential(0.1, 0.1)) for key in ("s/t0", "s/t1", "s/t2")}
     engine = SimulatedCluster(NODES, work)
     journal: list[Event] = []
     ledger = GpuLedger()
     scheduler = Scheduler(Tracker(ledger), ledger, policy, engine, journal.append, live=live)
-    scheduler.take(StudyRegistered(0.0, "s"))
-    scheduler.take(StageRegistered(0.0, "s", "r"))
-    for name in ("t0", "t1"):
-        scheduler.take(JobSubmitted(0.0, "s", "r", name, work[f"s/r/{name}"].request))
+    for key in ("s/t0", "s/t1"):
+        submit(scheduler, key, work[key].request)
     scheduler.step(0.0)
-    assert set(ledger.granted) == {"s/r/t0", "s/r/t1"}
+    assert set(ledger.granted) == {"s/t0", "s/t1"}
     return scheduler, engine, journal
 
 
@@ -207,25 +207,25 @@ def test_a_policy_that_fails_leaves_its_last_decision_in_force(
     scheduler, engine, journal = begun(Failing())
     granted = dict(scheduler.ledger.granted)
     monkeypatch.setattr(Failing, "failure", failure)
-    scheduler.take(JobSubmitted(1.0, "s", "r", "t2", Request(iterations=50)))
+    submit(scheduler, "s/t2", Request(iterations=50))
     assert scheduler.step(1.0) == 1.0 + RETRY_S
     assert scheduler.ledger.granted == granted
     assert {key: one.state for key, one in engine.report().items()} == dict.fromkeys(granted, RunState.RUNNING)
     assert "policy fifo failed, the old decision stays in force" in caplog.text
-    scheduler.take(JobEnded(2.0, "s/r/t0", JobStatus.KILLED))
+    scheduler.take(TrialEnded(2.0, "s/t0", TrialStatus.KILLED))
     scheduler.step(2.0)
-    assert set(engine.report()) == {"s/r/t1"}, "what has ended is stopped all the same"
+    assert set(engine.report()) == {"s/t1"}, "what has ended is stopped all the same"
     monkeypatch.setattr(Failing, "failure", "")
     scheduler.take(NodesSeen(3.0, (*NODES, Node("n2", 1))))
     scheduler.step(3.0)
-    assert set(scheduler.ledger.granted) == {"s/r/t1", "s/r/t2"}
+    assert set(scheduler.ledger.granted) == {"s/t1", "s/t2"}
     assert [event.generation for event in journal if isinstance(event, Allocated)] == [1, 2]
 
 
 def test_a_simulation_shows_a_policys_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     scheduler, _, _ = begun(Failing(), live=False)
     monkeypatch.setattr(Failing, "failure", "exception")
-    scheduler.take(JobSubmitted(1.0, "s", "r", "t2", Request(iterations=50)))
+    submit(scheduler, "s/t2", Request(iterations=50))
     with pytest.raises(ZeroDivisionError, match="a defect"):
         scheduler.step(1.0)
 
@@ -243,7 +243,7 @@ def test_a_state_that_cannot_be_read_leaves_the_last_decision_in_force(caplog: p
     assert "policy hermes cannot read what it remembered and starts afresh" in caplog.text
     assert again.ledger.granted == scheduler.ledger.granted
     again.step(1.0)
-    assert set(again.ledger.granted) == {"s/r/t0", "s/r/t1"}
+    assert set(again.ledger.granted) == {"s/t0", "s/t1"}
 
 
 def test_a_job_that_runs_and_ends_within_a_step_has_been_served() -> None:
@@ -252,11 +252,81 @@ def test_a_job_that_runs_and_ends_within_a_step_has_been_served() -> None:
             super().start(job, placement, timeout_s)
             self.advance(self.next_s())
 
-    engine = Quick(NODES, {"s/r/t0": SimulatedJob(Request(iterations=5, epoch=5), Exponential(0.1, 0.1))})
+    engine = Quick(NODES, {"s/t0": SimulatedJob(Request(iterations=5, epoch=5), Exponential(0.1, 0.1))})
     ledger = GpuLedger()
     scheduler = Scheduler(Tracker(ledger), ledger, gpu_policy("fifo"), engine, lambda event: None)
-    for event in (StudyRegistered(0.0, "s"), StageRegistered(0.0, "s", "r")):
-        scheduler.take(event)
-    scheduler.take(JobSubmitted(0.0, "s", "r", "t0", engine.jobs["s/r/t0"].request))
+    submit(scheduler, "s/t0", engine.jobs["s/t0"].request)
     scheduler.step(0.0)
-    assert ledger.ended["s/r/t0"].service_s == engine.now > 0
+    assert ledger.ended["s/t0"].service_s == engine.now > 0
+
+
+class DeafToStop(SimulatedCluster):
+    """A cluster that cannot forget jobs for a while."""
+
+    deaf = True
+
+    def stop(self, job: str, timeout_s: float = 5.0) -> None:
+        if self.deaf:
+            raise EngineError(f"{job}: its supervisor does not answer")
+        super().stop(job, timeout_s)
+
+
+def test_a_run_that_ended_at_a_target_is_not_taken_for_one_to_the_next(caplog: pytest.LogCaptureFixture) -> None:
+    """Though the engine still shows it when the trial has been promoted and granted GPUs, to another scheduler, too."""
+    journal: list[Event] = []
+    ledger = GpuLedger()
+    request = Request(iterations=20, epoch=5)
+    engine = DeafToStop(
+        NODES,
+        {"s/t": SimulatedJob(request, Exponential(0.1, 0.1), Costs(restart_s=3.0))},
+        lambda key: scheduler.ledger.submitted(scheduler.tracker)[0].request.iterations,
+    )
+    scheduler = Scheduler(Tracker(ledger), ledger, gpu_policy("fifo"), engine, journal.append)
+    submit(scheduler, "s/t", request)
+    for event in (StageRegistered(0.0, "s", "r0"), TargetSet(0.0, "s/t", 10, "r0")):
+        scheduler.take(event)
+    scheduler.step(0.0)
+    while scheduler.ledger.granted:
+        engine.advance(engine.next_s())
+        scheduler.step(engine.now)
+    rested_s = engine.now
+    for event in (StageRegistered(rested_s, "s", "r1"), TargetSet(rested_s, "s/t", 20, "r1")):
+        scheduler.take(event)
+    for _ in range(2):
+        scheduler.step(rested_s)
+        assert scheduler.ledger.granted
+        assert engine.report()["s/t"].state is RunState.FINISHED
+    ledger = GpuLedger()
+    tracker = Tracker(ledger)
+    for event in journal:
+        tracker.apply(event)
+    scheduler = Scheduler(tracker, ledger, gpu_policy("fifo"), engine, journal.append)
+    scheduler.step(rested_s)
+    assert not ledger.ended
+    engine.deaf = False
+    scheduler.step(rested_s)
+    while not ledger.ended:
+        engine.advance(engine.next_s())
+        scheduler.step(engine.now)
+    assert [event.step for event in journal if isinstance(event, RunFinished)] == [10, 20]
+    job = ledger.ended["s/t"]
+    assert [report.iteration for report in job.reports] == [0, 5, 10, 15, 20]
+    assert [report.service_s for report in job.reports] == sorted(report.service_s for report in job.reports)
+    assert engine.now == rested_s + 3.0 + rested_s, "it continues from its checkpoint"
+    trial = tracker.trial("s/t")
+    assert (trial.status, len(trial.attempts), [target.reached_s for target in trial.targets]) == (
+        TrialStatus.FINISHED, 2, [rested_s, engine.now],
+    )  # fmt: skip
+
+
+def test_a_clock_that_is_set_back_makes_nothing_happen_before_what_is_known() -> None:
+    scheduler, engine, journal = begun(gpu_policy("fifo"))
+    engine.advance(engine.next_s())
+    scheduler.step(3600.0)
+    scheduler.step(10.0)
+    scheduler.take(TrialEnded(11.0, "s/t0", TrialStatus.KILLED))
+    scheduler.step(12.0)
+    scheduler.revoke(13.0)
+    times = [event.at_s for event in journal]
+    assert times == sorted(times)
+    assert scheduler.ledger.ended["s/t0"].gpu_s == 3600.0

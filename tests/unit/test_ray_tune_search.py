@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 import pytest
 
 from beamer.engines.ray_tune.engine import RayTuneEngine, Result, TuneDecision
-from beamer.engines.ray_tune.search import ONLY_STAGE, TuneSearch
-from beamer.errors import EngineError, InputError
+from beamer.engines.ray_tune.search import TuneSearch
+from beamer.errors import InputError
 from beamer.gpu.engine import Placement, RunState
-from beamer.gpu.events import Allocated, JobReported, JobSubmitted
+from beamer.gpu.events import Allocated, TrialReported
 from beamer.gpu.model import Node, Request
 from beamer.gpu.policies import GPU_POLICIES, gpu_policy
-from beamer.studies.events import Event, JobEnded, StageSealed
-from beamer.studies.model import JobStatus, Rung
+from beamer.studies.events import Event, StageSealed, TargetSet, TrialEnded
+from beamer.studies.model import Rung, StudyStatus, TrialStatus
 from beamer.testing.tune import START_S, STEP_S, FakeTrial, FakeTune
 
 NODES = (Node("n0", 2), Node("n1", 2))
@@ -84,15 +84,15 @@ class Driver:
     def iterations(self) -> dict[str, int]:
         return {name: trial.iteration for name, trial in self.tune.trials.items()}
 
-    def ends(self) -> dict[str, JobStatus]:
-        return {event.job: event.status for event in self.journal if isinstance(event, JobEnded)}
+    def ends(self) -> dict[str, TrialStatus]:
+        return {event.trial: event.status for event in self.journal if isinstance(event, TrialEnded)}
 
 
 @pytest.mark.parametrize("policy", GPU_POLICIES)
 def test_every_policy_runs_all_trials_to_their_end(policy: str) -> None:
     driver = Driver(policy).run()
     assert driver.iterations() == dict.fromkeys(LEVELS, 8)
-    assert driver.ends() == {f"s/{ONLY_STAGE}/{name}": JobStatus.FINISHED for name in LEVELS}
+    assert driver.ends() == {f"s/{name}": TrialStatus.FINISHED for name in LEVELS}
 
 
 @pytest.mark.parametrize("policy", GPU_POLICIES)
@@ -100,8 +100,10 @@ def test_losers_are_stopped_at_the_rungs_under_every_policy(policy: str) -> None
     driver = Driver(policy, RUNGS).run()
     assert driver.iterations() == {"a": 4, "b": 8, "c": 2, "d": 4, "e": 2, "f": 2}
     assert [event.stage for event in driver.journal if isinstance(event, StageSealed)] == ["r0", "r1", "r2"]
-    reports = [e.report.iteration for e in driver.journal if isinstance(e, JobReported) and e.job == "s/r2/b" and e.report]
-    assert reports == list(range(1, 9)), "what was reported in the rungs before is known"
+    reports = [e.report.iteration for e in driver.journal if isinstance(e, TrialReported) and e.trial == "s/b" and e.report]
+    assert reports == list(range(1, 9)), "each once"
+    assert driver.ends() == {f"s/{name}": TrialStatus.FINISHED if name == "b" else TrialStatus.KILLED for name in LEVELS}
+    assert driver.search.tracker.study("s").status is StudyStatus.ENDED
     ended = driver.search.ledger.ended
     driver.open()
     assert driver.search.ledger.ended.keys() == ended.keys()
@@ -135,16 +137,18 @@ def test_trials_that_can_be_paused_with_some_results_only_lose_no_step() -> None
     assert driver.iterations() == dict.fromkeys(LEVELS, 9)
     assert max(trial.launches for trial in driver.tune.trials.values()) > 1
     for name in LEVELS:
-        reports = [e.report.iteration for e in driver.journal if isinstance(e, JobReported) and e.job[-1] == name and e.report]
+        reports = [
+            e.report.iteration for e in driver.journal if isinstance(e, TrialReported) and e.trial[-1] == name and e.report
+        ]
         assert reports == list(range(1, 10))
 
 
 def test_what_starts_took_is_known_as_their_cost() -> None:
     driver = Driver("round-robin").run()
-    costs = [event.costs for event in driver.journal if isinstance(event, JobReported) and event.costs]
+    costs = [event.costs for event in driver.journal if isinstance(event, TrialReported) and event.costs]
     assert costs
     assert all(cost.resume_s == cost.restart_s >= START_S - STEP_S for cost in costs)
-    speeds = [speed for event in driver.journal if isinstance(event, JobReported) for speed in event.speeds]
+    speeds = [speed for event in driver.journal if isinstance(event, TrialReported) for speed in event.speeds]
     assert {(speed.gpus, speed.nodes, speed.batch_size, speed.step_s) for speed in speeds} == {(1, 1, 8, STEP_S)}
 
 
@@ -155,27 +159,23 @@ def test_a_start_that_waits_for_gpus_is_withdrawn_and_one_that_has_them_is_not()
     for name in "ab":
         tune.trials[name] = FakeTrial(lambda iteration: 1.0)
         engine.add(name)
-        engine.start(f"s/r/{name}", Placement((("n0", 0), ("n0", 1))))
+        engine.start(f"s/{name}", Placement((("n0", 0), ("n0", 1))))
     engine.apply(tune.now)
     tune.advance()
     assert [tune.has_gpus(name) for name in "ab"] == [True, False]
     for name in "ab":
-        engine.suspend(f"s/r/{name}")
-    assert [engine.report()[f"s/r/{name}"].state for name in "ab"] == [RunState.STOPPING, RunState.PARKED]
+        engine.suspend(f"s/{name}")
+    assert [engine.report()[f"s/{name}"].state for name in "ab"] == [RunState.STOPPING, RunState.PARKED]
     engine.apply(tune.now)
     assert [tune.status(name) for name in "ab"] == ["PENDING", "PAUSED"]
     while tune.status("a") != "PAUSED":
         tune.advance()
     assert [trial.saved for trial in tune.trials.values()] == [1, 0]
-    with pytest.raises(EngineError, match="its trial runs s/r/a, which is to be stopped first"):
-        engine.start("s/r1/a", Placement((("n0", 0),)))
 
 
 def test_the_search_ends_with_the_first_trial_that_meets_the_target() -> None:
     driver = Driver(request=Request(500, target_loss=0.31), stop_at_target=True).run()
-    assert driver.ends() == {
-        f"s/{ONLY_STAGE}/{name}": JobStatus.FINISHED if name == "b" else JobStatus.KILLED for name in LEVELS
-    }
+    assert driver.ends() == {f"s/{name}": TrialStatus.FINISHED if name == "b" else TrialStatus.KILLED for name in LEVELS}
     assert driver.search.is_over
     assert driver.iterations()["b"] == 4
 
@@ -185,7 +185,7 @@ def test_a_trial_that_failed_for_good_gives_its_place_to_others() -> None:
     driver.run(lambda: driver.tune.trials["b"].iteration == 1)
     driver.tune.fail("b", "out of memory")
     driver.run()
-    assert driver.ends()["s/r0/b"] is JobStatus.FAILED
+    assert driver.ends()["s/b"] is TrialStatus.FAILED
     assert driver.iterations() == {"a": 4, "b": 1, "c": 4, "d": 8, "e": 2, "f": 2}
 
 
@@ -204,14 +204,14 @@ def test_a_trial_that_tune_ends_is_killed() -> None:
     driver.tune.stop("b")
     driver.search.engine.forget("b")
     driver.run()
-    assert driver.ends()["s/r0/b"] is JobStatus.KILLED
+    assert driver.ends()["s/b"] is TrialStatus.KILLED
     assert driver.iterations()["d"] == 8
 
 
 @pytest.mark.parametrize("policy", ["fifo", "hermes", "round-robin"])
 def test_a_search_that_is_restored_knows_what_its_predecessor_knew(policy: str) -> None:
     driver = Driver(policy, RUNGS)
-    driver.run(lambda: any(event.stage == "r1" for event in driver.journal if isinstance(event, JobSubmitted)))
+    driver.run(lambda: any(event.stage == "r1" for event in driver.journal if isinstance(event, TargetSet)))
     allocation = driver.search.ledger.decision
     driver.open()
     assert driver.search.ledger.decision == allocation

@@ -114,7 +114,7 @@ def recorded(directory: Path, node: str, nodes: tuple[str, ...]) -> Path:
     """Write down a job as the engine does that runs on a node and may have supervisors on others."""
     path = directory / "jobs" / "one" / "job"
     path.parent.mkdir(parents=True)
-    Record("s/rung0/slow", LaunchSpec(("true",)), Placement(((node, 0),)), nodes, Phase.PARKED).save(path)
+    Record("s/slow", LaunchSpec(("true",)), Placement(((node, 0),)), nodes, Phase.PARKED).save(path)
     return path
 
 
@@ -123,7 +123,7 @@ def test_nodes_with_supervisors_of_a_search_stay_where_they_are(tmp_path: Path) 
         directory.start(parse(SEARCH, BASE), journal_holds=False)
         recorded(tmp_path, "n", ("n",))
         renamed = parse(changed(lambda d: d["nodes"][0].update(name="m")), BASE)
-        with pytest.raises(InputError, match=r"^nodes: got \['m'\], expected 'n' among them.*s/rung0/slow.*--stop without"):
+        with pytest.raises(InputError, match=r"^nodes: got \['m'\], expected 'n' among them.*s/slow.*--stop without"):
             directory.start(renamed, journal_holds=True)
         moved = parse(changed(lambda d: d["nodes"][0].update(root="/elsewhere")), BASE)
         with pytest.raises(InputError, match=r"^nodes\.n\.root: got '/elsewhere', expected ''.*--stop without"):

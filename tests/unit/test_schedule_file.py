@@ -25,12 +25,14 @@ from tests.unit.schedule_inputs import BASE, SEARCH, changed, set_request
 def test_a_template_is_filled_for_every_configuration() -> None:
     search = parse(SEARCH, BASE)
     assert [trial.name for trial in search.trials] == ["lr-0.1_batch-32", "slow"]
-    task = search.jobs[0, "slow"]
-    assert task.launch.command == (sys.executable, "train.py", "--lr", "0.001", "--until", "20", "7")
-    assert task.launch.cwd == "/base/code"
-    assert dict(task.launch.env) == {"OUT": "slow.log", "THREADS": "1"}
+    task = search.jobs["slow"]
+    launch = task.launches[20]
+    assert search.rungs == ()
+    assert launch.command == (sys.executable, "train.py", "--lr", "0.001", "--until", "20", "7")
+    assert launch.cwd == "/base/code"
+    assert dict(launch.env) == {"OUT": "slow.log", "THREADS": "1"}
     assert task.request == Request(iterations=20, epoch=2, batch_size=64)
-    assert (task.launch.batch_size, task.launch.iterations, task.launch.every) == (64, 20, 2)
+    assert (launch.batch_size, launch.iterations, launch.every) == (64, 20, 2)
 
 
 def test_rungs_count_from_the_start_and_share_a_configurations_checkpoint(tmp_path: Path) -> None:
@@ -38,11 +40,12 @@ def test_rungs_count_from_the_start_and_share_a_configurations_checkpoint(tmp_pa
     del data["job"]["request"]["iterations"]
     search = parse(data, BASE)
     assert search.rungs == (Rung("rung0", 2, 5), Rung("rung1", 1, 15))
-    first, second = (search.launch(f"s/rung{i}/slow", tmp_path) for i in range(2))
+    first, second = (search.launch("s/slow", step, tmp_path) for step in (5, 15))
     assert first.checkpoint == second.checkpoint == str(tmp_path / "checkpoints" / "slow")
+    assert search.jobs["slow"].request.iterations == 15
     assert first.command[5] == "5"
     assert second.command[5] == "15"
-    assert search.launch("s/rung0/lr-0.1_batch-32", tmp_path).checkpoint != first.checkpoint
+    assert search.launch("s/lr-0.1_batch-32", 5, tmp_path).checkpoint != first.checkpoint
 
 
 def test_a_grid_is_all_combinations() -> None:

@@ -1,6 +1,6 @@
 """Searches on a simulated cluster: what survives the death of the command, what ends at the target, and what is counted."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -9,41 +9,56 @@ import pytest
 
 from beamer.engines.simulated import SimulatedCluster, SimulatedJob
 from beamer.gpu.engine import Observed, Placement, RunState
-from beamer.gpu.events import Allocated, JobReported, JobSubmitted
+from beamer.gpu.events import Allocated, GpusRequested, RunFinished, TrialReported
 from beamer.gpu.model import Costs, Grant, Node, Report, Request
 from beamer.gpu.tuners import HalvingTuner
 from beamer.schedule.command import policy_of
 from beamer.schedule.file import Search, parse
 from beamer.schedule.report import document, rows
 from beamer.schedule.session import SearchSession
-from beamer.schedule.statistics import JobCounts, SearchStatistics
-from beamer.studies.events import Event, JobEnded, StageSealed
-from beamer.studies.model import JobStatus, Rung
+from beamer.schedule.statistics import SearchStatistics, TrialCounts
+from beamer.studies.events import Event, StageRegistered, StageSealed, StudyEnded, TargetSet, TrialEnded, TrialRegistered
+from beamer.studies.model import Rung, TrialStatus
 from beamer.testing.gpu_policies import Exponential
 from tests.unit.schedule_inputs import BASE, changed
 
 RUNGS = (Rung("r0", 3, 5), Rung("r1", 2, 10), Rung("r2", 1, 20))
 
 
-def tuner_of_three(early: bool) -> HalvingTuner[str]:
-    """Return a tuner of three trials that have been submitted."""
-    tuner: HalvingTuner[str] = HalvingTuner("s", RUNGS, lambda trial, rung, at_s: f"{rung}/{trial}", early=early)
-    assert tuner.first(["a", "b", "c"]) == ["0/a", "0/b", "0/c"]
-    for trial in "abc":
-        assert not list(tuner.judge(JobSubmitted(0.0, "s", "r0", trial, Request(5))))
+def target(trial: str, rung: int, at_s: float) -> TargetSet:
+    return TargetSet(at_s, f"s/{trial}", RUNGS[rung].step, RUNGS[rung].name)
+
+
+def killed(trial: str, at_s: float) -> TrialEnded:
+    return TrialEnded(at_s, f"s/{trial}", TrialStatus.KILLED)
+
+
+def failed(trial: str, at_s: float) -> TrialEnded:
+    return TrialEnded(at_s, f"s/{trial}", TrialStatus.FAILED)
+
+
+def tuner_of_three(early: bool) -> HalvingTuner:
+    """Return a tuner of three trials that have joined the first rung."""
+    tuner = HalvingTuner("s", RUNGS, early=early)
+    joined = [list(tuner.judge(TrialRegistered(0.0, "s", trial))) for trial in "abc"]
+    assert joined == [[StageRegistered(0.0, "s", "r0"), target("a", 0, 0.0)], [target("b", 0, 0.0)], [target("c", 0, 0.0)]]
+    assert not list(tuner.judge(TrialRegistered(0.0, "s", "a", 20))), "a budget is no other trial"
+    assert not list(tuner.judge(TrialRegistered(0.0, "z", "d")))
     return tuner
 
 
 def test_trials_that_failed_go_no_further() -> None:
     tuner = tuner_of_three(early=False)
     for trial, loss in (("a", 0.1), ("b", 0.5), ("c", float("nan"))):
-        assert not list(tuner.judge(JobReported(0.0, f"s/r0/{trial}", Report(0.0, 5, loss, 1.0))))
-    assert not list(tuner.judge(JobEnded(1.0, "s/r0/a", JobStatus.FAILED)))
-    assert not list(tuner.judge(JobEnded(2.0, "s/r0/c", JobStatus.FAILED)))
-    assert list(tuner.judge(JobEnded(3.0, "s/r0/b", JobStatus.FINISHED))) == [StageSealed(3.0, "s", "r0"), "1/b"]
+        assert not list(tuner.judge(TrialReported(0.0, f"s/{trial}", Report(0.0, 5, loss, 1.0))))
+    assert not list(tuner.judge(failed("a", 1.0)))
+    assert not list(tuner.judge(failed("c", 2.0)))
+    assert list(tuner.judge(RunFinished(3.0, "s/b", 5))) == [
+        StageSealed(3.0, "s", "r0"), StageRegistered(3.0, "s", "r1"), target("b", 1, 3.0),
+    ]  # fmt: skip
     assert not list(tuner.judge(StageSealed(3.0, "s", "r0"))), "its own event leads to nothing"
     assert not tuner.done
-    assert list(tuner.judge(JobEnded(4.0, "s/r1/b", JobStatus.FAILED))) == [StageSealed(4.0, "s", "r1")]
+    assert list(tuner.judge(failed("b", 4.0))) == [StageSealed(4.0, "s", "r1")]
     assert tuner.done, "nobody is left for the last rung"
 
 
@@ -52,10 +67,16 @@ def test_trials_are_promoted_when_the_rung_is_over_or_as_soon_as_it_is_certain(e
     tuner = tuner_of_three(early)
     found = []
     for at_s, (trial, loss) in enumerate((("a", 0.2), ("b", 0.1), ("c", float("-inf")))):
-        list(tuner.judge(JobReported(0.0, f"s/r0/{trial}", Report(0.0, 5, loss, 1.0))))
-        found.append(list(tuner.judge(JobEnded(at_s, f"s/r0/{trial}", JobStatus.FINISHED))))
-    sealed = StageSealed(2.0, "s", "r0")
-    assert found == ([[], ["1/b"], ["1/a"]] if early else [[], [], [sealed, "1/b", "1/a"]])
+        list(tuner.judge(TrialReported(0.0, f"s/{trial}", Report(0.0, 5, loss, 1.0))))
+        found.append(list(tuner.judge(RunFinished(float(at_s), f"s/{trial}", 5))))
+    opened, sealed = StageRegistered(2.0, "s", "r1"), StageSealed(2.0, "s", "r0")
+    assert found[0] == []
+    if early:
+        assert found[1] == [StageRegistered(1.0, "s", "r1"), target("b", 1, 1.0)]
+        assert found[2] == [killed("c", 2.0), opened, target("a", 1, 2.0)]
+    else:
+        assert found[1:] == [[], [killed("c", 2.0), sealed, opened, target("b", 1, 2.0), target("a", 1, 2.0)]]
+    assert not list(tuner.judge(killed("c", 2.0))), "its own event leads to nothing"
     assert list(tuner.judge(sealed)) == ([StageSealed(2.0, "s", "r1")] if early else [])
 
 
@@ -63,24 +84,28 @@ def test_the_statistics_count_what_moves_and_what_was_parked() -> None:
     statistics = SearchStatistics()
 
     def allocate(number: int, **grants: str) -> None:
-        given = {f"s/r/{job}": Grant.of({node: 1}) for job, node in grants.items()}
-        devices = {f"s/r/{job}": ((node, 0),) for job, node in grants.items()}
+        given = {f"s/{job}": Grant.of({node: 1}) for job, node in grants.items()}
+        devices = {f"s/{job}": ((node, 0),) for job, node in grants.items()}
         statistics.apply(Allocated(float(number), "p", number, None, given, devices))
 
     for job in "ab":
-        statistics.apply(JobSubmitted(0.0, "s", "r", job, Request(iterations=1)))
+        statistics.apply(GpusRequested(0.0, f"s/{job}", Request(iterations=1)))
     allocate(1, a="m", b="n")
     allocate(2, a="m")
     allocate(3, a="m", b="n")
-    assert statistics.counts == {"s/r/a": JobCounts(), "s/r/b": JobCounts(1, 0)}, "b was resumed where it was"
+    assert statistics.counts == {"s/a": TrialCounts(), "s/b": TrialCounts(1, 0)}, "b was resumed where it was"
     allocate(4, a="n")
-    assert statistics.counts == {"s/r/a": JobCounts(0, 1), "s/r/b": JobCounts(2, 0)}
+    assert statistics.counts == {"s/a": TrialCounts(0, 1), "s/b": TrialCounts(2, 0)}
     allocate(5)
     allocate(6, a="n", b="m")
-    assert statistics.counts == {"s/r/a": JobCounts(1, 2), "s/r/b": JobCounts(2, 1)}, (
+    assert statistics.counts == {"s/a": TrialCounts(1, 2), "s/b": TrialCounts(2, 1)}, (
         "what was parked has no memory to go on with"
     )
     assert statistics.decisions == 6
+    statistics.apply(RunFinished(7.0, "s/a", 1))
+    allocate(8, b="m")
+    allocate(9, a="m", b="m")
+    assert statistics.counts["s/a"] == TrialCounts(1, 2), "nothing was taken from it, and it was given a farther target"
 
 
 FLOORS = {"a": 0.5, "b": 0.1, "c": 0.7, "d": 0.3, "e": 0.9}
@@ -111,15 +136,18 @@ class Commands:
     def __init__(self, search: Search, policy: str, seed: int = 0) -> None:
         self.search, self.policy = search, policy
         work = {
-            f"s/{rung.name}/{name}": SimulatedJob(search.jobs[i, name].request, Exponential(floor, 0.3), Costs(0.1, 0.1, 0.5))
-            for i, rung in enumerate(search.rungs)
+            f"s/{name}": SimulatedJob(search.jobs[name].request, Exponential(floor, 0.3), Costs(0.1, 0.1, 0.5))
             for name, floor in FLOORS.items()
         }
-        self.engine = SimulatedCluster([Node("n", 2)], work)
+        self.session: SearchSession
+        self.engine = self.cluster(work)
         self.journal: list[Event] = []
         self.rng = Random(seed)
         self.kill_in = 10**9
         self.kills = 0
+
+    def cluster(self, work: Mapping[str, SimulatedJob], kind: type[SimulatedCluster] = SimulatedCluster) -> SimulatedCluster:
+        return kind([Node("n", 2)], work, lambda key: self.session.target(key))
 
     def write(self, event: Event) -> None:
         self.kill_in -= 1
@@ -142,7 +170,7 @@ class Commands:
 
     def life(self) -> SearchSession:
         policy = policy_of(self.policy, ["quantum_s=3"] if self.policy == "round-robin" else [])
-        session = SearchSession(
+        session = self.session = SearchSession(
             self.search, policy, self.engine, tuple(self.journal), self.write, clock=lambda: self.engine.now, timeout_s=2.0
         )
         session.start(self.engine.now)
@@ -163,12 +191,19 @@ def test_a_command_killed_at_any_event_keeps_the_best(policy: str) -> None:
         assert commands.kills > 10
         assert session.wait_until_forgotten()
         ended = session.ledger.ended
-        assert set(ended) == set(expected.ledger.ended)
-        assert [key for key in ended if "/rung2/" in key] == ["s/rung2/b"]
-        assert {key for key in ended if "/rung1/" in key} == {"s/rung1/a", "s/rung1/b", "s/rung1/d"}
-        for kind in (JobSubmitted, JobEnded):
-            events = [event for event in commands.journal if isinstance(event, kind)]
-            assert len(events) == 5 + 3 + 1, "each once"
+        assert {key: job.done for key, job in ended.items()} == {key: job.done for key, job in expected.ledger.ended.items()}
+        stages = session.tracker.study("s").stages
+        assert {rung: set(stage.targets) for rung, stage in stages.items()} == {
+            "rung0": set(FLOORS), "rung1": {"a", "b", "d"}, "rung2": {"b"},
+        }  # fmt: skip
+        for kind, count in (
+            (GpusRequested, 5),
+            (TargetSet, 5 + 3 + 1),
+            (RunFinished, 5 + 3 + 1),
+            (TrialEnded, 5),
+            (StudyEnded, 1),
+        ):
+            assert len([event for event in commands.journal if isinstance(event, kind)]) == count, "each once"
         found = rows(commands.search, session.ledger, session.statistics, commands.engine.now)
         assert [row.name for row in found] == ["b", "d", "a", "c", "e"]
         assert [row.iterations for row in found] == [30, 12, 12, 6, 6]
@@ -183,16 +218,29 @@ def test_a_search_that_is_to_stop_at_its_target_does(killed: bool) -> None:
     reached = {
         key
         for key, end in session.statistics.ends.items()
-        if end.status is JobStatus.FINISHED and key in session.statistics.reached
+        if end.status is TrialStatus.FINISHED and key in session.statistics.reached
     }
     assert reached
     later = [report for key in reached for report in session.ledger.ended[key].reports if report.loss <= 0.35]
     assert later
     live = [key for key, seen in commands.engine.report().items() if seen.state is not RunState.FINISHED]
     assert live == []
-    assert all(not key.startswith("s/rung2/") for key in session.statistics.ends), "nothing was started after it"
+    first_s = min(event.at_s for event in session.statistics.reached.values())
+    assert all(event.at_s <= first_s for event in commands.journal if isinstance(event, TargetSet)), (
+        "nobody is promoted after it"
+    )
     figures = document(commands.search, "round-robin", [], session.statistics, 0.0, commands.engine.now)
     assert 0 < figures["target_reached_s"] <= figures["elapsed_s"]
+
+
+def test_a_search_that_is_over_is_left_as_it_is() -> None:
+    commands = Commands(halving(), "fifo")
+    commands.run(killed=False)
+    count = len(commands.journal)
+    again = commands.run(killed=False)
+    assert again.done
+    assert again.wait_until_forgotten()
+    assert [type(event).__name__ for event in commands.journal[count:]] in ([], ["Allocated"])
 
 
 class SlowToPark(SimulatedCluster):
@@ -200,8 +248,10 @@ class SlowToPark(SimulatedCluster):
 
     PARK_S = 7.0
 
-    def __init__(self, nodes: Sequence[Node], jobs: Mapping[str, SimulatedJob]) -> None:
-        super().__init__(nodes, jobs)
+    def __init__(
+        self, nodes: Sequence[Node], jobs: Mapping[str, SimulatedJob], target: Callable[[str], int] | None = None
+    ) -> None:
+        super().__init__(nodes, jobs, target)
         self.stopping: dict[str, float] = {}
 
     def resize(self, job: str, placement: Placement | None, timeout_s: float = 5.0) -> None:
@@ -221,12 +271,13 @@ class SlowToPark(SimulatedCluster):
 
 def test_jobs_that_are_saved_at_the_target_go_on_reporting_and_the_others_are_killed_at_once() -> None:
     commands = Commands(long_runs(target_loss=0.35, stop_at_target=True), "fifo")
-    slow = commands.engine = SlowToPark([Node("n", 2)], commands.engine.jobs)
+    slow = SlowToPark([Node("n", 2)], commands.engine.jobs)
+    commands.engine = slow
     session = commands.run(killed=False)
     (first_s, *_) = (report.at_s for report in session.statistics.reached.values())
     assert set(slow.stopping) == set(session.statistics.reached), "only what has reached the target is saved"
     ends = session.statistics.ends
-    killed = [key for key in ends if ends[key].status is JobStatus.KILLED]
+    killed = [key for key in ends if ends[key].status is TrialStatus.KILLED]
     assert killed
     assert {ends[key].at_s for key in killed} == {first_s}
     for key in session.statistics.reached:
@@ -243,6 +294,6 @@ class Remarking(SimulatedCluster):
 
 def test_what_an_engine_remarks_is_logged_once_and_calls_no_finished_job_failed(caplog: pytest.LogCaptureFixture) -> None:
     commands = Commands(halving(), "round-robin")
-    commands.engine = Remarking([Node("n", 2)], commands.engine.jobs)
+    commands.engine = commands.cluster(commands.engine.jobs, Remarking)
     session = commands.run(killed=False)
     assert sorted(caplog.messages) == sorted(f"{key}: a remark" for key in session.statistics.ends)

@@ -6,14 +6,14 @@ from random import Random
 
 import pytest
 
-from beamer.engines.simulated import Outcome, Profile, SimulatedCluster, SimulatedJob
+from beamer.engines.simulated import Outcome, SimulatedCluster, SimulatedJob, SimulatedProfile
 from beamer.errors import EngineError, InputError
 from beamer.gpu.engine import Placement, RunState
 from beamer.gpu.model import Costs, Grant, Node, Request
 from beamer.gpu.policies import GPU_POLICIES, GpuPolicy, gpu_policy
 from beamer.gpu.tuners import HalvingTuner
 from beamer.sim.gpu import Arrival, Failure, GpuRun, simulate_gpus
-from beamer.studies.model import JobStatus, Rung
+from beamer.studies.model import Rung, TrialStatus
 from beamer.testing.gpu_policies import Exponential
 
 N, G, K, W = 40, 4, 100, 5  # jobs, GPUs, iterations of a second each, window
@@ -21,7 +21,7 @@ FIXED = ("fifo", "round-robin", "srtf", "tiresias", "k8s-default", "hermes", "te
 
 
 @dataclass(frozen=True)
-class Falling(Profile):
+class Falling(SimulatedProfile):
     """A second per iteration; its loss falls to a floor, or stays where it is."""
 
     floor: float
@@ -36,7 +36,7 @@ class Falling(Profile):
 
 def search(good: set[int], flat: float = 1.0, count: int = N, **request: float) -> list[Arrival]:
     asked = Request(iterations=K, **request)  # type: ignore[arg-type]
-    return [Arrival(0.0, "s", "r", f"t{i}", SimulatedJob(asked, Falling(0.05 if i in good else flat))) for i in range(count)]
+    return [Arrival(0.0, "s", f"t{i}", SimulatedJob(asked, Falling(0.05 if i in good else flat))) for i in range(count)]
 
 
 def run(policy: GpuPolicy[object], arrivals: list[Arrival]) -> GpuRun:
@@ -44,7 +44,7 @@ def run(policy: GpuPolicy[object], arrivals: list[Arrival]) -> GpuRun:
 
 
 def jct_s(one: GpuRun, number: int) -> float:
-    return next(job.jct_s for job in one.jobs if job.key == f"s/r/t{number}")
+    return next(job.jct_s for job in one.jobs if job.key == f"s/t{number}")
 
 
 @pytest.mark.parametrize("good", [0, 7, 39])
@@ -86,7 +86,6 @@ def elastic_jobs(restart_s: float) -> list[Arrival]:
         Arrival(
             rng.uniform(0, 600),
             "s",
-            "r",
             f"t{i}",
             SimulatedJob(
                 Request(iterations=rng.randint(1000, 3000), gpus=2, min_gpus=1, max_gpus=4, epoch=100),
@@ -108,7 +107,7 @@ def test_equal_costs_give_equal_schedules_and_larger_ones_longer_ones() -> None:
 def test_changes_cost_what_the_costs_state() -> None:
     def two(suspend_s: float) -> GpuRun:
         job = SimulatedJob(Request(iterations=10), Falling(0.1), Costs(suspend_s, suspend_s, 100.0))
-        arrivals = [Arrival(0.0, "s", "r", f"t{i}", job) for i in range(2)]
+        arrivals = [Arrival(0.0, "s", f"t{i}", job) for i in range(2)]
         return simulate_gpus(gpu_policy("round-robin", quantum_s=5.0), [Node("n", 1)], arrivals)
 
     assert [job.ended_s for job in two(0.0).jobs] == [15.0, 20.0]
@@ -121,7 +120,7 @@ def test_changes_cost_what_the_costs_state() -> None:
 def test_a_lost_node_takes_jobs_back_to_their_last_report() -> None:
     job = SimulatedJob(Request(iterations=100, epoch=10), Falling(0.1), Costs(restart_s=3.0))
     lost = simulate_gpus(
-        gpu_policy("fifo"), [Node("a", 1), Node("b", 1)], [Arrival(0.0, "s", "r", "t", job)], failures=[Failure(25.0, "a")]
+        gpu_policy("fifo"), [Node("a", 1), Node("b", 1)], [Arrival(0.0, "s", "t", job)], failures=[Failure(25.0, "a")]
     )
     assert lost.jobs[0].ended_s == 25.0 + 3.0 + (100 - 20)
     assert lost.jobs[0].lost_s == 5.0 + 3.0
@@ -130,7 +129,7 @@ def test_a_lost_node_takes_jobs_back_to_their_last_report() -> None:
 def test_a_job_is_lost_with_the_node_of_its_parameter_servers() -> None:
     job = SimulatedJob(Request(iterations=100, epoch=10, servers=True, server_cpus=1.0), Falling(0.1))
     nodes = [Node("gpus", 1), Node("cores", 0, 4.0)]
-    lost = simulate_gpus(gpu_policy("fifo"), nodes, [Arrival(0.0, "s", "r", "t", job)], failures=[Failure(25.0, "cores", 40.0)])
+    lost = simulate_gpus(gpu_policy("fifo"), nodes, [Arrival(0.0, "s", "t", job)], failures=[Failure(25.0, "cores", 40.0)])
     assert lost.jobs[0].lost_s == 5.0
     assert lost.jobs[0].ended_s == 40.0 + (100 - 20)
 
@@ -152,7 +151,7 @@ def test_a_change_is_charged_for_as_long_as_it_was_under_way() -> None:
 def test_a_run_ends_where_the_policy_is_asked_again_and_again_for_nothing() -> None:
     job = SimulatedJob(Request(iterations=10, gpus=2, min_gpus=2), Falling(0.1))
     for name in GPU_POLICIES:
-        stuck = simulate_gpus(gpu_policy(name), [Node("n", 1)], [Arrival(0.0, "s", "r", "t", job)])
+        stuck = simulate_gpus(gpu_policy(name), [Node("n", 1)], [Arrival(0.0, "s", "t", job)])
         assert stuck.jobs[0].jct_s == math.inf
 
 
@@ -182,17 +181,19 @@ def test_what_is_reported_as_a_node_is_lost_is_heard() -> None:
 
 def test_hermes_queues_no_job_on_a_node_that_lacks_its_cores() -> None:
     job = SimulatedJob(Request(iterations=K, gpus=4, worker_cpus=2.0), Falling(0.1))
-    arrivals = [Arrival(0.0, "s", "r", "t0", job)]
+    arrivals = [Arrival(0.0, "s", "t0", job)]
     one = simulate_gpus(gpu_policy("hermes"), [Node("few", 4, 4.0), Node("many", 4, 8.0)], arrivals)
     assert jct_s(one, 0) == K
 
 
 def test_a_short_job_does_not_wait_for_a_long_stage_that_began_with_it() -> None:
-    rungs = (Rung("r0", jobs=50, iterations=10), Rung("r1", jobs=5, iterations=10))
-    stage = [Arrival(0.0, "x", "r0", f"t{i}", SimulatedJob(Request(iterations=10), Falling(0.1)), rungs) for i in range(50)]
-    alone = Arrival(0.0, "y", "r0", "t", SimulatedJob(Request(iterations=30), Falling(0.1)))
+    rungs = (Rung("r0", jobs=50, step=10), Rung("r1", jobs=5, step=20))
+    stage = [
+        Arrival(0.0, "x", f"t{i}", SimulatedJob(Request(iterations=10), Falling(0.1)), "r0", rungs=rungs) for i in range(50)
+    ]
+    alone = Arrival(0.0, "y", "t", SimulatedJob(Request(iterations=30), Falling(0.1)), "r0")
     ended = {job.key: job.ended_s for job in simulate_gpus(gpu_policy("convergence"), [Node("n", 1)], [*stage, alone]).jobs}
-    assert ended["y/r0/t"] == 30.0
+    assert ended["y/t"] == 30.0
 
 
 @pytest.mark.parametrize(
@@ -211,7 +212,7 @@ def test_an_unknown_node_and_a_repeated_job_are_refused() -> None:
     arrivals = search({1}, count=2)
     with pytest.raises(InputError, match=r"failure\.node: got 'x', expected one of n0"):
         simulate_gpus(gpu_policy("fifo"), [Node("n0", 1)], arrivals, failures=[Failure(1.0, "x")])
-    with pytest.raises(InputError, match="a key that no other job has"):
+    with pytest.raises(InputError, match="a key that no other trial has"):
         simulate_gpus(gpu_policy("fifo"), [Node("n0", 1)], [*arrivals, arrivals[0]])
 
 
@@ -219,17 +220,21 @@ def test_an_unknown_node_and_a_repeated_job_are_refused() -> None:
 def test_halving_keeps_the_best_under_every_policy(name: str) -> None:
     rungs = (Rung("r0", 8, 10), Rung("r1", 4, 20), Rung("r2", 1, 40))
 
-    def arrival(trial: str, rung: int, at_s: float) -> Arrival:
-        profile = Falling(0.1 + 0.1 * int(trial[1:]))
-        job = SimulatedJob(Request(iterations=rungs[rung].iterations, epoch=5), profile)
-        return Arrival(at_s, "s", rungs[rung].name, trial, job, rungs[1:])
-
-    tuner = HalvingTuner("s", rungs, arrival)
-    one = simulate_gpus(gpu_policy(name), [Node("n", 3)], tuner.first([f"t{i}" for i in range(8)]), tuner, until_s=1e5)
+    arrivals = [
+        Arrival(0.0, "s", f"t{i}", SimulatedJob(Request(iterations=40, epoch=5), Falling(0.1 + 0.1 * i)), rungs=rungs)
+        for i in range(8)
+    ]
+    tuner = HalvingTuner("s", rungs)
+    one = simulate_gpus(gpu_policy(name), [Node("n", 3)], arrivals, tuner, until_s=1e5)
     assert tuner.done
-    assert {one.key for one in one.jobs if one.key.startswith("s/r2")} == {"s/r2/t0"}
-    assert {one.key for one in one.jobs if one.key.startswith("s/r1")} == {f"s/r1/t{i}" for i in range(4)}
-    assert all(job.status is JobStatus.FINISHED for job in one.jobs)
+    assert {job.key: job.reports[-1].iteration for job in one.jobs} == {
+        f"s/t{i}": 40 if i == 0 else 20 if i < 4 else 10 for i in range(8)
+    }
+    assert all(
+        [report.iteration for report in job.reports] == [*range(0, int(job.reports[-1].iteration) + 1, 5)] for job in one.jobs
+    )
+    assert {job.key for job in one.jobs if job.status is TrialStatus.FINISHED} == {"s/t0"}
+    assert {job.status for job in one.jobs} == {TrialStatus.FINISHED, TrialStatus.KILLED}
 
 
 @pytest.mark.parametrize("name", ["fifo", "round-robin", "tiresias", "pollux", "elastic", "srtf", "hermes"])
@@ -239,9 +244,9 @@ def test_two_studies_end_their_stages_sooner_under_the_policy_that_knows_stages(
     def mean_stage_s(policy: str) -> float:
         arrivals = []
         for study, count, iterations in (("long", 6, 120), ("short", 4, 20)):
-            rungs = (Rung("r0", count, iterations), Rung("r1", 1, iterations))
+            rungs = (Rung("r0", count, iterations), Rung("r1", 1, 2 * iterations))
             job = SimulatedJob(Request(iterations=iterations, epoch=5), Falling(0.5))
-            arrivals += [Arrival(0.0, study, "r0", f"t{i}", job, rungs) for i in range(count)]
+            arrivals += [Arrival(0.0, study, f"t{i}", job, "r0", rungs=rungs) for i in range(count)]
         one = simulate_gpus(gpu_policy(policy), [Node("n", 3)], arrivals)
         ends = [max(job.jct_s for job in one.jobs if job.key.startswith(study)) for study in ("long", "short")]
         return sum(ends) / 2
@@ -255,8 +260,8 @@ def test_a_job_that_waits_long_is_promoted_and_stays_so() -> None:
     def end_s(promote: float) -> float:
         long = SimulatedJob(Request(iterations=40, epoch=40), Falling(0.1))
         short = SimulatedJob(Request(iterations=9, epoch=9), Falling(0.1))
-        arrivals = [Arrival(0.0, "s", "r", "t0", long)]
-        arrivals += [Arrival(5.0 + 9.0 * i, "s", "r", f"t{i}", short) for i in range(1, 40)]
+        arrivals = [Arrival(0.0, "s", "t0", long)]
+        arrivals += [Arrival(5.0 + 9.0 * i, "s", f"t{i}", short) for i in range(1, 40)]
         one = simulate_gpus(gpu_policy("tiresias", limits_gpu_s=(10.0,), promote=promote), [Node("n", 1)], arrivals)
         return jct_s(one, 0)
 

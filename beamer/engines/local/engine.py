@@ -214,12 +214,12 @@ class LocalEngine(Engine):
             if job not in self._jobs:
                 try:
                     directory.mkdir(mode=0o700, exist_ok=True)
-                    run = last_run(directory) + 1
+                    last = last_run(directory)
                 except (OSError, ValueError) as error:
                     raise EngineError(f"{job}: start: {directory} cannot be used: {error}") from error
                 spec = replace(spec, checkpoint=spec.checkpoint or str(directory / "checkpoint"))
                 known = LocalJob(
-                    Record(job, spec, placement, nodes, run=run, unlaunched=nodes),
+                    Record(job, spec, placement, nodes, run=last.run + 1, unlaunched=nodes, progress=last.progress),
                     directory,
                     self._cluster,
                     self._monitor,

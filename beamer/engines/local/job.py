@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from beamer.engines.local.client import SupervisorClient
 from beamer.engines.local.monitor import NodeMonitor
-from beamer.engines.local.record import RUN_STATE, Record, leave_last_run
+from beamer.engines.local.record import RUN_STATE, LastRun, Record
 from beamer.engines.local.spec import LocalCluster
 from beamer.engines.local.states import PHASE_AFTER, Phase, RanksState
 from beamer.engines.local.supervisor.control import Unreachable
@@ -31,6 +31,7 @@ from beamer.engines.local.supervisor.messages import (
     Suspend,
     kind_of,
 )
+from beamer.engines.local.supervisor.progress import Progress
 from beamer.errors import EngineError
 from beamer.gpu.engine import Observed, Placement, RunState
 from beamer.gpu.model import Costs, Report, Speed
@@ -108,8 +109,9 @@ class LocalJob:
         self.suspended = False
 
     def forget(self) -> None:
-        """Leave nothing but the checkpoint, what was printed, and the number of the last run."""
-        leave_last_run(self.directory, self.record.run)
+        """Leave nothing but the checkpoint, what was printed, and what the next run of the job has to know."""
+        progress = self.record.progress if self.record.phase is Phase.FINISHED else Progress()
+        LastRun(self.record.run, progress).save(self.directory)
         (self.directory / "job").unlink(missing_ok=True)
         self.forgotten = True
 
@@ -275,7 +277,8 @@ class LocalJob:
         elif Phase.PARKED in after:
             self.set(phase=Phase.KILLING, after_kill=Phase.PARKED, note=_notes(of_run, "note"))
         elif len(of_run) == len(statuses) and after == {Phase.FINISHED}:
-            self.set(phase=Phase.FINISHED, note="")
+            leader = self._leader(statuses)
+            self.set(phase=Phase.FINISHED, note="", progress=leader.run.progress if leader else self.record.progress)
         else:
             return False
         return True
@@ -347,7 +350,8 @@ class LocalJob:
         placement = self.record.placement if state.has_processes else None
         if state.is_finished and not reports and self._last:
             reports = (self._last,)
-        return Observed(state, placement, reports, speeds, costs, "; ".join(filter(None, (self.record.note, problem))))
+        exit_ = "; ".join(filter(None, (self.record.note, problem)))
+        return Observed(state, placement, reports, speeds, costs, exit_, self.record.spec.iterations)
 
     def _leave(self, nodes: Iterable[str], until: float) -> None:
         """End the supervisors on nodes that the job has left: all of their reports have been collected."""

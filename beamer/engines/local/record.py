@@ -68,14 +68,23 @@ def load(path: Path) -> Record | None:
     return codec.decode(Record, values, str(path))
 
 
-def last_run(directory: Path) -> int:
-    """Return the number of the last run of the job that was forgotten in a directory, 0 if none was.
+@dataclass(frozen=True)
+class LastRun:
+    """What is left of a job that was forgotten. run: of its last run. progress: that it had made if it has finished.
 
-    One that is started again under the same name continues the count, so that a late launch of the forgotten job is refused.
+    One that is started again under the same name continues the count, so that a late launch of the forgotten job is refused,
+    and goes on from the checkpoint that it wrote when it finished.
     """
-    return int((read_json(directory / "last") or {}).get("run", 0))
+
+    run: int = 0
+    progress: Progress = field(default=Progress())
+
+    def save(self, directory: Path) -> None:
+        """Write it into the job's directory."""
+        write_json(directory / "last", self, durable=True)
 
 
-def leave_last_run(directory: Path, run: int) -> None:
-    """Write down what `last_run` returns."""
-    write_json(directory / "last", {"run": run}, durable=True)
+def last_run(directory: Path) -> LastRun:
+    """Return what is left of the job that was forgotten in a directory. Raises `InputError` for another content."""
+    path = directory / "last"
+    return codec.decode(LastRun, read_json(path) or {}, str(path))

@@ -5,8 +5,8 @@ when Tune next asks: `decide` answers a trial's result, `apply` starts trials th
 GPUs. A trial leaves its GPUs at its next result, with a checkpoint; no memory is kept. Ray places by node, so the indices of
 devices are not used: Ray picks the GPUs of a node.
 
-A trial runs its jobs one after another, one in each rung; a job's name, the last part of its key, is the trial's id. What the
-engine asks of Tune is `TuneTrials`, so that this module does not import Ray.
+The last part of a job's key is the trial's id. A trial that has come to its target and was stopped is paused until it is
+started again, with a farther one, or discarded. What the engine asks of Tune is `TuneTrials`, so that Ray is not imported here.
 """
 
 from abc import ABC, abstractmethod
@@ -92,8 +92,8 @@ class TuneTrials(ABC):
 class _Run:
     """A trial.
 
-    job: that it runs, "" between two. wanted: where the job is to run. process: where the trial's process was launched, None
-    without one. last: where the job ran last. at_result: whether Tune waits for the decision after a result; can_leave: whether
+    job: its key, "" unless it was started and not stopped. wanted: where it is to run. process: where its process was launched,
+    None without one. last: where it ran last. at_result: whether Tune waits for the decision after a result; can_leave: whether
     the trial can be paused with it. results: since the launch. shapes: whose speed has been reported.
     """
 
@@ -117,7 +117,7 @@ class _Run:
 class RayTuneEngine(Engine):
     """Run jobs as trials of Tune.
 
-    trials: Tune's. request: of a job that is started; it has finished after the iterations of its request.
+    trials: Tune's. request: of a job that is started; it has finished after the iterations of its request, its present target.
     """
 
     keeps_memory = False
@@ -136,14 +136,12 @@ class RayTuneEngine(Engine):
         return self._tune.nodes()
 
     def start(self, job: str, placement: Placement, timeout_s: float = 5.0) -> None:
-        """Have the job's trial started. Raises `EngineError` while the trial runs another job."""
+        """Have the job's trial started."""
         self._check(f"{job}: start", placement)
         trial = _trial(job)
         if trial not in self._runs:
             raise EngineError(f"{job}: start: Tune has no such trial")
         run = self._runs[trial]
-        if run.job not in ("", job):
-            raise EngineError(f"{job}: start: its trial runs {run.job}, which is to be stopped first")
         if run.job == "":
             run.request = self._request(job)
             run.job, run.finished, run.wanted = job, False, None
@@ -169,12 +167,12 @@ class RayTuneEngine(Engine):
         self._place(run, placement)
 
     def stop(self, job: str, timeout_s: float = 5.0) -> None:
-        """Forget a job and have its trial paused at its next result: it may run another job. See `discard`.
+        """Forget a job and have its trial paused at its next result: it may be started again. See `discard`.
 
-        The trial's process holds its GPUs until then, or runs the trial's next job if that is granted the same ones.
+        The trial's process holds its GPUs until then, or goes on if the job is started on the same ones.
         """
         run = self._runs.get(_trial(job))
-        if run and run.job == job:
+        if run and run.job:
             run.job, run.finished, run.wanted = "", False, None
             run.reports, run.speeds, run.costs = [], [], None
 
@@ -190,7 +188,7 @@ class RayTuneEngine(Engine):
 
     @property
     def trials(self) -> Collection[str]:
-        """The trials that can run jobs."""
+        """The trials that Tune has not ended."""
         return self._runs.keys()
 
     def add(self, trial: str) -> None:
@@ -265,7 +263,8 @@ class RayTuneEngine(Engine):
         state = self._state(trial)
         placement = {RunState.RUNNING: run.wanted, RunState.STOPPING: run.process}.get(state)
         exit_ = self._tune.error(trial) if state is RunState.FAILED else ""
-        return Observed(state, placement, tuple(run.reports), tuple(run.speeds), run.costs, exit_)
+        target = run.request.iterations
+        return Observed(state, placement, tuple(run.reports), tuple(run.speeds), run.costs, exit_, target)
 
     def _place(self, run: _Run, placement: Placement | None) -> None:
         if not self._state(_trial(run.job)).is_finished:
@@ -286,7 +285,7 @@ class RayTuneEngine(Engine):
 
     def _known(self, job: str, call: str) -> _Run:
         run = self._runs.get(_trial(job))
-        if run is None or run.job != job:
+        if run is None or not run.job:
             raise EngineError(f"{job}: {call}: no such job has been started")
         return run
 

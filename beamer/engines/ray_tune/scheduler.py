@@ -18,6 +18,7 @@ from beamer.engines.ray_tune.engine import Result
 from beamer.engines.ray_tune.search import TuneSearch
 from beamer.engines.ray_tune.trials import RayTrials, unwrapped
 from beamer.errors import InputError
+from beamer.gpu.clock import SteadyClock
 from beamer.gpu.model import Request
 from beamer.gpu.policies import GpuPolicy, gpu_policy
 from beamer.studies.halving import Halving
@@ -31,7 +32,7 @@ class BeamerScheduler(TrialScheduler):  # type: ignore[misc]  # Ray is untyped w
     policy: its name, or one with other parameters. request: what trials ask for, or a function of their configuration; by
     default the GPUs of the trial's resources and the iterations of the Tuner's stop criterion. iteration, loss, accuracy: the
     keys of results; iterations count as in `Request.iterations`. mode: "max" if more of `loss` is better. rungs: of successive
-    halving, the first included, iterations counted from a trial's beginning: losers are ended; without rungs no trial is.
+    halving, the first included, steps counted from a trial's beginning: losers are ended; without rungs no trial is.
     stop_at_target: whether the search ends with the first trial that meets `target_loss` or `target_accuracy`. batch_size: the
     key of trials' configurations that a granted batch size is written to. study: the search's name in the journal. seed: of the
     policy's randomness. journal: URL of the database that every event is written to before it takes effect; None: nothing is
@@ -76,6 +77,7 @@ class BeamerScheduler(TrialScheduler):  # type: ignore[misc]  # Ray is untyped w
         self._seed = seed
         self._journal = journal
         self._clock = clock
+        self._steady = SteadyClock(clock)
         self._poll_s = poll_s
         self._trials: RayTrials | None = None
         self._search: TuneSearch | None = None
@@ -91,7 +93,7 @@ class BeamerScheduler(TrialScheduler):  # type: ignore[misc]  # Ray is untyped w
         trials.add(trial)
         search.engine.add(trial.trial_id)
         if not search.has_job(trial.trial_id):
-            search.submit(trial.trial_id, self._requested(trial), self._clock())
+            search.submit(trial.trial_id, self._requested(trial), self._steady())
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
         """Take in a result and return whether the trial continues, leaves its GPUs, or ends."""
@@ -124,9 +126,9 @@ class BeamerScheduler(TrialScheduler):  # type: ignore[misc]  # Ray is untyped w
         """Make a step of the GPU scheduler and start what it decided; None, as Tune starts all trials that are pending."""
         _, search = self._opened(tune_controller)
         if search.engine.trials and tune_controller.search_alg.is_finished():
-            search.seal(self._clock())
+            search.seal(self._steady())
         self._step(tune_controller, search)
-        search.engine.apply(self._clock())
+        search.engine.apply(self._steady())
 
     def debug_string(self) -> str:
         """Return which policy decides, and for how many trials."""
@@ -147,21 +149,23 @@ class BeamerScheduler(TrialScheduler):  # type: ignore[misc]  # Ray is untyped w
                 write=journal.append if journal else lambda event: None,
                 seed=self._seed,
             )
+            self._steady = SteadyClock(self._clock)
+            self._steady.start_from(self._search.tracker.now_s)
         self._trials.controller = unwrapped(tune_controller)
         return self._trials, self._search
 
     def _step(self, tune_controller: Any, search: TuneSearch) -> None:
-        search.step(self._clock())
+        search.step(self._steady())
         if search.is_over:
             unwrapped(tune_controller).request_stop_experiment()
 
     def _step_with(self, tune_controller: Any, search: TuneSearch, trial: Trial, result: Mapping[str, Any]) -> None:
-        search.engine.record(trial.trial_id, self._read(trial, result), self._clock())
+        search.engine.record(trial.trial_id, self._read(trial, result), self._steady())
         self._step(tune_controller, search)
 
     def _requested(self, trial: Trial) -> Request:
         if self._request is None:
-            stop = self._rungs[0].iterations if self._rungs else trial.stopping_criterion.get(self._iteration)
+            stop = self._rungs[-1].step if self._rungs else trial.stopping_criterion.get(self._iteration)
             if stop is None:
                 raise InputError("request", None, f"a request, or a Tuner that stops trials by {self._iteration!r}")
             asked = trial.placement_group_factory

@@ -3,29 +3,23 @@
 This module does not import Ray: `beamer.engines.ray_tune.scheduler` passes on what Tune calls it with.
 """
 
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from beamer.engines.ray_tune.engine import RayTuneEngine, TuneTrials
 from beamer.errors import InputError
-from beamer.gpu.events import JobReported, JobSubmitted
-from beamer.gpu.ledger import GpuLedger
+from beamer.gpu.driver import SearchDriver
+from beamer.gpu.events import GpusRequested, TrialReported
 from beamer.gpu.model import Report, Request
 from beamer.gpu.policy import GpuPolicy
-from beamer.gpu.scheduler import Scheduler
-from beamer.gpu.tuners import HalvingTuner
-from beamer.studies.events import Event, JobEnded, StageRegistered, StageSealed, StudyRegistered
-from beamer.studies.model import JobStatus, Rung, job_key
-from beamer.studies.tracker import Tracker
-
-ONLY_STAGE = "trials"
-"""The stage of a search without rungs."""
+from beamer.gpu.tuners import HalvingTuner, NoTuner, Tuner
+from beamer.studies.events import Event, StageSealed, StudyEnded, StudyRegistered, TrialEnded
+from beamer.studies.model import Rung, TrialStatus, split_key, trial_key
 
 
 class TuneSearch:
-    """The trials of a search, a job for each, or one in each rung.
+    """The trials of a search.
 
     rungs: every one, whose losers are ended; without, no trial is. stop_at_target: whether the search ends with the first trial
     that meets its request's target. past: the journal's events. write: makes an event durable, before it takes effect.
@@ -45,26 +39,17 @@ class TuneSearch:
     ) -> None:
         self.study = study
         self.rungs = tuple(rungs)
-        self.ledger = GpuLedger()
-        self.tracker = Tracker(self.ledger)
-        self.engine = RayTuneEngine(trials, self._request)
-        self._first = self.rungs[0].name if self.rungs else ONLY_STAGE
+        self.engine = RayTuneEngine(trials, self._launched)
         self._stop_at_target = stop_at_target
-        self._write_event = write
-        self._tuner = HalvingTuner(study, self.rungs, self._next_job, early=True) if self.rungs else None
-        self._jobs: dict[str, str] = {}  # each trial's job that has not ended
-        self._unjudged: deque[Event] = deque()
-        self._reached = False
-        due: list[Event] = []
-        for event in past:
-            self.tracker.apply(event)
-            self._note(event)
-            due += self._judge(event)
+        self._requests: dict[str, Request] = {}
+        self._reached = self._sealed = False
+        tuner: Tuner = HalvingTuner(study, self.rungs, early=True) if self.rungs else NoTuner()
+        noted = self._noted(past)
+        self.driver = SearchDriver(policy, self.engine, tuner, noted, write, self._note, lambda: self.is_over, seed)
+        self.tracker, self.ledger = self.driver.tracker, self.driver.ledger
         others = self.tracker.studies.keys() - {study}
         if others:
             raise InputError("journal", ", ".join(sorted(others)), f"a journal of study {study} alone")
-        self.scheduler = Scheduler(self.tracker, self.ledger, policy, self.engine, self._write, seed)
-        self._submit_all(due)
 
     @property
     def is_over(self) -> bool:
@@ -72,103 +57,70 @@ class TuneSearch:
         return self._stop_at_target and self._reached
 
     def has_job(self, trial: str) -> bool:
-        """Say whether a trial has had a job."""
-        key = job_key(self.study, self._first, trial)
-        return key in self.ledger.live_jobs or key in self.ledger.ended
+        """Say whether a trial has asked for GPUs."""
+        return trial_key(self.study, trial) in self._requests
 
     def submit(self, trial: str, request: Request, now: float) -> None:
-        """Submit the first job of a trial; with rungs its iterations are those of the first one."""
+        """Have a trial ask for GPUs; with rungs its iterations are those of the last one."""
         if self.rungs:
-            request = replace(request, iterations=self.rungs[0].iterations)
-        self.scheduler.take(StudyRegistered(now, self.study, rungs=self.rungs))
-        self._submit(JobSubmitted(now, self.study, self._first, trial, request))
+            request = replace(request, iterations=self.rungs[-1].step)
+        self.driver.take(StudyRegistered(now, self.study, rungs=self.rungs))
+        self.driver.submit(self.study, trial, request, now)
 
     def seal(self, now: float) -> None:
         """Take in that no further trial is added."""
-        if self._first in self.tracker.studies[self.study].stages:
-            self.scheduler.take(StageSealed(now, self.study, self._first))
+        self._sealed = True
+        if self.rungs and self.rungs[0].name in self.tracker.study(self.study).stages:
+            self.driver.take(StageSealed(now, self.study, self.rungs[0].name))
 
     def step(self, now: float) -> None:
         """Take in what the engine observes, end and promote trials, decide, and make the calls that are due.
 
-        Jobs whose trials Tune has ended before their iterations were done count as killed.
+        Trials that Tune has ended before their targets count as killed.
         """
-        self.scheduler.watch(now)
-        for trial in [trial for trial in self._jobs if trial not in self.engine.trials]:
-            self.scheduler.take(JobEnded(now, self._jobs[trial], JobStatus.KILLED))
+        self.driver.scheduler.watch(now)
+        for key in list(self.ledger.live_jobs):
+            if split_key(key)[1] not in self.engine.trials:
+                self.driver.take(TrialEnded(now, key, TrialStatus.KILLED))
         self._react(now)
-        self.scheduler.step(now)
+        self.driver.scheduler.step(now)
         self._react(now)
 
-    def _write(self, event: Event) -> None:
-        self._write_event(event)
-        self._unjudged.append(event)
-        self._note(event)
+    def _react(self, now: float) -> None:
+        """Let the tuner judge what has happened; end the trials that run no further, all of them at the target."""
+        self.driver.react()
+        if self.is_over:
+            self._end_trials(now)
+            self.driver.react()
+        if self._sealed and not self.ledger.live_jobs:
+            self.driver.take(StudyEnded(now, self.study))
+            self.driver.react()
+        for trial in [trial for trial in self.engine.trials if trial_key(self.study, trial) in self.ledger.ended]:
+            self.engine.discard(trial)
+
+    def _end_trials(self, now: float) -> None:
+        """End all trials: those that meet the target have finished."""
+        for key in list(self.ledger.live_jobs):
+            job = self.ledger.job(key)
+            met = job is not None and any(_meets(report, job.request) for report in job.reports)
+            self.driver.take(TrialEnded(now, key, TrialStatus.FINISHED if met else TrialStatus.KILLED))
+
+    def _noted(self, past: Iterable[Event]) -> Iterator[Event]:
+        for event in past:
+            self._note(event)
+            yield event
 
     def _note(self, event: Event) -> None:
         match event:
-            case JobSubmitted(stage=stage, job=trial):
-                self._jobs[trial] = job_key(self.study, stage, trial)
-            case JobEnded(job=key):
-                self._jobs.pop(key.rpartition("/")[2], None)
-            case JobReported(job=key, report=Report() as report):
-                self._reached = self._reached or _meets(report, self._request(key))
+            case GpusRequested(trial=key, request=request):
+                self._requests[key] = request
+            case TrialReported(trial=key, report=Report() as report):
+                self._reached = self._reached or _meets(report, self._requests[key])
 
-    def _judge(self, event: Event) -> Iterable[Event]:
-        return self._tuner.judge(event) if self._tuner else ()
-
-    def _react(self, now: float) -> None:
-        """Let the tuner judge what has happened; end the trials that run no further job, all of them at the target."""
-        while self._unjudged:
-            event = self._unjudged.popleft()
-            if self.is_over:
-                self._end_jobs(now)
-            self._submit_all(self._judge(event))
-        for trial in list(self.engine.trials):
-            if trial not in self._jobs and (self.is_over or self._tuner is None or trial not in self._tuner.halving):
-                self.engine.discard(trial)
-
-    def _end_jobs(self, now: float) -> None:
-        """End all jobs: those that meet the target have finished."""
-        for key in list(self._jobs.values()):
-            job = self.ledger.job(key)
-            met = job is not None and any(_meets(report, job.request) for report in job.reports)
-            self.scheduler.take(JobEnded(now, key, JobStatus.FINISHED if met else JobStatus.KILLED))
-
-    def _submit_all(self, reactions: Iterable[Event]) -> None:
-        for event in reactions:
-            if not isinstance(event, JobSubmitted):
-                self.scheduler.take(event)
-            elif not self.is_over:
-                self._submit(event)
-
-    def _submit(self, event: JobSubmitted) -> None:
-        """Submit a job; what was reported of the trial's job before counts as reported of this one."""
-        self.scheduler.take(StageRegistered(event.at_s, event.study, event.stage))
-        self.scheduler.take(event)
-        key = job_key(event.study, event.stage, event.job)
+    def _launched(self, key: str) -> Request:
+        """Return what a trial that is started asks for, until its present target."""
         job = self.ledger.job(key)
-        if job and event.stage != self._first:  # also if a predecessor came to submit it and no further: repeats are no events
-            before = self.ledger.ended[self._key(event.job, self._number(event.stage) - 1)]
-            for report in before.reports:
-                self.scheduler.take(JobReported(event.at_s, key, report))
-            if before.speeds and not job.speeds:
-                self.scheduler.take(JobReported(event.at_s, key, None, before.speeds, before.costs))
-
-    def _next_job(self, trial: str, rung: int, at_s: float) -> JobSubmitted:
-        before = self.ledger.ended[self._key(trial, rung - 1)].request
-        request = replace(before, iterations=self.rungs[rung].iterations)
-        return JobSubmitted(at_s, self.study, self.rungs[rung].name, trial, request)
-
-    def _request(self, key: str) -> Request:
-        job = self.ledger.job(key) or self.ledger.ended[key]
-        return job.request
-
-    def _key(self, trial: str, rung: int) -> str:
-        return job_key(self.study, self.rungs[rung].name, trial)
-
-    def _number(self, stage: str) -> int:
-        return [rung.name for rung in self.rungs].index(stage)
+        return job.request if job else self._requests[key]
 
 
 def _meets(report: Report, request: Request) -> bool:

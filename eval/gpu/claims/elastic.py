@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from rich.table import Table
 
-from beamer.engines.simulated import Outcome, Profile, SimulatedJob
+from beamer.engines.simulated import Outcome, SimulatedJob, SimulatedProfile
 from beamer.gpu.model import Grant, Node, Request
 from beamer.sim.gpu import Arrival, simulate_gpus
 from eval.gpu.claims.base import (
@@ -37,7 +37,7 @@ BATCH = 512
 
 
 @dataclass(frozen=True)
-class MeasuredSpeedProfile(Profile):
+class MeasuredSpeedProfile(SimulatedProfile):
     """A job with an application's measured speeds."""
 
     loss: HyperbolicLoss
@@ -90,9 +90,7 @@ class JobMix(ConfigSection):
             at_s += [start_s] * self.burst
         applications = list(_measured(folder).values()) if folder else []
         jobs = [self._measured_job(rng, applications) if applications else self._job(rng) for _ in at_s]
-        return [
-            Arrival(float(t), "jobs", "all", f"j{i:03}", job) for i, (t, job) in enumerate(zip(sorted(at_s), jobs, strict=True))
-        ]
+        return [Arrival(float(t), "jobs", f"j{i:03}", job) for i, (t, job) in enumerate(zip(sorted(at_s), jobs, strict=True))]
 
     def _job(self, rng: np.random.Generator) -> SimulatedJob:
         gpus = int(rng.choice(self.sizes))
@@ -124,7 +122,7 @@ class JobMix(ConfigSection):
             batch_size=batch_size,
         )
 
-    def _profile(self, rng: np.random.Generator, gpus: int, step_s: float) -> Profile:
+    def _profile(self, rng: np.random.Generator, gpus: int, step_s: float) -> SimulatedProfile:
         """Return a job whose step takes `step_s` on `gpus` of one node."""
         fixed, local, remote = rng.uniform(0.01, 0.05), rng.uniform(0.005, 0.03), rng.uniform(0.02, 0.15)
         falling = HyperbolicLoss(2.3, rng.uniform(0.1, 0.8), ITERATIONS * rng.uniform(0.02, 0.2), 0.01)

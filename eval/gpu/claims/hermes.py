@@ -9,12 +9,13 @@ from typing import ClassVar
 from matplotlib.figure import Figure
 from rich.table import Table
 
-from beamer.engines.simulated import Outcome, Profile, SimulatedJob
-from beamer.gpu.events import JobReported
+from beamer.engines.simulated import Outcome, SimulatedJob, SimulatedProfile
+from beamer.gpu.events import TrialReported
 from beamer.gpu.model import Costs, Grant, Node, Request
-from beamer.sim.gpu import Arrival, GpuRun, Tuner, simulate_gpus
-from beamer.studies.events import Event, JobEnded
-from beamer.studies.model import JobStatus
+from beamer.gpu.tuners import Tuner
+from beamer.sim.gpu import Arrival, GpuRun, simulate_gpus
+from beamer.studies.events import Event, TrialEnded
+from beamer.studies.model import TrialStatus
 from eval.gpu.claims.base import (
     LOST,
     Claim,
@@ -37,7 +38,7 @@ OTHERS = "others "
 
 
 @dataclass(frozen=True)
-class RecordedLossProfile(Profile):
+class RecordedLossProfile(SimulatedProfile):
     """A job of one GPU whose losses are known. losses: by epoch, from the start on."""
 
     losses: Sequence[float]
@@ -60,13 +61,13 @@ class StopAtTarget(Tuner):
         self._missing = good
         self._epochs = epochs
 
-    def judge(self, event: Event) -> Iterable[Event | Arrival]:
+    def judge(self, event: Event) -> Iterable[Event]:
         """Count what reaches the target."""
-        if isinstance(event, JobReported) and event.report and event.report.loss <= self._target:
+        if isinstance(event, TrialReported) and event.report and event.report.loss <= self._target:
             self._missing -= 1
             self.done = not self._missing
             if event.report.iteration < self._epochs:
-                yield JobEnded(event.at_s, event.job, JobStatus.FINISHED)
+                yield TrialEnded(event.at_s, event.trial, TrialStatus.FINISHED)
 
 
 class ClosedForm(ConfigSection):
@@ -158,9 +159,7 @@ class HermesClaim(Claim):
         request = Request(epochs, target_loss=target)
         costs = inputs.costs_of(contender, self.costs)
         arrivals = [
-            Arrival(
-                0.0, "search", "all", f"c{i:04}", SimulatedJob(request, RecordedLossProfile(one.losses, one.epoch_s), costs)
-            )
+            Arrival(0.0, "search", f"c{i:04}", SimulatedJob(request, RecordedLossProfile(one.losses, one.epoch_s), costs))
             for i, one in enumerate(search)
         ]
         nodes = [Node(f"n{i}", self.gpus) for i in range(self.nodes)]
@@ -176,7 +175,7 @@ class HermesClaim(Claim):
             for i in range(form.jobs):
                 losses = [1.0 - k / form.iterations if i == place else 1.0 for k in range(form.iterations + 1)]
                 job = SimulatedJob(Request(form.iterations), RecordedLossProfile(losses, 1.0), Costs())
-                arrivals.append(Arrival(0.0, "search", "all", f"c{i:04}", job))
+                arrivals.append(Arrival(0.0, "search", f"c{i:04}", job))
             run = simulate_gpus(
                 contender.build(), [Node("n0", form.gpus)], arrivals, StopAtTarget(0.0, 1, form.iterations), seed=seed
             )

@@ -45,7 +45,6 @@ class OnesClaim(ComparisonClaim):
             Arrival(
                 data.trace[row].at_s - data.trace[first].at_s,
                 "jobs",
-                "all",
                 f"j{row:03}",
                 data.simulated(row, costs, not contender.tuned),
             )

@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from rich.table import Table
 
-from beamer.engines.simulated import Outcome, Profile, SimulatedJob
+from beamer.engines.simulated import Outcome, SimulatedJob, SimulatedProfile
 from beamer.gpu.model import Grant, Node, Request
 from beamer.sim.gpu import Arrival, simulate_gpus
 from eval.gpu.claims.base import LOST, Claim, CostsConfig, Figures, GpuContender, Inputs, Metric, Results, contenders
@@ -45,7 +45,7 @@ class SpeedTable:
 
 
 @dataclass(frozen=True)
-class ParameterServerProfile(Profile):
+class ParameterServerProfile(SimulatedProfile):
     """A job whose speed depends on its parameter servers; without any of its own, each worker's process is one as well."""
 
     speeds: SpeedTable
@@ -140,7 +140,7 @@ class OptimusClaim(Claim):
         for i in range(self.jobs):
             request, profile = self._job(rng, speeds)
             arrivals.append(
-                Arrival(float(rng.uniform(0.0, self.span_s)), "jobs", "all", f"j{i}", SimulatedJob(request, profile, costs))
+                Arrival(float(rng.uniform(0.0, self.span_s)), "jobs", f"j{i}", SimulatedJob(request, profile, costs))
             )
         run = simulate_gpus(contender.build(), nodes, arrivals, seed=seed)
         held = sum(job.gpu_s for job in run.jobs)
@@ -150,7 +150,7 @@ class OptimusClaim(Claim):
             "lost": sum(job.lost_s for job in run.jobs) / held,
         }
 
-    def _job(self, rng: np.random.Generator, speeds: Sequence[SpeedTable]) -> tuple[Request, Profile]:
+    def _job(self, rng: np.random.Generator, speeds: Sequence[SpeedTable]) -> tuple[Request, SimulatedProfile]:
         model = speeds[int(rng.integers(len(speeds)))]
         epochs = int(rng.integers(self.epochs[0], self.epochs[1] + 1))
         epoch = max(round(3600 * rng.uniform(*self.hours) * model.at(1, 1) / epochs), 1)

@@ -46,7 +46,7 @@ class PolluxClaim(ComparisonClaim):
             job = simulated(row, applications[row.application], costs, contender.tuned)
             epoch = max(job.request.epoch, job.request.iterations // self.reports)
             job = replace(job, request=replace(job.request, epoch=epoch))
-            arrivals.append(Arrival(row.at_s, "jobs", "all", row.name, job))
+            arrivals.append(Arrival(row.at_s, "jobs", row.name, job))
         nodes = [Node(f"n{i:02}", self.gpus) for i in range(self.nodes)]
         run = simulate_gpus(contender.build(), nodes, arrivals, seed=seed)
         fairness = self._fairness(run, rows, applications)
@@ -83,7 +83,7 @@ class PolluxClaim(ComparisonClaim):
             if not np.isfinite(end_s):
                 return [float("inf")]
             together = np.clip(np.minimum(ends, end_s) - np.maximum(starts, start_s), 0.0, None).sum() / (end_s - start_s)
-            row = by_name[split_key(job.key)[2]]
+            row = by_name[split_key(job.key)[1]]
             alone = simulated(row, applications[row.application], self.costs.costs(), True)
             share = max(round(self.nodes * self.gpus / together), alone.request.least)
             grant = Grant.of({f"n{i:02}": min(self.gpus, share - i * self.gpus) for i in range(-(-share // self.gpus))})

@@ -10,7 +10,7 @@ STOPPED = frozenset("TtZX")
 
 
 @dataclass(frozen=True)
-class Process:
+class ProcessStat:
     """A process. ticks: processor time in user and kernel mode, clock ticks. started: when, clock ticks since the boot."""
 
     pid: int
@@ -20,12 +20,12 @@ class Process:
     started: int
 
 
-def stat(pid: int) -> Process | None:
+def stat(pid: int) -> ProcessStat | None:
     """Return a process, None if there is none of that number."""
     return _parse(pid, f"/proc/{pid}/stat")
 
 
-def _parse(pid: int, path: str) -> Process | None:
+def _parse(pid: int, path: str) -> ProcessStat | None:
     try:
         descriptor = os.open(path, os.O_RDONLY)  # pathlib would take twice as long, and this is done for all processes
         try:
@@ -35,7 +35,7 @@ def _parse(pid: int, path: str) -> Process | None:
     except OSError:  # ended, perhaps while it was being read
         return None
     fields = data[data.rindex(b")") + 2 :].split(None, 20)
-    return Process(pid, fields[0].decode(), int(fields[1]), int(fields[11]) + int(fields[12]), int(fields[19]))
+    return ProcessStat(pid, fields[0].decode(), int(fields[1]), int(fields[11]) + int(fields[12]), int(fields[19]))
 
 
 def _numbers(path: str) -> list[int]:
@@ -45,7 +45,7 @@ def _numbers(path: str) -> list[int]:
         return []
 
 
-def threads(pid: int) -> Iterator[Process]:
+def threads(pid: int) -> Iterator[ProcessStat]:
     """Return the threads of a process."""
     for thread in _numbers(f"/proc/{pid}/task"):
         if (found := _parse(thread, f"/proc/{pid}/task/{thread}/stat")) is not None:
