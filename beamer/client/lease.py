@@ -89,7 +89,8 @@ class AgentLease:
                 sock = self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             sock.settimeout(CONNECT_S)
             sock.connect(self._path)
-            sock.sendall(self._request)
+            with suppress(BrokenPipeError):  # one that has too many answers without listening
+                sock.sendall(self._request)
             answer = _read_line(sock)
             sock.settimeout(None)
         except (OSError, ValueError) as error:

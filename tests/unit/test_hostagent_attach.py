@@ -99,7 +99,8 @@ def talk(path: Path, line: bytes) -> dict[str, object]:
     with socket.socket(socket.AF_UNIX) as sock:
         sock.settimeout(20)
         sock.connect(str(path))
-        sock.sendall(line)
+        with contextlib.suppress(BrokenPipeError):  # an agent that has heard enough answers and closes
+            sock.sendall(line)
         answer = sock.makefile().readline()
         return dict(json.loads(answer)) if answer else {}
 
