@@ -12,8 +12,8 @@ from beamer.network.job import JobSpec
 class JobView:
     """A running trial as a policy sees it.
 
-    key: the trial's. remaining: iterations until what is waited for, 0 where nothing is. plane: selects its paths. started_s: when its attempt
-    started. klass: the class it has now, None before its first plan.
+    key: the trial's. remaining: iterations until what is waited for, 0 where nothing is. plane: selects its paths. started_s:
+    when its attempt started. klass: the class it has now, None before its first plan.
     """
 
     key: str

@@ -14,11 +14,11 @@ from pydantic import PydanticUserError, TypeAdapter, ValidationError
 from rich.console import Console
 from rich.markup import escape
 
+from beamer.clock import SteadyClock
 from beamer.decision.registry import parameters_of
 from beamer.engines.local import LocalEngine
 from beamer.engines.local.retire import retire
 from beamer.errors import InputError, nearest
-from beamer.gpu.clock import SteadyClock
 from beamer.gpu.devices import Devices
 from beamer.gpu.policies import GPU_POLICIES, gpu_policy
 from beamer.gpu.policy import GpuPolicy
@@ -143,7 +143,7 @@ class _Command:
                     timeout_s,
                     self.clock,
                 )
-                self.clock.start_from(self.session.tracker.now_s)
+                self.clock.not_before(self.session.tracker.now_s)
                 if stop:
                     self.signals.append(0)
                 else:

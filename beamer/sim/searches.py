@@ -27,8 +27,8 @@ from beamer.workloads.asynchronous import Arrivals, AsynchronousPlan
 from beamer.workloads.scenario import StudyPlan
 
 
-class Cluster(Protocol):
-    """What a search has its trials run on."""
+class TrialRunner(Protocol):
+    """What runs the trials of a search."""
 
     @property
     def now_s(self) -> float:
@@ -56,11 +56,11 @@ class Cluster(Protocol):
 class SimulatedSearch(ABC):
     """One search. name: of its study. is_over: whether it has ended."""
 
-    def __init__(self, name: str, arrival_s: float, cluster: Cluster, start_up_s: float) -> None:
+    def __init__(self, name: str, arrival_s: float, runner: TrialRunner, start_up_s: float) -> None:
         self.name = name
         self.arrival_s = arrival_s
         self.is_over = False
-        self._cluster = cluster
+        self._runner = runner
         self._start_up_s = start_up_s
 
     @abstractmethod
@@ -72,15 +72,15 @@ class SimulatedSearch(ABC):
         """React to trials that have reached their targets, all at this time."""
 
     def _record(self, event: Event) -> None:
-        self._cluster.record(event)
+        self._runner.record(event)
 
     @property
     def _now_s(self) -> float:
-        return self._cluster.now_s
+        return self._runner.now_s
 
     def _progressed(self, key: str, loss: float | None = None) -> int:
         """Record that a trial has reached its target; return the step."""
-        target = self._cluster.tracker.trials[key].target
+        target = self._runner.tracker.trials[key].target
         assert target is not None
         self._record(Progressed(self._now_s, key, target.step, loss))
         return target.step
@@ -89,8 +89,8 @@ class SimulatedSearch(ABC):
 class SynchronousSearch(SimulatedSearch):
     """Stages one after another, each with the trials that its plan names. after: name of the study that it follows."""
 
-    def __init__(self, plan: StudyPlan, cluster: Cluster, start_up_s: float) -> None:
-        super().__init__(plan.name, plan.arrival_s, cluster, start_up_s)
+    def __init__(self, plan: StudyPlan, runner: TrialRunner, start_up_s: float) -> None:
+        super().__init__(plan.name, plan.arrival_s, runner, start_up_s)
         self._plan = plan
         self._index = 0
         self._running: set[str] = set()
@@ -107,12 +107,12 @@ class SynchronousSearch(SimulatedSearch):
         work = [(trial_key(self.name, spec.name), spec) for spec in stage.jobs]
         for key, spec in work:
             self._record(TrialRegistered(now_s, self.name, spec.name))
-            done = self._cluster.tracker.trials[key].done
+            done = self._runner.tracker.trials[key].done
             self._record(TargetSet(now_s, key, done + spec.iterations, stage.name))
             self._record(AttemptStarted(now_s, key, stage.name, spec.workers, profile(spec)))
         self._record(StageSealed(now_s, self.name, stage.name))
         self._running = {key for key, _ in work}
-        self._cluster.run(self, work, self._start_up_s)
+        self._runner.run(self, work, self._start_up_s)
 
     def arrived(self, keys: Sequence[str]) -> None:
         """End the attempts, and the stage if enough of its trials have arrived: stop the others, begin what follows."""
@@ -124,7 +124,7 @@ class SynchronousSearch(SimulatedSearch):
         if len(plan.jobs) - len(self._running) < (plan.finish or len(plan.jobs)):
             return
         stopped = self._running
-        self._cluster.stop([key for spec in plan.jobs if (key := trial_key(self.name, spec.name)) in stopped])
+        self._runner.stop([key for spec in plan.jobs if (key := trial_key(self.name, spec.name)) in stopped])
         is_last = self._index + 1 == len(self._plan.stages)
         surviving = {spec.name for stage in self._plan.stages[self._index + 1 :] for spec in stage.jobs}
         for spec in plan.jobs:
@@ -190,8 +190,8 @@ class ReactingSearch(SimulatedSearch):
     A trial that goes on in its own slot continues its attempt; one that was paused starts another, on its new slot's hosts.
     """
 
-    def __init__(self, plan: AsynchronousPlan, cluster: Cluster, start_up_s: float) -> None:
-        super().__init__(plan.name, plan.arrival_s, cluster, start_up_s)
+    def __init__(self, plan: AsynchronousPlan, runner: TrialRunner, start_up_s: float) -> None:
+        super().__init__(plan.name, plan.arrival_s, runner, start_up_s)
         self._plan = plan
         self._known = Arrivals.of(len(plan.search.steps))
         self._free = list(range(len(plan.slots)))
@@ -201,7 +201,7 @@ class ReactingSearch(SimulatedSearch):
 
     def result(self) -> SearchResult:
         """Return what has become of it, once it is over."""
-        study = self._cluster.tracker.studies[self.name]
+        study = self._runner.tracker.studies[self.name]
         return SearchResult(self.name, study.registered_s, study.ended_s or 0.0, tuple(self._completions))
 
     def begin(self) -> None:
@@ -255,7 +255,7 @@ class ReactingSearch(SimulatedSearch):
             self._start(trial, rung, staying.get(trial))
 
     def _attempt(self, trial: int) -> str:
-        attempt = self._cluster.tracker.trials[self._key(trial)].attempt
+        attempt = self._runner.tracker.trials[self._key(trial)].attempt
         assert attempt is not None
         return attempt.name
 
@@ -270,11 +270,11 @@ class ReactingSearch(SimulatedSearch):
         self._record(TargetSet(now_s, key, steps[rung]))
         if slot is None:
             self._record(AttemptStarted(now_s, key, f"rung{rung}", spec.workers, profile(spec)))
-        self._cluster.run(self, [(key, spec)], self._start_up_s if slot is None else 0.0)
+        self._runner.run(self, [(key, spec)], self._start_up_s if slot is None else 0.0)
 
     def _end(self) -> None:
         """End the search, and with it the trials that it has paused or still runs."""
-        self._cluster.stop([self._key(trial) for trial in self._slot])
+        self._runner.stop([self._key(trial) for trial in self._slot])
         for trial in sorted(self._known.entered[0] - self._known.ended):
             self._record(TrialEnded(self._now_s, self._key(trial), TrialStatus.KILLED))
         self._record(StudyEnded(self._now_s, self.name))

@@ -431,8 +431,8 @@ def continues_to_a_farther_target(harness: EngineHarness) -> None:
         assert (observed.target, bench.done(key)) == (iterations, iterations)
         bench.engine.stop(key, TIMEOUT_S)
     bench.never_went_back(key)
-    iterations = [report.iteration for report in bench.reports[key]]
-    assert iterations == [iterations[0] + i for i in range(len(iterations))]
+    reported = [report.iteration for report in bench.reports[key]]
+    assert reported == [reported[0] + i for i in range(len(reported))]
 
 
 def hands_jobs_over(harness: EngineHarness) -> None:

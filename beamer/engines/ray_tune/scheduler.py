@@ -13,12 +13,12 @@ from ray.tune.result import RESULT_DUPLICATE, SHOULD_CHECKPOINT, TIME_THIS_ITER_
 from ray.tune.schedulers import TrialScheduler
 from ray.tune.trainable import FunctionTrainable
 
+from beamer.clock import SteadyClock
 from beamer.engines.ray_tune.cluster import gpus_asked
 from beamer.engines.ray_tune.engine import Result
 from beamer.engines.ray_tune.search import TuneSearch
 from beamer.engines.ray_tune.trials import RayTrials, unwrapped
 from beamer.errors import InputError
-from beamer.gpu.clock import SteadyClock
 from beamer.gpu.model import Request
 from beamer.gpu.policies import GpuPolicy, gpu_policy
 from beamer.studies.halving import Halving
@@ -150,7 +150,7 @@ class BeamerScheduler(TrialScheduler):  # type: ignore[misc]  # Ray is untyped w
                 seed=self._seed,
             )
             self._steady = SteadyClock(self._clock)
-            self._steady.start_from(self._search.tracker.now_s)
+            self._steady.not_before(self._search.tracker.now_s)
         self._trials.controller = unwrapped(tune_controller)
         return self._trials, self._search
 
