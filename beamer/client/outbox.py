@@ -56,6 +56,10 @@ class Address:
         return "/".join(str(name) for name in (self.study, self.stage, self.trial) if name is not None)
 
 
+Kind = tuple[str, tuple[str, ...]]
+"""What refusals are told apart by, besides their reasons: whom requests are about, and what they do."""
+
+
 @dataclass
 class PutRequest:
     """A PUT to a study, stage or trial.
@@ -75,6 +79,11 @@ class PutRequest:
 
     def __post_init__(self) -> None:
         self.key = self.address if self.progress else object()
+
+    @property
+    def kind(self) -> Kind:
+        """What it does to whom, whichever the worker or attempt."""
+        return str(self.address), self.parts[::2]
 
     def follow(self, older: "PutRequest") -> None:
         """Take the place of older progress that was not sent: its loss is the last one known unless this has one."""
@@ -118,7 +127,7 @@ class Outbox:
         self._away = False
         self._pause_s = FIRST_PAUSE_S
         self._unknown: set[Address] = set()
-        self._refused: dict[tuple[str, tuple[str, ...]], set[str]] = {}
+        self._refused: dict[Kind, set[str]] = {}
         self._warned: set[str] = set()
 
     def put(self, request: PutRequest) -> None:
@@ -249,14 +258,16 @@ class Outbox:
         if answer.is_success:
             return None
         reason, field_name = _reason(answer)
-        if answer.status_code == _UNKNOWN and request.address not in self._unknown:
-            if request.tries < UNKNOWN_TRIES:
+        kind = request.kind
+        if answer.status_code == _UNKNOWN:
+            if request.address not in self._unknown and request.tries < UNKNOWN_TRIES:
                 request.tries += 1
                 return FIRST_PAUSE_S * float(2 ** (request.tries - 1))
             self._unknown.add(request.address)
-        if answer.status_code == _CONFLICT and field_name == "run":  # so is everything else that is said of it
-            request = PutRequest(Address(request.address.study))
-        self._refuse(request, reason)
+            kind = str(request.address), ()
+        elif answer.status_code == _CONFLICT and field_name == "run":  # so is everything else that is said of it
+            kind = request.address.study, ()
+        self._refuse(request, reason, kind)
         return None
 
     def _report_away(self, reason: str) -> float:
@@ -267,9 +278,9 @@ class Outbox:
         self._pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
         return pause_s
 
-    def _refuse(self, request: PutRequest, reason: str) -> None:
+    def _refuse(self, request: PutRequest, reason: str, kind: Kind | None = None) -> None:
         """Warn once of every way in which a request is refused, within bounds: the repeats of a loop would hide the first."""
-        kind = str(request.address), request.parts[::2]
+        kind = kind or request.kind
         reasons = self._refused.setdefault(kind, set()) if len(self._refused) < MOST_REFUSED else self._refused.get(kind)
         is_new = reasons is not None and reason not in reasons and len(reasons) < MOST_REASONS
         if reasons is not None and is_new:

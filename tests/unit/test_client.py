@@ -8,26 +8,33 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import httpx
 import numpy as np
 import pytest
 
-from beamer.client import Client, outbox
+from beamer.client import RUN_VARIABLE, Client, lease, outbox
 from beamer.errors import InputError
 from beamer.studies.model import Role, Rung, Worker
 
-JOB = "/v1/studies/s/stages/r/jobs/j"
+TRIAL = "/v1/studies/s/trials/t"
 PATIENCE_S = 30.0  # for what must come; nothing is measured by it
 
 
 class FakeBeamer:
-    """A controller that keeps what it receives and answers as `answer` returns: a status and a body, by method and path."""
+    """A controller that keeps what it receives, and of which runs that is.
+
+    It answers as `answer` returns: a status and a body, by method and path.
+    """
 
     def __init__(self, port: int = 0) -> None:
         self.received: list[tuple[str, Any]] = []
+        self.runs: list[str | None] = []
         self.answer: Callable[[str, str], tuple[int, Any]] = lambda method, path: (200, {})
         fake = self
 
@@ -36,13 +43,15 @@ class FakeBeamer:
 
             def do_PUT(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-                status, answer = fake.answer("PUT", self.path)
+                path, _, query = self.path.partition("?run=")
+                status, answer = fake.answer("PUT", path)
                 if status == 200:
-                    fake.received.append((self.path, json.loads(body) if body else None))
+                    fake.received.append((path, json.loads(body) if body else None))
+                    fake.runs.append(query or None)
                 self._respond(status, answer)
 
             def do_GET(self) -> None:
-                self._respond(*fake.answer("GET", self.path))
+                self._respond(*fake.answer("GET", self.path.partition("?")[0]))
 
             def _respond(self, status: int, answer: Any) -> None:
                 content = json.dumps(answer).encode()
@@ -67,6 +76,14 @@ class FakeBeamer:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+
+@pytest.fixture(autouse=True)
+def surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Take the environment's run away, and its agent; return where an agent's socket may be."""
+    monkeypatch.delenv(RUN_VARIABLE, raising=False)
+    monkeypatch.setenv(lease.AGENT_VARIABLE, str(tmp_path / "agent.sock"))
+    return tmp_path / "agent.sock"
 
 
 @pytest.fixture
@@ -108,69 +125,173 @@ def refusal(message: str) -> dict[str, Any]:
 
 
 def test_blocks_tell_a_search_in_order(beamer: FakeBeamer, client: Client) -> None:
-    with client.study("s", weight=2.0, rungs=[Rung("r", 1, 3)]) as study, study.stage("r") as stage:
-        workers = [Worker(0, "h1"), Worker(1, "h2", Role.SERVER)]
-        with stage.job("j", workers=workers, iterations=3, sync_bytes=10, collective="parameter-server", compute_s=0.1) as job:
-            job.attach(0, pid=77)
+    with client.study("s", run="one", weight=2.0, rungs=[Rung("r", 1, 3)]) as study:
+        with study.stage("r") as stage, study.trial("t", budget=9) as trial:
+            stage.add(trial, step=3)
+            workers = [Worker(0, "h1"), Worker(1, "h2", Role.SERVER)]
+            name = trial.start(workers, sync_bytes=10, collective="parameter-server", compute_s=0.1)
+            trial.attach(0, pid=77)
             assert client.flush(PATIENCE_S)
-            job.progress(3)
+            trial.progress(3, loss=0.5)
+            trial.pause()
+            trial.milestone(9)
+            trial.start(["h2"], attempt="two")
+        study.declare(weight=3.0, barriers=False)
     assert client.flush(PATIENCE_S)
+    placed = [{"rank": 0, "host": "h1", "role": "worker"}, {"rank": 1, "host": "h2", "role": "server"}]
+    profile = {"sync_bytes": 10, "collective": "parameter-server", "compute_s": 0.1, "overlap": 0.0}
+    unknown = {"sync_bytes": None, "collective": "ring", "compute_s": None, "overlap": 0.0}
     assert beamer.received == [
-        ("/v1/studies/s", {"weight": 2.0, "rungs": [{"name": "r", "jobs": 1, "iterations": 3}]}),
+        ("/v1/studies/s", {"run": "one", "weight": 2.0, "rungs": [{"name": "r", "jobs": 1, "step": 3}]}),
         ("/v1/studies/s/stages/r", {}),
-        (
-            JOB,
-            {
-                "workers": [{"rank": 0, "host": "h1", "role": "worker"}, {"rank": 1, "host": "h2", "role": "server"}],
-                "iterations": 3,
-                "sync_bytes": 10,
-                "collective": "parameter-server",
-                "compute_s": 0.1,
-                "overlap": 0.0,
-            },
-        ),
-        (f"{JOB}/workers/0", {"pid": 77}),
-        (f"{JOB}/progress/3", None),
-        (f"{JOB}/status", {"status": "finished"}),
+        (TRIAL, {"budget": 9}),
+        (f"{TRIAL}/target", {"step": 3, "stage": "r"}),
+        (f"{TRIAL}/attempts/{name}", {"workers": placed, **profile}),
+        (f"{TRIAL}/workers/0", {"pid": 77, "start": ANY, "namespace": ANY}),
+        (f"{TRIAL}/progress", {"step": 3, "loss": 0.5}),
+        (f"{TRIAL}/attempts/{name}/end", {"reason": "paused"}),
+        (f"{TRIAL}/target", {"step": 9}),
+        (f"{TRIAL}/attempts/two", {"workers": [{"rank": 0, "host": "h2", "role": "worker"}], **unknown}),
+        (f"{TRIAL}/status", {"status": "finished"}),
         ("/v1/studies/s/stages/r/seal", None),
+        ("/v1/studies/s", {"run": "one", "weight": 3.0, "barriers": False}),
+        ("/v1/studies/s/end", None),
     ]
+    assert set(beamer.runs) == {"one"}
 
 
-def test_leaving_a_job_by_an_exception_kills_it(beamer: FakeBeamer, client: Client) -> None:
-    with (
-        pytest.raises(ZeroDivisionError),
-        client.study("s") as study,
-        study.stage("r") as stage,
-        stage.job("j", workers=["h1", "h2"], iterations=3, sync_bytes=10),
-    ):
-        raise ZeroDivisionError
+@pytest.mark.parametrize(("error", "status"), [(ZeroDivisionError, "failed"), (KeyboardInterrupt, "killed")])
+def test_leaving_by_an_exception_ends_the_trial_and_leaves_the_study(
+    beamer: FakeBeamer, client: Client, error: type[BaseException], status: str
+) -> None:
+    with pytest.raises(error), client.study("s") as study, study.stage("r"), study.trial("t"):
+        raise error
     assert client.flush(PATIENCE_S)
-    assert beamer.received[-2:] == [(f"{JOB}/status", {"status": "killed"}), ("/v1/studies/s/stages/r/seal", None)]
+    assert beamer.received[-2:] == [(f"{TRIAL}/status", {"status": status}), ("/v1/studies/s/stages/r/seal", None)]
 
 
-def test_hosts_alone_are_workers_ranked_by_position(beamer: FakeBeamer, client: Client) -> None:
-    client.study("s").stage("r").job("j", workers=["h1", "h2"], iterations=3, sync_bytes=10)
+def test_a_process_has_one_run_and_another_process_another(beamer: FakeBeamer, client: Client) -> None:
+    first, second = client.study("s"), client.study("other")
+    assert first.run == second.run
+    script = "from beamer.client import Client\nprint(Client().study('s').run)\n"
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert ended.stdout.strip() not in ("", first.run)
+
+
+def test_the_environment_names_the_run_that_processes_share(
+    beamer: FakeBeamer, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(RUN_VARIABLE, "shared")
+    assert client.study("s").run == "shared"
+    client.trial("s", "t").finish()
+    client.trial("s", "t", run="mine").finish()
+    assert client.study("s", run="mine").run == "mine"
     assert client.flush(PATIENCE_S)
-    assert [(w["rank"], w["host"]) for w in beamer.received[-1][1]["workers"]] == [(0, "h1"), (1, "h2")]
+    assert beamer.runs == ["shared", "shared", "mine", "mine"]
 
 
-def test_a_worker_reports_on_a_job_that_another_process_registered(beamer: FakeBeamer, client: Client) -> None:
-    job = client.job("s", "r", "j")
-    job.attach(1)
-    job.kill()
+def test_a_worker_reports_on_a_trial_that_another_process_registered(beamer: FakeBeamer, client: Client) -> None:
+    trial = client.trial("s", "t")
+    trial.attach(1)
+    trial.detach(1)
+    trial.pause()
+    trial.fail()
     assert client.flush(PATIENCE_S)
-    assert beamer.received == [(f"{JOB}/workers/1", {"pid": os.getpid()}), (f"{JOB}/status", {"status": "killed"})]
+    own = lease.describe_process()
+    assert beamer.received == [
+        (f"{TRIAL}/workers/1", {"pid": os.getpid(), "start": own.start, "namespace": own.namespace}),
+        (f"{TRIAL}/workers/1/detach", None),
+        (f"{TRIAL}/pause", None),
+        (f"{TRIAL}/status", {"status": "failed"}),
+    ]
+    assert beamer.runs == [None] * 4
+
+
+def test_without_an_agent_one_warning_says_what_is_missing(
+    client: Client, surroundings: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in "tu":
+        for rank in range(2):
+            client.trial("s", name).attach(rank)
+    assert client.flush(PATIENCE_S)
+    [logged] = warnings(caplog)
+    assert str(surroundings) in logged
+    assert "killed" in logged
+
+
+@contextmanager
+def agent(path: Path) -> Iterator[list[tuple[dict[str, Any], threading.Event]]]:
+    """Play a host's agent: yield what workers asked for, and what is set when their connections end."""
+    asked: list[tuple[dict[str, Any], threading.Event]] = []
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                with connection, connection.makefile("rb") as lines:
+                    ended = threading.Event()
+                    asked.append((json.loads(lines.readline()), ended))
+                    connection.sendall(b'{"attached": true, "agent": "h1"}\n')
+                    lines.readline()
+                    ended.set()
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield asked
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_worker_attaches_through_its_agent_and_detaches_before_it_lets_go(
+    beamer: FakeBeamer, client: Client, surroundings: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    held: list[bool] = []
+    with agent(surroundings) as asked:
+
+        def answer(method: str, path: str) -> tuple[int, Any]:
+            held.append(not asked[0][1].is_set())
+            return 200, {}
+
+        beamer.answer = answer
+        with client.trial("s", "t", run="one").attach(rank=1):
+            assert beamer.received == []
+        assert client.flush(PATIENCE_S)
+        assert asked[0][0] == {"study": "s", "trial": "t", "rank": 1, "run": "one"}
+        assert asked[0][1].wait(PATIENCE_S)
+    assert beamer.paths() == [f"{TRIAL}/workers/1/detach"]
+    assert held == [True]
+    assert warnings(caplog) == []
+
+
+def test_a_worker_that_fails_lets_go_without_detaching(beamer: FakeBeamer, client: Client, surroundings: Path) -> None:
+    with agent(surroundings) as asked:
+        with pytest.raises(ZeroDivisionError), client.trial("s", "t").attach(rank=0):
+            raise ZeroDivisionError
+        assert asked[0][1].wait(PATIENCE_S)
+        assert client.flush(PATIENCE_S)
+    assert beamer.received == []
 
 
 def test_numbers_of_numpy_are_numbers(beamer: FakeBeamer, client: Client) -> None:
-    iterations, sync_bytes, compute_s, done = (np.int64(3), np.int32(10), np.float32(0.5), np.int64(2))
-    stage: Any = client.study("s").stage("r")
-    job = stage.job("j", workers=["h1"], iterations=iterations, sync_bytes=sync_bytes, compute_s=compute_s)
-    job.progress(done)
+    steps, sync_bytes, compute_s, loss = (np.int64(3), np.int32(10), np.float32(0.5), np.float32(0.25))
+    trial: Any = client.study("s").trial("t")
+    trial.start(workers=["h1"], sync_bytes=sync_bytes, compute_s=compute_s)
+    trial.progress(steps, loss)
+    trial.attach(np.int64(0), pid=5)
     assert client.flush(PATIENCE_S)
-    assert beamer.received[-2][1]["iterations"] == 3
-    assert beamer.received[-2][1]["compute_s"] == 0.5
-    assert beamer.received[-1][0] == f"{JOB}/progress/2"
+    assert (beamer.received[2][1]["sync_bytes"], beamer.received[2][1]["compute_s"]) == (10, 0.5)
+    assert beamer.received[3] == (f"{TRIAL}/progress", {"step": 3, "loss": 0.25})
+    assert beamer.paths()[4] == f"{TRIAL}/workers/0"
+
+
+@pytest.mark.parametrize("loss", [float("nan"), float("inf"), np.float32("-inf")])
+def test_a_loss_that_is_no_number_is_a_loss(beamer: FakeBeamer, client: Client, loss: float) -> None:
+    client.trial("s", "t").progress(3, loss)
+    assert client.flush(PATIENCE_S)
+    assert beamer.received == [(f"{TRIAL}/progress", {"step": 3, "loss": str(float(loss))})]
 
 
 def test_what_cannot_be_sent_is_logged_and_the_rest_is_sent(
@@ -179,26 +300,56 @@ def test_what_cannot_be_sent_is_logged_and_the_rest_is_sent(
     client.study("a/stages/b")
     client.study("endless", weight=float("nan"))
     client.study("odd", weight=object())  # type: ignore[arg-type]
+    client.trial("s", "t").start(["h1"], attempt="one/two")
     client.study("s")
     assert client.flush(PATIENCE_S)
     assert beamer.paths() == ["/v1/studies/s"]
     logged = warnings(caplog)
-    assert ["a/stages/b" in logged[0], "endless" in logged[1], "odd" in logged[2]] == [True] * 3
-    assert len(logged) == 3
+    assert [name in line for name, line in zip(("a/stages/b", "endless", "odd", "one/two"), logged, strict=True)] == [True] * 4
 
 
 def test_a_refusal_is_one_warning_with_its_message(
     beamer: FakeBeamer, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
-    beamer.answer = lambda method, path: (422, refusal("iteration: got 7")) if "progress" in path else (200, {})
-    job = client.job("s", "r", "j")
-    for iteration in (7, 8, 9):
-        job.progress(iteration)
+    beamer.answer = lambda method, path: (422, refusal("step: got 7")) if "progress" in path else (200, {})
+    trial = client.trial("s", "t")
+    for step in (7, 8, 9):
+        trial.progress(step)
         assert client.flush(PATIENCE_S)
-    job.finish()
+    trial.finish()
     assert client.flush(PATIENCE_S)
-    assert warnings(caplog) == ["Beamer refused s/r/j/progress/7: iteration: got 7"]
-    assert beamer.paths() == [f"{JOB}/status"]
+    assert warnings(caplog) == ["Beamer refused s/t/progress: step: got 7"]
+    assert beamer.paths() == [f"{TRIAL}/status"]
+
+
+def test_different_refusals_of_one_trial_are_all_logged_within_bounds(
+    beamer: FakeBeamer, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    number = iter(range(1000))
+    beamer.answer = lambda method, path: (422, refusal(f"reason {next(number)}"))
+    trial = client.trial("s", "t")
+    trial.attach(0, pid=5)
+    trial.progress(1)
+    trial.finish()
+    assert client.flush(PATIENCE_S)
+    assert [line[-8:] for line in warnings(caplog)] == ["reason 0", "reason 1", "reason 2"]
+    for attempt in range(2 * outbox.MOST_REASONS):
+        trial.start(["h1"], attempt=str(attempt))
+    assert client.flush(PATIENCE_S)
+    assert len(warnings(caplog)) == 3 + outbox.MOST_REASONS
+
+
+def test_that_another_run_has_replaced_this_one_is_logged_once(
+    beamer: FakeBeamer, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    replaced = {"error": {"field": "run", "value": "a", "expected": "b", "message": "run: got 'a', expected b"}}
+    beamer.answer = lambda method, path: (409, replaced)
+    study = client.study("s", run="a")
+    for name in ("t", "u"):
+        study.trial(name).finish()
+    study.stage("r").seal()
+    assert client.flush(PATIENCE_S)
+    assert warnings(caplog) == ["Beamer refused s: run: got 'a', expected b"]
 
 
 def test_an_answer_that_is_not_beamers_is_a_refusal(
@@ -210,21 +361,21 @@ def test_an_answer_that_is_not_beamers_is_a_refusal(
     assert warnings(caplog) == ["Beamer refused s: HTTP 500"]
 
 
-def test_waits_for_another_process_to_register_the_job(
+def test_waits_for_another_process_to_register_the_trial(
     beamer: FakeBeamer, client: Client, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outbox, "FIRST_PAUSE_S", 0.001)
-    unknown = iter([(404, refusal("job: got 'j'"))] * 3)
+    unknown = iter([(404, refusal("trial: got 't'"))] * 3)
     beamer.answer = lambda method, path: next(unknown, (200, {}))
-    job = client.job("s", "r", "j")
-    job.attach(0)
-    job.finish()
+    trial = client.trial("s", "t")
+    trial.attach(0, pid=5)
+    trial.finish()
     assert client.flush(PATIENCE_S)
-    assert beamer.paths() == [f"{JOB}/workers/0", f"{JOB}/status"]
+    assert beamer.paths() == [f"{TRIAL}/workers/0", f"{TRIAL}/status"]
     assert warnings(caplog) == []
 
 
-def test_gives_up_on_a_job_that_nobody_registers(
+def test_gives_up_on_a_trial_that_nobody_registers(
     beamer: FakeBeamer, client: Client, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outbox, "FIRST_PAUSE_S", 0.001)
@@ -232,16 +383,16 @@ def test_gives_up_on_a_job_that_nobody_registers(
 
     def answer(method: str, path: str) -> tuple[int, Any]:
         asked.append(path)
-        return (404, refusal("job: got 'j'")) if path.startswith(JOB) else (200, {})
+        return (404, refusal("trial: got 't'")) if path.startswith(TRIAL) else (200, {})
 
     beamer.answer = answer
-    job = client.job("s", "r", "j")
-    job.attach(0)
-    job.finish()
+    trial = client.trial("s", "t")
+    trial.attach(0, pid=5)
+    trial.finish()
     client.study("other")
     assert client.flush(PATIENCE_S)
-    assert asked == [f"{JOB}/workers/0"] * (1 + outbox.UNKNOWN_TRIES) + [f"{JOB}/status", "/v1/studies/other"]
-    assert warnings(caplog) == ["Beamer refused s/r/j/workers/0: job: got 'j'"]
+    assert asked == [f"{TRIAL}/workers/0"] * (1 + outbox.UNKNOWN_TRIES) + [f"{TRIAL}/status", "/v1/studies/other"]
+    assert warnings(caplog) == ["Beamer refused s/t/workers/0: trial: got 't'"]
 
 
 def test_training_does_not_wait_for_an_answer_and_only_newest_progress_waits(
@@ -249,16 +400,17 @@ def test_training_does_not_wait_for_an_answer_and_only_newest_progress_waits(
 ) -> None:
     release, entered = threading.Event(), threading.Event()
     monkeypatch.setattr(httpx.HTTPTransport, "handle_request", _held(httpx.HTTPTransport.handle_request, entered, release))
-    job = client.job("s", "r", "j")
-    job.attach(0, pid=1)
+    trial = client.trial("s", "t")
+    trial.attach(0, pid=5)
     assert entered.wait(PATIENCE_S)
-    for iteration in range(10_000):
-        job.progress(iteration)
-    job.finish()
+    for step in range(10_000):
+        trial.progress(step, loss=0.5 if step == 9_000 else None)
+    trial.finish()
     assert beamer.received == []
     release.set()
     assert client.flush(PATIENCE_S)
-    assert beamer.paths() == [f"{JOB}/workers/0", f"{JOB}/progress/9999", f"{JOB}/status"]
+    assert beamer.paths() == [f"{TRIAL}/workers/0", f"{TRIAL}/progress", f"{TRIAL}/status"]
+    assert beamer.received[1][1] == {"step": 9999, "loss": 0.5}, "the newest loss, of whichever step"
 
 
 def _held(
@@ -284,7 +436,7 @@ def test_says_once_that_beamer_is_away_and_tells_all_when_it_is_back(
     late = FakeBeamer(free_port)
     assert absent.flush(PATIENCE_S)
     late.stop()
-    assert late.paths() == ["/v1/studies/s", "/v1/studies/s/stages/r", "/v1/studies/s/stages/r/seal"]
+    assert late.paths() == ["/v1/studies/s", "/v1/studies/s/stages/r", "/v1/studies/s/stages/r/seal", "/v1/studies/s/end"]
     assert [(r.name, r.levelno) for r in caplog.records] == [
         ("beamer.client", logging.WARNING),
         ("beamer.client", logging.INFO),
@@ -293,14 +445,14 @@ def test_says_once_that_beamer_is_away_and_tells_all_when_it_is_back(
 
 
 def test_newer_progress_overtakes_what_could_not_be_sent(absent: Client, free_port: int) -> None:
-    job = absent.job("s", "r", "j")
-    job.progress(1)
+    trial = absent.trial("s", "t")
+    trial.progress(1, loss=0.5)
     assert not absent.flush(0.3)
-    job.progress(2)
+    trial.progress(2)
     late = FakeBeamer(free_port)
     assert absent.flush(PATIENCE_S)
     late.stop()
-    assert late.paths() == [f"{JOB}/progress/2"]
+    assert late.received == [(f"{TRIAL}/progress", {"step": 2, "loss": 0.5})]
 
 
 def test_a_controller_that_is_overloaded_is_asked_again(
@@ -344,11 +496,11 @@ def test_a_forked_child_speaks_for_itself_only(beamer: FakeBeamer, monkeypatch: 
     child = os.fork()
     if child == 0:
         monkeypatch.undo()
-        client.job("s", "r", "j").attach(0, pid=5)
+        client.trial("s", "t").attach(0, pid=5)
         os._exit(0 if client.flush(PATIENCE_S) else 1)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
-    assert beamer.paths() == ["/v1/studies/warm", f"{JOB}/workers/0"]
+    assert beamer.paths() == ["/v1/studies/warm", f"{TRIAL}/workers/0"]
     release.set()
     client.close(PATIENCE_S)
     assert beamer.paths()[2:] == ["/v1/studies/parents", "/v1/studies/parents-next"]

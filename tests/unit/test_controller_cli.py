@@ -62,6 +62,8 @@ def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         ({"policy": "beemer"}, "policy: got 'beemer', expected one of"),
         ({"queues": "9"}, "queues: got 9, expected 1 to 8"),
         ({"http": "localhost"}, "http: got 'localhost', expected HOST:PORT"),
+        ({"grace": "-1"}, "grace: got -1.0, expected seconds, at least 0"),
+        ({"silence": "inf"}, "silence: got inf, expected seconds, at least 0"),
         ({"openflow": "127.0.0.1:65536"}, "openflow: got '127.0.0.1:65536', expected HOST:PORT"),
         ({"fabric": "/nowhere/fabric.json"}, "fabric: got '/nowhere/fabric.json', expected a readable file"),
         ({"journal": "sqlite:////nowhere/journal.db"}, "journal"),
@@ -142,18 +144,14 @@ def test_what_was_registered_survives_a_kill(fabric: Path) -> None:
     port = free_port()
     url = f"http://127.0.0.1:{port}/v1/studies"
     with running(fabric, port) as process:
-        for path in ("mnist", "mnist/stages/rung0"):
+        for path in ("mnist", "mnist/stages/rung0", "mnist/trials/a"):
             httpx.put(f"{url}/{path}", json={}).raise_for_status()
-        job = {
-            "workers": [{"rank": 0, "host": "h1"}, {"rank": 1, "host": "h2"}],
-            "iterations": 3,
-            "sync_bytes": 1000,
-        }
-        httpx.put(f"{url}/mnist/stages/rung0/jobs/a", json=job).raise_for_status()
+        placed = {"workers": [{"rank": 0, "host": "h1"}, {"rank": 1, "host": "h2"}], "sync_bytes": 1000}
+        httpx.put(f"{url}/mnist/trials/a/attempts/one", json=placed).raise_for_status()
         before = httpx.get(url).json()
         process.kill()
         process.wait()
     with running(fabric, port):
         after = httpx.get(url).json()
-    before["studies"][0]["stages"][0]["jobs"][0]["class"] = 0  # the decision may not have been due yet
+    before["studies"][0]["trials"][0]["class"] = 0  # the decision may not have been due yet
     assert after == before
