@@ -52,10 +52,6 @@ class ProfileEstimate:
     sync_bytes: Sourced
     compute_s: Sourced
 
-    def profile(self, declared: Profile) -> Profile:
-        """Return the profile of an attempt with what is used in place of what was declared."""
-        return replace(declared, sync_bytes=round(self.sync_bytes.value), compute_s=self.compute_s.value)
-
 
 @dataclass
 class ProfileEstimates:
@@ -98,6 +94,15 @@ class ProfileEstimates:
         return _differs(event.sync_bytes, last.sync_bytes, last.sync_bytes or 0.0) or _differs(
             event.compute_s, last.compute_s, last.iteration_s
         )
+
+    def profile(self, trial: str, attempt: AttemptRecord) -> Profile:
+        """Return the profile of an attempt of a trial with what is used in place of what was declared."""
+        declared = attempt.profile
+        stands = declared.sync_bytes is not None and declared.compute_s is not None
+        if stands and not self.overruled & {(trial, "sync_bytes"), (trial, "compute_s")}:
+            return declared
+        used = self.of(trial, attempt)
+        return replace(declared, sync_bytes=round(used.sync_bytes.value), compute_s=used.compute_s.value)
 
     def of(self, trial: str, attempt: AttemptRecord, latest: AttemptMeasurement | None = None) -> ProfileEstimate:
         """Return what is used of an attempt of a trial. latest: its measurement now, which errors are relative to."""

@@ -148,7 +148,7 @@ class NetworkLedger(Ledger):
         planned = last.jobs.get(trial.key) if last and last.at_s >= attempt.started_s else None
         return JobView(
             trial.key,
-            job_spec(trial.name, attempt.workers, self.profiles.of(trial.key, attempt).profile(attempt.profile)),
+            job_spec(trial.name, attempt.workers, self.profiles.profile(trial.key, attempt)),
             round(remaining_steps(trial, completion, self.forecasts.end_step(trial.key)).value),
             self.fabric.plane_of(attempt.seq),
             attempt.started_s,
