@@ -205,6 +205,22 @@ def test_a_job_on_one_host_is_measured_by_its_progress_alone() -> None:
     assert found.compute_s == pytest.approx(0.25)
 
 
+def test_a_trial_that_waits_to_be_promoted_is_measured_as_before() -> None:
+    meter = AttemptMeter(pattern(RING))
+    pauses_s = {40: 100.0, 80: 300.0}
+    at_s = 0.0
+    for step in range(120):
+        for _ in range(int(pauses_s.get(step, 0.0)) + 1):
+            at_s += 1.0
+            for rank in (0, 1):
+                meter.read(at_s, rank, step * SYNC_BYTES)
+        meter.progressed(at_s + 1e-3, step)
+    found = meter.measurement
+    assert found is not None
+    assert found.sync_bytes == pytest.approx(SYNC_BYTES, rel=0.1)
+    assert found.iteration_s == pytest.approx(1.0, rel=0.1)
+
+
 def test_one_odd_window_does_not_count() -> None:
     meter = AttemptMeter(pattern(RING))
     sent = 0

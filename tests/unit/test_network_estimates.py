@@ -308,8 +308,8 @@ def test_a_target_or_a_budget_counts_before_any_forecast() -> None:
     assert site.remaining(trial) == Sourced(180, Source.PREDICTED)
     site.take(TrialRegistered(50.0, "s", "a", budget=300))
     assert site.remaining(trial) == Sourced(280, Source.DECLARED)
-    site.take(TargetSet(51.0, trial, 30))
-    assert site.remaining(trial) == Sourced(10, Source.DECLARED)
+    site.take(TargetSet(51.0, trial, 400))
+    assert site.remaining(trial) == Sourced(380, Source.DECLARED)
 
 
 def test_losses_that_tell_nothing_leave_what_was_done() -> None:

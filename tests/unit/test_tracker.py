@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from beamer.errors import ConflictError, InputError, NotFoundError
 from beamer.network.connection import Connection
-from beamer.network.events import ConnectionsSeen, Planned
+from beamer.network.events import ConnectionsSeen, Measured, Planned
 from beamer.network.ledger import NetworkLedger
 from beamer.network.plan import JobPlan
 from beamer.network.views import LaterRung
@@ -577,6 +577,9 @@ _events: st.SearchStrategy[Event] = st.one_of(
     st.builds(TrialEnded, _times, _keys, st.sampled_from([status for status in TrialStatus if status.is_finished])),
     st.builds(FellSilent, _times, _studies, st.none() | _stages, st.none() | _names),
     st.builds(ConnectionsSeen, _times, st.sampled_from(AGENTS), st.lists(_connections, max_size=3).map(tuple)),
+    st.builds(
+        Measured, _times, _keys, _attempts, st.none() | st.floats(1, 1e6), st.floats(0, 9), st.floats(0, 9),
+    ),
     st.builds(Planned, _times, st.just("beamer"), st.integers(1, 5), _json, st.integers(1, 8), _plans),
 )  # fmt: skip
 # Everything registered first, in half of the cases, so that most of what follows is legal.
