@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from beamer.gpu.devices import Devices
-from beamer.gpu.events import Allocated, NodesSeen, TrialReported
+from beamer.gpu.events import Allocated, NodesSeen, RunFinished, TrialReported
 from beamer.gpu.ledger import GpuLedger
 from beamer.gpu.model import Job
 from beamer.schedule.file import Search
@@ -129,6 +129,9 @@ def lines(event: Event, before: Mapping[str, Devices], statistics: SearchStatist
             gone = [_short(key) for key in before if key not in statistics.devices]
             parts = [*started, *(["waiting again: " + ", ".join(gone)] if gone else [])]
             return [f"{policy} #{generation}: " + "; ".join(parts)] if parts else []
+        case RunFinished(trial=key) if (job := ledger.job(key)) and job.stage.name:
+            loss = f", loss {job.reports[-1].loss:.4g}" if job.reports else ""
+            return [f"{_short(key)} has come to the end of {job.stage.name}{loss}"]
         case TrialEnded(trial=key, status=status):
             job = ledger.ended.get(key)
             last = job.reports[-1] if job and job.reports else None

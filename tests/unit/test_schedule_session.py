@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from beamer.engines.simulated import SimulatedCluster, SimulatedJob
+from beamer.gpu.devices import Devices
 from beamer.gpu.engine import Observed, Placement, RunState
 from beamer.gpu.events import Allocated, GpusRequested, RunFinished, TrialReported
 from beamer.gpu.model import Costs, Grant, Node, Report, Request
 from beamer.gpu.tuners import HalvingTuner
 from beamer.schedule.command import policy_of
 from beamer.schedule.file import Search, parse
-from beamer.schedule.report import document, rows
+from beamer.schedule.report import document, lines, rows
 from beamer.schedule.session import SearchSession
 from beamer.schedule.statistics import SearchStatistics, TrialCounts
 from beamer.studies.events import Event, StageRegistered, StageSealed, StudyEnded, TargetSet, TrialEnded, TrialRegistered
@@ -142,6 +143,7 @@ class Commands:
         self.session: SearchSession
         self.engine = self.cluster(work)
         self.journal: list[Event] = []
+        self.lines: list[str] = []
         self.rng = Random(seed)
         self.kill_in = 10**9
         self.kills = 0
@@ -155,6 +157,9 @@ class Commands:
             self.journal.append(event)
         if not self.kill_in:
             raise Killed
+
+    def print(self, event: Event, before: Mapping[str, Devices]) -> None:
+        self.lines += lines(event, before, self.session.statistics, self.session.ledger)
 
     def run(self, killed: bool) -> SearchSession:
         while True:
@@ -171,7 +176,7 @@ class Commands:
     def life(self) -> SearchSession:
         policy = policy_of(self.policy, ["quantum_s=3"] if self.policy == "round-robin" else [])
         session = self.session = SearchSession(
-            self.search, policy, self.engine, tuple(self.journal), self.write, clock=lambda: self.engine.now, timeout_s=2.0
+            self.search, policy, self.engine, tuple(self.journal), self.write, self.print, 0, 2.0, lambda: self.engine.now
         )
         session.start(self.engine.now)
         while not session.done:
@@ -231,6 +236,16 @@ def test_a_search_that_is_to_stop_at_its_target_does(killed: bool) -> None:
     )
     figures = document(commands.search, "round-robin", [], session.statistics, 0.0, commands.engine.now)
     assert 0 < figures["target_reached_s"] <= figures["elapsed_s"]
+
+
+def test_what_is_printed_says_who_came_how_far() -> None:
+    commands = Commands(halving(), "fifo")
+    commands.run(killed=False)
+    of_b = [line.partition(", loss")[0] for line in commands.lines if line.startswith("b ")]
+    assert of_b == ["b has come to the end of rung0", "b has come to the end of rung1", "b finished after 30 iterations"]
+    of_d = [line.partition(", loss")[0] for line in commands.lines if line.startswith("d ")]
+    assert of_d[-2:] == ["d has come to the end of rung1", "d killed after 12 iterations"]
+    assert any(" on n:0" in line for line in commands.lines)
 
 
 def test_a_search_that_is_over_is_left_as_it_is() -> None:
