@@ -124,6 +124,19 @@ class StartsOnce(SimulatedCluster):
         super().start(job, placement)
 
 
+class BeginsAnew(SimulatedCluster):
+    def stop(self, job: str, timeout_s: float = 5.0) -> None:
+        super().stop(job)
+        self._checkpoints.clear()
+
+
+class EndsWhereItEnded(SimulatedCluster):
+    def start(self, job: str, placement: Placement, timeout_s: float = 5.0) -> None:
+        if job in self._checkpoints:
+            self.jobs[job] = self._checkpoints[job].job
+        super().start(job, placement)
+
+
 class ResumesParked(SimulatedCluster):
     def resume(self, job: str, timeout_s: float = 5.0) -> None:
         one = self._observed[job]
@@ -196,6 +209,8 @@ class KnowsWhatItRefuses(SimulatedCluster):
         (RepeatsMeasurements, suite.delivers_measurements_once),
         (IgnoresBatchSizes, suite.carries_the_batch_size),
         (StartsOnce, suite.starts_again_after_stop),
+        (BeginsAnew, suite.continues_to_a_farther_target),
+        (EndsWhereItEnded, suite.continues_to_a_farther_target),
         (ResumesParked, suite.resumes_a_job_that_is_stopping),
         (SuspendsRunningOnly, suite.suspends_a_job_that_is_stopping),
         (DropsLastReport, suite.runs_a_job_to_its_end),

@@ -1,6 +1,7 @@
 """The local engine passes the suite of engines, on real processes, whether suspended jobs keep their memory or are parked."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -26,7 +27,8 @@ class LocalHarness(EngineHarness):
         self.engine = site.engine(keep_memory=keep_memory)
 
     def job(self, name: str, iterations: int) -> str:
-        self.site.trainer(name, iterations, "--pause-s", "0.005", iterations=iterations)
+        self.site.trainer(name, iterations, "--pause-s", "0.005")
+        self.site.specs[name] = replace(self.site.specs[name], iterations=iterations)
         return name
 
     def failing(self, name: str, iterations: int) -> str:
