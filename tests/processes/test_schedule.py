@@ -342,11 +342,11 @@ def test_a_configuration_that_fails_is_reported_and_the_rest_finishes(command: S
     rows = command.figures()
     assert rows["c"]["status"] == "failed"
     assert rows["c"]["rung"] == "rung0", "it goes no further, however small its loss was"
-    kept = [name for name, row in rows.items() if row["rung"] == "rung1"]
-    first = {name: row for name, row in rows.items() if row["status"] == "finished"}
-    assert set(first) == set(RATES) - {"c"}
+    kept = {name for name, row in rows.items() if row["rung"] == "rung1"}
     assert len(kept) == 2
-    for name in first:
+    assert {name for name, row in rows.items() if row["status"] == "finished"} == kept
+    assert {name for name, row in rows.items() if row["status"] == "killed"} == set(RATES) - kept - {"c"}
+    for name in set(RATES) - {"c"}:
         command.check_steps(name, 40 if name in kept else 20)
 
 
