@@ -17,6 +17,7 @@ from beamer.network.plan import check_queues
 from beamer.network.snapshot import Snapshot
 from beamer.network.views import JobView, StageView, StudyView
 from beamer.network.waiting import completion_step, later_rungs, remaining_steps, waiting_stage
+from beamer.studies.changes import by_rank
 from beamer.studies.events import (
     AttemptEnded,
     AttemptStarted,
@@ -28,7 +29,7 @@ from beamer.studies.events import (
 )
 from beamer.studies.model import StudyStatus, TrialStatus, split_key
 from beamer.studies.records import AttemptRecord, StudyRecord, TrialRecord
-from beamer.studies.tracker import Ledger, Tracker, by_rank, is_new_decision
+from beamer.studies.tracker import Ledger, Tracker, is_new_decision
 
 
 class NetworkLedger(Ledger):

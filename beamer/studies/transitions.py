@@ -8,7 +8,7 @@ is `REFUSED` is an error of whoever asked for it, which they are told.
 from collections.abc import Mapping
 from enum import Enum, StrEnum, auto
 
-from beamer.studies.model import StageStatus, TrialStatus
+from beamer.studies.model import EndReason, StageStatus, TrialStatus
 
 
 class NoTransition(Enum):
@@ -90,3 +90,13 @@ STAGE_TRANSITIONS: Mapping[StageInput, Mapping[StageStatus, StageStatus | NoTran
     StageInput.COMPLETE: {_O: _LATE, _D: _DONE,    _Q: _LATE, _DONE: _LATE},
 }  # fmt: skip
 """What a stage is after an input; a silent one that was sealed is sealed again where the table says open, and none joins it."""
+
+ENDS: Mapping[TrialStatus, TrialInput] = {
+    TrialStatus.FINISHED: TrialInput.FINISH,
+    TrialStatus.KILLED: TrialInput.KILL,
+    TrialStatus.FAILED: TrialInput.FAIL,
+}
+"""The input that a report of a trial's end is, by how it ended."""
+
+ATTEMPT_ENDS: Mapping[EndReason, TrialInput] = {EndReason.PAUSED: TrialInput.PAUSE, EndReason.LOST: TrialInput.LOSE}
+"""The input that a report of an attempt's end is, by its reason; no other reason is reported."""

@@ -287,11 +287,11 @@ def test_a_moved_or_resized_trial_starts_another_attempt(tracker: Tracker) -> No
 
 def test_a_lost_attempt_goes_on_when_a_worker_attaches_again(tracker: Tracker) -> None:
     take(tracker, WorkerAttached(5, TRIAL, 0, Process(70)), AttemptEnded(6, TRIAL, "first", EndReason.LOST))
-    assert tracker.running == ()
+    assert not tracker.running
     assert take(tracker, Progressed(7, TRIAL, 2)) == [True], "reported before its end"
-    assert tracker.running == ()
+    assert not tracker.running
     assert take(tracker, WorkerAttached(8, TRIAL, 0, Process(71))) == [True]
-    assert [trial.key for trial in tracker.running] == [TRIAL]
+    assert [running.key for running in tracker.running] == [TRIAL]
 
 
 def test_what_was_silent_is_taken_up_again(tracker: Tracker) -> None:
@@ -438,8 +438,9 @@ def test_decisions_only_go_forward(tracker: Tracker) -> None:
     with pytest.raises(ConflictError):
         tracker.check(replace(first, jobs={}))
     assert take(tracker, replace(first, at_s=6, generation=2)) == [True]
-    assert network(tracker).decision is not None
-    assert network(tracker).decision.generation == 2
+    last = network(tracker).decision
+    assert last is not None
+    assert last.generation == 2
 
 
 def test_a_snapshot_holds_what_is_still_to_come(tracker: Tracker) -> None:
@@ -545,7 +546,7 @@ def test_reports_of_several_processes_may_come_in_any_order_and_twice(rng: rando
     trials = {trial.name: (trial.status, trial.done) for trial in tracker.trials.values()}
     assert trials["u"] == (TrialStatus.PAUSED, 15)
     assert trials["t"][0] is TrialStatus.KILLED
-    assert tracker.running == ()
+    assert not tracker.running
 
 
 _studies = st.sampled_from(("a", "b"))

@@ -1,0 +1,255 @@
+"""What changes by events that are legal, by kind; what becomes of a status is read from `beamer.studies.transitions`."""
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+from beamer.studies.events import (
+    AttemptEnded,
+    AttemptStarted,
+    Event,
+    FellSilent,
+    Progressed,
+    StageRegistered,
+    StageSealed,
+    StudyEnded,
+    StudyRegistered,
+    TargetDropped,
+    TargetSet,
+    TrialEnded,
+    TrialRegistered,
+    WorkerAttached,
+    WorkerDetached,
+)
+from beamer.studies.known import Known
+from beamer.studies.model import EndReason, StageStatus, StudyStatus, TrialStatus, Worker
+from beamer.studies.records import AttemptRecord, StageRecord, StudyRecord, TargetRecord, TrialRecord
+from beamer.studies.transitions import (
+    ATTEMPT_ENDS,
+    ENDS,
+    STAGE_TRANSITIONS,
+    TRIAL_TRANSITIONS,
+    NoTransition,
+    StageInput,
+    TrialInput,
+)
+
+
+class Changes:
+    """Take events into what is known."""
+
+    def __init__(self, known: Known) -> None:
+        self._known = known
+
+    def apply(self, event: Event) -> None:
+        """Take in an event that is legal and changes something."""
+        match event:
+            case StudyRegistered():
+                self._register(event)
+            case StudyEnded(study=study):
+                self._known.studies[study].status = StudyStatus.ENDED
+                self._known.studies[study].ended_s = event.at_s
+            case StageRegistered(study=study, stage=name):
+                self._hear(study)
+                stages = self._known.studies[study].stages
+                if name in stages:
+                    self._move_stage(study, stages[name], StageInput.REGISTER)
+                else:
+                    stages[name] = StageRecord(name, event.at_s)
+            case StageSealed(study=study, stage=name):
+                self._hear(study)
+                stage = self._known.studies[study].stages[name]
+                stage.sealed_s = event.at_s
+                self._move_stage(study, stage, StageInput.SEAL)
+                self._end_if_over(stage, event.at_s)
+            case TrialRegistered(study=study, trial=name, budget=budget):
+                trial = self._register_trial(study, name, event.at_s)
+                trial.budget = budget or trial.budget
+            case TargetSet():
+                self._set_target(event)
+            case TargetDropped(trial=key, stage=name):
+                self._drop(self._known.trials[key], name, event.at_s)
+            case AttemptStarted():
+                self._start(event)
+            case AttemptEnded(trial=key, reason=reason):
+                self._end_attempt(self._known.trials[key], reason, event.at_s)
+                self._move(key, ATTEMPT_ENDS[reason])
+            case WorkerAttached(trial=key, rank=rank, process=process):
+                self._move(key, TrialInput.ATTACH)
+                self._reopen(key).processes[rank] = process
+            case WorkerDetached(trial=key, rank=rank):
+                self._reopen(key).processes.pop(rank, None)
+            case Progressed(trial=key, step=step, loss=loss):
+                self._progress(self._known.trials[key], step, loss, event.at_s)
+            case TrialEnded(trial=key, status=status):
+                self._end(self._known.trials[key], status, event.at_s)
+            case FellSilent():
+                self._silence(event)
+
+    def _register(self, event: StudyRegistered) -> None:
+        known = self._known.studies.get(event.study)
+        if known is not None and known.run == event.run:
+            known.weight, known.rungs, known.barriers = event.weight, event.rungs, event.barriers
+            self._hear(event.study)
+            return
+        if known is not None:
+            self._known.past.setdefault(event.study, []).append(known)
+            known.status = StudyStatus.ENDED
+            known.ended_s = known.ended_s or event.at_s
+            for trial in known.trials.values():
+                del self._known.trials[trial.key]
+        self._known.studies[event.study] = StudyRecord(
+            event.study, event.run, event.weight, event.rungs, event.barriers, event.at_s
+        )  # fmt: skip
+
+    def _register_trial(self, study: str, name: str, at_s: float) -> TrialRecord:
+        trials = self._known.studies[study].trials
+        if name in trials:
+            self._move(trials[name].key, TrialInput.REGISTER)
+        else:
+            self._hear(study)
+            self._known.registered += 1
+            trials[name] = TrialRecord(study, name, self._known.registered, at_s)
+            self._known.trials[trials[name].key] = trials[name]
+        return trials[name]
+
+    def _set_target(self, event: TargetSet) -> None:
+        trial = self._known.trials[event.trial]
+        reached_s = event.at_s if trial.done >= event.step else None
+        stage = None if event.stage is None else self._known.studies[trial.study].stages[event.stage]
+        known = trial.farthest if stage is None else stage.targets.get(trial.name, 0)
+        if event.step > known:
+            target = TargetRecord(event.step, event.stage, event.at_s, reached_s)
+            trial.targets.append(target)
+            trial.farthest = max(trial.farthest, event.step)
+            if reached_s is None:
+                trial.unreached.append(target)
+        if stage is not None and event.step > known:
+            if trial.name not in stage.targets:
+                self._move_stage(trial.study, stage, StageInput.JOIN)
+            stage.targets[trial.name] = event.step
+            if reached_s is None:
+                stage.missing.add(trial.name)
+        self._move(event.trial, TrialInput.TARGET)
+
+    def _drop(self, trial: TrialRecord, stage: str | None, at_s: float) -> None:
+        self._move(trial.key, TrialInput.TARGET)
+        trial.unreached = [target for target in trial.unreached if target.stage != stage]
+        if stage is not None:
+            record = self._known.studies[trial.study].stages[stage]
+            record.missing.discard(trial.name)
+            self._end_if_over(record, at_s)
+
+    def _start(self, event: AttemptStarted) -> None:
+        trial = self._known.trials[event.trial]
+        if trial.attempt is None or trial.attempt.name != event.attempt:
+            self._end_attempt(trial, EndReason.MOVED, event.at_s)
+            self._known.attempts += 1
+            workers = by_rank(event.workers)
+            trial.attempts[event.attempt] = AttemptRecord(
+                event.attempt, self._known.attempts, workers, event.profile, event.at_s
+            )  # fmt: skip
+        self._move(event.trial, TrialInput.START)
+
+    def _progress(self, trial: TrialRecord, step: int, loss: float | None, at_s: float) -> None:
+        trial.done = max(trial.done, step)
+        trial.loss = trial.loss if loss is None else loss
+        self._move(trial.key, TrialInput.PROGRESS)
+        reached = [target for target in trial.unreached if trial.done >= target.step]
+        trial.unreached = [target for target in trial.unreached if trial.done < target.step]
+        for target in reached:
+            target.reached_s = at_s
+            self._arrive(trial, target.stage, at_s)
+
+    def _end(self, trial: TrialRecord, status: TrialStatus, at_s: float) -> None:
+        self._hear(trial.study)
+        self._end_attempt(trial, EndReason.ENDED, at_s)
+        self._move(trial.key, ENDS[status])
+        trial.ended_s = at_s
+        for stage in self._known.waiting_for(trial):
+            self._arrive(trial, stage.name, at_s)
+        trial.unreached.clear()
+
+    def _arrive(self, trial: TrialRecord, stage: str | None, at_s: float) -> None:
+        if stage is not None:
+            record = self._known.studies[trial.study].stages[stage]
+            if trial.status.is_finished or trial.done >= record.targets[trial.name]:
+                record.missing.discard(trial.name)
+                self._end_if_over(record, at_s)
+
+    def _silence(self, event: FellSilent) -> None:
+        study = self._known.studies[event.study]
+        if event.trial is not None:
+            trial = study.trials[event.trial]
+            self._end_attempt(trial, EndReason.SILENT, event.at_s)
+            self._give(trial, _status(TRIAL_TRANSITIONS[TrialInput.SILENCE][trial.status]))
+        elif event.stage is not None:
+            stage = study.stages[event.stage]
+            stage.status = _status(STAGE_TRANSITIONS[StageInput.SILENCE][stage.status])
+        else:
+            study.status = StudyStatus.SILENT
+
+    def _move(self, key: str, what: TrialInput) -> None:
+        """Give a trial the status that an input leads to, and take note that it, its stages and its study were heard of."""
+        trial = self._known.trials[key]
+        outcome = TRIAL_TRANSITIONS[what][trial.status]
+        if isinstance(outcome, TrialStatus):
+            self._give(trial, outcome)
+            if outcome is TrialStatus.RUNNING:
+                self._reopen(key)
+        self._hear(trial.study)
+        for stage in self._known.waiting_for(trial):
+            self._move_stage(trial.study, stage, StageInput.HEAR)
+
+    def _give(self, trial: TrialRecord, status: TrialStatus) -> None:
+        trial.status = status
+        if status is TrialStatus.RUNNING:
+            self._known.running[trial.key] = trial
+        else:
+            self._known.running.pop(trial.key, None)
+
+    def _move_stage(self, study: str, stage: StageRecord, what: StageInput) -> None:
+        outcome = STAGE_TRANSITIONS[what][stage.status]
+        if isinstance(outcome, StageStatus):
+            was_sealed = outcome is StageStatus.OPEN and stage.sealed_s is not None
+            stage.status = StageStatus.SEALED if was_sealed else outcome
+        self._hear(study)
+
+    def _hear(self, study: str) -> None:
+        if self._known.studies[study].status is StudyStatus.SILENT:
+            self._known.studies[study].status = StudyStatus.ACTIVE
+
+    def _reopen(self, key: str) -> AttemptRecord:
+        """Return a trial's present attempt, which goes on if it was taken for over."""
+        attempt = self._known.trials[key].attempt
+        assert attempt is not None
+        attempt.ended_s = attempt.reason = None
+        return attempt
+
+    @staticmethod
+    def _end_attempt(trial: TrialRecord, reason: EndReason, at_s: float) -> None:
+        """End a trial's present attempt. Its processes are forgotten: they are this trial's no more."""
+        attempt = trial.attempt
+        if attempt is not None and (attempt.ended_s is None or attempt.reason is EndReason.SILENT):
+            attempt.ended_s = attempt.ended_s or at_s
+            attempt.reason = reason
+            if reason is not EndReason.SILENT:
+                attempt.processes.clear()
+
+    def _end_if_over(self, stage: StageRecord, at_s: float) -> None:
+        outcome = STAGE_TRANSITIONS[StageInput.COMPLETE][stage.status]
+        if not stage.missing and isinstance(outcome, StageStatus):
+            stage.status = outcome
+            stage.ended_s = at_s
+
+
+def by_rank(workers: Iterable[Worker]) -> tuple[Worker, ...]:
+    """Return workers in order of their ranks."""
+    return tuple(sorted(workers, key=lambda worker: worker.rank))
+
+
+Status = TypeVar("Status", TrialStatus, StageStatus)
+
+
+def _status(outcome: Status | NoTransition) -> Status:
+    assert not isinstance(outcome, NoTransition)
+    return outcome

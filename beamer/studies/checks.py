@@ -1,0 +1,197 @@
+"""What an event would change, and whether it is legal: from what is known and the tables of `beamer.studies.transitions`."""
+
+from beamer.errors import ConflictError, InputError, NotFoundError
+from beamer.studies.events import (
+    AttemptEnded,
+    AttemptStarted,
+    Event,
+    FellSilent,
+    Progressed,
+    StageRegistered,
+    StageSealed,
+    StudyEnded,
+    StudyRegistered,
+    TargetDropped,
+    TargetSet,
+    TrialEnded,
+    TrialRegistered,
+    WorkerAttached,
+    WorkerDetached,
+)
+from beamer.studies.known import Known, find
+from beamer.studies.model import StageStatus, StudyStatus, TrialStatus, check_name
+from beamer.studies.records import AttemptRecord, StudyRecord, TrialRecord
+from beamer.studies.registration import check_process, check_profile, check_rungs, check_step, check_weight, check_workers
+from beamer.studies.transitions import (
+    ATTEMPT_ENDS,
+    ENDS,
+    STAGE_TRANSITIONS,
+    TRIAL_TRANSITIONS,
+    NoTransition,
+    StageInput,
+    TrialInput,
+)
+
+
+class Checks:
+    """Check events against what is known, which is left as it is."""
+
+    def __init__(self, known: Known) -> None:
+        self._known = known
+
+    def check(self, event: Event) -> bool | None:
+        """Say whether an event changes anything; None: it is none of studies. Raises as `Tracker.check`."""
+        match event:
+            case StudyRegistered():
+                return self._check_study(event)
+            case StudyEnded(study=study):
+                return self._known.study(study).status is not StudyStatus.ENDED
+            case StageRegistered(study=study, stage=name):
+                return self._check_stage(study, name)
+            case StageSealed(study=study, stage=name):
+                stage = self._known.stage(study, name)
+                return STAGE_TRANSITIONS[StageInput.SEAL][stage.status] is not NoTransition.LATE
+            case TrialRegistered():
+                return self._check_trial(event)
+            case TargetSet():
+                return self._check_target(event)
+            case TargetDropped(trial=key, stage=name):
+                trial = self._known.trial(key)
+                if name is not None:
+                    self._known.stage(trial.study, name)
+                waited = any(target.stage == name for target in trial.unreached)
+                return self._moves(key, TrialInput.TARGET) and waited
+            case AttemptStarted():
+                return self._check_attempt(event)
+            case AttemptEnded(trial=key, attempt=attempt, reason=reason):
+                if reason not in ATTEMPT_ENDS:
+                    raise InputError("reason", reason.value, "paused or lost")
+                return self._is_present(self._known.trial(key), attempt) and self._moves(key, ATTEMPT_ENDS[reason])
+            case WorkerAttached():
+                return self._check_worker(event)
+            case WorkerDetached(trial=key, rank=rank):
+                present = self._present(self._known.trial(key), rank)
+                return rank in present.processes and self._moves(key, TrialInput.DETACH)
+            case Progressed(trial=key, step=step, loss=loss):
+                trial = self._known.trial(key)
+                check_step(step, "step")
+                differs = loss is not None and repr(loss) != repr(trial.loss)  # NaN differs from itself
+                newer = step > trial.done or (step == trial.done and differs)
+                return self._moves(key, TrialInput.PROGRESS) and (newer or self._known.is_silent(trial))
+            case TrialEnded(trial=key, status=status):
+                if status not in ENDS:
+                    raise InputError("status", status.value, "finished, killed or failed")
+                return self._moves(key, ENDS[status])
+            case FellSilent():
+                return self._check_silence(event)
+        return None
+
+    def _check_study(self, event: StudyRegistered) -> bool:
+        known = self._known.studies.get(event.study)
+        check_name(event.study, "study")
+        check_name(event.run, "run")
+        check_weight(event.weight)
+        check_rungs(event.rungs)
+        if known is None:
+            return True
+        if known.run != event.run:
+            return all(past.run != event.run for past in self._known.past.get(event.study, ()))
+        if known.status is StudyStatus.ENDED:
+            return False
+        declared = (known.weight, known.rungs, known.barriers)
+        return declared != (event.weight, event.rungs, event.barriers) or known.status is StudyStatus.SILENT
+
+    def _check_stage(self, study: str, name: str) -> bool:
+        record = self._known.study(study)
+        if name not in record.stages:
+            check_name(name, "stage")
+            self._active(study, "stage", name)
+            return True
+        return record.stages[name].status is StageStatus.SILENT or record.status is StudyStatus.SILENT
+
+    def _check_trial(self, event: TrialRegistered) -> bool:
+        study = self._known.study(event.study)
+        if event.budget is not None:
+            check_step(event.budget, "budget", 1)
+        known = study.trials.get(event.trial)
+        if known is None:
+            check_name(event.trial, "trial")
+            self._active(event.study, "trial", event.trial)
+            return True
+        changed = event.budget is not None and event.budget != known.budget
+        return self._moves(known.key, TrialInput.REGISTER) and (changed or self._known.is_overlooked(known))
+
+    def _check_target(self, event: TargetSet) -> bool:
+        trial = self._known.trial(event.trial)
+        check_step(event.step, "step", 1)
+        moves = self._moves(event.trial, TrialInput.TARGET)
+        if event.stage is None:
+            return moves and (event.step > trial.farthest or self._known.is_overlooked(trial))
+        stage = self._known.stage(trial.study, event.stage)
+        if trial.name in stage.targets:
+            farther = event.step > stage.targets[trial.name] or self._known.is_overlooked(trial)
+            return moves and stage.status is not StageStatus.DONE and farther
+        if not moves:
+            return False
+        if STAGE_TRANSITIONS[StageInput.JOIN][stage.status] is NoTransition.REFUSED or stage.sealed_s is not None:
+            raise ConflictError("stage", stage.name, f"an open stage; it is {stage.status.value}, no further trial may join")
+        return True
+
+    def _check_attempt(self, event: AttemptStarted) -> bool:
+        trial = self._known.trial(event.trial)
+        check_name(event.attempt, "attempt")
+        check_workers(event.workers)
+        check_profile(event.profile)
+        if event.attempt in trial.attempts:
+            return self._is_present(trial, event.attempt) and self._known.is_silent(trial)
+        return self._moves(event.trial, TrialInput.START)
+
+    def _check_worker(self, event: WorkerAttached) -> bool:
+        trial = self._known.trial(event.trial)
+        check_process(event.process)
+        if trial.attempt is None:
+            raise NotFoundError("attempt", event.trial, "a trial that runs: start an attempt of it first")
+        present = self._present(trial, event.rank)
+        if not self._moves(event.trial, TrialInput.ATTACH):
+            return False
+        return trial.status is not TrialStatus.RUNNING or present.processes.get(event.rank) != event.process
+
+    def _check_silence(self, event: FellSilent) -> bool:
+        study = self._known.study(event.study)
+        if event.trial is not None:
+            return self._moves(find(study.trials, "trial", event.trial).key, TrialInput.SILENCE)
+        if event.stage is not None:
+            stage = self._known.stage(event.study, event.stage)
+            return STAGE_TRANSITIONS[StageInput.SILENCE][stage.status] is not NoTransition.LATE
+        return study.status is StudyStatus.ACTIVE
+
+    def _moves(self, key: str, what: TrialInput) -> bool:
+        """Say whether an input takes effect in a trial's present status. Raises `ConflictError` where it is refused."""
+        trial = self._known.trial(key)
+        outcome = TRIAL_TRANSITIONS[what][trial.status]
+        if outcome is NoTransition.REFUSED:
+            remedy = (
+                "start another, or another run of its study" if trial.status.is_finished else "start an attempt of it first"
+            )
+            raise ConflictError("trial", key, f"one that is not {trial.status.value}: {remedy}")
+        return outcome is not NoTransition.LATE
+
+    def _active(self, name: str, field: str, value: str) -> StudyRecord:
+        study = self._known.study(name)
+        if study.status is StudyStatus.ENDED:
+            raise ConflictError(field, value, f"a study that has not ended; {name} has: register another run of it")
+        return study
+
+    def _present(self, trial: TrialRecord, rank: int) -> AttemptRecord:
+        """Return the present or last attempt, in which a rank has to be. Raises `NotFoundError`."""
+        if trial.attempt is None:
+            raise NotFoundError("attempt", trial.key, "a trial that runs")
+        ranks = [worker.rank for worker in trial.attempt.workers]
+        if rank not in ranks:
+            raise NotFoundError("rank", rank, f"a rank of {trial.key}: {', '.join(map(str, ranks))}")
+        return trial.attempt
+
+    def _is_present(self, trial: TrialRecord, attempt: str) -> bool:
+        """Say whether an attempt is the present or last one. Raises `NotFoundError` for one that is not known at all."""
+        find(trial.attempts, "attempt", attempt)
+        return trial.attempt is not None and trial.attempt.name == attempt

@@ -1,0 +1,75 @@
+"""What the tracker knows: studies, trials and stages by name, and the questions that are asked of them."""
+
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from typing import TypeVar
+
+from beamer.errors import NotFoundError
+from beamer.studies.model import StageStatus, StudyStatus, TrialStatus
+from beamer.studies.records import StageRecord, StudyRecord, TrialRecord
+
+_Record = TypeVar("_Record")
+
+
+class Known:
+    """Every study's runs, with what belongs to them; only `beamer.studies.changes` changes it.
+
+    studies: the present runs by name. past: the earlier ones, oldest first. trials: of the present runs, by key. running: of
+    these, those that run. attempts, registered: how many attempts and trials there have been in all.
+    """
+
+    def __init__(self) -> None:
+        self.studies: dict[str, StudyRecord] = {}
+        self.past: dict[str, list[StudyRecord]] = {}
+        self.trials: dict[str, TrialRecord] = {}
+        self.running: dict[str, TrialRecord] = {}
+        self.attempts = 0
+        self.registered = 0
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Known) and vars(self) == vars(other)
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    def study(self, name: str) -> StudyRecord:
+        """Return a study. Raises `NotFoundError`."""
+        return find(self.studies, "study", name)
+
+    def stage(self, study: str, name: str) -> StageRecord:
+        """Return a stage. Raises `NotFoundError`."""
+        return find(self.study(study).stages, "stage", name)
+
+    def trial(self, key: str) -> TrialRecord:
+        """Return a trial. Raises `NotFoundError`."""
+        if key in self.trials:
+            return self.trials[key]
+        study, name = (*key.split("/", 1), "")[:2]
+        return find(self.study(study).trials, "trial", name)
+
+    def waiting_for(self, trial: TrialRecord) -> list[StageRecord]:
+        """Return the stages that wait for a trial."""
+        stages = self.studies[trial.study].stages
+        return [stages[target.stage] for target in trial.unreached if target.stage is not None]
+
+    def is_silent(self, trial: TrialRecord) -> bool:
+        """Say whether a trial, its study, or a stage that waits for it is silent, so that it matters to hear of it."""
+        return trial.status is TrialStatus.SILENT or self.is_overlooked(trial)
+
+    def is_overlooked(self, trial: TrialRecord) -> bool:
+        """Say whether a trial's study, or a stage that waits for it, is silent, so that it matters to hear of these."""
+        silent = self.studies[trial.study].status is StudyStatus.SILENT
+        return silent or any(stage.status is StageStatus.SILENT for stage in self.waiting_for(trial))
+
+
+def find(known: Mapping[str, _Record], field_name: str, name: str) -> _Record:
+    """Return what is known under a name. Raises `NotFoundError` that gives the nearest known one."""
+    if name not in known:
+        raise _unknown(field_name, name, known)
+    return known[name]
+
+
+def _unknown(field_name: str, name: str, known: Iterable[str]) -> NotFoundError:
+    """Name the nearest one only: a search registers thousands."""
+    close = get_close_matches(name, known, n=1)
+    hint = f" (did you mean {close[0]!r}?)" if close else ""
+    return NotFoundError(field_name, name, f"a registered {field_name}{hint}")
