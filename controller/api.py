@@ -23,6 +23,7 @@ from beamer.studies.events import (
     StageSealed,
     StudyEnded,
     StudyRegistered,
+    TargetDropped,
     TargetSet,
     TrialEnded,
     TrialRegistered,
@@ -36,6 +37,7 @@ from controller.bodies import (
     AttachBody,
     AttemptBody,
     AttemptEndBody,
+    DropBody,
     EmptyBody,
     ProgressBody,
     StatusBody,
@@ -118,6 +120,10 @@ def _add_trials(app: FastAPI, runtime: Runtime) -> None:
     @app.put(TRIAL + "/target")
     async def set_target(study: str, trial: str, body: TargetBody, run: Run = None) -> JsonObject:
         return _record(runtime, study, run, TargetSet(clock(), trial_key(study, trial), body.step, body.stage))
+
+    @app.put(TRIAL + "/target/drop")
+    async def drop_target(study: str, trial: str, body: DropBody, run: Run = None) -> JsonObject:
+        return _record(runtime, study, run, TargetDropped(clock(), trial_key(study, trial), body.stage))
 
     @app.put(ATTEMPT)
     async def start_attempt(study: str, trial: str, attempt: str, body: AttemptBody, run: Run = None) -> JsonObject:

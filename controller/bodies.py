@@ -62,6 +62,12 @@ class TargetBody(Body):
     stage: str | None = None
 
 
+class DropBody(Body):
+    """What waits for the trial no longer. stage: which; missing: its own milestones are not waited for."""
+
+    stage: str | None = None
+
+
 class WorkerBody(Body):
     """One process of an attempt."""
 

@@ -82,6 +82,12 @@ class StageHandle:
         body = {"step": step, "stage": self._address.stage}
         self._outbox.put(PutRequest(replace(self._address, stage=None, trial=name), ("target",), body))
 
+    def remove(self, trial: "TrialHandle | str") -> None:
+        """Let the stage no longer wait for a trial, which has not ended: its search goes on without it for now."""
+        name = trial if isinstance(trial, str) else trial.name
+        body = {"stage": self._address.stage}
+        self._outbox.put(PutRequest(replace(self._address, stage=None, trial=name), ("target", "drop"), body))
+
     def seal(self) -> None:
         """Seal the stage: no further trial joins, it ends with the last that has not reached its step or ended."""
         self._outbox.put(PutRequest(self._address, ("seal",)))

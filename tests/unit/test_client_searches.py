@@ -116,6 +116,22 @@ def test_synchronous_halving(begin: Begin) -> None:
     tuning.over()
 
 
+def test_a_stage_goes_on_without_a_trial_that_its_search_keeps_for_later(begin: Begin) -> None:
+    tuning = begin()
+    with tuning.study.stage("rung0") as stage:
+        for i, name in enumerate(("quick", "slow")):
+            tuning.trial(name)
+            stage.add(name, 4)
+            tuning.start(name, first=2 * i)
+    tuning.train("quick", 4)
+    tuning.check()
+    assert tuning.stages() == {"rung0": StageStatus.SEALED}
+    stage.remove("slow")
+    tuning.check()
+    assert tuning.stages() == {"rung0": StageStatus.DONE}
+    tuning.over()
+
+
 def _halving(tuning: Tuning, rungs: tuple[Rung, ...], names: list[str]) -> None:
     """Run trials through rungs: all pause at the end of a rung, the best go on, the others are killed."""
     for name in names:
