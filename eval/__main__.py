@@ -9,6 +9,11 @@ from beamer.validation import input_error
 
 ABOUT = "Experiments, one command each."
 COMMANDS = {
+    "asynchronous": Command(
+        "eval.asynchronous:asynchronous",
+        "testing",
+        "Compare network policies on searches without barriers, in the simulator.",
+    ),
     "bench": Command(
         "eval.bench:bench",
         "testing",

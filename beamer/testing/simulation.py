@@ -16,7 +16,7 @@ from beamer.network.policies import NetworkPolicy
 from beamer.sim import Assumptions, SimResult, simulate
 from beamer.testing.bounded import Bounded
 from beamer.testing.profile import RUNS
-from beamer.testing.strategies import scenarios
+from beamer.testing.strategies import asynchronous_scenarios, scenarios
 from beamer.units import frame_bytes
 from beamer.workloads.scenario import Scenario
 
@@ -95,4 +95,28 @@ def repeats_itself(policy: NetworkPolicy[Any], allocator: Allocator) -> None:
     check()
 
 
-SIMULATION_CHECKS: tuple[SimulationCheck, ...] = (ends_every_stage_in_turn, carries_every_byte, repeats_itself)
+def ends_every_search(policy: NetworkPolicy[Any], allocator: Allocator) -> None:
+    """Searches without barriers end, with what completed their top rung in between; equal scenarios have equal runs."""
+
+    @RUNS
+    @given(asynchronous_scenarios())
+    def check(scenario: Scenario) -> None:
+        result = _run(scenario, policy, allocator)
+        assert [search.study for search in result.searches] == [plan.name for plan in scenario.asynchronous]
+        for plan, search in zip(scenario.asynchronous, result.searches, strict=True):
+            least_s = min(_alone_s(replace(slot, iterations=plan.search.steps[-1]), scenario) for slot in plan.slots)
+            times = [done.at_s for done in search.completions]
+            assert search.start_s == plan.arrival_s
+            assert times == sorted(times)
+            assert all(search.start_s + least_s * (1 - 1e-6) <= at_s <= search.end_s for at_s in times)
+        assert _run(scenario, policy, allocator) == result
+
+    check()
+
+
+SIMULATION_CHECKS: tuple[SimulationCheck, ...] = (
+    ends_every_stage_in_turn,
+    carries_every_byte,
+    repeats_itself,
+    ends_every_search,
+)

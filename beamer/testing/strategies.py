@@ -17,6 +17,7 @@ from beamer.studies.model import Role, Worker, trial_key
 from beamer.testing.fabrics import star, two_spines
 from beamer.testing.loads import SyntheticJob
 from beamer.testing.reference.network import Flow
+from beamer.workloads.asynchronous import Asha, AsynchronousPlan, IndependentTrials, LossCurves, MedianStopping
 from beamer.workloads.scenario import Scenario, StagePlan, StudyPlan
 
 HUGE_BYTES = 10**15
@@ -139,6 +140,33 @@ def scenarios(draw: st.DrawFn, fabrics: Sequence[Fabric] = (*FABRICS, *FABRICS, 
         studies=tuple(studies),
         start_up_s=draw(st.sampled_from((0.0, 0.0, 0.4))),
     )
+
+
+@st.composite
+def asynchronous_scenarios(draw: st.DrawFn) -> Scenario:
+    """Draw a scenario of one or two searches without barriers, one to three slots each, beside at most one other study."""
+    beside = draw(scenarios())
+    plans = tuple(
+        AsynchronousPlan(
+            f"search{s}",
+            draw(
+                st.sampled_from(
+                    (
+                        Asha(trials=5, eta=2, iterations=1, halvings=2),
+                        Asha(trials=9, completed=1, eta=2, iterations=2, halvings=1),
+                        MedianStopping(trials=4, iterations=2, reports=2, fewest=1),
+                        IndependentTrials(trials=3, iterations=3),
+                    )
+                )
+            ),
+            tuple(draw(job_specs(beside.fabric, "slot")) for _ in range(draw(st.integers(1, 3)))),
+            LossCurves(f"drawn/{s}"),
+            draw(_weights),
+            draw(st.sampled_from((0.0, 0.0, 0.3))),
+        )
+        for s in range(draw(st.integers(1, 2)))
+    )
+    return replace(beside, studies=beside.studies[: draw(st.integers(0, 1))], asynchronous=plans)
 
 
 @st.composite

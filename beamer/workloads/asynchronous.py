@@ -181,6 +181,12 @@ class IndependentTrials(AsynchronousSearch):
         return None
 
 
+ASYNCHRONOUS_SEARCHES: dict[str, type[AsynchronousSearch]] = {
+    "asha": Asha,
+    "median-stopping": MedianStopping,
+    "random": IndependentTrials,
+}
+
 LOSS_AT_BEST = (0.1, 0.5)  # the least and the greatest limit of a trial's loss
 LOSS_AT_FIRST = (1.0, 3.0)  # what it is above its limit after the first step
 FALL = (0.3, 1.0)  # exponents of the fall: slow ones cross fast ones, so that early ranks mislead
