@@ -46,7 +46,9 @@ class Beamer(NetworkPolicy[BeamerState]):
     approximation factor of the paper is claimed for it. `beamer.bounds` says how far a schedule is from a lower bound.
 
     A work item is a study's remaining work where later rungs are declared, else a stage: chained stages add up to their study's
-    makespan. A declared rung's load is predicted from the study's running jobs.
+    makespan. A declared rung's load is predicted from the study's running jobs. A trial that no stage waits for is an item of
+    its own with what it has left until it completes, so that trials that a search has promoted go before fresh ones; all such
+    trials of a study share its weight (docs/policies.md, "Searches without barriers").
 
     Where the coflows in flight are not known, as in a live system, work items are served strictly one before another, and
     within an item the job with the longest remaining critical path comes first, because it ends the stage. An order then stands
