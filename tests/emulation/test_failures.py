@@ -147,7 +147,7 @@ def _get(run: EmulatedRun, path: str) -> Any:
 
 def _jobs(run: EmulatedRun) -> dict[str, dict[str, Any]]:
     studies = _get(run, "/v1/studies")["studies"]
-    return {job["key"]: job for study in studies for stage in study["stages"] for job in stage["jobs"]}
+    return {trial["key"]: trial for study in studies for trial in study["trials"]}
 
 
 def _acknowledged(run: EmulatedRun, agent: str) -> bool:
@@ -156,10 +156,12 @@ def _acknowledged(run: EmulatedRun, agent: str) -> bool:
 
 
 def _assert_complete(measured: RunMeasurements, scenario: Scenario) -> None:
-    """Assert that every job of every stage ran all its iterations; a broken connection would have ended its trainer."""
-    jobs = [job for study in measured.studies for stage in study["stages"] for job in stage["jobs"]]
-    assert len(jobs) == sum(len(stage.jobs) for study in scenario.studies for stage in study.stages)
-    assert all(job["done"] == job["iterations"] for job in jobs)
+    """Assert that every trial reached all its targets; a broken connection would have ended its trainer."""
+    trials = [trial for study in measured.studies for trial in study["trials"]]
+    targets = [target for trial in trials for target in trial["targets"]]
+    assert len(targets) == sum(len(stage.jobs) for study in scenario.studies for stage in study.stages)
+    assert all(target["reached_s"] is not None for target in targets)
+    assert {attempt["reason"] for trial in trials for attempt in trial["attempts"]} == {"paused"}
 
 
 def _connections(run: EmulatedRun, scenario: Scenario) -> set[tuple[str, str]]:
