@@ -37,6 +37,7 @@ from controller.bodies import (
     AttachBody,
     AttemptBody,
     AttemptEndBody,
+    DetachBody,
     DropBody,
     EmptyBody,
     ProgressBody,
@@ -147,8 +148,9 @@ def _add_trials(app: FastAPI, runtime: Runtime) -> None:
         return _record(runtime, study, run, WorkerAttached(clock(), trial_key(study, trial), rank, body.process()))
 
     @app.put(WORKER + "/detach")
-    async def detach(study: str, trial: str, rank: Rank, body: EmptyBody | None = None, run: Run = None) -> JsonObject:
-        return _record(runtime, study, run, WorkerDetached(clock(), trial_key(study, trial), rank))
+    async def detach(study: str, trial: str, rank: Rank, body: DetachBody | None = None, run: Run = None) -> JsonObject:
+        start = body.start if body else 0
+        return _record(runtime, study, run, WorkerDetached(clock(), trial_key(study, trial), rank, start))
 
     @app.put(TRIAL + "/progress")
     async def report_progress(study: str, trial: str, body: ProgressBody, run: Run = None) -> JsonObject:

@@ -115,6 +115,12 @@ class AttachBody(Body):
         return Process(self.pid, self.start, self.namespace)
 
 
+class DetachBody(Body):
+    """Which process of a worker detaches, by its start as in `Process`; 0: whichever is attached."""
+
+    start: Count = 0
+
+
 class ProgressBody(Body):
     """How far a trial has come. step: complete ones since its beginning. loss: at that step; "nan", "inf" are losses too."""
 

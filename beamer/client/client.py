@@ -22,6 +22,7 @@ A process that ends by `os._exit`, as `multiprocessing`'s children do, calls `cl
 import os
 import time
 import uuid
+from collections import Counter
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
@@ -33,6 +34,13 @@ from beamer.studies.model import Rung
 URL = "http://127.0.0.1:8265"
 RUN_VARIABLE = "BEAMER_RUN"
 _PROCESS_RUN = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{uuid.uuid4().hex[:8]}"
+
+_ended: Counter[str] = Counter()  # runs of this process that have ended, by study
+
+
+def _run_of_process(study: str) -> str:
+    ended = _ended[study]
+    return f"{_PROCESS_RUN}.{ended}" if ended else _PROCESS_RUN
 
 
 class Client:
@@ -55,11 +63,14 @@ class Client:
     ) -> StudyHandle:
         """Register a run of a study, which replaces one of another name.
 
-        run: None: what the environment's `BEAMER_RUN` names, or else one of this process's own, so that a script that is
-        started again begins anew. weight: of its stages against those of other studies (1). rungs: that it declares (none).
-        barriers: whether they are stages, which wait for all of their trials (they are). What is None stays as it is.
+        run: None: what the environment's `BEAMER_RUN` names, or else one of this process's own, another one after it has ended,
+        so that a script that is started again, or a search that is run again, begins anew. weight: of its stages against those
+        of other studies (1). rungs: that it declares (none). barriers: whether they are stages, which wait for all of their
+        trials (they are). What is None stays as it is.
         """
-        study = StudyHandle(self._outbox, Address(name, run or os.environ.get(RUN_VARIABLE) or _PROCESS_RUN))
+        named = run or os.environ.get(RUN_VARIABLE)
+        address = Address(name, named or _run_of_process(name))
+        study = StudyHandle(self._outbox, address, lambda: None if named else _ended.update([name]))
         study.declare(weight, rungs, barriers)
         return study
 

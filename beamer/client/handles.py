@@ -3,7 +3,7 @@
 import math
 import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
@@ -21,9 +21,10 @@ _NO_AGENT = (
 class StudyHandle:
     """A run of a study; leaving its block ends it, leaving it by an exception does not: it may be gone on with."""
 
-    def __init__(self, outbox: Outbox, address: Address) -> None:
+    def __init__(self, outbox: Outbox, address: Address, ended: Callable[[], None] = lambda: None) -> None:
         self._outbox = outbox
         self._address = address
+        self._ended = ended
 
     @property
     def name(self) -> str:
@@ -57,6 +58,7 @@ class StudyHandle:
     def end(self) -> None:
         """Report the search over: trials that have not ended are killed, and its stages are not waited for any more."""
         self._put(None, "end")
+        self._ended()
 
     def _put(self, body: dict[str, Any] | None, *parts: str) -> None:
         self._outbox.put(PutRequest(self._address, parts, body))
@@ -111,6 +113,7 @@ class TrialHandle:
         self._address = address
         self._attempt: str | None = None
         self._leases: dict[int, lease.AgentLease] = {}
+        self._starts: dict[int, int] = {}
 
     @property
     def name(self) -> str:
@@ -159,27 +162,25 @@ class TrialHandle:
         This process attaches through its host's agent, which notices when it ends; where there is none, and for another
         process, its process id is reported to the controller.
         """
+        process = lease.describe_process(pid)
+        self._starts[rank] = process.start
         if pid is None or pid == os.getpid():
             self._close_lease(rank)
             held = lease.attach(self._address.study, self.name, rank, self._address.run)
             if held is not None:
                 self._leases[rank] = held
-                return Attachment(self, rank)
+                return Attachment(self, rank, held)
             self._outbox.warn_once(_NO_AGENT, os.environ.get(lease.AGENT_VARIABLE) or lease.AGENT_PATH)
-        process = lease.describe_process(pid)
         body = {"pid": process.pid, "start": process.start, "namespace": process.namespace}
         self._put(body, "workers", str(rank))
-        return Attachment(self, rank)
+        return Attachment(self, rank, None)
 
     def detach(self, rank: int) -> None:
-        """Report that worker `rank` leaves the trial's present attempt on purpose."""
+        """Report that worker `rank` leaves on purpose: the process that this handle attached, or whichever is attached."""
         held = self._leases.pop(rank, None)
         close = None if held is None else held.close
-        self._outbox.put(PutRequest(self._address, ("workers", str(rank), "detach"), then=close))
-
-    def drop(self, rank: int) -> None:
-        """End the lease of worker `rank` without a reason, as the end of its process would."""
-        self._close_lease(rank)
+        body = {"start": self._starts.pop(rank, 0)}
+        self._outbox.put(PutRequest(self._address, ("workers", str(rank), "detach"), body, then=close))
 
     def progress(self, step: int, loss: float | None = None) -> None:
         """Report how many steps are complete since the trial's beginning. loss: at that step, if known; finite or not."""
@@ -224,9 +225,10 @@ class TrialHandle:
 class Attachment:
     """An attached worker; leaving its block detaches it, leaving it by an exception leaves it to be noticed as lost."""
 
-    def __init__(self, trial: TrialHandle, rank: int) -> None:
+    def __init__(self, trial: TrialHandle, rank: int, held: lease.AgentLease | None) -> None:
         self._trial = trial
         self._rank = rank
+        self._held = held
 
     def __enter__(self) -> Self:
         return self
@@ -234,8 +236,8 @@ class Attachment:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if error is None:
             self._trial.detach(self._rank)
-        else:
-            self._trial.drop(self._rank)
+        elif self._held is not None:
+            self._held.close()
 
 
 def _loss(loss: Any) -> Any:

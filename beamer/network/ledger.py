@@ -16,7 +16,7 @@ from beamer.network.job import JobSpec, job_spec
 from beamer.network.plan import check_queues
 from beamer.network.snapshot import Snapshot
 from beamer.network.views import JobView, StageView, StudyView
-from beamer.network.waiting import completion_step, later_rungs, remaining_steps, waiting_stage
+from beamer.network.waiting import later_rungs, remaining_steps, waiting_stage
 from beamer.studies.changes import by_rank
 from beamer.studies.events import (
     AttemptEnded,
@@ -124,16 +124,15 @@ class NetworkLedger(Ledger):
     def remaining(self, study: StudyRecord, trial: TrialRecord) -> Sourced:
         """Return how many steps a trial has left to what is waited for next, and how wrong the study's forecasts of it were."""
         end_step = self.forecasts.end_step(trial.key)
-        left = remaining_steps(trial, completion_step(study), end_step)
+        left = remaining_steps(study, trial, end_step)
         is_forecast = left.source is Source.PREDICTED and end_step is not None
         return replace(left, error=self.forecasts.error(study.name)) if is_forecast else left
 
     def _view(self, study: StudyRecord, running: Iterable[TrialRecord]) -> StudyView:
         together: dict[str, list[JobView]] = {name: [] for name in study.stages}
         alone: list[StageView] = []
-        completion = completion_step(study)
         for trial in running:
-            stage, job = waiting_stage(study, trial), self._job(trial, completion)
+            stage, job = waiting_stage(study, trial), self._job(study, trial)
             if stage is None:
                 alone.append(StageView(f"trial:{trial.name}", (job,), barrier=False))  # no stage is named so
             else:
@@ -141,7 +140,7 @@ class NetworkLedger(Ledger):
         stages = tuple(StageView(name, tuple(jobs)) for name, jobs in together.items() if jobs)
         return StudyView(study.name, study.weight, stages + tuple(alone), later_rungs(study))
 
-    def _job(self, trial: TrialRecord, completion: int | None) -> JobView:
+    def _job(self, study: StudyRecord, trial: TrialRecord) -> JobView:
         attempt = trial.attempt
         assert attempt is not None
         last = self._decision
@@ -150,7 +149,7 @@ class NetworkLedger(Ledger):
         return JobView(
             trial.key,
             job_spec(trial.name, attempt.workers, self.profiles.profile(trial.key, attempt)),
-            round(remaining_steps(trial, completion, self.forecasts.end_step(trial.key)).value),
+            round(remaining_steps(study, trial, self.forecasts.end_step(trial.key)).value),
             self.fabric.plane_of(attempt.seq),
             attempt.started_s,
             None if planned is None else planned.klass,

@@ -27,15 +27,15 @@ def completion_step(study: StudyRecord) -> int | None:
     """
     if study.rungs:
         return max(rung.step for rung in study.rungs)
-    return max((trial.farthest for trial in study.trials.values()), default=0) or None
+    return study.farthest or None
 
 
-def remaining_steps(trial: TrialRecord, completion: int | None, end_step: float | None = None) -> Sourced:
+def remaining_steps(study: StudyRecord, trial: TrialRecord, end_step: float | None = None) -> Sourced:
     """Return how many steps a trial has left to what is waited for.
 
     That is the barrier ahead of it; of one that has arrived there, none. Where no stage waits for it, it is not the next
     milestone, which would put every trial that a search has just begun before those that it has promoted, but the step at
-    which the trial completes: its budget or, where it has none, `completion` of its study. Where neither is known, `end_step`,
+    which the trial completes: its budget or, where it has none, that of its study. Where neither is known, `end_step`,
     at which it is forecast to have stopped improving; without a forecast, as many steps as it has done: of what lasts for an
     unknown time, what has lasted long is expected to last long (as in least attained service, Nuyens and Wierman 2008,
     Performance Evaluation 65). What is predicted is at least one step: the trial goes on.
@@ -45,12 +45,14 @@ def remaining_steps(trial: TrialRecord, completion: int | None, end_step: float 
         return Sourced(max(min(ahead) - trial.done, 0), Source.DECLARED)
     if trial.target is not None and trial.target.stage is not None:
         return Sourced(0, Source.DECLARED)
-    complete = trial.budget or completion
+    complete = trial.budget or completion_step(study)
     if complete is None:
         expected = trial.done if end_step is None else round(end_step) - trial.done
         return Sourced(max(expected, 1), Source.PREDICTED)
     milestones = [target.step for target in trial.unreached]
-    return Sourced(max(complete - trial.done, *(step - trial.done for step in milestones), 0), Source.DECLARED)
+    step = max((complete, *milestones))
+    is_own = trial.budget is not None or bool(study.rungs) or step in milestones
+    return Sourced(max(step - trial.done, 0), Source.DECLARED if is_own else Source.PREDICTED)
 
 
 def later_rungs(study: StudyRecord) -> tuple[LaterRung, ...]:

@@ -21,15 +21,17 @@ from beamer.studies.events import (
     WorkerDetached,
 )
 from beamer.studies.known import Known
-from beamer.studies.model import EndReason, StageStatus, StudyStatus, TrialStatus, Worker
+from beamer.studies.model import EndReason, Process, StageStatus, StudyStatus, TrialStatus, Worker
 from beamer.studies.records import AttemptRecord, StageRecord, StudyRecord, TargetRecord, TrialRecord
 from beamer.studies.transitions import (
     ATTEMPT_ENDS,
     ENDS,
     STAGE_TRANSITIONS,
+    STUDY_TRANSITIONS,
     TRIAL_TRANSITIONS,
     NoTransition,
     StageInput,
+    StudyInput,
     TrialInput,
 )
 
@@ -46,7 +48,7 @@ class Changes:
             case StudyRegistered():
                 self._register(event)
             case StudyEnded(study=study):
-                self._known.studies[study].status = StudyStatus.ENDED
+                self._move_study(self._known.studies[study], StudyInput.END)
                 self._known.studies[study].ended_s = event.at_s
             case StageRegistered(study=study, stage=name):
                 self._hear(study)
@@ -93,7 +95,7 @@ class Changes:
             return
         if known is not None:
             self._known.past.setdefault(event.study, []).append(known)
-            known.status = StudyStatus.ENDED
+            self._move_study(known, StudyInput.END)
             known.ended_s = known.ended_s or event.at_s
             for trial in known.trials.values():
                 del self._known.trials[trial.key]
@@ -121,6 +123,8 @@ class Changes:
             target = TargetRecord(event.step, event.stage, event.at_s, reached_s)
             trial.targets.append(target)
             trial.farthest = max(trial.farthest, event.step)
+            study = self._known.studies[trial.study]
+            study.farthest = max(study.farthest, event.step)
             if reached_s is None:
                 trial.unreached.append(target)
         if stage is not None and event.step > known:
@@ -140,13 +144,17 @@ class Changes:
             self._end_if_over(record, at_s)
 
     def _start(self, event: AttemptStarted) -> None:
-        trial = self._known.trials[event.trial]
-        if trial.attempt is None or trial.attempt.name != event.attempt:
+        trial, before = self._known.trials[event.trial], self._known.trials[event.trial].attempt
+        if before is not None and before.name == event.attempt and trial.status is not TrialStatus.SILENT:
+            self._hear_all(trial)  # a repeat: what was paused or lost meanwhile stays so
+            return
+        if before is None or before.name != event.attempt:
+            workers = by_rank(event.workers)
+            staying = _staying(before, workers)
             self._end_attempt(trial, EndReason.MOVED, event.at_s)
             self._known.attempts += 1
-            workers = by_rank(event.workers)
             trial.attempts[event.attempt] = AttemptRecord(
-                event.attempt, self._known.attempts, workers, event.profile, event.at_s
+                event.attempt, self._known.attempts, workers, event.profile, event.at_s, processes=staying
             )  # fmt: skip
         self._move(event.trial, TrialInput.START)
 
@@ -186,7 +194,7 @@ class Changes:
             stage = study.stages[event.stage]
             stage.status = _status(STAGE_TRANSITIONS[StageInput.SILENCE][stage.status])
         else:
-            study.status = StudyStatus.SILENT
+            self._move_study(study, StudyInput.SILENCE)
 
     def _move(self, key: str, what: TrialInput) -> None:
         """Give a trial the status that an input leads to, and take note that it, its stages and its study were heard of."""
@@ -196,6 +204,10 @@ class Changes:
             self._give(trial, outcome)
             if outcome is TrialStatus.RUNNING:
                 self._reopen(key)
+        self._hear_all(trial)
+
+    def _hear_all(self, trial: TrialRecord) -> None:
+        """Take note that a trial's study, and the stages that wait for it, were heard of."""
         self._hear(trial.study)
         for stage in self._known.waiting_for(trial):
             self._move_stage(trial.study, stage, StageInput.HEAR)
@@ -215,8 +227,13 @@ class Changes:
         self._hear(study)
 
     def _hear(self, study: str) -> None:
-        if self._known.studies[study].status is StudyStatus.SILENT:
-            self._known.studies[study].status = StudyStatus.ACTIVE
+        self._move_study(self._known.studies[study], StudyInput.HEAR)
+
+    @staticmethod
+    def _move_study(study: StudyRecord, what: StudyInput) -> None:
+        outcome = STUDY_TRANSITIONS[what][study.status]
+        if isinstance(outcome, StudyStatus):
+            study.status = outcome
 
     def _reopen(self, key: str) -> AttemptRecord:
         """Return a trial's present attempt, which goes on if it was taken for over."""
@@ -240,6 +257,15 @@ class Changes:
         if not stage.missing and isinstance(outcome, StageStatus):
             stage.status = outcome
             stage.ended_s = at_s
+
+
+def _staying(attempt: AttemptRecord | None, workers: tuple[Worker, ...]) -> dict[int, Process]:
+    """Return the processes of a running attempt whose ranks stay on their hosts: others may take their places there."""
+    if attempt is None or attempt.ended_s is not None:
+        return {}
+    places = {(worker.rank, worker.host) for worker in workers}
+    before = {worker.rank: worker.host for worker in attempt.workers}
+    return {rank: process for rank, process in attempt.processes.items() if (rank, before[rank]) in places}
 
 
 def by_rank(workers: Iterable[Worker]) -> tuple[Worker, ...]:

@@ -19,16 +19,18 @@ from beamer.studies.events import (
     WorkerDetached,
 )
 from beamer.studies.known import Known, find
-from beamer.studies.model import StageStatus, StudyStatus, TrialStatus, check_name
+from beamer.studies.model import Process, StageStatus, StudyStatus, TrialStatus, check_name
 from beamer.studies.records import AttemptRecord, StudyRecord, TrialRecord
 from beamer.studies.registration import check_process, check_profile, check_rungs, check_step, check_weight, check_workers
 from beamer.studies.transitions import (
     ATTEMPT_ENDS,
     ENDS,
     STAGE_TRANSITIONS,
+    STUDY_TRANSITIONS,
     TRIAL_TRANSITIONS,
     NoTransition,
     StageInput,
+    StudyInput,
     TrialInput,
 )
 
@@ -45,7 +47,7 @@ class Checks:
             case StudyRegistered():
                 return self._check_study(event)
             case StudyEnded(study=study):
-                return self._known.study(study).status is not StudyStatus.ENDED
+                return STUDY_TRANSITIONS[StudyInput.END][self._known.study(study).status] is not NoTransition.LATE
             case StageRegistered(study=study, stage=name):
                 return self._check_stage(study, name)
             case StageSealed(study=study, stage=name):
@@ -69,9 +71,8 @@ class Checks:
                 return self._is_present(self._known.trial(key), attempt) and self._moves(key, ATTEMPT_ENDS[reason])
             case WorkerAttached():
                 return self._check_worker(event)
-            case WorkerDetached(trial=key, rank=rank):
-                present = self._present(self._known.trial(key), rank)
-                return rank in present.processes and self._moves(key, TrialInput.DETACH)
+            case WorkerDetached():
+                return self._check_detached(event)
             case Progressed(trial=key, step=step, loss=loss):
                 trial = self._known.trial(key)
                 check_step(step, "step")
@@ -96,8 +97,8 @@ class Checks:
             return True
         if known.run != event.run:
             return all(past.run != event.run for past in self._known.past.get(event.study, ()))
-        if known.status is StudyStatus.ENDED:
-            return False
+        if STUDY_TRANSITIONS[StudyInput.REGISTER][known.status] is NoTransition.REFUSED:
+            raise ConflictError("run", event.run, f"another run of {event.study}: this one has ended")
         declared = (known.weight, known.rungs, known.barriers)
         return declared != (event.weight, event.rungs, event.barriers) or known.status is StudyStatus.SILENT
 
@@ -143,7 +144,8 @@ class Checks:
         check_workers(event.workers)
         check_profile(event.profile)
         if event.attempt in trial.attempts:
-            return self._is_present(trial, event.attempt) and self._known.is_silent(trial)
+            present = self._is_present(trial, event.attempt) and not trial.status.is_finished
+            return present and self._known.is_silent(trial)
         return self._moves(event.trial, TrialInput.START)
 
     def _check_worker(self, event: WorkerAttached) -> bool:
@@ -154,7 +156,15 @@ class Checks:
         present = self._present(trial, event.rank)
         if not self._moves(event.trial, TrialInput.ATTACH):
             return False
-        return trial.status is not TrialStatus.RUNNING or present.processes.get(event.rank) != event.process
+        known = present.processes.get(event.rank)
+        if known is not None and _is_older(event.process, known):
+            return False
+        return trial.status is not TrialStatus.RUNNING or known != event.process
+
+    def _check_detached(self, event: WorkerDetached) -> bool:
+        known = self._present(self._known.trial(event.trial), event.rank).processes.get(event.rank)
+        is_meant = known is not None and (known.start == event.start or 0 in (known.start, event.start))
+        return self._moves(event.trial, TrialInput.DETACH) and is_meant
 
     def _check_silence(self, event: FellSilent) -> bool:
         study = self._known.study(event.study)
@@ -163,7 +173,7 @@ class Checks:
         if event.stage is not None:
             stage = self._known.stage(event.study, event.stage)
             return STAGE_TRANSITIONS[StageInput.SILENCE][stage.status] is not NoTransition.LATE
-        return study.status is StudyStatus.ACTIVE
+        return STUDY_TRANSITIONS[StudyInput.SILENCE][study.status] is not NoTransition.LATE
 
     def _moves(self, key: str, what: TrialInput) -> bool:
         """Say whether an input takes effect in a trial's present status. Raises `ConflictError` where it is refused."""
@@ -195,3 +205,8 @@ class Checks:
         """Say whether an attempt is the present or last one. Raises `NotFoundError` for one that is not known at all."""
         find(trial.attempts, "attempt", attempt)
         return trial.attempt is not None and trial.attempt.name == attempt
+
+
+def _is_older(process: Process, known: Process) -> bool:
+    """Say whether a process of a rank started before the one that is known, on the same host."""
+    return 0 < process.start < known.start and process.namespace == known.namespace

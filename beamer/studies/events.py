@@ -132,10 +132,14 @@ class WorkerAttached(Event):
 
 @dataclass(frozen=True)
 class WorkerDetached(Event):
-    """A worker has left its trial's present attempt on purpose."""
+    """A worker has left its trial's present attempt on purpose.
+
+    start: of its process, as in `Process`: another process that has taken its place since stays attached. 0: not known.
+    """
 
     trial: str
     rank: int
+    start: int = 0
 
 
 @dataclass(frozen=True)

@@ -104,7 +104,7 @@ class StageRecord:
 class StudyRecord:
     """A study's run, with its stages and trials by name, in order of registration.
 
-    barriers: whether its rungs are stages.
+    barriers: whether its rungs are stages. farthest: the largest target that a trial of it was given.
     """
 
     name: str
@@ -115,6 +115,7 @@ class StudyRecord:
     registered_s: float
     status: StudyStatus = StudyStatus.ACTIVE
     ended_s: float | None = None
+    farthest: int = 0
     stages: dict[str, StageRecord] = field(default_factory=dict)
     trials: dict[str, TrialRecord] = field(default_factory=dict)
 

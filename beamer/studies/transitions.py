@@ -8,7 +8,7 @@ is `REFUSED` is an error of whoever asked for it, which they are told.
 from collections.abc import Mapping
 from enum import Enum, StrEnum, auto
 
-from beamer.studies.model import EndReason, StageStatus, TrialStatus
+from beamer.studies.model import EndReason, StageStatus, StudyStatus, TrialStatus
 
 
 class NoTransition(Enum):
@@ -33,6 +33,15 @@ class TrialInput(StrEnum):
     FINISH = "finished"
     KILL = "killed"
     FAIL = "failed"
+
+
+class StudyInput(StrEnum):
+    """What can happen to a run of a study."""
+
+    REGISTER = "registered again"
+    HEAR = "heard of, or of a trial or stage of it"
+    SILENCE = "nothing was heard of it"
+    END = "ended, or replaced by another run"
 
 
 class StageInput(StrEnum):
@@ -68,16 +77,26 @@ TRIAL_TRANSITIONS: Mapping[TrialInput, Mapping[TrialStatus, TrialOutcome]] = {
     TrialInput.TARGET:   _row(_W,       _R,       _P,       _L,       _S,       _LATE),
     TrialInput.START:    _row(_R,       _R,       _R,       _R,       _R,       _REFUSED),
     TrialInput.ATTACH:   _row(_REFUSED, _R,       _LATE,    _R,       _R,       _LATE),
-    TrialInput.DETACH:   _row(_LATE,    _R,       _LATE,    _LATE,    _LATE,    _LATE),
+    TrialInput.DETACH:   _row(_REFUSED,    _R,       _LATE,    _LATE,    _LATE,    _LATE),
     TrialInput.PROGRESS: _row(_W,       _R,       _P,       _L,       _R,       _LATE),
-    TrialInput.PAUSE:    _row(_LATE,    _P,       _LATE,    _P,       _P,       _LATE),
-    TrialInput.LOSE:     _row(_LATE,    _L,       _LATE,    _LATE,    _L,       _LATE),
+    TrialInput.PAUSE:    _row(_REFUSED, _P,       _LATE,    _P,       _P,       _LATE),
+    TrialInput.LOSE:     _row(_REFUSED, _L,       _LATE,    _LATE,    _L,       _LATE),
     TrialInput.SILENCE:  _row(_LATE,    _S,       _LATE,    _LATE,    _LATE,    _LATE),
     TrialInput.FINISH:   _row(_END[0],  _END[0],  _END[0],  _END[0],  _END[0],  _LATE),
     TrialInput.KILL:     _row(_END[1],  _END[1],  _END[1],  _END[1],  _END[1],  _LATE),
     TrialInput.FAIL:     _row(_END[2],  _END[2],  _END[2],  _END[2],  _END[2],  _LATE),
 }  # fmt: skip
-"""What a trial is after an input, by what it was; a worker cannot attach to a trial that never ran."""
+"""What a trial is after an input, by what it was; one that never ran has no attempt that could be ended or attached to."""
+
+_ACTIVE, _SILENT, _ENDED = StudyStatus.ACTIVE, StudyStatus.SILENT, StudyStatus.ENDED
+
+STUDY_TRANSITIONS: Mapping[StudyInput, Mapping[StudyStatus, StudyStatus | NoTransition]] = {
+    StudyInput.REGISTER: {_ACTIVE: _ACTIVE, _SILENT: _ACTIVE, _ENDED: _REFUSED},
+    StudyInput.HEAR:     {_ACTIVE: _ACTIVE, _SILENT: _ACTIVE, _ENDED: _LATE},
+    StudyInput.SILENCE:  {_ACTIVE: _SILENT, _SILENT: _LATE,   _ENDED: _LATE},
+    StudyInput.END:      {_ACTIVE: _ENDED,  _SILENT: _ENDED,  _ENDED: _LATE},
+}  # fmt: skip
+"""What a run of a study is after an input, by what it was."""
 
 _O, _D, _DONE, _Q = StageStatus.OPEN, StageStatus.SEALED, StageStatus.DONE, StageStatus.SILENT
 

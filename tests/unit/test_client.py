@@ -200,7 +200,7 @@ def test_a_worker_reports_on_a_trial_that_another_process_registered(beamer: Fak
     own = lease.describe_process()
     assert beamer.received == [
         (f"{TRIAL}/workers/1", {"pid": os.getpid(), "start": own.start, "namespace": own.namespace}),
-        (f"{TRIAL}/workers/1/detach", None),
+        (f"{TRIAL}/workers/1/detach", {"start": own.start}),
         (f"{TRIAL}/pause", None),
         (f"{TRIAL}/status", {"status": "failed"}),
     ]

@@ -151,13 +151,16 @@ def test_every_write_is_idempotent(scene: Scene) -> None:
             (f"{TRIAL}/pause", None),
             (f"{STAGE}/seal", {}),
             (f"{TRIAL}/status", {"status": "killed"}),
-            (f"{STUDY}/end", None),
         ]
         for path, body in writes:
             assert (await api.put(path, body)).json() == {"changed": True}, path
             assert (await api.put(path, body)).json() == {"changed": False}, path
         for path, body in ((STUDY, DECLARED), (STAGE, {}), (TRIAL, {}), (ATTEMPT, PLACED)):
             assert (await api.put(path, body)).json() == {"changed": False}, path
+        for changed in (True, False):
+            assert (await api.put(f"{STUDY}/end", None)).json() == {"changed": changed}
+        refused = await api.put(STUDY, DECLARED)
+        assert (refused.status_code, refused.json()["error"]["field"]) == (409, "run"), "what has ended does not begin again"
 
     scene(play)
 

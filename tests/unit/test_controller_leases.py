@@ -206,7 +206,8 @@ def test_a_trial_that_moves_leaves_its_old_process_behind() -> None:
     scene = Scene()
     scene.both()
     scene.start("two", (H3, H2))
-    assert scene.look() == [WorkerAttached(100.0, KEY, 1, process(12))]
+    assert scene.look() == []
+    assert scene.processes == {1: process(12)}, "this one stays where it is"
     assert [found.agent for found in scene.leases.unattached(scene.tracker)] == [AGENT[H1]]
     assert scene.report(H3, lease(0, 13)) == [WorkerAttached(100.0, KEY, 0, process(13))]
     scene.report(H1)

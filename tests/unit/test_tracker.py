@@ -1,5 +1,6 @@
 """Studies, trials and stages: what is known of them after which events, and that their journal rebuilds it."""
 
+import copy
 import math
 import random
 from contextlib import closing
@@ -133,7 +134,9 @@ def test_another_run_begins_anew_and_ends_what_ran(tracker: Tracker) -> None:
 
 
 def test_a_study_that_has_ended_waits_for_nothing(tracker: Tracker) -> None:
-    assert take(tracker, StudyEnded(9, "vision"), StudyEnded(10, "vision"), replace(STUDY, at_s=11)) == [True, False, False]
+    assert take(tracker, StudyEnded(9, "vision"), StudyEnded(10, "vision")) == [True, False]
+    with pytest.raises(ConflictError, match="this one has ended"):
+        tracker.check(replace(STUDY, at_s=11))
     study = tracker.studies["vision"]
     assert (study.status, study.search_s, study.makespan_s) == (StudyStatus.ENDED, 8, 5)
     assert study.stages["rung0"].status is StageStatus.DONE
@@ -275,14 +278,34 @@ def test_a_promoted_trial_keeps_its_attempt(tracker: Tracker) -> None:
 
 
 def test_a_moved_or_resized_trial_starts_another_attempt(tracker: Tracker) -> None:
+    moved = (Worker(0, HOSTS[1]),)
     take(tracker, WorkerAttached(5, TRIAL, 0, Process(70)))
-    assert take(tracker, AttemptStarted(6, TRIAL, "second", WORKERS[:1], Profile(99))) == [True]
+    assert take(tracker, AttemptStarted(6, TRIAL, "second", moved, Profile(99))) == [True]
     trial = tracker.trials[TRIAL]
     first, second = trial.attempts.values()
     assert (first.reason, first.ended_s, first.processes) == (EndReason.MOVED, 6, {})
-    assert (second.seq, second.workers, second.profile.sync_bytes, trial.status) == (2, WORKERS[:1], 99, TrialStatus.RUNNING)
+    assert (second.seq, second.workers, second.profile.sync_bytes, trial.status) == (2, moved, 99, TrialStatus.RUNNING)
     late = [replace(START, at_s=7), AttemptEnded(7, TRIAL, "first"), AttemptEnded(7, TRIAL, "first", EndReason.LOST)]
     assert take(tracker, *late) == [False] * 3, "what is said of the attempt before comes late"
+
+
+def test_workers_that_stay_on_their_hosts_stay_attached_over_a_new_attempt(tracker: Tracker) -> None:
+    take(tracker, WorkerAttached(5, TRIAL, 0, Process(70, 8)), WorkerAttached(5, TRIAL, 1, Process(71, 8)))
+    take(tracker, AttemptStarted(6, TRIAL, "second", (WORKERS[0], Worker(1, HOSTS[0])), PROFILE))
+    second = tracker.trials[TRIAL].attempts["second"]
+    assert second.processes == {0: Process(70, 8)}
+    assert take(tracker, WorkerAttached(7, TRIAL, 0, Process(80, 9)), WorkerAttached(8, TRIAL, 0, Process(70, 8))) == [
+        True, False,
+    ], "a late repeat of the process before displaces no newer one"  # fmt: skip
+    assert take(tracker, WorkerDetached(9, TRIAL, 0, start=8), WorkerDetached(9, TRIAL, 0, start=9)) == [False, True]
+
+
+def test_a_repeated_start_revives_nothing_that_was_paused_or_lost(tracker: Tracker) -> None:
+    for end, status in ((EndReason.PAUSED, TrialStatus.PAUSED), (EndReason.LOST, TrialStatus.LOST)):
+        attempt = f"attempt-{end.value}"
+        take(tracker, AttemptStarted(5, TRIAL, attempt, WORKERS, PROFILE), AttemptEnded(6, TRIAL, attempt, end))
+        take(tracker, FellSilent(7, "vision"), AttemptStarted(8, TRIAL, attempt, WORKERS, PROFILE))
+        assert (tracker.trials[TRIAL].status, tracker.studies["vision"].status) == (status, StudyStatus.ACTIVE)
 
 
 def test_a_lost_attempt_goes_on_when_a_worker_attaches_again(tracker: Tracker) -> None:
@@ -611,7 +634,7 @@ def test_its_journal_rebuilds_it_and_may_be_cut_anywhere(
 ) -> None:
     tracker = Tracker(NetworkLedger(FABRIC))
     with closing(Journal(f"sqlite:///{tmp_path_factory.mktemp('journal')}/events.db")) as journal:
-        _take_legal(tracker, journal, [*started, *drawn])
+        states = _take_legal(tracker, journal, [*started, *drawn])
         written = list(journal.replay())
         rebuilt = Tracker(NetworkLedger(FABRIC))
         for event in written:
@@ -620,8 +643,10 @@ def test_its_journal_rebuilds_it_and_may_be_cut_anywhere(
     assert rebuilt == tracker
     assert network(rebuilt).views(rebuilt) == network(tracker).views(tracker)
     restarted = Tracker(NetworkLedger(FABRIC))  # from a journal that was cut, upon which everybody repeats everything
-    for event in written[: round(cut * len(written))]:
+    kept = round(cut * len(written))
+    for event in written[:kept]:
         restarted.apply(event)
+    assert restarted == states[kept], "the state that it was in when it had written so much"
     for event in written:
         take(restarted, event)
     _check_consistency(restarted)
@@ -652,7 +677,9 @@ def _check_consistency(tracker: Tracker) -> None:
                 assert (attempt.ended_s is None) == present
 
 
-def _take_legal(tracker: Tracker, journal: Journal, events: list[Event]) -> None:
+def _take_legal(tracker: Tracker, journal: Journal, events: list[Event]) -> list[Tracker]:
+    """Take and journal what is legal; return the states before the first of it and after each."""
+    states = [copy.deepcopy(tracker)]
     for event in events:
         before = network(tracker).views(tracker)
         try:
@@ -663,3 +690,5 @@ def _take_legal(tracker: Tracker, journal: Journal, events: list[Event]) -> None
         if changes:
             journal.append(event)
             tracker.apply(event)
+            states.append(copy.deepcopy(tracker))
+    return states

@@ -13,6 +13,7 @@ from beamer.studies.events import (
     Progressed,
     StageRegistered,
     StageSealed,
+    StudyEnded,
     StudyRegistered,
     TargetSet,
     TrialEnded,
@@ -20,9 +21,17 @@ from beamer.studies.events import (
     WorkerAttached,
     WorkerDetached,
 )
-from beamer.studies.model import EndReason, Process, StageStatus, TrialStatus, Worker
+from beamer.studies.model import EndReason, Process, StageStatus, StudyStatus, TrialStatus, Worker
 from beamer.studies.tracker import Tracker
-from beamer.studies.transitions import STAGE_TRANSITIONS, TRIAL_TRANSITIONS, NoTransition, StageInput, TrialInput
+from beamer.studies.transitions import (
+    STAGE_TRANSITIONS,
+    STUDY_TRANSITIONS,
+    TRIAL_TRANSITIONS,
+    NoTransition,
+    StageInput,
+    StudyInput,
+    TrialInput,
+)
 
 TRIAL = "s/t"
 WORKERS = (Worker(0, "h1"),)
@@ -53,9 +62,6 @@ TRIAL_EVENTS: dict[TrialInput, Event] = {
     TrialInput.KILL: TrialEnded(9, TRIAL, TrialStatus.KILLED),
     TrialInput.FAIL: TrialEnded(9, TRIAL, TrialStatus.FAILED),
 }
-NO_ATTEMPT = {TrialInput.ATTACH, TrialInput.DETACH, TrialInput.PAUSE, TrialInput.LOSE}
-"""Inputs that name an attempt or one of its ranks, which a trial that never ran does not have."""
-
 STAGE_HISTORY: dict[StageStatus, tuple[Event, ...]] = {
     StageStatus.OPEN: (),
     StageStatus.SEALED: (StageSealed(3, "s", "r"),),
@@ -80,9 +86,38 @@ def tracked(*events: Event) -> Tracker:
     return tracker
 
 
+STUDY_HISTORY: dict[StudyStatus, tuple[Event, ...]] = {
+    StudyStatus.ACTIVE: (),
+    StudyStatus.SILENT: (FellSilent(3, "s"),),
+    StudyStatus.ENDED: (StudyEnded(3, "s"),),
+}
+STUDY_EVENTS: dict[StudyInput, Event] = {
+    StudyInput.REGISTER: StudyRegistered(9, "s"),
+    StudyInput.HEAR: TrialRegistered(9, "s", "t"),
+    StudyInput.SILENCE: FellSilent(9, "s"),
+    StudyInput.END: StudyEnded(9, "s"),
+}
+
+
+@pytest.mark.parametrize(("what", "status"), list(product(StudyInput, StudyStatus)))
+def test_a_study_does_what_the_table_says(what: StudyInput, status: StudyStatus) -> None:
+    tracker = tracked(TrialRegistered(1, "s", "t"), *STUDY_HISTORY[status])
+    study = tracker.study("s")
+    assert study.status is status
+    event, outcome = STUDY_EVENTS[what], STUDY_TRANSITIONS[what][status]
+    if outcome is NoTransition.REFUSED:
+        with pytest.raises(ConflictError, match="another run of s: this one has ended"):
+            tracker.check(event)
+    elif tracker.check(event):
+        tracker.apply(event)
+    assert study.status is (status if isinstance(outcome, NoTransition) else outcome)
+
+
 def test_the_tables_are_whole() -> None:
     assert TRIAL_TRANSITIONS.keys() == set(TrialInput) == TRIAL_EVENTS.keys()
     assert all(row.keys() == set(TrialStatus) == TRIAL_HISTORY.keys() for row in TRIAL_TRANSITIONS.values())
+    assert STUDY_TRANSITIONS.keys() == set(StudyInput) == STUDY_EVENTS.keys()
+    assert all(row.keys() == set(StudyStatus) == STUDY_HISTORY.keys() for row in STUDY_TRANSITIONS.values())
     assert STAGE_TRANSITIONS.keys() == set(StageInput) == STAGE_EVENTS.keys()
     assert all(row.keys() == set(StageStatus) == STAGE_HISTORY.keys() for row in STAGE_TRANSITIONS.values())
 
@@ -93,7 +128,7 @@ def test_a_trial_does_what_the_table_says(what: TrialInput, status: TrialStatus)
     trial = tracker.trial(TRIAL)
     assert trial.status is status
     event, outcome = TRIAL_EVENTS[what], TRIAL_TRANSITIONS[what][status]
-    if outcome is NoTransition.REFUSED or (status is TrialStatus.WAITING and what in NO_ATTEMPT):
+    if outcome is NoTransition.REFUSED:
         with pytest.raises(InputError) as raised:
             tracker.check(event)
         assert status is TrialStatus.WAITING or isinstance(raised.value, ConflictError)

@@ -196,7 +196,7 @@ class StudyRunner:
                 if not client.wait_stage(plan.name, stage_plan.name, STAGE_PATIENCE_S):
                     raise EmulationError(f"stage {plan.name}/{stage_plan.name}: its trainers ended, the stage did not")
                 done.update({spec.name: spec.iterations for spec in stage_plan.jobs})
-                surviving = {spec.name for later in plan.stages[number + 1 : number + 2] for spec in later.jobs}
+                surviving = {spec.name for later in plan.stages[number + 1 :] for spec in later.jobs}
                 for name in [name for name in trials if name not in surviving]:
                     trial = trials.pop(name)
                     if number + 1 == len(plan.stages):
