@@ -2,7 +2,8 @@
 
 A worker is one process, told from a later one of the same id by when it started. Its members are the processes below it, each
 belonging to its nearest registered ancestor and keeping to it when parents exit. Where the worker lives in a process namespace
-of its own, a container, its members are the processes of its control group as well. No member is another user's.
+of its own, a container, its members are the processes of its control group as well. No member is another user's, or in another
+network namespace than the agent: the agent sees no sockets there.
 """
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Set
@@ -14,6 +15,7 @@ from beamer.network.protocol import LocalWorker
 from hostagent.procfs import Procfs
 
 OTHER_NAMESPACE = "its process id is of another process namespace: attach through the agent"
+OTHER_NETWORK = "it is in another network namespace than the agent: run the agent in it, or the worker on the host's network"
 NO_WORKER = "process {pid} is the ancestor of all others, or none: attach the worker's own process through the agent"
 
 Place = tuple[str, int]
@@ -190,6 +192,7 @@ class WorkerProcesses:
             if (root := self._found.get(identity))
             and (start := self._trees.start(pid)) is not None
             and self._proc.uid(pid) == root.uid
+            and self._shares_network(pid)
         ]
 
     def _find(self, identity: _Identity, worker: LocalWorker) -> _Root | str | None:
@@ -210,7 +213,13 @@ class WorkerProcesses:
         root = self._found[identity]
         if root is None or not root.start == status.start == self._trees.start(process.pid):
             return None
-        return root if uid == root.uid else f"its process {process.pid} is user {uid}'s, not user {root.uid}'s"
+        if uid != root.uid:
+            return f"its process {process.pid} is user {uid}'s, not user {root.uid}'s"
+        return root if self._shares_network(process.pid) else OTHER_NETWORK
+
+    def _shares_network(self, pid: int) -> bool:
+        """Return whether a process is in the agent's network namespace, as far as can be told. It may change at any time."""
+        return self._proc.network(pid) in (0, self._proc.own_network)
 
     def _container(self, pid: int) -> _Container | None:
         """Return where the processes of the container are that `pid` lives in; None if it lives in none that can be told."""

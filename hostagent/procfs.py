@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-_NAMESPACE = re.compile(r"pid:\[(\d+)\]")
+_NAMESPACE = re.compile(r"(?:pid|net):\[(\d+)\]")
 _GONE = FileNotFoundError, ProcessLookupError, PermissionError  # the last where /proc hides others' processes
 _MOST_BYTES = 4096  # of a file read here: a process's stat line is below 1 KiB, its control groups below 4
 # Fields of /proc/PID/stat, proc(5), counted after the command's name
@@ -27,6 +27,7 @@ class Procfs:
     def __init__(self, root: Path = Path("/proc")) -> None:
         self._root = str(root)
         self.own_namespace = self.namespace("self")
+        self.own_network = self.network("thread-self")  # a thread may have entered another one than its process
         self.own_cgroups = self.cgroups("self")
 
     def inodes(self) -> dict[int, int]:
@@ -53,11 +54,11 @@ class Procfs:
 
     def namespace(self, pid: int | str) -> int:
         """Return the inode number of the process namespace that a process lives in, 0 where that cannot be read."""
-        try:
-            match = _NAMESPACE.fullmatch(os.readlink(f"{self._root}/{pid}/ns/pid"))
-        except _GONE:
-            return 0
-        return int(match[1]) if match else 0
+        return self._namespace(f"{pid}/ns/pid")
+
+    def network(self, pid: int | str) -> int:
+        """Return the inode number of the network namespace that a process lives in, 0 where that cannot be read."""
+        return self._namespace(f"{pid}/ns/net")
 
     def cgroups(self, pid: int | str) -> Mapping[str, str]:
         """Return a process's path in every hierarchy of control groups; that of version 2 is called "". Empty if it is gone."""
@@ -66,6 +67,13 @@ class Procfs:
             _, hierarchy, path = line.split(":", 2)
             found[hierarchy] = path
         return found
+
+    def _namespace(self, name: str) -> int:
+        try:
+            match = _NAMESPACE.fullmatch(os.readlink(f"{self._root}/{name}"))
+        except _GONE:
+            return 0
+        return int(match[1]) if match else 0
 
     def _read(self, name: str) -> bytes | None:
         try:

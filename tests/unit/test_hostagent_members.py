@@ -15,19 +15,21 @@ from hostagent.members import ProcessTrees, WorkerProcesses
 from hostagent.procfs import Procfs
 
 OWN, CONTAINER = 4026531836, 4026532000
+NETWORK = 4026531840
 UID = os.getuid()
 # Starts a child, prints its process id, and exits when a line comes, leaving the child behind.
 ORPHANING = "import subprocess, sys; c = subprocess.Popen(['sleep', '60']); print(c.pid, flush=True); sys.stdin.readline()"
 
 
 class FakeProc:
-    """A directory that reads like /proc; the agent is in namespace OWN and control group /agent."""
+    """A directory that reads like /proc; the agent is in namespaces OWN and NETWORK and control group /agent."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.uids: dict[int, int] = {}
         self.ended = itertools.count()
         self.add("self", 0, 1, cgroup="/agent")
+        self.add("thread-self", 0, 1)
 
     def add(
         self,
@@ -36,6 +38,7 @@ class FakeProc:
         start: int,
         *,
         namespace: int = OWN,
+        network: int = NETWORK,
         cgroup: str = "/",
         state: str = "S",
         threads: int = 1,
@@ -45,6 +48,7 @@ class FakeProc:
         entry = self.path / str(pid)
         (entry / "ns").mkdir(parents=True)
         (entry / "ns" / "pid").symlink_to(f"pid:[{namespace}]")
+        (entry / "ns" / "net").symlink_to(f"net:[{network}]")
         (entry / "cgroup").write_text(f"4:memory:/\n0::{cgroup}\n")
         (entry / "stat").write_text(f"{pid} (a ) b) {state} {parent} {'0 ' * 15}{threads} 0 {start} 0 0\n")
 
@@ -221,6 +225,29 @@ def test_no_process_of_another_user_is_a_member(proc: FakeProc) -> None:
     assert "user" in processes.refused["s/a", 0], "it keeps to the user that it was first found with"
 
 
+def test_a_worker_in_another_network_namespace_is_refused_for_as_long_as_it_is_there(proc: FakeProc) -> None:
+    proc.add(100, 1, 10, network=NETWORK + 1)
+    proc.add(101, 100, 11)
+    proc.add(200, 1, 10)
+    processes = watching(proc, worker(100, 10), worker(200, 10, job="s/b"))
+    assert owners(processes) == {200: "s/b"}
+    assert list(processes.refused) == [("s/a", 0)]
+    assert "another network namespace than the agent" in processes.refused["s/a", 0]
+    assert processes.gone == ()
+    proc.add(100, 1, 10)
+    assert owners(processes) == {100: "s/a", 101: "s/a", 200: "s/b"}
+    assert processes.refused == {}
+
+
+def test_a_member_in_another_network_namespace_is_left_out(proc: FakeProc) -> None:
+    proc.add(100, 1, 10)
+    proc.add(101, 100, 11, network=NETWORK + 1)
+    proc.add(102, 101, 12)
+    processes = watching(proc, worker(100, 10))
+    assert owners(processes) == {100: "s/a", 102: "s/a"}
+    assert processes.refused == {}
+
+
 def test_of_two_workers_in_one_process_the_first_one_assigned_has_it(proc: FakeProc) -> None:
     proc.add(100, 1, 10)
     processes = watching(proc, worker(100, 10, job="s/b"))
@@ -282,8 +309,10 @@ def test_the_kernels_own_proc_is_read_like_that() -> None:
     assert not status.ended
     assert proc.uid(os.getpid()) == os.geteuid()
     assert proc.namespace(os.getpid()) == proc.own_namespace == os.stat("/proc/self/ns/pid").st_ino
+    assert proc.network(os.getpid()) == proc.own_network == os.stat("/proc/self/ns/net").st_ino
     assert proc.cgroups(os.getpid()) == proc.own_cgroups
     assert all(path.startswith("/") for path in proc.own_cgroups.values())
     assert proc.inodes()[os.getpid()] == os.stat(f"/proc/{os.getpid()}").st_ino
     nobody = 2**22 + 1
     assert (proc.status(nobody), proc.uid(nobody), proc.namespace(nobody), proc.cgroups(nobody)) == (None, None, 0, {})
+    assert proc.network(nobody) == 0

@@ -9,7 +9,9 @@ from beamer.errors import PlatformError
 from beamer.network.protocol import LocalWorker, WorkerId
 from beamer.studies.model import Process
 from hostagent import sockets as module
+from hostagent.members import WorkerProcesses
 from hostagent.process import UNMARKED, Mark
+from hostagent.procfs import Procfs
 from hostagent.sockets import SocketTable
 
 JOB = "s/j"
@@ -163,3 +165,18 @@ def test_one_that_is_refused_keeps_no_other_from_its_marks(table: SocketTable, p
     assert (worker.job, worker.rank) == ("s/other", 3)
     assert reason in told
     assert table.complete
+
+
+def test_a_worker_in_another_network_namespace_is_reported_and_not_asked_for_again(
+    table: SocketTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Procfs, "network", lambda _, pid: 2 if pid == os.getpid() else 1)
+    monkeypatch.setattr(table, "_processes", WorkerProcesses())
+    assign(table)
+    ((worker, reason),) = table.refused
+    assert worker == WorkerId(job=JOB, rank=0)
+    assert "another network namespace" in reason
+    assert table.connections == ()
+    assert table.complete
+    monkeypatch.setattr(table._diagnostics, "tcp_sockets", lambda: pytest.fail("asked"))
+    table.poll()
