@@ -16,6 +16,7 @@ from hostagent.procfs import Procfs
 
 OTHER_NAMESPACE = "its process id is of another process namespace: attach through the agent"
 OTHER_NETWORK = "it is in another network namespace than the agent: run the agent in it, or the worker on the host's network"
+NO_START = "no start time: attach through the agent, or report the process's start time and namespace"
 NO_WORKER = "process {pid} is the ancestor of all others, or none: attach the worker's own process through the agent"
 
 Place = tuple[str, int]
@@ -200,14 +201,16 @@ class WorkerProcesses:
         process = worker.process
         if process.pid <= 1:
             return NO_WORKER.format(pid=process.pid)
-        if process.namespace not in (0, self._proc.own_namespace):
+        if 0 in (process.start, process.namespace):  # as they are not known, its id may be any process's by now
+            return NO_START
+        if process.namespace != self._proc.own_namespace:
             return OTHER_NAMESPACE
         status, uid = self._proc.status(process.pid), self._proc.uid(process.pid)
         if status is None or uid is None or status.ended:
             self._found.setdefault(identity, None)
             return None
         if identity not in self._found:
-            same = process.start in (0, status.start)
+            same = process.start == status.start
             wanted = uid if process.uid is None else process.uid
             self._found[identity] = _Root(status.start, wanted, self._container(process.pid)) if same else None
         root = self._found[identity]

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
+from beamer.client.lease import describe_process
 from beamer.network.protocol import Applied, Assignment, Connections, Hello, LocalWorker, Port
-from beamer.studies.model import Process
 from hostagent.state import StateDirectory
 from hostagent.testing import FakeController, Namespace, agent_command
 
@@ -132,4 +132,4 @@ def eventually(holds: Callable[[], bool]) -> None:
 
 
 def local_worker(process: "subprocess.Popen[str]", job: str, klass: int, **other: int) -> LocalWorker:
-    return LocalWorker(job=job, rank=0, process=Process(process.pid), klass=klass, **other)
+    return LocalWorker(job=job, rank=0, process=describe_process(process.pid), klass=klass, **other)

@@ -253,7 +253,7 @@ def test_who_names_another_namespaces_process_is_refused_and_nobody_else(bench: 
     assert contained.pid_inside == 1
     init = local(Process(1), job="s/init")
     inside = local(Process(1, contained.described().start, contained.namespace), job="s/inside")
-    other = local(Process(good.pid, 0, contained.namespace), job="s/other")
+    other = local(Process(good.pid, good.described().start, contained.namespace), job="s/other")
     applied = bench.controller.applied(bench.assign(1, init, inside, other, local(good.described())))
     assert applied.error is None
     marked(bench, good)

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from beamer.client.lease import describe_process
 from beamer.network.footprint import Footprints
 from beamer.network.job import JobSpec
 from beamer.network.metering import AttemptMeter, TrafficPattern
 from beamer.network.protocol import Applied, Assignment, Connections, Counters, Hello, LocalWorker, Port
-from beamer.studies.model import Process, Worker
+from beamer.studies.model import Worker
 from beamer.testing.fabrics import star
 from hostagent.lease import QueueLease
 from hostagent.state import StateDirectory
@@ -90,7 +91,7 @@ def test_bytes_of_a_synchronisation_are_learnt_from_the_wire(spaces: tuple[Names
             stack.enter_context(agent)
             stack.callback(agent.kill)
             controller.wait(Hello)
-            worker = LocalWorker(job=JOB, rank=rank, process=Process(trainer.pid), klass=0)
+            worker = LocalWorker(job=JOB, rank=rank, process=describe_process(trainer.pid), klass=0)
             port = Port(interface="data", rate_bps=RATE_BPS, classify="mark")
             controller.applied(Assignment(generation=1, ports=(port,), addresses=ADDRESSES, workers=(worker,)))
             seen = controller.wait(Connections, lambda message: bool(message.connections))

@@ -76,7 +76,7 @@ def proc(tmp_path: Path) -> FakeProc:
 
 
 def worker(
-    pid: int, start: int = 0, *, job: str = "s/a", rank: int = 0, namespace: int = 0, uid: int | None = None
+    pid: int, start: int = 10, *, job: str = "s/a", rank: int = 0, namespace: int = OWN, uid: int | None = None
 ) -> LocalWorker:
     return LocalWorker(job=job, rank=rank, process=Process(pid, start, namespace, uid), klass=0)
 
@@ -144,10 +144,9 @@ def test_a_process_of_another_start_time_is_not_the_worker(proc: FakeProc) -> No
     assert processes.refused == {}
 
 
-@pytest.mark.parametrize("told", [0, 10])
-def test_a_reused_process_id_is_not_the_worker(proc: FakeProc, told: int) -> None:
+def test_a_reused_process_id_is_not_the_worker(proc: FakeProc) -> None:
     proc.add(100, 1, 10)
-    processes = watching(proc, worker(100, told))
+    processes = watching(proc, worker(100, 10))
     assert owners(processes) == {100: "s/a"}
     proc.add(100, 1, 30)
     proc.add(101, 100, 31)
@@ -200,6 +199,8 @@ def test_a_process_that_waits_to_be_reaped_is_gone(proc: FakeProc, state: str, t
         (worker(1), "process 1"),
         (worker(0), "process 0"),
         (worker(-5), "process -5"),
+        (worker(100, 0), "no start time"),
+        (worker(100, namespace=0), "no start time"),
         (worker(100, namespace=CONTAINER), "attach through the agent"),
         (worker(100, 10, uid=UID + 1), "user"),
     ],
@@ -207,7 +208,7 @@ def test_a_process_that_waits_to_be_reaped_is_gone(proc: FakeProc, state: str, t
 def test_who_is_refused_is_named_and_nobody_else_is_touched(proc: FakeProc, refused: LocalWorker, reason: str) -> None:
     proc.add(100, 1, 10)
     proc.add(200, 1, 10)
-    processes = watching(proc, refused, worker(200, 10, job="s/b", namespace=OWN))
+    processes = watching(proc, refused, worker(200, 10, job="s/b"))
     assert owners(processes) == {200: "s/b"}
     assert processes.gone == ()
     assert list(processes.refused) == [("s/a", 0)]
@@ -218,7 +219,7 @@ def test_no_process_of_another_user_is_a_member(proc: FakeProc) -> None:
     for pid, parent in ((100, 1), (101, 100), (102, 101)):
         proc.add(pid, parent, pid)
     proc.uids = {101: UID + 1}
-    processes = watching(proc, worker(100))
+    processes = watching(proc, worker(100, 100))
     assert owners(processes) == {100: "s/a", 102: "s/a"}
     proc.uids = {100: UID + 1}
     assert owners(processes) == {}
@@ -275,7 +276,7 @@ def container(proc: FakeProc) -> Iterator[FakeProc]:
 def test_a_container_is_its_control_group(container: FakeProc) -> None:
     container.add(303, 1, 13, namespace=CONTAINER, cgroup="/box/one")
     container.uids = {303: UID + 1}
-    processes = watching(container, worker(300, 10, namespace=OWN))
+    processes = watching(container, worker(300, 10))
     assert owners(processes) == {300: "s/a", 301: "s/a", 302: "s/a"}
     container.end(300)
     assert owners(processes) == {301: "s/a", 302: "s/a"}

@@ -5,6 +5,7 @@ from contextlib import ExitStack, closing
 
 import pytest
 
+from beamer.client.lease import describe_process
 from beamer.errors import PlatformError
 from beamer.network.protocol import LocalWorker, WorkerId
 from beamer.studies.model import Process
@@ -31,7 +32,7 @@ def table() -> Iterator[SocketTable]:
 
 
 def assign(table: SocketTable, mark: Mark | None = None, rank: int = 0) -> int:
-    worker = LocalWorker(job=JOB, rank=rank, process=Process(os.getpid()), klass=0)
+    worker = LocalWorker(job=JOB, rank=rank, process=describe_process(), klass=0)
     return table.assign([worker], ["127.0.0.1"], table.connections, {JOB: mark} if mark else {})
 
 
@@ -112,7 +113,7 @@ def test_the_next_worker_in_a_process_is_marked_once_its_connections_are_known(t
     assign(table)
     assign(table, Mark(3, 11))
     assert table.assign(
-        [LocalWorker(job=JOB, rank=1, process=Process(os.getpid()), klass=0)],
+        [LocalWorker(job=JOB, rank=1, process=describe_process(), klass=0)],
         ["127.0.0.1"],
         table.connections,
         {JOB: Mark(3, 11)},
@@ -152,10 +153,10 @@ def test_ends_of_both_families_are_read(table: SocketTable) -> None:
 
 @pytest.mark.parametrize(
     ("process", "reason"),
-    [(Process(1), "process 1"), (Process(0), "process 0"), (Process(os.getpid(), namespace=5), "attach through the agent")],
+    [(Process(1), "process 1"), (Process(0), "process 0"), (Process(os.getpid(), 5, 5), "attach through the agent")],
 )
 def test_one_that_is_refused_keeps_no_other_from_its_marks(table: SocketTable, process: Process, reason: str) -> None:
-    good = LocalWorker(job=JOB, rank=0, process=Process(os.getpid()), klass=0)
+    good = LocalWorker(job=JOB, rank=0, process=describe_process(), klass=0)
     bad = LocalWorker(job="s/other", rank=3, process=process, klass=0)
     for _ in range(2):
         table.assign([bad, good], ["127.0.0.1"], table.connections, {JOB: Mark(3, 11), "s/other": Mark(2, 19)})
