@@ -17,6 +17,7 @@ from hostagent.procfs import Procfs
 OTHER_NAMESPACE = "its process id is of another process namespace: attach through the agent"
 OTHER_NETWORK = "it is in another network namespace than the agent: run the agent in it, or the worker on the host's network"
 NO_START = "no start time: attach through the agent, or report the process's start time and namespace"
+NOT_DUMPABLE = ", or is not dumpable (prctl(2), PR_SET_DUMPABLE), as after a change of user: then /proc shows it as user 0's"
 NO_WORKER = "process {pid} is the ancestor of all others, or none: attach the worker's own process through the agent"
 
 Place = tuple[str, int]
@@ -217,7 +218,7 @@ class WorkerProcesses:
         if root is None or not root.start == status.start == self._trees.start(process.pid):
             return None
         if uid != root.uid:
-            return f"its process {process.pid} is user {uid}'s, not user {root.uid}'s"
+            return f"its process {process.pid} is user {uid}'s, not user {root.uid}'s{'' if uid else NOT_DUMPABLE}"
         return root if self._shares_network(process.pid) else OTHER_NETWORK
 
     def _shares_network(self, pid: int) -> bool:

@@ -249,6 +249,15 @@ def test_a_member_in_another_network_namespace_is_left_out(proc: FakeProc) -> No
     assert processes.refused == {}
 
 
+@pytest.mark.parametrize(("uid", "told"), [(0, True), (UID + 2, False)])
+def test_one_that_reads_as_roots_may_not_be_dumpable(proc: FakeProc, uid: int, told: bool) -> None:
+    proc.add(100, 1, 10)
+    proc.uids = {100: uid}
+    processes = watching(proc, worker(100, 10, uid=UID + 1))
+    assert owners(processes) == {}
+    assert ("not dumpable" in processes.refused["s/a", 0]) == told
+
+
 def test_of_two_workers_in_one_process_the_first_one_assigned_has_it(proc: FakeProc) -> None:
     proc.add(100, 1, 10)
     processes = watching(proc, worker(100, 10, job="s/b"))
