@@ -20,6 +20,7 @@ from beamer.studies.records import AttemptRecord
 
 CONTRADICTION = 2.0  # factor between what is declared and measured beyond which the declaration is not used
 CHANGE = 0.1  # share by which a measurement has to differ from the one before to be used, so that events and new orders are few
+LEARNT_DIGITS = 3  # of bytes that were not declared: far finer than `CHANGE`, and alike for trials that are placed alike
 RECENT_TRIALS = 64  # of a study, whose median is predicted for others: bounds the time of a decision in a search of thousands
 
 
@@ -120,6 +121,8 @@ class ProfileEstimates:
                 value, source = found, Source.MEASURED if last.attempt == attempt.name else Source.PREDICTED
             else:
                 value, source = _median((getattr(other, name) for other in others), otherwise), Source.PREDICTED
+            if name == "sync_bytes" and source is not Source.DECLARED:
+                value = float(f"{value:.{LEARNT_DIGITS}g}")
             actual: float | None = None if now is None else getattr(now, name)
             return Sourced(value, source, relative_error(value, actual), overruled)
 

@@ -4,6 +4,7 @@ Policies and the simulator read the footprint of a job on its plane, workloads s
 bounds add up the same loads by other weights.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,6 +17,8 @@ from beamer.network.fabric import Fabric
 from beamer.network.job import JobSpec
 from beamer.studies.model import Worker
 from beamer.units import frame_bytes
+
+MOST_REMEMBERED = 1 << 12  # footprints, of about 1 kB: several times the jobs that run at once
 
 PathOf = Callable[[str, str], tuple[int, ...]]
 """(source host, destination host) -> the links between them, as positions in `fabric.links`; empty on one host."""
@@ -69,17 +72,27 @@ class Footprint:
 
 @dataclass
 class Footprints:
-    """The footprints of jobs on a fabric, each computed once for all jobs that synchronise alike."""
+    """The footprints of jobs on a fabric, each computed once for all jobs that synchronise alike.
+
+    The `MOST_REMEMBERED` that were asked for last are kept: bytes that are learnt come in ever new sizes.
+    """
 
     fabric: Fabric
-    _known: dict[tuple[tuple[Worker, ...], int, str, int], Footprint] = field(default_factory=dict, compare=False, repr=False)
+    _known: OrderedDict[tuple[tuple[Worker, ...], int, str, int], Footprint] = field(
+        default_factory=OrderedDict, compare=False, repr=False
+    )
 
     def of(self, spec: JobSpec, plane: int) -> Footprint:
         """Return the footprint of a job on the paths of `plane`."""
         key = (spec.workers, spec.sync_bytes, spec.collective, plane)
-        if key not in self._known:
-            self._known[key] = _footprint(spec, self.fabric, plane)
-        return self._known[key]
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = _footprint(spec, self.fabric, plane)
+            if len(self._known) > MOST_REMEMBERED:
+                self._known.popitem(last=False)
+        else:
+            self._known.move_to_end(key)
+        return found
 
 
 def _footprint(spec: JobSpec, fabric: Fabric, plane: int) -> Footprint:

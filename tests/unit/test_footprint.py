@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from beamer.network.fabric import Fabric
-from beamer.network.footprint import Footprint, Footprints, phase_loads, phase_seconds
+from beamer.network.footprint import MOST_REMEMBERED, Footprint, Footprints, phase_loads, phase_seconds
 from beamer.network.job import JobSpec
 from beamer.studies.model import Role, Worker
 from beamer.testing.fabrics import star, two_spines
@@ -98,6 +98,15 @@ def test_links_are_ascending_and_a_job_has_one_footprint() -> None:
     found = known.of(job("4132"), 0)
     assert (np.diff(found.link) > 0).all()
     assert known.of(job("4132"), 0) is found
+
+
+def test_the_footprints_asked_for_last_are_kept() -> None:
+    known = Footprints(LEAF_SPINE)
+    often = known.of(job("12"), 0)
+    for size in range(1, MOST_REMEMBERED + 100):
+        known.of(job("12", sync_bytes=size), 0)
+        assert known.of(job("12"), 0) is often
+    assert len(known._known) == MOST_REMEMBERED
 
 
 def test_loads_in_another_unit_follow_the_same_paths() -> None:

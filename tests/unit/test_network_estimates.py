@@ -120,6 +120,16 @@ def test_what_is_not_declared_is_measured() -> None:
     assert site.compute_s(trial).source is Source.MEASURED
 
 
+def test_trials_that_are_measured_nearly_alike_load_the_network_alike() -> None:
+    site = Site()
+    trials = [site.start(f"s/{i}") for i in range(20)]
+    for i, trial in enumerate(trials):
+        site.take(Measured(1.0, trial, "1", 3_141_592.6 + i, 1.0, 0.1))
+    assert {site.sync_bytes(trial).value for trial in trials} == {3_140_000.0}
+    site.order("beamer")
+    assert len(site.ledger.footprints._known) == 1
+
+
 def test_before_it_is_measured_a_trial_is_like_the_others_of_its_study() -> None:
     site = Site()
     for name, size in (("a", 1), ("b", 2), ("c", 9)):
