@@ -21,6 +21,12 @@ Forecast = Callable[[tuple[Point, ...]], float | None]
 """Losses so far -> the step at which the trial will have stopped improving, None where they do not tell."""
 
 POINT_GROWTH = 1.05  # of the steps between two points: they grow as the logarithm of the steps, and forecasts are as rare
+FIT_GROWTH = 1.2  # of a trial's points between two forecasts: fewer new ones change a curve little, and a fit is costly
+FIT_STEPS = (
+    2.0  # growth of its steps after which a forecast is made again anyway: a fifth of many points are many times the steps
+)
+MOST_FITS = 4  # in a period, of 8 ms on average: a decision makes those of two periods at most
+FIT_PERIOD_S = 0.5  # by the events' times; progress makes decisions no more often
 RECENT_ENDS = 20  # of a study's trials, whose forecasts' errors are shown
 JUDGED_AT = 0.5  # share of a trial's steps after which its forecast is judged: later ones cannot be far off
 
@@ -32,12 +38,23 @@ def no_forecast(losses: tuple[Point, ...]) -> float | None:
 
 @dataclass
 class LossHistory:
-    """A trial's losses at steps that lie ever farther apart, each the mean of those reported since the one before."""
+    """A trial's losses at steps that lie ever farther apart, each the mean of those reported since the one before.
+
+    fitted: the points that its forecast is made from, the first of `points`.
+    """
 
     points: tuple[Point, ...] = ()
+    fitted: tuple[Point, ...] = ()
     count: int = 0
     steps: float = 0.0
     losses: float = 0.0
+
+    @property
+    def is_due(self) -> bool:
+        """Whether there are so many more points that a new forecast is worth its time."""
+        if not self.fitted or len(self.points) >= FIT_GROWTH * len(self.fitted):
+            return len(self.points) > len(self.fitted)
+        return self.points[-1][0] >= FIT_STEPS * self.fitted[-1][0]
 
     def add(self, step: int, loss: float) -> None:
         """Take in a report."""
@@ -51,21 +68,41 @@ class LossHistory:
 class Forecasts:
     """The losses of trials that go on without a target or a budget, and of those that ended; changed by events only.
 
-    ended: by study, the latest ones' losses until `JUDGED_AT` of their steps, and their steps.
+    Events alone say which losses a forecast is made from, so that a journal gives the same ones again; it is made when it is
+    first asked for, so that a journal is read without making those that have been replaced.
+
+    waiting: trials that a new forecast is due for, the longest waiting first; each keeps its last one until then. fits: made
+    due in the period that lasts until period_end_s. ended: by study, the latest ones' losses until `JUDGED_AT` of their steps,
+    and their steps.
     """
 
     forecast: Forecast = no_forecast
     histories: dict[str, LossHistory] = field(default_factory=dict)
     ended: dict[str, deque[tuple[tuple[Point, ...], int]]] = field(default_factory=dict)
+    waiting: dict[str, None] = field(default_factory=dict)
+    fits: int = 0
+    period_end_s: float = 0.0
 
-    def report(self, trial: TrialRecord, loss: float) -> None:
-        """Take in a loss at the step that a trial has come to."""
-        if trial.budget is None and not trial.targets and isfinite(loss):
-            self.histories.setdefault(trial.key, LossHistory()).add(trial.done, loss)
+    def report(self, trial: TrialRecord, loss: float, at_s: float) -> None:
+        """Take in a loss at the step that a trial has come to. Times do not fall."""
+        if trial.budget is not None or trial.targets or not isfinite(loss):
+            return
+        history = self.histories.setdefault(trial.key, LossHistory())
+        history.add(trial.done, loss)
+        if history.is_due:
+            self.waiting.setdefault(trial.key)
+        if at_s >= self.period_end_s:
+            self.fits, self.period_end_s = 0, at_s + FIT_PERIOD_S
+        while self.waiting and self.fits < MOST_FITS:
+            first = next(iter(self.waiting))
+            del self.waiting[first]
+            self.histories[first].fitted = self.histories[first].points
+            self.fits += 1
 
     def end(self, trial: TrialRecord) -> None:
         """Take in that a trial has ended."""
         history = self.histories.pop(trial.key, None)
+        self.waiting.pop(trial.key, None)
         if history is not None and trial.status is not TrialStatus.FAILED:
             points = tuple(takewhile(lambda point: point[0] <= JUDGED_AT * trial.done, history.points))
             self.ended.setdefault(trial.study, deque(maxlen=RECENT_ENDS)).append((points, trial.done))
@@ -73,12 +110,13 @@ class Forecasts:
     def begin_anew(self, study: str) -> None:
         """Forget a study's trials."""
         self.histories = {trial: kept for trial, kept in self.histories.items() if split_key(trial)[0] != study}
+        self.waiting = {trial: None for trial in self.waiting if trial in self.histories}
         self.ended.pop(study, None)
 
     def end_step(self, trial: str) -> float | None:
         """Return the step at which a trial will have stopped improving, None where its losses do not tell."""
         history = self.histories.get(trial)
-        return None if history is None else self.forecast(history.points)
+        return None if history is None else self.forecast(history.fitted)
 
     def error(self, study: str) -> float | None:
         """Return the median error of a study's forecasts, relative to the steps after which its trials ended; None before that.

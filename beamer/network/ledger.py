@@ -85,7 +85,7 @@ class NetworkLedger(Ledger):
             case Measured(trial=key):
                 self.profiles.measure(event, _present(tracker, key).profile)
             case Progressed(trial=key, loss=loss) if loss is not None:
-                self.forecasts.report(tracker.trial(key), loss)
+                self.forecasts.report(tracker.trial(key), loss, event.at_s)
             case ConnectionsSeen(agent=agent, connections=connections) if agent in self.fabric.agents:
                 self._connections[agent] = connections
                 self._prune(tracker)

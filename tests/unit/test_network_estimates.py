@@ -1,5 +1,6 @@
 """What is used of trials' profiles, where it comes from, and that nobody gains rank by declaring less than they send."""
 
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from beamer.network.estimates import CHANGE, Source, Sourced
 from beamer.network.events import Measured
-from beamer.network.forecasts import Forecast, Point, no_forecast
+from beamer.network.forecasts import FIT_GROWTH, FIT_PERIOD_S, FIT_STEPS, MOST_FITS, Forecast, Point, no_forecast
 from beamer.network.job import UNDECLARED_BYTES
 from beamer.network.ledger import NetworkLedger
 from beamer.network.meters import Meters
@@ -308,7 +309,7 @@ def forecast(losses: tuple[Point, ...]) -> float | None:
 
 def report(site: Site, trial: str, steps: int, level: bool = False) -> None:
     for step in range(1, steps + 1):
-        site.take(Progressed(float(step), trial, step, 1.0 if level else 1 / step))
+        site.take(Progressed(site.tracker.now_s + 1, trial, step, 1.0 if level else 1 / step))
 
 
 def test_a_target_or_a_budget_counts_before_any_forecast() -> None:
@@ -354,3 +355,63 @@ def test_histories_grow_slowly() -> None:
     trial = site.start("s/a")
     report(site, trial, 5000)
     assert len(site.ledger.forecasts.histories[trial].points) < 200
+
+
+def test_a_forecast_is_made_again_after_a_fifth_more_points_or_twice_the_steps() -> None:
+    asked: set[tuple[Point, ...]] = set()
+    site = Site(lambda losses: asked.add(losses))
+    trial = site.start("s/a")
+    for step in range(1, 2000):
+        site.take(Progressed(float(step), trial, step, 1 / step))
+        site.remaining(trial)
+    made = [losses for losses in sorted(asked, key=len) if losses]
+    assert all(
+        len(later) >= FIT_GROWTH * len(before) or later[-1][0] >= FIT_STEPS * before[-1][0] for before, later in pairwise(made)
+    )
+    assert len(made) < 25
+    assert made[-1][-1][0] * FIT_STEPS > 1999
+
+
+def test_trials_that_report_at_once_are_forecast_one_after_the_other() -> None:
+    asked: list[tuple[Point, ...]] = []
+    site = Site(lambda losses: asked.append(losses))
+    trials = [site.start(f"s/{i}") for i in range(40)]
+    for step in range(1, 60):
+        for i, trial in enumerate(trials):
+            site.take(Progressed(step * FIT_PERIOD_S, trial, step, 1 / step + i))
+        before = set(asked)
+        site.ledger.views(site.tracker)
+        assert len(set(asked) - before) <= 2 * MOST_FITS
+    histories = site.ledger.forecasts.histories.values()
+    assert all(history.fitted for history in histories)
+    # None is left out for those that report before it.
+    assert min(len(history.fitted) for history in histories) > max(len(history.fitted) for history in histories) / 2
+
+
+def test_a_study_that_begins_anew_or_a_trial_that_ends_waits_for_no_forecast() -> None:
+    site = Site(forecast)
+    trials = [site.start(f"{study}/{i}") for study in "st" for i in range(MOST_FITS)]
+    for trial in trials:
+        site.take(Progressed(1.0, trial, 1, 1.0))
+    assert list(site.ledger.forecasts.waiting) == trials[MOST_FITS:]
+    site.take(TrialEnded(2.0, trials[-1], TrialStatus.KILLED))
+    assert list(site.ledger.forecasts.waiting) == trials[MOST_FITS:-1]
+    site.take(StudyRegistered(3.0, "t", run="2", barriers=False))
+    assert not site.ledger.forecasts.waiting
+
+
+def test_a_journal_gives_the_same_forecasts_again_and_makes_no_others() -> None:
+    site = Site(lambda losses: losses[-1][0] * 3 if losses else None)
+    trials = [site.start(f"s/{i}") for i in range(3)]
+    for step in range(1, 300):
+        for i, trial in enumerate(trials):
+            site.take(Progressed(step * 0.07 + i * 0.01, trial, step, 1 / step + i))
+        if step % 7 == 0:
+            site.ledger.views(site.tracker)
+    again = site.replayed()
+    assert again.ledger.forecasts == site.ledger.forecasts
+    assert again.ledger.views(again.tracker) == site.ledger.views(site.tracker)
+    asked: list[tuple[Point, ...]] = []
+    again.ledger.forecasts.forecast = lambda losses: asked.append(losses)
+    again.ledger.views(again.tracker)
+    assert len(asked) == len(trials)
