@@ -45,7 +45,8 @@ def check_profile(profile: Profile) -> None:
 def check_process(process: Process) -> None:
     """Check that a worker may be this process. Raises `InputError`."""
     if process.pid <= 1:
-        raise InputError("pid", process.pid, "a process id above 1: the first process of a host is the ancestor of all others")
+        expected = "a process id above 1, the ancestor of all others; a container's first process can attach through the agent"
+        raise InputError("pid", process.pid, expected)
     if process.start < 0:
         raise InputError("start", process.start, "clock ticks, at least 0")
 
