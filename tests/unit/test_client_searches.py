@@ -2,13 +2,14 @@
 
 import logging
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 import pytest
 
 from beamer.client import RUN_VARIABLE, Client, Rung, StudyHandle, TrialHandle
-from beamer.studies.model import StageStatus, StudyStatus, TrialStatus
+from beamer.studies.model import StageStatus, StudyStatus, TrialStatus, split_key
+from controller.runtime import Runtime
 from tests.served import PATIENCE_S, Served, served
 from topologies.single import build
 
@@ -66,6 +67,15 @@ class Tuning:
         assert {name: trial.done for name, trial in trials.items()} == self._done
         running = {f"{self.study.name}/{name}" for name, status in self.expected.items() if status is TrialStatus.RUNNING}
         assert self.beamer.until(lambda runtime: runtime.plan.jobs.keys() == running)
+
+    def check_order(self, first: Collection[str], then: Collection[str]) -> None:
+        """Check that the classes of some trials come to be more urgent than those of others."""
+
+        def is_kept(runtime: Runtime) -> bool:
+            klass = {split_key(key)[1]: job.klass for key, job in runtime.plan.jobs.items()}
+            return all(klass[one] < klass[other] for one in first for other in then)
+
+        assert self.beamer.until(is_kept)
 
     def stages(self) -> dict[str, StageStatus]:
         stages = self.beamer.ask(lambda runtime: dict(runtime.tracker.studies[self.study.name].stages))
@@ -191,6 +201,8 @@ def test_asynchronous_halving(begin: Begin) -> None:
             runs[name] = rung, free.pop()
             tuning.start(name, first=runs[name][1])
         tuning.check()
+        promoted_run = {name for name, (rung, _) in runs.items() if rung}
+        tuning.check_order(promoted_run, runs.keys() - promoted_run)
         if not runs:
             break
         name = min(runs, key=lambda running: loss(running, 1))
