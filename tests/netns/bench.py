@@ -12,6 +12,7 @@ from pathlib import Path
 
 from beamer.client.lease import describe_process
 from beamer.network.protocol import Applied, Assignment, Connections, Hello, LocalWorker, Port
+from hostagent.process import Mark
 from hostagent.state import StateDirectory
 from hostagent.testing import FakeController, Namespace, agent_command
 
@@ -133,3 +134,7 @@ def eventually(holds: Callable[[], bool]) -> None:
 
 def local_worker(process: "subprocess.Popen[str]", job: str, klass: int, **other: int) -> LocalWorker:
     return LocalWorker(job=job, rank=0, process=describe_process(process.pid), klass=klass, **other)
+
+
+def mark_of(klass: int) -> Mark:
+    return Mark(0x10010 + klass, 8 * klass + 3)

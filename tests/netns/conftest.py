@@ -1,7 +1,10 @@
-"""The bench, taken down with everything that a test has left."""
+"""The bench and the cluster, taken down with everything that a test has left."""
 
+import os
+import signal
+import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -9,6 +12,7 @@ import pytest
 from hostagent.lease import QueueLease
 from hostagent.testing import cabled_namespaces
 from tests.netns.bench import Bench, eventually
+from tests.netns.cluster import Cluster
 
 
 @pytest.fixture
@@ -20,3 +24,26 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     if made.state.path.exists():
         QueueLease(made.state).end()
         eventually(lambda: not made.state.held("guard"))
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    with ExitStack() as stack:
+        yield Cluster(stack.enter_context(cabled_namespaces("a", "b")), tmp_path, stack)
+
+
+@pytest.fixture
+def cgroup() -> Iterator[Path]:
+    """Make a control group, and empty it at the end."""
+    mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
+    unified = next((Path(fields[1]) for fields in mounts if fields[2] == "cgroup2"), None)
+    if unified is None or not os.access(unified, os.W_OK):
+        pytest.skip("no writable control groups of version 2")
+    made = unified / f"beamer-test-{uuid.uuid4().hex[:8]}"
+    made.mkdir()
+    yield made
+    for pid in (made / "cgroup.procs").read_text().split():
+        with suppress(ProcessLookupError):
+            os.kill(int(pid), signal.SIGKILL)
+    eventually(lambda: not (made / "cgroup.procs").read_text())
+    made.rmdir()

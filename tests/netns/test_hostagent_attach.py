@@ -7,9 +7,7 @@ import subprocess
 import tempfile
 import threading
 import time
-import uuid
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +18,7 @@ from beamer.studies.model import Process
 from hostagent.diagnostics import Diagnostics
 from hostagent.process import UNMARKED, Mark
 from hostagent.procfs import Procfs
-from tests.netns.bench import Bench, eventually
+from tests.netns.bench import Bench, eventually, mark_of
 
 pytestmark = pytest.mark.netns
 
@@ -134,10 +132,6 @@ def lease_of(bench: Bench, pid: int, after: int = 0) -> WorkerLease:
 
 def local(process: Process, klass: int = 3, job: str = "s/t", rank: int = 0) -> LocalWorker:
     return LocalWorker(job=job, rank=rank, process=process, klass=klass)
-
-
-def mark_of(klass: int) -> Mark:
-    return Mark(0x10010 + klass, 8 * klass + 3)
 
 
 def marks(bench: Bench) -> dict[int, Mark]:
@@ -264,23 +258,6 @@ def test_who_names_another_namespaces_process_is_refused_and_nobody_else(bench: 
     assert "process 1" in reasons["s/init"]
     assert "process 1" in reasons["s/inside"]
     assert "attach through the agent" in reasons["s/other"]
-
-
-@pytest.fixture
-def cgroup() -> Iterator[Path]:
-    """Make a control group, and empty it at the end."""
-    mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
-    unified = next((Path(fields[1]) for fields in mounts if fields[2] == "cgroup2"), None)
-    if unified is None or not os.access(unified, os.W_OK):
-        pytest.skip("no writable control groups of version 2")
-    made = unified / f"beamer-test-{uuid.uuid4().hex[:8]}"
-    made.mkdir()
-    yield made
-    for pid in (made / "cgroup.procs").read_text().split():
-        with suppress(ProcessLookupError):
-            os.kill(int(pid), signal.SIGKILL)
-    eventually(lambda: not (made / "cgroup.procs").read_text())
-    made.rmdir()
 
 
 def test_a_container_attaches_through_the_socket_and_is_its_control_group(
