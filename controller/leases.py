@@ -10,11 +10,13 @@ Pure: reports and times come in as arguments, events go out.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from beamer.errors import InputError
 from beamer.network.fabric import Fabric
 from beamer.network.protocol import WorkerId, WorkerLease, Workers
 from beamer.studies.events import AttemptEnded, Event, WorkerAttached
 from beamer.studies.model import EndReason, Process, TrialStatus, trial_key
 from beamer.studies.records import AttemptRecord, TrialRecord
+from beamer.studies.registration import check_process
 from beamer.studies.tracker import Tracker
 
 
@@ -70,6 +72,10 @@ class Leases:
         self._agent_of = {host.name: host.agent for host in fabric.hosts}
         self._grace_s = grace_s
         self._reports: dict[str, Workers] = {}
+        self._impossible: dict[str, list[Unattached]] = {}  # leases of processes that no worker can be, by agent
+        self._refused: dict[
+            tuple[str, int], Unattached
+        ] = {}  # leases that were refused since `due` was asked, by trial and rank
         self._attached: dict[_Listed, int] = {}  # the attempt that each lease was attached to last
         self._populated: dict[str, int] = {}  # the last attempt that a worker has attached to, by trial
         self._lost: dict[str, tuple[int, frozenset[int]]] = {}  # a lost attempt and its ranks that held leases, by trial
@@ -78,15 +84,34 @@ class Leases:
         self.next_s: float | None = None
 
     def report(self, agent: str, message: Workers) -> None:
-        """Take in what an agent holds and misses; it replaces what it reported before."""
-        self._reports[agent] = message
-        listed = {_Listed(agent, lease) for lease in message.leases}
+        """Take in what an agent holds and misses; it replaces what it reported before.
+
+        A lease of a process that no worker can be does not count, but all the others of the report do.
+        """
+        leases: list[WorkerLease] = []
+        self._impossible[agent] = []
+        for lease in message.leases:
+            try:
+                check_process(lease.process)
+            except InputError as error:
+                found = Unattached(trial_key(lease.study, lease.trial), lease.rank, agent, str(error))
+                self._impossible[agent].append(found)
+            else:
+                leases.append(lease)
+        self._reports[agent] = message.model_copy(update={"leases": tuple(leases)})
+        listed = {_Listed(agent, lease) for lease in leases}
         self._attached = {held: n for held, n in self._attached.items() if held.agent != agent or held in listed}
 
     def forget(self, agent: str) -> None:
         """Take in that an agent is gone: what it holds and misses is not known until it reports again."""
         self.report(agent, Workers())
-        del self._reports[agent]
+        del self._reports[agent], self._impossible[agent]
+
+    def refuse(self, event: WorkerAttached, reason: str) -> None:
+        """Take in that the worker of a lease could not be attached, which `due` had asked for."""
+        holder = self._held[event.trial, event.rank]
+        self._attached.pop(holder, None)
+        self._refused[event.trial, event.rank] = Unattached(event.trial, event.rank, holder.agent, reason)
 
     def take_in(self, event: Event, tracker: Tracker) -> None:
         """Take in an event that the tracker has applied, now or from the journal."""
@@ -99,12 +124,14 @@ class Leases:
         return attempt is not None and any((trial.key, worker.rank) in self._held for worker in attempt.workers)
 
     def unattached(self, tracker: Tracker) -> list[Unattached]:
-        """Return the processes that agents do not mark, and those that hold the lease of a rank of another host."""
+        """Return the processes that agents do not mark, and those whose leases attach nothing."""
         found = [
             Unattached(worker.job, worker.rank, agent, reason)
             for agent, message in self._reports.items()
             for worker, reason in message.refused
         ]
+        found += [impossible for of_agent in self._impossible.values() for impossible in of_agent]
+        found += self._refused.values()
         for listed, trial, host in self._of_attempts(tracker):
             if self._agent_of.get(host) != listed.agent and not trial.status.is_finished:
                 found.append(Unattached(trial.key, listed.lease.rank, listed.agent, f"that rank of its attempt is on {host}"))
@@ -112,19 +139,20 @@ class Leases:
 
     def due(self, tracker: Tracker, now: float) -> list[Event]:
         """Return the events that follow now; `next_s` is when to ask again if nothing changes before, None for never."""
+        self._refused.clear()
         left = self._left(tracker)
         self._since = {what: self._since.get(what, now) for what in left} | {
             what: since_s for what, since_s in self._since.items() if not isinstance(what, _Left)
         }
         # One that is reported even after the grace was taken up again too soon after its end to be told from it.
-        leaving = {what.listed for what in left if now - self._since[what] < self._grace_s}
+        leaving = {what.listed for what in left if self._since[what] + self._grace_s > now}
         self._held = self._holders(tracker, leaving)
         missing = {what: trial for trial in tracker.running for what in self._missing(trial)}
         self._since = {what: self._since.get(what, now) for what in (*left, *missing)}
         events: list[Event] = list(self._attaching(tracker, now))
         ended: set[str] = set()
         for what, trial in missing.items():
-            if now - self._since[what] >= self._grace_s and trial.key not in ended:
+            if self._since[what] + self._grace_s <= now and trial.key not in ended:
                 ended.add(trial.key)
                 events.append(self._end(trial, what, now))
         ahead = [since_s + self._grace_s for since_s in self._since.values() if since_s + self._grace_s > now]

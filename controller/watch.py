@@ -63,6 +63,7 @@ class Watch:
         self._options = options
         self._alarm = Alarm(self._look)
         self._logged: set[Unattached] = set()
+        self._refused: set[str] = set()  # messages of what `record` refused at the last look, not of leases
 
     def start(self) -> None:
         """Begin to watch: whatever is missing now has its whole grace."""
@@ -98,18 +99,20 @@ class Watch:
 
     def _look(self) -> None:
         now = self._clock()
+        refused: set[str] = set()
         try:
             for event in self._leases.due(self._tracker, now):
-                self._tell(event)
-                self._record(event)
+                self._take(event, refused)
             held = frozenset(trial.key for trial in self._tracker.running if self._leases.holds(trial))
             for silence in self._silence.due(self._tracker, now, held):
-                self._tell(silence)
-                self._record(silence)
+                self._take(silence, refused)
         except PlatformError as error:
             log.error("the journal does not take what has ended", reason=str(error))
             self._alarm.within(_RETRY_S)
             return
+        for message in sorted(refused - self._refused):
+            log.error("what follows from what is missing is refused", reason=message)
+        self._refused = refused
         unattached = set(self.unattached())
         for found in sorted(unattached - self._logged, key=repr):
             log.warning("not attached", trial=found.trial, rank=found.rank, agent=found.agent, reason=found.reason)
@@ -117,6 +120,17 @@ class Watch:
         for next_s in (self._leases.next_s, self._silence.next_s):
             if next_s is not None:
                 self._alarm.within(max(next_s - now, _SOON_S))
+
+    def _take(self, event: Event, refused: set[str]) -> None:
+        """Record an event and log it; one that is refused, which becomes one of `refused`, does not keep the others back."""
+        try:
+            if self._record(event):
+                self._tell(event)
+        except InputError as error:
+            if isinstance(event, WorkerAttached):
+                self._leases.refuse(event, str(error))
+            else:
+                refused.add(str(error))
 
     def _tell(self, event: Event) -> None:
         match event:

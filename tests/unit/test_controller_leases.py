@@ -125,6 +125,16 @@ def test_a_lease_of_a_rank_on_another_host_is_refused_in_words() -> None:
     assert H1 in found.reason
 
 
+def test_a_lease_of_a_process_that_no_worker_can_be_keeps_no_other_back() -> None:
+    scene = Scene()
+    assert scene.report(H1, lease(1, 1), lease(0, 11)) == [WorkerAttached(100.0, KEY, 0, process(11))]
+    [found] = scene.leases.unattached(scene.tracker)
+    assert (found.trial, found.rank, found.agent) == (KEY, 1, AGENT[H1])
+    assert "pid" in found.reason
+    scene.report(H1, lease(0, 11))
+    assert scene.leases.unattached(scene.tracker) == []
+
+
 def test_what_an_agent_does_not_mark_is_named() -> None:
     scene = Scene()
     scene.leases.report(AGENT[H1], Workers(refused=((WorkerId(job=KEY, rank=0), "of another process namespace"),)))
