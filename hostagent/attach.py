@@ -31,11 +31,13 @@ from beamer.studies.model import Process, check_name
 from beamer.validation import input_error
 from hostagent.procfs import Procfs
 
-MOST_CONNECTIONS = 1024
-MOST_PER_USER = 512  # so that one user's processes do not keep all others' out
+MOST_PER_USER = 256  # several times the workers that a host has GPUs for
+_FULL_USERS = 16  # users with as many connections as one may have: fewer of them do not keep the others out
+MOST_CONNECTIONS = _FULL_USERS * MOST_PER_USER
 MOST_LINE_BYTES = 4096
 LINE_PATIENCE_S = 5.0
-_DESCRIPTORS = 4 * MOST_CONNECTIONS  # two for each lease, and what else an agent opens
+_DESCRIPTORS_EACH = 2  # of a lease: its connection and its process
+_OTHER_DESCRIPTORS = 512  # what else an agent opens
 _BACKLOG = 128
 _LOCK_PATIENCE_S = 0.5  # for a predecessor that is being ended
 _SO_PEERPIDFD = 77  # Linux 6.5, asm-generic/socket.h
@@ -145,6 +147,7 @@ class AttachServer:
         self._proc = Procfs()
         self._leases: dict[tuple[str, str, int], tuple[WorkerLease, _Peer]] = {}
         self._connections: Counter[int] = Counter()  # by user
+        self._most_connections = MOST_CONNECTIONS
 
     @property
     def leases(self) -> tuple[WorkerLease, ...]:
@@ -153,7 +156,9 @@ class AttachServer:
 
     async def serve(self, sock: socket.socket) -> None:
         """Take in processes that connect to `sock` until cancelled."""
-        _allow_descriptors()
+        wanted = _OTHER_DESCRIPTORS + _DESCRIPTORS_EACH * MOST_CONNECTIONS
+        allowed = (_allow_descriptors(wanted) - _OTHER_DESCRIPTORS) // _DESCRIPTORS_EACH
+        self._most_connections = max(allowed, _FULL_USERS)
         server = await asyncio.start_unix_server(self._serve_one, sock=sock, limit=MOST_LINE_BYTES)
         async with server:
             await server.serve_forever()
@@ -174,8 +179,9 @@ class AttachServer:
         """Serve a connection until it is to be closed; return the error to close it with."""
         sock: socket.socket = writer.get_extra_info("socket")
         pid, uid, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
-        if self._connections.total() >= MOST_CONNECTIONS or self._connections[uid] >= MOST_PER_USER:
-            return f"too many processes are attached: at most {MOST_PER_USER} of a user, {MOST_CONNECTIONS} in all"
+        in_all, of_user = self._most_connections, self._most_connections // _FULL_USERS
+        if self._connections.total() >= in_all or self._connections[uid] >= of_user:
+            return f"too many processes are attached: at most {of_user} of a user, {in_all} in all"
         self._connections[uid] += 1
         try:
             return await self._attend_peer(reader, writer, sock, _Peer(pid, uid))
@@ -292,8 +298,11 @@ def _has_ended(handle: int) -> bool:
     return bool(poll.poll(0))
 
 
-def _allow_descriptors() -> None:
+def _allow_descriptors(wanted: int) -> int:
+    """Let this process open `wanted` descriptors, or as many as the system allows it; return how many of these it may open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(_DESCRIPTORS, hard)
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return wanted

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -234,13 +235,52 @@ def test_one_that_says_nothing_is_not_waited_for(served: Served, path: Path, mon
     assert "within" in str(talk(path, b'{"study"')["error"])
 
 
-def test_connections_are_bounded_for_each_user(served: Served, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_PER_USER", 1)
+def test_connections_are_bounded_for_each_user(served: Served, path: Path) -> None:
     kept = attach("s", "t", 0, path=str(path))
     assert kept is not None
+    served.server._most_connections = module._FULL_USERS
     assert "too many" in str(talk(path, json.dumps(REQUEST).encode() + b"\n")["error"])
     kept.close()
     eventually(lambda: talk(path, json.dumps(REQUEST).encode() + b"\n").get("attached"))
+
+
+def test_a_few_users_do_not_keep_the_others_out(served: Served, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert module.MOST_CONNECTIONS >= 8 * module.MOST_PER_USER
+    credentials = module._CREDENTIALS
+    uid = 1
+
+    class Other:
+        size = credentials.size
+
+        def unpack(self, data: bytes) -> tuple[int, int, int]:
+            return credentials.unpack(data)[0], uid, uid
+
+    monkeypatch.setattr(module, "_CREDENTIALS", Other())
+    with contextlib.ExitStack() as stack:
+        held = []
+        for rank in range(4):
+            uid = 1 + rank // 2
+            held.append(attach("s", f"t{rank}", 0, path=str(path)))
+            assert held[-1] is not None
+            stack.callback(held[-1].close)
+            served.server._most_connections = 2 * module._FULL_USERS
+        assert "too many" in str(talk(path, json.dumps(REQUEST).encode() + b"\n")["error"])
+        uid = 3
+        assert talk(path, json.dumps(REQUEST).encode() + b"\n").get("attached")
+
+
+@pytest.mark.parametrize(("hard", "most"), [(resource.RLIM_INFINITY, module.MOST_CONNECTIONS), (4096, 1792), (64, 16)])
+def test_connections_are_no_more_than_descriptors_allow(
+    path: Path, monkeypatch: pytest.MonkeyPatch, hard: int, most: int
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (64, hard))
+    monkeypatch.setattr(resource, "setrlimit", lambda *_: None)
+    served = Served(path)
+    lease = attach("s", "t", 0, path=str(path))
+    served.stop()
+    assert lease is not None
+    lease.close()
+    assert served.server._most_connections == most
 
 
 def test_a_path_has_one_agent_and_is_free_after_it(served: Served, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
