@@ -22,6 +22,8 @@ from hostagent.state import StateDirectory
 
 DEFAULT_STATE = Path("/run/beamer/agents")
 DEFAULT_ATTACH = Path("/run/beamer/agent.sock")
+_ATTACH_HELP = """The Unix socket at which workers attach. Mount its directory into containers, not the socket itself: every
+agent that starts makes a new one."""
 
 
 def serve(
@@ -29,7 +31,7 @@ def serve(
     controller: Annotated[str, typer.Option(help="Where the controller listens: ws://HOST:PORT.")] = "",
     expiry: Annotated[float, typer.Option(help="Seconds that queues stay in place without a controller.")] = DEFAULT_DURATION_S,
     state_dir: Annotated[Path, typer.Option(help="Where agents record what is theirs.", readable=False)] = DEFAULT_STATE,
-    attach: Annotated[Path, typer.Option(help="The Unix socket at which workers attach.", readable=False)] = DEFAULT_ATTACH,
+    attach: Annotated[Path, typer.Option(help=_ATTACH_HELP, readable=False)] = DEFAULT_ATTACH,
     poll: Annotated[float, typer.Option(help="Seconds between polls for new connections.")] = 0.05,
     counters: Annotated[float, typer.Option(help="Seconds between counter reports.")] = 1.0,
     remove: Annotated[bool, typer.Option("--remove", help="Remove this agent's queues now and end.")] = False,
