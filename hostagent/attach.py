@@ -40,6 +40,7 @@ _DESCRIPTORS_EACH = 2  # of a lease: its connection and its process
 _OTHER_DESCRIPTORS = 512  # what else an agent opens
 _BACKLOG = 128
 _LOCK_PATIENCE_S = 0.5  # for a predecessor that is being ended
+_LOCK_PAUSE_S = 0.02  # between tries
 _SO_PEERPIDFD = 77  # Linux 6.5, asm-generic/socket.h
 _CREDENTIALS = struct.Struct("iII")  # struct ucred: process id, user, group
 _EVERYBODY = 0o666
@@ -84,14 +85,7 @@ def listening(path: Path) -> Iterator[socket.socket]:
 
     Raises `InputError` for a path where a running agent listens, where something else is, or where no socket can be.
     """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    except OSError as error:
-        raise InputError("attach", str(path), f"a path where a socket can be made ({error})") from error
-    try:
-        if not _lock(lock):
-            raise InputError("attach", str(path), "a path where no other agent listens: end that one, or choose another path")
+    with _locked(path):
         with contextlib.suppress(FileNotFoundError):
             if not stat.S_ISSOCK(path.lstat().st_mode):
                 raise InputError("attach", str(path), "a path where there is nothing yet, or a socket")
@@ -101,27 +95,49 @@ def listening(path: Path) -> Iterator[socket.socket]:
                 sock.bind(str(path))
                 path.chmod(_EVERYBODY)
             except OSError as error:
-                raise InputError("attach", str(path), f"a path where a socket can be made ({error})") from error
+                raise _no_socket(path, error) from error
             sock.listen(_BACKLOG)
             try:
                 yield sock
             finally:
                 path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold `path`'s lock, a file beside it, which is removed at the end. Raises `InputError` where another agent holds it."""
+    file = Path(f"{path}.lock")
+    until = time.monotonic() + _LOCK_PATIENCE_S
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        while (lock := _take(file)) is None:
+            if time.monotonic() >= until:
+                raise InputError(
+                    "attach", str(path), "a path where no other agent listens: end that one, or choose another path"
+                )
+            time.sleep(_LOCK_PAUSE_S)
+    except OSError as error:
+        raise _no_socket(path, error) from error
+    try:
+        yield
     finally:
+        file.unlink(missing_ok=True)  # while it is held: whoever waits for it then finds that it is not this one any more
         os.close(lock)
 
 
-def _lock(descriptor: int) -> bool:
-    until = time.monotonic() + _LOCK_PATIENCE_S
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= until:
-                return False
-            time.sleep(0.02)
-        else:
-            return True
+def _take(file: Path) -> int | None:
+    """Return a descriptor that holds the lock `file`, None if another one holds it or it was removed meanwhile."""
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    with contextlib.suppress(BlockingIOError, FileNotFoundError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(descriptor), file.lstat()):
+            return descriptor
+    os.close(descriptor)
+    return None
+
+
+def _no_socket(path: Path, error: OSError) -> InputError:
+    return InputError("attach", str(path), f"a path where a socket can be made ({error})")
 
 
 @dataclass(eq=False)

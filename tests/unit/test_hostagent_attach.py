@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import fcntl
 import json
 import os
 import resource
@@ -295,6 +296,28 @@ def test_a_path_has_one_agent_and_is_free_after_it(served: Served, path: Path, m
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(path))  # as a killed agent leaves it
     with listening(path):
+        assert path.is_socket()
+    assert list(path.parent.iterdir()) == [], "neither a socket nor a lock is left"
+
+
+def test_a_lock_that_its_holder_removed_meanwhile_is_no_lock(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flock = fcntl.flock
+    removed: list[int] = []
+
+    def remove_first(descriptor: int, operation: int) -> None:  # as if its holder ended between opening and locking
+        if not removed:
+            lock = Path(f"{path}.lock")
+            removed.append(lock.stat().st_ino)
+            lock.rename(path.parent / "removed")
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", remove_first)
+    monkeypatch.setattr(module, "_LOCK_PATIENCE_S", 0.05)
+    with listening(path):
+        assert removed
+        assert Path(f"{path}.lock").exists()
+        with pytest.raises(InputError, match="no other agent listens"), listening(path):
+            pass
         assert path.is_socket()
 
 
