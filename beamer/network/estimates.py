@@ -3,7 +3,8 @@
 What is not declared is measured; until it is, it is predicted: from the trial's attempt before, else the median of its study's
 other trials, else a constant. What is declared stands until it is contradicted by more than `CONTRADICTION`; from then on, for
 the rest of the attempt, the measurement is used, however near to the declaration it comes again, so that nothing flaps. An
-attempt that follows is believed only what the measurement of the one before does not contradict.
+attempt that follows is believed only what the measurement of the one before does not contradict. A declaration of bytes is also
+contradicted by many more bytes than it says without any reported progress, without which nothing could be measured.
 """
 
 from collections.abc import Iterable
@@ -93,7 +94,7 @@ class ProfileEstimates:
         if last is None or last.attempt != event.attempt:
             return True
         return _differs(event.sync_bytes, last.sync_bytes, last.sync_bytes or 0.0) or _differs(
-            event.compute_s, last.compute_s, last.iteration_s
+            event.compute_s, last.compute_s, last.iteration_s or 0.0
         )
 
     def profile(self, trial: str, attempt: AttemptRecord) -> Profile:
@@ -135,6 +136,8 @@ def contradicted(declared: Profile, measured: Measured) -> tuple[str, ...]:
     Seconds of computing are measured as an upper bound: only more than that is contradicted, and by more than the bytes may be
     off, which are taken off the iteration's time.
     """
+    if measured.iteration_s is None or measured.compute_s is None:
+        return () if declared.sync_bytes is None else ("sync_bytes",)
     found: list[str] = []
     if declared.sync_bytes is not None and measured.sync_bytes is not None:
         larger, smaller = max(declared.sync_bytes, measured.sync_bytes), min(declared.sync_bytes, measured.sync_bytes)

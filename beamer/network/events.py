@@ -28,11 +28,12 @@ class Measured(Event):
     """Counters and progress tell otherwise than before what a trial's attempt does in a step.
 
     sync_bytes: gradient bytes of a synchronisation; None for an attempt that sends nothing between hosts. iteration_s: seconds
-    of its shortest iterations. compute_s: seconds of computing, at most.
+    of its shortest iterations. compute_s: seconds of computing, at most. All None: bytes worth many declared synchronisations
+    were counted, but no progress that they could be divided by was reported.
     """
 
     trial: str
     attempt: str
     sync_bytes: float | None
-    iteration_s: float
-    compute_s: float
+    iteration_s: float | None
+    compute_s: float | None

@@ -23,6 +23,9 @@ LEAST_WINDOWS = 2  # that make a measurement: one alone may hold an evaluation, 
 RECENT_WINDOWS = 5  # whose median is measured
 SILENT_RANK_S = 10.0  # after which a rank is measured without: ten readings missed
 LEAST_PACE_S = 5.0  # of a window of a job that sends nothing between hosts: against the jitter of reports
+UNREPORTED_S = 60.0  # without progress after which bytes are compared with the declaration: steps last seconds
+UNREPORTED_SYNCS = 10_000  # declared ones: an honest trial of ten steps a second may report every quarter of an hour
+UNREPORTED_SYNC_BYTES = 10_000  # that a synchronisation counts at least: heartbeats of a job that declares none are no lie
 REFERENCE_BYTES = 1_000_000_000  # for which loads are worked out, as they are proportional: large against rounding
 
 
@@ -123,6 +126,9 @@ class AttemptMeter:
         self._sync_bytes: list[float] = []
         self._iterations_s: list[float] = []
         self._shortest_s = float("inf")
+        self._step = -1
+        self._unreported_since_s: float | None = None
+        self._unreported_bytes = 0
 
     @property
     def measurement(self) -> AttemptMeasurement | None:
@@ -140,6 +146,10 @@ class AttemptMeter:
             return
         last = self._last.get(rank)
         self._last[rank] = reading = _Reading(at_s, sent_bytes)
+        if self._unreported_since_s is None:
+            self._unreported_since_s = at_s
+        if last is not None:
+            self._unreported_bytes += sent_bytes - last.sent_bytes if sent_bytes >= last.sent_bytes else sent_bytes
         if last is not None and sent_bytes < last.sent_bytes:
             self._begin_anew()
         pending = self._pending
@@ -154,6 +164,8 @@ class AttemptMeter:
 
     def progressed(self, at_s: float, step: int) -> None:
         """Take in that `step` steps are complete. While the counters of one boundary are awaited there is no other."""
+        if step > self._step:
+            self._step, self._unreported_since_s, self._unreported_bytes = step, at_s, 0
         if self._pending is not None:
             return
         if not self.pattern.loads:
@@ -162,6 +174,13 @@ class AttemptMeter:
         heard = {rank: last for rank, last in self._last.items() if at_s - last.at_s <= SILENT_RANK_S}
         if any(self.pattern.sent_bytes[rank] for rank in heard):
             self._pending = _Boundary(at_s, step, heard)
+
+    def is_unreported(self, at_s: float, sync_bytes: int) -> bool:
+        """Say whether so much was sent for so long without progress that synchronisations of `sync_bytes` are not believed."""
+        if self._unreported_since_s is None or at_s - self._unreported_since_s < UNREPORTED_S:
+            return False
+        per_sync = max(sync_bytes, UNREPORTED_SYNC_BYTES) * sum(self.pattern.sent_bytes[rank] for rank in self._last)
+        return 0 < UNREPORTED_SYNCS * per_sync < self._unreported_bytes
 
     def _begin_anew(self) -> None:
         self._start = self._pending = None

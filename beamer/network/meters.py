@@ -50,11 +50,22 @@ class Meters:
         return (event,) if event else ()
 
     def _due(self, trial: str, at_s: float) -> Measured | None:
-        attempt, found = self._running(trial), self.measurement(trial)
-        if attempt is None or found is None:
+        attempt, meter = self._running(trial), self._meter(trial, create=False)
+        if attempt is None or meter is None:
             return None
-        event = Measured(at_s, trial, attempt.name, found.sync_bytes, found.iteration_s, found.compute_s)
+        if found := meter.measurement:
+            event = Measured(at_s, trial, attempt.name, found.sync_bytes, found.iteration_s, found.compute_s)
+        elif self._is_unreported(trial, attempt, meter, at_s):
+            event = Measured(at_s, trial, attempt.name, None, None, None)
+        else:
+            return None
         return event if self._ledger.profiles.is_new(event) else None
+
+    def _is_unreported(self, trial: str, attempt: AttemptRecord, meter: AttemptMeter, at_s: float) -> bool:
+        """Say whether an attempt declares bytes that are not to be believed, of a trial whose bytes were never measured."""
+        declared, known = attempt.profile.sync_bytes, self._ledger.profiles.of_trial(trial)
+        was_measured = known is not None and known.sync_bytes is not None
+        return declared is not None and not was_measured and meter.is_unreported(at_s, declared)
 
     def _running(self, trial: str) -> AttemptRecord | None:
         record: TrialRecord | None = self._tracker.trials.get(trial)

@@ -60,8 +60,8 @@ class Api:
         workers = [{"rank": 0, "host": A.name}, {"rank": 1, "host": B.name}]
         await self.put(f"{TRIALS}/{trial}/attempts/1", {"workers": workers, **profile})
 
-    async def go_on(self, sent: dict[str, int], lasts: int = 30) -> None:
-        """Let trials take a step a second. sent: by each rank in a step."""
+    async def go_on(self, sent: dict[str, int], lasts: int = 30, reported: bool = True) -> None:
+        """Let trials take a step a second. sent: by each rank in a step. reported: whether progress is."""
         for step in range(lasts):
             self.now += 1.0
             counts = {
@@ -70,7 +70,7 @@ class Api:
             }
             for rank, host in enumerate((A, B)):
                 self.runtime.on_agent_message(host.agent, Counters(at_s=self.now, ports=(), workers=counts[rank]))
-            for name in sent:
+            for name in sent if reported else ():
                 await self.put(f"{TRIALS}/{name}/progress", {"step": step})
 
     async def estimates(self, trial: str) -> Any:
@@ -118,6 +118,19 @@ def test_a_contradicted_declaration_is_overruled_shown_and_logged_once(tmp_path:
         [line] = [line for line in logged if line["log_level"] == "warning"]
         assert (line["trial"], line["field"], line["declared"]) == ("s/a", "sync_bytes", MB // 10)
         assert line["measured"] == pytest.approx(MB, rel=0.01)
+
+    scene(tmp_path, play)
+
+
+def test_a_declaration_without_progress_is_overruled_shown_and_logged_once(tmp_path: Path) -> None:
+    async def play(api: Api) -> None:
+        await api.start("a", sync_bytes=1)
+        with capture_logs() as logged:
+            await api.go_on({"a": 40 * MB}, lasts=120, reported=False)
+        shown = (await api.estimates("a"))["sync_bytes"]
+        assert (shown["value"], shown["source"], shown["overruled"], shown["declared"]) == (100 * MB, "predicted", True, 1)
+        [line] = [line for line in logged if line["log_level"] == "warning"]
+        assert (line["trial"], line["field"], line["declared"], line["measured"]) == ("s/a", "sync_bytes", 1, None)
 
     scene(tmp_path, play)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from beamer.network.estimates import CONTRADICTION
 from beamer.network.footprint import Footprints
 from beamer.network.job import JobSpec
-from beamer.network.metering import AttemptMeter, TrafficPattern
+from beamer.network.metering import UNREPORTED_S, AttemptMeter, TrafficPattern
 from beamer.studies.model import Role, Worker
 from beamer.testing.fabrics import star
 
@@ -258,3 +258,19 @@ def test_an_honest_declaration_is_never_contradicted(
         found = meter.measurement
         if found is not None and found.sync_bytes is not None:
             assert SYNC_BYTES / CONTRADICTION < found.sync_bytes < CONTRADICTION * SYNC_BYTES
+
+
+def test_bytes_without_progress_are_told_from_a_declaration_that_bears_them_out() -> None:
+    meter = AttemptMeter(pattern(RING))
+    for second in range(round(UNREPORTED_S) + 1):  # one rank's counter alone, which begins anew now and then
+        meter.read(float(second), 0, second % 20 * SYNC_BYTES)
+    assert meter.is_unreported(UNREPORTED_S, 1)
+    assert not meter.is_unreported(UNREPORTED_S - 1, 1)
+    assert not meter.is_unreported(UNREPORTED_S, SYNC_BYTES)
+    meter.progressed(UNREPORTED_S, 1)
+    assert not meter.is_unreported(2 * UNREPORTED_S, 1)
+
+
+def test_progress_without_counters_is_not_missing() -> None:
+    meter = AttemptMeter(pattern(RING))
+    assert not meter.is_unreported(1000.0, 1)

@@ -12,6 +12,7 @@ from beamer.network.events import Measured
 from beamer.network.forecasts import FIT_GROWTH, FIT_PERIOD_S, FIT_STEPS, MOST_FITS, Forecast, Point, no_forecast
 from beamer.network.job import UNDECLARED_BYTES
 from beamer.network.ledger import NetworkLedger
+from beamer.network.metering import UNREPORTED_S
 from beamer.network.meters import Meters
 from beamer.network.policies import network_policy
 from beamer.network.protocol import WorkerBytes
@@ -184,6 +185,89 @@ def test_who_declares_too_much_is_not_served_late_for_it(policy: str) -> None:
     assert site.order(policy) == [other, modest]
     site.run({modest: 2 * MB, other: 4 * MB})
     assert site.order(policy) == [modest, other]
+
+
+def send(site: Site, trial: str, size: int, lasts: int, step: int | None = None) -> None:
+    """Let a trial send `size` bytes a second per rank, as agents count, and report the same step again and again, or none."""
+    began_s = site.tracker.now_s
+    for second in range(lasts):
+        attempt = site.tracker.trial(trial).attempt
+        assert attempt is not None
+        for worker in attempt.workers:
+            count = WorkerBytes(job=trial, rank=worker.rank, sent_bytes=second * size)
+            site.take(*site.meters.counted(FABRIC.host[worker.host].agent, (count,), began_s + second))
+        if step is not None:
+            site.take(Progressed(began_s + second, trial, step))
+            site.take(*site.meters.progressed(trial, began_s + second))
+
+
+@pytest.mark.parametrize("policy", ["beamer", "sebf"])
+@pytest.mark.parametrize("step", [None, 0, 1])
+def test_nobody_gains_rank_by_declaring_a_byte_and_reporting_no_progress(policy: str, step: int | None) -> None:
+    site = Site()
+    honest = site.start("s/honest", Profile(sync_bytes=2 * MB, compute_s=0.0))
+    liar = site.start("t/liar", Profile(sync_bytes=1, compute_s=0.0))
+    for trial in (honest, liar):
+        site.take(TargetSet(0.0, trial, 1000))
+    assert site.order(policy) == [liar, honest]
+    send(site, liar, 40 * MB, 90, step)
+    assert site.sync_bytes(liar) == Sourced(UNDECLARED_BYTES, Source.PREDICTED, None, True)
+    assert site.order(policy) == [honest, liar]
+    assert len(site.measurements()) == 1
+    again = site.replayed()
+    assert again.tracker == site.tracker
+    assert again.sync_bytes(liar) == site.sync_bytes(liar)
+
+
+def test_who_is_not_believed_counts_like_the_others_of_the_study_until_measured() -> None:
+    site = Site()
+    other = site.start("s/other")
+    site.run({other: 5 * MB})
+    liar = site.start("s/liar", Profile(sync_bytes=1))
+    send(site, liar, 40 * MB, 90)
+    used = site.sync_bytes(liar)
+    assert (used.source, used.overruled) == (Source.PREDICTED, True)
+    assert used.value == pytest.approx(5 * MB, rel=0.01)
+    site.start("s/liar", Profile(sync_bytes=2), attempt="2")  # another attempt is not another chance
+    assert (site.sync_bytes(liar).source, site.sync_bytes(liar).overruled) == (Source.PREDICTED, True)
+    site.run({liar: 3 * MB})
+    used = site.sync_bytes(liar)
+    assert (used.source, used.overruled) == (Source.MEASURED, True)
+    assert used.value == pytest.approx(3 * MB, rel=0.01)
+
+
+def test_progress_on_one_host_is_none_on_two() -> None:
+    site = Site()
+    trial = site.start("s/a", Profile(sync_bytes=1), workers=(Worker(0, "h1"), Worker(1, "h1")))
+    site.run({trial: 0})
+    assert [event.sync_bytes for event in site.measurements()] == [None]
+    site.start(trial, Profile(sync_bytes=1), attempt="2")
+    send(site, trial, 40 * MB, 90)
+    assert site.sync_bytes(trial).overruled
+
+
+def test_a_declaration_stands_without_progress_while_the_bytes_bear_it_out_or_are_few() -> None:
+    site = Site()
+    honest = site.start("s/honest", Profile(sync_bytes=3 * MB))
+    send(site, honest, 30 * MB, 600)  # reports every ten minutes, ten steps a second
+    idle = site.start("s/idle", Profile(sync_bytes=0))
+    send(site, idle, 1000, 600)  # heartbeats
+    early = site.start("s/early", Profile(sync_bytes=1))
+    send(site, early, 40 * MB, int(UNREPORTED_S))
+    local = site.start("s/local", Profile(sync_bytes=1), workers=(Worker(0, "h1"), Worker(1, "h1")))
+    send(site, local, 40 * MB, 90)
+    assert {site.sync_bytes(trial).source for trial in (honest, idle, early, local)} == {Source.DECLARED}
+    assert site.measurements() == []
+
+
+def test_what_was_measured_before_is_not_lost_for_want_of_progress() -> None:
+    site = Site()
+    trial = site.start("s/a", Profile(sync_bytes=3 * MB))
+    site.run({trial: 3 * MB})
+    site.start(trial, Profile(sync_bytes=3 * MB), attempt="2")
+    send(site, trial, 3_000 * MB, 90)
+    assert site.sync_bytes(trial).source is Source.DECLARED
+    assert len(site.measurements()) == 1
 
 
 def test_more_computing_than_an_iteration_lasts_is_overruled_and_less_is_not() -> None:

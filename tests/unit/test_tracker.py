@@ -615,6 +615,7 @@ _events: st.SearchStrategy[Event] = st.one_of(
     st.builds(
         Measured, _times, _keys, _attempts, st.none() | st.floats(1, 1e6), st.floats(0, 9), st.floats(0, 9),
     ),
+    st.builds(Measured, _times, _keys, _attempts, st.none(), st.none(), st.none()),
     st.builds(Planned, _times, st.just("beamer"), st.integers(1, 5), _json, st.integers(1, 8), _plans),
 )  # fmt: skip
 # Everything registered first, in half of the cases, so that most of what follows is legal.
