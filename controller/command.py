@@ -42,7 +42,7 @@ def serve(
     openflow: Annotated[str, typer.Option(help="Address that switches connect to.")] = "127.0.0.1:6653",
     seed: Annotated[int, typer.Option(help="Seed of policies that draw random numbers.")] = 0,
     grace: Annotated[
-        float, typer.Option(help="Seconds that a worker's process may be gone before its attempt ends.")
+        float, typer.Option(help="Seconds, above 0, that a worker's process may be gone before its attempt ends.")
     ] = GRACE_S,
     silence: Annotated[
         float, typer.Option(help="Seconds without news of a study, stage or trial before it is left out of account; 0: never.")

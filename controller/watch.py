@@ -35,10 +35,14 @@ class WatchOptions:
     silence_s: float = SILENCE_S
 
     def __post_init__(self) -> None:
-        """Raise `InputError` for what no time can be."""
-        for field, value in (("grace", self.grace_s), ("silence", self.silence_s)):
-            if not (math.isfinite(value) and value >= 0):
-                raise InputError(field, value, "seconds, at least 0")
+        """Raise `InputError` for what no time can be.
+
+        Without any grace a worker that detaches, whose agent notices a moment later, would be attached again.
+        """
+        if not (math.isfinite(self.grace_s) and self.grace_s > 0):
+            raise InputError("grace", self.grace_s, "seconds, above 0")
+        if not (math.isfinite(self.silence_s) and self.silence_s >= 0):
+            raise InputError("silence", self.silence_s, "seconds, at least 0")
 
 
 class Watch:

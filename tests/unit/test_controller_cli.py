@@ -62,7 +62,7 @@ def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         ({"policy": "beemer"}, "policy: got 'beemer', expected one of"),
         ({"queues": "9"}, "queues: got 9, expected 1 to 8"),
         ({"http": "localhost"}, "http: got 'localhost', expected HOST:PORT"),
-        ({"grace": "-1"}, "grace: got -1.0, expected seconds, at least 0"),
+        ({"grace": "0"}, "grace: got 0.0, expected seconds, above 0"),
         ({"silence": "inf"}, "silence: got inf, expected seconds, at least 0"),
         ({"openflow": "127.0.0.1:65536"}, "openflow: got '127.0.0.1:65536', expected HOST:PORT"),
         ({"fabric": "/nowhere/fabric.json"}, "fabric: got '/nowhere/fabric.json', expected a readable file"),

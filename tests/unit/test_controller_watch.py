@@ -140,3 +140,10 @@ def test_an_end_is_logged_when_it_is_recorded(monkeypatch: pytest.MonkeyPatch) -
         assert len([entry for entry in logs if entry["event"] == ENDS]) == 1
 
     play(scene)
+
+
+@pytest.mark.parametrize("grace_s", [0.0, -1.0, float("inf"), float("nan")])
+def test_a_grace_lasts_some_time(grace_s: float) -> None:
+    with pytest.raises(InputError, match=r"grace: .*above 0"):
+        WatchOptions(grace_s=grace_s)
+    assert WatchOptions(silence_s=0.0).silence_s == 0.0
