@@ -164,14 +164,16 @@ class Leases:
 
         The others wait until there is such an attempt, or such a run.
         """
+        hosts: dict[str, dict[int, str]] = {}
         for agent, message in self._reports.items():
             for lease in message.leases:
                 trial = tracker.trials.get(trial_key(lease.study, lease.trial))
                 if trial is None or trial.attempt is None or lease.run not in (None, tracker.studies[trial.study].run):
                     continue
-                for worker in trial.attempt.workers:
-                    if worker.rank == lease.rank:
-                        yield _Listed(agent, lease), trial, worker.host
+                if trial.key not in hosts:
+                    hosts[trial.key] = {worker.rank: worker.host for worker in trial.attempt.workers}
+                if lease.rank in hosts[trial.key]:
+                    yield _Listed(agent, lease), trial, hosts[trial.key][lease.rank]
 
     def _left(self, tracker: Tracker) -> list[_Left]:
         found: list[_Left] = []

@@ -29,11 +29,12 @@ class Meters:
         """Take in an agent's counters of its own hosts' workers; return what is to be recorded because of them."""
         self._prune()
         seen: dict[str, None] = {}
+        local: dict[str, frozenset[int]] = {}
         for worker in workers:
-            attempt = self._running(worker.job)
-            hosts = [w.host for w in attempt.workers if w.rank == worker.rank] if attempt else []
+            if worker.job not in local:
+                local[worker.job] = self._ranks(worker.job, agent)
             # A rank that has moved may still be in a report of the host that it was on.
-            if not any(host in self._ledger.fabric.host and self._ledger.fabric.host[host].agent == agent for host in hosts):
+            if worker.rank not in local[worker.job]:
                 continue
             if meter := self._meter(worker.job):
                 meter.read(at_s, worker.rank, worker.sent_bytes)
@@ -66,6 +67,12 @@ class Meters:
         declared, known = attempt.profile.sync_bytes, self._ledger.profiles.of_trial(trial)
         was_measured = known is not None and known.sync_bytes is not None
         return declared is not None and not was_measured and meter.is_unreported(at_s, declared)
+
+    def _ranks(self, trial: str, agent: str) -> frozenset[int]:
+        """Return the ranks of a trial that run on an agent's hosts."""
+        attempt, hosts = self._running(trial), self._ledger.fabric.host
+        workers = attempt.workers if attempt else ()
+        return frozenset(w.rank for w in workers if w.host in hosts and hosts[w.host].agent == agent)
 
     def _running(self, trial: str) -> AttemptRecord | None:
         record: TrialRecord | None = self._tracker.trials.get(trial)

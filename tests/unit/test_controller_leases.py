@@ -1,6 +1,6 @@
 """Leases: who is attached by them, and what ends where they do; agents are played, time is an argument."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import pytest
 
@@ -133,6 +133,27 @@ def test_a_lease_of_a_process_that_no_worker_can_be_keeps_no_other_back() -> Non
     assert "pid" in found.reason
     scene.report(H1, lease(0, 11))
     assert scene.leases.unattached(scene.tracker) == []
+
+
+def test_a_look_goes_through_the_ranks_of_an_attempt_a_few_times_and_not_once_for_every_lease() -> None:
+    walks = 0
+
+    class Counted(tuple[Worker, ...]):
+        def __iter__(self) -> Iterator[Worker]:
+            nonlocal walks
+            walks += 1
+            return super().__iter__()
+
+    ranks = 50
+    scene = Scene(started=False)
+    scene.start("one", [H1] * ranks)
+    attempt = scene.tracker.trials[KEY].attempt
+    assert attempt is not None
+    scene.report(H1, *(lease(rank, 100 + rank) for rank in range(ranks)))
+    attempt.workers = Counted(attempt.workers)
+    assert scene.look() == []
+    assert scene.leases.unattached(scene.tracker) == []
+    assert walks < 10
 
 
 def test_what_an_agent_does_not_mark_is_named() -> None:

@@ -1,6 +1,7 @@
 """What is used of trials' profiles, where it comes from, and that nobody gains rank by declaring less than they send."""
 
 from itertools import pairwise
+from collections.abc import Iterator
 from random import Random
 
 import pytest
@@ -332,6 +333,27 @@ def test_counters_of_the_host_that_a_rank_has_left_are_not_taken() -> None:
         site.take(Progressed(float(second), trial, second))
         assert site.meters.progressed(trial, float(second)) == ()
     assert site.meters.measurement(trial) is None
+
+
+def test_counters_of_many_ranks_go_through_the_ranks_a_few_times_and_not_once_for_each() -> None:
+    walks = 0
+
+    class Counted(tuple[Worker, ...]):
+        def __iter__(self) -> Iterator[Worker]:
+            nonlocal walks
+            walks += 1
+            return super().__iter__()
+
+    ranks = 50
+    site = Site()
+    trial = site.start("s/a", workers=tuple(Worker(rank, "h1") for rank in range(ranks)))
+    attempt = site.tracker.trial(trial).attempt
+    assert attempt is not None
+    counts = [WorkerBytes(job=trial, rank=rank, sent_bytes=0) for rank in range(ranks)]
+    site.meters.counted("h1", counts, 1.0)
+    attempt.workers = Counted(attempt.workers)
+    site.meters.counted("h1", counts, 2.0)
+    assert walks < 10
 
 
 def test_a_trial_that_does_not_run_or_is_not_known_is_not_measured() -> None:
