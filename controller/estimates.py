@@ -33,7 +33,9 @@ class Estimates:
         self._record = record
         self._clock = clock
         self._meters = Meters(ledger, tracker)
-        self._logged = set(ledger.profiles.overruled)
+        self._logged: dict[str, frozenset[str]] = {}  # overruled fields by trial
+        for key, _ in ledger.profiles.overruled:
+            self._logged[key] = ledger.profiles.overruled_of(key)
 
     def take_in(self, event: Event) -> None:
         """Take in an event that was recorded."""
@@ -70,9 +72,9 @@ class Estimates:
 
     def _log_overruled(self, key: str) -> None:
         """Log each field of a declaration once that is not believed any more."""
-        overruled = {(trial, name) for trial, name in self._ledger.profiles.overruled if trial == key}
+        overruled, logged = self._ledger.profiles.overruled_of(key), self._logged.pop(key, frozenset())
         attempt, measured = self._tracker.trial(key).attempt, self._ledger.profiles.of_trial(key)
-        for _, name in sorted(overruled - self._logged):
+        for name in sorted(overruled - logged):
             log.warning(
                 "a declaration is overruled by what was measured",
                 trial=key,
@@ -80,7 +82,8 @@ class Estimates:
                 declared=getattr(attempt and attempt.profile, name),
                 measured=getattr(measured, name),
             )
-        self._logged = {found for found in self._logged if found[0] != key} | overruled
+        if overruled:
+            self._logged[key] = overruled
 
 
 def _declared(left: Sourced) -> float | None:

@@ -22,6 +22,7 @@ from beamer.studies.records import AttemptRecord
 CONTRADICTION = 2.0  # factor between what is declared and measured beyond which the declaration is not used
 CHANGE = 0.1  # share by which a measurement has to differ from the one before to be used, so that events and new orders are few
 LEARNT_DIGITS = 3  # of bytes that were not declared: far finer than `CHANGE`, and alike for trials that are placed alike
+DECLARABLE = ("sync_bytes", "compute_s")  # fields of a profile that are measured
 RECENT_TRIALS = 64  # of a study, whose median is predicted for others: bounds the time of a decision in a search of thousands
 
 
@@ -76,13 +77,17 @@ class ProfileEstimates:
         """Take in that an attempt of a trial has started, or goes on after a silence."""
         before = self.of_trial(trial)
         if before is not None and before.attempt != attempt.name:
-            self.overruled -= {(trial, "sync_bytes"), (trial, "compute_s")}
+            self.overruled.difference_update((trial, name) for name in DECLARABLE)
             self.overruled.update((trial, name) for name in contradicted(attempt.profile, before))
 
     def begin_anew(self, study: str) -> None:
         """Forget a study's trials."""
         self.measured.pop(study, None)
         self.overruled = {(trial, name) for trial, name in self.overruled if split_key(trial)[0] != study}
+
+    def overruled_of(self, trial: str) -> frozenset[str]:
+        """Return the fields of a trial's declaration that were contradicted."""
+        return frozenset(name for name in DECLARABLE if (trial, name) in self.overruled)
 
     def of_trial(self, trial: str) -> Measured | None:
         """Return the last measurement of any attempt of a trial that is used."""
@@ -101,7 +106,7 @@ class ProfileEstimates:
         """Return the profile of an attempt of a trial with what is used in place of what was declared."""
         declared = attempt.profile
         stands = declared.sync_bytes is not None and declared.compute_s is not None
-        if stands and not self.overruled & {(trial, "sync_bytes"), (trial, "compute_s")}:
+        if stands and not self.overruled_of(trial):
             return declared
         used = self.of(trial, attempt)
         return replace(declared, sync_bytes=round(used.sync_bytes.value), compute_s=used.compute_s.value)

@@ -1,7 +1,7 @@
 """What the controller learns of trials and shows: counters and progress in, an order that follows, figures out."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +131,23 @@ def test_a_declaration_without_progress_is_overruled_shown_and_logged_once(tmp_p
         assert (shown["value"], shown["source"], shown["overruled"], shown["declared"]) == (100 * MB, "predicted", True, 1)
         [line] = [line for line in logged if line["log_level"] == "warning"]
         assert (line["trial"], line["field"], line["declared"], line["measured"]) == ("s/a", "sync_bytes", 1, None)
+
+    scene(tmp_path, play)
+
+
+def test_an_event_of_one_trial_does_not_go_through_what_is_overruled_of_all(tmp_path: Path) -> None:
+    class NotWalked(set[tuple[str, str]]):
+        def __iter__(self) -> Iterator[tuple[str, str]]:
+            raise AssertionError("all that is overruled is gone through")
+
+    async def play(api: Api) -> None:
+        await api.start("a", sync_bytes=MB // 10)
+        profiles = api.runtime.network.profiles
+        profiles.overruled = NotWalked(profiles.overruled)
+        with capture_logs() as logged:
+            await api.go_on({"a": MB})
+            await api.start("b")
+        assert [line["trial"] for line in logged if line["log_level"] == "warning"] == ["s/a"]
 
     scene(tmp_path, play)
 

@@ -1,7 +1,7 @@
 """What is used of trials' profiles, where it comes from, and that nobody gains rank by declaring less than they send."""
 
-from itertools import pairwise
 from collections.abc import Iterator
+from itertools import pairwise
 from random import Random
 
 import pytest
