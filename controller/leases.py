@@ -20,6 +20,9 @@ from beamer.studies.registration import check_process
 from beamer.studies.tracker import Tracker
 
 
+_ROOT = 0  # the user that may attach to everybody's attempts
+
+
 @dataclass(frozen=True)
 class Unattached:
     """A process that is not taken for a worker, and why. trial: the trial's key."""
@@ -78,6 +81,7 @@ class Leases:
         ] = {}  # leases that were refused since `due` was asked, by trial and rank
         self._attached: dict[_Listed, int] = {}  # the attempt that each lease was attached to last
         self._populated: dict[str, int] = {}  # the last attempt that a worker has attached to, by trial
+        self._owner: dict[str, tuple[int, int]] = {}  # an attempt and the user whose it is, by trial
         self._lost: dict[str, tuple[int, frozenset[int]]] = {}  # a lost attempt and its ranks that held leases, by trial
         self._since: dict[_Missing | _Left, float] = {}
         self._held: dict[tuple[str, int], _Listed] = {}  # by trial and rank
@@ -117,6 +121,8 @@ class Leases:
         """Take in an event that the tracker has applied, now or from the journal."""
         if isinstance(event, WorkerAttached) and (attempt := tracker.trials[event.trial].attempt) is not None:
             self._populated[event.trial] = attempt.seq
+            if event.process.uid is not None and self._owner_of(event.trial, attempt) is None:
+                self._owner[event.trial] = attempt.seq, event.process.uid
 
     def holds(self, trial: TrialRecord) -> bool:
         """Say whether a worker of a trial held a lease when `due` was asked last."""
@@ -133,8 +139,9 @@ class Leases:
         found += [impossible for of_agent in self._impossible.values() for impossible in of_agent]
         found += self._refused.values()
         for listed, trial, host in self._of_attempts(tracker):
-            if self._agent_of.get(host) != listed.agent and not trial.status.is_finished:
-                found.append(Unattached(trial.key, listed.lease.rank, listed.agent, f"that rank of its attempt is on {host}"))
+            reason = None if trial.status.is_finished else self._why_not(listed, trial, host)
+            if reason is not None:
+                found.append(Unattached(trial.key, listed.lease.rank, listed.agent, reason))
         return found
 
     def due(self, tracker: Tracker, now: float) -> list[Event]:
@@ -158,6 +165,19 @@ class Leases:
         ahead = [since_s + self._grace_s for since_s in self._since.values() if since_s + self._grace_s > now]
         self.next_s = min(ahead, default=None)
         return events
+
+    def _why_not(self, listed: _Listed, trial: TrialRecord, host: str) -> str | None:
+        """Say why a lease of a rank on `host` attaches nothing; None if it does."""
+        if self._agent_of.get(host) != listed.agent:
+            return f"that rank of its attempt is on {host}"
+        assert trial.attempt is not None
+        uid, owner = listed.lease.process.uid, self._owner_of(trial.key, trial.attempt)
+        return None if _may(uid, owner) else f"its process is user {uid}'s, its attempt user {owner}'s"
+
+    def _owner_of(self, trial: str, attempt: AttemptRecord) -> int | None:
+        """Return the user whose worker was the first to attach to a trial's attempt, None before that."""
+        seq, uid = self._owner.get(trial, (0, None))
+        return uid if seq == attempt.seq else None
 
     def _of_attempts(self, tracker: Tracker) -> Iterator[tuple[_Listed, TrialRecord, str]]:
         """Yield every lease of a rank that its trial's present or last attempt has, and the rank's host.
@@ -194,7 +214,7 @@ class Leases:
         holders: dict[tuple[str, int], _Listed] = {}
         for listed, trial, host in self._of_attempts(tracker):
             key = trial.key, listed.lease.rank
-            if self._agent_of.get(host) == listed.agent and listed not in leaving:
+            if listed not in leaving and self._why_not(listed, trial, host) is None:
                 holders[key] = max(holders.get(key, listed), listed, key=_started)
         return holders
 
@@ -211,7 +231,12 @@ class Leases:
                 found = {rank: listed for rank, listed in found.items() if processes.get(rank) != listed.lease.process}
             elif trial.status is not TrialStatus.SILENT and not self._is_back(trial, attempt, found):
                 continue
+            owner = self._owner_of(key, attempt)
             for rank, listed in found.items():
+                # Leases of several users may have come together: the attempt is the first one's.
+                if not _may(listed.lease.process.uid, owner):
+                    continue
+                owner = listed.lease.process.uid if owner is None else owner
                 self._attached[listed] = attempt.seq
                 yield WorkerAttached(now, key, rank, listed.lease.process)
 
@@ -248,6 +273,11 @@ class Leases:
             return AttemptEnded(now, trial.key, attempt.name, EndReason.PAUSED)
         self._lost[trial.key] = attempt.seq, frozenset(rank for rank, p in attempt.processes.items() if p.leased)
         return AttemptEnded(now, trial.key, attempt.name, EndReason.LOST)
+
+
+def _may(uid: int | None, owner: int | None) -> bool:
+    """Say whether a user's process may attach to an attempt of `owner`; None: not known."""
+    return uid in (None, _ROOT, owner) or owner is None
 
 
 def _started(listed: _Listed) -> tuple[int, int]:

@@ -27,12 +27,12 @@ GRACE_S = 10.0
 KEY = "s/t"
 
 
-def process(pid: int, leased: bool = True) -> Process:
-    return Process(pid, start=pid, uid=1000, leased=leased)
+def process(pid: int, leased: bool = True, uid: int | None = 1000) -> Process:
+    return Process(pid, start=pid, uid=uid, leased=leased)
 
 
-def lease(rank: int, pid: int, run: str | None = None, trial: str = "t") -> WorkerLease:
-    return WorkerLease(study="s", trial=trial, rank=rank, run=run, process=process(pid))
+def lease(rank: int, pid: int, run: str | None = None, trial: str = "t", uid: int | None = 1000) -> WorkerLease:
+    return WorkerLease(study="s", trial=trial, rank=rank, run=run, process=process(pid, uid=uid))
 
 
 class Scene:
@@ -154,6 +154,51 @@ def test_a_look_goes_through_the_ranks_of_an_attempt_a_few_times_and_not_once_fo
     assert scene.look() == []
     assert scene.leases.unattached(scene.tracker) == []
     assert walks < 10
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_lease_of_another_user_attaches_nothing_and_is_shown(rank: int) -> None:
+    scene = Scene()
+    scene.report(H1, lease(0, 11))
+    host = (H1, H2)[rank]
+    mine = (lease(0, 11),) if rank == 0 else ()
+    assert scene.report(host, *mine, lease(rank, 66, uid=1001)) == []
+    [found] = scene.leases.unattached(scene.tracker)
+    assert (found.trial, found.rank, found.agent) == (KEY, rank, AGENT[host])
+    assert "1001" in found.reason and "1000" in found.reason
+    assert scene.processes == {0: process(11)}
+    scene.take(WorkerDetached(scene.now, KEY, 0))
+    assert scene.look() == [], "the attempt is the same user's when its worker has left"
+    again = scene.restarted()
+    again.leases.take_in(WorkerAttached(scene.now, KEY, 0, process(11)), again.tracker)
+    assert again.report(host, lease(rank, 66, uid=1001)) == [], "and after a restart"
+
+
+def test_of_leases_of_two_users_that_come_together_one_users_attach() -> None:
+    scene = Scene()
+    scene.start("two", (H1, H1, H1))
+    assert len(scene.report(H1, lease(0, 11), lease(1, 66, uid=1001), lease(2, 13))) == 2
+    assert scene.processes == {0: process(11), 2: process(13)}
+    assert scene.look() == []
+    assert [found.rank for found in scene.leases.unattached(scene.tracker)] == [1]
+
+
+def test_root_may_attach_to_what_is_anothers_which_stays_theirs() -> None:
+    scene = Scene()
+    scene.start("two", (H1, H1, H1))
+    scene.report(H1, lease(1, 11))
+    scene.report(H1, lease(1, 11), lease(0, 12, uid=0), lease(2, 66, uid=1001))
+    assert scene.processes == {0: process(12, uid=0), 1: process(11)}
+    scene.report(H1, lease(1, 11), lease(0, 12, uid=0), lease(2, 13))
+    assert scene.processes == {0: process(12, uid=0), 1: process(11), 2: process(13)}
+
+
+def test_the_next_attempt_may_be_another_users() -> None:
+    scene = Scene()
+    scene.report(H1, lease(0, 11))
+    scene.report(H1)
+    scene.start("two")
+    assert scene.report(H1, lease(0, 66, uid=1001)) == [WorkerAttached(scene.now, KEY, 0, process(66, uid=1001))]
 
 
 def test_what_an_agent_does_not_mark_is_named() -> None:
