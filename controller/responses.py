@@ -1,7 +1,7 @@
 """The HTTP API's responses: the runtime's state as plain data; times are Unix seconds, their differences seconds."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -17,13 +17,13 @@ from controller.runtime import Runtime
 
 def studies_response(runtime: Runtime) -> dict[str, Any]:
     """Return the present run of every study in order of registration, with its stages and trials."""
-    unattached = runtime.watch.unattached()
+    unattached = _by_trial(runtime)
     return {"studies": [_study(runtime, study, unattached) for study in runtime.tracker.studies.values()]}
 
 
 def study_response(runtime: Runtime, study: str, run: str | None) -> dict[str, Any]:
     """Return a run of a study, present (None) or past. Raises `NotFoundError`."""
-    return _study(runtime, find_run(runtime.tracker, study, run), runtime.watch.unattached())
+    return _study(runtime, find_run(runtime.tracker, study, run), _by_trial(runtime))
 
 
 def stage_response(runtime: Runtime, study: str, run: str | None, stage: str) -> dict[str, Any]:
@@ -35,11 +35,12 @@ def stage_response(runtime: Runtime, study: str, run: str | None, stage: str) ->
 
 
 def trial_response(runtime: Runtime, study: str, run: str | None, trial: str) -> dict[str, Any]:
-    """Return a trial of a run of a study. Raises `NotFoundError`."""
+    """Return a trial of a run of a study, with what is learnt of it, which studies leave out. Raises `NotFoundError`."""
     found = find_run(runtime.tracker, study, run)
     if trial not in found.trials:
         raise NotFoundError("trial", trial, f"a trial of run {found.run} of {study}")
-    return _trial(runtime, found.trials[trial], runtime.watch.unattached())
+    record = found.trials[trial]
+    return {**_trial(runtime, record, _by_trial(runtime)), "estimates": runtime.estimates.figures(record)}
 
 
 def plan_response(runtime: Runtime) -> dict[str, Any]:
@@ -97,7 +98,15 @@ def health_response(runtime: Runtime) -> dict[str, Any]:
     }
 
 
-def _study(runtime: Runtime, study: StudyRecord, unattached: Iterable[Unattached]) -> dict[str, Any]:
+def _by_trial(runtime: Runtime) -> dict[str, list[Unattached]]:
+    """Return what is not attached by trial."""
+    found: dict[str, list[Unattached]] = {}
+    for unattached in runtime.watch.unattached():
+        found.setdefault(unattached.trial, []).append(unattached)
+    return found
+
+
+def _study(runtime: Runtime, study: StudyRecord, unattached: Mapping[str, list[Unattached]]) -> dict[str, Any]:
     return {
         "name": study.name,
         "run": study.run,
@@ -128,7 +137,7 @@ def _stage(stage: StageRecord) -> dict[str, Any]:
     }
 
 
-def _trial(runtime: Runtime, trial: TrialRecord, unattached: Iterable[Unattached]) -> dict[str, Any]:
+def _trial(runtime: Runtime, trial: TrialRecord, unattached: Mapping[str, list[Unattached]]) -> dict[str, Any]:
     # A past run's trial may have the name of one that runs.
     runs = trial.status is TrialStatus.RUNNING
     planned = runtime.plan.jobs.get(trial.key) if runs else None
@@ -153,13 +162,11 @@ def _trial(runtime: Runtime, trial: TrialRecord, unattached: Iterable[Unattached
             for target in trial.targets
         ],
         "attempts": [_attempt(attempt) for attempt in trial.attempts.values()],
-        "estimates": runtime.estimates.figures(trial),
         "class": planned.klass if planned else None,
         "plane": runtime.fabric.plane_of(attempt.seq) if attempt and runs else None,
         "unattached": [
             {"rank": found.rank, "agent": found.agent, "reason": found.reason}
-            for found in unattached
-            if runs and found.trial == trial.key
+            for found in (unattached.get(trial.key, ()) if runs else ())
         ],
     }
 

@@ -16,6 +16,7 @@ from beamer.network.policies import network_policy
 from beamer.network.protocol import Counters, WorkerBytes
 from beamer.studies.events import Event
 from beamer.studies.journal.store import Journal
+from beamer.studies.records import TrialRecord
 from controller.api import create_app
 from controller.runtime import Runtime
 from controller.testing import SwitchesInMemory
@@ -104,6 +105,25 @@ def test_each_figure_is_shown_with_its_source_and_error(tmp_path: Path) -> None:
         assert shown["sync_bytes"]["value"] == pytest.approx(MB, rel=0.01)
         assert shown["sync_bytes"]["error"] == pytest.approx(0.0, abs=0.1)
         assert shown["remaining_steps"]["value"] == 1000 - 29
+
+    scene(tmp_path, play)
+
+
+def test_estimates_are_shown_at_one_trial_and_not_worked_out_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def play(api: Api) -> None:
+        await api.start("a")
+        figures, asked = api.runtime.estimates.figures, list[str]()
+
+        def counted(trial: TrialRecord) -> dict[str, Any] | None:
+            asked.append(trial.key)
+            return figures(trial)
+
+        monkeypatch.setattr(api.runtime.estimates, "figures", counted)
+        [study] = (await api.get("/v1/studies"))["studies"]
+        of_one = await api.get("/v1/studies/s")
+        assert ["estimates" in trial for trial in (*study["trials"], *of_one["trials"])] == [False, False]
+        assert asked == []
+        assert await api.estimates("a") is not None
 
     scene(tmp_path, play)
 
