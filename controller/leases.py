@@ -19,7 +19,6 @@ from beamer.studies.records import AttemptRecord, TrialRecord
 from beamer.studies.registration import check_process
 from beamer.studies.tracker import Tracker
 
-
 _ROOT = 0  # the user that may attach to everybody's attempts
 
 

@@ -165,7 +165,7 @@ def test_a_lease_of_another_user_attaches_nothing_and_is_shown(rank: int) -> Non
     assert scene.report(host, *mine, lease(rank, 66, uid=1001)) == []
     [found] = scene.leases.unattached(scene.tracker)
     assert (found.trial, found.rank, found.agent) == (KEY, rank, AGENT[host])
-    assert "1001" in found.reason and "1000" in found.reason
+    assert found.reason == "its process is user 1001's, its attempt user 1000's"
     assert scene.processes == {0: process(11)}
     scene.take(WorkerDetached(scene.now, KEY, 0))
     assert scene.look() == [], "the attempt is the same user's when its worker has left"
