@@ -12,7 +12,7 @@ from beamer.network.events import Measured
 from beamer.network.ledger import NetworkLedger
 from beamer.network.meters import Meters
 from beamer.network.protocol import Counters
-from beamer.studies.events import AttemptStarted, Event, Progressed
+from beamer.studies.events import AttemptStarted, Event, Progressed, StudyEnded, StudyRegistered, TrialEnded
 from beamer.studies.records import TrialRecord
 from beamer.studies.tracker import Tracker
 
@@ -44,15 +44,26 @@ class Estimates:
                 self._log_overruled(key)
             case Progressed(trial=key):
                 self._record_all(self._meters.progressed(key, event.at_s))
+            case TrialEnded(trial=key):
+                self._logged.pop(key, None)
+                self._meters.prune()
+            case StudyRegistered() | StudyEnded():
+                self._logged = {key: names for key, names in self._logged.items() if self._ledger.profiles.overruled_of(key)}
+                self._meters.prune()
 
     def count(self, agent: str, counters: Counters) -> None:
         """Take in an agent's counters. They are of now, as reports of progress are: hosts' clocks may differ."""
         self._record_all(self._meters.counted(agent, counters.workers, self._clock()))
 
     def figures(self, trial: TrialRecord) -> dict[str, Any] | None:
-        """Return what is used of a trial and where it comes from; None for one that has not run, or of a past run."""
+        """Return what is used of a trial and where it comes from; None for one of which nothing is kept.
+
+        Nothing is of one that has not run, of a past run, and of one that ended unmeasured or before many others of its study.
+        """
         attempt = trial.attempt
         if attempt is None or self._tracker.trials.get(trial.key) is not trial:
+            return None
+        if trial.status.is_finished and self._ledger.profiles.of_trial(trial.key) is None:
             return None
         used = self._ledger.profiles.of(trial.key, attempt, self._meters.measurement(trial.key))
         left = self._ledger.remaining(self._tracker.study(trial.study), trial)

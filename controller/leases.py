@@ -7,14 +7,14 @@ was restarted, or the controller, hears of every lease again within it.
 Pure: reports and times come in as arguments, events go out.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from beamer.errors import InputError
 from beamer.network.fabric import Fabric
 from beamer.network.protocol import WorkerId, WorkerLease, Workers
-from beamer.studies.events import AttemptEnded, Event, WorkerAttached
-from beamer.studies.model import EndReason, Process, TrialStatus, trial_key
+from beamer.studies.events import AttemptEnded, Event, StudyEnded, StudyRegistered, TrialEnded, WorkerAttached
+from beamer.studies.model import EndReason, Process, TrialStatus, split_key, trial_key
 from beamer.studies.records import AttemptRecord, TrialRecord
 from beamer.studies.registration import check_process
 from beamer.studies.tracker import Tracker
@@ -118,10 +118,24 @@ class Leases:
 
     def take_in(self, event: Event, tracker: Tracker) -> None:
         """Take in an event that the tracker has applied, now or from the journal."""
+        match event:
+            case TrialEnded(trial=key):
+                self._forget(lambda trial: trial == key)
+            case StudyRegistered(study=study) | StudyEnded(study=study):
+                self._forget(lambda trial: split_key(trial)[0] == study and _is_over(tracker.trials.get(trial)))
         if isinstance(event, WorkerAttached) and (attempt := tracker.trials[event.trial].attempt) is not None:
             self._populated[event.trial] = attempt.seq
             if event.process.uid is not None and self._owner_of(event.trial, attempt) is None:
                 self._owner[event.trial] = attempt.seq, event.process.uid
+
+    def _forget(self, is_over: Callable[[str], bool]) -> None:
+        """Forget the attempts of trials that are over."""
+        self._populated = {trial: seq for trial, seq in self._populated.items() if not is_over(trial)}
+        self._owner = {trial: owner for trial, owner in self._owner.items() if not is_over(trial)}
+        self._lost = {trial: lost for trial, lost in self._lost.items() if not is_over(trial)}
+        self._attached = {
+            held: seq for held, seq in self._attached.items() if not is_over(trial_key(held.lease.study, held.lease.trial))
+        }
 
     def holds(self, trial: TrialRecord) -> bool:
         """Say whether a worker of a trial held a lease when `due` was asked last."""
@@ -277,6 +291,10 @@ class Leases:
 def _may(uid: int | None, owner: int | None) -> bool:
     """Say whether a user's process may attach to an attempt of `owner`; None: not known."""
     return uid in (None, _ROOT, owner) or owner is None
+
+
+def _is_over(trial: TrialRecord | None) -> bool:
+    return trial is None or trial.status.is_finished
 
 
 def _started(listed: _Listed) -> tuple[int, int]:

@@ -181,6 +181,8 @@ class Runtime:
         before = self._standing(event)
         self.tracker.apply(event)
         self.watch.take_in(event)
+        if isinstance(event, StudyRegistered):
+            self._forget_past_runs()
         if isinstance(event, ORDER_EVENTS) or self._standing(event) != before:
             self._caused_at_s.append(event.at_s)
             self._deciding.within(COALESCE_S)
@@ -214,8 +216,9 @@ class Runtime:
         elif isinstance(message, Workers):
             self.watch.report(agent, message)
         elif isinstance(message, Connections):
-            self._unmatched.setdefault(agent, {}).update(message.unmatched_bytes)
             # A trial that has ended, or that another journal knew, may still be in a report that was under way.
+            unmatched = {job: size for job, size in message.unmatched_bytes.items() if job in self.tracker.trials}
+            self._unmatched.setdefault(agent, {}).update(unmatched)
             known = tuple(c for c in message.connections if c.job in self.tracker.trials)
             self.record(ConnectionsSeen(self.clock(), agent, known))
         elif message.error is None:
@@ -239,6 +242,11 @@ class Runtime:
                 self.installation.switch_connected(event.switch)
                 log.info("switch connected", switch=event.switch)
         self._send_assignments(self.installation.on_switches)
+
+    def _forget_past_runs(self) -> None:
+        known = self.tracker.trials
+        for agent, by_job in self._unmatched.items():
+            self._unmatched[agent] = {job: size for job, size in by_job.items() if job in known}
 
     def _standing(self, event: Event) -> object:
         """Return what decides whether the trial that an event reports on is ordered, and with what it waits."""

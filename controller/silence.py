@@ -47,6 +47,15 @@ class Silence:
         if self._limit_s:
             self._heard_s.update(dict.fromkeys(_named(event), now))
 
+    def take_in(self, event: Event, tracker: Tracker) -> None:
+        """Take in an event that the tracker has applied: who has ended is not listened to any more."""
+        match event:
+            case TrialEnded(trial=key):
+                study, trial = split_key(key)
+                self._heard_s.pop((study, "trial", trial), None)
+            case StudyRegistered(study=study) | StudyEnded(study=study):
+                self._heard_s = {name: s for name, s in self._heard_s.items() if name[0] != study or _goes_on(name, tracker)}
+
     def due(self, tracker: Tracker, now: float, held: frozenset[str]) -> list[FellSilent]:
         """Return what has fallen silent; `next_s` is when to ask again, None for never.
 
@@ -84,6 +93,17 @@ class Silence:
         if due_s > now and self.next_s is not None:
             self.next_s = min(self.next_s, due_s)
         return due_s <= now
+
+
+def _goes_on(name: _Name, tracker: Tracker) -> bool:
+    """Say whether what a name stands for is known and has not ended."""
+    study = tracker.studies[name[0]]
+    match name:
+        case (_, "trial", trial):
+            return trial in study.trials and not study.trials[trial].status.is_finished
+        case (_, "stage", stage):
+            return stage in study.stages and study.stages[stage].status is not StageStatus.DONE
+    return study.status is not StudyStatus.ENDED
 
 
 def _runs(study: StudyRecord, stage: StageRecord, running: set[str]) -> bool:

@@ -88,6 +88,7 @@ class Watch:
     def take_in(self, event: Event) -> None:
         """Take in an event that was applied."""
         self._leases.take_in(event, self._tracker)
+        self._silence.take_in(event, self._tracker)
         if isinstance(event, _LEASE_EVENTS):
             self._alarm.within(_SOON_S)
 

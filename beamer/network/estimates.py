@@ -7,6 +7,7 @@ attempt that follows is believed only what the measurement of the one before doe
 contradicted by many more bytes than it says without any reported progress, without which nothing could be measured.
 """
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -61,10 +62,12 @@ class ProfileEstimates:
     """What was measured of trials, by study and trial, the latest measured last; changed by events only.
 
     overruled: (trial, field) of declarations that were contradicted in the present attempt, or by the one before.
+    ended: the last `RECENT_TRIALS` measured trials of each study that have ended; of those before nothing is kept.
     """
 
     measured: dict[str, dict[str, Measured]] = field(default_factory=dict)
     overruled: set[tuple[str, str]] = field(default_factory=set)
+    ended: dict[str, deque[str]] = field(default_factory=dict)
 
     def measure(self, event: Measured, declared: Profile) -> None:
         """Take in a measurement of a trial's present attempt."""
@@ -80,9 +83,22 @@ class ProfileEstimates:
             self.overruled.difference_update((trial, name) for name in DECLARABLE)
             self.overruled.update((trial, name) for name in contradicted(attempt.profile, before))
 
+    def end(self, trial: str) -> None:
+        """Take in that a trial has ended: only others' predictions need what was measured of it."""
+        study = split_key(trial)[0]
+        if self.of_trial(trial) is None:
+            return
+        ended = self.ended.setdefault(study, deque())
+        ended.append(trial)
+        if len(ended) > RECENT_TRIALS:
+            oldest = ended.popleft()
+            del self.measured[study][oldest]
+            self.overruled.difference_update((oldest, name) for name in DECLARABLE)
+
     def begin_anew(self, study: str) -> None:
         """Forget a study's trials."""
         self.measured.pop(study, None)
+        self.ended.pop(study, None)
         self.overruled = {(trial, name) for trial, name in self.overruled if split_key(trial)[0] != study}
 
     def overruled_of(self, trial: str) -> frozenset[str]:

@@ -90,6 +90,7 @@ class NetworkLedger(Ledger):
                 self._connections[agent] = connections
                 self._prune(tracker)
             case TrialEnded(trial=key):
+                self.profiles.end(key)
                 self.forecasts.end(tracker.trial(key))
                 self._prune(tracker)
             case AttemptEnded() | FellSilent():

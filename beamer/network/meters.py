@@ -27,7 +27,7 @@ class Meters:
 
     def counted(self, agent: str, workers: Iterable[WorkerBytes], at_s: float) -> tuple[Measured, ...]:
         """Take in an agent's counters of its own hosts' workers; return what is to be recorded because of them."""
-        self._prune()
+        self.prune()
         seen: dict[str, None] = {}
         local: dict[str, frozenset[int]] = {}
         for worker in workers:
@@ -49,6 +49,10 @@ class Meters:
         meter.progressed(at_s, self._tracker.trial(trial).done)
         event = self._due(trial, at_s)
         return (event,) if event else ()
+
+    def prune(self) -> None:
+        """Drop the meters of trials that do not run."""
+        self._meters = {trial: kept for trial, kept in self._meters.items() if self._running(trial) is not None}
 
     def _due(self, trial: str, at_s: float) -> Measured | None:
         attempt, meter = self._running(trial), self._meter(trial, create=False)
@@ -93,6 +97,3 @@ class Meters:
         meter = AttemptMeter(TrafficPattern.of(spec, fabric.plane_of(attempt.seq), fabric, self._ledger.footprints))
         self._meters[trial] = attempt.seq, meter
         return meter
-
-    def _prune(self) -> None:
-        self._meters = {trial: kept for trial, kept in self._meters.items() if self._running(trial) is not None}

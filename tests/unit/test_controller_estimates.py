@@ -231,6 +231,19 @@ def test_a_journal_that_takes_nothing_loses_no_measurement(tmp_path: Path) -> No
     scene(tmp_path, play)
 
 
+def test_a_trial_that_ended_shows_what_was_measured_of_it(tmp_path: Path) -> None:
+    async def play(api: Api) -> None:
+        for trial in "ab":
+            await api.start(trial)
+        await api.go_on({"a": MB})
+        for trial in "ab":
+            await api.put(f"{TRIALS}/{trial}/status", {"status": "finished"})
+        assert (await api.estimates("a"))["sync_bytes"]["source"] == "measured"
+        assert await api.estimates("b") is None
+
+    scene(tmp_path, play)
+
+
 def test_a_past_runs_trial_has_no_estimates(tmp_path: Path) -> None:
     async def play(api: Api) -> None:
         await api.put("/v1/studies/s", {"run": "first", "barriers": False})

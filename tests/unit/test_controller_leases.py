@@ -9,6 +9,7 @@ from beamer.studies.events import (
     AttemptEnded,
     AttemptStarted,
     Event,
+    StudyEnded,
     StudyRegistered,
     TrialEnded,
     TrialRegistered,
@@ -372,3 +373,20 @@ def test_a_trial_that_has_ended_misses_nobody() -> None:
     scene.take(TrialEnded(scene.now, KEY, TrialStatus.FINISHED))
     scene.report(H1)
     assert scene.wait(60.0) == []
+
+
+@pytest.mark.parametrize("how", ["the trial ends", "the study ends", "it begins anew"])
+def test_of_trials_that_are_over_nothing_is_kept(how: str) -> None:
+    scene = Scene()
+    scene.both()
+    scene.report(H1)
+    scene.wait(11.0)
+    assert scene.status is TrialStatus.LOST
+    scene.take(
+        {
+            "the trial ends": TrialEnded(scene.now, KEY, TrialStatus.KILLED),
+            "the study ends": StudyEnded(scene.now, "s"),
+            "it begins anew": StudyRegistered(scene.now, "s", run="2"),
+        }[how]
+    )
+    assert [vars(scene.leases)[kept] for kept in ("_populated", "_owner", "_lost", "_attached")] == [{}, {}, {}, {}]

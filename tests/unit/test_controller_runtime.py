@@ -494,10 +494,14 @@ def test_reports_about_unknown_jobs_are_left_out(tmp_path: Path) -> None:
             Connection("mnist/gone", 0, "1.1.1.1", 1, "1.1.1.2", 2),
             connection("mnist/a"),
         )
-        message = Connections(connections=seen, unmatched_bytes={"mnist/a": 1448})
+        message = Connections(connections=seen, unmatched_bytes={"mnist/a": 1448, "mnist/gone": 1})
         desk.runtime.on_agent_message(AGENT[HOSTS[0]], message)
         assert desk.runtime.network.connections[AGENT[HOSTS[0]]] == (connection("mnist/a"),)
         assert desk.runtime.unmatched_bytes() == {"mnist/a": 1448}
+        desk.record(TrialEnded(1000.0, "mnist/a", TrialStatus.FINISHED))
+        assert desk.runtime.unmatched_bytes() == {"mnist/a": 1448}
+        desk.record(StudyRegistered(1000.0, "mnist", run="2"))
+        assert desk.runtime.unmatched_bytes() == {}
         await desk.runtime.stop()
 
     run(play())

@@ -8,6 +8,7 @@ from beamer.studies.events import (
     Progressed,
     StageRegistered,
     StageSealed,
+    StudyEnded,
     StudyRegistered,
     TargetSet,
     TrialEnded,
@@ -36,6 +37,7 @@ class Scene:
             self.silence.hear(event, self.now)
             if changes:
                 self.tracker.apply(event)
+                self.silence.take_in(event, self.tracker)
 
     def wait(self, seconds: float) -> list[tuple[str, str | None, str | None]]:
         self.now += seconds
@@ -142,3 +144,15 @@ def test_what_has_fallen_silent_is_not_news() -> None:
     scene = searching()
     scene.silence.hear(FellSilent(900.0, "s", trial="a"), 900.0)
     assert ("s", None, "a") in scene.wait(LIMIT_S)
+
+
+def test_who_has_ended_is_forgotten() -> None:
+    scene = searching()
+    began = vars(scene.silence)["_heard_s"].copy()
+    scene.say(TrialEnded(scene.now, "s/a", TrialStatus.FINISHED))
+    assert ("s", "trial", "a") in began
+    assert ("s", "trial", "a") not in vars(scene.silence)["_heard_s"]
+    scene.say(StudyRegistered(scene.now, "s", run="2"))
+    assert vars(scene.silence)["_heard_s"].keys() == {("s",)}
+    scene.say(StudyEnded(scene.now, "s"))
+    assert vars(scene.silence)["_heard_s"] == {}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beamer.network.estimates import CHANGE, Source, Sourced
+from beamer.network.estimates import CHANGE, RECENT_TRIALS, Source, Sourced
 from beamer.network.events import Measured
 from beamer.network.forecasts import FIT_GROWTH, FIT_PERIOD_S, FIT_STEPS, MOST_FITS, Forecast, Point, no_forecast
 from beamer.network.job import UNDECLARED_BYTES
@@ -388,6 +388,21 @@ def test_a_study_that_begins_anew_begins_without_what_was_measured() -> None:
     site.take(StudyRegistered(site.tracker.now_s, "s", run="2", barriers=False))
     assert site.sync_bytes(site.start("s/a")) == Sourced(UNDECLARED_BYTES, Source.PREDICTED)
     assert not site.ledger.profiles.overruled
+
+
+def test_of_trials_that_ended_only_what_predictions_need_is_kept() -> None:
+    site = Site()
+    for i in range(2 * RECENT_TRIALS):
+        trial = site.start(f"s/t{i}", Profile(sync_bytes=1))
+        site.take(Measured(site.tracker.now_s, trial, "1", i * MB, 1.0, 1.0))
+        site.take(TrialEnded(site.tracker.now_s, trial, TrialStatus.FINISHED))
+    profiles = site.ledger.profiles
+    assert len(profiles.measured["s"]) == len(profiles.overruled) == RECENT_TRIALS
+    assert site.sync_bytes(site.start("s/next")).value == pytest.approx((3 * RECENT_TRIALS - 1) / 2 * MB, rel=0.01)
+    assert site.replayed().tracker == site.tracker
+    site.take(StudyRegistered(site.tracker.now_s, "s", run="2", barriers=False))
+    assert profiles.measured == profiles.ended == {}
+    assert not profiles.overruled
 
 
 def test_a_journal_tells_what_was_learnt() -> None:
