@@ -193,7 +193,8 @@ class Cluster:
 
     def _wait_connected(self, process: "subprocess.Popen[str]") -> None:
         assert process.stdout
-        assert process.stdout.readline() == "connected\n", self.log("processes")
+        heard = process.stdout.readline()
+        assert heard == "connected\n", f"{heard!r}\n{self.log('processes')}"
 
     def trial(self, key: str, **options: Any) -> Trial:
         """Report a trial with a rank on each host, and start it."""

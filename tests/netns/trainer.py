@@ -29,7 +29,7 @@ def main(task: dict) -> None:
     if trial:
         trial.attach(task["rank"])
     peers = [connected(tuple(own), tuple(other)) for own, other in task["peers"]]
-    print("connected", flush=True)
+    os.write(sys.stdout.fileno(), b"connected\n")  # at once: other processes may write to the same pipe
     threading.Thread(target=train, args=(task, peers, trial), daemon=True).start()
     for line in sys.stdin:
         match line.split():
