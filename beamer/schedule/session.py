@@ -90,7 +90,8 @@ class SearchSession:
 
     def start(self, now: float) -> None:
         """Have every trial ask for GPUs that has not, and take the tuner's events that a killed predecessor had not taken."""
-        self.driver.take(StudyRegistered(now, self.search.name, rungs=self.search.rungs))
+        if not self.started:
+            self.driver.take(StudyRegistered(now, self.search.name, rungs=self.search.rungs))
         for name, job in self.search.jobs.items():
             self.driver.submit(self.search.name, name, job.request, now)
         self._end_study(now)
