@@ -1,6 +1,7 @@
 """What an event would change, and whether it is legal: from what is known and the tables of `beamer.studies.transitions`."""
 
 from beamer.errors import ConflictError, InputError, NotFoundError
+from beamer.studies.changes import by_rank
 from beamer.studies.events import (
     AttemptEnded,
     AttemptStarted,
@@ -143,7 +144,10 @@ class Checks:
         check_name(event.attempt, "attempt")
         check_workers(event.workers)
         check_profile(event.profile)
-        if event.attempt in trial.attempts:
+        known = trial.attempts.get(event.attempt)
+        if known is not None and (known.workers, known.profile) != (by_rank(event.workers), event.profile):
+            raise ConflictError("attempt", event.attempt, f"a name that no other attempt of {trial.key} has")
+        if known is not None:
             present = self._is_present(trial, event.attempt) and not trial.status.is_finished
             return present and self._known.is_silent(trial)
         return self._moves(event.trial, TrialInput.START)

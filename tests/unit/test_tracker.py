@@ -300,6 +300,11 @@ def test_workers_that_stay_on_their_hosts_stay_attached_over_a_new_attempt(track
     assert take(tracker, WorkerDetached(9, TRIAL, 0, start=8), WorkerDetached(9, TRIAL, 0, start=9)) == [False, True]
 
 
+def test_another_attempt_needs_another_name(tracker: Tracker) -> None:
+    with pytest.raises(ConflictError, match=r"attempt: got 'first', expected a name that no other attempt of vision/t has"):
+        tracker.check(replace(START, at_s=9, workers=(Worker(0, HOSTS[1]),)))
+
+
 def test_a_repeated_start_revives_nothing_that_was_paused_or_lost(tracker: Tracker) -> None:
     for end, status in ((EndReason.PAUSED, TrialStatus.PAUSED), (EndReason.LOST, TrialStatus.LOST)):
         attempt = f"attempt-{end.value}"
