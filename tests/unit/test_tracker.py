@@ -3,7 +3,7 @@
 import copy
 import math
 import random
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 
 import pytest
@@ -654,7 +654,8 @@ def test_its_journal_rebuilds_it_and_may_be_cut_anywhere(
         restarted.apply(event)
     assert restarted == states[kept], "the state that it was in when it had written so much"
     for event in written:
-        take(restarted, event)
+        with suppress(ConflictError):  # a run that has ended meanwhile is not registered again
+            take(restarted, event)
     _check_consistency(restarted)
     _check_consistency(tracker)
 
