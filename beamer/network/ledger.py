@@ -17,7 +17,6 @@ from beamer.network.plan import check_queues
 from beamer.network.snapshot import Snapshot
 from beamer.network.views import JobView, StageView, StudyView
 from beamer.network.waiting import later_rungs, remaining_steps, waiting_stage
-from beamer.studies.changes import by_rank
 from beamer.studies.events import (
     AttemptEnded,
     AttemptStarted,
@@ -27,7 +26,7 @@ from beamer.studies.events import (
     TrialEnded,
     WorkerAttached,
 )
-from beamer.studies.model import StudyStatus, TrialStatus, split_key
+from beamer.studies.model import StudyStatus, TrialStatus, by_rank, split_key
 from beamer.studies.records import AttemptRecord, StudyRecord, TrialRecord
 from beamer.studies.tracker import Ledger, Tracker, is_new_decision
 

@@ -1,6 +1,5 @@
 """What changes by events that are legal, by kind; what becomes of a status is read from `beamer.studies.transitions`."""
 
-from collections.abc import Iterable
 from typing import TypeVar
 
 from beamer.studies.events import (
@@ -21,7 +20,7 @@ from beamer.studies.events import (
     WorkerDetached,
 )
 from beamer.studies.known import Known
-from beamer.studies.model import EndReason, Process, StageStatus, StudyStatus, TrialStatus, Worker
+from beamer.studies.model import EndReason, Process, StageStatus, StudyStatus, TrialStatus, Worker, by_rank
 from beamer.studies.records import AttemptRecord, StageRecord, StudyRecord, TargetRecord, TrialRecord
 from beamer.studies.transitions import (
     ATTEMPT_ENDS,
@@ -60,7 +59,8 @@ class Changes:
             case StageSealed(study=study, stage=name):
                 self._hear(study)
                 stage = self._known.studies[study].stages[name]
-                stage.sealed_s = event.at_s
+                if stage.sealed_s is None:
+                    stage.sealed_s = event.at_s
                 self._move_stage(study, stage, StageInput.SEAL)
                 self._end_if_over(stage, event.at_s)
             case TrialRegistered(study=study, trial=name, budget=budget):
@@ -222,8 +222,7 @@ class Changes:
     def _move_stage(self, study: str, stage: StageRecord, what: StageInput) -> None:
         outcome = STAGE_TRANSITIONS[what][stage.status]
         if isinstance(outcome, StageStatus):
-            was_sealed = outcome is StageStatus.OPEN and stage.sealed_s is not None
-            stage.status = StageStatus.SEALED if was_sealed else outcome
+            stage.status = outcome
         self._hear(study)
 
     def _hear(self, study: str) -> None:
@@ -266,11 +265,6 @@ def _staying(attempt: AttemptRecord | None, workers: tuple[Worker, ...]) -> dict
     places = {(worker.rank, worker.host) for worker in workers}
     before = {worker.rank: worker.host for worker in attempt.workers}
     return {rank: process for rank, process in attempt.processes.items() if (rank, before[rank]) in places}
-
-
-def by_rank(workers: Iterable[Worker]) -> tuple[Worker, ...]:
-    """Return workers in order of their ranks."""
-    return tuple(sorted(workers, key=lambda worker: worker.rank))
 
 
 Status = TypeVar("Status", TrialStatus, StageStatus)

@@ -1,7 +1,6 @@
 """What an event would change, and whether it is legal: from what is known and the tables of `beamer.studies.transitions`."""
 
 from beamer.errors import ConflictError, InputError, NotFoundError
-from beamer.studies.changes import by_rank
 from beamer.studies.events import (
     AttemptEnded,
     AttemptStarted,
@@ -20,7 +19,7 @@ from beamer.studies.events import (
     WorkerDetached,
 )
 from beamer.studies.known import Known, find
-from beamer.studies.model import Process, StageStatus, StudyStatus, TrialStatus, check_name
+from beamer.studies.model import Process, StageStatus, StudyStatus, TrialStatus, by_rank, check_name
 from beamer.studies.records import AttemptRecord, StudyRecord, TrialRecord
 from beamer.studies.registration import check_process, check_profile, check_rungs, check_step, check_weight, check_workers
 from beamer.studies.transitions import (
@@ -109,7 +108,7 @@ class Checks:
             check_name(name, "stage")
             self._active(study, "stage", name)
             return True
-        return record.stages[name].status is StageStatus.SILENT or record.status is StudyStatus.SILENT
+        return record.stages[name].status.is_silent or record.status is StudyStatus.SILENT
 
     def _check_trial(self, event: TrialRegistered) -> bool:
         study = self._known.study(event.study)
@@ -135,7 +134,7 @@ class Checks:
             return moves and stage.status is not StageStatus.DONE and farther
         if not moves:
             return False
-        if STAGE_TRANSITIONS[StageInput.JOIN][stage.status] is NoTransition.REFUSED or stage.sealed_s is not None:
+        if STAGE_TRANSITIONS[StageInput.JOIN][stage.status] is NoTransition.REFUSED:
             raise ConflictError("stage", stage.name, f"an open stage; it is {stage.status.value}, no further trial may join")
         return True
 
@@ -192,7 +191,7 @@ class Checks:
 
     def _active(self, name: str, field: str, value: str) -> StudyRecord:
         study = self._known.study(name)
-        if study.status is StudyStatus.ENDED:
+        if STUDY_TRANSITIONS[StudyInput.ADD][study.status] is NoTransition.REFUSED:
             raise ConflictError(field, value, f"a study that has not ended; {name} has: register another run of it")
         return study
 

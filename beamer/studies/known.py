@@ -5,7 +5,7 @@ from difflib import get_close_matches
 from typing import TypeVar
 
 from beamer.errors import NotFoundError
-from beamer.studies.model import StageStatus, StudyStatus, TrialStatus
+from beamer.studies.model import StudyStatus, TrialStatus
 from beamer.studies.records import StageRecord, StudyRecord, TrialRecord
 
 _Record = TypeVar("_Record")
@@ -58,7 +58,7 @@ class Known:
     def is_overlooked(self, trial: TrialRecord) -> bool:
         """Say whether a trial's study, or a stage that waits for it, is silent, so that it matters to hear of these."""
         silent = self.studies[trial.study].status is StudyStatus.SILENT
-        return silent or any(stage.status is StageStatus.SILENT for stage in self.waiting_for(trial))
+        return silent or any(stage.status.is_silent for stage in self.waiting_for(trial))
 
 
 def find(known: Mapping[str, _Record], field_name: str, name: str) -> _Record:

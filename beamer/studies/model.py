@@ -9,6 +9,7 @@ Units: bytes, bit/s, seconds; a step is an iteration, which moves one coflow.
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -58,12 +59,21 @@ class StudyStatus(StrEnum):
 
 
 class StageStatus(StrEnum):
-    """A stage is open (trials may join), then sealed, then done; a silent one is left out of account until it is heard of."""
+    """A stage is open (trials may join), then sealed, then done; a silent one is left out of account until it is heard of.
+
+    SILENT: it was open. SEALED_SILENT: it was sealed.
+    """
 
     OPEN = "open"
     SEALED = "sealed"
     SILENT = "silent"
+    SEALED_SILENT = "sealed-silent"
     DONE = "done"
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether nothing was heard of the stage for too long."""
+        return self in (StageStatus.SILENT, StageStatus.SEALED_SILENT)
 
 
 class TrialStatus(StrEnum):
@@ -113,6 +123,11 @@ class Worker:
     rank: int
     host: str
     role: Role = Role.WORKER
+
+
+def by_rank(workers: Iterable[Worker]) -> tuple[Worker, ...]:
+    """Return workers in order of their ranks."""
+    return tuple(sorted(workers, key=lambda worker: worker.rank))
 
 
 @dataclass(frozen=True)

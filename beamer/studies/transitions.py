@@ -1,4 +1,4 @@
-"""Every legal and illegal transition of a trial and of a stage, in one table each.
+"""Every legal and illegal transition of a study, of a stage and of a trial, in one table each.
 
 The tracker decides from these tables and from nothing else, and the tests go through all of their cells. Messages of several
 processes may arrive late, twice or in another order than they were sent: what the tables call `LATE` changes nothing, and what
@@ -39,6 +39,7 @@ class StudyInput(StrEnum):
     """What can happen to a run of a study."""
 
     REGISTER = "registered again"
+    ADD = "given another trial or stage"
     HEAR = "heard of, or of a trial or stage of it"
     SILENCE = "nothing was heard of it"
     END = "ended, or replaced by another run"
@@ -62,6 +63,7 @@ _END = (TrialStatus.FINISHED, TrialStatus.KILLED, TrialStatus.FAILED)
 _LATE, _REFUSED = NoTransition.LATE, NoTransition.REFUSED
 
 TrialOutcome = TrialStatus | NoTransition
+StageOutcome = StageStatus | NoTransition
 
 
 def _row(
@@ -77,7 +79,7 @@ TRIAL_TRANSITIONS: Mapping[TrialInput, Mapping[TrialStatus, TrialOutcome]] = {
     TrialInput.TARGET:   _row(_W,       _R,       _P,       _L,       _S,       _LATE),
     TrialInput.START:    _row(_R,       _R,       _R,       _R,       _R,       _REFUSED),
     TrialInput.ATTACH:   _row(_REFUSED, _R,       _LATE,    _R,       _R,       _LATE),
-    TrialInput.DETACH:   _row(_REFUSED,    _R,       _LATE,    _LATE,    _LATE,    _LATE),
+    TrialInput.DETACH:   _row(_REFUSED, _R,       _LATE,    _LATE,    _LATE,    _LATE),
     TrialInput.PROGRESS: _row(_W,       _R,       _P,       _L,       _R,       _LATE),
     TrialInput.PAUSE:    _row(_REFUSED, _P,       _LATE,    _P,       _P,       _LATE),
     TrialInput.LOSE:     _row(_REFUSED, _L,       _LATE,    _LATE,    _L,       _LATE),
@@ -92,23 +94,34 @@ _ACTIVE, _SILENT, _ENDED = StudyStatus.ACTIVE, StudyStatus.SILENT, StudyStatus.E
 
 STUDY_TRANSITIONS: Mapping[StudyInput, Mapping[StudyStatus, StudyStatus | NoTransition]] = {
     StudyInput.REGISTER: {_ACTIVE: _ACTIVE, _SILENT: _ACTIVE, _ENDED: _REFUSED},
+    StudyInput.ADD:      {_ACTIVE: _ACTIVE, _SILENT: _ACTIVE, _ENDED: _REFUSED},
     StudyInput.HEAR:     {_ACTIVE: _ACTIVE, _SILENT: _ACTIVE, _ENDED: _LATE},
     StudyInput.SILENCE:  {_ACTIVE: _SILENT, _SILENT: _LATE,   _ENDED: _LATE},
     StudyInput.END:      {_ACTIVE: _ENDED,  _SILENT: _ENDED,  _ENDED: _LATE},
 }  # fmt: skip
 """What a run of a study is after an input, by what it was."""
 
-_O, _D, _DONE, _Q = StageStatus.OPEN, StageStatus.SEALED, StageStatus.DONE, StageStatus.SILENT
+_OPEN, _SEALED, _DONE = StageStatus.OPEN, StageStatus.SEALED, StageStatus.DONE
 
-STAGE_TRANSITIONS: Mapping[StageInput, Mapping[StageStatus, StageStatus | NoTransition]] = {
-    StageInput.REGISTER: {_O: _O,    _D: _LATE,    _Q: _O, _DONE: _LATE},
-    StageInput.JOIN:     {_O: _O,    _D: _REFUSED, _Q: _O, _DONE: _REFUSED},
-    StageInput.SEAL:     {_O: _D,    _D: _LATE,    _Q: _D, _DONE: _LATE},
-    StageInput.HEAR:     {_O: _O,    _D: _D,       _Q: _O, _DONE: _LATE},
-    StageInput.SILENCE:  {_O: _Q,    _D: _Q,       _Q: _LATE, _DONE: _LATE},
-    StageInput.COMPLETE: {_O: _LATE, _D: _DONE,    _Q: _LATE, _DONE: _LATE},
+
+def _stage_row(
+    of_open: StageOutcome, of_sealed: StageOutcome, of_silent: StageOutcome, of_sealed_silent: StageOutcome,
+    of_done: StageOutcome,
+) -> Mapping[StageStatus, StageOutcome]:  # fmt: skip
+    silent = {StageStatus.SILENT: of_silent, StageStatus.SEALED_SILENT: of_sealed_silent}
+    return {_OPEN: of_open, _SEALED: of_sealed, **silent, _DONE: of_done}
+
+
+STAGE_TRANSITIONS: Mapping[StageInput, Mapping[StageStatus, StageOutcome]] = {
+    #                               OPEN                SEALED                     SILENT   SEALED_SILENT  DONE
+    StageInput.REGISTER: _stage_row(_OPEN,              _LATE,                     _OPEN,   _SEALED,       _LATE),
+    StageInput.JOIN:     _stage_row(_OPEN,              _REFUSED,                  _OPEN,   _REFUSED,      _REFUSED),
+    StageInput.SEAL:     _stage_row(_SEALED,            _LATE,                     _SEALED, _SEALED,       _LATE),
+    StageInput.HEAR:     _stage_row(_OPEN,              _SEALED,                   _OPEN,   _SEALED,       _LATE),
+    StageInput.SILENCE:  _stage_row(StageStatus.SILENT, StageStatus.SEALED_SILENT, _LATE,   _LATE,         _LATE),
+    StageInput.COMPLETE: _stage_row(_LATE,              _DONE,                     _LATE,   _LATE,         _LATE),
 }  # fmt: skip
-"""What a stage is after an input; a silent one that was sealed is sealed again where the table says open, and none joins it."""
+"""What a stage is after an input, by what it was. It is heard of before it completes: its last trial has just arrived."""
 
 ENDS: Mapping[TrialStatus, TrialInput] = {
     TrialStatus.FINISHED: TrialInput.FINISH,

@@ -674,7 +674,7 @@ def _check_consistency(tracker: Tracker) -> None:
             assert (stage.status is StageStatus.DONE) == (stage.ended_s is not None)
             if stage.status in (StageStatus.OPEN, StageStatus.SEALED):
                 assert (stage.status is StageStatus.SEALED) == (stage.sealed_s is not None)
-            if stage.sealed_s is not None and stage.status is not StageStatus.SILENT:
+            if stage.sealed_s is not None and not stage.status.is_silent:
                 assert (stage.status is StageStatus.DONE) == (not missing)
         for trial in study.trials.values():
             assert all(target.step > trial.done for target in trial.unreached)

@@ -66,6 +66,7 @@ STAGE_HISTORY: dict[StageStatus, tuple[Event, ...]] = {
     StageStatus.OPEN: (),
     StageStatus.SEALED: (StageSealed(3, "s", "r"),),
     StageStatus.SILENT: (FellSilent(3, "s", stage="r"),),
+    StageStatus.SEALED_SILENT: (StageSealed(3, "s", "r"), FellSilent(3, "s", stage="r")),
     StageStatus.DONE: (StageSealed(3, "s", "r"), TrialEnded(3, TRIAL, TrialStatus.KILLED)),
 }
 STAGE_EVENTS: dict[StageInput, Event] = {
@@ -93,6 +94,7 @@ STUDY_HISTORY: dict[StudyStatus, tuple[Event, ...]] = {
 }
 STUDY_EVENTS: dict[StudyInput, Event] = {
     StudyInput.REGISTER: StudyRegistered(9, "s"),
+    StudyInput.ADD: StageRegistered(9, "s", "r"),
     StudyInput.HEAR: TrialRegistered(9, "s", "t"),
     StudyInput.SILENCE: FellSilent(9, "s"),
     StudyInput.END: StudyEnded(9, "s"),
@@ -106,7 +108,7 @@ def test_a_study_does_what_the_table_says(what: StudyInput, status: StudyStatus)
     assert study.status is status
     event, outcome = STUDY_EVENTS[what], STUDY_TRANSITIONS[what][status]
     if outcome is NoTransition.REFUSED:
-        with pytest.raises(ConflictError, match="another run of s: this one has ended"):
+        with pytest.raises(ConflictError, match=r"another run of (s|it)"):
             tracker.check(event)
     elif tracker.check(event):
         tracker.apply(event)
@@ -153,16 +155,18 @@ def test_a_stage_does_what_the_table_says(what: StageInput, status: StageStatus)
     )
     stage = tracker.stage("s", "r")
     assert stage.status is status
-    event, outcome = STAGE_EVENTS[what], STAGE_TRANSITIONS[what][status]
+    before = status
+    if what is StageInput.COMPLETE:  # the report of the last arrival is heard first
+        heard = STAGE_TRANSITIONS[StageInput.HEAR][status]
+        before = status if isinstance(heard, NoTransition) else heard
+    event, outcome = STAGE_EVENTS[what], STAGE_TRANSITIONS[what][before]
     if outcome is NoTransition.REFUSED:
         with pytest.raises(ConflictError, match="no further trial may join"):
             tracker.check(event)
         return
     if tracker.check(event):
         tracker.apply(event)
-    if what is StageInput.COMPLETE and status is StageStatus.SILENT:
-        outcome = StageStatus.OPEN  # heard of by the same report, but not sealed: others may join
-    expected = status if isinstance(outcome, NoTransition) else outcome
+    expected = before if isinstance(outcome, NoTransition) else outcome
     assert stage.status is expected
 
 
