@@ -30,7 +30,7 @@ from beamer.studies.events import (
     WorkerAttached,
     WorkerDetached,
 )
-from beamer.studies.model import MOST_STEPS, trial_key
+from beamer.studies.model import MOST_STEPS, EndReason, TrialStatus, trial_key
 from beamer.validation import finding_error
 from controller import responses
 from controller.bodies import (
@@ -89,7 +89,8 @@ def _add_studies(app: FastAPI, runtime: Runtime) -> None:
     clock = runtime.clock
 
     @app.put(STUDY)
-    async def register_study(study: str, body: StudyBody, run: Run = None) -> JsonObject:
+    async def register_study(study: str, body: StudyBody | None = None, run: Run = None) -> JsonObject:
+        body = body or StudyBody()
         given = {name: getattr(body, name) for name in body.model_fields_set - {"run", "rungs"}}
         if body.rungs is not None:
             given["rungs"] = tuple(rung.rung() for rung in body.rungs)
@@ -123,8 +124,9 @@ def _add_trials(app: FastAPI, runtime: Runtime) -> None:
         return _record(runtime, study, run, TargetSet(clock(), trial_key(study, trial), body.step, body.stage))
 
     @app.put(TRIAL + "/target/drop")
-    async def drop_target(study: str, trial: str, body: DropBody, run: Run = None) -> JsonObject:
-        return _record(runtime, study, run, TargetDropped(clock(), trial_key(study, trial), body.stage))
+    async def drop_target(study: str, trial: str, body: DropBody | None = None, run: Run = None) -> JsonObject:
+        stage = body.stage if body else None
+        return _record(runtime, study, run, TargetDropped(clock(), trial_key(study, trial), stage))
 
     @app.put(ATTEMPT)
     async def start_attempt(study: str, trial: str, attempt: str, body: AttemptBody, run: Run = None) -> JsonObject:
@@ -133,7 +135,7 @@ def _add_trials(app: FastAPI, runtime: Runtime) -> None:
 
     @app.put(ATTEMPT + "/end")
     async def end_attempt(study: str, trial: str, attempt: str, body: AttemptEndBody, run: Run = None) -> JsonObject:
-        return _record(runtime, study, run, AttemptEnded(clock(), trial_key(study, trial), attempt, body.reason))
+        return _record(runtime, study, run, AttemptEnded(clock(), trial_key(study, trial), attempt, EndReason(body.reason)))
 
     @app.put(TRIAL + "/pause")
     async def pause(study: str, trial: str, body: EmptyBody | None = None, run: Run = None) -> JsonObject:
@@ -158,7 +160,7 @@ def _add_trials(app: FastAPI, runtime: Runtime) -> None:
 
     @app.put(TRIAL + "/status")
     async def end_trial(study: str, trial: str, body: StatusBody, run: Run = None) -> JsonObject:
-        return _record(runtime, study, run, TrialEnded(clock(), trial_key(study, trial), body.status))
+        return _record(runtime, study, run, TrialEnded(clock(), trial_key(study, trial), TrialStatus(body.status)))
 
 
 def _add_reads(app: FastAPI, runtime: Runtime) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, Strict
 
-from beamer.studies.model import MOST_STEPS, EndReason, Process, Profile, Role, Rung, TrialStatus, Worker
+from beamer.studies.model import MOST_STEPS, Process, Profile, Role, Rung, Worker
 
 MOST_PID = 2**22  # Linux's PID_MAX_LIMIT on 64-bit machines
 
@@ -28,12 +28,12 @@ class RungBody(Body):
     """A rung, declared. step: counted from a trial's beginning."""
 
     name: str
-    jobs: Count
+    trials: Count
     step: Count
 
     def rung(self) -> Rung:
         """Return it as the model's rung."""
-        return Rung(self.name, self.jobs, self.step)
+        return Rung(self.name, self.trials, self.step)
 
 
 class StudyBody(Body):
@@ -100,7 +100,7 @@ class AttemptBody(Body):
 class AttemptEndBody(Body):
     """Why an attempt has ended though its trial has not."""
 
-    reason: Literal[EndReason.PAUSED, EndReason.LOST]
+    reason: Literal["paused", "lost"]
 
 
 class AttachBody(Body):
@@ -131,4 +131,4 @@ class ProgressBody(Body):
 class StatusBody(Body):
     """How a trial ended."""
 
-    status: Literal[TrialStatus.FINISHED, TrialStatus.KILLED, TrialStatus.FAILED]
+    status: Literal["finished", "killed", "failed"]

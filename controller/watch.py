@@ -65,7 +65,7 @@ class Watch:
         self._leases = leases
         self._silence = Silence(options.silence_s, clock())
         self._options = options
-        self._alarm = Alarm(self._look)
+        self._alarm = Alarm(self._check)
         self._logged: set[Unattached] = set()
         self._refused: set[str] = set()  # messages of what `record` refused at the last look, not of leases
 
@@ -102,7 +102,7 @@ class Watch:
         self._leases.forget(agent)
         self._alarm.within(_SOON_S)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         now = self._clock()
         refused: set[str] = set()
         try:
@@ -130,14 +130,14 @@ class Watch:
         """Record an event and log it; one that is refused, which becomes one of `refused`, does not keep the others back."""
         try:
             if self._record(event):
-                self._tell(event)
+                self._log(event)
         except InputError as error:
             if isinstance(event, WorkerAttached):
                 self._leases.refuse(event, str(error))
             else:
                 refused.add(str(error))
 
-    def _tell(self, event: Event) -> None:
+    def _log(self, event: Event) -> None:
         match event:
             case AttemptEnded(trial=key, attempt=attempt, reason=reason):
                 log.warning(

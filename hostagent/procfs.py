@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from beamer.process_stat import process_stat
+
 _NAMESPACE = re.compile(r"(?:pid|net):\[(\d+)\]")
 _GONE = FileNotFoundError, ProcessLookupError, PermissionError  # the last where /proc hides others' processes
-_MOST_BYTES = 4096  # of a file read here: a process's stat line is below 1 KiB, its control groups below 4
-# Fields of /proc/PID/stat, proc(5), counted after the command's name
-_STATE, _PARENT, _THREADS, _START = 0, 1, 17, 19
+_MOST_BYTES = 4096  # of a file read here: what a process's control groups stay below
 
 
 class ProcessStatus(NamedTuple):
@@ -37,13 +37,11 @@ class Procfs:
 
     def status(self, pid: int) -> ProcessStatus | None:
         """Return a process's status, None if there is none of that id."""
-        text = self._read(f"{pid}/stat")
-        if not text:
+        stat = process_stat(f"{self._root}/{pid}/stat")
+        if stat is None:
             return None
-        fields = text.rpartition(b")")[2].split()
         # A process whose first thread has ended is shown like one that has ended, but for its other threads.
-        ended = fields[_STATE] in (b"Z", b"X") and int(fields[_THREADS]) <= 1
-        return ProcessStatus(int(fields[_PARENT]), int(fields[_START]), ended)
+        return ProcessStatus(stat.parent, stat.started, stat.state in "ZX" and stat.threads <= 1)
 
     def uid(self, pid: int) -> int | None:
         """Return a process's effective user, None if there is none of that id."""

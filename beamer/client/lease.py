@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from beamer.process_stat import process_stat
 from beamer.studies.model import Process
 
 AGENT_VARIABLE = "BEAMER_AGENT"
@@ -26,7 +27,6 @@ AGENT_PATH = "/run/beamer/agent.sock"
 CONNECT_S = 0.25  # for the agent's answer, which takes less than a millisecond on a machine that is not overloaded
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0  # before attaching again
 _MOST_LINE_BYTES = 65536
-_START = 19  # field of /proc/PID/stat, proc(5), counted after the command's name
 _NAMESPACE = re.compile(r"pid:\[(\d+)\]")
 
 _log = logging.getLogger("beamer.client")
@@ -167,15 +167,12 @@ def describe_process(pid: int | None = None, proc: Path = Path("/proc")) -> Proc
     own = pid is None or pid == os.getpid()
     # By its name `self`: /proc may be another namespace's, where the own id is another process.
     entry = proc / ("self" if own else str(pid))
-    try:
-        start = int((entry / "stat").read_bytes().rpartition(b")")[2].split()[_START])
-    except (OSError, LookupError):
-        start = 0
+    stat = process_stat(f"{entry}/stat")
     try:
         match = _NAMESPACE.fullmatch(os.readlink(proc / "self" / "ns" / "pid"))
     except OSError:
         match = None
-    return Process(os.getpid() if pid is None else pid, start, int(match[1]) if match else 0)
+    return Process(os.getpid() if pid is None else pid, stat.started if stat else 0, int(match[1]) if match else 0)
 
 
 def _read_line(sock: socket.socket) -> dict[str, Any]:

@@ -122,7 +122,7 @@ class Outbox:
         self._changed = threading.Condition()
         self._waiting: OrderedDict[object, PutRequest] = OrderedDict()
         self._sending = False
-        self._closed = False
+        self._closing = self._closed = False
         self._thread: threading.Thread | None = None
         self._away = False
         self._pause_s = FIRST_PAUSE_S
@@ -155,6 +155,8 @@ class Outbox:
         with self._changed:
             if self._closed:
                 return
+            self._closing = True  # what is unknown now is not waited for any more: what follows it would be lost
+            self._changed.notify_all()
             if not self.flush(timeout_s):
                 left = len(self._waiting) + self._sending
                 _log.warning("Beamer at %s did not receive everything: %d requests are dropped", self._url, left)
@@ -227,7 +229,7 @@ class Outbox:
                 self._sending = False
                 if pause_s is not None:
                     self._put_back(request)
-                    self._changed.wait_for(lambda: self._closed, pause_s)
+                    self._changed.wait_for(lambda: self._closed or (self._closing and not self._away), pause_s)
                 self._changed.notify_all()
         self._http.close()
 
@@ -260,7 +262,8 @@ class Outbox:
         reason, field_name = _reason(answer)
         kind = request.kind
         if answer.status_code == _UNKNOWN:
-            if request.address not in self._unknown and request.tries < UNKNOWN_TRIES:
+            is_early = request.address not in self._unknown and request.tries < UNKNOWN_TRIES
+            if is_early and not self._closing:
                 request.tries += 1
                 return FIRST_PAUSE_S * float(2 ** (request.tries - 1))
             self._unknown.add(request.address)

@@ -227,7 +227,7 @@ class GpuLedger(Ledger):
             study,
             stage.name,
             len(stage.targets),
-            later[0].jobs or None if later else None,
+            later[0].trials or None if later else None,
             tuple(loss for loss in losses if loss is not None),
             stage.sealed_s is not None,
         )

@@ -22,9 +22,7 @@ Forecast = Callable[[tuple[Point, ...]], float | None]
 
 POINT_GROWTH = 1.05  # of the steps between two points: they grow as the logarithm of the steps, and forecasts are as rare
 FIT_GROWTH = 1.2  # of a trial's points between two forecasts: fewer new ones change a curve little, and a fit is costly
-FIT_STEPS = (
-    2.0  # growth of its steps after which a forecast is made again anyway: a fifth of many points are many times the steps
-)
+FIT_STEPS = 2.0  # growth of its steps that is enough for one, too: a fifth of many points are many times the steps
 MOST_FITS = 4  # in a period, of 8 ms on average: a decision makes those of two periods at most
 FIT_PERIOD_S = 0.5  # by the events' times; progress makes decisions no more often
 RECENT_ENDS = 20  # of a study's trials, whose forecasts' errors are shown

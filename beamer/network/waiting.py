@@ -65,6 +65,6 @@ def later_rungs(study: StudyRecord) -> tuple[LaterRung, ...]:
     before = 0
     for rung in study.rungs:
         if rung.name in later:
-            found.append(LaterRung(rung.name, rung.jobs, rung.step - before if rung.step > before else rung.step))
+            found.append(LaterRung(rung.name, rung.trials, rung.step - before if rung.step > before else rung.step))
         before = rung.step
     return tuple(found)

@@ -77,9 +77,9 @@ class Changes:
                 self._move(key, ATTEMPT_ENDS[reason])
             case WorkerAttached(trial=key, rank=rank, process=process):
                 self._move(key, TrialInput.ATTACH)
-                self._reopen(key).processes[rank] = process
+                self._continue_attempt(key).processes[rank] = process
             case WorkerDetached(trial=key, rank=rank):
-                self._reopen(key).processes.pop(rank, None)
+                self._continue_attempt(key).processes.pop(rank, None)
             case Progressed(trial=key, step=step, loss=loss):
                 self._progress(self._known.trials[key], step, loss, event.at_s)
             case TrialEnded(trial=key, status=status):
@@ -189,7 +189,7 @@ class Changes:
         if event.trial is not None:
             trial = study.trials[event.trial]
             self._end_attempt(trial, EndReason.SILENT, event.at_s)
-            self._give(trial, _status(TRIAL_TRANSITIONS[TrialInput.SILENCE][trial.status]))
+            self._set_status(trial, _status(TRIAL_TRANSITIONS[TrialInput.SILENCE][trial.status]))
         elif event.stage is not None:
             stage = study.stages[event.stage]
             stage.status = _status(STAGE_TRANSITIONS[StageInput.SILENCE][stage.status])
@@ -201,9 +201,9 @@ class Changes:
         trial = self._known.trials[key]
         outcome = TRIAL_TRANSITIONS[what][trial.status]
         if isinstance(outcome, TrialStatus):
-            self._give(trial, outcome)
+            self._set_status(trial, outcome)
             if outcome is TrialStatus.RUNNING:
-                self._reopen(key)
+                self._continue_attempt(key)
         self._hear_all(trial)
 
     def _hear_all(self, trial: TrialRecord) -> None:
@@ -212,7 +212,7 @@ class Changes:
         for stage in self._known.waiting_for(trial):
             self._move_stage(trial.study, stage, StageInput.HEAR)
 
-    def _give(self, trial: TrialRecord, status: TrialStatus) -> None:
+    def _set_status(self, trial: TrialRecord, status: TrialStatus) -> None:
         trial.status = status
         if status is TrialStatus.RUNNING:
             self._known.running[trial.key] = trial
@@ -234,7 +234,7 @@ class Changes:
         if isinstance(outcome, StudyStatus):
             study.status = outcome
 
-    def _reopen(self, key: str) -> AttemptRecord:
+    def _continue_attempt(self, key: str) -> AttemptRecord:
         """Return a trial's present attempt, which goes on if it was taken for over."""
         attempt = self._known.trials[key].attempt
         assert attempt is not None

@@ -120,17 +120,17 @@ class Checks:
             self._active(event.study, "trial", event.trial)
             return True
         changed = event.budget is not None and event.budget != known.budget
-        return self._moves(known.key, TrialInput.REGISTER) and (changed or self._known.is_overlooked(known))
+        return self._moves(known.key, TrialInput.REGISTER) and (changed or self._known.is_context_silent(known))
 
     def _check_target(self, event: TargetSet) -> bool:
         trial = self._known.trial(event.trial)
         check_step(event.step, "step", 1)
         moves = self._moves(event.trial, TrialInput.TARGET)
         if event.stage is None:
-            return moves and (event.step > trial.farthest or self._known.is_overlooked(trial))
+            return moves and (event.step > trial.farthest or self._known.is_context_silent(trial))
         stage = self._known.stage(trial.study, event.stage)
         if trial.name in stage.targets:
-            farther = event.step > stage.targets[trial.name] or self._known.is_overlooked(trial)
+            farther = event.step > stage.targets[trial.name] or self._known.is_context_silent(trial)
             return moves and stage.status is not StageStatus.DONE and farther
         if not moves:
             return False

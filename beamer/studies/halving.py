@@ -35,8 +35,8 @@ class Halving:
         if not rungs:
             raise InputError("rungs", tuple(rungs), "at least one rung")
         for i, rung in enumerate(rungs):
-            if rung.jobs < 1:
-                raise InputError(f"rungs[{i}].jobs", rung.jobs, "at least 1")
+            if rung.trials < 1:
+                raise InputError(f"rungs[{i}].trials", rung.trials, "at least 1")
             if i and rung.step <= rungs[i - 1].step:
                 expected = f"above {rungs[i - 1].step}: counted from the trial's beginning"
                 raise InputError(f"rungs[{i}].step", rung.step, expected)
@@ -60,9 +60,9 @@ class Halving:
 
     def size(self, rung: int) -> int:
         """Return how many trials arrive at the end of a rung, as far as is known."""
-        size = (self._entered[0] if self._closed else max(self.rungs[0].jobs, self._entered[0])) - self._left[0]
+        size = (self._entered[0] if self._closed else max(self.rungs[0].trials, self._entered[0])) - self._left[0]
         for i in range(1, rung + 1):
-            size = min(self.rungs[i].jobs, size) - self._left[i]
+            size = min(self.rungs[i].trials, size) - self._left[i]
         return size
 
     def is_sealed(self, rung: int) -> bool:
@@ -117,7 +117,7 @@ class Halving:
         """Return the verdicts that have become certain in the rung `first` and those after it."""
         verdicts: list[Verdict] = []
         for rung in range(first, len(self.rungs) - 1):
-            keep = self.rungs[rung + 1].jobs
+            keep = self.rungs[rung + 1].trials
             missing = self.size(rung) - len(self._losses[rung])
             for better, trial in enumerate(self._ranked(rung)):
                 is_full = self._entered[rung + 1] >= keep  # by trials that were certain before better ones joined

@@ -53,9 +53,9 @@ class Known:
 
     def is_silent(self, trial: TrialRecord) -> bool:
         """Say whether a trial, its study, or a stage that waits for it is silent, so that it matters to hear of it."""
-        return trial.status is TrialStatus.SILENT or self.is_overlooked(trial)
+        return trial.status is TrialStatus.SILENT or self.is_context_silent(trial)
 
-    def is_overlooked(self, trial: TrialRecord) -> bool:
+    def is_context_silent(self, trial: TrialRecord) -> bool:
         """Say whether a trial's study, or a stage that waits for it, is silent, so that it matters to hear of these."""
         silent = self.studies[trial.study].status is StudyStatus.SILENT
         return silent or any(stage.status.is_silent for stage in self.waiting_for(trial))

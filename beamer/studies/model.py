@@ -171,10 +171,10 @@ class Process:
 class Rung:
     """A rung of a study, declared before it starts.
 
-    name: the stage's name where it is a barrier. jobs: how many trials it will hold; 0: not known. step: at which they are
+    name: the stage's name where it is a barrier. trials: how many it will hold; 0: not known. step: at which they are
     judged, counted from their beginning.
     """
 
     name: str
-    jobs: int
+    trials: int
     step: int

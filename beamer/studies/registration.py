@@ -59,6 +59,6 @@ def check_rungs(rungs: Iterable[Rung]) -> None:
         if rung.name in seen:
             raise InputError(f"rungs[{i}].name", rung.name, "a name that no other rung of the study has")
         seen.add(rung.name)
-        if not 0 <= rung.jobs <= MOST_STEPS:
-            raise InputError(f"rungs[{i}].jobs", rung.jobs, "how many trials it will hold, 0 where that is not known")
+        if not 0 <= rung.trials <= MOST_STEPS:
+            raise InputError(f"rungs[{i}].trials", rung.trials, "how many it will hold, 0 where that is not known")
         check_step(rung.step, f"rungs[{i}].step", 1)

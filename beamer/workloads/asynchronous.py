@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from random import Random
 from statistics import median
 
-from beamer.errors import InputError
 from beamer.network.job import JobSpec
 from beamer.studies.model import Rung, TrialStatus
+from beamer.workloads.searches import check_at_least
 
 
 @dataclass
@@ -53,9 +53,9 @@ class AsynchronousSearch(ABC):
 
     def __post_init__(self) -> None:
         """Check what all kinds have."""
-        _at_least(self, "trials", 1)
+        check_at_least(self, trials=1)
         if self.completed is not None:
-            _at_least(self, "completed", 1)
+            check_at_least(self, completed=1)
 
     @property
     @abstractmethod
@@ -100,8 +100,7 @@ class Asha(AsynchronousSearch):
     def __post_init__(self) -> None:
         """Check the parameters."""
         super().__post_init__()
-        for name, least in (("eta", 2), ("iterations", 1), ("halvings", 0)):
-            _at_least(self, name, least)
+        check_at_least(self, eta=2, iterations=1, halvings=0)
 
     @property
     def steps(self) -> tuple[int, ...]:
@@ -136,8 +135,7 @@ class MedianStopping(AsynchronousSearch):
     def __post_init__(self) -> None:
         """Check the parameters."""
         super().__post_init__()
-        for name in ("iterations", "reports", "fewest"):
-            _at_least(self, name, 1)
+        check_at_least(self, iterations=1, reports=1, fewest=1)
 
     @property
     def steps(self) -> tuple[int, ...]:
@@ -169,7 +167,7 @@ class IndependentTrials(AsynchronousSearch):
     def __post_init__(self) -> None:
         """Check the parameters."""
         super().__post_init__()
-        _at_least(self, "iterations", 1)
+        check_at_least(self, iterations=1)
 
     @property
     def steps(self) -> tuple[int, ...]:
@@ -231,9 +229,3 @@ class AsynchronousPlan:
     losses: LossCurves
     weight: float = 1.0
     arrival_s: float = 0.0
-
-
-def _at_least(search: object, field_name: str, least: int) -> None:
-    value = getattr(search, field_name)
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InputError(f"search.{field_name}", value, f"a whole number of at least {least}")

@@ -47,7 +47,7 @@ class SuccessiveHalving:
     resume: bool = False
 
     def __post_init__(self) -> None:
-        _at_least(self, trials=1, eta=2, iterations=1)
+        check_at_least(self, trials=1, eta=2, iterations=1)
 
     def brackets(self) -> tuple[Bracket, ...]:
         """Return one bracket of floor(n / eta^i) jobs with r eta^i iterations in rung i."""
@@ -70,7 +70,7 @@ class Hyperband:
     resume: bool = False
 
     def __post_init__(self) -> None:
-        _at_least(self, resource=1, eta=2, iterations=1)
+        check_at_least(self, resource=1, eta=2, iterations=1)
 
     def brackets(self) -> tuple[Bracket, ...]:
         """Return the brackets, that of most trials first."""
@@ -94,7 +94,7 @@ class RandomSearch:
     iterations: int = 12
 
     def __post_init__(self) -> None:
-        _at_least(self, trials=1, batch=1, iterations=1)
+        check_at_least(self, trials=1, batch=1, iterations=1)
 
     def brackets(self) -> tuple[Bracket, ...]:
         """Return one bracket with a rung per stage."""
@@ -114,7 +114,7 @@ class PopulationBased:
     iterations: int = 8
 
     def __post_init__(self) -> None:
-        _at_least(self, trials=1, generations=1, iterations=1)
+        check_at_least(self, trials=1, generations=1, iterations=1)
 
     def brackets(self) -> tuple[Bracket, ...]:
         """Return one bracket with a rung per generation, all of the same size."""
@@ -161,7 +161,8 @@ def _powers(base: int, limit: int) -> int:
     return n
 
 
-def _at_least(settings: Any, **limits: int) -> None:
+def check_at_least(settings: Any, **limits: int) -> None:
+    """Check that these fields are whole numbers of at least so much. Raises `InputError`."""
     for field, limit in limits.items():
         value = getattr(settings, field)
         if isinstance(value, bool) or not isinstance(value, int) or value < limit:

@@ -142,7 +142,7 @@ def test_blocks_tell_a_search_in_order(beamer: FakeBeamer, client: Client) -> No
     profile = {"sync_bytes": 10, "collective": "parameter-server", "compute_s": 0.1, "overlap": 0.0}
     unknown = {"sync_bytes": None, "collective": "ring", "compute_s": None, "overlap": 0.0}
     assert beamer.received == [
-        ("/v1/studies/s", {"run": "one", "weight": 2.0, "rungs": [{"name": "r", "jobs": 1, "step": 3}]}),
+        ("/v1/studies/s", {"run": "one", "weight": 2.0, "rungs": [{"name": "r", "trials": 1, "step": 3}]}),
         ("/v1/studies/s/stages/r", {}),
         (TRIAL, {"budget": 9}),
         (f"{TRIAL}/target", {"step": 3, "stage": "r"}),
@@ -188,6 +188,17 @@ def test_the_environment_names_the_run_that_processes_share(
     assert client.study("s", run="mine").run == "mine"
     assert client.flush(PATIENCE_S)
     assert beamer.runs == ["shared", "shared", "mine", "mine"]
+
+
+def test_one_unknown_name_takes_nothing_else_with_it_at_the_end(
+    beamer: FakeBeamer, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    beamer.answer = lambda method, path: (404, refusal("trial: got 'T'")) if "/trials/T/" in path else (200, {})
+    client.trial("s", "T").milestone(5)
+    client.trial("s", "t").finish()
+    client.close(PATIENCE_S)
+    assert beamer.paths()[-1] == f"{TRIAL}/status"
+    assert warnings(caplog) == ["Beamer refused s/T/target: trial: got 'T'"]
 
 
 def test_a_worker_reports_on_a_trial_that_another_process_registered(beamer: FakeBeamer, client: Client) -> None:

@@ -176,7 +176,7 @@ def test_hyperband(begin: Begin) -> None:
     )
     tuning = begin(tuple(rung for bracket in brackets for rung in bracket))
     for number, bracket in enumerate(brackets):
-        _halving(tuning, bracket, [f"b{number}-t{i}" for i in range(bracket[0].jobs)])
+        _halving(tuning, bracket, [f"b{number}-t{i}" for i in range(bracket[0].trials)])
     tuning.over()
 
 

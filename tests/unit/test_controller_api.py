@@ -29,7 +29,7 @@ PLACED = {
     "workers": [{"rank": 0, "host": HOSTS[0].name}, {"rank": 1, "host": HOSTS[1].name, "role": "worker"}],
     "sync_bytes": 600_000,
 }
-DECLARED = {"run": "a", "weight": 2.0, "rungs": [{"name": "rung0", "jobs": 1, "step": 5}]}
+DECLARED = {"run": "a", "weight": 2.0, "rungs": [{"name": "rung0", "trials": 1, "step": 5}]}
 
 
 class Api:
@@ -173,7 +173,7 @@ def test_what_is_missing_of_a_study_stays_as_it_is(scene: Scene) -> None:
         study = await api.get(STUDY)
         assert (study["run"], study["weight"], study["barriers"]) == ("a", 3.0, True)
         assert study["rungs"] == DECLARED["rungs"]
-        later = [{"name": "rung1", "jobs": 1, "step": 9}]
+        later = [{"name": "rung1", "trials": 1, "step": 9}]
         assert (await api.put(f"{STUDY}?run=a", {"rungs": later, "barriers": False})).json() == {"changed": True}
         study = await api.get(STUDY)
         assert (study["weight"], study["rungs"], study["barriers"]) == (3.0, later, False)
@@ -288,8 +288,8 @@ def test_a_number_that_nothing_counts_up_to_is_refused_in_words(scene: Scene, nu
         await api.register()
         placed = f"{TRIAL}/attempts/two"
         for path, body in (
-            (STUDY, {"rungs": [{"name": "r", "jobs": number, "step": 1}]}),
-            (STUDY, {"rungs": [{"name": "r", "jobs": 1, "step": number}]}),
+            (STUDY, {"rungs": [{"name": "r", "trials": number, "step": 1}]}),
+            (STUDY, {"rungs": [{"name": "r", "trials": 1, "step": number}]}),
             (TRIAL, {"budget": number}),
             (f"{TRIAL}/target", {"step": number}),
             (placed, {**PLACED, "sync_bytes": number}),

@@ -33,7 +33,7 @@ def test_reads_studies_with_survivors_resolved() -> None:
     assert [job.iterations for job in first.jobs] == [2, 2]
     assert len(second.jobs) == 1
     assert second.jobs[0].iterations == 5
-    assert [(r.name, r.jobs, r.step) for r in study.rungs] == [("rung0", 2, 2), ("rung1", 1, 7)]
+    assert [(r.name, r.trials, r.step) for r in study.rungs] == [("rung0", 2, 2), ("rung1", 1, 7)]
 
 
 def test_the_seed_alone_decides_who_survives() -> None:

@@ -187,7 +187,7 @@ def test_hermes_queues_no_job_on_a_node_that_lacks_its_cores() -> None:
 
 
 def test_a_short_job_does_not_wait_for_a_long_stage_that_began_with_it() -> None:
-    rungs = (Rung("r0", jobs=50, step=10), Rung("r1", jobs=5, step=20))
+    rungs = (Rung("r0", trials=50, step=10), Rung("r1", trials=5, step=20))
     stage = [
         Arrival(0.0, "x", f"t{i}", SimulatedJob(Request(iterations=10), Falling(0.1)), "r0", rungs=rungs) for i in range(50)
     ]

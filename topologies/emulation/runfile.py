@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from beamer.errors import EmulationError
+from beamer.process_stat import process_stat
 from topologies.emulation import tools
 
 RUNS = Path("/run/beamer")
@@ -64,10 +65,8 @@ class RunRecord:
 
 
 def _start_time(pid: int) -> int | None:
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
-    except OSError:
-        return None
+    stat = process_stat(f"/proc/{pid}/stat")
+    return stat.started if stat else None
 
 
 def record(name: str) -> RunRecord:

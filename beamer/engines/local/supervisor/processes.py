@@ -2,40 +2,17 @@
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from beamer.process_stat import ProcessStat, process_stat
 
 STOPPED = frozenset("TtZX")
 """States of a thread that computes nothing and will not, unless somebody lets it: stopped, traced, dead."""
 
 
-@dataclass(frozen=True)
-class ProcessStat:
-    """A process. ticks: processor time in user and kernel mode, clock ticks. started: when, clock ticks since the boot."""
-
-    pid: int
-    state: str
-    parent: int
-    ticks: int
-    started: int
-
-
 def stat(pid: int) -> ProcessStat | None:
     """Return a process, None if there is none of that number."""
-    return _parse(pid, f"/proc/{pid}/stat")
-
-
-def _parse(pid: int, path: str) -> ProcessStat | None:
-    try:
-        descriptor = os.open(path, os.O_RDONLY)  # pathlib would take twice as long, and this is done for all processes
-        try:
-            data = os.read(descriptor, 1024)
-        finally:
-            os.close(descriptor)
-    except OSError:  # ended, perhaps while it was being read
-        return None
-    fields = data[data.rindex(b")") + 2 :].split(None, 20)
-    return ProcessStat(pid, fields[0].decode(), int(fields[1]), int(fields[11]) + int(fields[12]), int(fields[19]))
+    return process_stat(f"/proc/{pid}/stat")
 
 
 def _numbers(path: str) -> list[int]:
@@ -48,7 +25,7 @@ def _numbers(path: str) -> list[int]:
 def threads(pid: int) -> Iterator[ProcessStat]:
     """Return the threads of a process."""
     for thread in _numbers(f"/proc/{pid}/task"):
-        if (found := _parse(thread, f"/proc/{pid}/task/{thread}/stat")) is not None:
+        if (found := process_stat(f"/proc/{pid}/task/{thread}/stat")) is not None:
             yield found
 
 
