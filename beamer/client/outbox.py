@@ -155,7 +155,7 @@ class Outbox:
         with self._changed:
             if self._closed:
                 return
-            self._closing = True  # what is unknown now is not waited for any more: what follows it would be lost
+            self._closing = True  # there is no pause any more before what is unknown is tried again: what follows would be lost
             self._changed.notify_all()
             if not self.flush(timeout_s):
                 left = len(self._waiting) + self._sending
@@ -262,8 +262,7 @@ class Outbox:
         reason, field_name = _reason(answer)
         kind = request.kind
         if answer.status_code == _UNKNOWN:
-            is_early = request.address not in self._unknown and request.tries < UNKNOWN_TRIES
-            if is_early and not self._closing:
+            if request.address not in self._unknown and request.tries < UNKNOWN_TRIES:
                 request.tries += 1
                 return FIRST_PAUSE_S * float(2 ** (request.tries - 1))
             self._unknown.add(request.address)

@@ -191,8 +191,9 @@ def test_the_environment_names_the_run_that_processes_share(
 
 
 def test_one_unknown_name_takes_nothing_else_with_it_at_the_end(
-    beamer: FakeBeamer, client: Client, caplog: pytest.LogCaptureFixture
+    beamer: FakeBeamer, client: Client, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(outbox, "FIRST_PAUSE_S", PATIENCE_S)
     beamer.answer = lambda method, path: (404, refusal("trial: got 'T'")) if "/trials/T/" in path else (200, {})
     client.trial("s", "T").milestone(5)
     client.trial("s", "t").finish()
