@@ -111,8 +111,8 @@ class Asha(AsynchronousSearch):
         """Return the best trial of the highest rung where one of the best 1/eta has not been promoted."""
         for rung in range(self.halvings - 1, -1, -1):
             losses = known.losses[rung]
-            best = sorted(losses, key=lambda trial, of=losses: (of[trial], trial))[: len(losses) // self.eta]  # type: ignore[misc]
-            waiting = [trial for trial in best if trial not in known.entered[rung + 1]]
+            ranked = sorted((loss, trial) for trial, loss in losses.items())
+            waiting = [trial for _, trial in ranked[: len(losses) // self.eta] if trial not in known.entered[rung + 1]]
             if waiting:
                 return waiting[0], rung + 1
         return None

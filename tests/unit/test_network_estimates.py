@@ -1,8 +1,6 @@
 """What is used of trials' profiles, where it comes from, and that nobody gains rank by declaring less than they send."""
 
 from collections.abc import Iterator
-from itertools import pairwise
-from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -10,101 +8,18 @@ from hypothesis import strategies as st
 
 from beamer.network.estimates import CHANGE, RECENT_TRIALS, Source, Sourced
 from beamer.network.events import Measured
-from beamer.network.forecasts import FIT_GROWTH, FIT_PERIOD_S, FIT_STEPS, MOST_FITS, Forecast, Point, no_forecast
 from beamer.network.job import UNDECLARED_BYTES
-from beamer.network.ledger import NetworkLedger
 from beamer.network.metering import UNREPORTED_S
-from beamer.network.meters import Meters
-from beamer.network.policies import network_policy
 from beamer.network.protocol import WorkerBytes
 from beamer.studies.events import (
     AttemptEnded,
-    AttemptStarted,
-    Event,
     Progressed,
     StudyRegistered,
     TargetSet,
     TrialEnded,
-    TrialRegistered,
-    decode,
-    encode,
 )
-from beamer.studies.model import UNKNOWN, Profile, TrialStatus, Worker
-from beamer.studies.tracker import Tracker
-from beamer.testing.fabrics import star
-
-FABRIC = star(4)
-PAIR = (Worker(0, "h1"), Worker(1, "h2"))
-MB = 1_000_000
-
-
-class Site:
-    """A tracker with what it has taken in, and the meters of its trials."""
-
-    def __init__(self, forecast: Forecast = no_forecast) -> None:
-        self.ledger = NetworkLedger(FABRIC, forecast)
-        self.tracker = Tracker(self.ledger)
-        self.meters = Meters(self.ledger, self.tracker)
-        self.taken: list[Event] = []
-
-    def take(self, *events: Event) -> None:
-        for event in events:
-            if self.tracker.check(event):
-                self.taken.append(event)
-                self.tracker.apply(event)
-
-    def start(self, trial: str, profile: Profile = UNKNOWN, attempt: str = "1", workers: tuple[Worker, ...] = PAIR) -> str:
-        study, name = trial.split("/")
-        if study not in self.tracker.studies:
-            self.take(StudyRegistered(0.0, study, barriers=False))
-        now_s = self.tracker.now_s
-        self.take(TrialRegistered(now_s, study, name), AttemptStarted(now_s, trial, attempt, workers, profile))
-        return trial
-
-    def run(self, sent: dict[str, int], iteration_s: float = 1.0, lasts: int = 40) -> None:
-        """Let trials run side by side. sent: what each one's synchronisation sends per rank, counted every second."""
-        began_s = self.tracker.now_s
-        begun = {trial: self.tracker.trial(trial).done for trial in sent}
-        for second in range(lasts):
-            at_s = began_s + second
-            for trial, size in sent.items():
-                steps = int(second / iteration_s)
-                attempt = self.tracker.trial(trial).attempt
-                assert attempt is not None
-                for worker in attempt.workers:
-                    count = WorkerBytes(job=trial, rank=worker.rank, sent_bytes=steps * size)
-                    self.take(*self.meters.counted(FABRIC.host[worker.host].agent, (count,), at_s))
-                self.take(Progressed(at_s + 1e-3, trial, begun[trial] + steps))
-                self.take(*self.meters.progressed(trial, at_s + 1e-3))
-
-    def sync_bytes(self, trial: str) -> Sourced:
-        attempt = self.tracker.trial(trial).attempt
-        assert attempt is not None
-        return self.ledger.profiles.of(trial, attempt, self.meters.measurement(trial)).sync_bytes
-
-    def compute_s(self, trial: str) -> Sourced:
-        attempt = self.tracker.trial(trial).attempt
-        assert attempt is not None
-        return self.ledger.profiles.of(trial, attempt, self.meters.measurement(trial)).compute_s
-
-    def remaining(self, trial: str) -> Sourced:
-        record = self.tracker.trial(trial)
-        return self.ledger.remaining(self.tracker.study(record.study), record)
-
-    def order(self, policy: str) -> list[str]:
-        chosen = network_policy(policy)
-        snapshot = self.ledger.snapshot(self.tracker)
-        return [key for tier in chosen.order(chosen.initial(), snapshot, 0.0, Random(0))[1] for key in tier.jobs]
-
-    def measurements(self) -> list[Measured]:
-        return [event for event in self.taken if isinstance(event, Measured)]
-
-    def replayed(self) -> "Site":
-        other = Site(self.ledger.forecasts.forecast)
-        for event in self.taken:
-            kind, content = encode(event)
-            other.take(decode(kind, content))
-        return other
+from beamer.studies.model import Profile, TrialStatus, Worker
+from tests.counted import FABRIC, MB, Site, forecast
 
 
 def test_before_anything_is_known_a_constant_is_used() -> None:
@@ -418,121 +333,3 @@ def test_a_journal_tells_what_was_learnt() -> None:
     assert again.tracker == site.tracker
     assert again.ledger.views(again.tracker) == site.ledger.views(site.tracker)
     assert again.ledger.profiles.overruled == {("s/a", "sync_bytes")}
-
-
-# Remaining steps.
-
-
-def forecast(losses: tuple[Point, ...]) -> float | None:
-    """Return the step at which a loss of 1/step is 1/100 less what it is now; of a level one, None."""
-    return 200.0 if len(losses) >= 4 and losses[-1][1] < losses[0][1] else None
-
-
-def report(site: Site, trial: str, steps: int, level: bool = False) -> None:
-    for step in range(1, steps + 1):
-        site.take(Progressed(site.tracker.now_s + 1, trial, step, 1.0 if level else 1 / step))
-
-
-def test_a_target_or_a_budget_counts_before_any_forecast() -> None:
-    site = Site(forecast)
-    trial = site.start("s/a")
-    report(site, trial, 20)
-    assert site.remaining(trial) == Sourced(180, Source.PREDICTED)
-    site.take(TrialRegistered(50.0, "s", "a", budget=300))
-    assert site.remaining(trial) == Sourced(280, Source.DECLARED)
-    site.take(TargetSet(51.0, trial, 400))
-    assert site.remaining(trial) == Sourced(380, Source.DECLARED)
-
-
-def test_losses_that_tell_nothing_leave_what_was_done() -> None:
-    site = Site(forecast)
-    trial = site.start("s/a")
-    report(site, trial, 20, level=True)
-    assert site.remaining(trial) == Sourced(20, Source.PREDICTED)
-
-
-def test_a_trial_that_goes_on_beyond_its_forecast_has_a_step_left() -> None:
-    site = Site(forecast)
-    trial = site.start("s/a")
-    report(site, trial, 250)
-    assert site.remaining(trial).value == 1
-
-
-def test_the_error_of_forecasts_is_kept_by_study() -> None:
-    site = Site(forecast)
-    for name, steps in (("a", 250), ("b", 100), ("c", 200)):
-        trial = site.start(f"s/{name}")
-        report(site, trial, steps)
-        site.take(TrialEnded(400.0, trial, TrialStatus.KILLED))
-    going_on = site.start("s/d")
-    assert site.remaining(going_on) == Sourced(1, Source.PREDICTED)
-    report(site, going_on, 10)
-    assert site.remaining(going_on).error == pytest.approx(0.2)
-    assert site.remaining(site.start("t/d")).error is None
-
-
-def test_histories_grow_slowly() -> None:
-    site = Site(forecast)
-    trial = site.start("s/a")
-    report(site, trial, 5000)
-    assert len(site.ledger.forecasts.histories[trial].points) < 200
-
-
-def test_a_forecast_is_made_again_after_a_fifth_more_points_or_twice_the_steps() -> None:
-    asked: set[tuple[Point, ...]] = set()
-    site = Site(lambda losses: asked.add(losses))
-    trial = site.start("s/a")
-    for step in range(1, 2000):
-        site.take(Progressed(float(step), trial, step, 1 / step))
-        site.remaining(trial)
-    made = [losses for losses in sorted(asked, key=len) if losses]
-    assert all(
-        len(later) >= FIT_GROWTH * len(before) or later[-1][0] >= FIT_STEPS * before[-1][0] for before, later in pairwise(made)
-    )
-    assert len(made) < 25
-    assert made[-1][-1][0] * FIT_STEPS > 1999
-
-
-def test_trials_that_report_at_once_are_forecast_one_after_the_other() -> None:
-    asked: list[tuple[Point, ...]] = []
-    site = Site(lambda losses: asked.append(losses))
-    trials = [site.start(f"s/{i}") for i in range(40)]
-    for step in range(1, 60):
-        for i, trial in enumerate(trials):
-            site.take(Progressed(step * FIT_PERIOD_S, trial, step, 1 / step + i))
-        before = set(asked)
-        site.ledger.views(site.tracker)
-        assert len(set(asked) - before) <= 2 * MOST_FITS
-    histories = site.ledger.forecasts.histories.values()
-    assert all(history.fitted for history in histories)
-    # None is left out for those that report before it.
-    assert min(len(history.fitted) for history in histories) > max(len(history.fitted) for history in histories) / 2
-
-
-def test_a_study_that_begins_anew_or_a_trial_that_ends_waits_for_no_forecast() -> None:
-    site = Site(forecast)
-    trials = [site.start(f"{study}/{i}") for study in "st" for i in range(MOST_FITS)]
-    for trial in trials:
-        site.take(Progressed(1.0, trial, 1, 1.0))
-    assert list(site.ledger.forecasts.waiting) == trials[MOST_FITS:]
-    site.take(TrialEnded(2.0, trials[-1], TrialStatus.KILLED))
-    assert list(site.ledger.forecasts.waiting) == trials[MOST_FITS:-1]
-    site.take(StudyRegistered(3.0, "t", run="2", barriers=False))
-    assert not site.ledger.forecasts.waiting
-
-
-def test_a_journal_gives_the_same_forecasts_again_and_makes_no_others() -> None:
-    site = Site(lambda losses: losses[-1][0] * 3 if losses else None)
-    trials = [site.start(f"s/{i}") for i in range(3)]
-    for step in range(1, 300):
-        for i, trial in enumerate(trials):
-            site.take(Progressed(step * 0.07 + i * 0.01, trial, step, 1 / step + i))
-        if step % 7 == 0:
-            site.ledger.views(site.tracker)
-    again = site.replayed()
-    assert again.ledger.forecasts == site.ledger.forecasts
-    assert again.ledger.views(again.tracker) == site.ledger.views(site.tracker)
-    asked: list[tuple[Point, ...]] = []
-    again.ledger.forecasts.forecast = lambda losses: asked.append(losses)
-    again.ledger.views(again.tracker)
-    assert len(asked) == len(trials)
