@@ -473,10 +473,21 @@ def test_a_trial_without_a_barrier_is_waited_for_alone_until_it_completes(
     assert (stage.barrier, [(job.key, job.remaining) for job in stage.jobs]) == (False, [("s/t", remaining)])
 
 
-def test_a_trial_that_has_arrived_has_nothing_left_that_is_waited_for(tracker: Tracker) -> None:
-    take(tracker, *another("u"), TrialRegistered(5, "vision", "t", 81), Progressed(6, TRIAL, 5))
+@pytest.mark.parametrize(("done", "left"), [(4, 1), (5, 1), (6, 0)])
+def test_a_trial_that_goes_on_beyond_its_barrier_has_nothing_left_that_is_waited_for(
+    tracker: Tracker, done: int, left: int
+) -> None:
+    take(tracker, *another("u"), TrialRegistered(5, "vision", "t", 81), Progressed(6, TRIAL, done))
     (study,) = network(tracker).views(tracker)
-    assert [(stage.name, [job.remaining for job in stage.jobs]) for stage in study.stages] == [("rung0", [0, 5])]
+    assert [(stage.name, [job.remaining for job in stage.jobs]) for stage in study.stages] == [("rung0", [left, 5])]
+
+
+def test_trials_whose_stage_is_done_count_together_until_they_leave(tracker: Tracker) -> None:
+    """Ten processes that take their time to leave do not take ten classes."""
+    take(tracker, *another("u"), StageSealed(5, "vision", "rung0"), Progressed(6, TRIAL, 5), Progressed(6, "vision/u", 5))
+    assert tracker.stage("vision", "rung0").status is StageStatus.DONE
+    (study,) = network(tracker).views(tracker)
+    assert [(stage.name, [job.remaining for job in stage.jobs]) for stage in study.stages] == [("rung0", [1, 1])]
 
 
 def test_a_class_is_of_an_attempt(tracker: Tracker) -> None:

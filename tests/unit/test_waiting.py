@@ -129,20 +129,20 @@ def test_progress_does_not_make_another_item_of_a_trial() -> None:
 
 
 @pytest.mark.parametrize("policy", [name for name in NETWORK_POLICIES if network_policy(name).orders])
-def test_a_trial_that_has_arrived_at_its_barrier_goes_behind_all_others(policy: str) -> None:
+def test_a_trial_that_goes_on_beyond_its_barrier_goes_behind_all_others(policy: str) -> None:
     tracker = tracked(
         StudyRegistered(0, "s"),
         StageRegistered(0, "s", "rung0"),
-        *running("s", "arrived", 2),
-        TargetSet(3, "s/arrived", 2, "rung0"),
+        *running("s", "beyond", 3),
+        TargetSet(3, "s/beyond", 2, "rung0"),
         TrialRegistered(3, "s", "missing"),
         TargetSet(3, "s/missing", 2, "rung0"),
         StudyRegistered(0, "long"),
         *running("long", "runs", budget=1000),
     )
-    assert left(tracker) == {"s/arrived": 0, "long/runs": 1000}
+    assert left(tracker) == {"s/beyond": 0, "long/runs": 1000}
     found = classes(tracker, policy)
-    assert found["long/runs"] < found["s/arrived"]
+    assert found["long/runs"] < found["s/beyond"]
 
 
 def test_what_nobody_waits_for_comes_in_one_last_tier() -> None:

@@ -283,11 +283,12 @@ def train(task: TrainerTask, client: Client) -> None:
         if not (gradient == expected).all():
             raise ArithmeticError(f"rank {rank}, iteration {iteration}: the gradient's sum is not {expected}")
         time.sleep(max(began + spec.compute_s - time.monotonic(), 0.0))
-        if rank == 0:
+        if rank == 0 and iteration < spec.iterations:
             trial.progress(task.done + iteration)
     dial, expect = _peers(spec, rank)
-    _barrier(mesh, dial, expect, rank)
+    _barrier(mesh, dial, expect, rank)  # the last step is complete when every rank is through with it
     if rank == 0:
+        trial.progress(task.done + spec.iterations)
         trial.pause()
     client.close(REPORT_PATIENCE_S)
 
