@@ -23,8 +23,9 @@ def test_two_jobs_on_the_same_two_hosts_are_distinguished(bench: Bench) -> None:
         ("s/t/one", "10.77.0.1", one_port, "10.77.0.2", 5000),
         ("s/t/two", "10.77.0.1", two_port, "10.77.0.2", 5000),
     }
+    after = len(bench.controller.received)
     kill_group(two)
-    seen = bench.controller.wait(Connections, lambda m: len(m.connections) == 1, after=len(bench.controller.received))
+    seen = bench.controller.wait(Connections, lambda m: len(m.connections) == 1, after)
     assert seen.connections[0].job == "s/t/one"
 
 
