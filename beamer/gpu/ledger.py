@@ -279,8 +279,10 @@ class GpuLedger(Ledger):
         if event.speeds:
             measured = self._measured.setdefault(job.key, {})
             for speed in event.speeds:
+                # an engine need not know how its program splits a batch: what the job says of itself holds
+                parts = max(speed.sub_steps, job.request.sub_steps(speed.gpus, speed.batch_size))
                 shape = (speed.gpus, speed.nodes, speed.servers, speed.batch_size)
-                measured[shape] = [*measured.get(shape, ()), speed][-LAST:]
+                measured[shape] = [*measured.get(shape, ()), replace(speed, sub_steps=parts)][-LAST:]
             job = replace(job, speeds=tuple(_mean(last) for last in measured.values()))
         if event.costs:
             job = replace(job, costs=event.costs)

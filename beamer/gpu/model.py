@@ -47,11 +47,18 @@ class Costs:
     """What changing a job's GPUs takes, seconds in which it computes nothing.
 
     suspend_s, resume_s: memory kept. restart_s: from a checkpoint, on other GPUs or another number of them.
+    batch_s: another batch size on the same GPUs; None: a restart.
     """
 
     suspend_s: float = 0.0
     resume_s: float = 0.0
     restart_s: float = 0.0
+    batch_s: float | None = None
+
+    @property
+    def rebatch_s(self) -> float:
+        """What another batch size on the same GPUs takes."""
+        return self.restart_s if self.batch_s is None else self.batch_s
 
 
 @dataclass(frozen=True)
@@ -64,6 +71,8 @@ class Request:
     iterations between two reports.
     batch_size: samples of an iteration, all workers together. max_batch_size, max_local_batch_size: the largest that it may be
     run at, in all and per GPU; 0: `batch_size`, no limit.
+    accumulates: whether a GPU takes more than `max_local_batch_size` in several equal sub-steps, whose gradients it adds up
+    before the workers synchronise, once a step.
     learning_rate, max_learning_rate: at `batch_size`, and the largest; 0: unknown.
     target_loss, target_accuracy: at which its search has reached its goal; None: not stated.
     servers: whether parameter servers synchronise it, each beside its workers; asynchronous: whether they do so one by one.
@@ -79,6 +88,7 @@ class Request:
     batch_size: int = 1
     max_batch_size: int = 0
     max_local_batch_size: int = 0
+    accumulates: bool = False
     learning_rate: float = 0.0
     max_learning_rate: float = 0.0
     target_loss: float | None = None
@@ -107,6 +117,12 @@ class Request:
     def most(self) -> int:
         """The most GPUs that it can use."""
         return self.max_gpus or self.gpus
+
+    def sub_steps(self, gpus: int, batch_size: int = 0) -> int:
+        """Return in how many sub-steps so many GPUs take a batch. batch_size: 0: the requested one."""
+        if not (self.accumulates and self.max_local_batch_size):
+            return 1
+        return -(-(batch_size or self.batch_size) // (gpus * self.max_local_batch_size))
 
 
 @dataclass(frozen=True)
@@ -174,6 +190,7 @@ class Speed:
     """How long a step took on a shape of grant.
 
     batch_size: samples of a step, all workers together. sync_s: of the step's time, spent synchronising; 0: not measured.
+    sub_steps: equal parts in which every GPU took its share of the batch, one after the other.
     """
 
     gpus: int
@@ -182,6 +199,7 @@ class Speed:
     batch_size: int
     step_s: float
     sync_s: float = 0.0
+    sub_steps: int = 1
 
 
 @dataclass(frozen=True)

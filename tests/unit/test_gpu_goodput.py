@@ -35,11 +35,34 @@ def test_step_times_are_recovered_where_nothing_was_measured() -> None:
         assert at(times, gpus, nodes, gpus * local) == pytest.approx(truth(gpus, nodes, local), rel=0.05)
 
 
+def accumulated(shapes: list[tuple[int, int]], locals_: tuple[int, ...] = (16, 64, 128), most: int = 32) -> tuple[Speed, ...]:
+    """Steps in sub-steps of at most so many samples per GPU."""
+    found = []
+    for gpus, nodes in shapes:
+        for local in locals_:
+            parts = -(-local // most)
+            compute_s = truth(1, 1, local / parts)
+            step_s = (parts - 1) * compute_s + truth(gpus, nodes, local / parts)
+            found.append(Speed(gpus, nodes, 0, gpus * local, step_s, sub_steps=parts))
+    return tuple(found)
+
+
+def test_step_times_are_recovered_from_accumulated_steps() -> None:
+    times = fit_steps([accumulated(SHAPES, (8, 16, 24, 64, 128))])
+    for gpus, nodes, local in ((1, 1, 12), (3, 1, 30), (6, 2, 20), (12, 3, 32)):
+        assert at(times, gpus, nodes, gpus * local) == pytest.approx(truth(gpus, nodes, local), rel=0.05)
+        whole = (gpus, nodes, gpus * local * 4.0)
+        expected = 3 * truth(1, 1, local) + truth(gpus, nodes, local)
+        split = times.at(ROW, *map(np.array, ([gpus], [nodes], [whole[2]], [4.0])))
+        assert split == pytest.approx([expected], rel=0.05)
+        assert times.estimate(0, *whole, sub_steps=4).value == pytest.approx(float(split[0]))
+
+
 def test_slopes_are_those_of_the_logarithm() -> None:
     rng = np.random.default_rng(0)
     theta = rng.normal(-2.0, 1.0, 7)
-    for gpus, nodes in ((1, 1), (4, 1), (6, 2)):
-        shape = (np.array(gpus), np.array(nodes), np.array(3.0))
+    for gpus, nodes, parts in ((1, 1, 1.0), (4, 1, 1.0), (6, 2, 1.0), (1, 1, 3.0), (6, 2, 3.0)):
+        shape = (np.array(gpus), np.array(nodes), np.array(3.0), np.array(parts))
         slopes = goodput._log_step(theta, *shape)[1]
         for number in range(7):
             step = np.eye(7)[number] * 1e-6

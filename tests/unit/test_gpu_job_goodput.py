@@ -51,3 +51,14 @@ def test_a_job_that_stays_keeps_its_batch_until_another_pays() -> None:
         assert learning.with_batches([held], {"j": where}, float(pays))["j"].batch_size == size
     moved = learning.with_batches([held], {"j": Grant((("n1", 4),))}, 1e9)
     assert moved["j"].batch_size == best
+
+
+def test_a_job_that_accumulates_grows_its_batch_beyond_what_fits() -> None:
+    fits = {"max_local_batch_size": 64, "noise": 1e6}
+    assert batch(job(**fits), 2) == 128
+    assert batch(job(**fits, accumulates=True), 2) == 1024
+    found = JobGoodputs.of([job(**fits, accumulates=True), job(noise=1e6)])
+    at = np.array([0, 1]), np.array([2, 2]), np.array([1, 1])
+    split, whole = found._at(*at, np.array([512.0, 512.0])).tolist()
+    assert split < whole, "sub-steps repeat what a step takes without samples"
+    assert split == pytest.approx(512 / (4 * (0.1 + 64 / 640)) * (1e6 + 64) / (1e6 + 512), rel=0.05)

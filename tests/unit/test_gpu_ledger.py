@@ -217,6 +217,17 @@ def test_grants_and_service_are_accounted() -> None:
     assert ledger(made).devices[OTHER] == (("n0", 0), ("n0", 1))
 
 
+def test_what_a_job_says_of_accumulation_holds_for_the_speeds_of_any_engine() -> None:
+    made = tracker(
+        TrialRegistered(0.5, "s", "t2"),
+        GpusRequested(1.0, "s/t2", Request(iterations=20, batch_size=64, max_local_batch_size=16, accumulates=True)),
+        TrialReported(2.0, "s/t2", speeds=(Speed(1, 1, 0, 64, 1.0), Speed(4, 1, 0, 64, 1.0), Speed(2, 1, 0, 32, 1.0, 0.0, 2))),
+    )
+    job = ledger(made).job("s/t2")
+    assert job
+    assert [speed.sub_steps for speed in job.speeds] == [4, 1, 2]
+
+
 def test_of_a_shape_the_last_five_speeds_count() -> None:
     speeds = tuple(TrialReported(2.0, KEY, speeds=(Speed(1, 1, 0, 1, step_s),)) for step_s in (99.0, 1.0, 2.0, 3.0, 4.0, 5.0))
     assert submitted(tracker(*speeds))[0].speeds == (Speed(1, 1, 0, 1, 3.0),)

@@ -4,16 +4,17 @@
 noise scale of McCandlish, Kaplan, Amodei et al. 2018) and 3.2 (step times)]
 
 A step of `m` samples on `n` GPUs takes `(T_grad^g + T_sync^g)^(1/g)` seconds, g between 1 (no overlap) and 10 (all of it),
-with `T_grad = a + b m/n`, and `T_sync` nothing on one GPU, `s0 + s1 (n - 2)` on one node and `r0 + r1 (n - 2)` on several. A
+with `T_grad = a + b m/n`, and `T_sync` nothing on one GPU, `s0 + s1 (n - 2)` on one node and `r0 + r1 (n - 2)` on several. With
+gradient accumulation in k sub-steps it takes `(k - 1) T_grad` more, all of it with m/k samples in the place of m. A
 sample of a batch of m is worth `(phi + m0) / (phi + m)` of one of a batch of m0, where phi, the noise scale, is m0 times the
 variance of a gradient of m0 over its squared norm. Goodput is samples per second times that.
 
 Ours is how it is fitted: all jobs at once, by damped Gauss-Newton steps on the logarithms of parameters and step times, with a
 weak prior at a first guess, where Pollux minimises the same logarithmic error job by job. As in Pollux, what was not measured
-is assumed to cost nothing, so that it is tried: synchronising is free until it was measured. There is no gradient accumulation.
+is assumed to cost nothing, so that it is tried: synchronising is free until it was measured.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isfinite
 
@@ -67,14 +68,16 @@ class StepTimes:
     spread: Floats
     seen: Bools
 
-    def at(self, rows: Ints, gpus: Ints, nodes: Ints, batch: Floats) -> Floats:
+    def at(self, rows: Ints, gpus: Ints, nodes: Ints, batch: Floats, sub_steps: Floats | float = 1.0) -> Floats:
         """Return the seconds of steps of `batch` samples of the jobs `rows`; of one never measured, 1 per sample."""
-        return np.asarray(np.exp(_parts(self.theta[rows], gpus, nodes, batch / gpus).log_step))
+        of = _parts(self.theta[rows], gpus, nodes, batch / (gpus * sub_steps))
+        return np.asarray(np.exp(of.log_step) + (sub_steps - 1.0) * of.compute)
 
-    def estimate(self, row: int, gpus: int, nodes: int, batch: float) -> Estimate:
+    def estimate(self, row: int, gpus: int, nodes: int, batch: float, sub_steps: int = 1) -> Estimate:
         """Return the seconds of a step of one job."""
-        n, k, local = np.array([[gpus]]), np.array([[nodes]]), np.array([[batch / gpus]])
-        log_s, slope = _log_step(self.theta[row][None, None], n, k, local)
+        shape = np.array([[gpus]]), np.array([[nodes]])
+        theta = self.theta[row][None, None]
+        log_s, slope = _log_step(theta, *shape, np.array([[batch / (gpus * sub_steps)]]), np.array([[float(sub_steps)]]))
         variance = max(float(slope[0, 0] @ self.spread[row] @ slope[0, 0]), 0.0)
         kind = 0 if gpus == 1 else 1 if nodes == 1 else 2
         if not self.seen[row, 0]:
@@ -87,7 +90,9 @@ class StepTimes:
 
 def fit_steps(jobs: Sequence[Sequence[Speed]]) -> StepTimes:
     """Fit the step times of many jobs at once, each on what was measured of it; rows of garbage are left out."""
-    usable = [[s for s in speeds if 0 < s.step_s < LONGEST_STEP_S and s.gpus > 0 and s.batch_size > 0] for speeds in jobs]
+    usable = [
+        [s for s in speeds if 0 < s.step_s < LONGEST_STEP_S and min(s.gpus, s.batch_size, s.sub_steps) > 0] for speeds in jobs
+    ]
     count = len(usable)
     theta, spread = np.zeros((count, PARAMETERS)), np.zeros((count, PARAMETERS, PARAMETERS))
     seen = np.zeros((count, 3), np.bool_)
@@ -121,15 +126,24 @@ def efficiency(noise: Floats, requested: Floats, batch: Floats) -> Floats:
 
 
 def best_goodput(
-    times: StepTimes, rows: Ints, gpus: Ints, nodes: Ints, noise: Floats, requested: Floats, low: Floats, high: Floats
+    times: StepTimes,
+    rows: Ints,
+    gpus: Ints,
+    nodes: Ints,
+    noise: Floats,
+    requested: Floats,
+    low: Floats,
+    high: Floats,
+    sub_steps: Callable[[Floats], Floats] = np.ones_like,
 ) -> tuple[Floats, Ints]:
     """Return the largest goodput of each of `rows` on its GPUs, in samples worth those of the batch requested per second.
 
     Batch sizes from `low` to `high` are tried, in equal ratios; the second result is the best one.
+    sub_steps: in how many each of them is taken, given a row per job.
     """
     share = np.linspace(0.0, 1.0, BATCH_SIZES_TRIED)
     batch = np.round(low[:, None] * (high / low)[:, None] ** share)
-    step_s = times.at(rows[:, None], gpus[:, None], nodes[:, None], batch)
+    step_s = times.at(rows[:, None], gpus[:, None], nodes[:, None], batch, sub_steps(batch))
     goodput = batch / step_s * efficiency(noise[:, None], requested[:, None], batch)
     chosen = goodput.argmax(axis=1)
     at = np.arange(len(rows))
@@ -172,8 +186,11 @@ def _parts(theta: Floats, gpus: Ints, nodes: Ints, local: Floats) -> _Parts:
     return _Parts(value, near, far, extra, compute, sync, part, exponent, ratio, both, largest + both / exponent)
 
 
-def _log_step(theta: Floats, gpus: Ints, nodes: Ints, local: Floats) -> tuple[Floats, Floats]:
-    """Return the logarithms of step times, and their slopes along theta on one more axis. theta: one more axis than `local`."""
+def _log_step(theta: Floats, gpus: Ints, nodes: Ints, local: Floats, sub_steps: Floats) -> tuple[Floats, Floats]:
+    """Return the logarithms of step times, and their slopes along theta on one more axis. theta: one more axis than `local`.
+
+    local: samples of a sub-step on each GPU.
+    """
     of = _parts(theta, gpus, nodes, local)
     value, exponent = of.value, of.exponent
     log_compute, log_sync = np.log(of.compute), np.log(of.sync)
@@ -182,6 +199,10 @@ def _log_step(theta: Floats, gpus: Ints, nodes: Ints, local: Floats) -> tuple[Fl
     by_compute = np.where(log_compute >= log_sync, larger, 1.0 - larger)
     by_sync = 1.0 - by_compute
     by_exponent = -of.both / exponent**2 + (by_compute * (log_compute - largest) + by_sync * (log_sync - largest)) / exponent
+    # only the last sub-step overlaps with synchronising
+    log_total = np.logaddexp(of.log_step, np.log(np.maximum(sub_steps - 1.0, LEAST_S)) + log_compute)
+    last = np.exp(of.log_step - log_total)  # share of the time
+    by_compute, by_sync, by_exponent = by_compute * last + 1.0 - last, by_sync * last, by_exponent * last
     slopes = np.stack(
         (
             by_compute * value[..., A] / of.compute,
@@ -194,7 +215,7 @@ def _log_step(theta: Floats, gpus: Ints, nodes: Ints, local: Floats) -> tuple[Fl
         ),
         axis=-1,
     )
-    return of.log_step, np.asarray(slopes)
+    return log_total, np.asarray(slopes)
 
 
 def _fit(speeds: Sequence[Sequence[Speed]], columns: int) -> tuple[Floats, Floats, Bools]:
@@ -204,7 +225,7 @@ def _fit(speeds: Sequence[Sequence[Speed]], columns: int) -> tuple[Floats, Float
     count = np.array([len(job) for job in speeds])
     weight = (np.arange(columns) < count[:, None]).astype(np.float64)
     gpus, nodes = table[..., 0].astype(np.int64), table[..., 1].astype(np.int64)
-    local, target = table[..., 2], np.log(table[..., 3])
+    local, target, sub_steps = table[..., 2], np.log(table[..., 3]), table[..., 4]
     near, far = (gpus > 1) & (nodes == 1), (gpus > 1) & (nodes > 1)
     seen = np.stack((np.ones(len(table), np.bool_), near.any(axis=1), far.any(axis=1)), axis=1)
     active = np.stack(
@@ -219,13 +240,13 @@ def _fit(speeds: Sequence[Sequence[Speed]], columns: int) -> tuple[Floats, Float
         ),
         axis=1,
     )
-    guess = _guess(local, gpus, table[..., 3], active)
+    guess = _guess(local, gpus, table[..., 3] / sub_steps, active)
     theta = guess.copy()
     damping = np.full(len(table), FIRST_DAMPING)
     going = np.ones(len(table), np.bool_)
 
     def evaluate(point: Floats) -> tuple[Floats, Floats, Floats]:
-        log_s, slopes = _log_step(point[:, None, :], gpus, nodes, local)
+        log_s, slopes = _log_step(point[:, None, :], gpus, nodes, local, sub_steps)
         off = (log_s - target) * weight
         return (
             off,
@@ -264,8 +285,9 @@ def _fit(speeds: Sequence[Sequence[Speed]], columns: int) -> tuple[Floats, Float
     return theta, spread, seen
 
 
-def _figures(speed: Speed) -> tuple[float, float, float, float]:
-    return speed.gpus, speed.nodes, speed.batch_size / speed.gpus, speed.step_s
+def _figures(speed: Speed) -> tuple[float, float, float, float, float]:
+    local = speed.batch_size / (speed.gpus * speed.sub_steps)
+    return speed.gpus, speed.nodes, local, speed.step_s, speed.sub_steps
 
 
 def _guess(local: Floats, gpus: Ints, step_s: Floats, active: Bools) -> Floats:

@@ -63,12 +63,17 @@ class JobGoodputs:
         search = np.flatnonzero(low < high)
         rows, gpus, nodes = rows[search], gpus[search], nodes[search]
         noise, requested, low, high = self.noise[rows], self.batches.requested[rows], low[search], high[search]
-        goodput[search], batch[search] = best_goodput(self.times, rows, gpus, nodes, noise, requested, low, high)
+
+        def sub_steps(tried: Floats) -> Floats:
+            return self.batches.sub_steps(rows[:, None], gpus[:, None], tried)
+
+        goodput[search], batch[search] = best_goodput(self.times, rows, gpus, nodes, noise, requested, low, high, sub_steps)
         return goodput, batch
 
     def _at(self, rows: Ints, gpus: Ints, nodes: Ints, batch: Floats) -> Floats:
         worth = efficiency(self.noise[rows], self.batches.requested[rows], batch)
-        return np.asarray(batch / self.times.at(rows, gpus, nodes, batch) * worth)
+        step_s = self.times.at(rows, gpus, nodes, batch, self.batches.sub_steps(rows, gpus, batch))
+        return np.asarray(batch / step_s * worth)
 
     def with_batches(
         self, jobs: Sequence[Job], grants: Mapping[str, Grant], least_gain: float, gain_kept: Floats | float = 1.0
