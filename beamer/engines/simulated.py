@@ -1,8 +1,9 @@
 """A simulated cluster: jobs of known speed and convergence on virtual GPUs, in virtual time that its owner advances.
 
-Rates are constant between reports, which a job makes when it first starts and once per epoch. A change of GPUs takes effect at
-once and costs the job the seconds of `Costs`; it continues from where it was, or, after its node has failed, from its last
-report. A job that has finished saves what it has come to, and continues from there if it is started with a farther target.
+Rates are constant within an epoch. A job reports when it first starts, at its end, and in between after every epoch, or by the
+clock: at multiples of `SimulatedJob.report_s`, so that jobs with the same one report at the same time. A change of GPUs takes
+effect at once and costs the job the seconds of `Costs`; it continues from where it was, or, after its node has failed, from its
+last report. A job that has finished saves what it has come to, and continues from there if it is started with a farther target.
 """
 
 import heapq
@@ -12,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 
-from beamer.errors import EngineError
+from beamer.errors import EngineError, InputError
 from beamer.gpu.engine import Engine, Observed, Placement, RunState, check_placement
 from beamer.gpu.model import Costs, Grant, Node, Report, Request, Speed
 
@@ -23,8 +24,6 @@ class Outcome:
 
     loss: float
     accuracy: float | None = None
-    gradient_sqr: float = 0.0
-    gradient_var: float = 0.0
 
 
 class SimulatedProfile(ABC):
@@ -32,7 +31,10 @@ class SimulatedProfile(ABC):
 
     @abstractmethod
     def step_s(self, grant: Grant, batch_size: int) -> tuple[float, float]:
-        """Return how long a step of `batch_size` samples takes on `grant`, and how much of that it synchronises, seconds."""
+        """Return how long a step of `batch_size` samples takes on `grant`, and how much of that it synchronises, seconds.
+
+        Of a job that accumulates gradients: a sub-step with the synchronisation.
+        """
 
     @abstractmethod
     def outcome(self, iteration: float) -> Outcome:
@@ -42,14 +44,39 @@ class SimulatedProfile(ABC):
         """Return the progress per sample at `batch_size`, relative to that at the requested one."""
         return 1.0
 
+    def gradient(self, batch_size: int, iteration: float) -> tuple[float, float]:
+        """Return the squared norm and the variance of its gradients as measured at `batch_size`, as in `Report`; 0: not."""
+        return 0.0, 0.0
+
+    def sub_steps(self, request: Request, gpus: int, batch_size: int) -> int:
+        """Return in how many sub-steps so many GPUs take a batch."""
+        return request.sub_steps(gpus, batch_size)
+
 
 @dataclass(frozen=True)
 class SimulatedJob:
-    """A job of a simulated cluster."""
+    """A job of a simulated cluster.
+
+    report_s: seconds between two reports; 0: one per epoch. start_s: what its first start takes.
+    """
 
     request: Request
     profile: SimulatedProfile
     costs: Costs = field(default=Costs())
+    report_s: float = 0.0
+    start_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("report_s", "start_s"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise InputError(name, getattr(self, name), "a finite number of at least 0")
+
+    def step(self, grant: Grant, batch_size: int) -> Speed:
+        """Return how long a step takes, all its sub-steps together: only the last one synchronises."""
+        parts = self.profile.sub_steps(self.request, grant.size, batch_size)
+        step_s, sync_s = self.profile.step_s(grant, -(-batch_size // parts))
+        step_s += (parts - 1) * (step_s - sync_s)
+        return Speed(grant.size, grant.nodes, grant.served, batch_size, step_s, sync_s, parts)
 
 
 @dataclass
@@ -61,12 +88,39 @@ class _Run:
     iteration: float = 0.0  # at since_s
     since_s: float = 0.0  # from when on it computes
     charged_s: float = 0.0  # until when the cost of its last change is counted
-    rate: float = 0.0  # iterations per second
+    speed: Speed | None = None  # of its steps; None while it does not compute
+    due: float = 0.0  # iterations done when it reports next
     service_s: float = 0.0
     reported: float = 0.0  # iterations
+    unreported_gpu_s: float = 0.0  # GPU-seconds spent computing since
     version: int = 0
     started: bool = False
-    speeds: list[Speed] = field(default_factory=list)
+
+    @property
+    def batch_size(self) -> int:
+        return (self.placement.batch_size if self.placement else 0) or self.job.request.batch_size
+
+    def rate(self, iteration: float) -> float:
+        """Return iterations per second."""
+        assert self.speed
+        efficiency = self.job.profile.efficiency(self.batch_size, iteration)
+        return self.batch_size / self.job.request.batch_size * efficiency / self.speed.step_s
+
+    def epoch_end(self, iteration: float) -> float:
+        epoch = self.job.request.epoch
+        begun = iteration // epoch * epoch if self.job.report_s else self.reported
+        return min(begun + epoch, float(self.target))
+
+    def after(self, seconds: float, most: float) -> tuple[float, float]:
+        """Return how far it comes in so many seconds, at most to `most`, and how many of them it takes."""
+        iteration, taken_s = self.iteration, 0.0
+        while iteration < most and taken_s < seconds:
+            end, rate = min(self.epoch_end(iteration), most), self.rate(iteration)
+            if rate * (seconds - taken_s) < end - iteration:
+                return iteration + rate * (seconds - taken_s), seconds
+            taken_s += (end - iteration) / rate
+            iteration = end
+        return iteration, taken_s
 
 
 class SimulatedCluster(Engine):
@@ -124,10 +178,8 @@ class SimulatedCluster(Engine):
             if name in run.placement.servers or any(node == name for node, _ in run.placement.devices):
                 if run.state is RunState.RUNNING:
                     self._settle(key)
-                self.lost_s[key] = self.lost_s.get(key, 0.0) + len(run.placement.devices) * (
-                    (run.iteration - run.reported) / run.rate if run.rate else 0.0
-                )
-                run.iteration = run.reported
+                self.lost_s[key] = self.lost_s.get(key, 0.0) + run.unreported_gpu_s
+                run.iteration, run.unreported_gpu_s = run.reported, 0.0
                 self._leave(key, RunState.PARKED)
 
     def join(self, node: Node) -> None:
@@ -145,7 +197,7 @@ class SimulatedCluster(Engine):
         if run.state is RunState.SUSPENDED:
             self.resume(job) if run.placement == placement else self.resize(job, placement)
         elif run.state is RunState.PARKED:
-            self._run_on(job, placement, run.job.costs.restart_s if run.started else 0.0)
+            self._run_on(job, placement, run.job.costs.restart_s if run.started else run.job.start_s)
 
     def suspend(self, job: str, timeout_s: float = 5.0) -> None:
         """Stop a job's progress; what it takes is charged when the job is resumed."""
@@ -163,7 +215,7 @@ class SimulatedCluster(Engine):
             self._run_on(job, run.placement, run.job.costs.suspend_s + run.job.costs.resume_s)
 
     def resize(self, job: str, placement: Placement | None, timeout_s: float = 5.0) -> None:
-        """Continue elsewhere after what a restart takes."""
+        """Continue elsewhere after what a restart takes, or at another batch size after what that takes."""
         run = self._known(job, "resize")
         if placement is not None:
             check_placement(f"{job}: resize", placement, self._nodes)
@@ -173,6 +225,9 @@ class SimulatedCluster(Engine):
             self._settle(job)
         if placement is None:
             self._leave(job, RunState.PARKED)
+        elif run.state is RunState.RUNNING and run.placement and _stays(run.placement, placement):
+            ready_s = max(run.since_s - self.now, 0.0)  # what the change before still takes
+            self._run_on(job, placement, max(ready_s, run.job.costs.rebatch_s))
         else:
             self._run_on(job, placement, run.job.costs.restart_s)
 
@@ -222,36 +277,26 @@ class SimulatedCluster(Engine):
             self._observed[key] = Observed(run.state, placement, (self._report(run),), (), run.job.costs, target=run.target)
         else:
             self._observed[key] = replace(self._observed[key], state=run.state, placement=placement)
+        grant = grant_of(placement)
+        run.speed = run.job.step(grant, run.batch_size) if grant.size >= run.job.request.least else None
         self._schedule(key)
 
     def _schedule(self, key: str) -> None:
+        """Note when a job that runs reports next."""
         run = self._runs[key]
-        assert run.placement
-        request = run.job.request
-        grant = grant_of(run.placement)
-        batch = run.placement.batch_size or request.batch_size
         run.version += 1
-        run.rate = 0.0
-        if grant.size < request.least:
+        if run.speed is None or run.rate(run.iteration) <= 0:
             return
-        step_s, sync_s = run.job.profile.step_s(grant, batch)
-        run.rate = batch / request.batch_size * run.job.profile.efficiency(batch, run.iteration) / step_s
-        run.speeds = [Speed(grant.size, grant.nodes, len(run.placement.servers), batch, step_s, sync_s)]
-        if run.rate > 0:
-            at_s = run.since_s + (_next_report(run) - run.iteration) / run.rate
-            heapq.heappush(self._due, (at_s, next(self._order), key, run.version))
+        clock_s = _next_multiple(run.job.report_s, self.now) if run.job.report_s else math.inf
+        most = float(run.target) if run.job.report_s else run.epoch_end(run.iteration)
+        run.due, seconds = run.after(max(clock_s - run.since_s, 0.0), most)
+        at_s = run.since_s + seconds if run.due >= most else clock_s
+        heapq.heappush(self._due, (at_s, next(self._order), key, run.version))
 
     def _report(self, run: _Run) -> Report:
         outcome = run.job.profile.outcome(run.iteration)
-        return Report(
-            self.now,
-            run.iteration,
-            outcome.loss,
-            run.service_s,
-            outcome.accuracy,
-            outcome.gradient_sqr,
-            outcome.gradient_var,
-        )
+        gradient = run.job.profile.gradient(run.batch_size, run.iteration)
+        return Report(self.now, run.iteration, outcome.loss, run.service_s, outcome.accuracy, *gradient)
 
     def _settle(self, key: str) -> None:
         """Count what a running job has done until now, and what its last change has cost until now."""
@@ -262,9 +307,10 @@ class SimulatedCluster(Engine):
         self.lost_s[key] = self.lost_s.get(key, 0.0) + changing_s * gpus
         run.charged_s = max(run.charged_s, self.now)
         seconds = max(self.now - run.since_s, 0.0)
-        if run.rate:
-            run.iteration = min(run.iteration + seconds * run.rate, _next_report(run))
+        if run.speed:
+            run.iteration, _ = run.after(seconds, run.due)
             run.service_s += seconds
+            run.unreported_gpu_s += seconds * gpus
             self.busy_s[key] = self.busy_s.get(key, 0.0) + seconds * gpus
         run.since_s = max(run.since_s, self.now)
 
@@ -279,21 +325,32 @@ class SimulatedCluster(Engine):
     def _reach_report(self, key: str) -> None:
         run = self._runs[key]
         self._settle(key)
-        run.iteration = run.reported = _next_report(run)
-        finished = run.iteration >= run.target
-        state = RunState.FINISHED if finished else RunState.RUNNING
-        last = self._observed[key]
-        placement = None if finished else run.placement
-        self._observed[key] = Observed(
-            state, placement, (*last.reports, self._report(run)), (*last.speeds, *run.speeds), last.costs, target=run.target
-        )
-        run.state = state
-        if not finished:
+        if run.due > run.reported:
+            run.iteration = run.reported = run.due
+            run.unreported_gpu_s = 0.0
+            finished = run.iteration >= run.target
+            run.state = RunState.FINISHED if finished else RunState.RUNNING
+            last, speeds = self._observed[key], (run.speed,) if run.speed else ()
+            self._observed[key] = Observed(
+                run.state,
+                None if finished else run.placement,
+                (*last.reports, self._report(run)),
+                (*last.speeds, *speeds),
+                last.costs,
+                target=run.target,
+            )
+        if run.state is RunState.RUNNING:
             self._schedule(key)
 
 
-def _next_report(run: _Run) -> float:
-    return min(run.reported + run.job.request.epoch, float(run.target))
+def _next_multiple(of_s: float, after_s: float) -> float:
+    count = math.floor(after_s / of_s) + 1
+    return count * of_s if count * of_s > after_s else (count + 1) * of_s
+
+
+def _stays(one: Placement, other: Placement) -> bool:
+    """Say whether two placements differ in no more than the batch size."""
+    return (one.devices, one.servers) == (other.devices, other.servers)
 
 
 def grant_of(placement: Placement) -> Grant:

@@ -164,7 +164,11 @@ class Exponential(SimulatedProfile):
     def outcome(self, iteration: float) -> Outcome:
         """Return the loss, and as accuracy what is missing to 1."""
         loss = self._floor + (1 - self._floor) * math.exp(-self._rate * iteration)
-        return Outcome(loss, 1 - loss, 1.0, 10.0)
+        return Outcome(loss, 1 - loss)
+
+    def gradient(self, batch_size: int, iteration: float) -> tuple[float, float]:
+        """Return gradients of a noise scale of ten times the batch size requested."""
+        return 1.0, 10.0
 
 
 def _workload(seed: int, jobs: int = 12) -> list[Arrival]:

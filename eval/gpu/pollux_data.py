@@ -150,14 +150,19 @@ class PolluxProfile(SimulatedProfile):
         return self.application.step_s((count for _, count in grant.gpus), batch_size)
 
     def outcome(self, iteration: float) -> Outcome:
-        """Return the metric as accuracy, what it lacks as loss, and the gradients of a batch of the size requested."""
+        """Return the metric as accuracy, and what it lacks as loss."""
+        first = self.application.runs[self.application.batch_size]
+        metric = float(np.interp(self.progress(iteration), (0.0, *first.progress), (0.0, *first.metric)))
+        return Outcome(1.0 - metric, metric)
+
+    def gradient(self, batch_size: int, iteration: float) -> tuple[float, float]:
+        """Return the gradients of a batch of the size requested."""
         application, progress = self.application, self.progress(iteration)
         sizes = sorted(application.runs)
-        first, middle = application.runs[sizes[0]], application.runs[sizes[len(sizes) // 2]]
-        metric = float(np.interp(progress, (0.0, *first.progress), (0.0, *first.metric)))
+        middle = application.runs[sizes[len(sizes) // 2]]
         sqr = float(np.interp(progress, middle.progress, middle.gradient_sqr))
         var = float(np.interp(progress, middle.progress, middle.gradient_var))
-        return Outcome(1.0 - metric, metric, sqr, var * application.batch_size / self.requested)
+        return sqr, var * application.batch_size / self.requested
 
     def efficiency(self, batch_size: int, iteration: float) -> float:
         """Return the progress per sample at `batch_size`, relative to that at the one requested."""

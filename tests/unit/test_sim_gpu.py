@@ -1,7 +1,7 @@
 """Simulated GPU clusters: closed forms of the literature, accounting, failures, and what tuners do."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 import pytest
@@ -9,7 +9,7 @@ import pytest
 from beamer.engines.simulated import Outcome, SimulatedCluster, SimulatedJob, SimulatedProfile
 from beamer.errors import EngineError, InputError
 from beamer.gpu.engine import Placement, RunState
-from beamer.gpu.model import Costs, Grant, Node, Request
+from beamer.gpu.model import Costs, Grant, Node, Request, Speed
 from beamer.gpu.policies import GPU_POLICIES, GpuPolicy, gpu_policy
 from beamer.gpu.tuners import HalvingTuner
 from beamer.sim.gpu import Arrival, Failure, GpuRun, simulate_gpus
@@ -146,6 +146,88 @@ def test_a_change_is_charged_for_as_long_as_it_was_under_way() -> None:
     engine.stop("t")
     with pytest.raises(EngineError, match="t: resize: no such job has been started"):
         engine.resize("t", None)
+
+
+@dataclass(frozen=True)
+class Epochs(SimulatedProfile):
+    """A step takes a second per sample of a GPU and one to synchronise; each epoch is twice as slow as the one before."""
+
+    epoch: int
+
+    def step_s(self, grant: Grant, batch_size: int) -> tuple[float, float]:
+        return batch_size / grant.size + 1.0, 1.0
+
+    def outcome(self, iteration: float) -> Outcome:
+        return Outcome(1.0)
+
+    def efficiency(self, batch_size: int, iteration: float) -> float:
+        return 0.5 ** (iteration // self.epoch)
+
+
+def reported(engine: SimulatedCluster, until_s: float) -> list[tuple[float, float]]:
+    """Let time pass, and return when the job reported which iteration since the last call."""
+    while engine.next_s() <= until_s:
+        engine.advance(engine.next_s())
+    engine.advance(until_s)
+    return [(report.at_s, report.iteration) for report in engine.report()["t"].reports]
+
+
+def test_reports_come_by_the_clock_and_rates_change_between_them() -> None:
+    request = Request(iterations=30, epoch=10, batch_size=1)
+    job = SimulatedJob(request, Epochs(10), Costs(restart_s=12.0), report_s=30.0, start_s=5.0)
+    engine = SimulatedCluster([Node("n", 2)], {"t": job})
+    engine.advance(1.0)
+    engine.start("t", Placement((("n", 0),)))
+    # two seconds an iteration from 6 s on, four from the tenth at 26 s on, eight from the twentieth at 66 s on, until 146 s
+    assert reported(engine, 60.0) == [(1.0, 0.0), (30.0, 11.0), (60.0, 18.5)]
+    assert reported(engine, 80.0) == []
+    engine.resize("t", Placement((("n", 1),)))
+    assert reported(engine, 119.0) == [(90.0, 20 + 14 / 8)], "nothing but what was done before the change"
+    assert reported(engine, 120.0) == [(120.0, 20 + 14 / 8 + 28 / 8)]
+    assert reported(engine, 1000.0) == [(150.0, 29.0), (158.0, 30.0)]
+    assert (engine.busy_s["t"], engine.lost_s["t"]) == (140.0, 5.0 + 12.0)
+
+
+def test_a_job_that_reports_by_the_clock_goes_back_to_its_last_report() -> None:
+    job = SimulatedJob(Request(iterations=30, epoch=10), Epochs(10), report_s=30.0)
+    engine = SimulatedCluster([Node("n", 1), Node("m", 1)], {"t": job})
+    engine.start("t", Placement((("n", 0),)))
+    reported(engine, 33.0)
+    engine.lose("n")
+    assert engine.lost_s["t"] == 3.0
+    engine.start("t", Placement((("m", 0),)))
+    # 12.5 iterations until 30 s; the other 17.5 take 30 s and 80 s
+    assert reported(engine, 1000.0)[-1] == (33.0 + 110.0, 30.0)
+
+
+def test_accumulated_steps_synchronise_once() -> None:
+    request = Request(iterations=9, gpus=2, batch_size=12, max_local_batch_size=2, accumulates=True)
+    job = SimulatedJob(request, Epochs(100), report_s=60.0)
+    grant = Grant.of({"n": 2})
+    assert job.step(grant, 12) == Speed(2, 1, 0, 12, 3 * 2.0 + 1.0, 1.0, 3)
+    assert job.step(grant, 4) == Speed(2, 1, 0, 4, 2.0 + 1.0, 1.0, 1)
+    assert replace(job, request=replace(request, accumulates=False)).step(grant, 12) == Speed(2, 1, 0, 12, 6.0 + 1.0, 1.0, 1)
+    engine = SimulatedCluster([Node("n", 2)], {"t": job})
+    engine.start("t", Placement((("n", 0), ("n", 1))))
+    engine.advance(60.0)
+    assert engine.report()["t"].speeds == (job.step(grant, 12),)
+
+
+@pytest.mark.parametrize(("batch_s", "end_s"), [(None, 4.0 + 30.0 + 12.0), (0.0, 4.0 + 12.0)])
+def test_another_batch_size_on_the_same_gpus_costs_what_the_costs_state(batch_s: float | None, end_s: float) -> None:
+    job = SimulatedJob(Request(iterations=8, batch_size=1), Epochs(100), Costs(restart_s=30.0, batch_s=batch_s), report_s=60.0)
+    engine = SimulatedCluster([Node("n", 1)], {"t": job})
+    engine.start("t", Placement((("n", 0),)))
+    engine.advance(4.0)  # two iterations
+    engine.resize("t", Placement((("n", 0),), batch_size=1))
+    # six more
+    assert reported(engine, 1000.0)[-1] == (end_s, 8.0)
+
+
+@pytest.mark.parametrize(("field", "value"), [("report_s", -1.0), ("report_s", math.inf), ("start_s", math.nan)])
+def test_jobs_that_cannot_be_are_refused(field: str, value: float) -> None:
+    with pytest.raises(InputError, match=field):
+        SimulatedJob(Request(1), Falling(0.1), **{field: value})
 
 
 def test_a_run_ends_where_the_policy_is_asked_again_and_again_for_nothing() -> None:
