@@ -39,8 +39,7 @@ LONGEST_STEP_S = 1e9  # seconds, 30 years: a longer one was not measured but is 
 EXPONENT_RANGE = 9.0  # the exponent lies between 1 and 1 + this, as in Pollux
 LARGEST_LOGIT = 30.0  # of the exponent, either way: it is at the end of its range there but for 1e-12, and e^30 is finite
 LEAST_COLUMNS = 4  # rows of measurements are filled up to so many, so that most jobs are fitted together
-RECENT_GRADIENTS = 5  # reports whose gradient statistics are averaged: single ones are noisy, old ones outdated
-REPORTS_SEARCHED = 4 * RECENT_GRADIENTS  # the latest, for these: not every report has them, and older ones are outdated
+REPORTS_SEARCHED = 20  # the latest, for gradient statistics: not every report has them, and older ones are outdated
 LARGEST_NOISE_SCALE = 1e12  # samples; keeps goodputs finite where the gradient has almost no mean
 BATCH_SIZES_TRIED = 24  # from smallest to largest, in equal ratios: over a factor of 64, neighbours differ by a fifth
 FIRST_DAMPING, LEAST_DAMPING, LARGEST_DAMPING = 1e-2, 1e-9, 1e9  # relative to the curvature, as Levenberg and Marquardt damp
@@ -48,8 +47,8 @@ DAMPING_DOWN, DAMPING_UP = 5.0, 4.0  # factors after a step that lowered the cos
 HOPELESS_DAMPING = 1e6  # from which on a fit without a better step ends
 LARGEST_STEP = 2.0  # of a parameter's logarithm at a time: the model is far from linear beyond
 # Where a fit starts and what its weak prior holds on to, which the data soon overrule: any plausible split of a step would do.
-GUESSED_CONSTANT = 0.3  # share of the fastest step, on one GPU where that was measured
-GUESSED_PER_SAMPLE = 0.7  # share of the least time per sample of a GPU: the rest of a step
+GUESSED_CONSTANT = 0.5  # share of the fastest step, on one GPU where that was measured
+GUESSED_PER_SAMPLE = 0.5  # share of the least time per sample of a GPU: the rest of a step
 GUESSED_SYNC = 0.2  # share of the slowest step
 GUESSED_SYNC_PER_GPU = 0.02  # share of the slowest step, for each GPU beyond two: a tenth of what synchronises
 GUESSED_LOGIT = -1.0  # of the exponent, which is then 3.4: computing and synchronising overlap somewhat
@@ -108,16 +107,10 @@ def fit_steps(jobs: Sequence[Sequence[Speed]]) -> StepTimes:
 
 def noise_scale(job: Job) -> float:
     """Return phi in samples, of the last gradients; 0, under which large batches gain nothing, where none was measured."""
-    found: list[tuple[float, float]] = []
     for report in job.reports[: -REPORTS_SEARCHED - 1 : -1]:
         if report.gradient_sqr > 0 and report.gradient_var >= 0 and isfinite(report.gradient_sqr + report.gradient_var):
-            found.append((report.gradient_sqr, report.gradient_var))
-            if len(found) == RECENT_GRADIENTS:
-                break
-    if not found:
-        return 0.0
-    sqr, var = (sum(column) for column in zip(*found, strict=True))
-    return float(min(job.request.batch_size * var / sqr, LARGEST_NOISE_SCALE))
+            return float(min(job.request.batch_size * report.gradient_var / report.gradient_sqr, LARGEST_NOISE_SCALE))
+    return 0.0
 
 
 def efficiency(noise: Floats, requested: Floats, batch: Floats) -> Floats:
@@ -226,6 +219,8 @@ def _fit(speeds: Sequence[Sequence[Speed]], columns: int) -> tuple[Floats, Float
     weight = (np.arange(columns) < count[:, None]).astype(np.float64)
     gpus, nodes = table[..., 0].astype(np.int64), table[..., 1].astype(np.int64)
     local, target, sub_steps = table[..., 2], np.log(table[..., 3]), table[..., 4]
+    apart = weight * (table[..., 5] > 0)  # of which it was measured how long they computed
+    computed = np.log(np.where(apart > 0, table[..., 5], 1.0))
     near, far = (gpus > 1) & (nodes == 1), (gpus > 1) & (nodes > 1)
     seen = np.stack((np.ones(len(table), np.bool_), near.any(axis=1), far.any(axis=1)), axis=1)
     active = np.stack(
@@ -247,10 +242,12 @@ def _fit(speeds: Sequence[Sequence[Speed]], columns: int) -> tuple[Floats, Float
 
     def evaluate(point: Floats) -> tuple[Floats, Floats, Floats]:
         log_s, slopes = _log_step(point[:, None, :], gpus, nodes, local, sub_steps)
-        off = (log_s - target) * weight
+        log_compute, of_compute = _log_compute(point[:, None, :], local)
+        off = np.concatenate(((log_s - target) * weight, (log_compute - computed) * apart), axis=1)
+        slopes = np.concatenate((slopes * weight[..., None], of_compute * apart[..., None]), axis=1)
         return (
             off,
-            slopes * active[:, None, :] * weight[..., None],
+            slopes * active[:, None, :],
             (off**2).sum(axis=1) + PRIOR_WEIGHT * ((point - guess) ** 2).sum(axis=1),
         )
 
@@ -274,7 +271,7 @@ def _fit(speeds: Sequence[Sequence[Speed]], columns: int) -> tuple[Floats, Float
         cost = np.where(better, new_cost, cost)
         if not going.any():
             break
-    degrees = np.maximum(count - active.sum(axis=1), 1)
+    degrees = np.maximum(count + apart.sum(axis=1) - active.sum(axis=1), 1)
     noise = np.maximum((off**2).sum(axis=1) / degrees, LEAST_DEVIATION**2)
     curve = slopes.transpose(0, 2, 1) @ slopes + PRIOR_WEIGHT * unit
     spread = noise[:, None, None] * np.linalg.inv(curve) * active[:, :, None] * active[:, None, :]
@@ -285,9 +282,20 @@ def _fit(speeds: Sequence[Sequence[Speed]], columns: int) -> tuple[Floats, Float
     return theta, spread, seen
 
 
-def _figures(speed: Speed) -> tuple[float, float, float, float, float]:
+def _log_compute(theta: Floats, local: Floats) -> tuple[Floats, Floats]:
+    """Return the logarithms of the times that computing takes, as `_log_step`."""
+    constant, by_sample = np.exp(theta[..., A]), np.exp(theta[..., B]) * local
+    compute = np.maximum(constant + by_sample, LEAST_S)
+    slopes = np.zeros((*local.shape, PARAMETERS))
+    slopes[..., A], slopes[..., B] = constant / compute, by_sample / compute
+    return np.log(compute), slopes
+
+
+def _figures(speed: Speed) -> tuple[float, ...]:
+    """Return a row of measurements; the last column: seconds that a sub-step computed, 0 where that is not known."""
     local = speed.batch_size / (speed.gpus * speed.sub_steps)
-    return speed.gpus, speed.nodes, local, speed.step_s, speed.sub_steps
+    compute_s = (speed.step_s - speed.sync_s) / speed.sub_steps if 0 < speed.sync_s < speed.step_s else 0.0
+    return speed.gpus, speed.nodes, local, speed.step_s, speed.sub_steps, compute_s
 
 
 def _guess(local: Floats, gpus: Ints, step_s: Floats, active: Bools) -> Floats:
