@@ -141,7 +141,7 @@ def test_everything_stays_between_two_decisions() -> None:
     assert policy.allocate(state, cluster(1), jobs, 1009.0, Random(0)) == (state, {"study/0": jobs[0].grant}, 1010.0)
     after, allocation, wake = policy.allocate(state, cluster(1), jobs, 1010.0, Random(0))
     assert set(allocation) == {"study/0", "study/1"}
-    assert (after.next_s, wake) == (1070.0, 1070.0)
+    assert (after.next_s, wake) == (1020.0, 1020.0)
 
 
 def test_a_lost_node_takes_its_jobs_along_until_the_next_decision() -> None:
@@ -179,3 +179,25 @@ def test_nothing_counts_as_little_but_something() -> None:
         jobs = [job(number, sync_s=0.01, noise=100.0) for number in range(3)]
         assert sizes(decide(jobs, cluster(1), Pollux(p=p), used(jobs))[1]).keys() >= ({"0", "1", "2"} if p <= 0 else set())
     assert 0 < SPEEDUP_WITHOUT_GPUS < 0.01
+
+
+def test_decisions_come_on_the_clock() -> None:
+    assert [decide([job(0)], cluster(1), now=now)[0].next_s for now in (0.0, 59.0, 60.0, 107.0)] == [60.0, 60.0, 120.0, 120.0]
+
+
+def test_a_job_that_grows_is_placed_where_the_fewest_nodes_hold_it() -> None:
+    jobs = [held(job(0, sync_s=0.01, noise=1e4), "n0", 2), held(job(1, max_gpus=2, gpus=2, min_gpus=2), "n0", 2)]
+    _, allocation = decide(jobs, cluster(2), state=used(jobs, 2))
+    assert allocation["study/0"].gpus == (("n1", 4),)
+    assert allocation["study/1"].gpus == (("n0", 2),)
+
+
+@pytest.mark.parametrize(("batch_s", "changes"), [(None, False), (0.0, True)])
+def test_a_batch_size_that_is_changed_for_free_is_changed_for_any_gain(batch_s: float | None, changes: bool) -> None:
+    base = held(job(0, sync_s=0.01, noise=100.0, max_gpus=4), "n0", 4)
+    best = decide([replace(base, grant=None, last=None)], cluster(1), state=used([base]))[1]["study/0"]
+    assert best.size == 4
+    near = replace(best, batch_size=round(best.batch_size * 1.1))
+    now = replace(base, grant=near, last=near, costs=Costs(restart_s=30.0, batch_s=batch_s))
+    after = decide([now], cluster(1), state=used([now]))[1]["study/0"]
+    assert (after.batch_size == best.batch_size) is changes

@@ -9,7 +9,7 @@ the concave hull of each job's table (`beamer.gpu.marginal_gain`) find its optim
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from random import Random
 
@@ -54,7 +54,7 @@ class Pollux(GpuPolicy[PolluxState]):
     p: the mean's exponent: 1 is the cluster's sum, the smaller, the fairer. growth: times the GPUs that a job ever had which it
     may have next. apart: whether jobs on several nodes share none with each other (interference avoidance).
     batch_change_gain: share by which another batch size must be better, a restart included, before a job that stays changes its
-    own.
+    own, unless that is stated to take no time.
     """
 
     interval_s: float = 60.0
@@ -88,11 +88,14 @@ class Pollux(GpuPolicy[PolluxState]):
         sizes = dict(
             zip((job.key for job in chosen), allocate_by_gain(table.sizes, table.value, cluster.gpus).tolist(), strict=True)
         )
-        grants = place_sizes(cluster, chosen, sizes)
+        grants = place_sizes(cluster, [_moved(job, sizes[job.key]) for job in chosen], sizes)
         if self.apart:
             grants = _without_shared_nodes(chosen, grants)
-        grants = table.goodputs.with_batches(chosen, grants, self.batch_change_gain, table.gain_kept)
-        next_s = now + self.interval_s
+        kept = np.array([_after_change(job, used.get(job.key), job.costs.rebatch_s, now) for job in chosen])
+        least_gain = np.array([self.batch_change_gain * (job.costs.batch_s != 0) for job in chosen])
+        grants = table.goodputs.with_batches(chosen, grants, least_gain, kept)
+        # on the clock, so that what jobs report at the same multiples of it is used at once
+        next_s = (now // self.interval_s + 1) * self.interval_s
         return _state_after(jobs, grants, used, next_s), grants, next_s
 
 
@@ -105,6 +108,12 @@ def _candidates(cluster: Cluster, jobs: Sequence[Job]) -> list[Job]:
             chosen.append(job)
             fresh -= not (job.grant or job.last)
     return chosen
+
+
+def _moved(job: Job, size: int) -> Job:
+    """Return a job that is to change its size as one that never ran: it restarts anyway, wherever the fewest nodes hold it."""
+    before = job.grant or job.last
+    return job if before and before.size == size else replace(job, grant=None, last=None)
 
 
 def _without_shared_nodes(jobs: Sequence[Job], grants: Mapping[str, Grant]) -> dict[str, Grant]:
@@ -158,11 +167,10 @@ def _after(job: Job, grant: Grant | None, used: JobRestarts | None) -> JobRestar
 class _Table:
     """The jobs with the value of each size, as arguments of `beamer.gpu.marginal_gain`.
 
-    value: whose sum is maximised. gain_kept: share of a speed-up that a change of GPUs leaves.
+    value: whose sum is maximised.
     """
 
     goodputs: JobGoodputs
-    gain_kept: Floats
     sizes: Ints
     value: Floats
 
@@ -179,7 +187,7 @@ class _Table:
         sizes = np.maximum(candidate_sizes(node_gpus, max(cap), policy.apart), least[:, None])
         allowed = sizes <= np.minimum(np.array(cap, np.int64), cluster.gpus)[:, None]
         allowed[:, 1:] &= sizes[:, 1:] > sizes[:, :-1]
-        gain_kept = np.array([_after_restart(job, used.get(job.key), now) for job in jobs])
+        gain_kept = np.array([_after_change(job, used.get(job.key), job.costs.restart_s, now) for job in jobs])
         rows, columns = np.nonzero(allowed)
         gpus = sizes[rows, columns]
         share = np.array([min(max(cluster.gpus // len(jobs), job.request.least), job.request.most) for job in jobs], np.int64)
@@ -192,7 +200,7 @@ class _Table:
         value[rows, columns] = _power(gain, policy.p)
         none = np.zeros((len(jobs), 1), np.int64)
         floor = np.full((len(jobs), 1), float(_power(np.array([SPEEDUP_WITHOUT_GPUS]), policy.p)[0]))
-        return cls(goodputs, gain_kept, np.hstack((none, sizes)), np.hstack((floor, value)))
+        return cls(goodputs, np.hstack((none, sizes)), np.hstack((floor, value)))
 
 
 def _power(gain: Floats, p: float) -> Floats:
@@ -201,9 +209,9 @@ def _power(gain: Floats, p: float) -> Floats:
     return np.asarray(np.log(gain) if p == 0 else gain**p / p)
 
 
-def _after_restart(job: Job, used: JobRestarts | None, now: float) -> float:
-    """Return what a change of its GPUs leaves of a job's speed-up, if it is restarted as often as until now."""
+def _after_change(job: Job, used: JobRestarts | None, cost_s: float, now: float) -> float:
+    """Return what a change that takes `cost_s` leaves of a job's speed-up, if it is changed as often as until now."""
     if not used or not (job.grant or job.last):
         return 1.0
-    age, cost = max(now - job.submitted_s, 0.0), job.costs.restart_s
-    return max((age - used.restarts * cost) / (age + cost), LEAST_GAIN_KEPT) if age + cost > 0 else 1.0
+    age_s = max(now - job.submitted_s, 0.0)
+    return max((age_s - used.restarts * cost_s) / (age_s + cost_s), LEAST_GAIN_KEPT) if age_s + cost_s > 0 else 1.0

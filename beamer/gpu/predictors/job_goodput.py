@@ -72,16 +72,19 @@ class JobGoodputs:
 
     def _at(self, rows: Ints, gpus: Ints, nodes: Ints, batch: Floats) -> Floats:
         worth = efficiency(self.noise[rows], self.batches.requested[rows], batch)
-        step_s = self.times.at(rows, gpus, nodes, batch, self.batches.sub_steps(rows, gpus, batch))
-        return np.asarray(batch / step_s * worth)
+        return np.asarray(batch / self.step_s(rows, gpus, nodes, batch) * worth)
+
+    def step_s(self, rows: Ints, gpus: Ints, nodes: Ints, batch: Floats) -> Floats:
+        """Return the seconds of steps of `rows` at so many samples."""
+        return self.times.at(rows, gpus, nodes, batch, self.batches.sub_steps(rows, gpus, batch))
 
     def with_batches(
-        self, jobs: Sequence[Job], grants: Mapping[str, Grant], least_gain: float, gain_kept: Floats | float = 1.0
+        self, jobs: Sequence[Job], grants: Mapping[str, Grant], least_gain: Floats | float, gain_kept: Floats | float = 1.0
     ) -> dict[str, Grant]:
         """Return the grants of the jobs of all rows, each with the batch size that is best where it lies.
 
         A job that stays changes its batch size only for one that is better by the share `least_gain`, of which a change leaves
-        as much as `gain_kept` says, by row.
+        as much as `gain_kept` says, both by row.
         """
         rows = np.array([row for row, job in enumerate(jobs) if job.key in grants], np.int64)
         placed = [grants[jobs[row].key] for row in rows.tolist()]
@@ -90,8 +93,9 @@ class JobGoodputs:
         chosen = [jobs[row] for row in rows.tolist()]
         held = np.array([(job.grant.batch_size if job.grant else 0) or job.request.batch_size for job in chosen], np.float64)
         gain = goodput / self._at(rows, gpus, nodes, held) * np.broadcast_to(gain_kept, len(jobs))[rows]
+        least = 1.0 + np.broadcast_to(least_gain, len(jobs))[rows]
         result: dict[str, Grant] = {}
-        for job, grant, size, better in zip(chosen, placed, batch.tolist(), (gain >= 1.0 + least_gain).tolist(), strict=True):
+        for job, grant, size, better in zip(chosen, placed, batch.tolist(), (gain >= least).tolist(), strict=True):
             if job.grant and job.grant.gpus == grant.gpus and not better:
                 size = job.grant.batch_size
             result[job.key] = replace(grant, batch_size=0 if size == job.request.batch_size else size)
