@@ -171,3 +171,20 @@ def test_a_decision_does_not_look_at_every_node_for_every_job(monkeypatch: pytes
     monkeypatch.setattr(EvenPlacer, "_worker_key", counted)
     assert len(decided(Optimus(patience_s=inf), cluster, *jobs)) == 300
     assert 300 <= looks < 300 * 40
+
+
+def test_a_job_without_servers_grows_by_what_it_measured_nodes_and_accumulation_included() -> None:
+    asked: dict[str, Any] = {"servers": False, "worker_cpus": 0.0, "server_cpus": 0.0, "batch_size": 64}
+    shapes = ((1, 1), (2, 1), (4, 1), (8, 2), (16, 4))
+
+    def measured(far_s: float, most: int) -> Job:
+        parts = {n: -(-64 // (n * most)) for n, _ in shapes}
+        speeds = tuple(
+            Speed(n, k, 0, 64, 0.01 * parts[n] + 0.01 * 64 / n + far_s * (k > 1), sub_steps=parts[n]) for n, k in shapes
+        )
+        return replace(job("j", **asked, max_local_batch_size=most, accumulates=True), speeds=speeds)
+
+    on = Cluster(tuple(Node(f"n{i}", 4) for i in range(4)))
+    assert sizes(decided(Optimus(), on, measured(0.01, 64)))["j"][0] > 8
+    assert sizes(decided(Optimus(), on, measured(1.0, 64))) == {"j": (4, 0)}
+    assert sizes(decided(Optimus(), on, measured(1.0, 4))) == {"j": (4, 0)}

@@ -8,6 +8,7 @@ from math import isfinite
 from beamer.gpu.even_placement import EvenPlacer
 from beamer.gpu.model import Job
 from beamer.gpu.policy import check_at_least, check_positive
+from beamer.gpu.predictors.all_reduce import AllReduceSpeed, all_reduce_speeds
 from beamer.gpu.predictors.loss_curve import fit_inverse, thinned
 from beamer.gpu.predictors.speed import SpeedModel, speed_of, typical_step_s
 from beamer.gpu.round_based import ClusterBudget, RoundBased, TaskCounts
@@ -22,7 +23,8 @@ class Optimus(RoundBased):
     From Peng, Bao, Chen, Wu and Guo 2018, "Optimus: an efficient dynamic resource scheduler for deep learning clusters":
     convergence by online fitting (section 3.1), speed by numbers of workers and servers (3.2), one worker and one server for
     every job and then the largest marginal gain per dominant resource (4.1), even placement on the fewest nodes (4.2). Ours:
-    `patience_s`, `servers_per_gpu`, and what happens between rounds (`beamer.gpu.round_based`).
+    the speed of jobs without servers (`beamer.gpu.predictors.all_reduce`), `patience_s`, `servers_per_gpu`, and what happens
+    between rounds (`beamer.gpu.round_based`).
 
     interval_s: between rounds. patience_s: after a round, until the next for a job that has arrived since and does not fit; the
     published scheduler lets it wait for the interval (infinite), which is worse for waiting jobs.
@@ -58,7 +60,12 @@ class Optimus(RoundBased):
         budget = ClusterBudget(placer)
         started = [job for job in jobs if budget.reserve(job, *self.smallest(job))]
         typical_s = typical_step_s(started)
-        growing = [_GrowingJob(self, job, budget, typical_s) for job in started if self._may_grow(job, budget)]
+        speeds = all_reduce_speeds(started, max(placer.gpus, default=0))
+        growing = [
+            _GrowingJob(self, job, budget, speeds.get(job.key) or speed_of(job, typical_s))
+            for job in started
+            if self._may_grow(job, budget)
+        ]
         heap = [(-grown.gain, order) for order, grown in enumerate(growing) if grown.gain > 0]
         heapify(heap)
         while heap:
@@ -94,14 +101,14 @@ class Optimus(RoundBased):
 class _GrowingJob:
     """A job while it grows. step: the workers and servers to be added next; gain: seconds saved per dominant share of that."""
 
-    def __init__(self, policy: Optimus, job: Job, budget: ClusterBudget, typical_s: float) -> None:
+    def __init__(self, policy: Optimus, job: Job, budget: ClusterBudget, model: SpeedModel | AllReduceSpeed) -> None:
         self.job = job
         self.workers, self.servers = policy.smallest(job)
         self._servers_per_gpu = policy.servers_per_gpu if job.request.servers else 0.0
         self._most_workers = min(job.request.most, budget.total_gpus)
         self._may_add = [True, True]
         self._costs = (max(budget.dominant_share(job, 1, 0), LEAST_COST), max(budget.dominant_share(job, 0, 1), LEAST_COST))
-        self._model: SpeedModel = speed_of(job, typical_s)
+        self._model = model
         self._remaining = policy.remaining(job)
         self._now_s = self._time_s(self.workers, self.servers)
         self.gain, self.step = 0.0, (0, 0)
