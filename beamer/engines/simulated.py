@@ -48,6 +48,10 @@ class SimulatedProfile(ABC):
         """Return the squared norm and the variance of its gradients as measured at `batch_size`, as in `Report`; 0: not."""
         return 0.0, 0.0
 
+    def epoch_end(self, request: Request, iteration: float) -> float:
+        """Return the iteration, a later one, up to which its efficiency stays as it is: where the next epoch begins."""
+        return (iteration // request.epoch + 1) * request.epoch
+
     def sub_steps(self, request: Request, gpus: int, batch_size: int) -> int:
         """Return in how many sub-steps so many GPUs take a batch."""
         return request.sub_steps(gpus, batch_size)
@@ -57,7 +61,8 @@ class SimulatedProfile(ABC):
 class SimulatedJob:
     """A job of a simulated cluster.
 
-    report_s: seconds between two reports; 0: one per epoch. start_s: what its first start takes.
+    report_s: seconds between two reports; 0: one per epoch. start_s: what its first start takes. profiled: grants on which its
+    speed was measured beforehand, known when it first starts.
     """
 
     request: Request
@@ -65,6 +70,7 @@ class SimulatedJob:
     costs: Costs = field(default=Costs())
     report_s: float = 0.0
     start_s: float = 0.0
+    profiled: tuple[Grant, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("report_s", "start_s"):
@@ -107,9 +113,10 @@ class _Run:
         return self.batch_size / self.job.request.batch_size * efficiency / self.speed.step_s
 
     def epoch_end(self, iteration: float) -> float:
-        epoch = self.job.request.epoch
-        begun = iteration // epoch * epoch if self.job.report_s else self.reported
-        return min(begun + epoch, float(self.target))
+        by_clock = self.job.report_s > 0
+        request = self.job.request
+        end = self.job.profile.epoch_end(request, iteration) if by_clock else self.reported + request.epoch
+        return min(end, float(self.target))
 
     def after(self, seconds: float, most: float) -> tuple[float, float]:
         """Return how far it comes in so many seconds, at most to `most`, and how many of them it takes."""
@@ -274,7 +281,8 @@ class SimulatedCluster(Engine):
         run.started = True
         self.started_s.setdefault(key, self.now)
         if first:
-            self._observed[key] = Observed(run.state, placement, (self._report(run),), (), run.job.costs, target=run.target)
+            speeds = tuple(run.job.step(grant, grant.batch_size or run.batch_size) for grant in run.job.profiled)
+            self._observed[key] = Observed(run.state, placement, (self._report(run),), speeds, run.job.costs, target=run.target)
         else:
             self._observed[key] = replace(self._observed[key], state=run.state, placement=placement)
         grant = grant_of(placement)

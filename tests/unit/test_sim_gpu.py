@@ -161,7 +161,7 @@ class Epochs(SimulatedProfile):
         return Outcome(1.0)
 
     def efficiency(self, batch_size: int, iteration: float) -> float:
-        return 0.5 ** (iteration // self.epoch)
+        return float(0.5 ** (iteration // self.epoch))
 
 
 def reported(engine: SimulatedCluster, until_s: float) -> list[tuple[float, float]]:
@@ -213,6 +213,14 @@ def test_accumulated_steps_synchronise_once() -> None:
     assert engine.report()["t"].speeds == (job.step(grant, 12),)
 
 
+def test_what_was_profiled_is_known_at_the_first_start() -> None:
+    shapes = Grant.of({"n": 1}), Grant.of({"n": 2}, batch_size=4)
+    job = SimulatedJob(Request(iterations=9, gpus=1, batch_size=2), Epochs(100), profiled=shapes)
+    engine = SimulatedCluster([Node("n", 2)], {"t": job})
+    engine.start("t", Placement((("n", 0),)))
+    assert engine.report()["t"].speeds == (Speed(1, 1, 0, 2, 3.0, 1.0), Speed(2, 1, 0, 4, 3.0, 1.0))
+
+
 @pytest.mark.parametrize(("batch_s", "end_s"), [(None, 4.0 + 30.0 + 12.0), (0.0, 4.0 + 12.0)])
 def test_another_batch_size_on_the_same_gpus_costs_what_the_costs_state(batch_s: float | None, end_s: float) -> None:
     job = SimulatedJob(Request(iterations=8, batch_size=1), Epochs(100), Costs(restart_s=30.0, batch_s=batch_s), report_s=60.0)
@@ -224,10 +232,12 @@ def test_another_batch_size_on_the_same_gpus_costs_what_the_costs_state(batch_s:
     assert reported(engine, 1000.0)[-1] == (end_s, 8.0)
 
 
-@pytest.mark.parametrize(("field", "value"), [("report_s", -1.0), ("report_s", math.inf), ("start_s", math.nan)])
-def test_jobs_that_cannot_be_are_refused(field: str, value: float) -> None:
-    with pytest.raises(InputError, match=field):
-        SimulatedJob(Request(1), Falling(0.1), **{field: value})
+@pytest.mark.parametrize("seconds", [-1.0, math.inf, math.nan])
+def test_jobs_that_cannot_be_are_refused(seconds: float) -> None:
+    with pytest.raises(InputError, match="report_s"):
+        SimulatedJob(Request(1), Falling(0.1), report_s=seconds)
+    with pytest.raises(InputError, match="start_s"):
+        SimulatedJob(Request(1), Falling(0.1), start_s=seconds)
 
 
 def test_a_run_ends_where_the_policy_is_asked_again_and_again_for_nothing() -> None:
