@@ -39,10 +39,11 @@ class CostsConfig(ConfigSection):
     suspend_s: float = 0.0
     resume_s: float = 0.0
     restart_s: float = 0.0
+    batch_s: float | None = None
 
     def costs(self) -> Costs:
         """Return them as the simulator takes them."""
-        return Costs(self.suspend_s, self.resume_s, self.restart_s)
+        return Costs(self.suspend_s, self.resume_s, self.restart_s, self.batch_s)
 
 
 class GpuContender(ConfigSection):
