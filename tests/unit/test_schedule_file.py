@@ -35,6 +35,13 @@ def test_a_template_is_filled_for_every_configuration() -> None:
     assert (launch.batch_size, launch.iterations, launch.every) == (64, 20, 2)
 
 
+def test_a_program_may_say_that_it_accumulates_gradients() -> None:
+    data = changed(set_request("max_local_batch_size", 16))
+    data["job"]["request"]["accumulates"] = True
+    request = next(iter(parse(data, BASE).jobs.values())).request
+    assert (request.accumulates, request.sub_steps(1, 64), request.sub_steps(2, 64)) == (True, 4, 2)
+
+
 def test_rungs_count_from_the_start_and_share_a_configurations_checkpoint(tmp_path: Path) -> None:
     data = changed(lambda d: d.update(rungs=[{"iterations": 5, "keep": 1}, {"iterations": 15}]))
     del data["job"]["request"]["iterations"]
