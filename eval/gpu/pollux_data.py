@@ -1,7 +1,12 @@
 """What Pollux published with its artifact, as far as it was measured: step times, convergence by batch size, workloads.
 
-A job's work is counted as in the traces, in iterations of the smallest batch size; what a step of a larger one is worth is what
-was measured. Where the data is absent, `synthetic` draws applications of the same form from a seed, `synthetic_workload` jobs.
+[Qiao, Choe, Subramanya, Neiswanger, Ho, Zhang, Ganger and Xing 2021, "Pollux: co-adaptive cluster scheduling for
+goodput-optimized deep learning", section 5.3; the artifact: petuum/adaptdl, branch osdi21-artifact, folder simulator/] What was
+not measured follows as in that simulator: times of a placement that was measured are linear between its samples per GPU, those
+of others linear between numbers of nodes, of GPUs and of samples per GPU; the statistics of gradients are linear between the
+batch sizes that were validated, and the progress of a step follows from them. A job's work is counted as there, in iterations
+of the smallest batch size, and it ends after its last epoch. Our reconstruction, made without that simulator's code. Where the
+data is absent, `synthetic` draws applications of the same form from a seed, `synthetic_workload` jobs.
 """
 
 import csv
@@ -10,20 +15,20 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations_with_replacement
+from itertools import combinations_with_replacement, pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from scipy.interpolate import LinearNDInterpolator, NearestNDInterpolator  # type: ignore[import-untyped]
 
 from beamer.engines.simulated import Outcome, SimulatedJob, SimulatedProfile
 from beamer.errors import InputError
 from beamer.gpu.model import Costs, Grant, Request
 
-Floats = NDArray[np.float64]
-
-LARGEST = 64  # GPUs that a job whose size is free may have
-NEIGHBOURS = 4  # measured shapes that stand for one that was not
+LARGEST = 64  # GPUs that a job may have, the whole cluster of the evaluation
+MAX_LOCAL_BATCH_SIZE = {"yolov3": 8}  # samples on a GPU, where the evaluation stays below what was measured (its applications)
+ON_ONE_GPU = {"ncf": 32768}  # applications that run on one GPU at a batch size under every policy of the evaluation
 
 
 @dataclass(frozen=True)
@@ -44,21 +49,14 @@ class StepTimeCurve:
 class TrainingRun:
     """What a run at one batch size showed, a row per epoch.
 
-    progress: iterations of the smallest batch size that it was worth. iteration: steps taken. metric: 0 to 1, rising.
+    progress: iterations of the smallest batch size that it was worth. metric: 0 to 1, rising.
     gradient_sqr, gradient_var: of a gradient of the smallest batch size.
     """
 
     progress: tuple[float, ...]
-    iteration: tuple[float, ...]
     metric: tuple[float, ...]
     gradient_sqr: tuple[float, ...]
     gradient_var: tuple[float, ...]
-
-    def gain(self, progress: float) -> float:
-        """Return how many iterations of the smallest batch size one step is worth."""
-        row = min(bisect_right(self.progress, progress), len(self.progress) - 1)
-        before = (self.progress[row - 1], self.iteration[row - 1]) if row else (0.0, 0.0)
-        return (self.progress[row] - before[0]) / (self.iteration[row] - before[1])
 
 
 @dataclass(frozen=True)
@@ -84,70 +82,118 @@ class Application:
         return max(self.runs)
 
     @cached_property
+    def min_local_batch_size(self) -> int:
+        """The fewest samples that were measured on a GPU."""
+        return int(min(curve.local[0] for curve in self.shapes.values()))
+
+    @cached_property
     def max_local_batch_size(self) -> int:
         """The most samples that fit a GPU."""
-        return int(max(curve.local[-1] for curve in self.shapes.values()))
+        measured = int(max(curve.local[-1] for curve in self.shapes.values()))
+        return min(measured, MAX_LOCAL_BATCH_SIZE.get(self.name, measured))
+
+    @cached_property
+    def epoch_ends(self) -> tuple[float, ...]:
+        """The progress after each epoch: the least of all batch sizes."""
+        return tuple(map(min, zip(*(run.progress for run in self.runs.values()), strict=False)))
 
     def step_s(self, gpus: Iterable[int], batch_size: int) -> tuple[float, float]:
         """Return the time of a step and of its synchronisation on so many GPUs of each node, seconds."""
         shape = tuple(sorted(gpus))
-        local = batch_size / sum(shape)
+        if (shape, batch_size) not in self._steps:
+            self._steps[shape, batch_size] = self._step_s(shape, batch_size / sum(shape))
+        return self._steps[shape, batch_size]
+
+    def _step_s(self, shape: tuple[int, ...], local: float) -> tuple[float, float]:
         if shape in self.shapes:
             return self.shapes[shape].at(local)
         size = (len(shape), sum(shape))
         if size in self.sizes:
             return self.sizes[size].at(local)
-        near = sorted((math.dist(np.log(size), np.log(known)), known) for known in self.sizes)[:NEIGHBOURS]
-        weight = np.array([1.0 / distance for distance, _ in near])
-        times = np.array([self.sizes[known].at(local) for _, known in near])
-        step_s, sync_s = (weight @ times / weight.sum()).tolist()
+        linear, nearest = self._interpolators
+        point = np.array([*size, np.clip(local, self.min_local_batch_size, self.max_local_batch_size)])
+        step_s, sync_s = linear(point)[0].tolist()
+        if math.isnan(step_s):  # outside of what was measured
+            step_s, sync_s = nearest(np.log(point))[0].tolist()
         return step_s, sync_s
 
-    def gain(self, batch_size: float, progress: float) -> float:
-        """Return what a step of a batch size is worth, linear between the logarithms of those measured."""
-        sizes = self._sizes
-        above = min(max(bisect_right(sizes, batch_size), 1), len(sizes) - 1)
-        low, high = (self.runs[size].gain(progress) for size in sizes[above - 1 : above + 1])
-        share = math.log(batch_size / sizes[above - 1]) / math.log(sizes[above] / sizes[above - 1])
-        return float(low * (high / low) ** min(max(share, 0.0), 1.0))
+    @cached_property
+    def _steps(self) -> dict[tuple[tuple[int, ...], int], tuple[float, float]]:
+        return {}
 
     @cached_property
-    def _sizes(self) -> list[int]:
-        return sorted(self.runs)
+    def _interpolators(self) -> tuple[Any, Any]:
+        """Both times by nodes, GPUs and samples per GPU, and the nearest ones by the logarithms of these."""
+        rows = [(*size, local) for size, curve in self.sizes.items() for local in curve.local]
+        times = [times for curve in self.sizes.values() for times in zip(curve.step_s, curve.sync_s, strict=True)]
+        points = np.array(rows, np.float64)
+        return LinearNDInterpolator(points, np.array(times)), NearestNDInterpolator(np.log(points), np.array(times))
+
+    def gradient(self, batch_size: float, epoch: int) -> tuple[float, float]:
+        """Return the squared norm of a gradient and the variance of one of the smallest batch size, as measured at another."""
+        sizes = sorted(self.runs)
+        rows = [(run.gradient_sqr[epoch], run.gradient_var[epoch]) for run in (self.runs[size] for size in sizes)]
+        sqr, var = (float(np.interp(batch_size, sizes, column)) for column in zip(*rows, strict=True))
+        return sqr, var
+
+    def gain(self, batch_size: float, epoch: int) -> float:
+        """Return how many iterations of the smallest batch size a step is worth."""
+        sqr, var = self.gradient(batch_size, epoch)
+        return (var + sqr) / (var * self.batch_size / batch_size + sqr)
 
 
 @dataclass(frozen=True)
 class PolluxProfile(SimulatedProfile):
-    """A job that trains an application, submitted at the batch size `requested`, one of those measured.
-
-    The gradients that it reports are those of the run at the middle batch size: what a job would measure changes with its own.
-    """
+    """A job that trains an application, submitted at the batch size `requested`."""
 
     application: Application
     requested: int
 
     def __post_init__(self) -> None:
-        if self.requested not in self.application.runs:
-            raise InputError("requested", self.requested, f"one of {sorted(self.application.runs)}")
+        least, most = self.application.batch_size, self.application.max_batch_size
+        if not least <= self.requested <= most:
+            raise InputError("requested", self.requested, f"{least} to {most}, between which was measured")
+
+    @cached_property
+    def _epoch_ends(self) -> tuple[float, ...]:
+        """The iterations of the batch size requested after which epochs end."""
+        done, ends = 0.0, []
+        for epoch, (start, end) in enumerate(pairwise((0.0, *self.application.epoch_ends))):
+            done += (end - start) / self.application.gain(self.requested, epoch)
+            ends.append(done)
+        return tuple(ends)
 
     @property
     def iterations(self) -> int:
         """Iterations of the batch size requested until it ends."""
-        return int(self.application.runs[self.requested].iteration[-1])
+        return max(round(self._epoch_ends[-1]), 1)
 
     @property
     def epochs(self) -> int:
         """Epochs until it ends."""
-        return len(self.application.runs[self.requested].iteration)
+        return len(self._epoch_ends)
+
+    def epoch(self, iteration: float) -> int:
+        """Return the epoch that it is in, counted from 0."""
+        return min(bisect_right(self._epoch_ends, iteration), self.epochs - 1)
 
     def progress(self, iteration: float) -> float:
         """Return iterations of the smallest batch size."""
-        run = self.application.runs[self.requested]
-        return float(np.interp(iteration, (0.0, *run.iteration), (0.0, *run.progress)))
+        return float(np.interp(iteration, (0.0, *self._epoch_ends), (0.0, *self.application.epoch_ends)))
+
+    def epoch_end(self, request: Request, iteration: float) -> float:
+        """Return the iteration at which the epoch that it is in ends."""
+        end = self._epoch_ends[self.epoch(iteration)]
+        return end if end > iteration else math.inf
 
     def step_s(self, grant: Grant, batch_size: int) -> tuple[float, float]:
         """Return the measured time of a step."""
         return self.application.step_s((count for _, count in grant.gpus), batch_size)
+
+    def sub_steps(self, request: Request, gpus: int, batch_size: int) -> int:
+        """Return at least two where one GPU alone measures its gradients' variance, which takes two."""
+        alone = gpus == 1 and batch_size > self.application.batch_size
+        return max(request.sub_steps(gpus, batch_size), 2 if alone else 1)
 
     def outcome(self, iteration: float) -> Outcome:
         """Return the metric as accuracy, and what it lacks as loss."""
@@ -156,20 +202,16 @@ class PolluxProfile(SimulatedProfile):
         return Outcome(1.0 - metric, metric)
 
     def gradient(self, batch_size: int, iteration: float) -> tuple[float, float]:
-        """Return the gradients of a batch of the size requested."""
-        application, progress = self.application, self.progress(iteration)
-        sizes = sorted(application.runs)
-        middle = application.runs[sizes[len(sizes) // 2]]
-        sqr = float(np.interp(progress, middle.progress, middle.gradient_sqr))
-        var = float(np.interp(progress, middle.progress, middle.gradient_var))
-        return sqr, var * application.batch_size / self.requested
+        """Return what the run at the job's own batch size measured."""
+        sqr, var = self.application.gradient(batch_size, self.epoch(iteration))
+        return sqr, var * self.application.batch_size / self.requested
 
     def efficiency(self, batch_size: int, iteration: float) -> float:
         """Return the progress per sample at `batch_size`, relative to that at the one requested."""
         if batch_size == self.requested:
             return 1.0
-        progress, application = self.progress(iteration), self.application
-        ours, theirs = (application.gain(size, progress) / size for size in (batch_size, self.requested))
+        epoch = self.epoch(iteration)
+        ours, theirs = (self.application.gain(size, epoch) / size for size in (batch_size, self.requested))
         return ours / theirs
 
 
@@ -184,25 +226,30 @@ class PolluxSubmission:
     batch_size: int
 
 
-def simulated(job: PolluxSubmission, application: Application, costs: Costs, tuned: bool) -> SimulatedJob:
+def simulated(
+    job: PolluxSubmission, application: Application, costs: Costs, tuned: bool, report_s: float = 0.0, start_s: float = 0.0
+) -> SimulatedJob:
     """Return a job for the simulator.
 
     tuned: at the batch size of the workload and asking for its GPUs; otherwise at the smallest, asking for one, both free.
+    report_s, start_s: as of `SimulatedJob`.
     """
-    profile = PolluxProfile(application, job.batch_size if tuned else application.batch_size)
-    per_gpu = application.max_local_batch_size
-    least = -(-job.batch_size // per_gpu) if tuned else 1
+    fixed = ON_ONE_GPU.get(application.name, job.batch_size if tuned else 0)
+    profile = PolluxProfile(application, fixed or application.batch_size)
+    most = 1 if application.name in ON_ONE_GPU else (fixed or application.max_batch_size) // application.min_local_batch_size
+    gpus = job.gpus if fixed else 1
     request = Request(
         iterations=profile.iterations,
-        gpus=max(job.gpus, least) if tuned else 1,
-        min_gpus=least,
-        max_gpus=max(LARGEST, job.gpus, least),
+        gpus=gpus,
+        min_gpus=1,
+        max_gpus=max(min(LARGEST, most), gpus),
         epoch=max(profile.iterations // profile.epochs, 1),
         batch_size=profile.requested,
-        max_batch_size=0 if tuned else application.max_batch_size,
-        max_local_batch_size=per_gpu,
+        max_batch_size=0 if fixed else application.max_batch_size,
+        max_local_batch_size=application.max_local_batch_size,
+        accumulates=True,
     )
-    return SimulatedJob(request, profile, costs)
+    return SimulatedJob(request, profile, costs, report_s, start_s)
 
 
 def read(folder: Path) -> dict[str, Application]:
@@ -241,7 +288,7 @@ def synthetic_workload(
         application = applications[names[pick]]
         sizes = sorted(application.runs)
         batch_size = int(rng.choice(sizes[len(sizes) // 2 :]))
-        gpus = max(int(rng.choice((1, 2, 4, 8, 16))), -(-batch_size // application.max_local_batch_size))
+        gpus = int(rng.choice((1, 2, 4, 8, 16)))
         found.append(PolluxSubmission(f"{names[pick]}-{len(found)}", at_s, names[pick], gpus, batch_size))
     return tuple(found)
 
@@ -275,10 +322,10 @@ def _curve(points: Iterable[tuple[float, float, float]]) -> StepTimeCurve:
 
 
 def _training_run(path: Path) -> TrainingRun:
-    columns = ("progress", "iteration", "metric", "grad_sqr", "grad_var")
+    columns = ("progress", "metric", "grad_sqr", "grad_var")
     table = np.array([[float(row[name]) for name in columns] for row in _rows(path, columns)]).T
-    metric = table[2] / 100.0 if table[2].max() > 1.0 else table[2]
-    table[2] = 1.0 - metric if metric[-1] < metric[0] / 2 else metric  # an error rate falls
+    metric = table[1] / 100.0 if table[1].max() > 1.0 else table[1]
+    table[1] = 1.0 - metric if metric[-1] < metric[0] / 2 else metric  # an error rate falls
     return TrainingRun(*(tuple(column) for column in table.tolist()))
 
 
@@ -301,9 +348,7 @@ def _made_up(name: str, scale: float, rng: np.random.Generator) -> Application:
     metric = 0.95 * (1.0 - np.exp(-np.arange(1, epochs + 1) / 8.0))
     runs = {}
     for power in range(6):
-        gain = (noise + 1.0) / (noise / 2**power + 1.0)
-        iteration = np.cumsum(per_epoch / gain)
-        columns = (progress, iteration, metric, 1.0 / noise, np.ones(epochs))
+        columns = (progress, metric, 1.0 / noise, np.ones(epochs))
         runs[64 * 2**power] = TrainingRun(*(tuple(column.tolist()) for column in columns))
     return Application(name, shapes, sizes, runs)
 

@@ -145,7 +145,7 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     "ones": {"jobs": 6},
     "elastic": {"mixes": {"few": {"jobs": 6, "burst": 2, "bursts": 1, "gap_s": 60.0, "hours": 0.1, "spread": 0.5,
                                   "sizes": [1, 2, 8], "least": 1, "most": 16}}},
-    "pollux": {"jobs": 6, "span_s": 600.0, "reports": 5},
+    "pollux": {"jobs": 6, "span_s": 600.0},
 }  # fmt: skip
 
 
