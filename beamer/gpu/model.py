@@ -67,8 +67,9 @@ class Request:
 
     gpus: what a policy of fixed sizes grants. min_gpus, max_gpus: between which it can run; 0: `gpus`.
     gang: whether it holds all its GPUs or none; otherwise it may hold some while it waits for `min_gpus`.
-    iterations: after which it is complete, counted from its beginning; to a policy, those of its present target. epoch:
-    iterations between two reports.
+    iterations: after which it is complete, counted from its beginning; to a policy, those of its present target.
+    known_end: whether `iterations` is when it ends; otherwise a bound that nothing is known below. epoch: iterations between two
+    reports.
     batch_size: samples of an iteration, all workers together. max_batch_size, max_local_batch_size: the largest that it may be
     run at, in all and per GPU; 0: `batch_size`, no limit.
     accumulates: whether a GPU takes more than `max_local_batch_size` in several equal sub-steps, whose gradients it adds up
@@ -97,6 +98,7 @@ class Request:
     asynchronous: bool = False
     worker_cpus: float = 0.0
     server_cpus: float = 0.0
+    known_end: bool = True
 
     def __post_init__(self) -> None:
         for name in ("iterations", "gpus", "epoch", "batch_size"):
@@ -247,7 +249,7 @@ class Job:
 
     @property
     def remaining(self) -> float:
-        """Iterations still to do, as last reported."""
+        """Iterations still to do, as last reported; where `request.known_end` is false, only the most that it may be."""
         return max(self.request.iterations - self.done, 0.0)
 
     def service_at(self, now: float) -> float:
