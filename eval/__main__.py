@@ -29,6 +29,11 @@ COMMANDS = {
         "testing",
         "Compare network policies with each other and with the best lower bound, in the simulator.",
     ),
+    "peers": Command(
+        "eval.peers.command:peers",
+        "testing",
+        "Compare GPU policies inside other projects' simulators, beside the policies of those projects.",
+    ),
     "processes": Command(
         "eval.gpu.processes:processes",
         "testing",

@@ -1,0 +1,1 @@
+"""Our policies inside other projects' simulators, beside the policies of those projects, on their workloads."""

@@ -1,0 +1,65 @@
+"""The seam of peers: another project's simulator, given by path, with its policies and workloads; one folder per peer."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import ClassVar
+
+ROOT = Path(__file__).parents[2]  # of our checkout, from which the peer's interpreter imports our policies
+
+
+class Peer(ABC):
+    """Another project's simulator.
+
+    name: on the command line. title: of its tables. runner: the module that the peer's interpreter runs, beside which lie
+    `requirements.txt`, its packages, and `build-requirements.txt`, what building those needs. python: the versions of Python
+    that have them.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    runner: ClassVar[str]
+    python: ClassVar[tuple[tuple[int, int], ...]]
+
+    @abstractmethod
+    def find(self, given: Path) -> Path:
+        """Return the simulator's folder in a checkout. Raises `InputError` if it is not there."""
+
+    @abstractmethod
+    def sources(self, folder: Path) -> Sequence[Path]:
+        """Return the files that a run's result depends on."""
+
+    @abstractmethod
+    def workloads(self, folder: Path) -> Sequence[str]:
+        """Return the names of the workloads that come with it."""
+
+    @property
+    def folder(self) -> Path:
+        """Our folder for it."""
+        return ROOT / Path(*self.runner.split(".")[:-1])
+
+    @property
+    def runner_file(self) -> Path:
+        """The runner's file, which alone of ours decides what its own policies do."""
+        return ROOT / Path(*self.runner.split(".")).with_suffix(".py")
+
+    def content(self, folder: Path) -> str:
+        """Return the hash of all that a run's result depends on: what a commit is to a checkout without its history."""
+        return hash_of(self.sources(folder), folder)
+
+
+def hash_of(files: Sequence[Path], root: Path) -> str:
+    """Return the hash of files with their places below `root`."""
+    digest = sha256()
+    for path in sorted(files):
+        digest.update(f"{path.relative_to(root).as_posix()}\0{path.stat().st_size}\0".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def our_sources(folder: Path) -> str:
+    """Return the hash of what a policy of ours does in a peer's simulator: policies, and the adapter in `folder`."""
+    places = (ROOT / "beamer" / "gpu", ROOT / "beamer" / "decision", folder)
+    files = [path for place in places for path in place.rglob("*.py")]
+    return hash_of([*files, *(ROOT / "eval" / "peers" / name for name in ("contender.py", "tracked.py"))], ROOT)

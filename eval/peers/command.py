@@ -1,0 +1,125 @@
+"""`python -m eval peers`: runs our policies inside other projects' simulators, beside the policies of those projects."""
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+from pydantic import BaseModel, Field
+from rich.console import Console
+
+from beamer.errors import InputError, nearest
+from beamer.gpu.policies import gpu_policy
+from eval.peers.base import Peer
+from eval.peers.contender import PeerContender, PeerRun
+from eval.peers.environment import interpreter
+from eval.peers.pollux.peer import PolluxPeer
+from eval.peers.report import as_json, by_workload, figures_of, table
+from eval.peers.runs import PeerRuns
+
+CONFIG = Path(__file__).parent.parent / "configs" / "peers.yaml"
+
+
+class PeerConfig(BaseModel, extra="forbid", frozen=True):
+    """What is run in a peer's simulator. base: the title of the policy that ratios are to."""
+
+    workloads: tuple[str, ...]
+    seeds: int = Field(ge=1)
+    first_seed: int
+    nodes: int
+    gpus: int
+    interval_s: int
+    base: str
+    policies: tuple[PeerContender, ...]
+
+    def contenders(self, only: str) -> tuple[PeerContender, ...]:
+        """Return those whose titles contain `only`, and the base first. Raises `InputError` if there are none, or no base."""
+        titles = [one.title for one in self.policies]
+        if len(set(titles)) < len(titles):
+            raise InputError("policies", titles, "each once")
+        if self.base not in titles:
+            raise InputError("base", self.base, nearest(self.base, titles))
+        chosen = [one for one in self.policies if only in one.title]
+        if not chosen:
+            raise InputError("--policies", only, f"a part of one of {', '.join(titles)}")
+        base = self.policies[titles.index(self.base)]
+        return (base, *(one for one in chosen if one != base))
+
+
+def read(path: Path = CONFIG) -> dict[str, PeerConfig]:
+    """Return a config file's peers by name, their policies of ours checked."""
+    config = {name: PeerConfig.model_validate(one) for name, one in yaml.safe_load(path.read_text()).items()}
+    for one in config.values():
+        for contender in one.policies:
+            if not contender.own:
+                gpu_policy(contender.policy, **contender.parameters)
+    return config
+
+
+def peers(
+    pollux: Annotated[
+        Path | None, typer.Option(help="Checkout of petuum/adaptdl, branch osdi21-artifact, or its `simulator`.", metavar="DIR")
+    ] = None,
+    config_file: Annotated[Path, typer.Option("--config", help="The study's config.", exists=True, dir_okay=False)] = CONFIG,
+    workloads: Annotated[str, typer.Option(help="Other workloads than the config says, with commas between.")] = "",
+    seeds: Annotated[int | None, typer.Option(min=1, help="Fewer seeds than the config says, or more.")] = None,
+    policies: Annotated[str, typer.Option(help="Only policies whose titles contain this, and the base.")] = "",
+    python: Annotated[
+        Path | None, typer.Option(help="Interpreter that has the peer's packages; without it, one is made.", exists=True)
+    ] = None,
+    processes: Annotated[int, typer.Option(min=1, help="Runs at a time.")] = 2,
+    cache: Annotated[Path, typer.Option(help="Finished runs and interpreters are kept here.")] = Path("results/peers"),
+    json_file: Annotated[Path, typer.Option("--json", help="Write every run's figures here.")] = Path("results/peers.json"),
+) -> None:
+    """Compare our policies with those of other projects inside the simulators of these projects."""
+    given: list[tuple[Peer, Path]] = [(peer, folder) for peer, folder in ((PolluxPeer(), pollux),) if folder]
+    if not given:
+        raise InputError("--pollux", None, "the folder of a checkout, of at least one of the peers")
+    found = [(peer, peer.find(folder)) for peer, folder in given]
+    config = read(config_file)
+    console = Console(width=None if sys.stdout.isatty() else 220)
+    document: dict[str, Any] = {}
+    started = time.perf_counter()
+    for peer, folder in found:
+        chosen = config[peer.name]
+        names = tuple(filter(None, workloads.split(","))) or chosen.workloads
+        for name in names:
+            if name not in peer.workloads(folder):
+                raise InputError("--workloads", name, nearest(name, peer.workloads(folder)))
+        contenders = chosen.contenders(policies)
+        drawn = range(chosen.first_seed, chosen.first_seed + (seeds or chosen.seeds))
+        asked = [
+            PeerRun(
+                peer=peer.name,
+                workload=workload,
+                contender=contender,
+                seed=seed,
+                nodes=chosen.nodes,
+                gpus=chosen.gpus,
+                interval_s=chosen.interval_s,
+            )
+            for contender in contenders
+            for workload in names
+            for seed in drawn
+        ]
+        runs = PeerRuns(peer, folder, interpreter(peer, cache, python), cache / "runs")
+        results = runs.all(asked, processes, console)
+        figures = figures_of(results)
+        base = contenders[0]
+        figures = {who: figures[who] for who in sorted(figures, key=chosen.policies.index)}
+        console.print(table(f"{peer.title}, workloads {', '.join(names)}, {len(drawn)} seeds", figures, base))
+        console.print(by_workload(figures, base, "mean_s"))
+        document[peer.name] = {
+            "content": peer.content(folder),
+            "workloads": list(names),
+            "seeds": list(drawn),
+            "base": base.title,
+            "versions": next(iter(results.values()))["versions"],
+            "policies": as_json(figures, results, base),
+        }
+    json_file.parent.mkdir(parents=True, exist_ok=True)
+    json_file.write_text(json.dumps(document, indent=1) + "\n")
+    console.print(f"{time.perf_counter() - started:.0f} s   figures: {json_file}   runs: {cache}/runs")

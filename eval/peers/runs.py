@@ -1,0 +1,104 @@
+"""Runs of a peer's simulator in processes of its interpreter, each result kept in a file, so that a second start reuses it."""
+
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from beamer.errors import EngineError
+from eval.peers.base import ROOT, Peer, hash_of, our_sources
+from eval.peers.contender import PeerRun
+
+ERROR_LINES = 12  # of what a run that failed printed last
+
+Result = Mapping[str, Any]
+"""What a runner leaves: seconds until completion and restarts by job, the makespan, whether random numbers were drawn."""
+
+
+@dataclass(frozen=True)
+class PeerRuns:
+    """Where and how runs of a peer are made.
+
+    folder: of the simulator. python: that has its packages. cache: folder of results.
+    """
+
+    peer: Peer
+    folder: Path
+    python: Path
+    cache: Path
+
+    def file_of(self, run: PeerRun) -> Path:
+        """Return where a run's result is kept: named by all that the result depends on."""
+        own = run.contender.own
+        ours = hash_of([self.peer.runner_file], ROOT) if own else our_sources(self.peer.folder)
+        asked = run.model_dump_json(exclude={"contender": {"label"}})
+        packages = (self.peer.folder / "requirements.txt").read_text()
+        key = sha256("\0".join((self.peer.content(self.folder), ours, asked, packages)).encode()).hexdigest()[:16]
+        whose = "theirs" if own else "ours"
+        return self.cache / f"{self.peer.name}-{run.workload}-{whose}-{run.contender.policy}-{run.seed}-{key}.json"
+
+    def all(self, runs: Sequence[PeerRun], processes: int, console: Console) -> dict[PeerRun, Result]:
+        """Return the results of runs, `processes` at a time. Raises `EngineError` for the first that fails.
+
+        Runs that differ in their seeds alone share the first seed's result if it needed no random numbers.
+        """
+        first: dict[str, PeerRun] = {}
+        for run in runs:
+            first.setdefault(_without_seed(run), run)
+        results = self._made(list(first.values()), processes, console)
+        further = [run for run in runs if run not in results and results[first[_without_seed(run)]]["random"]]
+        results |= self._made(further, processes, console)
+        return {run: results.get(run, results[first[_without_seed(run)]]) for run in runs}
+
+    def _made(self, runs: Sequence[PeerRun], processes: int, console: Console) -> dict[PeerRun, Result]:
+        self.cache.mkdir(parents=True, exist_ok=True)
+        files = {run: self.file_of(run) for run in runs}
+        missing = [run for run in runs if not files[run].exists()]
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=console) as progress, ThreadPoolExecutor(processes) as pool:
+            total = progress.add_task(f"runs in {self.peer.title}", total=len(runs), completed=len(runs) - len(missing))
+            try:
+                for made in as_completed([pool.submit(self._make, run, files[run], progress) for run in missing]):
+                    made.result()
+                    progress.advance(total)
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+        return {run: json.loads(file.read_text()) for run, file in files.items()}
+
+    def _make(self, run: PeerRun, file: Path, progress: Progress) -> None:
+        task = progress.add_task(f"{run.workload}, seed {run.seed}: {run.contender.title}", total=None)
+        with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+") as errors:
+            asked = Path(folder) / "run.json"
+            asked.write_text(run.model_dump_json())
+            command = [str(self.python), "-m", self.peer.runner, str(self.folder), str(asked), str(file)]
+            with subprocess.Popen(
+                command, cwd=ROOT, env=_environment(), stdout=subprocess.PIPE, stderr=errors, text=True
+            ) as process:
+                assert process.stdout
+                for line in process.stdout:
+                    done, total = map(int, line.split())
+                    progress.update(task, completed=done, total=total)
+            progress.remove_task(task)
+            if process.returncode:
+                errors.seek(0)
+                said = "".join(errors.readlines()[-ERROR_LINES:])
+                raise EngineError(f"{self.peer.title}: {run.contender.title} on workload {run.workload} failed:\n{said}")
+
+
+def _without_seed(run: PeerRun) -> str:
+    return run.model_dump_json(exclude={"seed"})
+
+
+def _environment() -> dict[str, str]:
+    """Return the environment of a run: one thread, as several run at a time."""
+    return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
