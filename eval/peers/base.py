@@ -13,8 +13,8 @@ class Peer(ABC):
     """Another project's simulator.
 
     name: on the command line. title: of its tables. runner: the module that the peer's interpreter runs, beside which lie
-    `requirements.txt`, its packages, and `build-requirements.txt`, what building those needs. python: the versions of Python
-    that have them.
+    `requirements.txt`, its packages, and, where building these needs others, `build-requirements.txt`. python: the versions of
+    Python that have them.
     """
 
     name: ClassVar[str]
@@ -31,18 +31,13 @@ class Peer(ABC):
         """Return the files that a run's result depends on."""
 
     @abstractmethod
-    def workloads(self, folder: Path) -> Sequence[str]:
-        """Return the names of the workloads that come with it."""
+    def check_workload(self, folder: Path, name: str) -> None:
+        """Check that it has a workload of that name. Raises `InputError`."""
 
     @property
     def folder(self) -> Path:
         """Our folder for it."""
         return ROOT / Path(*self.runner.split(".")[:-1])
-
-    @property
-    def runner_file(self) -> Path:
-        """The runner's file, which alone of ours decides what its own policies do."""
-        return ROOT / Path(*self.runner.split(".")).with_suffix(".py")
 
     def content(self, folder: Path) -> str:
         """Return the hash of all that a run's result depends on: what a commit is to a checkout without its history."""
@@ -58,8 +53,14 @@ def hash_of(files: Sequence[Path], root: Path) -> str:
     return digest.hexdigest()[:16]
 
 
-def our_sources(folder: Path) -> str:
-    """Return the hash of what a policy of ours does in a peer's simulator: policies, and the adapter in `folder`."""
-    places = (ROOT / "beamer" / "gpu", ROOT / "beamer" / "decision", folder)
+def sources_of(peer: Peer, own: bool) -> str:
+    """Return the hash of what of ours a run depends on: the runner, and for a policy of ours all that it is made of.
+
+    own: whether the policy is the peer's.
+    """
+    common = [ROOT / "eval" / "peers" / name for name in ("contender.py", "simulation.py")]
+    if own:
+        return hash_of([*common, peer.folder / "runner.py"], ROOT)
+    places = (ROOT / "beamer" / "gpu", ROOT / "beamer" / "decision", peer.folder)
     files = [path for place in places for path in place.rglob("*.py")]
-    return hash_of([*files, *(ROOT / "eval" / "peers" / name for name in ("contender.py", "tracked.py"))], ROOT)
+    return hash_of([*common, *files, ROOT / "eval" / "peers" / "tracked.py"], ROOT)

@@ -16,6 +16,7 @@ from beamer.gpu.policies import gpu_policy
 from eval.peers.base import Peer
 from eval.peers.contender import PeerContender, PeerRun
 from eval.peers.environment import interpreter
+from eval.peers.gavel.peer import GavelPeer
 from eval.peers.pollux.peer import PolluxPeer
 from eval.peers.report import as_json, by_workload, figures_of, table
 from eval.peers.runs import PeerRuns
@@ -24,7 +25,10 @@ CONFIG = Path(__file__).parent.parent / "configs" / "peers.yaml"
 
 
 class PeerConfig(BaseModel, extra="forbid", frozen=True):
-    """What is run in a peer's simulator. base: the title of the policy that ratios are to."""
+    """What is run in a peer's simulator.
+
+    work: what its generator of workloads is told. base: the title of the policy that ratios are to.
+    """
 
     workloads: tuple[str, ...]
     seeds: int = Field(ge=1)
@@ -33,6 +37,7 @@ class PeerConfig(BaseModel, extra="forbid", frozen=True):
     gpus: int
     interval_s: int
     base: str
+    work: dict[str, float] = {}
     policies: tuple[PeerContender, ...]
 
     def contenders(self, only: str) -> tuple[PeerContender, ...]:
@@ -63,21 +68,28 @@ def peers(
     pollux: Annotated[
         Path | None, typer.Option(help="Checkout of petuum/adaptdl, branch osdi21-artifact, or its `simulator`.", metavar="DIR")
     ] = None,
+    gavel: Annotated[
+        Path | None, typer.Option(help="Checkout of stanford-futuredata/gavel, or its `scheduler`.", metavar="DIR")
+    ] = None,
     config_file: Annotated[Path, typer.Option("--config", help="The study's config.", exists=True, dir_okay=False)] = CONFIG,
     workloads: Annotated[str, typer.Option(help="Other workloads than the config says, with commas between.")] = "",
     seeds: Annotated[int | None, typer.Option(min=1, help="Fewer seeds than the config says, or more.")] = None,
     policies: Annotated[str, typer.Option(help="Only policies whose titles contain this, and the base.")] = "",
     python: Annotated[
-        Path | None, typer.Option(help="Interpreter that has the peer's packages; without it, one is made.", exists=True)
+        Path | None,
+        typer.Option(help="Interpreter that has the peer's packages; without it, one is made.", exists=True, dir_okay=False),
     ] = None,
     processes: Annotated[int, typer.Option(min=1, help="Runs at a time.")] = 2,
     cache: Annotated[Path, typer.Option(help="Finished runs and interpreters are kept here.")] = Path("results/peers"),
     json_file: Annotated[Path, typer.Option("--json", help="Write every run's figures here.")] = Path("results/peers.json"),
 ) -> None:
     """Compare our policies with those of other projects inside the simulators of these projects."""
-    given: list[tuple[Peer, Path]] = [(peer, folder) for peer, folder in ((PolluxPeer(), pollux),) if folder]
+    options: tuple[tuple[Peer, Path | None], ...] = ((PolluxPeer(), pollux), (GavelPeer(), gavel))
+    given = [(peer, folder) for peer, folder in options if folder]
     if not given:
-        raise InputError("--pollux", None, "the folder of a checkout, of at least one of the peers")
+        raise InputError("--pollux, --gavel", None, "the folder of a checkout, for one of them at least")
+    if python and len(given) > 1:
+        raise InputError("--python", str(python), "one peer at a time, as each has its own packages")
     found = [(peer, peer.find(folder)) for peer, folder in given]
     config = read(config_file)
     console = Console(width=None if sys.stdout.isatty() else 220)
@@ -87,8 +99,7 @@ def peers(
         chosen = config[peer.name]
         names = tuple(filter(None, workloads.split(","))) or chosen.workloads
         for name in names:
-            if name not in peer.workloads(folder):
-                raise InputError("--workloads", name, nearest(name, peer.workloads(folder)))
+            peer.check_workload(folder, name)
         contenders = chosen.contenders(policies)
         drawn = range(chosen.first_seed, chosen.first_seed + (seeds or chosen.seeds))
         asked = [
@@ -100,6 +111,7 @@ def peers(
                 nodes=chosen.nodes,
                 gpus=chosen.gpus,
                 interval_s=chosen.interval_s,
+                work=chosen.work,
             )
             for contender in contenders
             for workload in names

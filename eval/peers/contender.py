@@ -14,6 +14,9 @@ Sizes = Literal["users'", "free"]
 """At which numbers of GPUs and batch sizes jobs are submitted: those that their users chose, or one GPU with room to grow."""
 
 
+UNKNOWN_END = 10**12  # iterations: far beyond any job's, where nothing is known
+
+
 class PeerContender(BaseModel, extra="forbid", frozen=True):
     """A policy that runs inside a peer's simulator.
 
@@ -47,7 +50,11 @@ class PeerContender(BaseModel, extra="forbid", frozen=True):
 
 
 class PeerRun(BaseModel, extra="forbid", frozen=True):
-    """One simulation. workload: as the peer calls it. nodes; gpus: of each. interval_s: between two decisions."""
+    """One simulation.
+
+    workload: as the peer calls it. work: what the peer's generator of workloads is told, if it has one. nodes; gpus: of each.
+    interval_s: between two decisions.
+    """
 
     peer: str
     workload: str
@@ -56,3 +63,7 @@ class PeerRun(BaseModel, extra="forbid", frozen=True):
     nodes: int
     gpus: int
     interval_s: int
+    work: dict[str, float] = {}
+
+    def __hash__(self) -> int:
+        return hash(self.model_dump_json())

@@ -20,19 +20,20 @@ def interpreter(peer: Peer, cache: Path, given: Path | None) -> Path:
     """
     if given:
         return given
-    lists = [peer.folder / name for name in ("build-requirements.txt", "requirements.txt")]
+    lists = [path for name in ("build-requirements.txt", "requirements.txt") if (path := peer.folder / name).exists()]
     folder = cache / f"venv-{peer.name}-{sha256(b''.join(path.read_bytes() for path in lists)).hexdigest()[:12]}"
     python = folder / "bin" / "python"
     if (folder / COMPLETE).exists():
         return python
     versions = ", ".join(f"{major}.{minor}" for major, minor in peer.python)
-    remedy = f"name an interpreter that has those of {lists[1]} with --python"
+    remedy = f"name an interpreter that has those of {lists[-1]} with --python"
     if sys.version_info[:2] not in peer.python:
         raise PlatformError(f"{peer.title} needs packages that exist for Python {versions}", remedy)
     print(f"making {folder} for {peer.title}", file=sys.stderr)
     venv.create(folder, clear=True, with_pip=True)
-    for options in ([], ["--no-build-isolation"]):
-        requirements = lists[len(options)]
+    for requirements in lists:
+        # what building needs is installed before, at the versions that the packages need
+        options = ["--no-build-isolation"] if requirements != lists[0] else []
         command = [str(python), "-m", "pip", "install", "--quiet", *options, "--requirement", str(requirements)]
         if subprocess.run(command, env={**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}).returncode:
             raise PlatformError(f"the packages of {requirements} could not be installed", remedy)

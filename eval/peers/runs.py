@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from beamer.errors import EngineError
-from eval.peers.base import ROOT, Peer, hash_of, our_sources
+from eval.peers.base import ROOT, Peer, sources_of
 from eval.peers.contender import PeerRun
 
 ERROR_LINES = 12  # of what a run that failed printed last
@@ -39,7 +39,7 @@ class PeerRuns:
     def file_of(self, run: PeerRun) -> Path:
         """Return where a run's result is kept: named by all that the result depends on."""
         own = run.contender.own
-        ours = hash_of([self.peer.runner_file], ROOT) if own else our_sources(self.peer.folder)
+        ours = sources_of(self.peer, own)
         asked = run.model_dump_json(exclude={"contender": {"label"}})
         packages = (self.peer.folder / "requirements.txt").read_text()
         key = sha256("\0".join((self.peer.content(self.folder), ours, asked, packages)).encode()).hexdigest()[:16]

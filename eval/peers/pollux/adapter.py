@@ -11,13 +11,12 @@ from typing import Any
 
 from beamer.gpu.model import Cluster, Costs, Grant, Job, Node, Report, Request, Speed, check_allocation
 from beamer.gpu.policies import GpuPolicy, gpu_policy
-from eval.peers.contender import PeerContender
+from eval.peers.contender import UNKNOWN_END, PeerContender
 from eval.peers.tracked import TrackedJob
 
 RESTART_S = 30.0  # seconds without progress after any change of GPUs, the first included: fixed in the simulator
 MOST_GPUS = 64  # of a job: the simulator's own limit, beyond which it has no step times
 GROWTH = 2  # times the most GPUs a job was measured on that it may have next: a rule of the simulator's jobs
-UNKNOWN_END = 10**12  # iterations: far beyond any job's, where nothing is known
 LOSS_BEFORE_EPOCH = 1.0  # of a job without any metric yet: nothing learnt
 PERCENT_ABOVE = 1.5  # metrics that ever exceed this are percentages, the others shares
 

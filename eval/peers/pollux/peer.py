@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from beamer.errors import InputError
+from beamer.errors import InputError, nearest
 from eval.peers.base import Peer
 
 NEEDED = ("simulator.py", "applications.py", "pollux.py", "tiresias.py", "optimus.py", "traces", "workloads")
@@ -32,6 +32,8 @@ class PolluxPeer(Peer):
         """Return its modules, traces and workloads."""
         return [*folder.glob("*.py"), *(folder / "traces").rglob("*.csv"), *(folder / "workloads").glob("*.csv")]
 
-    def workloads(self, folder: Path) -> Sequence[str]:
-        """Return the numbers of its workloads."""
-        return sorted(path.stem.removeprefix("workload-") for path in (folder / "workloads").glob("workload-*.csv"))
+    def check_workload(self, folder: Path, name: str) -> None:
+        """Check that a workload is one of its numbers. Raises `InputError`."""
+        known = [path.stem.removeprefix("workload-") for path in (folder / "workloads").glob("workload-*.csv")]
+        if name not in known:
+            raise InputError("--workloads", name, nearest(name, known))
