@@ -121,9 +121,11 @@ PANDAS = """
 import csv
 from types import SimpleNamespace
 __version__ = "0"
+def row(r):
+    return SimpleNamespace(name=r["name"], time=float(r["time"]), application=r["application"],
+                           num_replicas=int(r["num_replicas"]), batch_size=int(r["batch_size"]))
 def read_csv(path):
-    rows = [SimpleNamespace(name=r["name"], time=float(r["time"]), application=r["application"],
-                            num_replicas=int(r["num_replicas"]), batch_size=int(r["batch_size"])) for r in csv.DictReader(open(path))]
+    rows = [row(r) for r in csv.DictReader(open(path))]
     return SimpleNamespace(itertuples=lambda: rows)
 """
 CONFIG = """
@@ -189,7 +191,10 @@ def test_the_policies_of_both_run_and_a_second_start_reuses_them(
     assert rows["pollux", True, "nothing"]["means"]["mean_s"] == pytest.approx((660 + 30 + 660 + 1200) / 3, abs=60)
     # one at a time
     assert rows["tiresias", True, "nothing"]["ratios"]["mean_s"]["mean"] > 1
-    assert rows["fifo", False, "nothing"]["ratios"]["mean_s"]["mean"] < rows["tiresias", True, "nothing"]["ratios"]["mean_s"]["mean"]
+    assert (
+        rows["fifo", False, "nothing"]["ratios"]["mean_s"]["mean"]
+        < rows["tiresias", True, "nothing"]["ratios"]["mean_s"]["mean"]
+    )
     shown = capsys.readouterr().out
     assert "true end, batch size by the policy" not in shown  # what it knows and the sizes have columns of their own
     for word in ("theirs", "ours", "true end", "nothing", "restarts per job"):
