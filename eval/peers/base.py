@@ -63,4 +63,4 @@ def sources_of(peer: Peer, own: bool) -> str:
         return hash_of([*common, peer.folder / "runner.py"], ROOT)
     places = (ROOT / "beamer" / "gpu", ROOT / "beamer" / "decision", peer.folder)
     files = [path for place in places for path in place.rglob("*.py")]
-    return hash_of([*common, *files, ROOT / "eval" / "peers" / "tracked.py"], ROOT)
+    return hash_of([*common, *files, ROOT / "eval" / "peers" / "job_record.py"], ROOT)

@@ -92,6 +92,7 @@ def peers(
         raise InputError("--python", str(python), "one peer at a time, as each has its own packages")
     found = [(peer, peer.find(folder)) for peer, folder in given]
     config = read(config_file)
+    cache = cache.absolute()  # runs have another working folder
     console = Console(width=None if sys.stdout.isatty() else 220)
     document: dict[str, Any] = {}
     started = time.perf_counter()
@@ -117,7 +118,7 @@ def peers(
             for workload in names
             for seed in drawn
         ]
-        runs = PeerRuns(peer, folder, interpreter(peer, cache, python), cache / "runs")
+        runs = PeerRuns(peer, folder, interpreter(peer, cache, python and python.absolute()), cache / "runs")
         results = runs.all(asked, processes, console)
         figures = figures_of(results)
         base = contenders[0]

@@ -68,15 +68,19 @@ class PeerRuns:
             total = progress.add_task(f"runs in {self.peer.title}", total=len(runs), completed=len(runs) - len(missing))
             try:
                 for made in as_completed([pool.submit(self._make, run, files[run], progress) for run in missing]):
-                    made.result()
+                    title = made.result()
                     progress.advance(total)
+                    if not console.is_terminal:
+                        console.print(f"{progress.tasks[0].completed:.0f} of {len(runs)}: {title}")
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
         return {run: json.loads(file.read_text()) for run, file in files.items()}
 
-    def _make(self, run: PeerRun, file: Path, progress: Progress) -> None:
-        task = progress.add_task(f"{run.workload}, seed {run.seed}: {run.contender.title}", total=None)
+    def _make(self, run: PeerRun, file: Path, progress: Progress) -> str:
+        """Make a run and return its title."""
+        title = f"workload {run.workload}, seed {run.seed}: {run.contender.title}"
+        task = progress.add_task(title, total=None)
         with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+") as errors:
             asked = Path(folder) / "run.json"
             asked.write_text(run.model_dump_json())
@@ -92,7 +96,11 @@ class PeerRuns:
             if process.returncode:
                 errors.seek(0)
                 said = "".join(errors.readlines()[-ERROR_LINES:])
-                raise EngineError(f"{self.peer.title}: {run.contender.title} on workload {run.workload} failed:\n{said}")
+                raise EngineError(f"{self.peer.title}, {title} failed:\n{said}")
+        if file != self.file_of(run):
+            file.unlink()
+            raise EngineError(f"{self.peer.title}, {title}: the sources changed while it ran; start again")
+        return title
 
 
 def _without_seed(run: PeerRun) -> str:

@@ -220,8 +220,17 @@ def test_another_simulator_is_another_run(checkout: Path, tmp_path: Path) -> Non
 
 def test_a_run_that_fails_is_named_with_what_it_said(checkout: Path, tmp_path: Path) -> None:
     config = CONFIG.replace("{policy: tiresias, own", "{policy: optimus, own")
-    with pytest.raises(EngineError, match=r"optimus \(theirs.* on workload 1 failed(?s:.*)no such luck"):
+    with pytest.raises(EngineError, match=r"workload 1, seed 1: optimus \(theirs.*failed(?s:.*)no such luck"):
         start(checkout, tmp_path, config=config, policies="optimus")
+
+
+def test_a_result_whose_sources_changed_meanwhile_is_not_kept(checkout: Path, tmp_path: Path) -> None:
+    changing = "self.clock = clock\n        open(__file__.replace('simulator.py', 'optimus.py'), 'w').write('#')"
+    (checkout / "simulator" / "simulator.py").write_text(SIMULATOR.replace("self.clock = clock", changing))
+    config = CONFIG.replace("base: pollux (theirs; knows nothing; free", "base: tiresias (theirs; knows nothing; users'")
+    with pytest.raises(EngineError, match="the sources changed while it ran"):
+        start(checkout, tmp_path, config=config, policies="tiresias")
+    assert not list((tmp_path / "cache" / "runs").iterdir())
 
 
 def test_a_folder_that_is_no_checkout_is_refused(tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ from beamer.gpu.model import Costs, Grant, Job
 from eval.peers.contender import UNKNOWN_END, PeerContender
 from eval.peers.gavel.adapter import EqualShares, PolicyInRounds
 from eval.peers.gavel.runner import count_restarts
+from eval.peers.job_record import JobRecord
 from eval.peers.pollux.adapter import RESTART_S, PolicyInSimulator
 from eval.peers.pollux.runner import remembering
-from eval.peers.tracked import TrackedJob
 
 EPOCHS = 10
 
@@ -167,7 +167,7 @@ def test_a_batch_size_is_the_jobs_own_choice_unless_the_policy_is_to_choose() ->
 
 
 def test_a_job_counts_what_it_computes() -> None:
-    job = TrackedJob("a", 0.0, Costs(restart_s=30.0))
+    job = JobRecord("a", 0.0, Costs(restart_s=30.0))
     one, other = Grant((("n", 1),)), Grant((("n", 2),))
     job.give(one, 0.0)
     for now in (20.0, 60.0):

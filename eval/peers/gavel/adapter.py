@@ -12,7 +12,7 @@ from typing import Any
 from beamer.gpu.model import Cluster, Costs, Job, Node, Report, Request, Speed, check_allocation
 from beamer.gpu.policies import GpuPolicy, gpu_policy
 from eval.peers.contender import UNKNOWN_END, PeerContender
-from eval.peers.tracked import TrackedJob
+from eval.peers.job_record import JobRecord
 
 
 class EqualShares:
@@ -42,7 +42,7 @@ class PolicyInRounds:
         self._cluster = Cluster(tuple(Node(f"{number:04}", gpus) for number in range(nodes)))
         self._rng = rng
         self._state = self.policy.initial()
-        self._tracked: dict[str, TrackedJob] = {}
+        self._records: dict[str, JobRecord] = {}
 
     def choose(self, kinds: Sequence[str]) -> dict[str, list[tuple[Any, int]]]:
         """Return the jobs of the next round with their numbers of GPUs, by kind of GPU."""
@@ -52,24 +52,24 @@ class PolicyInRounds:
         self._state, grants, _ = self.policy.allocate(self._state, self._cluster, views, now, self._rng)
         check_allocation(self._cluster, views, grants)
         for key in jobs:
-            self._tracked[key].give(grants.get(key), now)
+            self._records[key].give(grants.get(key), now)
         return {self._kind: [(jobs[key], grant.size) for key, grant in grants.items()]}
 
     def _look(self, key: str, job: Any, now: float) -> Job:
         scheduler = self._scheduler
-        if key not in self._tracked:
+        if key not in self._records:
             submitted_s = float(scheduler._per_job_start_timestamps[job])
-            self._tracked[key] = TrackedJob(key, submitted_s, Costs(), seen_s=now, since_s=now)
-        tracked, gpus = self._tracked[key], int(scheduler._jobs[job].scale_factor)
-        tracked.advance(now)
+            self._records[key] = JobRecord(key, submitted_s, Costs(), seen_s=now, since_s=now)
+        record, gpus = self._records[key], int(scheduler._jobs[job].scale_factor)
+        record.advance(now)
         speeds: tuple[Speed, ...] = ()
-        if tracked.grant:
-            if not tracked.reports:
-                tracked.reports.append(Report(tracked.since_s, 0.0, nan, 0.0))
-            tracked.reports.append(Report(now, float(scheduler._total_steps_run[job]), nan, tracked.computed_s))
-        if tracked.reports:
+        if record.grant:
+            if not record.reports:
+                record.reports.append(Report(record.since_s, 0.0, nan, 0.0))
+            record.reports.append(Report(now, float(scheduler._total_steps_run[job]), nan, record.computed_s))
+        if record.reports:
             nodes = -(-gpus // self._cluster.nodes[0].gpus)
             speeds = (Speed(gpus, nodes, 0, gpus, 1.0 / float(scheduler._throughputs[job][self._kind])),)
         # the batch size is fixed, so that one sample per GPU stands for it
         iterations = max(int(scheduler._jobs[job].total_steps), 1) if self._known_end else UNKNOWN_END
-        return tracked.view(Request(iterations, gpus, batch_size=gpus, known_end=self._known_end), speeds)
+        return record.view(Request(iterations, gpus, batch_size=gpus, known_end=self._known_end), speeds)

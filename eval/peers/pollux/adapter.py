@@ -12,7 +12,7 @@ from typing import Any
 from beamer.gpu.model import Cluster, Costs, Grant, Job, Node, Report, Request, Speed, check_allocation
 from beamer.gpu.policies import GpuPolicy, gpu_policy
 from eval.peers.contender import UNKNOWN_END, PeerContender
-from eval.peers.tracked import TrackedJob
+from eval.peers.job_record import JobRecord
 
 RESTART_S = 30.0  # seconds without progress after any change of GPUs, the first included: fixed in the simulator
 MOST_GPUS = 64  # of a job: the simulator's own limit, beyond which it has no step times
@@ -36,7 +36,7 @@ class PolicyInSimulator:
         self._clock = clock
         self._rng = rng
         self._state = self.policy.initial()
-        self._tracked: dict[str, TrackedJob] = {}
+        self._records: dict[str, JobRecord] = {}
         self._batch_sizes: dict[str, int] = {}
 
     def optimize(
@@ -51,7 +51,7 @@ class PolicyInSimulator:
         check_allocation(cluster, views, grants)
         for key, job in jobs.items():
             grant = grants.get(key)
-            self._tracked[key].give(grant, now)
+            self._records[key].give(grant, now)
             if grant and self._contender.batches == "policy" and self._free(job):
                 self._set_batch_size(job, grant)
         return {key: [names[node] for node, count in grant.gpus for _ in range(count)] for key, grant in grants.items()}, len(
@@ -69,20 +69,20 @@ class PolicyInSimulator:
 
     def _look(self, job: SimulatorJob, now: float) -> Job:
         app = job.application
-        if job.name not in self._tracked:
-            self._tracked[job.name] = TrackedJob(
+        if job.name not in self._records:
+            self._records[job.name] = JobRecord(
                 job.name, float(job.submission_time), Costs(resume_s=RESTART_S, restart_s=RESTART_S), seen_s=now, since_s=now
             )
             self._batch_sizes[job.name] = int(job.target_batch_size or app.init_batch_size)
-        tracked, batch_size = self._tracked[job.name], self._batch_sizes[job.name]
-        tracked.advance(now)
-        if tracked.grant:
+        record, batch_size = self._records[job.name], self._batch_sizes[job.name]
+        record.advance(now)
+        if record.grant:
             running = int(sum(job.placement) * job.atomic_bsz * (job.accum_steps + 1))
-            tracked.grant = Grant(tracked.grant.gpus, batch_size=0 if running == batch_size else running)
-            if not tracked.reports:
-                tracked.reports.append(Report(tracked.since_s, 0.0, LOSS_BEFORE_EPOCH, 0.0))
-            tracked.reports.append(_report(job, batch_size, now, tracked.computed_s))
-        return tracked.view(self._request(job, batch_size), _speeds(job))
+            record.grant = Grant(record.grant.gpus, batch_size=0 if running == batch_size else running)
+            if not record.reports:
+                record.reports.append(Report(record.since_s, 0.0, LOSS_BEFORE_EPOCH, 0.0))
+            record.reports.append(_report(job, batch_size, now, record.computed_s))
+        return record.view(self._request(job, batch_size), _speeds(job))
 
     def _request(self, job: SimulatorJob, batch_size: int) -> Request:
         app = job.application

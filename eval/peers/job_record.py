@@ -6,7 +6,7 @@ from beamer.gpu.model import Costs, Grant, Job, Report, Request, Speed, Stage
 
 
 @dataclass
-class TrackedJob:
+class JobRecord:
     """A job's past, as far as a tracker would have it.
 
     computed_s: how long it has computed, changes of its GPUs left out. changing_s: of the present change, still to come.
