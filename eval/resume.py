@@ -1,0 +1,170 @@
+"""Runs that a second start does not repeat: results of finished runs in files, by a key of what determines them.
+
+key = digest(config, seed, source_digest(["eval.gpu.claims.hermes"]))     # parts that JSON can hold
+results = run_resumably([Task(key, "fifo, seed 1", run, (seed,)), ...], ResultCache(folder), processes, console, title)
+"""
+
+import ast
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+ROOT = Path(__file__).resolve().parent.parent
+PLAIN_LINES = 10  # of progress, per call, where there is no terminal to draw a bar on
+
+Result = Mapping[str, Any]
+"""A run's, as plain JSON."""
+
+
+class ResultCache:
+    """Results of finished runs, a file each in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def find(self, key: str) -> Result | None:
+        """Return the result of a run, None if there is none, or none that can be read."""
+        try:
+            found: Result = json.loads((self._folder / f"{key}.json").read_text())
+        except (FileNotFoundError, json.JSONDecodeError):
+            return None
+        return found
+
+    def store(self, key: str, result: Result) -> None:
+        """Keep the result of a run; a reader sees all of it or nothing."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        unfinished = self._folder / f"{key}.{os.getpid()}.part"
+        unfinished.write_text(json.dumps(result))
+        unfinished.replace(self._folder / f"{key}.json")
+
+    def forget(self) -> None:
+        """Remove every result."""
+        for path in self._folder.glob("*.json"):
+            path.unlink()
+
+
+def digest(*parts: Any) -> str:
+    """Return a key of plain JSON values; mappings are equal in any order of their keys."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def source_digest(modules: Collection[str], without: Collection[str] = (), root: Path = ROOT) -> str:
+    """Return a digest of the sources of modules and of all that they import, as far as those lie below `root`.
+
+    without: modules that are left out with what only they import. Packages count with what is imported from them by name, not
+    with all that their `__init__` imports because a module in them is.
+    """
+    found = {name: path.read_text() for name, path in sorted(imported_sources(modules, without, root).items())}
+    return digest(found)
+
+
+def imported_sources(modules: Collection[str], without: Collection[str] = (), root: Path = ROOT) -> dict[str, Path]:
+    """Return the files of `source_digest` by module."""
+    found: dict[str, Path] = {}
+    left = list(modules)
+    while left:
+        name = left.pop()
+        path = None if name in found or name in without else _file_of(name, root)
+        if path:
+            found[name] = path
+            left += _imports(path.read_text())
+    return found
+
+
+def _file_of(module: str, root: Path) -> Path | None:
+    stem = root.joinpath(*module.split("."))
+    return next((path for path in (stem.with_suffix(".py"), stem / "__init__.py") if path.is_file()), None)
+
+
+@lru_cache
+def _imports(source: str) -> tuple[str, ...]:
+    """Return the names that a source imports; one that is imported from a package may be a module or not."""
+    found: list[str] = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return tuple(found)
+
+
+@lru_cache
+def folder_digest(folder: Path) -> str:
+    """Return a digest of the files in a folder and below."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return digest([[str(path.relative_to(folder)), hashlib.sha256(path.read_bytes()).hexdigest()] for path in files])
+
+
+@dataclass(frozen=True)
+class Task:
+    """A run: `function(*arguments)`, in another process. label: what messages call it."""
+
+    key: str
+    label: str
+    function: Callable[..., Result]
+    arguments: tuple[Any, ...]
+
+
+def run_resumably(tasks: Sequence[Task], cache: ResultCache, processes: int, console: Console, title: str) -> list[Result]:
+    """Return the results of tasks in their order: those that the cache has, and the others, which it is given as they end.
+
+    A task that raises ends all of them; what ended before is kept. Progress is a bar on a terminal, and lines elsewhere.
+    """
+    known = {task.key: result for task in tasks if (result := cache.find(task.key)) is not None}
+    missing = {task.key: task for task in tasks if task.key not in known}
+    with _progress(console, title, len(tasks), len(tasks) - len(missing)) as advance:
+        if missing:
+            with ProcessPoolExecutor(min(processes, len(missing))) as pool:
+                running = {pool.submit(task.function, *task.arguments): task for task in missing.values()}
+                try:
+                    for ended in as_completed(running):
+                        task = running[ended]
+                        known[task.key] = ended.result()
+                        cache.store(task.key, known[task.key])
+                        advance(task.label)
+                except BaseException as error:
+                    pool.shutdown(wait=False, cancel_futures=True)
+                    if isinstance(error, Exception):
+                        error.add_note(f"in {task.label}")
+                    raise
+    return [known[task.key] for task in tasks]
+
+
+@contextmanager
+def _progress(console: Console, title: str, total: int, done: int) -> Iterator[Callable[[str], None]]:
+    """Show progress, and yield what is called with the label of each run that has ended."""
+    if console.is_terminal:
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+        )
+        with Progress(*columns, console=console) as bar:
+            shown = bar.add_task(title, total=total, completed=done)
+            yield lambda label: bar.update(shown, advance=1, description=f"{title}: {label}")
+            bar.update(shown, description=title)
+        return
+    started, ended, first = time.perf_counter(), done, done
+    console.print(f"{title}: {total} runs, {done} of them known")
+
+    def advance(label: str) -> None:
+        nonlocal ended
+        ended += 1
+        parts = total - first
+        if (ended - first) * PLAIN_LINES // parts > (ended - first - 1) * PLAIN_LINES // parts:
+            console.print(f"{title}: {ended} of {total} runs, {time.perf_counter() - started:.0f} s, last {label}")
+
+    yield advance
