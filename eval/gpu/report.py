@@ -1,6 +1,7 @@
 """Tables and plots of what contenders did: means with intervals, and paired ratios to the one that a table names."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
@@ -8,6 +9,7 @@ from matplotlib.axes import Axes
 from rich.table import Table
 
 from eval.gpu.claims.base import CellResults, Claim, Metric, Results
+from eval.gpu.knowledge import Knowledge, shown
 from eval.statistics import Interval, Ratio
 
 OURS = "convergence"
@@ -23,23 +25,38 @@ def mean(runs: CellResults, metric: Metric, name: str) -> Interval:
     return Interval.of([figures[metric.key] * metric.scale for figures in runs[name]])
 
 
+def better_than_ours(runs: CellResults, metrics: Sequence[Metric]) -> list[str]:
+    """Return who is better than our policy in one of the metrics at least, beyond chance."""
+    others = [name for name in runs if name != OURS and OURS in runs]
+    return [name for name in others if any(metric.compared and ratio(runs, metric, OURS, name).above for metric in metrics)]
+
+
 def by_metric(
-    title: str, runs: CellResults, metrics: Sequence[Metric], base: str, notes: dict[str, str] | None = None
+    title: str,
+    runs: CellResults,
+    metrics: Sequence[Metric],
+    base: str,
+    notes: Mapping[str, str] | None = None,
+    knows: Mapping[str, Knowledge] | None = None,
 ) -> Table:
     """Return a table of a cell: a row per contender, per metric its mean and its ratio to `base`.
 
-    notes: what is published, by contender, in a column of its own.
+    Who is better than our policy comes first, then the others in the order of the config.
+    notes: what is published, by contender; knows: what each knows; in columns of their own.
     """
     table = Table(title=f"{title}{base and f'; ratios to {base}'}", title_justify="left")
     table.add_column("policy")
+    if knows:
+        table.add_column("knows", overflow="fold")
     for metric in metrics:
         table.add_column(metric.title, justify="right")
         if base and metric.compared:
             table.add_column("ratio", justify="right")
     if notes:
         table.add_column("published", overflow="fold")
-    for name in runs:
-        cells = []
+    better = better_than_ours(runs, metrics)
+    for name in (*better, *(name for name in runs if name not in better)):
+        cells = [shown(knows[name])] if knows else []
         for metric in metrics:
             cells.append(_number(mean(runs, metric, name)))
             if base and metric.compared:
@@ -48,17 +65,29 @@ def by_metric(
     return table
 
 
-def by_cell(title: str, results: Results, metric: Metric, base: str = "", notes: dict[str, str] | None = None) -> Table:
-    """Return a table of a metric: a row per contender, a column per cell: its ratio to `base`, or its mean without one."""
+def by_cell(
+    title: str,
+    results: Results,
+    metric: Metric,
+    base: str = "",
+    notes: Mapping[str, str] | None = None,
+    knows: Mapping[str, Knowledge] | None = None,
+) -> Table:
+    """Return a table of a metric: a row per cell, a column per contender: its ratio to `base`, or its mean without one.
+
+    notes, knows: as in `by_metric`, in rows of their own.
+    """
     table = Table(title=f"{title}: {metric.title}{base and f'; ratios to {base}'}", title_justify="left")
-    table.add_column("policy")
-    for cell in results:
-        table.add_column(cell, justify="right")
+    table.add_column("cell")
+    names = list(dict.fromkeys(name for runs in results.values() for name in runs))
+    for name in names:
+        table.add_column(name, justify="right", overflow="fold")
+    if knows:
+        table.add_row("knows", *(shown(knows[name]) for name in names))
     if notes:
-        table.add_column("published", overflow="fold")
-    for name in dict.fromkeys(name for runs in results.values() for name in runs):
-        cells = [_entry(runs, metric, name, base) for runs in results.values()]
-        table.add_row(name, *cells, *([notes.get(name, "")] if notes else []))
+        table.add_row("published", *(notes.get(name, "") for name in names))
+    for cell, runs in results.items():
+        table.add_row(cell, *(_entry(runs, metric, name, base) for name in names))
     return table
 
 
@@ -77,22 +106,56 @@ def _number(interval: Interval) -> str:
     return f"{interval.mean:.{digits}f} ±{interval.half_width:.{digits}f}"
 
 
-def verdicts(claims: Sequence[tuple[Claim, Results]]) -> Table:
-    """Return how our policy fares on every claim's cells against the best of the others, by the claim's metrics."""
-    table = Table(title=f"{OURS} against the best of the others", title_justify="left")
-    for column in ("claim", "cell", "metric", "ours", "best of the others", "ours / best", "worse than, beyond chance"):
-        table.add_column(column, overflow="fold")
-    for claim, results in claims:
-        for cell in (cell for cell in claim.judged() if cell in results):
-            runs = results[cell]
-            policies = {one.name: one.policy for one in claim.contenders(cell)}
-            ours = [name for name in runs if policies[name] == OURS]
-            others = [name for name in runs if policies[name] != OURS]
-            for metric, name in product(claim.metrics, ours if others else ()):
+@dataclass(frozen=True)
+class CellVerdict:
+    """Our policy in a cell, by a metric, against those that know no more than it does.
+
+    best: of those; to_best: ours relative to it. worse_than: those that are better, beyond chance.
+    """
+
+    claim: str
+    cell: str
+    metric: str
+    ours: str
+    knows: Knowledge
+    best: str
+    to_best: Ratio
+    worse_than: tuple[str, ...]
+
+
+def verdicts_of(claim: Claim, results: Results) -> list[CellVerdict]:
+    """Return how our policy fares in a claim's cells."""
+    found = []
+    for cell in (cell for cell in claim.judged() if cell in results):
+        runs, knows = results[cell], claim.known(cell)
+        policies = {one.name: one.policy for one in claim.contenders(cell)}
+        for metric, ours in product(claim.metrics, (name for name in runs if policies[name] == OURS)):
+            others = [name for name in runs if policies[name] != OURS and knows[name] <= knows[ours]]
+            if others:
                 best = min((mean(runs, metric, other).mean, other) for other in others)[1]
-                worse = [other for other in others if ratio(runs, metric, name, other).above]
-                figures = (best, str(ratio(runs, metric, name, best)), ", ".join(worse) or "none")
-                table.add_row(claim.name, cell, metric.title, name, *figures)
+                worse = tuple(other for other in others if ratio(runs, metric, ours, other).above)
+                to_best = ratio(runs, metric, ours, best)
+                found.append(CellVerdict(claim.name, cell, metric.title, ours, knows[ours], best, to_best, worse))
+    return found
+
+
+def verdicts(claims: Sequence[tuple[Claim, Results]]) -> Table:
+    """Return the table of verdicts, where our policy is worse than another first."""
+    table = Table(title=f"{OURS} against the best of those that know no more", title_justify="left")
+    for column in (
+        "claim",
+        "cell",
+        "metric",
+        "ours",
+        "knows",
+        "best of the others",
+        "ours / best",
+        "worse than, beyond chance",
+    ):
+        table.add_column(column, overflow="fold")
+    for one in sorted((one for claim in claims for one in verdicts_of(*claim)), key=lambda one: not one.worse_than):
+        where = (one.claim, one.cell, one.metric, one.ours, shown(one.knows))
+        table.add_row(*where, one.best, str(one.to_best), ", ".join(one.worse_than) or "none")
     return table
 
 

@@ -6,7 +6,7 @@ A claim is a frozen model, whose fields are its section of the config, in one fi
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,8 +14,11 @@ from matplotlib.figure import Figure
 from pydantic import BaseModel, ConfigDict
 from rich.table import Table
 
-from beamer.gpu.model import Costs
+from beamer.gpu.model import Costs, Node, Request
 from beamer.gpu.policies import GpuPolicy, gpu_policy
+from beamer.gpu.tuners import Tuner
+from beamer.sim.gpu import Arrival, GpuRun, simulate_gpus
+from eval.gpu.knowledge import Knowledge, knowledge
 
 Figures = Mapping[str, float]
 """A run's, by metric."""
@@ -51,6 +54,8 @@ class GpuContender(ConfigSection):
 
     costs: what changes take under it; None: what they take under the others. tuned: whether its jobs are submitted at the sizes
     and batch sizes that their users chose, where the claim has both; otherwise both are left to the policy.
+    blind: whether its jobs state their iterations as a bound alone, and not as their end. target: whether they state the target
+    of their search.
     """
 
     policy: str
@@ -58,6 +63,8 @@ class GpuContender(ConfigSection):
     label: str = ""
     costs: CostsConfig | None = None
     tuned: bool = True
+    blind: bool = False
+    target: bool = True
 
     @property
     def name(self) -> str:
@@ -67,6 +74,17 @@ class GpuContender(ConfigSection):
     def build(self) -> GpuPolicy[Any]:
         """Return the policy."""
         return gpu_policy(self.policy, **self.parameters)
+
+    def told(self, request: Request) -> Request:
+        """Return a request with what the policy is told of it."""
+        if self.blind:
+            request = replace(request, known_end=False)
+        return request if self.target else replace(request, target_loss=None, target_accuracy=None)
+
+    def simulate(self, nodes: Sequence[Node], arrivals: Sequence[Arrival], seed: int, tuner: Tuner | None = None) -> GpuRun:
+        """Run jobs under the policy, which is told what it may know of them."""
+        told = [replace(one, job=replace(one.job, request=self.told(one.job.request))) for one in arrivals]
+        return simulate_gpus(self.build(), nodes, told, tuner, seed=seed)
 
 
 def contenders(policies: Sequence[str | GpuContender]) -> tuple[GpuContender, ...]:
@@ -123,7 +141,8 @@ class Claim(ConfigSection, ABC):
 
     name: on the command line. title: of its tables. published: what its authors say, quoted beside the results, never among
     them. data: folder of the measured data that it uses; "": none. processes: whether what changes take is measured on real
-    processes where that can be. metrics: what policies are judged by.
+    processes where that can be. metrics: what policies are judged by. end: what the iterations are that its jobs state. target:
+    whether its jobs state one.
     """
 
     name: ClassVar[str]
@@ -132,6 +151,8 @@ class Claim(ConfigSection, ABC):
     data: ClassVar[str] = ""
     processes: ClassVar[bool] = False
     metrics: ClassVar[tuple[Metric, ...]]
+    end: ClassVar[str] = "the true end"
+    target: ClassVar[bool] = False
 
     policies: tuple[str | GpuContender, ...]
 
@@ -146,6 +167,14 @@ class Claim(ConfigSection, ABC):
     def judged(self) -> tuple[str, ...]:
         """Return the cells in which policies are compared, and not the parameters of one."""
         return self.cells()
+
+    def knows(self, contender: GpuContender) -> Knowledge:
+        """Return what a contender uses of what its jobs state about their future."""
+        return knowledge(contender.policy, self.end, self.target and contender.target, contender.blind)
+
+    def known(self, cell: str) -> Mapping[str, Knowledge]:
+        """Return what each contender of a cell knows, by name."""
+        return {contender.name: self.knows(contender) for contender in self.contenders(cell)}
 
     @abstractmethod
     def run(self, cell: str, contender: GpuContender, seed: int, inputs: Inputs) -> Figures:
