@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 from beamer.gpu.model import Grant, Node
-from beamer.sim.gpu import Arrival, GpuRun, simulate_gpus
+from beamer.sim.gpu import Arrival, GpuRun
 from beamer.studies.model import split_key
 from eval.gpu.claims.base import (
     LOST,
@@ -82,7 +82,7 @@ class PolluxClaim(ComparisonClaim):
                 job = replace(job, profiled=tuple(_even(gpus, nodes) for gpus, nodes in PROFILED if gpus <= job.request.most))
             arrivals.append(Arrival(row.at_s, "jobs", row.name, job))
         nodes = [Node(f"n{i:02}", self.gpus) for i in range(self.nodes)]
-        run = simulate_gpus(contender.build(), nodes, arrivals, seed=seed)
+        run = contender.simulate(nodes, arrivals, seed)
         fairness = self._fairness(run, rows, applications)
         return {
             "jct_s": run.mean_jct_s,
@@ -149,7 +149,10 @@ class PolluxClaim(ComparisonClaim):
             LOST,
         )
         firsts = {CELL: self.name, SENSITIVITY: contenders(self.sensitivity)[0].name}
-        return [by_metric(f"{self.title}: {cell}", runs, shown, firsts[cell]) for cell, runs in results.items()]
+        return [
+            by_metric(f"{self.title}: {cell}", runs, shown, firsts[cell], knows=self.known(cell))
+            for cell, runs in results.items()
+        ]
 
     def figures(self, seeds: Sequence[int], inputs: Inputs) -> Mapping[str, Any]:
         """Return what the peer's simulator takes."""
