@@ -119,11 +119,12 @@ class Task:
 def run_resumably(tasks: Sequence[Task], cache: ResultCache, processes: int, console: Console, title: str) -> list[Result]:
     """Return the results of tasks in their order: those that the cache has, and the others, which it is given as they end.
 
+    Tasks of one key are run once.
     A task that raises ends all of them; what ended before is kept. Progress is a bar on a terminal, and lines elsewhere.
     """
     known = {task.key: result for task in tasks if (result := cache.find(task.key)) is not None}
     missing = {task.key: task for task in tasks if task.key not in known}
-    with _progress(console, title, len(tasks), len(tasks) - len(missing)) as advance:
+    with _progress(console, title, len(missing) + len(known), len(known)) as advance:
         if missing:
             with ProcessPoolExecutor(min(processes, len(missing))) as pool:
                 running = {pool.submit(task.function, *task.arguments): task for task in missing.values()}

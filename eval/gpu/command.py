@@ -1,95 +1,32 @@
 """`python -m eval gpu`: runs the published claims about GPU policies over many seeds, each against its baselines.
 
 All contenders are given the same work for a seed, so that ratios are paired. The config in `eval/configs/gpu.yaml` lists what
-is run; a policy that loses is shown like the others.
+is run; a policy that loses is shown like the others. Finished runs are kept, so that a second start repeats none of them.
 """
 
-import json
 import sys
 import time
-from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-import yaml
 from matplotlib.figure import Figure
-from pydantic import Field
 from rich.console import Console
 
-from beamer.errors import InputError, nearest
-from beamer.gpu.model import Costs
-from eval.gpu.claims import CLAIMS, Claim, Figures, GpuContender, Inputs, Results
-from eval.gpu.claims.base import ConfigSection
-from eval.gpu.processes import measure as measure_processes
-from eval.gpu.report import verdicts
+from beamer.errors import InputError
+from eval.gpu import documents, regions, tuning
+from eval.gpu.claims import Claim, Inputs
+from eval.gpu.results_file import ClaimResults, StudyResults
+from eval.gpu.study import CACHE, CONFIG, GpuStudyConfig, Runner, grouped, read, runs_of
+from eval.resume import ResultCache
 
-CONFIG = Path(__file__).parent.parent / "configs" / "gpu.yaml"
-
-
-class GpuStudyConfig(ConfigSection):
-    """What the study consists of, as in the config file."""
-
-    seeds: int = Field(ge=2)
-    first_seed: int
-    claims: dict[str, dict[str, Any]]
-
-    @property
-    def drawn(self) -> range:
-        """The seeds."""
-        return range(self.first_seed, self.first_seed + self.seeds)
-
-    def claim(self, name: str) -> Claim:
-        """Return a claim. Raises `InputError` for one that does not exist."""
-        known = [one for one in CLAIMS if one in self.claims]
-        if name not in known:
-            raise InputError("claim", name, nearest(name, known))
-        return CLAIMS[name].model_validate(self.claims[name])
-
-
-def read(path: Path = CONFIG) -> GpuStudyConfig:
-    """Return the study of a config file."""
-    return GpuStudyConfig.model_validate(yaml.safe_load(path.read_text()))
-
-
-def run_one(claim: Claim, cell: str, contender: GpuContender, seed: int, inputs: Inputs) -> Figures:
-    """Return the figures of one run, with the processor time that it took."""
-    started = time.process_time()
-    figures = claim.run(cell, contender, seed, inputs)
-    return {"seed": seed, **figures, "cpu_s": time.process_time() - started}
-
-
-def run_claim(
-    pool: ProcessPoolExecutor, claim: Claim, seeds: Sequence[int], inputs: Inputs, cells: str, console: Console
-) -> Results:
-    """Run a claim's cells whose names contain `cells`, and print the progress."""
-    work = [
-        (cell, contender, [pool.submit(run_one, claim, cell, contender, seed, inputs) for seed in seeds])
-        for cell in claim.cells()
-        if cells in cell
-        for contender in claim.contenders(cell)
-    ]
-    results: dict[str, dict[str, list[Figures]]] = {}
-    for cell, contender, runs in work:
-        done = [run.result() for run in runs]
-        results.setdefault(cell, {})[contender.name] = done
-        first = claim.metrics[0]
-        mean = sum(figures[first.key] for figures in done) / len(done) * first.scale
-        cpu_s = sum(figures["cpu_s"] for figures in done)
-        console.print(f"{claim.name}, {cell}: {contender.name}: {first.title} {mean:.4g} ({cpu_s:.1f} s of computing)")
-    return results
-
-
-def measured_costs() -> Costs:
-    """Return what suspending, resuming and restarting a job of two processes takes here, the medians."""
-    found = measure_processes()
-    return Costs(found.suspend.p50_s, found.resume.p50_s, found.restart.p50_s)
+NARROW = 220  # columns of tables that are not printed on a terminal
 
 
 def gpu(
     config_file: Annotated[Path, typer.Option("--config", help="The study's config.", exists=True, dir_okay=False)] = CONFIG,
-    claim: Annotated[str, typer.Option(help="Only this claim.")] = "",
+    claim: Annotated[list[str] | None, typer.Option(help="Only this claim; may be given several times.")] = None,
     data: Annotated[
         Path | None,
         typer.Option(help="Folder of the measured data; without it, work is synthetic.", exists=True, file_okay=False),
@@ -102,42 +39,99 @@ def gpu(
         bool, typer.Option(help="Measure on real processes what changes of GPUs take, for claims about it.")
     ] = True,
     processes: Annotated[int, typer.Option(min=1, help="Runs at a time.")] = 2,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget the runs that earlier starts have finished.")] = False,
+    tune: Annotated[
+        bool, typer.Option("--tune", help="Choose the policies' parameters instead, and write eval/results/gpu-tuning.json.")
+    ] = False,
+    conditions: Annotated[
+        bool,
+        typer.Option("--regions", help="Search conditions for published factors instead; eval/results/gpu-regions.json."),
+    ] = False,
+    docs: Annotated[bool, typer.Option("--docs", help="Write the tables of docs/gpu.md from eval/results instead.")] = False,
 ) -> None:
     """Compare GPU policies on the conditions of the claims published about them, in the simulator."""
+    if docs:
+        documents.DOCS.write_text(documents.current(documents.DOCS.read_text()))
+        return
     config = read(config_file)
     config = config.model_copy(update={"seeds": seeds or config.seeds})
-    for folder in (json_file.parent, plots):
-        folder.mkdir(parents=True, exist_ok=True)
-    console = Console(width=None if sys.stdout.isatty() else 220)
-    chosen = {name: config.claim(name) for name in ([claim] if claim else config.claims)}
-    names = [cell for one in chosen.values() for cell in one.cells()]
-    if not any(cells in cell for cell in names):
-        raise InputError("cells", cells, f"a part of one of {', '.join(names)}")
-    costs = measured_costs() if measure and any(one.processes for one in chosen.values()) else None
-    document: dict[str, Any] = {"config": config.model_dump(), "data": data and str(data), "claims": {}}
-    shown: list[tuple[Claim, Results]] = []
-    tables: list[Any] = []
+    console = Console(width=None if sys.stdout.isatty() else NARROW)
+    cache = ResultCache(CACHE)
+    if fresh:
+        cache.forget()
+    runner = Runner(cache, processes, console)
+    names = claim or list(config.claims)
+    claims = {name: config.claim(name) for name in names}
+    costs = runner.measured_costs() if measure and any(one.processes for one in claims.values()) else None
+    inputs = {name: Inputs(data, costs if one.processes else None) for name, one in claims.items()}
     started = time.perf_counter()
-    with ProcessPoolExecutor(processes) as pool:
-        for name, one in chosen.items():
-            inputs = Inputs(data, costs if one.processes else None)
-            console.print(f"{one.title}: {one.describe(inputs)}")
-            results = run_claim(pool, one, config.drawn, inputs, cells, console)
-            shown.append((one, results))
-            further = one.figures(config.drawn, inputs)
-            tables += [f"\n{one.title}: {one.describe(inputs)}; {config.seeds} seeds, 95 % intervals"]
-            tables += [*one.tables(results), *one.further(further, results)]
-            document["claims"][name] = {
-                "inputs": one.describe(inputs),
-                "published": dict(one.published),
-                "cells": results,
-                **further,
-            }
-            json_file.write_text(json.dumps(document, indent=1))
-            figure = Figure(figsize=(13, 6), layout="constrained")
-            one.draw(results, figure)
-            figure.suptitle(f"{one.title} ({one.describe(inputs)})", fontsize=10)
-            figure.savefig(plots / f"gpu-{name}.png", dpi=110)
-    for table in (*tables, verdicts(shown)):
-        console.print(table)
-    console.print(f"{time.perf_counter() - started:.0f} s   figures: {json_file}   pictures: {plots}/gpu-*.png")
+    plots.mkdir(parents=True, exist_ok=True)
+    if tune:
+        _tune(claims, config, runner, inputs)
+    elif conditions:
+        _search(config, names, runner, inputs, plots)
+    else:
+        _compare(claims, config, runner, inputs, cells, json_file, plots)
+    console.print(f"{time.perf_counter() - started:.0f} s")
+
+
+def _compare(
+    claims: Mapping[str, Claim],
+    config: GpuStudyConfig,
+    runner: Runner,
+    inputs: Mapping[str, Inputs],
+    cells: str,
+    json_file: Path,
+    plots: Path,
+) -> None:
+    """Run claims, write their figures as they come, draw them and print their tables."""
+    known = [cell for one in claims.values() for cell in one.cells()]
+    if not any(cells in cell for cell in known):
+        raise InputError("cells", cells, f"a part of one of {', '.join(known)}")
+    tuned = tuning.read_chosen()
+    found: list[ClaimResults] = []
+    results = StudyResults(config, tuned, found)
+    for name, untuned in claims.items():
+        one = tuned.applied(untuned)
+        runner.console.print(f"{one.title}: {one.describe(inputs[name])}")
+        runs = runs_of(one, config, cells)
+        if not runs:
+            continue
+        figures = runner.run(runs, inputs[name], name)
+        seeds = config.drawn_for(one, one.judged()[0])
+        found.append(ClaimResults.of(one, seeds, inputs[name], grouped(runs, figures)))
+        results.write(json_file)
+        figure = Figure(figsize=(13, 6), layout="constrained")
+        one.draw(found[-1].cells, figure)
+        figure.suptitle(f"{one.title} ({found[-1].inputs})", fontsize=10)
+        figure.savefig(plots / f"gpu-{name}.png", dpi=110)
+    for each in found:
+        runner.console.print(f"\n{each.heading}")
+        for table in each.tables(tuned):
+            runner.console.print(table)
+    runner.console.print(results.verdicts())
+    runner.console.print(results.times())
+    runner.console.print(f"figures: {json_file}   pictures: {plots}/gpu-*.png")
+
+
+def _tune(claims: Mapping[str, Claim], config: GpuStudyConfig, runner: Runner, inputs: Mapping[str, Inputs]) -> None:
+    """Choose the parameters of claims' policies."""
+    budget = tuning.read()
+    tuning.check_budget(budget, config.drawn)
+    for name, one in claims.items():
+        if name in budget.claims:
+            tuning.write(budget, {name: tuning.tune(one, budget, runner, inputs[name])})
+            runner.console.print(tuning.read_chosen().table(one))
+
+
+def _search(config: GpuStudyConfig, names: list[str], runner: Runner, inputs: Mapping[str, Inputs], plots: Path) -> None:
+    """Search claims' conditions, and draw a map of each."""
+    grids = regions.read()
+    for name in (name for name in names if name in grids.claims):
+        found = regions.search(config, name, grids, runner, inputs[name])
+        regions.write({name: found})
+        across, down = regions.panels_of(found)
+        figure = Figure(figsize=(4.4 * across, 4.2 * down), layout="constrained")
+        regions.draw(found, figure)
+        figure.savefig(plots / f"gpu-regions-{name}.png", dpi=110)
+        runner.console.print(regions.summary(name, found))

@@ -3,23 +3,25 @@
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from pydantic import ValidationError
 
+from beamer.decision.policy import Stateless
 from beamer.gpu.model import Costs, Grant
-from beamer.gpu.policies import GPU_POLICIES
+from beamer.gpu.policies import GPU_POLICIES, GpuPolicy
+from beamer.gpu.policies.fifo import Fifo
 from eval.gpu.claims import CLAIMS, Claim, GpuContender, Inputs
 from eval.gpu.claims.base import CostsConfig, Metric
 from eval.gpu.claims.hermes import CLOSED_FORM, HermesClaim
 from eval.gpu.claims.optimus import CONVERGED, ParameterServerProfile, SpeedTable, _half
-from eval.gpu.command import GpuStudyConfig, read, run_one
 from eval.gpu.profiles import DataParallelProfile, HyperbolicLoss
-from eval.gpu.report import by_metric, ratio, verdicts
+from eval.gpu.report import by_metric, ratio, verdicts, verdicts_of
 from eval.gpu.searches import KINDS, SYNTHETIC, SearchSpace, draw
+from eval.gpu.study import GpuStudyConfig, read, run_one
 from eval.statistics import Interval, Ratio
 
 HERE = Inputs()
@@ -178,10 +180,57 @@ def test_a_small_cell_of_every_claim_from_end_to_end(config: GpuStudyConfig, nam
 def test_the_verdict_names_who_is_better_than_ours(config: GpuStudyConfig) -> None:
     claim = small(config, "optimus", {"policies": ["optimus", "drf", "convergence"]})
     times = {"optimus": (1.0, 2.0, 4.0), "drf": (3.0, 6.0, 12.0), "convergence": (2.0, 4.0, 8.0)}
-    runs = {name: [{"jct_s": value, "makespan_s": value} for value in values] for name, values in times.items()}
+    runs = {name: [{"jct_s": value, "p99_s": value, "makespan_s": 1.0} for value in values] for name, values in times.items()}
     assert ratio(runs, claim.metrics[0], "drf", "convergence").mean == pytest.approx(1.5)
     table = verdicts([(claim, {claim.judged()[0]: runs})])
-    assert table.row_count == 2
-    assert list(table.columns[-1].cells) == ["optimus", "optimus"]
-    shown = by_metric("t", runs, (Metric("jct_s", "JCT"), Metric("makespan_s", "m", compared=False)), "optimus")
-    assert [column.header for column in shown.columns] == ["policy", "JCT", "ratio", "m"]
+    assert table.row_count == 3
+    assert list(table.columns[-1].cells) == ["optimus", "optimus", "none"]
+
+
+def test_a_verdict_leaves_out_who_knows_more(config: GpuStudyConfig) -> None:
+    blind = {"policy": "convergence", "blind": True, "label": "convergence"}
+    claim = small(config, "optimus", {"policies": ["srtf", "drf", blind, {"policy": "convergence", "label": "told"}]})
+    times = {"srtf": (1.0, 2.0), "drf": (3.0, 6.0), "convergence": (2.0, 4.0), "told": (2.0, 4.0)}
+    runs = {name: [{"jct_s": value, "p99_s": value, "makespan_s": value} for value in values] for name, values in times.items()}
+    found = {(one.ours, one.best, one.worse_than) for one in verdicts_of(claim, {claim.judged()[0]: runs})}
+    assert found == {("convergence", "drf", ()), ("told", "srtf", ("srtf",))}
+
+
+def test_who_is_better_than_ours_comes_first_with_what_it_knows() -> None:
+    times = {"drf": (3.0, 6.0, 12.0), "convergence": (2.0, 4.0, 8.0), "optimus": (1.0, 2.0, 4.0)}
+    runs = {name: [{"jct_s": value, "m": value} for value in values] for name, values in times.items()}
+    knows = {"drf": frozenset[str](), "convergence": frozenset({"the target"}), "optimus": frozenset({"the true end"})}
+    shown = by_metric("t", runs, (Metric("jct_s", "JCT"), Metric("m", "m", compared=False)), "optimus", knows=knows)
+    assert [column.header for column in shown.columns] == ["policy", "knows", "JCT", "ratio", "m"]
+    assert list(shown.columns[0].cells) == ["optimus", "drf", "convergence"]
+    assert list(shown.columns[1].cells) == ["the true end", "nothing", "the target"]
+
+
+class _Watched(GpuPolicy[Stateless]):
+    """First come, first served, noting whether it was told ends and targets."""
+
+    name = "watched"
+    State = Stateless
+
+    def __init__(self) -> None:
+        self.seen: set[tuple[bool, bool]] = set()
+
+    def allocate(self, state: Stateless, cluster: Any, jobs: Any, now: float, rng: Any) -> Any:
+        self.seen |= {(job.request.known_end, job.request.target_loss is not None) for job in jobs}
+        return Fifo().allocate(state, cluster, jobs, now, rng)
+
+
+class _WatchedContender(GpuContender):
+    watched: ClassVar[_Watched]
+
+    def build(self) -> GpuPolicy[Any]:
+        return self.watched
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_every_claim_keeps_from_a_policy_what_it_is_not_told(config: GpuStudyConfig, name: str) -> None:
+    claim = small(config, name, SMALL[name])
+    for blind, target in ((True, False), (False, True)):
+        _WatchedContender.watched = _Watched()
+        claim.run(claim.judged()[0], _WatchedContender(policy="fifo", blind=blind, target=target), 1, HERE)
+        assert _WatchedContender.watched.seen == {(not blind, target and claim.target)}

@@ -142,7 +142,7 @@ class Claim(ConfigSection, ABC):
     name: on the command line. title: of its tables. published: what its authors say, quoted beside the results, never among
     them. data: folder of the measured data that it uses; "": none. processes: whether what changes take is measured on real
     processes where that can be. metrics: what policies are judged by. end: what the iterations are that its jobs state. target:
-    whether its jobs state one.
+    whether its jobs state one. seeds: how many, at most; 0: as many as the study has.
     """
 
     name: ClassVar[str]
@@ -155,6 +155,7 @@ class Claim(ConfigSection, ABC):
     target: ClassVar[bool] = False
 
     policies: tuple[str | GpuContender, ...]
+    seeds: int = 0
 
     @abstractmethod
     def cells(self) -> tuple[str, ...]:

@@ -13,11 +13,12 @@ from beamer.engines.simulated import Outcome, SimulatedJob, SimulatedProfile
 from beamer.gpu.events import TrialReported
 from beamer.gpu.model import Costs, Grant, Node, Request
 from beamer.gpu.tuners import Tuner
-from beamer.sim.gpu import Arrival, GpuRun, simulate_gpus
+from beamer.sim.gpu import Arrival, GpuRun
 from beamer.studies.events import Event, TrialEnded
 from beamer.studies.model import TrialStatus
 from eval.gpu.claims.base import (
     LOST,
+    SENSITIVITY,
     Claim,
     ConfigSection,
     CostsConfig,
@@ -32,7 +33,6 @@ from eval.gpu.report import by_cell, by_metric, lines
 from eval.gpu.searches import SYNTHETIC, SearchSpace, Shape, draw, measured_shapes
 
 CLOSED_FORM = "closed form"
-SENSITIVITY = "parameters"
 NOISY = "noisy losses"
 OTHERS = "others "
 
@@ -108,6 +108,8 @@ class HermesClaim(Claim):
     title = "Hermes: search for the good configurations"
     data = "pollux"
     processes = True
+    end = "the declared end"
+    target = True
     published: ClassVar = dict.fromkeys(("fifo", "round-robin", "slaq"), "up to 4.04x hermes")
     metrics = (
         Metric("mean_s", "mean time to target (h)", 1 / 3600),
@@ -163,7 +165,7 @@ class HermesClaim(Claim):
             for i, one in enumerate(search)
         ]
         nodes = [Node(f"n{i}", self.gpus) for i in range(self.nodes)]
-        done = simulate_gpus(contender.build(), nodes, arrivals, StopAtTarget(target, good, epochs), seed=seed)
+        done = contender.simulate(nodes, arrivals, seed, StopAtTarget(target, good, epochs))
         kinds = {arrival.key: one.kind for arrival, one in zip(arrivals, search, strict=True)}
         return _figures(done, kinds, target)
 
@@ -176,9 +178,7 @@ class HermesClaim(Claim):
                 losses = [1.0 - k / form.iterations if i == place else 1.0 for k in range(form.iterations + 1)]
                 job = SimulatedJob(Request(form.iterations), RecordedLossProfile(losses, 1.0), Costs())
                 arrivals.append(Arrival(0.0, "search", f"c{i:04}", job))
-            run = simulate_gpus(
-                contender.build(), [Node("n0", form.gpus)], arrivals, StopAtTarget(0.0, 1, form.iterations), seed=seed
-            )
+            run = contender.simulate([Node("n0", form.gpus)], arrivals, seed, StopAtTarget(0.0, 1, form.iterations))
             times.append(run.jobs[place].reached_s(0.0))
         expected_s = form.expected_s(contender.policy)
         return {"mean_s": fmean(times), "expected_s": expected_s, "ratio": fmean(times) / expected_s}
@@ -196,13 +196,14 @@ class HermesClaim(Claim):
         """Return the sweep by metric, what time-sharing costs, the sensitivity and the closed form."""
         sweep = {cell: results[cell] for cell in self.judged() if cell in results}
         tables = [
-            by_cell(f"{self.title}, by how many are good", sweep, m, self.name, notes=dict(self.published))
+            by_cell(f"{self.title}, by how many are good", sweep, m, self.name, self.published, self.known(self.judged()[0]))
             for m in self.metrics
         ]
         tables.append(by_cell("overhead of time-sharing", sweep, LOST))
         if SENSITIVITY in results:
             title = f"parameters of hermes, {self.sensitivity.good} of {self.configurations} good"
-            tables.append(by_metric(title, results[SENSITIVITY], self.metrics, self.sensitivity.base))
+            runs, knows = results[SENSITIVITY], self.known(SENSITIVITY)
+            tables.append(by_metric(title, runs, self.metrics, self.sensitivity.base, knows=knows))
         if CLOSED_FORM in results:
             metrics = [Metric("mean_s", "time of the good job (s)"), Metric("ratio", "measured / closed form")]
             tables.append(by_metric("closed form: one good job, the others flat", results[CLOSED_FORM], metrics, ""))

@@ -1,0 +1,127 @@
+"""The file with the results of a study, and the tables that follow from it alone."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from eval.gpu.claims import Claim, Inputs, Results
+from eval.gpu.json_lines import json_lines
+from eval.gpu.knowledge import shown
+from eval.gpu.report import verdicts
+from eval.gpu.study import GpuStudyConfig
+from eval.gpu.tuning import Tuned
+
+RESULTS = Path(__file__).parent.parent / "results" / "gpu.json"
+LEVELS = 5  # of the document: claims, a claim, its cells, a cell: a line per contender
+
+
+@dataclass(frozen=True)
+class ClaimResults:
+    """A claim with its results. inputs: what its runs were given, in words. figures: what it reports besides runs."""
+
+    claim: Claim
+    inputs: str
+    seeds: Sequence[int]
+    cells: Results
+    figures: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, claim: Claim, seeds: Sequence[int], inputs: Inputs, cells: Results) -> "ClaimResults":
+        """Return the results of runs, with what the claim reports besides them."""
+        return cls(claim, claim.describe(inputs), seeds, cells, claim.figures(seeds, inputs))
+
+    @property
+    def heading(self) -> str:
+        """A line about what was run."""
+        return f"{self.claim.title}: {self.inputs}; {len(self.seeds)} seeds, 95 % intervals"
+
+    def tables(self, tuned: Tuned) -> list[Table]:
+        """Return all its tables, the parameters of its policies last."""
+        chosen = [tuned.table(self.claim)] if self.claim.name in tuned.claims else []
+        return [*self.claim.tables(self.cells), *self.claim.further(self.figures, self.cells), *chosen]
+
+    def judged(self, tuned: Tuned) -> list[Table]:
+        """Return the tables in which policies are compared, and the parameters that they had."""
+        cells = {cell: runs for cell, runs in self.cells.items() if cell in self.claim.judged()}
+        chosen = [tuned.table(self.claim)] if self.claim.name in tuned.claims else []
+        return [*self.claim.tables(cells), *self.claim.further(self.figures, cells), *chosen]
+
+    @property
+    def cpu_s(self) -> float:
+        """Processor time of all runs."""
+        return float(sum(one["cpu_s"] for runs in self.cells.values() for several in runs.values() for one in several))
+
+
+@dataclass(frozen=True)
+class StudyResults:
+    """A study's config, what was chosen for its policies, and its claims' results."""
+
+    config: GpuStudyConfig
+    tuned: Tuned
+    claims: Sequence[ClaimResults]
+
+    def verdicts(self) -> Table:
+        """Return how our policy fares."""
+        return verdicts([(one.claim, one.cells) for one in self.claims])
+
+    def times(self) -> Table:
+        """Return the processor time by claim."""
+        table = Table(title="processor time by claim", title_justify="left")
+        for column in ("claim", "runs", "minutes"):
+            table.add_column(column, justify="left" if column == "claim" else "right")
+        for one in self.claims:
+            runs = sum(len(several) for runs in one.cells.values() for several in runs.values())
+            table.add_row(one.claim.name, str(runs), f"{one.cpu_s / 60:.1f}")
+        return table
+
+    def write(self, path: Path) -> None:
+        """Write them as JSON."""
+        claims = {one.claim.name: _as_json(one) for one in self.claims}
+        document = {
+            "config": self.config.model_dump(mode="json"),
+            "tuned": self.tuned.model_dump(mode="json"),
+            "claims": claims,
+        }
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json_lines(document, LEVELS))
+
+
+def read_results(path: Path = RESULTS) -> StudyResults:
+    """Return the results of a file. The claims are those of the config that is in it."""
+    document = json.loads(path.read_text())
+    config = GpuStudyConfig.model_validate(document["config"])
+    tuned = Tuned.model_validate(document["tuned"])
+    claims = []
+    for name, one in document["claims"].items():
+        cells = {cell: {who: _rows(of["figures"]) for who, of in runs.items()} for cell, runs in one["cells"].items()}
+        claims.append(ClaimResults(tuned.applied(config.claim(name)), one["inputs"], one["seeds"], cells, one["figures"]))
+    return StudyResults(config, tuned, claims)
+
+
+def _as_json(one: ClaimResults) -> dict[str, Any]:
+    cells = {}
+    for cell, runs in one.cells.items():
+        known, contenders = one.claim.known(cell), {each.name: each for each in one.claim.contenders(cell)}
+        cells[cell] = {
+            name: {
+                "knows": shown(known[name]),
+                "parameters": contenders[name].parameters,
+                "figures": {key: [figures[key] for figures in several] for key in several[0]},
+            }
+            for name, several in runs.items()
+        }
+    return {
+        "inputs": one.inputs,
+        "published": dict(one.claim.published),
+        "seeds": list(one.seeds),
+        "figures": one.figures,
+        "cells": cells,
+    }
+
+
+def _rows(columns: Mapping[str, Sequence[float]]) -> list[dict[str, float]]:
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
