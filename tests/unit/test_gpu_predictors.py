@@ -10,7 +10,15 @@ from scipy.optimize import nnls  # type: ignore[import-untyped]
 from beamer.errors import InputError
 from beamer.gpu.model import Job, Request, Speed, Stage
 from beamer.gpu.predictors.least_squares import nnls_of_each
-from beamer.gpu.predictors.loss_curve import GEOMETRIC, LEVEL, LossCurve, fit_inverse, fit_weighted, thinned
+from beamer.gpu.predictors.loss_curve import (
+    GEOMETRIC,
+    LEVEL,
+    LossCurve,
+    fit_inverse,
+    fit_weighted,
+    fit_weighted_of_each,
+    thinned,
+)
 from beamer.gpu.predictors.speed import (
     ALL_REDUCE,
     ASSUMED,
@@ -151,6 +159,22 @@ def test_no_history_breaks_a_fit() -> None:
         for curve in curves:
             for estimate in (curve.loss(1e6), curve.until_loss(0.5), curve.until_drop(0.01, 1.0, 2.0)):
                 assert estimate.deviation >= 0
+
+
+def test_histories_that_are_fitted_together_have_the_curves_of_each_alone() -> None:
+    histories = list(GARBAGE.values())
+    for seed in range(300):
+        rng = Random(seed)
+        steps = [10.0 * k for k in range(rng.choice((3, 5, 20, 200)))]
+        true = rng.choice((inverse, geometric))
+        histories.append((steps, [true(rng.choice((1.0, 100.0)) * k) + rng.gauss(0.0, 0.02) for k in steps]))
+    for decay in (0.6, 1.0):
+        for together, history in zip(fit_weighted_of_each(histories, decay), histories, strict=True):
+            alone = fit_weighted(*history, decay)
+            assert together.family is alone.family
+            assert repr((together.parameters, together.covariance, together.noise)) == repr(
+                (alone.parameters, alone.covariance, alone.noise)
+            )
 
 
 @pytest.mark.parametrize("name", ["flat", "zero", "rising"])

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, partial
 from heapq import heapify, heappop, heapreplace
 from itertools import pairwise
 from math import inf, isfinite
@@ -10,11 +10,16 @@ from math import inf, isfinite
 from beamer.gpu.even_placement import EvenPlacer
 from beamer.gpu.model import Job
 from beamer.gpu.policy import check_at_least, check_positive, check_share
-from beamer.gpu.predictors.loss_curve import LossCurve, fit_weighted, thinned
+from beamer.gpu.predictors.batch_cache import BatchCache
+from beamer.gpu.predictors.loss_curve import History, LossCurve, fit_weighted_of_each, thinned
 from beamer.gpu.predictors.speed import SpeedModel, speed_of, typical_step_s
 from beamer.gpu.round_based import ClusterBudget, RoundBased, TaskCounts
 
 REPORTS_TO_FIT = 3  # from so many reports on a curve is fitted: it has at least three parameters
+MOST_REMEMBERED = 1 << 16  # fits: several times the jobs of the largest cluster that is benchmarked
+
+Fit = tuple[LossCurve | None, float]
+"""A job's curve, None while it is not known, and the largest drop between two of its reports."""
 
 
 @dataclass(frozen=True)
@@ -55,12 +60,13 @@ class Slaq(RoundBased):
         workers = {job.key: job.request.least for job in jobs if budget.reserve(job, *self.smallest(job))}
         typical_s = typical_step_s(jobs)
         if len(workers) < len(jobs):  # not all can start: first come those whose loss is predicted to fall most
-            ranked = sorted(jobs, key=lambda job: -_GrowingJob(self, job, typical_s).drop)
+            drops = {grown.job.key: grown.drop for grown in self._growing(jobs, typical_s)}
+            ranked = sorted(jobs, key=lambda job: -drops[job.key])
             budget = ClusterBudget(placer)
             workers = {job.key: job.request.least for job in ranked if budget.reserve(job, *self.smallest(job))}
         started = [job for job in jobs if job.key in workers]
         if budget.gpus:
-            growing = [_GrowingJob(self, job, typical_s) for job in started if job.request.most > job.request.least]
+            growing = self._growing([job for job in started if job.request.most > job.request.least], typical_s)
             heap = [(-grown.gain, order) for order, grown in enumerate(growing)]
             heapify(heap)
             while heap and budget.gpus:
@@ -75,16 +81,20 @@ class Slaq(RoundBased):
                     heappop(heap)
         return {job.key: (workers[job.key], workers[job.key] * job.request.servers) for job in started}
 
+    def _growing(self, jobs: Sequence[Job], typical_s: float) -> list["_GrowingJob"]:
+        fits = _fits(jobs, self.decay)
+        return [_GrowingJob(self.epoch_s, job, fit, typical_s) for job, fit in zip(jobs, fits, strict=True)]
+
 
 class _GrowingJob:
     """A job while it grows. drop: of its normalised loss within the epoch. gain: what one GPU more adds to that."""
 
-    def __init__(self, policy: Slaq, job: Job, typical_s: float) -> None:
+    def __init__(self, epoch_s: float, job: Job, fit: Fit, typical_s: float) -> None:
         self.job = job
         self._workers = job.request.least
-        self._epoch_s = policy.epoch_s
+        self._epoch_s = epoch_s
         self._model: SpeedModel = speed_of(job, typical_s)
-        self._curve, self._largest = _curve(job, policy.decay)
+        self._curve, self._largest = fit
         self._loss = self._curve.at(job.done) if self._curve else 0.0
         self.drop = self._at(self._workers)
         self.gain = self._next()
@@ -113,19 +123,24 @@ class _GrowingJob:
         return self._model.step_s(workers, workers, self.job.request.batch_size)
 
 
-def _curve(job: Job, decay: float) -> tuple[LossCurve | None, float]:
-    """Return a job's curve and the largest drop between two of its reports; None while either is unknown."""
-    if len(job.reports) < REPORTS_TO_FIT:
-        return None, 1.0
-    reports = thinned(job.reports)
-    return _fitted(tuple([report.iteration for report in reports]), tuple([report.loss for report in reports]), decay)
+def _fits(jobs: Sequence[Job], decay: float) -> list[Fit]:
+    """Return the fit of each job; the curve is unknown with fewer than `REPORTS_TO_FIT` reports."""
+    histories: list[tuple[tuple[float, ...], tuple[float, ...]]] = []
+    for job in jobs:
+        reports = thinned(job.reports) if len(job.reports) >= REPORTS_TO_FIT else ()
+        histories.append((tuple([report.iteration for report in reports]), tuple([report.loss for report in reports])))
+    return _remembered(decay)(histories)
 
 
-@lru_cache(maxsize=1 << 16)  # of the jobs of a round, few have reported since the last one
-def _fitted(iterations: tuple[float, ...], losses: tuple[float, ...], decay: float) -> tuple[LossCurve | None, float]:
-    drops = [before - after for before, after in pairwise(losses)]
-    largest = max((drop for drop in drops if 0 < drop < inf), default=0.0)
-    curve = fit_weighted(iterations, losses, decay)
-    if largest > 0 and isfinite(curve.noise):
-        return curve, largest
-    return None, 1.0
+@cache
+def _remembered(decay: float) -> BatchCache[History, Fit]:
+    """Return the fits with a decay: of the jobs of a round, few have reported since the last one."""
+    return BatchCache(partial(_fitted, decay=decay), MOST_REMEMBERED)
+
+
+def _fitted(histories: Sequence[History], decay: float) -> list[Fit]:
+    fits: list[Fit] = []
+    for (_, losses), curve in zip(histories, fit_weighted_of_each(histories, decay), strict=True):
+        largest = max((before - after for before, after in pairwise(losses) if 0 < before - after < inf), default=0.0)
+        fits.append((curve, largest) if largest > 0 and isfinite(curve.noise) else (None, 1.0))
+    return fits

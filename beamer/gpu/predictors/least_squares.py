@@ -68,8 +68,14 @@ def inverse_gram(rows: Floats) -> Floats:
 
     Directions that the rows say nothing about have a large variance, not an infinite one.
     """
-    length = np.sqrt((rows**2).sum(0))
-    length = np.maximum(length, LEAST_LENGTH * float(length.max())) if length.any() else np.ones_like(length)
-    unit = rows / length
-    inverse = np.linalg.inv(unit.T @ unit + RIDGE * np.eye(len(length)))
-    return np.asarray(inverse / np.outer(length, length), np.float64)
+    return np.asarray(inverse_gram_of_each(rows[None])[0])
+
+
+def inverse_gram_of_each(rows: Floats) -> Floats:
+    """Return what `inverse_gram` does, (g, p, p), of many problems of one size. rows: (g, n, p)."""
+    length = np.sqrt((rows**2).sum(1))
+    longest = length.max(1, keepdims=True)
+    length = np.where(longest > 0, np.maximum(length, LEAST_LENGTH * longest), 1.0)
+    unit = rows / length[:, None, :]
+    inverse = np.linalg.inv(unit.transpose(0, 2, 1) @ unit + RIDGE * np.eye(rows.shape[2]))
+    return np.asarray(inverse / (length[:, :, None] * length[:, None, :]), np.float64)

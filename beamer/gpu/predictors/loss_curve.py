@@ -4,8 +4,8 @@ Optimus [Peng, Bao, Chen, Wu and Guo 2018, section 3.1]: loss = 1/(b0 k + b1) + 
 least squares, outliers replaced first. SLAQ [Zhang, Stafman, Or and Freedman 2017]: one curve for methods that converge
 sublinearly, one for those that converge linearly or faster, recent losses weighing more. How the fits are found is ours: in
 units of what was reported (the last iteration, the largest loss), by trying floors or rates on a grid; for each of them the
-other parameters are a small non-negative least-squares problem, solved for the whole grid at once. Whatever cannot be fitted
-(fewer than three points, no fall) is a constant level.
+other parameters are a small non-negative least-squares problem, solved for the whole grid, and for all histories of one length,
+at once. Whatever cannot be fitted (fewer than three points, no fall) is a constant level.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,11 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamer.gpu.predictors.estimate import Estimate
-from beamer.gpu.predictors.least_squares import inverse_gram, nnls_of_each
+from beamer.gpu.predictors.least_squares import inverse_gram_of_each, nnls_of_each
 
 Floats = NDArray[np.float64]
 Parameters = tuple[float, ...]
 T = TypeVar("T")
+
+History = tuple[Sequence[float], Sequence[float]]
+"""Iterations, and the loss after each."""
 
 MOST_POINTS = 64
 """Points that a curve is fitted to; longer histories are thinned out evenly, so that a fit takes as long for any of them."""
@@ -45,6 +48,7 @@ _FLOORS = np.concatenate([[0.2, 0.1, 0.05, 0.02, 0.01, 0.0], -np.geomspace(1e-3,
 _RATES = np.geomspace(0.05, 100.0, 24)
 _STEPS = np.linspace(0.0, 1.0, 9)  # of a finer grid between the neighbours of the best point
 _REFINEMENTS = 3  # grids in turn, each finer than the last
+_FITTED_AT_ONCE = 64  # histories: enough that NumPy's calls cost little beside the arithmetic, few enough to stay in the cache
 
 
 @dataclass(frozen=True)
@@ -165,25 +169,37 @@ def fit_inverse(iterations: Sequence[float], losses: Sequence[float]) -> LossCur
     seen = _Seen.of(iterations, losses, smooth=True)
     if not seen.falls:
         return seen.level()
-    weights = np.ones_like(seen.x)
-    return seen.curve(INVERSE, _fit_floor(seen, weights, 1), weights)
+    batch = _Batch.of([seen], np.ones_like(seen.x))
+    return batch.curves(INVERSE, _fit_floor(batch, 1))[0]
 
 
 def fit_weighted(iterations: Sequence[float], losses: Sequence[float], decay: float = 0.9) -> LossCurve:
-    """Fit SLAQ's two curves, the recent losses weighing most, and return the one with the smaller error [Zhang et al. 2017].
+    """Fit SLAQ's two curves to one history, as `fit_weighted_of_each` does."""
+    return fit_weighted_of_each([(iterations, losses)], decay)[0]
 
-    SLAQ is given the curve with the optimiser's class; choosing it by the error is ours.
+
+def fit_weighted_of_each(histories: Sequence[History], decay: float = 0.9) -> list[LossCurve]:
+    """Fit SLAQ's two curves to each history and return the one with the smaller error, by history [Zhang et al. 2017].
+
+    The recent losses weigh most. SLAQ is given the curve with the optimiser's class; choosing it by the error is ours. A curve
+    does not depend on the histories that it is fitted together with.
     decay: weight of a point relative to the next one, of those that the history is thinned out to.
     """
-    seen = _Seen.of(iterations, losses, smooth=False)
-    if not seen.falls:
-        return seen.level()
-    weights = decay ** np.arange(len(seen.x) - 1, -1, -1.0)
-    curves = (
-        seen.curve(QUADRATIC, _fit_floor(seen, weights, 2), weights),
-        seen.curve(GEOMETRIC, _fit_rate(seen, weights), weights),
-    )
-    return min(curves, key=lambda curve: _error(curve.family, curve.parameters, seen, weights))
+    every = [_Seen.of(iterations, losses, smooth=False) for iterations, losses in histories]
+    curves: dict[int, LossCurve] = {}
+    by_length: dict[int, list[int]] = {}
+    for i, seen in enumerate(every):
+        if seen.falls:
+            by_length.setdefault(len(seen.x), []).append(i)
+        else:
+            curves[i] = seen.level()
+    for points, indices in by_length.items():
+        weights = decay ** np.arange(points - 1, -1, -1.0)
+        for first in range(0, len(indices), _FITTED_AT_ONCE):
+            chosen = indices[first : first + _FITTED_AT_ONCE]
+            batch = _Batch.of([every[i] for i in chosen], weights)
+            curves |= zip(chosen, batch.better((QUADRATIC, _fit_floor(batch, 2)), (GEOMETRIC, _fit_rate(batch))), strict=True)
+    return [curves[i] for i in range(len(every))]
 
 
 @dataclass(frozen=True)
@@ -230,18 +246,57 @@ class _Seen:
         mean = (float(self.y.mean()),)
         return LossCurve(LEVEL, mean, ((noise**2 / n,),), noise, self.unit_iterations, self.unit_loss, self.base)
 
-    def curve(self, family: CurveFamily, parameters: Parameters, weights: Floats) -> LossCurve:
-        """Return the curve with the covariance that follows from its residuals."""
-        free = float(weights.sum()) ** 2 / float((weights**2).sum()) - len(parameters)
+
+@dataclass(frozen=True)
+class _Batch:
+    """Histories of one length that fall: x, y by history and point; weights by point. Parameters have a row per history."""
+
+    seen: Sequence[_Seen]
+    x: Floats
+    y: Floats
+    weights: Floats
+
+    @classmethod
+    def of(cls, seen: Sequence[_Seen], weights: Floats) -> "_Batch":
+        return cls(seen, np.stack([one.x for one in seen]), np.stack([one.y for one in seen]), weights)
+
+    def rows(self, chosen: NDArray[np.intp]) -> "_Batch":
+        """Return some of the histories."""
+        return _Batch([self.seen[i] for i in chosen.tolist()], self.x[chosen], self.y[chosen], self.weights)
+
+    def error(self, family: CurveFamily, parameters: Floats) -> Floats:
+        """Return the weighted sum of squared residuals of each."""
+        value = family.value(tuple(parameters.T[:, :, None]), self.x)
+        return np.asarray((self.weights * (value - self.y) ** 2).sum(1))
+
+    def better(self, one: tuple[CurveFamily, Floats], other: tuple[CurveFamily, Floats]) -> list[LossCurve]:
+        """Return the curve of each of two families and their parameters that has the smaller error, `one` of equals."""
+        is_other = self.error(*other) < self.error(*one)
+        found: dict[int, LossCurve] = {}
+        for (family, parameters), is_better in ((one, ~is_other), (other, is_other)):
+            chosen = np.nonzero(is_better)[0]
+            if len(chosen):
+                found |= zip(chosen.tolist(), self.rows(chosen).curves(family, parameters[chosen]), strict=True)
+        return [found[i] for i in range(len(self.seen))]
+
+    def curves(self, family: CurveFamily, parameters: Floats) -> list[LossCurve]:
+        """Return the curves with the covariances that follow from their residuals."""
+        unknowns = parameters.shape[1]
+        free = float(self.weights.sum()) ** 2 / float((self.weights**2).sum()) - unknowns
         if free <= 0:
-            noise, covariance = inf, np.full((len(parameters),) * 2, inf)
+            noise, covariance = np.full(len(self.seen), inf), np.full((len(self.seen), unknowns, unknowns), inf)
         else:
-            noise = sqrt(_error(family, parameters, self, weights) / float(weights.mean()) / (free + len(parameters)))
-            noise *= sqrt((free + len(parameters)) / free)
-            columns = np.stack(family.gradient(parameters, self.x), 1) * np.sqrt(weights)[:, None]
-            covariance = noise**2 * inverse_gram(columns)
-        listed = tuple(tuple(map(float, row)) for row in covariance)
-        return LossCurve(family, parameters, listed, noise, self.unit_iterations, self.unit_loss, self.base)
+            noise = np.sqrt(self.error(family, parameters) / float(self.weights.mean()) / (free + unknowns))
+            noise *= sqrt((free + unknowns) / free)
+            gradient = family.gradient(tuple(parameters.T[:, :, None]), self.x)
+            columns = np.stack(gradient, 2) * np.sqrt(self.weights)[:, None]
+            covariance = (noise**2)[:, None, None] * inverse_gram_of_each(columns)
+        return [
+            LossCurve(family, tuple(values), tuple(map(tuple, square)), deviation, one.unit_iterations, one.unit_loss, one.base)
+            for one, values, square, deviation in zip(
+                self.seen, parameters.tolist(), covariance.tolist(), noise.tolist(), strict=True
+            )
+        ]
 
 
 def _without_outliers(y: Floats) -> Floats:
@@ -254,54 +309,59 @@ def _without_outliers(y: Floats) -> Floats:
     return np.concatenate([y[:2], np.where(outside, around.mean(0), middle), y[-2:]])
 
 
-def _error(family: CurveFamily, parameters: Parameters, seen: _Seen, weights: Floats) -> float:
-    return float((weights * (family.value(parameters, seen.x) - seen.y) ** 2).sum())
-
-
-def _fit_floor(seen: _Seen, weights: Floats, degree: int) -> Parameters:
+def _fit_floor(batch: _Batch, degree: int) -> Floats:
     """Return the coefficients, highest power first, and the floor of the polynomial's inverse that is nearest to the losses."""
-    powers = np.stack([seen.x**power for power in range(degree, -1, -1)], 1)
-    products = (powers[:, :, None] * powers[:, None, :]).reshape(len(powers), -1)
-    lowest, spread = float(seen.y.min()), float(np.ptp(seen.y))
+    powers = np.stack([batch.x**power for power in range(degree, -1, -1)], 2)
+    products = (powers[:, :, :, None] * powers[:, :, None, :]).reshape(*powers.shape[:2], -1)
+    losses = batch.y[:, None, :]
 
     def tried(floors: Floats) -> tuple[Floats, Floats]:
-        above = seen.y - floors[:, None]
+        above = losses - floors[:, :, None]
         target = 1.0 / np.maximum(above, SMALLEST_INVERSE)
         # an error of the inverse counts by what it does to the loss; points below the floor cannot be inverted
-        trust = weights * np.where(above > 0, above, 0.0) ** 4
-        coefficients = nnls_of_each((trust @ products).reshape(-1, degree + 1, degree + 1), (trust * target) @ powers)
-        value = 1.0 / (coefficients @ powers.T + SMALLEST_INVERSE) + floors[:, None]
-        return coefficients, ((value - seen.y) ** 2) @ weights
+        trust = batch.weights * np.where(above > 0, above, 0.0) ** 4
+        gram, moment = trust @ products, (trust * target) @ powers
+        solved = nnls_of_each(gram.reshape(-1, degree + 1, degree + 1), moment.reshape(-1, degree + 1))
+        coefficients = solved.reshape(moment.shape)
+        value = 1.0 / (coefficients @ powers.transpose(0, 2, 1) + SMALLEST_INVERSE) + floors[:, :, None]
+        return coefficients, ((value - losses) ** 2) @ batch.weights
 
     # a loss that is never negative has no floor below 0
-    floors = np.maximum(lowest + spread * _FLOORS, 0.0)
+    floors = np.maximum(batch.y.min(1)[:, None] + np.ptp(batch.y, axis=1)[:, None] * _FLOORS, 0.0)
     return _refined(tried, floors)
 
 
-def _fit_rate(seen: _Seen, weights: Floats) -> Parameters:
+def _fit_rate(batch: _Batch) -> Floats:
     """Return the rate, the amplitude and the floor of the exponential that is nearest to the losses."""
 
     def tried(rates: Floats) -> tuple[Floats, Floats]:
-        design = np.stack([np.exp(-rates[:, None] * seen.x), np.ones((len(rates), len(seen.x)))], 2)
-        weighted = design * weights[:, None]
-        coefficients = nnls_of_each(weighted.transpose(0, 2, 1) @ design, seen.y @ weighted)
-        return coefficients, (((design @ coefficients[:, :, None])[:, :, 0] - seen.y) ** 2) @ weights
+        falls = np.exp(-rates[:, :, None] * batch.x[:, None, :])
+        design = np.stack([falls, np.ones_like(falls)], 3)
+        weighted = design * batch.weights[:, None]
+        gram = weighted.transpose(0, 1, 3, 2) @ design
+        moment = (batch.y[:, None, None, :] @ weighted)[:, :, 0]
+        coefficients = nnls_of_each(gram.reshape(-1, 2, 2), moment.reshape(-1, 2)).reshape(moment.shape)
+        value = (design @ coefficients[:, :, :, None])[:, :, :, 0]
+        return coefficients, ((value - batch.y[:, None, :]) ** 2) @ batch.weights
 
-    amplitude, floor, rate = _refined(tried, _RATES)
-    return rate, amplitude, floor
+    found = _refined(tried, np.broadcast_to(_RATES, (len(batch.x), len(_RATES))))
+    return np.roll(found, 1, axis=1)  # the rate first
 
 
-def _refined(tried: Callable[[Floats], tuple[Floats, Floats]], grid: Floats) -> Parameters:
-    """Return the best coefficients and the grid's value they belong to, after finer grids around the best of the one before."""
+def _refined(tried: Callable[[Floats], tuple[Floats, Floats]], grid: Floats) -> Floats:
+    """Return the best coefficients and the grid's value they belong to, after finer grids around the best of the one before.
+
+    grid: values to try, a row per history. A row of the result: the coefficients, then the value.
+    """
+    rows = np.arange(len(grid))
     for _ in range(_REFINEMENTS):
         coefficients, errors = tried(grid)
-        best = int(np.argmin(errors))
-        parameters = (*map(float, coefficients[best]), float(grid[best]))
-        around = np.sort(grid[max(best - 1, 0) : best + 2])
-        if not around[-1] > around[0]:
-            break
-        grid = around[0] + (around[-1] - around[0]) * _STEPS
-    return parameters
+        best = errors.argmin(1)
+        found = np.column_stack((coefficients[rows, best], grid[rows, best]))
+        around = np.stack([grid[rows, np.clip(best + step, 0, grid.shape[1] - 1)] for step in (-1, 0, 1)], 1)
+        low, high = around.min(1)[:, None], around.max(1)[:, None]
+        grid = low + (high - low) * _STEPS
+    return found
 
 
 def _crossing(above: Callable[[float], float], step: float) -> float:
