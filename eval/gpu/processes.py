@@ -1,12 +1,15 @@
 """`python -m eval processes`: what suspending, resuming and restarting a job takes on real processes of the local engine."""
 
+import importlib.util
 import json
 import os
+import platform
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -30,7 +33,78 @@ PATIENCE_S = 120.0
 OBSERVED_S = 1.0
 EVERY_S = 0.01
 KINDS = tuple(kind for kind in groups.KINDS if kind != "auto")
-CHANGES = ("suspend", "resume", "restart")
+ROOT = Path(__file__).parents[2]
+RANKS = 2
+"""Of the job that is suspended and resumed."""
+SIZES = ((RANKS, RANKS), (1, 4))
+"""Ranks between which jobs are restarted, there and back: moved, and grown as a policy grows a job that was started small."""
+DDP_WIDTH = 1024  # of the DDP trainer's layers: 1.1 million parameters, so that its checkpoint is not negligible
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """A program that is measured.
+
+    title: what it is. package: that it needs; "": none beside the project's. command: after the interpreter. env: of its
+    processes. batch_size: samples of an iteration.
+    """
+
+    title: str
+    package: str
+    command: tuple[str, ...]
+    env: tuple[tuple[str, str], ...]
+    batch_size: int
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether it can run here."""
+        return not self.package or importlib.util.find_spec(self.package) is not None
+
+    def spec(self) -> LaunchSpec:
+        """Return how it is launched, without an end."""
+        command = (sys.executable, "-m", *self.command, "--iterations", str(10**9))
+        return LaunchSpec(command, cwd=str(ROOT), env=self.env, batch_size=self.batch_size)
+
+
+TRAINERS: Mapping[str, Trainer] = {
+    "numpy": Trainer(
+        "NumPy trainer of the tests", "", ("beamer.testing.trainer", "--work", "20"), (("OPENBLAS_NUM_THREADS", "1"),), 64
+    ),
+    "ddp": Trainer(
+        "PyTorch DDP on gloo", "torch", ("eval.gpu.ddp_trainer", "--width", str(DDP_WIDTH)), (("OMP_NUM_THREADS", "1"),), 24
+    ),
+}
+"""By name. The first shows what the engine itself takes, the second what a training program adds, imports above all."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where something was measured. load: running processes, the mean of the minute before. packages: versions, by name."""
+
+    processor: str
+    cores: int
+    memory_gib: float
+    system: str
+    python: str
+    packages: Mapping[str, str]
+    load: float
+
+    @classmethod
+    def here(cls) -> "Machine":
+        """Return this machine."""
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+        packages = {one.package: version(one.package) for one in TRAINERS.values() if one.package and one.is_installed}
+        return cls(
+            names[0] if names else platform.machine(),
+            os.cpu_count() or 1,
+            round(memory, 1),
+            platform.platform(),
+            platform.python_version(),
+            packages,
+            round(os.getloadavg()[0], 2),
+        )
 
 
 @dataclass(frozen=True)
@@ -49,73 +123,96 @@ class Quantiles:
 
 
 @dataclass(frozen=True)
-class ProcessCosts:
-    """What the local engine takes on this machine, by kind of process group.
+class RestartCost:
+    """Seconds without a step, from the last before the stop to the first of the new run, by ranks before and after."""
 
-    suspend, resume: the engine's calls, until all ranks are known to be frozen or running. restart: without a step, from
-    the last before the stop to the first of the new run. suspended_cpu: processor time of a suspended job's processes, as a
-    share of one core.
+    before: int
+    after: int
+    restart: Quantiles
+
+
+@dataclass(frozen=True)
+class ProcessCosts:
+    """What the local engine takes on this machine, for a trainer and a kind of process group.
+
+    suspend, resume: the engine's calls for a job of `ranks` processes, until all are known to be frozen or running.
+    suspended_cpu: processor time of a suspended job's processes, as a share of one core.
     """
 
+    trainer: str
     group: str
-    world_size: int
+    ranks: int
     suspend: Quantiles
     resume: Quantiles
-    restart: Quantiles
+    restarts: tuple[RestartCost, ...]
     suspended_cpu: float
-    cores: int
+
+    @property
+    def restart(self) -> Quantiles:
+        """The restart of the job that is suspended, on as many ranks."""
+        return next(one.restart for one in self.restarts if (one.before, one.after) == (self.ranks, self.ranks))
 
 
 def measure(
-    group: str = "auto", world_size: int = 2, suspensions: int = 200, restarts: int = 10, seed: int = 0, work: int = 20
+    trainer: str = "numpy",
+    group: str = "auto",
+    suspensions: int = 200,
+    restarts: int = 3,
+    seed: int = 0,
+    sizes: Sequence[tuple[int, int]] = SIZES,
 ) -> ProcessCosts:
-    """Measure on the deterministic trainer. work: of an iteration, see `beamer.testing.trainer`; restarts: to the same size."""
-    rng = Random(seed)
+    """Measure on a trainer. restarts: of each of `sizes`, there and back.
+
+    Raises `EngineError` if a step is lost or done twice.
+    """
+    rng, spec = Random(seed), TRAINERS[trainer].spec()
     with tempfile.TemporaryDirectory(prefix="beamer-costs-") as root:
-        command = (sys.executable, "-m", "beamer.testing.trainer", "--iterations", str(10**9), "--work", str(work))
-        spec = LaunchSpec(command, env=(("OPENBLAS_NUM_THREADS", "1"),), batch_size=64)
-        engine = LocalEngine(LocalCluster.here(2 * world_size), Path(root), lambda job: spec, group=group)
+        cluster = LocalCluster.here(max(before + after for before, after in sizes))
+        engine = LocalEngine(cluster, Path(root), lambda job: spec, group=group)
         try:
-            return _measure(engine, Path(root), group, world_size, suspensions, restarts, rng)
+            engine.start("job", _places(RANKS, RANKS)[0], PATIENCE_S)
+            _progress(engine)
+            suspend, resume, suspended_cpu = _suspensions(engine, Path(root), suspensions, rng)
+            found: dict[tuple[int, int], list[float]] = {}
+            for before, after in sizes:
+                places = _places(before, after)
+                engine.resize("job", places[0], PATIENCE_S)
+                _progress(engine, placement=places[0])
+                for change in range(2 * restarts):
+                    there = places[(change + 1) % 2]
+                    engine.resize("job", there, PATIENCE_S)
+                    key = (before, after) if change % 2 == 0 else (after, before)
+                    found.setdefault(key, []).append(_restart(engine, there))
         finally:
             engine.stop("job", PATIENCE_S)
             engine.close()
+    costs = tuple(RestartCost(*key, Quantiles.of(seconds)) for key, seconds in found.items())
+    return ProcessCosts(trainer, group, RANKS, Quantiles.of(suspend), Quantiles.of(resume), costs, suspended_cpu)
 
 
-def _measure(
-    engine: LocalEngine, root: Path, group: str, world_size: int, suspensions: int, restarts: int, rng: Random
-) -> ProcessCosts:
-    places = [Placement(tuple(("localhost", first + i) for i in range(world_size))) for first in (0, world_size)]
-    engine.start("job", places[0], PATIENCE_S)
-    _progress(engine)
+def _places(before: int, after: int) -> tuple[Placement, Placement]:
+    """Return placements of so many GPUs that share none."""
+    slots = [("localhost", i) for i in range(before + after)]
+    return Placement(tuple(slots[:before])), Placement(tuple(slots[before:]))
+
+
+def _suspensions(engine: LocalEngine, root: Path, count: int, rng: Random) -> tuple[list[float], list[float], float]:
+    """Return the seconds of each suspension and of each resumption, and the processor time of a suspended job."""
     suspend: list[float] = []
     resume: list[float] = []
-    restart: list[float] = []
-    for _ in range(suspensions):
+    for _ in range(count):
         time.sleep(rng.uniform(0.0, 0.05))
         suspend.append(_timed(lambda: engine.suspend("job")))
         resume.append(_timed(lambda: engine.resume("job")))
     engine.suspend("job")
     pids = [pid for directory in root.glob("*/localhost") for pid in marked(mark(directory.resolve()))]
-    if len(pids) < world_size:
-        raise EngineError(f"job: {len(pids)} of {world_size} ranks were found")
+    if len(pids) < RANKS:
+        raise EngineError(f"job: {len(pids)} of {RANKS} ranks were found")
     before, begun = processor_ticks(pids), time.monotonic()
     time.sleep(OBSERVED_S)
     ticks, seconds = processor_ticks(pids) - before, time.monotonic() - begun
     engine.resume("job")
-    for i in range(restarts):
-        _progress(engine)
-        engine.resize("job", places[(i + 1) % 2], PATIENCE_S)
-        restart.append(_restart(engine, places[(i + 1) % 2]))
-    return ProcessCosts(
-        group,
-        world_size,
-        Quantiles.of(suspend),
-        Quantiles.of(resume),
-        Quantiles.of(restart),
-        ticks / os.sysconf("SC_CLK_TCK") / seconds,
-        os.cpu_count() or 1,
-    )
+    return suspend, resume, ticks / os.sysconf("SC_CLK_TCK") / seconds
 
 
 def _timed(call: Callable[[], None]) -> float:
@@ -142,51 +239,66 @@ def _progress(engine: LocalEngine, lines: int = 10, placement: Placement | None 
 
 def _restart(engine: LocalEngine, placement: Placement) -> float:
     """Return the longest time between two reports in which no step was computed: that of the restart under way."""
-    return max(
-        after.at_s - before.at_s - (after.service_s - before.service_s)
-        for before, after in pairwise(_progress(engine, 20, placement))
-    )
+    reports = _progress(engine, 20, placement)
+    for before, after in pairwise(reports):
+        if after.iteration != before.iteration + 1:
+            raise EngineError(f"job: iteration {after.iteration:g} came after {before.iteration:g}, expected the next")
+    return max(after.at_s - before.at_s - (after.service_s - before.service_s) for before, after in pairwise(reports))
 
 
 def processes(
     groups_named: Annotated[list[str] | None, typer.Option("--group", help=f"Kinds of group: {', '.join(KINDS)}.")] = None,
-    repetitions: Annotated[int, typer.Option(min=1, help="Measurements of each, one kind after another.")] = 5,
+    trainers_named: Annotated[
+        list[str] | None,
+        typer.Option("--trainer", help=f"Programs: {', '.join(TRAINERS)}; without it, those that are installed."),
+    ] = None,
+    repetitions: Annotated[int, typer.Option(min=1, help="Measurements of each, one after another.")] = 3,
     suspensions: Annotated[int, typer.Option(min=2, help="Suspensions in a measurement.")] = 200,
-    restarts: Annotated[int, typer.Option(min=1, help="Restarts in a measurement.")] = 10,
-    world_size: Annotated[int, typer.Option(min=1, help="Processes of the job.")] = 2,
+    restarts: Annotated[int, typer.Option(min=1, help="Restarts in a measurement, there and back, of each size.")] = 3,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write every measurement here.", dir_okay=False)] = None,
 ) -> None:
     """Measure what suspending, resuming and restarting a job of real processes takes on this machine."""
     kinds = groups_named or list(KINDS)
-    for kind in kinds:
-        if kind not in KINDS:
-            raise InputError("--group", kind, nearest(kind, KINDS))
-    found: dict[str, list[ProcessCosts]] = {kind: [] for kind in kinds}
-    for seed in range(repetitions):
-        for kind in kinds:
-            found[kind].append(measure(kind, world_size, suspensions, restarts, seed))
+    trainers = trainers_named or [name for name, trainer in TRAINERS.items() if trainer.is_installed]
+    for option, chosen, known in (("--group", kinds, KINDS), ("--trainer", trainers, tuple(TRAINERS))):
+        for one in chosen:
+            if one not in known:
+                raise InputError(option, one, nearest(one, known))
+    for name in trainers:
+        if not TRAINERS[name].is_installed:
+            raise InputError("--trainer", name, f"the package {TRAINERS[name].package}")
+    machine = Machine.here()
+    found = [
+        measure(trainer, kind, suspensions, restarts, seed)
+        for seed in range(repetitions)
+        for trainer in trainers
+        for kind in kinds
+    ]
     if json_file is not None:
         json_file.parent.mkdir(parents=True, exist_ok=True)
-        json_file.write_text(json.dumps({kind: [asdict(one) for one in costs] for kind, costs in found.items()}, indent=1))
-    Console(width=None if sys.stdout.isatty() else 160).print(table(found))
+        document = {"machine": asdict(machine), "measurements": [asdict(one) for one in found]}
+        json_file.write_text(json.dumps(document, indent=1) + "\n")
+    console = Console(width=None if sys.stdout.isatty() else 200)
+    for name in trainers:
+        console.print(table(machine, [one for one in found if one.trainer == name]))
 
 
-def table(found: Mapping[str, Sequence[ProcessCosts]]) -> Table:
-    """Return a table of what every kind of group takes."""
-    first = next(iter(found.values()))
-    title = (
-        f"a job of {first[0].world_size} processes on {first[0].cores} cores, {len(first)} measurements: median (least to most)"
-    )
-    shown = Table(title=title, title_justify="left")
-    for column in ("group", *(f"{what} {of}, ms" for what in CHANGES for of in ("p50", "p99")), "CPU while suspended"):
+def table(machine: Machine, found: Sequence[ProcessCosts]) -> Table:
+    """Return a table of what every kind of group takes with one trainer: of several measurements, the median of each figure."""
+    title = f"{TRAINERS[found[0].trainer].title}, suspended with {found[0].ranks} ranks, on {machine.cores} cores"
+    by_kind = {kind: [one for one in found if one.group == kind] for kind in dict.fromkeys(one.group for one in found)}
+    shown = Table(title=f"{title}; medians of {len(next(iter(by_kind.values())))} measurements", title_justify="left")
+    changes = [(one.before, one.after) for one in found[0].restarts]
+    names = ("suspend", "resume", *(f"restart {before} to {after}" for before, after in changes))
+    for column in ("group", *(f"{name} {of}, ms" for name in names for of in ("p50", "p99")), "CPU while suspended"):
         shown.add_column(column, justify="left" if column == "group" else "right")
-    for kind, costs in found.items():
-        quantiles = [[getattr(one, what) for one in costs] for what in CHANGES]
-        milliseconds = [[1e3 * value for value in values] for q in quantiles for values in _columns(q)]
-        cells = [f"{median(values):.3g} ({min(values):.3g} to {max(values):.3g})" for values in milliseconds]
+    for kind, costs in by_kind.items():
+        columns = [[one.suspend for one in costs], [one.resume for one in costs]]
+        columns += [[one.restarts[i].restart for one in costs] for i in range(len(changes))]
+        cells = [f"{1e3 * median(values):.3g}" for quantiles in columns for values in _seconds(quantiles)]
         shown.add_row(kind, *cells, f"{max(one.suspended_cpu for one in costs):.1%}")
     return shown
 
 
-def _columns(quantiles: Sequence[Quantiles]) -> tuple[list[float], list[float]]:
+def _seconds(quantiles: Sequence[Quantiles]) -> tuple[list[float], list[float]]:
     return [one.p50_s for one in quantiles], [one.p99_s for one in quantiles]

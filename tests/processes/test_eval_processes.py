@@ -1,6 +1,8 @@
 """The measurement of the local engine's costs."""
 
-from eval.gpu.processes import Quantiles, measure
+import pytest
+
+from eval.gpu.processes import TRAINERS, Machine, Quantiles, measure
 
 
 def test_quantiles_are_measurements() -> None:
@@ -8,8 +10,17 @@ def test_quantiles_are_measurements() -> None:
 
 
 def test_a_small_measurement() -> None:
-    measured = measure(suspensions=4, restarts=2)
+    measured = measure(suspensions=4, restarts=1)
     assert (measured.suspend.count, measured.resume.count, measured.restart.count) == (4, 4, 2)
     assert measured.suspended_cpu == 0.0
     assert 0.0 < measured.suspend.p50_s <= measured.suspend.p99_s
     assert measured.restart.p50_s > measured.resume.p50_s, "a restart starts programs"
+    assert [(one.before, one.after, one.restart.count) for one in measured.restarts] == [(2, 2, 2), (1, 4, 1), (4, 1, 1)]
+
+
+@pytest.mark.skipif(not TRAINERS["ddp"].is_installed, reason="PyTorch is not installed")
+def test_a_ddp_job_restarts_at_another_size_and_loses_no_step() -> None:
+    # `measure` raises where a step is missing or done twice
+    measured = measure("ddp", suspensions=2, restarts=1, sizes=((2, 2), (1, 4)))
+    assert [(one.before, one.after) for one in measured.restarts] == [(2, 2), (1, 4), (4, 1)]
+    assert "torch" in Machine.here().packages

@@ -14,7 +14,7 @@ from beamer.gpu.engine import RunState
 from tests.processes.site import Site, on
 
 ITERATIONS = 400
-PROGRAM = Path(__file__).with_name("ddp.py")
+ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed")
 
@@ -22,7 +22,9 @@ pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reaso
 def program(site: Site, job: str) -> Path:
     """Say that a job is the program; return its trace."""
     trace, gate = site.root / f"{job}.trace", site.root / f"{job}.gate"
-    site.specs[job] = LaunchSpec((sys.executable, str(PROGRAM), str(ITERATIONS), str(trace), str(gate)), batch_size=24)
+    command = (sys.executable, "-m", "eval.gpu.ddp_trainer", "--iterations", str(ITERATIONS))
+    files = ("--trace", str(trace), "--gate", str(gate))
+    site.specs[job] = LaunchSpec((*command, *files), cwd=str(ROOT), batch_size=24)
     return trace
 
 
