@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from beamer.gpu.events import RunFinished, TrialReported
 from beamer.gpu.model import Report
+from beamer.studies.asynchronous_halving import AsynchronousHalving
 from beamer.studies.events import Event, StageRegistered, StageSealed, TargetSet, TrialEnded, TrialRegistered
 from beamer.studies.halving import Halving, Verdict
 from beamer.studies.model import Rung, TrialStatus, split_key, trial_key
@@ -114,3 +115,43 @@ class HalvingTuner(Tuner):
 
     def _seal(self, rung: int, at_s: float) -> StageSealed:
         return StageSealed(at_s, self.study, self.rungs[rung].name)
+
+
+class AsynchronousHalvingTuner(Tuner):
+    """Asynchronous successive halving: at a rung a trial is sent on at once, or killed. See `AsynchronousHalving`."""
+
+    def __init__(self, study: str, halving: AsynchronousHalving) -> None:
+        self.study = study
+        self.halving = halving
+        self.rungs = halving.rungs
+        self._rung: dict[str, int] = {}  # that each trial runs to
+        self._losses: dict[str, float] = {}
+        self._arrived: list[list[float]] = [[] for _ in self.rungs]
+
+    def judge(self, event: Event) -> Iterable[Event]:
+        """Send new trials to the first rung, and those that come to a rung to the next, or kill them."""
+        match event:
+            case TrialRegistered(study=self.study, trial=trial, at_s=at_s) if trial not in self._rung:
+                yield from self._send(trial, 0, at_s)
+            case TrialReported(trial=key, report=Report(loss=loss)):
+                self._losses[key] = loss
+            case RunFinished(trial=key, step=step, at_s=at_s):
+                study, trial = split_key(key)
+                rung = self._rung.get(trial)
+                if study == self.study and rung is not None and step >= self.rungs[rung].step:
+                    yield from self._arrive(trial, rung, self._losses.pop(key, math.inf), at_s)
+
+    def _arrive(self, trial: str, rung: int, loss: float, at_s: float) -> Iterable[Event]:
+        if rung + 1 == len(self.rungs):
+            return
+        goes_on = self.halving.goes_on(loss, self._arrived[rung])
+        self._arrived[rung].append(loss)
+        if goes_on:
+            yield from self._send(trial, rung + 1, at_s)
+        else:
+            yield TrialEnded(at_s, trial_key(self.study, trial), TrialStatus.KILLED)
+
+    def _send(self, trial: str, rung: int, at_s: float) -> Iterable[Event]:
+        self._rung[trial] = rung
+        yield StageRegistered(at_s, self.study, self.rungs[rung].name)
+        yield TargetSet(at_s, trial_key(self.study, trial), self.rungs[rung].step, self.rungs[rung].name)

@@ -20,7 +20,8 @@ class FakeTrial:
 
     loss: by iteration. saves_every: steps after which it can be paused. iteration, saved: steps of the process, and of its
     checkpoint. placement: of the process. ready_s: when it computes, None while it waits for GPUs. leaves: whether its process
-    is about to end, as it has been saved. launches: how often it was launched. error: why it failed for good.
+    is about to end, as it has been saved. held: whether its process waits. launches: how often it was launched. error: why it
+    failed for good.
     """
 
     loss: Callable[[int], float]
@@ -31,6 +32,7 @@ class FakeTrial:
     placement: Placement | None = None
     ready_s: float | None = None
     leaves: bool = False
+    held: bool = False
     launches: int = 0
     error: str = ""
 
@@ -82,6 +84,18 @@ class FakeTune(TuneTrials):
         one.status, one.placement, one.ready_s = "PENDING", placement, None
         one.launches += 1
 
+    def proceed(self, trial: str) -> None:
+        """Let a trial that is held compute."""
+        one = self.trials[trial]
+        assert one.held, one
+        one.held = False
+
+    def pause(self, trial: str) -> None:
+        """Pause a trial that is held."""
+        one = self.trials[trial]
+        assert one.held, one
+        one.held, one.saved, one.leaves = False, one.iteration, True
+
     def withdraw(self, trial: str) -> None:
         """Pause a trial that waits for GPUs."""
         one = self.trials[trial]
@@ -119,7 +133,7 @@ class FakeTune(TuneTrials):
         for trial, one in self.trials.items():
             if one.leaves:
                 self._end(one, "PAUSED")
-            elif one.ready_s is not None and one.ready_s <= self.now:
+            elif one.ready_s is not None and one.ready_s <= self.now and not one.held:
                 one.status = "RUNNING"
                 self._compute(trial, one)
         self.on_loop()
@@ -137,6 +151,8 @@ class FakeTune(TuneTrials):
             self._end(one, "TERMINATED")
         elif decision is TuneDecision.PAUSE:
             one.saved, one.leaves = one.iteration, True
+        elif decision is TuneDecision.HOLD:
+            one.held = True
 
     def _is_free(self, placement: Placement) -> bool:
         used: Counter[str] = Counter()
@@ -147,4 +163,4 @@ class FakeTune(TuneTrials):
         return all(node in self._nodes and used[node] + count <= self._nodes[node].gpus for node, count in wanted.items())
 
     def _end(self, one: FakeTrial, status: str) -> None:
-        one.status, one.placement, one.ready_s, one.leaves = status, None, None, False
+        one.status, one.placement, one.ready_s, one.leaves, one.held = status, None, None, False, False

@@ -1,6 +1,7 @@
 """A search whose every step leaves a line: what was computed, when, and on which GPUs."""
 
 import json
+import os
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ ROWS, COLUMNS = 64, 8
 
 @dataclass(frozen=True)
 class Step:
-    """A line. devices: the GPUs of the process, with their node."""
+    """A line. devices: the GPUs of the process, with their node. process: of the trial, its id."""
 
     trial: str
     step: int
@@ -29,6 +30,7 @@ class Step:
     devices: tuple[tuple[str, int], ...]
     gpus: float
     batch_size: int
+    process: int
 
 
 class Regression:
@@ -80,7 +82,7 @@ def write(config: dict[str, Any], trial: str, step: int, loss: float, begin_s: f
     """Add a line."""
     node = get_runtime_context().get_node_id()
     devices = [(node, int(gpu)) for gpu in get_gpu_ids()]
-    line = [trial, step, loss, begin_s, time.time(), devices, gpus, config.get("batch_size", 0)]
+    line = [trial, step, loss, begin_s, time.time(), devices, gpus, config.get("batch_size", 0), os.getpid()]
     with Path(config["lines"], trial).open("a") as file:
         file.write(json.dumps(line) + "\n")
 

@@ -22,7 +22,7 @@ from beamer.errors import InputError
 from beamer.gpu.events import Allocated, NodesSeen, TrialReported
 from beamer.gpu.model import Allocation, Cluster, Job, Request
 from beamer.gpu.placement import CompactPlacer, pack
-from beamer.gpu.policies import GpuPolicy
+from beamer.gpu.policies import GpuPolicy, gpu_policy
 from beamer.schedule.statistics import SearchStatistics
 from beamer.studies.events import StageSealed, TrialEnded
 from beamer.studies.journal.store import Journal
@@ -160,6 +160,17 @@ def test_losers_are_stopped_at_the_rungs(cluster: LocalRayCluster, tmp_path: Pat
     assert [event.stage for event in events(tmp_path, StageSealed)] == ["r0", "r1", "r2"]
     ends = [event.status for event in events(tmp_path, TrialEnded)]
     assert ends == [TrialStatus.KILLED] * 5 + [TrialStatus.FINISHED]
+
+
+def test_who_comes_next_runs_in_the_process_of_who_is_paused_or_ends(cluster: LocalRayCluster, tmp_path: Path) -> None:
+    # trials that have not reported twice come first, so that each is paused once, but for the last ones
+    scheduler = BeamerScheduler(gpu_policy("hermes", window=1), Request(4), journal=journal_of(tmp_path))
+    results = run(tmp_path, scheduler, RATES, reuse=True)
+    assert not results.errors
+    assert sum(suspensions(tmp_path).values()) >= 2
+    done = steps(tmp_path)
+    assert sorted([line.loss for line in lines] for lines in done.values()) == sorted(undisturbed(rate, 4) for rate in RATES)
+    assert len({line.process for lines in done.values() for line in lines}) == 4, "one for each GPU"
 
 
 def test_the_search_ends_with_the_first_trial_that_meets_the_target(cluster: LocalRayCluster, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from beamer.gpu.engine import Placement, RunState
 from beamer.gpu.events import Allocated, TrialReported
 from beamer.gpu.model import Node, Request
 from beamer.gpu.policies import GPU_POLICIES, gpu_policy
+from beamer.studies.asynchronous_halving import AsynchronousHalving
 from beamer.studies.events import Event, StageSealed, TargetSet, TrialEnded
 from beamer.studies.model import Rung, StudyStatus, TrialStatus
 from beamer.testing.tune import START_S, STEP_S, FakeTrial, FakeTune
@@ -27,13 +28,14 @@ class Driver:
     """What Tune's scheduler does, in short: results, failures and turns of the loop lead to steps."""
 
     policy: str = "fifo"
-    rungs: tuple[Rung, ...] = ()
+    rungs: tuple[Rung, ...] | AsynchronousHalving = ()
     request: Request = field(default=Request(8, max_gpus=2, batch_size=8))
     stop_at_target: bool = False
     saves_every: int = 1
     nodes: tuple[Node, ...] = NODES
     levels: Mapping[str, float] = field(default_factory=lambda: LEVELS)
     journal: list[Event] = field(default_factory=list)
+    is_sealed: bool = True
 
     def __post_init__(self) -> None:
         self.tune = FakeTune(self.nodes)
@@ -44,7 +46,8 @@ class Driver:
         for name, level in self.levels.items():
             self.tune.trials[name] = FakeTrial(lambda i, level=level: level + 1 / (1 + i), self.saves_every)  # type: ignore[misc]
             self.add(name)
-        self.search.seal(0.0)
+        if self.is_sealed:
+            self.search.seal(0.0)
 
     def open(self) -> None:
         policy = gpu_policy(self.policy, **SLICES.get(self.policy, {}))
@@ -110,12 +113,72 @@ def test_losers_are_stopped_at_the_rungs_under_every_policy(policy: str) -> None
     assert all(driver.search.ledger.ended[key].reports == job.reports for key, job in ended.items())
 
 
+@pytest.mark.parametrize("policy", GPU_POLICIES)
+def test_trials_run_on_or_end_at_the_rungs_of_asynchronous_halving(policy: str) -> None:
+    driver = Driver(policy, AsynchronousHalving(8, 2)).run()
+    iterations = driver.iterations()
+    assert iterations["b"] == 8, "the best is never ended"
+    assert set(iterations.values()) <= {1, 2, 4, 8}
+    assert min(iterations.values()) == 1
+    ends = driver.ends()
+    assert ends == {f"s/{name}": TrialStatus.FINISHED if iterations[name] == 8 else TrialStatus.KILLED for name in LEVELS}
+    assert driver.search.tracker.study("s").status is StudyStatus.ENDED
+    driver.open()
+    assert driver.search.ledger.ended.keys() == ends.keys()
+
+
+def test_no_trial_waits_for_others_in_asynchronous_halving() -> None:
+    driver = Driver("fifo", AsynchronousHalving(8, 2)).run()
+    assert {trial.launches for trial in driver.tune.trials.values()} == {1}
+
+
 def test_a_trial_that_is_promoted_where_it_runs_is_not_paused() -> None:
     levels = {"a": 0.5, "b": 0.4, "c": 0.3, "d": 0.2, "e": 0.6, "f": 0.1}
     driver = Driver("fifo", RUNGS, nodes=(Node("n0", 4),), levels=levels).run()
     assert driver.iterations() == {"a": 2, "b": 2, "c": 4, "d": 4, "e": 2, "f": 8}
     assert driver.tune.trials["f"].launches == 1
-    assert driver.tune.trials["c"].launches == 2, "its verdict came later than its result"
+    assert driver.tune.trials["c"].launches == 1, "its verdict came later than its result, but nobody wanted its GPU"
+    assert driver.tune.trials["d"].launches == 1
+
+
+def test_a_trial_that_waits_for_its_verdict_is_paused_only_if_another_wants_its_gpus() -> None:
+    rungs = (Rung("r0", 4, 2), Rung("r1", 2, 4))
+    driver = Driver("fifo", rungs, nodes=(Node("n0", 3),), levels={"a": 0.2, "b": 0.1}, is_sealed=False)
+    trials = driver.tune.trials
+    driver.run(lambda: trials["a"].held and trials["b"].held)
+    assert driver.search.engine.report() == {}, "to the GPU scheduler their GPUs are free"
+    for _ in range(5):
+        driver.tune.advance()
+    assert driver.iterations() == {"a": 2, "b": 2}
+    for name in "cd":
+        trials[name] = FakeTrial(lambda i: 0.3 + 1 / (1 + i))
+        driver.add(name)
+    driver.search.seal(driver.tune.now)
+    driver.run(lambda: trials["c"].iteration > 0)
+    assert sorted(trials[name].status for name in "ab") == ["PAUSED", "RUNNING"], "one GPU was free"
+    driver.run()
+    assert driver.iterations() == {"a": 4, "b": 4, "c": 2, "d": 2}
+    assert sorted(trials[name].launches for name in "ab") == [1, 2]
+
+
+def test_the_process_of_a_loser_waits_while_trials_without_one_may_be_promoted() -> None:
+    # the best two come first and leave their GPUs to the others before their verdict
+    levels = {"a": 0.1, "b": 0.2, "c": 0.5, "d": 0.3}
+    driver = Driver("fifo", (Rung("r0", 4, 2), Rung("r1", 2, 4)), nodes=(Node("n0", 2),), levels=levels)
+    decisions: dict[str, list[TuneDecision]] = {}
+
+    def result(trial: str, result: Result) -> TuneDecision:
+        decision = driver.result(trial, result)
+        decisions.setdefault(trial, []).append(decision)
+        return decision
+
+    driver.tune.on_result = result
+    driver.run()
+    assert driver.iterations() == {"a": 4, "b": 4, "c": 2, "d": 2}
+    assert decisions["a"][1] is decisions["b"][1] is TuneDecision.PAUSE
+    assert decisions["c"][-1] is decisions["d"][-1] is TuneDecision.HOLD
+    assert decisions["a"][-1] is decisions["b"][-1] is TuneDecision.STOP
+    assert not driver.search.engine.trials
 
 
 def test_a_policy_knows_how_many_go_on_though_the_next_rung_has_begun() -> None:

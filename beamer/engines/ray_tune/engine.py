@@ -5,8 +5,10 @@ when Tune next asks: `decide` answers a trial's result, `apply` starts trials th
 GPUs. A trial leaves its GPUs at its next result, with a checkpoint; no memory is kept. Ray places by node, so the indices of
 devices are not used: Ray picks the GPUs of a node.
 
-The last part of a job's key is the trial's id. A trial that has come to its target and was stopped is paused until it is
-started again, with a farther one, or discarded. What the engine asks of Tune is `TuneTrials`, so that Ray is not imported here.
+The last part of a job's key is the trial's id. A trial that has come to its target and was stopped is held, its process alive,
+until it is started again, with a farther one, or discarded; it is paused once another wants its GPUs. One that is discarded is
+held as well while trials without a process may yet run: Tune gives its process to the next (`reuse_actors`), which would take
+seconds to start another. What the engine asks of Tune is `TuneTrials`, so that Ray is not imported here.
 """
 
 from abc import ABC, abstractmethod
@@ -38,6 +40,7 @@ class TuneDecision(StrEnum):
     CONTINUE = "CONTINUE"
     PAUSE = "PAUSE"
     STOP = "STOP"
+    HOLD = "NOOP"
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,14 @@ class TuneTrials(ABC):
         """Make a paused trial pending on these nodes."""
 
     @abstractmethod
+    def proceed(self, trial: str) -> None:
+        """Have a trial that is held continue."""
+
+    @abstractmethod
+    def pause(self, trial: str) -> None:
+        """Pause a trial that is held, with a checkpoint."""
+
+    @abstractmethod
     def withdraw(self, trial: str) -> None:
         """Make a pending trial paused again."""
 
@@ -94,7 +105,8 @@ class _Run:
 
     job: its key, "" unless it was started and not stopped. wanted: where it is to run. process: where its process was launched,
     None without one. last: where it ran last. at_result: whether Tune waits for the decision after a result; can_leave: whether
-    the trial can be paused with it. results: since the launch. shapes: whose speed has been reported.
+    the trial can be paused with it. held: whether it was, so that the process waits. results: since the launch. shapes: whose
+    speed has been reported.
     """
 
     job: str = ""
@@ -105,6 +117,7 @@ class _Run:
     last: Placement | None = None
     at_result: bool = False
     can_leave: bool = False
+    held: bool = False
     iteration: float = 0.0
     launched_s: float = 0.0
     results: int = 0
@@ -127,6 +140,7 @@ class RayTuneEngine(Engine):
         self._tune = trials
         self._request = request
         self._runs: dict[str, _Run] = {}
+        self._spent: dict[str, Placement] = {}  # trials that were discarded, whose processes wait for others
         self._starts: list[float] = []
 
     # --- the engine, for the GPU scheduler ---
@@ -195,14 +209,20 @@ class RayTuneEngine(Engine):
         """Take in a trial, which is paused; one that is known has failed and is paused again."""
         run = self._runs.setdefault(trial, _Run())
         run.wanted = run.process = None
+        run.held = False
+        self._spent.pop(trial, None)
 
     def forget(self, trial: str) -> None:
         """Take in that Tune has ended a trial."""
         self._runs.pop(trial, None)
+        self._spent.pop(trial, None)
 
     def discard(self, trial: str) -> None:
-        """End a trial, now or as the decision after its result."""
-        if not self._runs.pop(trial).at_result:
+        """End a trial, now or as the decision after its result, or once nobody needs its process."""
+        run = self._runs.pop(trial)
+        if run.process and (run.at_result or run.held) and self._are_without_process():
+            self._spent[trial] = run.process
+        elif not run.at_result:
             self._tune.stop(trial)
 
     def record(self, trial: str, result: Result, now: float) -> None:
@@ -227,15 +247,20 @@ class RayTuneEngine(Engine):
         """Return what a trial does after the result that was recorded."""
         run = self._runs.get(trial)
         if run is None:
-            return TuneDecision.STOP
+            return TuneDecision.HOLD if trial in self._spent else TuneDecision.STOP
         leaves = run.can_leave and not _same(run.wanted, run.process)
         run.at_result = run.can_leave = False
-        if leaves:
-            run.process = None
-        return TuneDecision.PAUSE if leaves else TuneDecision.CONTINUE
+        if not leaves:
+            return TuneDecision.CONTINUE
+        # another process takes seconds to start, and one that waits for a verdict may soon be wanted again
+        run.held = not run.job and run.process is not None and not self._are_claimed(run.process)
+        if run.held:
+            return TuneDecision.HOLD
+        run.process = None
+        return TuneDecision.PAUSE
 
     def apply(self, now: float) -> None:
-        """Withdraw starts that are not wanted any more and launch trials that are paused and wanted."""
+        """Withdraw starts that are not wanted any more, launch trials that are paused and wanted, and release held ones."""
         for trial, run in self._runs.items():
             if run.process and not _same(run.wanted, run.process) and self._is_withdrawable(trial):
                 self._tune.withdraw(trial)
@@ -243,6 +268,31 @@ class RayTuneEngine(Engine):
             if self._tune.status(trial) == "PAUSED" and run.wanted:
                 run.process, run.launched_s, run.results = run.wanted, now, 0
                 self._tune.launch(trial, run.wanted)
+        # after the launches, so that these find the processes of those that leave
+        for trial, process in list(self._spent.items()):
+            if self._are_claimed(process) or not self._are_without_process():
+                del self._spent[trial]
+                self._tune.stop(trial)
+        for trial, run in self._runs.items():
+            if run.held and _same(run.wanted, run.process):
+                run.held = False
+                self._tune.proceed(trial)
+            elif run.held and run.process and (run.wanted or self._are_claimed(run.process)):
+                run.held, run.process = False, None
+                self._tune.pause(trial)
+
+    def _are_claimed(self, process: Placement) -> bool:
+        """Say whether others want the GPUs of a process that waits: whether more are wanted on a node of it than there are."""
+        taken: Counter[str] = Counter()
+        for placement in (*self._spent.values(), *(run.process or run.wanted for run in self._runs.values())):
+            if placement:
+                taken.update(gpus_by_node(placement))
+        gpus = {node.name: node.gpus for node in self.nodes()}
+        return any(taken[node] > gpus.get(node, 0) for node in gpus_by_node(process))
+
+    def _are_without_process(self) -> bool:
+        """Say whether there are trials that will need a process if they run."""
+        return any(run.process is None for run in self._runs.values())
 
     # --- states ---
 

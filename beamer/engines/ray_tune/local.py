@@ -14,6 +14,8 @@ QUIET = {
     "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
     "TUNE_WARN_INSUFFICENT_RESOURCE_THRESHOLD_S": "-1",
 }
+SAME_PRIORITY = {"RAY_worker_niceness": "0"}
+"""By default Ray gives trials so low a priority that whatever else runs on the machine delays them more than their driver."""
 HEALTH = {"health_check_initial_delay_ms": 2000, "health_check_period_ms": 500, "health_check_failure_threshold": 8}
 OBJECT_STORE_BYTES = 80 * 2**20  # just above Ray's least
 
@@ -32,7 +34,7 @@ class LocalRayCluster:
         self._made = 0
 
     def __enter__(self) -> Self:
-        for name, value in QUIET.items():
+        for name, value in (QUIET | SAME_PRIORITY).items():
             os.environ.setdefault(name, value)
         import ray  # its environment is read when it is imported
         from ray.cluster_utils import Cluster

@@ -15,12 +15,13 @@ from ray.tune.trainable import FunctionTrainable
 
 from beamer.clock import SteadyClock
 from beamer.engines.ray_tune.cluster import gpus_asked
-from beamer.engines.ray_tune.engine import Result
+from beamer.engines.ray_tune.engine import Result, TuneDecision
 from beamer.engines.ray_tune.search import TuneSearch
 from beamer.engines.ray_tune.trials import RayTrials, unwrapped
 from beamer.errors import InputError
 from beamer.gpu.model import Request
 from beamer.gpu.policies import GpuPolicy, gpu_policy
+from beamer.studies.asynchronous_halving import AsynchronousHalving
 from beamer.studies.halving import Halving
 from beamer.studies.journal.store import Journal, Location
 from beamer.studies.model import Rung
@@ -32,11 +33,12 @@ class BeamerScheduler(TrialScheduler):  # type: ignore[misc]  # Ray is untyped w
     policy: its name, or one with other parameters. request: what trials ask for, or a function of their configuration; by
     default the GPUs of the trial's resources and the iterations of the Tuner's stop criterion. iteration, loss, accuracy: the
     keys of results; iterations count as in `Request.iterations`. mode: "max" if more of `loss` is better. rungs: of successive
-    halving, the first included, steps counted from a trial's beginning: losers are ended; without rungs no trial is.
-    stop_at_target: whether the search ends with the first trial that meets `target_loss` or `target_accuracy`. batch_size: the
-    key of trials' configurations that a granted batch size is written to. study: the search's name in the journal. seed: of the
-    policy's randomness. journal: URL of the database that every event is written to before it takes effect; None: nothing is
-    kept. clock: Unix time. poll_s: seconds after which Ray's nodes are listed anew.
+    halving, the first included, steps counted from a trial's beginning, or `AsynchronousHalving`, in which no trial waits for
+    others: losers are ended; without rungs no trial is. stop_at_target: whether the search ends with the first trial that meets
+    `target_loss` or `target_accuracy`. batch_size: the key of trials' configurations that a granted batch size is written to.
+    study: the search's name in the journal. seed: of the policy's randomness. journal: URL of the database that every event is
+    written to before it takes effect; None: nothing is kept. clock: Unix time. poll_s: seconds after which Ray's nodes are
+    listed anew.
 
     A trial loses no step if it is a class, or a function that reports a checkpoint: it is paused with those results only.
     """
@@ -52,7 +54,7 @@ class BeamerScheduler(TrialScheduler):  # type: ignore[misc]  # Ray is untyped w
         loss: str = "loss",
         mode: Literal["min", "max"] = "min",
         accuracy: str | None = None,
-        rungs: Sequence[Rung] = (),
+        rungs: Sequence[Rung] | AsynchronousHalving = (),
         stop_at_target: bool = False,
         batch_size: str | None = None,
         study: str = "search",
@@ -64,13 +66,13 @@ class BeamerScheduler(TrialScheduler):  # type: ignore[misc]  # Ray is untyped w
         super().__init__()
         if mode not in ("min", "max"):
             raise InputError("mode", mode, '"min" or "max"')
-        if rungs:
+        if rungs and not isinstance(rungs, AsynchronousHalving):
             Halving(rungs)  # checks them
         self._policy = gpu_policy(policy) if isinstance(policy, str) else policy
         self._request = request
         self._iteration, self._loss, self._accuracy = iteration, loss, accuracy
         self._sign = 1.0 if mode == "min" else -1.0
-        self._rungs = tuple(rungs)
+        self._rungs = rungs
         self._stop_at_target = stop_at_target
         self._batch_size = batch_size
         self._study = study
@@ -100,7 +102,10 @@ class BeamerScheduler(TrialScheduler):  # type: ignore[misc]  # Ray is untyped w
         _, search = self._opened(tune_controller)
         if trial.trial_id in search.engine.trials and RESULT_DUPLICATE not in result:
             self._step_with(tune_controller, search, trial, result)
-        return search.engine.decide(trial.trial_id).value
+        decision = search.engine.decide(trial.trial_id)
+        if decision in (TuneDecision.PAUSE, TuneDecision.STOP):
+            search.engine.apply(self._steady())  # who comes next is to find this trial's process before Tune ends it
+        return decision.value
 
     def on_trial_complete(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> None:
         """Take in that a trial has ended."""
@@ -109,6 +114,7 @@ class BeamerScheduler(TrialScheduler):  # type: ignore[misc]  # Ray is untyped w
             if self._iteration in result:
                 self._step_with(tune_controller, search, trial, result)
             self.on_trial_remove(tune_controller, trial)
+            search.engine.apply(self._steady())
 
     def on_trial_remove(self, tune_controller: Any, trial: Trial) -> None:
         """Take in that a trial has ended that did not run."""
@@ -165,7 +171,8 @@ class BeamerScheduler(TrialScheduler):  # type: ignore[misc]  # Ray is untyped w
 
     def _requested(self, trial: Trial) -> Request:
         if self._request is None:
-            stop = self._rungs[-1].step if self._rungs else trial.stopping_criterion.get(self._iteration)
+            last = self._search.rungs[-1:] if self._search else ()
+            stop = last[0].step if last else trial.stopping_criterion.get(self._iteration)
             if stop is None:
                 raise InputError("request", None, f"a request, or a Tuner that stops trials by {self._iteration!r}")
             asked = trial.placement_group_factory

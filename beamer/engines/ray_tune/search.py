@@ -13,7 +13,8 @@ from beamer.gpu.driver import SearchDriver
 from beamer.gpu.events import GpusRequested, TrialReported
 from beamer.gpu.model import Report, Request
 from beamer.gpu.policy import GpuPolicy
-from beamer.gpu.tuners import HalvingTuner, NoTuner, Tuner
+from beamer.gpu.tuners import AsynchronousHalvingTuner, HalvingTuner, NoTuner, Tuner
+from beamer.studies.asynchronous_halving import AsynchronousHalving
 from beamer.studies.events import Event, StageSealed, StudyEnded, StudyRegistered, TrialEnded
 from beamer.studies.model import Rung, TrialStatus, split_key, trial_key
 
@@ -21,8 +22,9 @@ from beamer.studies.model import Rung, TrialStatus, split_key, trial_key
 class TuneSearch:
     """The trials of a search.
 
-    rungs: every one, whose losers are ended; without, no trial is. stop_at_target: whether the search ends with the first trial
-    that meets its request's target. past: the journal's events. write: makes an event durable, before it takes effect.
+    rungs: every one, whose losers are ended, or those of asynchronous halving; without, no trial is ended. stop_at_target:
+    whether the search ends with the first trial that meets its request's target. past: the journal's events. write: makes an
+    event durable, before it takes effect.
     """
 
     def __init__(
@@ -30,7 +32,7 @@ class TuneSearch:
         study: str,
         policy: GpuPolicy[Any],
         trials: TuneTrials,
-        rungs: Sequence[Rung] = (),
+        rungs: Sequence[Rung] | AsynchronousHalving = (),
         *,
         stop_at_target: bool = False,
         past: Iterable[Event] = (),
@@ -38,12 +40,16 @@ class TuneSearch:
         seed: int = 0,
     ) -> None:
         self.study = study
-        self.rungs = tuple(rungs)
+        self.rungs = rungs.rungs if isinstance(rungs, AsynchronousHalving) else tuple(rungs)
         self.engine = RayTuneEngine(trials, self._launched)
         self._stop_at_target = stop_at_target
         self._requests: dict[str, Request] = {}
         self._reached = self._sealed = False
-        tuner: Tuner = HalvingTuner(study, self.rungs, early=True) if self.rungs else NoTuner()
+        tuner: Tuner = NoTuner()
+        if isinstance(rungs, AsynchronousHalving):
+            tuner = AsynchronousHalvingTuner(study, rungs)
+        elif rungs:
+            tuner = HalvingTuner(study, rungs, early=True)
         noted = self._noted(past)
         self.driver = SearchDriver(policy, self.engine, tuner, noted, write, self._note, lambda: self.is_over, seed)
         self.tracker, self.ledger = self.driver.tracker, self.driver.ledger

@@ -1,7 +1,8 @@
 """The trials of a Tune controller, for the engine.
 
-Starts are withdrawn through parts of Tune that are not documented: `TuneController._staged_trials`, `_trial_to_actor`,
-`_unstage_trial_with_resources`, `_actor_manager`.
+Starts are made and withdrawn, and held trials released, through parts of Tune that are not documented:
+`TuneController._staged_trials`, `_actor_cache`, `_schedule_trial_actor`, `_trial_to_actor`, `_unstage_trial_with_resources`,
+`_actor_manager`, `_schedule_trial_train`, `_schedule_trial_pause`, `_cached_trial_decisions`.
 """
 
 import time
@@ -11,6 +12,7 @@ from weakref import ref
 
 from ray.tune import PlacementGroupFactory
 from ray.tune.experiment import Trial
+from ray.tune.schedulers import TrialScheduler
 
 from beamer.engines.ray_tune.cluster import alive, pinned
 from beamer.engines.ray_tune.engine import TuneTrials, gpus_by_node
@@ -77,12 +79,35 @@ class RayTrials(TuneTrials):
         return resets or (actor is not None and self.controller._actor_manager.is_actor_started(actor))
 
     def launch(self, trial: str, placement: Placement) -> None:
-        """Let a paused trial wait for GPUs on these nodes."""
+        """Let a paused trial wait for GPUs on these nodes.
+
+        It is staged at once, and not at Tune's next step: once no trial is to be added, Tune keeps the process of a trial that
+        leaves its GPUs for another (`reuse_actors`) only if one is staged then.
+        """
         one = self._trials[trial]
         one.update_resources(pinned(gpus_by_node(placement), self._asked[trial]))
         if self._batch_size and placement.batch_size:
             one.set_config({**one.config, self._batch_size: placement.batch_size})
         self.controller._set_trial_status(one, Trial.PENDING)
+        self.controller._staged_trials.add(one)
+        self.controller._actor_cache.increase_max(one.placement_group_factory)
+        self.controller._schedule_trial_actor(one)
+
+    def proceed(self, trial: str) -> None:
+        """Have a trial that is held make its next step."""
+        one = self._trials[trial]
+        if one.is_saving:
+            self.controller._cached_trial_decisions[trial] = TrialScheduler.CONTINUE
+        else:
+            self.controller._schedule_trial_train(one)
+
+    def pause(self, trial: str) -> None:
+        """Pause a trial that is held; a checkpoint that is being written is the one that it continues from."""
+        one = self._trials[trial]
+        if one.is_saving:
+            self.controller._cached_trial_decisions[trial] = TrialScheduler.PAUSE
+        else:
+            self.controller._schedule_trial_pause(one, should_checkpoint=True)
 
     def withdraw(self, trial: str) -> None:
         """Pause a trial that waits for GPUs."""
