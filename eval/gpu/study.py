@@ -3,7 +3,7 @@
 import platform
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from inspect import getfile
 from pathlib import Path
@@ -20,7 +20,7 @@ from beamer.gpu.model import Costs
 from beamer.gpu.policies import GPU_POLICIES, GpuPolicy
 from eval.gpu.claims import CLAIMS, Claim, Figures, GpuContender, Inputs
 from eval.gpu.claims.base import SENSITIVITY, ConfigSection
-from eval.gpu.processes import measure as measure_processes
+from eval.gpu.restart_costs import restart_costs
 from eval.resume import ResultCache, Task, digest, folder_digest, run_resumably, source_digest
 
 CONFIG = Path(__file__).parent.parent / "configs" / "gpu.yaml"
@@ -123,18 +123,18 @@ class Runner:
         return run_resumably([run.task(inputs) for run in runs], self.cache, self.processes, self.console, title)
 
     def measured_costs(self) -> Costs:
-        """Return what suspending, resuming and restarting a job of two processes takes here, the medians.
+        """Return what suspending, resuming and restarting a real training job takes, the medians, and print where from.
 
         They are measured once per cache: other costs would be other runs.
         """
-        key = digest("costs", source_digest(["eval.gpu.processes"]))
+        key = digest("costs", source_digest(["eval.gpu.restart_costs"]))
         found = self.cache.find(key)
         if found is None:
-            self.console.print("measuring what suspending, resuming and restarting take on real processes")
-            one = measure_processes()
-            found = {"suspend_s": one.suspend.p50_s, "resume_s": one.resume.p50_s, "restart_s": one.restart.p50_s}
+            measured = restart_costs()
+            found = {"source": measured.source, "costs": asdict(measured.costs)}
             self.cache.store(key, found)
-        return Costs(**found)
+        self.console.print(f"costs: {found['source']}")
+        return Costs(**found["costs"])
 
 
 def runs_of(claim: Claim, config: GpuStudyConfig, cells: str = "") -> list[Run]:

@@ -108,7 +108,7 @@ class Inputs:
             return "costs as stated in the config, not measured"
         one = self.costs
         shown = f"suspend {1000 * one.suspend_s:.1f} ms, resume {1000 * one.resume_s:.1f} ms, restart {one.restart_s:.2f} s"
-        return f"costs measured on processes of a small trainer ({shown})"
+        return f"costs measured on a PyTorch DDP job of two ranks ({shown})"
 
     def costs_of(self, contender: GpuContender, stated: CostsConfig) -> Costs:
         """Return what changes take: as the contender has it, else as measured, else as stated."""
