@@ -1,4 +1,4 @@
-"""Compact placement: which nodes' GPUs a job of a given size gets: those it has or had, then the fewest nodes, by best fit.
+"""Compact placement: which GPUs a job of a given size gets: the same while it keeps its size, else on the fewest nodes.
 
 `CompactPlacer` indexes nodes by the number of their free GPUs, so that placing a job does not visit all of them. A job that is
 synchronised by parameter servers gets one per worker, on nodes without GPUs where they have the cores.
@@ -65,26 +65,18 @@ class CompactPlacer:
 
         servers: of a job that has any; 0, or where cores are short: one per worker.
 
-        Those of nodes on which it runs or ran last come first, then the node with the fewest free GPUs that holds the rest, or
-        the nodes with the most.
+        The same as it has or had last if it keeps its size; otherwise on the fewest nodes, by best fit, of equals those that it
+        has or had.
         """
         if count > self.free_gpus:
             return None
         before = job.grant or job.last
-        chosen: dict[str, int] = {}
-        left = count
-        for node, had in sorted(before.gpus if before else (), key=lambda item: (-item[1], item[0])):
-            here = min(self._free_for(node, job.request), left, had)
-            if here:
-                chosen[node] = here
-                left -= here
-        for node in self._best_fit(left, job.request, chosen) if left else ():
-            here = min(self._free_for(node, job.request) - chosen.get(node, 0), left)
-            chosen[node] = chosen.get(node, 0) + here
-            left -= here
-            if not left:
-                break
-        if left:
+        had = dict(before.gpus) if before else {}
+        if before and before.size == count and all(self._free_for(node, job.request) >= gpus for node, gpus in before.gpus):
+            chosen = had
+        else:
+            chosen = self._fewest_nodes(count, job.request, had)
+        if not chosen:
             return None
         wished = self._reserved(chosen, job.request, batch_size, servers) if servers > count else None
         return wished or self._reserved(chosen, job.request, batch_size, count)
@@ -178,19 +170,37 @@ class CompactPlacer:
         gpus = self._gpus.get(node, 0)
         return min(gpus, int((self._cpus[node] + ROUNDING) / request.worker_cpus)) if request.worker_cpus and gpus else gpus
 
-    def _best_fit(self, count: int, request: Request, chosen: Mapping[str, int]) -> Iterator[str]:
-        """Yield nodes with free GPUs for a job that still needs `count`, in the order in which they are to be used."""
-        for node, had in list(chosen.items()):
-            if self._free_for(node, request) > had:  # a node that is used anyway
-                yield node
-        large_enough = (node for free in range(count, len(self._by_gpus)) for node in self._by_gpus[free])
-        best = next((node for node in large_enough if node not in chosen and self._free_for(node, request) >= count), None)
-        if best is not None:
-            yield best
-        for free in range(len(self._by_gpus) - 1, 0, -1):
-            for node in self._by_gpus[free]:
-                if node not in chosen and node != best and self._free_for(node, request):
-                    yield node
+    def _fewest_nodes(self, count: int, request: Request, had: Mapping[str, int]) -> dict[str, int]:
+        """Return GPUs by node, `count` in all: always the node with the fewest that hold the rest, or the most; none if short.
+
+        Of equal nodes, one of `had` comes first.
+        """
+        chosen: dict[str, int] = {}
+        left = count
+        while left:
+            enough, most_first = range(left, len(self._by_gpus)), range(len(self._by_gpus) - 1, 0, -1)
+            node = next(
+                (
+                    node
+                    for counts, least in ((enough, left), (most_first, 1))
+                    for free in counts
+                    for node in self._with_free(free, had)
+                    if node not in chosen and self._free_for(node, request) >= least
+                ),
+                None,
+            )
+            if node is None:
+                return {}
+            chosen[node] = min(self._free_for(node, request), left)
+            left -= chosen[node]
+        return chosen
+
+    def _with_free(self, free: int, first: Mapping[str, int]) -> Iterator[str]:
+        """Yield the nodes with so many free GPUs, those of `first` before the others."""
+        nodes = self._by_gpus[free]
+        ahead = [node for node in first if node in nodes]
+        yield from ahead
+        yield from (node for node in nodes if node not in ahead)
 
 
 def _in_proportion(gpus: Mapping[str, int], count: int) -> Mapping[str, int]:

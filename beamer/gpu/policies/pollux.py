@@ -9,7 +9,7 @@ the concave hull of each job's table (`beamer.gpu.marginal_gain`) find its optim
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 from random import Random
 
@@ -88,7 +88,7 @@ class Pollux(GpuPolicy[PolluxState]):
         sizes = dict(
             zip((job.key for job in chosen), allocate_by_gain(table.sizes, table.value, cluster.gpus).tolist(), strict=True)
         )
-        grants = place_sizes(cluster, [_moved(job, sizes[job.key]) for job in chosen], sizes)
+        grants = place_sizes(cluster, chosen, sizes)
         if self.apart:
             grants = _without_shared_nodes(chosen, grants)
         kept = np.array([_after_change(job, used.get(job.key), job.costs.rebatch_s, now) for job in chosen])
@@ -108,12 +108,6 @@ def _candidates(cluster: Cluster, jobs: Sequence[Job]) -> list[Job]:
             chosen.append(job)
             fresh -= not (job.grant or job.last)
     return chosen
-
-
-def _moved(job: Job, size: int) -> Job:
-    """Return a job that is to change its size as one that never ran: it restarts anyway, wherever the fewest nodes hold it."""
-    before = job.grant or job.last
-    return job if before and before.size == size else replace(job, grant=None, last=None)
 
 
 def _without_shared_nodes(jobs: Sequence[Job], grants: Mapping[str, Grant]) -> dict[str, Grant]:
