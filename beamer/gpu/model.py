@@ -68,8 +68,8 @@ class Request:
     gpus: what a policy of fixed sizes grants. min_gpus, max_gpus: between which it can run; 0: `gpus`.
     gang: whether it holds all its GPUs or none; otherwise it may hold some while it waits for `min_gpus`.
     iterations: after which it is complete, counted from its beginning; to a policy, those of its present target.
-    known_end: whether `iterations` is when it ends; otherwise a bound that nothing is known below. epoch: iterations between two
-    reports.
+    known_end: whether `iterations` is when it ends; otherwise a bound that nothing is known below.
+    epoch: iterations between two reports.
     batch_size: samples of an iteration, all workers together. max_batch_size, max_local_batch_size: the largest that it may be
     run at, in all and per GPU; 0: `batch_size`, no limit.
     accumulates: whether a GPU takes more than `max_local_batch_size` in several equal sub-steps, whose gradients it adds up

@@ -1,13 +1,12 @@
 """Beamer's own policy: GPUs go where they bring a search's next milestone soonest, as far as that pays for the restarts."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 import numpy as np
 from numpy.typing import NDArray
 
-from beamer.decision.policy import Stateless
 from beamer.errors import InputError
 from beamer.gpu.marginal_gain import allocate_by_gain, candidate_sizes
 from beamer.gpu.model import Allocation, Cluster, Job
@@ -15,6 +14,7 @@ from beamer.gpu.placement import jobs_that_fit, place_sizes
 from beamer.gpu.policy import GpuPolicy, check_at_least, check_positive
 from beamer.gpu.predictors.target_forecast import TargetForecast, forecast
 from beamer.gpu.predictors.training_speed import TrainingSpeeds
+from beamer.gpu.predictors.work_left import WorkLeft
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -34,52 +34,77 @@ at twice the work."""
 RESTARTS_PER_PROFILING = 60
 """Restarts that a job's remaining time must be worth for it to be measured on few GPUs first: a shorter job starts at the size
 that it asks for, as each restart on its way there would take more than a 60th of its time."""
+LARGEST_LOGIT = 50.0  # a logistic function is 0 or 1 beyond, and its exponential finite
+NEARNESS_STEP = 0.05  # of logarithms, within which milestones count as equally near: bounds a decision's time
 LEAST_GAIN_KEPT = 0.05  # share of a size's value that a restart leaves at least, so that sizes still rank among each other
-LEAST_EXPONENT, LARGEST_EXPONENT = 0.1, 0.9  # of speed-ups: at 1 one job would get everything, at 0 all the same
-DEFAULT_EXPONENT = 0.5  # where no job can grow: then it decides nothing but the order
+MOST_ENDED = 256  # jobs of unknown ends whose work is remembered, the latest: bounds what the journal keeps
 
 
 @dataclass(frozen=True)
-class Convergence(GpuPolicy[Stateless]):
-    """Serve milestones in order of probability per GPU-second left, and share the GPUs among them as heSRPT does.
+class Attained:
+    """What a job of unknown end has had. work_gpu_s: the GPU-seconds it would have taken on the fewest GPUs that it runs on."""
+
+    key: str
+    work_gpu_s: float
+
+
+@dataclass(frozen=True)
+class ConvergenceState:
+    """The work of jobs of unknown ends: of those that run or wait, and of those that ended, oldest first, GPU-seconds."""
+
+    open: tuple[Attained, ...] = ()
+    ended: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Convergence(GpuPolicy[ConvergenceState]):
+    """Give GPUs to where they speed up most what is nearest to a milestone of its search.
 
     The policy is ours, built of published parts. A milestone is what a search waits for: a job's end; the target of a job that
     has one, with the probability that its loss curve gives it (`beamer.gpu.predictors.target_forecast`); or the end of a whole
-    stage whose tuner will keep some of its jobs, as none of them continues before the last has ended. Milestones are ranked by
-    probability over the GPU-seconds left, and weighed by rank with the weights of heSRPT, which minimises the mean completion
-    time of jobs whose speed-up is a power of their GPUs [Berg, Vesilo and Harchol-Balter 2020]. What the next GPU is worth to a
-    job follows from its goodput [Qiao et al. 2021], measured synchronisation included. heSRPT assumes known sizes, equal
-    exponents and free changes; here sizes are predicted, the exponent is the median of the measured ones, and changes have to
-    pay for their restarts.
+    stage whose tuner will keep some of its jobs, as none of them continues before the last has ended. GPUs are handed out by
+    marginal gain, so that the sum over jobs of weight times speed-up is the largest. The speed-up is that in goodput, at the
+    best batch size and with the synchronisation that was measured [Qiao et al. 2021]. The weights are those of heSRPT, which
+    minimises the mean completion time of jobs whose speed-up is a power of their GPUs [Berg, Vesilo and Harchol-Balter 2020].
+    It ranks jobs by what they have left, which is known there; here milestones have expected ranks, by their probability over
+    the GPU-seconds left until them. Where the end is not known, what is left is the inverse of the Gittins index by the jobs
+    that ended before, or what the job has had (`beamer.gpu.predictors.work_left`). A change of GPUs counts for less by what
+    its restart takes of the next `horizon_s` seconds.
 
     least_reports: the initial one included, before a job with a target is judged; until then its probability is `prior`.
-    hysteresis: share by which the index of a milestone with running jobs is raised. margin: how many times the seconds of a
-    restart growth must save. horizon_s: within which a restart has to pay. growth: times the GPUs it was measured on that a job
-    may have next.
+    hysteresis: share by which a milestone with running jobs is nearer. sharpness: how sure the order of two milestones is:
+    with 1, one that is twice as near comes first with probability 2/3. speedup: exponent of the speed-ups that the weights
+    assume. least_gpu_s: GPU-seconds that a job of unknown end is expected to have left at least. horizon_s: within which a
+    restart has to pay. growth: times the GPUs it was measured on that a job may have next.
     """
 
     least_reports: int = 2
     prior: float = 0.1
     hysteresis: float = 0.3
-    margin: float = 1.0
-    horizon_s: float = 600.0
+    sharpness: float = 1.0
+    speedup: float = 0.5
+    least_gpu_s: float = 60.0
+    horizon_s: float = 300.0
     growth: int = 2
 
     name = "convergence"
     resizes = True
-    State = Stateless
+    State = ConvergenceState
 
     def __post_init__(self) -> None:
         check_at_least(self, 2, "least_reports")
         if not 0 < self.prior <= 1:
             raise InputError("prior", self.prior, "a probability above 0, up to 1")
-        check_positive(self, "horizon_s", "growth")
-        check_at_least(self, 0, "hysteresis", "margin")
+        if not 0 < self.speedup < 1:
+            raise InputError("speedup", self.speedup, "an exponent above 0, below 1")
+        check_positive(self, "sharpness", "least_gpu_s", "horizon_s", "growth")
+        check_at_least(self, 0, "hysteresis")
 
     def allocate(
-        self, state: Stateless, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
-    ) -> tuple[Stateless, Allocation, float | None]:
-        """Rank milestones, hand out GPUs by rank and marginal gain, and drop changes that do not pay for their restarts."""
+        self, state: ConvergenceState, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
+    ) -> tuple[ConvergenceState, Allocation, float | None]:
+        """Weigh milestones by what is left until them, and hand out GPUs by marginal gain."""
+        state = _without_ended(state, jobs)
         jobs = jobs_that_fit(cluster, jobs)
         if not jobs:
             return state, {}, None
@@ -87,12 +112,12 @@ class Convergence(GpuPolicy[Stateless]):
         milestones = _milestones(jobs)
         candidates = self._candidates(jobs, milestones, forecasts, cluster)
         members = {milestone: len(rows) for milestone, rows in milestones.items()}
-        table = _Table.of(self, cluster, candidates, members, forecasts)
-        sizes = self._without_costly_growth(table, allocate_by_gain(table.sizes, table.value, cluster.gpus), cluster)
+        table = _Table.of(self, cluster, candidates, members, forecasts, state)
+        sizes = allocate_by_gain(table.sizes, table.value, cluster.gpus)
         chosen = dict(zip((job.key for job in candidates), sizes.tolist(), strict=True))
         servers = table.speeds.servers_for(candidates, chosen, self.hysteresis)
         grants = place_sizes(cluster, candidates, chosen, servers=servers)
-        return state, table.speeds.with_batches(candidates, grants), None
+        return _with_work(state, candidates, table.done_gpu_s), table.speeds.with_batches(candidates, grants), None
 
     def _candidates(
         self, jobs: Sequence[Job], milestones: Milestones, forecasts: Mapping[str, TargetForecast], cluster: Cluster
@@ -104,7 +129,7 @@ class Convergence(GpuPolicy[Stateless]):
         most = CANDIDATES_PER_GPU * cluster.gpus
         if len(jobs) <= most:
             return list(jobs)
-        left = np.array([max(forecasts[job.key].iterations_left, 1.0) for job in jobs])
+        left = np.array([max(_iterations_left(job, forecasts), 1.0) for job in jobs])
         probability = np.array([forecasts[job.key].probability for job in jobs])
         nearness = np.zeros(len(jobs))
         for rows in milestones.values():
@@ -113,34 +138,36 @@ class Convergence(GpuPolicy[Stateless]):
         chosen = np.lexsort((-left, -nearness, waits))[:most]
         return [jobs[i] for i in sorted(chosen.tolist())]
 
-    def _without_costly_growth(self, table: "_Table", sizes: Ints, cluster: Cluster) -> Ints:
-        """Take back growth that would not save the seconds of a restart, and hand out the freed GPUs again."""
-        for _ in range(len(sizes)):
-            held = table.held
-            grows = (held > 0) & (sizes > held)
-            saved = np.where(grows, table.left_s(held) - table.left_s(sizes), np.inf)
-            worthless = grows & (saved <= self.margin * table.restart_s)
-            if not worthless.any():
-                break
-            for row in np.nonzero(worthless)[0]:
-                table.value[row, table.sizes[row] > held[row]] = -np.inf
-            sizes = allocate_by_gain(table.sizes, table.value, cluster.gpus)
-        return sizes
+
+def _without_ended(state: ConvergenceState, jobs: Sequence[Job]) -> ConvergenceState:
+    """Count those of the jobs of unknown ends that are there no more as ended."""
+    keys = {job.key for job in jobs}
+    gone = [one.work_gpu_s for one in state.open if one.key not in keys and one.work_gpu_s > 0]
+    if not gone and len(keys) >= len(state.open):
+        return state
+    return ConvergenceState(tuple(one for one in state.open if one.key in keys), (*state.ended, *gone)[-MOST_ENDED:])
+
+
+def _with_work(state: ConvergenceState, jobs: Sequence[Job], done_gpu_s: Floats) -> ConvergenceState:
+    """Remember what the jobs of unknown ends have had until now."""
+    work = {one.key: one for one in state.open}
+    for job, gpu_s in zip(jobs, done_gpu_s.tolist(), strict=True):
+        if not job.request.known_end:
+            work[job.key] = Attained(job.key, gpu_s)
+    return replace(state, open=tuple(work.values()))
 
 
 @dataclass(frozen=True, eq=False)
 class _Table:
     """The jobs with what each size is worth, as arguments of `beamer.gpu.marginal_gain`.
 
-    held: GPUs that each has now. restart_s, left: seconds of a restart, iterations left.
+    done_gpu_s: what each has had, as `Attained`.
     """
 
     speeds: TrainingSpeeds
     sizes: Ints
     value: Floats
-    held: Ints
-    restart_s: Floats
-    left: Floats
+    done_gpu_s: Floats
 
     @classmethod
     def of(
@@ -150,8 +177,8 @@ class _Table:
         jobs: Sequence[Job],
         members: Mapping[Milestone, int],
         forecasts: Mapping[str, TargetForecast],
+        state: ConvergenceState,
     ) -> "_Table":
-        count = len(jobs)
         held = np.array([job.grant.size if job.grant else 0 for job in jobs], np.int64)
         least = np.array([job.request.least for job in jobs], np.int64)
         speeds = TrainingSpeeds.of(cluster, jobs)
@@ -164,28 +191,42 @@ class _Table:
         allowed = sizes <= cap[:, None]
         allowed[:, 1:] &= sizes[:, 1:] > sizes[:, :-1]
         rows, columns = np.nonzero(allowed)
-        speed = np.zeros(sizes.shape)
-        speed[rows, columns] = speeds.at(rows, sizes[rows, columns])
-        base = speeds.at(np.arange(count), least)
-        left = np.array([forecasts[job.key].iterations_left for job in jobs])
-        work_gpu_s = np.maximum(left / base * least, LEAST_TIME_S)
-        probability, expected_gpu_s = _expected(policy, jobs, forecasts, work_gpu_s)
-        exponent = _speedup_exponent(sizes, speed, allowed)
-        weight = weights(jobs, members, probability, expected_gpu_s, held > 0, policy.hysteresis, exponent)
-        gain = speed / base[:, None]
+        gain = np.zeros(sizes.shape)
+        whole = np.arange(len(jobs))
+        base = np.maximum(speeds.at(whole, least), LEAST_SPEED)
+        gain[rows, columns] = speeds.at(rows, sizes[rows, columns]) / base[rows]
+        done_gpu_s = np.array([job.done for job in jobs]) / base * least
+        left_gpu_s = _left(policy, jobs, forecasts, done_gpu_s, least / base, state)
+        probability, expected_gpu_s = _expected(policy, jobs, forecasts, left_gpu_s)
+        weight = weights(
+            jobs, members, probability, expected_gpu_s, held > 0, policy.hysteresis, policy.sharpness, policy.speedup
+        )
         # a restart has to pay within what is left, and before everything changes anyway
-        now_s = left / np.maximum(speeds.at(np.arange(count), np.maximum(held, least)), LEAST_SPEED)
-        horizon_s = np.minimum(now_s, policy.horizon_s)
-        gain_kept = np.clip(1.0 - restart_s / np.maximum(horizon_s, LEAST_TIME_S), LEAST_GAIN_KEPT, 1.0)
+        now_s = left_gpu_s / least / np.maximum(speeds.at(whole, np.maximum(held, least)) / base, LEAST_SPEED)
+        horizon_s = np.maximum(np.minimum(now_s, policy.horizon_s), LEAST_TIME_S)
+        gain_kept = np.clip(1.0 - restart_s / horizon_s, LEAST_GAIN_KEPT, 1.0)
         changes = (held[:, None] > 0) & (sizes != held[:, None])
         gain = np.where(changes, gain * gain_kept[:, None], gain)
         value = np.where(allowed, weight[:, None] * gain * least[:, None], -np.inf)
-        none = np.zeros((count, 1))
-        return cls(speeds, np.hstack((none.astype(np.int64), sizes)), np.hstack((none, value)), held, restart_s, left)
+        none = np.zeros((len(jobs), 1))
+        return cls(speeds, np.hstack((none.astype(np.int64), sizes)), np.hstack((none, value)), done_gpu_s)
 
-    def left_s(self, sizes: Ints) -> Floats:
-        """Return the seconds that jobs have left on so many GPUs each."""
-        return self.left / np.maximum(self.speeds.at(np.arange(len(sizes)), np.maximum(sizes, 1)), LEAST_SPEED)
+
+def _left(
+    policy: Convergence,
+    jobs: Sequence[Job],
+    forecasts: Mapping[str, TargetForecast],
+    done_gpu_s: Floats,
+    iteration_gpu_s: Floats,
+    state: ConvergenceState,
+) -> Floats:
+    """Return the GPU-seconds that each job has left: to its declared end, or as far as those that ended before tell."""
+    left_gpu_s = np.array([forecasts[job.key].iterations_left for job in jobs]) * iteration_gpu_s
+    unknown = np.array([not job.request.known_end and not _has_target(job) for job in jobs])
+    if unknown.any():
+        work = WorkLeft.of(state.ended, done_gpu_s[unknown].tolist())
+        left_gpu_s[unknown] = work.expected(done_gpu_s[unknown], policy.least_gpu_s)
+    return np.maximum(left_gpu_s, LEAST_TIME_S)
 
 
 def _expected(
@@ -200,6 +241,11 @@ def _expected(
     to_judge = np.array([max(policy.least_reports - max(len(job.reports), 1), 0) * job.request.epoch for job in jobs])
     share = np.minimum(to_judge / np.array([max(forecasts[job.key].iterations_left, 1.0) for job in jobs]), 1.0)
     return probability, np.where(unjudged, work_gpu_s * (share + probability * (1.0 - share)), work_gpu_s)
+
+
+def _iterations_left(job: Job, forecasts: Mapping[str, TargetForecast]) -> float:
+    """Return the iterations that a job has left; of one of unknown end, as many as it has done."""
+    return forecasts[job.key].iterations_left if job.request.known_end or _has_target(job) else job.done
 
 
 def _has_target(job: Job) -> bool:
@@ -228,18 +274,6 @@ def _cap(job: Job, growth: int, restart_s: float, typical_s: float) -> int:
     return min(request.most, known)
 
 
-def _speedup_exponent(sizes: Ints, speed: Floats, allowed: NDArray[np.bool_]) -> float:
-    """Return the median exponent p of the jobs' speed-ups, taken as powers of their GPUs; the default where none can grow."""
-    last = allowed.shape[1] - 1 - allowed[:, ::-1].argmax(axis=1)
-    rows = np.nonzero(last > 0)[0]
-    if not len(rows):
-        return DEFAULT_EXPONENT
-    more = sizes[rows, last[rows]] / sizes[rows, 0]
-    faster = speed[rows, last[rows]] / np.maximum(speed[rows, 0], LEAST_SPEED)
-    exponent = np.log(np.maximum(faster, 1.0)) / np.log(more)
-    return float(np.clip(np.median(exponent), LEAST_EXPONENT, LARGEST_EXPONENT))
-
-
 def _milestone(job: Job) -> Milestone:
     """Return the milestone that a job belongs to: its stage where the tuner keeps some of it, otherwise itself."""
     judged = job.stage.keeps is not None and not _has_target(job)
@@ -260,29 +294,41 @@ def weights(
     work_gpu_s: Floats,
     running: NDArray[np.bool_],
     hysteresis: float,
+    sharpness: float,
     p: float,
 ) -> Floats:
-    """Return what progress of each job is worth: heSRPT's weights by rank of the milestone that it belongs to.
+    """Return what progress of each job is worth: heSRPT's weights by the expected rank of the milestone that it belongs to.
 
     Of m milestones heSRPT gives that of rank i, the last to end having rank 1, the share (i/m)^q - ((i-1)/m)^q of all GPUs,
     with q = 1/(1-p) [Berg, Vesilo and Harchol-Balter 2020]. The weights returned are those under which equal marginal gains of
-    a speed-up n^p lead to these shares. Within a stage, which ends with its slowest job, weights are in proportion to what is
-    left.
+    a speed-up n^p lead to these shares. Ranks are expected ones: of two milestones, one whose nearness is x times the other's
+    comes first with probability 1 / (1 + x^-sharpness), as what is left of both is a guess. Within a stage, which ends with its
+    slowest job, weights are in proportion to what is left.
 
     members: how many jobs a milestone waits for, these and others like them. probability: of each job's milestone. work_gpu_s:
-    GPU-seconds until then. p: exponent of the speed-ups. Of equals, the first leads.
+    GPU-seconds until then. p: exponent of the speed-ups.
     """
     milestones = _milestones(jobs)
-    index = [
-        float(probability[rows].mean() / (work_gpu_s[rows].mean() * members[milestone]))
-        * (1.0 + hysteresis * bool(running[rows].any()))
-        for milestone, rows in milestones.items()
-    ]
-    in_order = list(milestones.values())
+    nearness = np.array(
+        [
+            float(probability[rows].mean() / (work_gpu_s[rows].mean() * members[milestone]))
+            * (1.0 + hysteresis * bool(running[rows].any()))
+            for milestone, rows in milestones.items()
+        ]
+    )
+    rank = expected_ranks(np.log(nearness), sharpness)
     q = 1.0 / (1.0 - p)
+    by_milestone = (rank**q - (rank - 1.0) ** q) ** (1.0 / q)
     weight = np.zeros(len(jobs))
-    for rank, place in enumerate(sorted(range(len(in_order)), key=lambda i: (index[i], -i)), start=1):
-        rows = in_order[place]
+    for of_all, rows in zip(by_milestone.tolist(), milestones.values(), strict=True):
         left_gpu_s = work_gpu_s[rows] * np.where(running[rows], RUNNING_WORK_WEIGHT, 1.0)
-        weight[rows] = (rank**q - (rank - 1) ** q) ** (1.0 / q) * left_gpu_s / left_gpu_s.max()
+        weight[rows] = of_all * left_gpu_s / left_gpu_s.max()
     return weight
+
+
+def expected_ranks(log_nearness: Floats, sharpness: float) -> Floats:
+    """Return each milestone's expected rank, 1 for the last; as if `log_nearness` were rounded to `NEARNESS_STEP`."""
+    level, of, count = np.unique(np.round(log_nearness / NEARNESS_STEP), return_inverse=True, return_counts=True)
+    ahead = np.clip((level[:, None] - level) * NEARNESS_STEP * sharpness, -LARGEST_LOGIT, LARGEST_LOGIT)
+    before = (1.0 / (1.0 + np.exp(-ahead))) @ count
+    return np.asarray(before[of] + 0.5)

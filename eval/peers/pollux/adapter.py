@@ -104,6 +104,8 @@ class PolicyInSimulator:
             epoch=max(round(_epoch_samples(job) / batch_size), 1),
             batch_size=batch_size,
             max_batch_size=largest,
+            max_local_batch_size=int(app.max_local_bsz),
+            accumulates=True,
         )
 
 
