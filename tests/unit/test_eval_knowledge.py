@@ -90,7 +90,6 @@ def test_the_end_is_used_by_those_that_are_said_to(policy: str) -> None:
     assert (decisions(policy, unchanged) == decisions(policy, later)) == (policy in IGNORES_END)
 
 
-@pytest.mark.xfail(strict=True, reason="`convergence` still takes a bound for the end")
 @pytest.mark.parametrize("policy", sorted(HEEDS_BOUND))
 def test_a_bound_is_not_taken_for_the_end(policy: str) -> None:
     assert decisions(policy, bounded) == decisions(policy, bounded_later)

@@ -71,3 +71,26 @@ def test_gpus_whose_cores_are_taken_go_to_a_job_that_needs_none() -> None:
     jobs = [Job(key, request, 0.0, Stage("s", "0")) for key, request in (("a", greedy), ("b", greedy), ("c", modest))]
     grants = pack(Cluster((Node("n", 4, 6.0),)), jobs)
     assert {key: grant.size for key, grant in grants.items()} == {"a": 2, "c": 1}, "whole or not at all"
+
+
+def held(grant: dict[str, int], gpus: int) -> Job:
+    return Job("j", Request(9, gpus=gpus, min_gpus=1, max_gpus=9), 0.0, Stage("s", "0"), last=Grant.of(grant))
+
+
+def test_a_job_that_keeps_its_size_gets_what_it_had() -> None:
+    placer = CompactPlacer(Cluster((Node("a", 2), Node("b", 4), Node("c", 2))))
+    assert placer.place(held({"a": 1, "c": 1}, 2), 2) == Grant.of({"a": 1, "c": 1})
+
+
+def test_a_job_that_changes_its_size_gets_the_fewest_nodes_and_of_equals_its_own() -> None:
+    cluster = Cluster((Node("a", 2), Node("b", 4), Node("c", 4), Node("d", 2)))
+    assert CompactPlacer(cluster).place(held({"a": 2, "d": 1}, 3), 4) == Grant.of({"b": 4})
+    assert CompactPlacer(cluster).place(held({"c": 3}, 3), 4) == Grant.of({"c": 4})
+    assert CompactPlacer(cluster).place(held({"d": 1}, 1), 6) == Grant.of({"b": 4, "d": 2}), "the rest fits its own node best"
+
+
+def test_cores_bound_how_many_gpus_of_a_node_count() -> None:
+    cluster = Cluster((Node("a", 4, 1.0), Node("b", 2, 8.0), Node("c", 2, 8.0)))
+    request = Request(9, gpus=4, min_gpus=1, max_gpus=9, worker_cpus=1.0)
+    grant = CompactPlacer(cluster).place(Job("j", request, 0.0, Stage("s", "0")), 5)
+    assert grant == Grant.of({"a": 1, "b": 2, "c": 2})

@@ -269,7 +269,8 @@ def _cap(job: Job, growth: int, restart_s: float, typical_s: float) -> int:
     if job.grant and not job.speeds:
         return job.grant.size
     known = growth * max((speed.gpus for speed in job.speeds), default=0)
-    if not known and restart_s * RESTARTS_PER_PROFILING > job.remaining * typical_s / request.least:
+    short = request.known_end and restart_s * RESTARTS_PER_PROFILING > job.remaining * typical_s / request.least
+    if short and not known:
         known = request.gpus
     return min(request.most, known)
 

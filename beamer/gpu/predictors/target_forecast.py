@@ -29,6 +29,7 @@ LEAST_LOG_DEVIATION = 1e-9  # the same of a loss's logarithm
 LEAST_WEIGHT = 1e-12  # probability of all curves together: keeps their mean finite where all rule the target out
 LEAST_ITERATIONS = 1e-9  # left until the target: a job that has not reached it has some
 MOST_REMEMBERED = 1 << 16  # forecasts: several times the jobs of the largest cluster that is benchmarked
+ASSUMED_TIMES_DONE = 100.0  # of a job whose end is not known: generous, as what it rules out would never be tried again
 RECENT_PART, LEAST_RECENT = 3, 4  # the recent slope is that of the last third of the reports, but of at least four
 
 
@@ -43,9 +44,13 @@ class TargetForecast:
 def forecast(job: Job, least_reports: int, prior: float) -> TargetForecast:
     """Return the forecast of a job; one that has no target ends after its iterations.
 
+    A job whose end is not known is taken to run on for `ASSUMED_TIMES_DONE` times what it has done.
+
     least_reports: the initial one included, before a job is judged; prior: its probability until then.
     """
     request = job.request
+    end = float(request.iterations) if request.known_end else ASSUMED_TIMES_DONE * max(job.done, float(request.epoch))
+    remaining = max(end - job.done, 0.0)
     reports = thinned(job.reports)
     if request.target_loss is not None:
         target = request.target_loss
@@ -55,15 +60,15 @@ def forecast(job: Job, least_reports: int, prior: float) -> TargetForecast:
         reports = [report for report in reports if report.accuracy is not None]
         losses = tuple([1.0 - (report.accuracy or 0.0) for report in reports])
     else:
-        return TargetForecast(1.0, job.remaining)
+        return TargetForecast(1.0, remaining)
     iterations = tuple([report.iteration for report in reports])
     if not losses:
-        return TargetForecast(prior, job.remaining)
+        return TargetForecast(prior, remaining)
     if not math.isfinite(losses[-1]):
-        return TargetForecast(LEAST_PROBABILITY, job.remaining)
+        return TargetForecast(LEAST_PROBABILITY, remaining)
     if losses[-1] <= target:
-        return TargetForecast(LEAST_PROBABILITY, job.remaining)  # it has reached the target, and nothing more is to be gained
-    return _judged(iterations, losses, target, float(request.iterations), least_reports, prior)
+        return TargetForecast(LEAST_PROBABILITY, remaining)  # it has reached the target, and nothing more is to be gained
+    return _judged(iterations, losses, target, end, least_reports, prior)
 
 
 @lru_cache(maxsize=MOST_REMEMBERED)

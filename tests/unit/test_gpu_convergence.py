@@ -1,0 +1,143 @@
+"""What jobs of unknown ends have left, how milestones are weighed, and what `convergence` decides by both."""
+
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import TypeAdapter
+
+from beamer.errors import InputError
+from beamer.gpu.model import Allocation, Cluster, Costs, Grant, Job, Node, Report, Request, Speed, Stage, check_allocation
+from beamer.gpu.policies.convergence import MOST_ENDED, Convergence, ConvergenceState, expected_ranks
+from beamer.gpu.predictors.work_left import FEWEST_ENDED, WorkLeft
+
+LEAST_S = 60.0
+
+
+def left(ended: list[float], attained: float, running: tuple[float, ...] = ()) -> float:
+    return float(WorkLeft.of(ended, running).expected(np.array([attained]), LEAST_S)[0])
+
+
+class TestWorkLeft:
+    def test_with_few_ended_as_much_is_left_as_was_done(self) -> None:
+        assert left([100.0] * (FEWEST_ENDED - 1), 30.0) == 30.0 + LEAST_S
+        assert left([], 0.0) == LEAST_S
+
+    def test_jobs_of_one_size_have_left_what_they_lack_of_it(self) -> None:
+        assert left([100.0] * 10_000, 30.0) == pytest.approx(70.0, rel=1e-3)
+
+    def test_the_few_that_took_longer_weigh_less_than_an_assumption(self) -> None:
+        assert left([100.0] * 8, 30.0) == pytest.approx(90.0 ** (2 / 10) * 70.0 ** (8 / 10))
+
+    def test_beyond_the_largest_nothing_was_learnt(self) -> None:
+        assert left([100.0] * 10_000, 100.0) == 100.0 + LEAST_S
+
+    def test_the_index_is_that_of_the_next_likely_end(self) -> None:
+        # half of the jobs take 10, the others 1000: serving for 10 ends half of them, so that 10 / (1/2) is expected per end
+        ended = [10.0] * 5_000 + [1000.0] * 5_000
+        assert left(ended, 0.0) == pytest.approx(20.0, rel=1e-3)
+        assert left(ended, 10.0) == pytest.approx(990.0, rel=1e-2)
+
+    def test_jobs_that_run_count_as_longer_than_what_they_have_had(self) -> None:
+        # Kaplan and Meier: of 20 at risk at 10, ten end; the ten that run have passed it
+        assert left([10.0] * 10_000, 0.0, (11.0,) * 10_000) == pytest.approx(20.0, rel=1e-3)
+
+    @pytest.mark.parametrize("seed", range(5))
+    def test_indices_are_those_of_a_plain_search(self, seed: int) -> None:
+        rng = Random(seed)
+        ended = sorted(rng.choice((1.0, 3.0, 10.0)) * rng.lognormvariate(3, 1) for _ in range(40))
+        work = WorkLeft.of(ended, ())
+        for attained in (0.0, *rng.sample(ended, 5)):
+            longer = [size - attained for size in ended if size > attained]
+            index = max((sum(one <= by for one in longer) / sum(min(one, by) for one in longer) for by in longer), default=0.0)
+            assert work._index(np.array([attained]))[0] == pytest.approx(index)
+
+
+class TestExpectedRanks:
+    def test_sure_ones_are_plain_ranks(self) -> None:
+        assert expected_ranks(np.array([0.0, 9.0, 5.0]), 50.0).tolist() == pytest.approx([1.0, 3.0, 2.0])
+
+    def test_equal_ones_share_theirs(self) -> None:
+        assert expected_ranks(np.zeros(5), 1.0).tolist() == pytest.approx([3.0] * 5)
+
+    def test_twice_as_near_comes_first_two_times_of_three(self) -> None:
+        assert expected_ranks(np.array([0.0, np.log(2.0)]), 1.0).tolist() == pytest.approx([4 / 3, 5 / 3], abs=0.01)
+
+    @pytest.mark.parametrize("sharpness", [0.5, 1.0, 4.0])
+    def test_they_add_up(self, sharpness: float) -> None:
+        ranks = expected_ranks(np.random.default_rng(0).normal(size=40), sharpness)
+        assert ranks.sum() == pytest.approx(40 * 41 / 2)
+        assert ranks.min() >= 1.0
+
+
+def cluster(nodes: int = 1, gpus: int = 8) -> Cluster:
+    return Cluster(tuple(Node(f"n{number}", gpus) for number in range(nodes)))
+
+
+def job(name: str, done: float, grant: Grant | None = None, **request: Any) -> Job:
+    """A job that was measured on up to eight GPUs, where it is four times as fast as on one."""
+    asked = Request(**{"iterations": 10**9, "known_end": False, "min_gpus": 1, "max_gpus": 8, **request})
+    speeds = tuple(Speed(n, 1, 0, 1, n ** (-2 / 3)) for n in (1, 2, 4, 8))
+    return Job(
+        f"s/{name}", asked, 0.0, Stage("s", ""), (Report(1.0, done, 1.0, 1.0),), speeds, grant, costs=Costs(restart_s=1.0)
+    )
+
+
+def decide(
+    *jobs: Job, state: ConvergenceState | None = None, on: Cluster | None = None, policy: Convergence | None = None
+) -> tuple[ConvergenceState, Allocation]:
+    policy, on = policy or Convergence(), on or cluster()
+    state, allocation, _ = policy.allocate(state or policy.initial(), on, jobs, 1000.0, Random(0))
+    check_allocation(on, jobs, allocation)
+    return state, allocation
+
+
+def sizes(allocation: Allocation) -> dict[str, int]:
+    return {key.removeprefix("s/"): grant.size for key, grant in allocation.items()}
+
+
+def test_of_jobs_of_unknown_ends_those_that_have_had_least_get_most() -> None:
+    _, allocation = decide(job("new", 10.0), job("old", 1_000_000.0))
+    assert sizes(allocation)["new"] > sizes(allocation)["old"] > 0
+
+
+def test_what_is_left_is_learnt_from_jobs_that_ended() -> None:
+    near_its_end, fresh = job("near", 900.0), job("fresh", 100.0)
+    _, before = decide(near_its_end, fresh)
+    _, after = decide(near_its_end, fresh, state=ConvergenceState(ended=(1000.0,) * MOST_ENDED))
+    assert sizes(before)["near"] <= sizes(before)["fresh"]
+    assert sizes(after)["near"] > sizes(after)["fresh"]
+
+
+def test_jobs_that_are_gone_count_as_ended_with_what_they_had() -> None:
+    state, _ = decide(job("one", 500.0), job("known", 500.0, known_end=True, iterations=1000))
+    assert [(one.key, one.work_gpu_s) for one in state.open] == [("s/one", pytest.approx(500.0, rel=0.1))]
+    state, _ = decide(job("two", 10.0), state=state)
+    assert state.ended == (pytest.approx(500.0, rel=0.1),)
+    assert [one.key for one in state.open] == ["s/two"]
+    assert decide(job("two", 10.0), state=state)[0] == state
+    full = replace(state, ended=tuple(map(float, range(MOST_ENDED))))
+    assert decide(job("three", 1.0), state=full)[0].ended[0] == 1.0, "the oldest is forgotten"
+    adapter = TypeAdapter(ConvergenceState)
+    assert adapter.validate_json(adapter.dump_json(state)) == state
+
+
+def test_a_job_told_its_end_counts_by_it() -> None:
+    short, long = (job(name, 100.0, known_end=True, iterations=end) for name, end in (("short", 1000), ("long", 1_000_000)))
+    _, allocation = decide(short, long)
+    assert sizes(allocation)["short"] > sizes(allocation)["long"]
+
+
+def test_growth_that_would_not_pay_for_its_restart_is_left() -> None:
+    held = Grant.of({"n0": 4})
+    for restart_s, expected in ((1.0, 8), (250.0, 4)):
+        one = replace(job("one", 1e6, held), costs=Costs(restart_s=restart_s))
+        assert sizes(decide(one)[1]) == {"one": expected}
+
+
+@pytest.mark.parametrize(("field", "value"), [("sharpness", 0.0), ("speedup", 1.0), ("speedup", 0.0), ("least_gpu_s", -1.0)])
+def test_parameters_out_of_range_are_named(field: str, value: float) -> None:
+    with pytest.raises(InputError, match=field):
+        Convergence(**{field: value})
