@@ -99,6 +99,7 @@ def test_sizes_of_users_and_free_ones() -> None:
     assert (fresh.gpus, fresh.most, fresh.batch_size, fresh.max_batch_size) == (1, 1, 8, 64)
     assert Seen().look(toy(max_profiled_replicas=3)).request.most == 6
     assert Seen().look(toy(max_profiled_replicas=30)).request.most == 16  # of 4 samples at least
+    assert (fresh.accumulates, fresh.sub_steps(1, 64), fresh.sub_steps(4, 64)) == (True, 4, 1)
 
 
 def test_reports_are_what_the_job_shows() -> None:
@@ -107,6 +108,7 @@ def test_reports_are_what_the_job_shows() -> None:
     waiting = seen.look(toy(max_profiled_replicas=2))
     assert (waiting.reports, waiting.speeds, waiting.grant, waiting.submitted_s) == ((), (), None, 5.0)
     assert waiting.costs.restart_s == waiting.costs.resume_s == RESTART_S
+    assert waiting.costs.rebatch_s == 0
     assert seen.given == {"a": [0, 0, 1]}
     seen.now = 120.0
     running = toy(

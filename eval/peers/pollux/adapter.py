@@ -2,7 +2,8 @@
 
 A job's iterations are those of the batch size that it is submitted at: the simulator's tables say how many of them each of its
 epochs takes. What is passed on is what a job would report itself: its epochs and steps, the metric of its last epoch, its
-gradients' statistics, and the times of the shapes that it has run on.
+gradients' statistics, and the times of the shapes that it has run on: of sub-steps, as gradients are accumulated where a GPU
+takes less than its share of a batch. Another batch size on the same GPUs takes no time.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -71,7 +72,11 @@ class PolicyInSimulator:
         app = job.application
         if job.name not in self._records:
             self._records[job.name] = JobRecord(
-                job.name, float(job.submission_time), Costs(resume_s=RESTART_S, restart_s=RESTART_S), seen_s=now, since_s=now
+                job.name,
+                float(job.submission_time),
+                Costs(resume_s=RESTART_S, restart_s=RESTART_S, batch_s=0.0),
+                seen_s=now,
+                since_s=now,
             )
             self._batch_sizes[job.name] = int(job.target_batch_size or app.init_batch_size)
         record, batch_size = self._records[job.name], self._batch_sizes[job.name]
