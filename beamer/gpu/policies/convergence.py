@@ -187,7 +187,7 @@ class _Table:
             _cap(job, policy.growth, cost_s, speeds.typical_s) for job, cost_s in zip(jobs, restart_s.tolist(), strict=True)
         ]
         cap = np.maximum(np.minimum(np.array(caps, np.int64), cluster.gpus), least)
-        sizes = np.maximum(candidate_sizes(speeds.node_gpus, int(cap.max()), whole_nodes=False), least[:, None])
+        sizes = np.maximum(candidate_sizes(speeds.node_gpus, int(cap.max()), whole_nodes=True), least[:, None])
         allowed = sizes <= cap[:, None]
         allowed[:, 1:] &= sizes[:, 1:] > sizes[:, :-1]
         rows, columns = np.nonzero(allowed)
