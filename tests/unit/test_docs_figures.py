@@ -35,7 +35,7 @@ def test_the_docs_are_what_the_results_files_say(text: str) -> None:
 def test_every_claim_and_every_map_is_in_the_docs(text: str, results: StudyResults) -> None:
     names = {match["name"] for match in documents.SECTION.finditer(text)}
     assert {one.claim.name for one in results.claims} <= names
-    conditions = json.loads(regions.RESULTS.read_text())
+    conditions = json.loads(regions.RESULTS.read_text()) if regions.RESULTS.exists() else {}
     assert {f"conditions {name}" for name in conditions} <= names
     for name in conditions:
         assert (documents.DOCS.parent / "images" / f"gpu-regions-{name}.png").is_file()
