@@ -118,6 +118,8 @@ def test_jobs_that_are_gone_count_as_ended_with_what_they_had() -> None:
     assert state.ended == (pytest.approx(500.0, rel=0.1),)
     assert [one.key for one in state.open] == ["s/two"]
     assert decide(job("two", 10.0), state=state)[0] == state
+    little_more = decide(job("two", 10.2), state=state)[0]
+    assert little_more == state, "nothing new is journaled for so little"
     full = replace(state, ended=tuple(map(float, range(MOST_ENDED))))
     assert decide(job("three", 1.0), state=full)[0].ended[0] == 1.0, "the oldest is forgotten"
     adapter = TypeAdapter(ConvergenceState)

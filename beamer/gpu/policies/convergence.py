@@ -12,17 +12,12 @@ from beamer.gpu.marginal_gain import allocate_by_gain, candidate_sizes
 from beamer.gpu.model import Allocation, Cluster, Job
 from beamer.gpu.placement import jobs_that_fit, place_sizes
 from beamer.gpu.policy import GpuPolicy, check_at_least, check_positive
-from beamer.gpu.predictors.target_forecast import TargetForecast, forecast
+from beamer.gpu.predictors.target_forecast import TargetForecast, forecasts
 from beamer.gpu.predictors.training_speed import TrainingSpeeds
 from beamer.gpu.predictors.work_left import WorkLeft
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-Milestone = tuple[str, str]
-"""What a search waits for: a stage as a whole (study, name), or a job alone (key, "")."""
-Milestones = Mapping[Milestone, list[int]]
-"""The rows of each milestone's jobs."""
 
 CANDIDATES_PER_GPU = 2  # jobs that are considered: those further back in the order would get nothing; bounds a decision's time
 LEAST_TIME_S = 1e-6  # seconds or GPU-seconds; keeps ratios finite where nothing is left to do
@@ -37,6 +32,9 @@ that it asks for, as each restart on its way there would take more than a 60th o
 LARGEST_LOGIT = 50.0  # a logistic function is 0 or 1 beyond, and its exponential finite
 NEARNESS_STEP = 0.05  # of logarithms, within which milestones count as equally near: bounds a decision's time
 LEAST_GAIN_KEPT = 0.05  # share of a size's value that a restart leaves at least, so that sizes still rank among each other
+LEAST_CHANGE = (
+    0.05  # share by which work must have grown to be remembered anew: a decision that changes nothing is not journaled
+)
 MOST_ENDED = 256  # jobs of unknown ends whose work is remembered, the latest: bounds what the journal keeps
 
 
@@ -108,11 +106,12 @@ class Convergence(GpuPolicy[ConvergenceState]):
         jobs = jobs_that_fit(cluster, jobs)
         if not jobs:
             return state, {}, None
-        forecasts = {job.key: forecast(job, self.least_reports, self.prior) for job in jobs}
+        expected = forecasts(jobs, self.least_reports, self.prior)
         milestones = _milestones(jobs)
-        candidates = self._candidates(jobs, milestones, forecasts, cluster)
-        members = {milestone: len(rows) for milestone, rows in milestones.items()}
-        table = _Table.of(self, cluster, candidates, members, forecasts, state)
+        rows = self._candidates(jobs, milestones, expected, cluster)
+        candidates = [jobs[row] for row in rows.tolist()]
+        members = np.bincount(milestones)[milestones]
+        table = _Table.of(self, cluster, candidates, milestones[rows], members[rows], expected, state)
         sizes = allocate_by_gain(table.sizes, table.value, cluster.gpus)
         chosen = dict(zip((job.key for job in candidates), sizes.tolist(), strict=True))
         servers = table.speeds.servers_for(candidates, chosen, self.hysteresis)
@@ -120,39 +119,38 @@ class Convergence(GpuPolicy[ConvergenceState]):
         return _with_work(state, candidates, table.done_gpu_s), table.speeds.with_batches(candidates, grants), None
 
     def _candidates(
-        self, jobs: Sequence[Job], milestones: Milestones, forecasts: Mapping[str, TargetForecast], cluster: Cluster
-    ) -> list[Job]:
-        """Return the jobs that run and those of the nearest milestones, as many as can matter, in order of submission.
+        self, jobs: Sequence[Job], milestones: Ints, expected: Mapping[str, TargetForecast], cluster: Cluster
+    ) -> Ints:
+        """Return the rows of the jobs that run and of those of the nearest milestones, as many as can matter, rising.
 
         Of a stage, which ends with its last job, those with most left come first.
         """
         most = CANDIDATES_PER_GPU * cluster.gpus
         if len(jobs) <= most:
-            return list(jobs)
-        left = np.array([max(_iterations_left(job, forecasts), 1.0) for job in jobs])
-        probability = np.array([forecasts[job.key].probability for job in jobs])
-        nearness = np.zeros(len(jobs))
-        for rows in milestones.values():
-            nearness[rows] = probability[rows].mean() / left[rows].sum()
+            return np.arange(len(jobs))
+        left = np.array([max(_iterations_left(job, expected), 1.0) for job in jobs])
+        probability = np.array([expected[job.key].probability for job in jobs])
+        nearness = _mean(milestones, probability) / np.bincount(milestones, left)
         waits = np.array([job.grant is None for job in jobs])
-        chosen = np.lexsort((-left, -nearness, waits))[:most]
-        return [jobs[i] for i in sorted(chosen.tolist())]
+        return np.sort(np.lexsort((-left, -nearness[milestones], waits))[:most])
 
 
 def _without_ended(state: ConvergenceState, jobs: Sequence[Job]) -> ConvergenceState:
     """Count those of the jobs of unknown ends that are there no more as ended."""
     keys = {job.key for job in jobs}
-    gone = [one.work_gpu_s for one in state.open if one.key not in keys and one.work_gpu_s > 0]
-    if not gone and len(keys) >= len(state.open):
+    gone = [one for one in state.open if one.key not in keys]
+    if not gone:
         return state
-    return ConvergenceState(tuple(one for one in state.open if one.key in keys), (*state.ended, *gone)[-MOST_ENDED:])
+    ended = [one.work_gpu_s for one in gone if one.work_gpu_s > 0]
+    return ConvergenceState(tuple(one for one in state.open if one.key in keys), (*state.ended, *ended)[-MOST_ENDED:])
 
 
 def _with_work(state: ConvergenceState, jobs: Sequence[Job], done_gpu_s: Floats) -> ConvergenceState:
-    """Remember what the jobs of unknown ends have had until now."""
+    """Remember what the jobs of unknown ends have had until now, as far as that has changed enough to matter."""
     work = {one.key: one for one in state.open}
     for job, gpu_s in zip(jobs, done_gpu_s.tolist(), strict=True):
-        if not job.request.known_end:
+        known = work.get(job.key)
+        if not job.request.known_end and (known is None or gpu_s > (1.0 + LEAST_CHANGE) * known.work_gpu_s):
             work[job.key] = Attained(job.key, gpu_s)
     return replace(state, open=tuple(work.values()))
 
@@ -175,8 +173,9 @@ class _Table:
         policy: Convergence,
         cluster: Cluster,
         jobs: Sequence[Job],
-        members: Mapping[Milestone, int],
-        forecasts: Mapping[str, TargetForecast],
+        milestones: Ints,
+        members: Ints,
+        expected: Mapping[str, TargetForecast],
         state: ConvergenceState,
     ) -> "_Table":
         held = np.array([job.grant.size if job.grant else 0 for job in jobs], np.int64)
@@ -196,11 +195,9 @@ class _Table:
         base = np.maximum(speeds.at(whole, least), LEAST_SPEED)
         gain[rows, columns] = speeds.at(rows, sizes[rows, columns]) / base[rows]
         done_gpu_s = np.array([job.done for job in jobs]) / base * least
-        left_gpu_s = _left(policy, jobs, forecasts, done_gpu_s, least / base, state)
-        probability, expected_gpu_s = _expected(policy, jobs, forecasts, left_gpu_s)
-        weight = weights(
-            jobs, members, probability, expected_gpu_s, held > 0, policy.hysteresis, policy.sharpness, policy.speedup
-        )
+        left_gpu_s = _left(policy, jobs, expected, done_gpu_s, least / base, state)
+        probability, expected_gpu_s = _expected(policy, jobs, expected, left_gpu_s)
+        weight = weights(milestones, members, probability, expected_gpu_s, held > 0, policy)
         # a restart has to pay within what is left, and before everything changes anyway
         now_s = left_gpu_s / least / np.maximum(speeds.at(whole, np.maximum(held, least)) / base, LEAST_SPEED)
         horizon_s = np.maximum(np.minimum(now_s, policy.horizon_s), LEAST_TIME_S)
@@ -215,13 +212,13 @@ class _Table:
 def _left(
     policy: Convergence,
     jobs: Sequence[Job],
-    forecasts: Mapping[str, TargetForecast],
+    expected: Mapping[str, TargetForecast],
     done_gpu_s: Floats,
     iteration_gpu_s: Floats,
     state: ConvergenceState,
 ) -> Floats:
     """Return the GPU-seconds that each job has left: to its declared end, or as far as those that ended before tell."""
-    left_gpu_s = np.array([forecasts[job.key].iterations_left for job in jobs]) * iteration_gpu_s
+    left_gpu_s = np.array([expected[job.key].iterations_left for job in jobs]) * iteration_gpu_s
     unknown = np.array([not job.request.known_end and not _has_target(job) for job in jobs])
     if unknown.any():
         work = WorkLeft.of(state.ended, done_gpu_s[unknown].tolist())
@@ -230,22 +227,22 @@ def _left(
 
 
 def _expected(
-    policy: Convergence, jobs: Sequence[Job], forecasts: Mapping[str, TargetForecast], work_gpu_s: Floats
+    policy: Convergence, jobs: Sequence[Job], expected: Mapping[str, TargetForecast], work_gpu_s: Floats
 ) -> tuple[Floats, Floats]:
     """Return each job's probability, and the GPU-seconds expected until its milestone or until it is ruled out.
 
     A job that cannot be judged yet costs its first reports, and the rest only if these do not rule it out.
     """
-    probability = np.array([forecasts[job.key].probability for job in jobs])
+    probability = np.array([expected[job.key].probability for job in jobs])
     unjudged = np.array([_has_target(job) and len(job.reports) < policy.least_reports for job in jobs])
     to_judge = np.array([max(policy.least_reports - max(len(job.reports), 1), 0) * job.request.epoch for job in jobs])
-    share = np.minimum(to_judge / np.array([max(forecasts[job.key].iterations_left, 1.0) for job in jobs]), 1.0)
+    share = np.minimum(to_judge / np.array([max(expected[job.key].iterations_left, 1.0) for job in jobs]), 1.0)
     return probability, np.where(unjudged, work_gpu_s * (share + probability * (1.0 - share)), work_gpu_s)
 
 
-def _iterations_left(job: Job, forecasts: Mapping[str, TargetForecast]) -> float:
+def _iterations_left(job: Job, expected: Mapping[str, TargetForecast]) -> float:
     """Return the iterations that a job has left; of one of unknown end, as many as it has done."""
-    return forecasts[job.key].iterations_left if job.request.known_end or _has_target(job) else job.done
+    return expected[job.key].iterations_left if job.request.known_end or _has_target(job) else job.done
 
 
 def _has_target(job: Job) -> bool:
@@ -275,28 +272,28 @@ def _cap(job: Job, growth: int, restart_s: float, typical_s: float) -> int:
     return min(request.most, known)
 
 
-def _milestone(job: Job) -> Milestone:
-    """Return the milestone that a job belongs to: its stage where the tuner keeps some of it, otherwise itself."""
-    judged = job.stage.keeps is not None and not _has_target(job)
-    return (job.stage.study, job.stage.name) if judged else (job.key, "")
+def _milestones(jobs: Sequence[Job]) -> Ints:
+    """Return which milestone each job belongs to, from 0: its stage where the tuner keeps some of it, otherwise itself."""
+    ids: dict[tuple[str, str], int] = {}
+    found = []
+    for job in jobs:
+        judged = job.stage.keeps is not None and not _has_target(job)
+        found.append(ids.setdefault((job.stage.study, job.stage.name) if judged else (job.key, ""), len(ids)))
+    return np.array(found, np.int64)
 
 
-def _milestones(jobs: Sequence[Job]) -> Milestones:
-    milestones: dict[Milestone, list[int]] = {}
-    for row, job in enumerate(jobs):
-        milestones.setdefault(_milestone(job), []).append(row)
-    return milestones
+def _mean(groups: Ints, values: Floats) -> Floats:
+    """Return the mean of the values of each group."""
+    return np.asarray(np.bincount(groups, values) / np.maximum(np.bincount(groups), 1))
 
 
 def weights(
-    jobs: Sequence[Job],
-    members: Mapping[Milestone, int],
+    milestones: Ints,
+    members: Ints,
     probability: Floats,
     work_gpu_s: Floats,
     running: NDArray[np.bool_],
-    hysteresis: float,
-    sharpness: float,
-    p: float,
+    policy: Convergence,
 ) -> Floats:
     """Return what progress of each job is worth: heSRPT's weights by the expected rank of the milestone that it belongs to.
 
@@ -306,25 +303,18 @@ def weights(
     comes first with probability 1 / (1 + x^-sharpness), as what is left of both is a guess. Within a stage, which ends with its
     slowest job, weights are in proportion to what is left.
 
-    members: how many jobs a milestone waits for, these and others like them. probability: of each job's milestone. work_gpu_s:
-    GPU-seconds until then. p: exponent of the speed-ups.
+    milestones: of each job. members: how many jobs it waits for, these and others like them. probability: of each job's
+    milestone. work_gpu_s: GPU-seconds until then.
     """
-    milestones = _milestones(jobs)
-    nearness = np.array(
-        [
-            float(probability[rows].mean() / (work_gpu_s[rows].mean() * members[milestone]))
-            * (1.0 + hysteresis * bool(running[rows].any()))
-            for milestone, rows in milestones.items()
-        ]
-    )
-    rank = expected_ranks(np.log(nearness), sharpness)
-    q = 1.0 / (1.0 - p)
-    by_milestone = (rank**q - (rank - 1.0) ** q) ** (1.0 / q)
-    weight = np.zeros(len(jobs))
-    for of_all, rows in zip(by_milestone.tolist(), milestones.values(), strict=True):
-        left_gpu_s = work_gpu_s[rows] * np.where(running[rows], RUNNING_WORK_WEIGHT, 1.0)
-        weight[rows] = of_all * left_gpu_s / left_gpu_s.max()
-    return weight
+    _, first, group = np.unique(milestones, return_index=True, return_inverse=True)
+    nearness = _mean(group, probability) / (_mean(group, work_gpu_s) * members[first])
+    nearness *= 1.0 + policy.hysteresis * (np.bincount(group, running) > 0)
+    rank = expected_ranks(np.log(nearness), policy.sharpness)
+    q = 1.0 / (1.0 - policy.speedup)
+    left_gpu_s = work_gpu_s * np.where(running, RUNNING_WORK_WEIGHT, 1.0)
+    most_gpu_s = np.zeros(len(first))
+    np.maximum.at(most_gpu_s, group, left_gpu_s)
+    return np.asarray(((rank**q - (rank - 1.0) ** q) ** (1.0 / q))[group] * left_gpu_s / most_gpu_s[group])
 
 
 def expected_ranks(log_nearness: Floats, sharpness: float) -> Floats:

@@ -7,13 +7,15 @@ Freedman 2017], and a power law, which has none; the more optimistic one counts,
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
 from beamer.gpu.model import Job
-from beamer.gpu.predictors.loss_curve import fit_weighted, thinned
+from beamer.gpu.predictors.batch_cache import BatchCache
+from beamer.gpu.predictors.loss_curve import LossCurve, fit_weighted_of_each, thinned
 
 LEAST_PROBABILITY = 1e-3  # of a job that is ruled out: not 0, so that such jobs still rank among each other
 LARGEST_PROBABILITY = 0.98  # of any job: no extrapolation is certain
@@ -41,65 +43,106 @@ class TargetForecast:
     iterations_left: float
 
 
-def forecast(job: Job, least_reports: int, prior: float) -> TargetForecast:
-    """Return the forecast of a job; one that has no target ends after its iterations.
+class _Judged(NamedTuple):
+    """What a forecast follows from. end: iterations after which the job ends. The rest as in `forecasts`."""
+
+    iterations: tuple[float, ...]
+    losses: tuple[float, ...]
+    target: float
+    end: float
+    least_reports: int
+    prior: float
+
+    @property
+    def left(self) -> float:
+        """Iterations that the job has left."""
+        return max(self.end - self.iterations[-1], 1.0)
+
+
+def forecasts(jobs: Sequence[Job], least_reports: int, prior: float) -> dict[str, TargetForecast]:
+    """Return the forecasts of jobs by key; one that has no target ends after its iterations.
 
     A job whose end is not known is taken to run on for `ASSUMED_TIMES_DONE` times what it has done.
 
     least_reports: the initial one included, before a job is judged; prior: its probability until then.
     """
+    found: dict[str, TargetForecast] = {}
+    to_judge: dict[str, _Judged] = {}
+    for job in jobs:
+        one = _stated(job, least_reports, prior)
+        if isinstance(one, TargetForecast):
+            found[job.key] = one
+        else:
+            to_judge[job.key] = one
+    return found | dict(zip(to_judge, _JUDGED(list(to_judge.values())), strict=True))
+
+
+def _stated(job: Job, least_reports: int, prior: float) -> "TargetForecast | _Judged":
+    """Return a job's forecast, or what it follows from where its losses have to be judged."""
     request = job.request
     end = float(request.iterations) if request.known_end else ASSUMED_TIMES_DONE * max(job.done, float(request.epoch))
     remaining = max(end - job.done, 0.0)
+    if request.target_loss is None and request.target_accuracy is None:
+        return TargetForecast(1.0, remaining)
     reports = thinned(job.reports)
     if request.target_loss is not None:
         target = request.target_loss
         losses = tuple([report.loss for report in reports])
-    elif request.target_accuracy is not None:  # what is missing to 1 is as good as a loss
-        target = 1.0 - request.target_accuracy
+    else:  # what is missing to 1 is as good as a loss
+        target = 1.0 - (request.target_accuracy or 0.0)
         reports = [report for report in reports if report.accuracy is not None]
         losses = tuple([1.0 - (report.accuracy or 0.0) for report in reports])
-    else:
-        return TargetForecast(1.0, remaining)
-    iterations = tuple([report.iteration for report in reports])
     if not losses:
         return TargetForecast(prior, remaining)
     if not math.isfinite(losses[-1]):
         return TargetForecast(LEAST_PROBABILITY, remaining)
     if losses[-1] <= target:
         return TargetForecast(LEAST_PROBABILITY, remaining)  # it has reached the target, and nothing more is to be gained
-    return _judged(iterations, losses, target, end, least_reports, prior)
+    return _Judged(tuple([report.iteration for report in reports]), losses, target, end, least_reports, prior)
 
 
-@lru_cache(maxsize=MOST_REMEMBERED)
-def _judged(
-    iterations: tuple[float, ...], losses: tuple[float, ...], target: float, end: float, least_reports: int, prior: float
-) -> TargetForecast:
-    left = max(end - iterations[-1], 1.0)
-    if len(losses) < least_reports:
-        return TargetForecast(prior, left)
-    if _at_mean_rate(iterations, losses, end) > target or _at_recent_slope(iterations, losses, end) > target:
-        return TargetForecast(LEAST_PROBABILITY, left)
-    if len(losses) < REPORTS_TO_FIT:
-        return TargetForecast(max(prior, PROBABILITY_BEFORE_FIT), left)
-    curves = (_by_curve(iterations, losses, target, end), _by_power_law(iterations, losses, target, end))
+def _judge(every: Sequence[_Judged]) -> list[TargetForecast]:
+    """Return the forecast of each, the curves of all of them fitted together."""
+    found = [_without_curves(one) for one in every]
+    to_fit = [i for i, known in enumerate(found) if known is None]
+    fitted = fit_weighted_of_each([(every[i].iterations, every[i].losses) for i in to_fit])
+    for i, curve in zip(to_fit, fitted, strict=True):
+        found[i] = _by_curves(every[i], curve)
+    return [one for one in found if one]
+
+
+def _without_curves(one: _Judged) -> TargetForecast | None:
+    """Return the forecast of a job that is ruled out, or that has reported too little to extrapolate; None of any other."""
+    if len(one.losses) < one.least_reports:
+        return TargetForecast(one.prior, one.left)
+    history = one.iterations, one.losses, one.end
+    if _at_mean_rate(*history) > one.target or _at_recent_slope(*history) > one.target:
+        return TargetForecast(LEAST_PROBABILITY, one.left)
+    if len(one.losses) < REPORTS_TO_FIT:
+        return TargetForecast(max(one.prior, PROBABILITY_BEFORE_FIT), one.left)
+    return None
+
+
+def _by_curves(one: _Judged, fitted: LossCurve) -> TargetForecast:
+    curves = (_by_curve(one, fitted), _by_power_law(one.iterations, one.losses, one.target, one.end))
     probability = max(curve.probability for curve in curves)
     # the mean of both, weighed by their probabilities
     total = max(sum(curve.probability for curve in curves), LEAST_WEIGHT)
     until = sum(curve.probability * curve.iterations_left for curve in curves) / total
     probability = min(max(probability, LEAST_PROBABILITY), LARGEST_PROBABILITY)
-    return TargetForecast(probability, min(max(until, LEAST_ITERATIONS), left))
+    return TargetForecast(probability, min(max(until, LEAST_ITERATIONS), one.left))
 
 
-def _by_curve(iterations: tuple[float, ...], losses: tuple[float, ...], target: float, end: float) -> TargetForecast:
+_JUDGED: BatchCache[_Judged, TargetForecast] = BatchCache(_judge, MOST_REMEMBERED)
+
+
+def _by_curve(one: _Judged, curve: LossCurve) -> TargetForecast:
     """Forecast by SLAQ's curves, which have a floor."""
-    done, left = iterations[-1], max(end - iterations[-1], 1.0)
-    curve = fit_weighted(iterations, losses)
-    final = curve.loss(end)
-    deviation = final.deviation if math.isfinite(final.deviation) else abs(losses[-1] - target)
-    probability = _normal((target - final.value) / max(deviation, LEAST_DEVIATION)) if math.isfinite(final.value) else 0.0
-    until = curve.until_loss(target, done).value
-    return TargetForecast(probability, min(until, left) if math.isfinite(until) and until > 0 else left)
+    final = curve.loss(one.end)
+    deviation = final.deviation if math.isfinite(final.deviation) else abs(one.losses[-1] - one.target)
+    probability = _normal((one.target - final.value) / max(deviation, LEAST_DEVIATION)) if math.isfinite(final.value) else 0.0
+    until = curve.until_loss(one.target, one.iterations[-1]).value
+    return TargetForecast(probability, min(until, one.left) if math.isfinite(until) and until > 0 else one.left)
 
 
 def _by_power_law(iterations: tuple[float, ...], losses: tuple[float, ...], target: float, end: float) -> TargetForecast:
