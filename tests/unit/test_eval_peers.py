@@ -24,7 +24,7 @@ SIMULATOR = '''
 import random
 
 class Application:
-    name, init_batch_size, max_batch_size, min_local_bsz, max_epochs = "toy", 8, 64, 4, 10
+    name, init_batch_size, max_batch_size, min_local_bsz, max_local_bsz, max_epochs = "toy", 8, 64, 4, 16, 10
     class Table:
         class metric:
             values = [0.1, 0.9]
