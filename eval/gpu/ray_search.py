@@ -35,9 +35,7 @@ from rich.table import Table
 from beamer.engines.ray_tune.local import LocalRayCluster
 from beamer.engines.ray_tune.scheduler import BeamerScheduler
 from beamer.gpu.model import Request
-from beamer.schedule.statistics import SearchStatistics
 from beamer.studies.asynchronous_halving import AsynchronousHalving
-from beamer.studies.journal.store import Journal
 from eval.gpu.ray_trial import NetworkTrial
 
 ROOT = Path(__file__).parents[2]
@@ -81,33 +79,33 @@ SEARCHES: Mapping[str, RaySearch] = {
     ),
 }
 
-Build = Callable[[RaySearch, str], TrialScheduler]
-"""A scheduler for a search, and the URL of a journal that it may write."""
+Build = Callable[[RaySearch], TrialScheduler]
+"""A scheduler for a search."""
 
 
-def _asha(search: RaySearch, journal: str) -> TrialScheduler:
+def _asha(search: RaySearch) -> TrialScheduler:
     return AsyncHyperBandScheduler(
         metric="loss", mode="min", max_t=search.iterations, grace_period=1, reduction_factor=REDUCTION_FACTOR
     )
 
 
 def _in_rungs(policy: str) -> Build:
-    def build(search: RaySearch, journal: str) -> TrialScheduler:
-        return BeamerScheduler(policy, rungs=AsynchronousHalving(search.iterations, REDUCTION_FACTOR), journal=journal)
+    def build(search: RaySearch) -> TrialScheduler:
+        return BeamerScheduler(policy, rungs=AsynchronousHalving(search.iterations, REDUCTION_FACTOR))
 
     return build
 
 
 def _told_the_target(policy: str) -> Build:
-    def build(search: RaySearch, journal: str) -> TrialScheduler:
-        return BeamerScheduler(policy, Request(search.iterations, target_loss=search.target_loss), journal=journal)
+    def build(search: RaySearch) -> TrialScheduler:
+        return BeamerScheduler(policy, Request(search.iterations, target_loss=search.target_loss))
 
     return build
 
 
 CONTENDERS: Mapping[str, Build] = {
     "asha": _asha,
-    "fifo": lambda search, journal: FIFOScheduler(),
+    "fifo": lambda search: FIFOScheduler(),
     "hermes": _in_rungs("hermes"),
     "convergence": _in_rungs("convergence"),
     "hermes, no rungs": _told_the_target("hermes"),
@@ -115,7 +113,6 @@ CONTENDERS: Mapping[str, Build] = {
 }
 """The first two are Tune's own. With rungs a policy is told what ASHA is told: the metric, the most iterations, the reduction
 factor. Without rungs it ends no trial, and is told the target."""
-OF_TUNE = ("asha", "fifo")
 
 
 @dataclass(frozen=True)
@@ -125,8 +122,8 @@ class RayRun:
     search, contender: by name. rates: in their order. first_result_s, to_target_s: from the search's begin; None: there was
     none. Until its first result a search starts a process per GPU, which takes the same under all contenders, and most of what
     a loaded machine adds. gpu_s: in which trials held GPUs, by their status in Tune, until the target or the end. ended_s: when
-    the search had ended. iterations: of all trials, those done twice counted once. pauses: of trials, by the policy. failures:
-    of trials, by the node.
+    the search had ended. iterations: of all trials, those done twice counted once. pauses: of trials, by the scheduler.
+    failures: of trials, by the node.
     """
 
     search: str
@@ -166,16 +163,16 @@ class TargetStopper(Stopper):  # type: ignore[misc]
 
 
 class ClusterCallback(Callback):  # type: ignore[misc]
-    """Note the first result, count GPU-seconds and failures, and kill the node of the last result when it is time."""
+    """Note the first result, count GPU-seconds, pauses and failures, and kill the node of the last result when it is time."""
 
     def __init__(self, cluster: LocalRayCluster, target: TargetStopper, kill_after_s: float | None) -> None:
         self.cluster, self.target, self.kill_after_s = cluster, target, kill_after_s
         self.gpu_s = 0.0
         self.first_at: float | None = None
         self.kill_at: float | None = None
-        self.failures, self.killed = 0, 0
+        self.pauses, self.failures, self.killed = 0, 0, 0
         self._counted_s = time.monotonic()
-        self._holders = 0
+        self._holders: set[Any] = set()
 
     def __getstate__(self) -> dict[str, Any]:
         return {}  # Tune keeps it for a restore, which does not come
@@ -191,9 +188,10 @@ class ClusterCallback(Callback):  # type: ignore[misc]
     def _count(self, trials: Sequence[Any]) -> None:
         now = time.monotonic()
         until = now if self.target.reached_at is None else max(self.target.reached_at, self._counted_s)
-        self.gpu_s += self._holders * (until - self._counted_s)
+        self.gpu_s += len(self._holders) * (until - self._counted_s)
         self._counted_s = now
-        self._holders = 0 if self.target.stop_all() else sum(trial.status == Trial.RUNNING for trial in trials)
+        self.pauses += sum(trial.status == Trial.PAUSED for trial in self._holders)
+        self._holders = set() if self.target.stop_all() else {trial for trial in trials if trial.status == Trial.RUNNING}
 
     def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any) -> None:
         """Note the first; kill the node if it is time."""
@@ -224,13 +222,12 @@ def run(cluster: LocalRayCluster, name: str, search: RaySearch, contender: str, 
     callback = ClusterCallback(cluster, target, search.kill_after_s)
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="beamer-ray-"))
-        journal = f"sqlite:///{folder}/journal.db"
         stack.callback(callback.replace_node)
         begun = time.monotonic()
         results = Tuner(
             tune.with_resources(NetworkTrial, {"cpu": 1, "gpu": 1}),
             param_space={"rate": tune.grid_search(rates), "pause_s": search.pause_s},
-            tune_config=TuneConfig(scheduler=CONTENDERS[contender](search, journal), reuse_actors=search.reuse),
+            tune_config=TuneConfig(scheduler=CONTENDERS[contender](search), reuse_actors=search.reuse),
             run_config=RunConfig(
                 storage_path=folder,
                 stop=tune.stopper.CombinedStopper(target, tune.stopper.MaximumIterationStopper(search.iterations)),
@@ -241,7 +238,6 @@ def run(cluster: LocalRayCluster, name: str, search: RaySearch, contender: str, 
             ),
         ).fit()
         ended = time.monotonic()
-        pauses = 0 if contender in OF_TUNE else _pauses(journal)
     return RayRun(
         name,
         contender,
@@ -252,20 +248,9 @@ def run(cluster: LocalRayCluster, name: str, search: RaySearch, contender: str, 
         callback.gpu_s,
         ended - begun,
         sum(result.metrics.get("training_iteration", 0) for result in results),
-        pauses,
+        callback.pauses,
         callback.failures,
     )
-
-
-def _pauses(url: str) -> int:
-    """Return how often a trial's GPUs were taken from it, by the search's journal."""
-    journal, statistics = Journal(url), SearchStatistics()
-    try:
-        for event in journal.replay():
-            statistics.apply(event)
-    finally:
-        journal.close()
-    return sum(counts.suspensions for counts in statistics.counts.values())
 
 
 def measure(
