@@ -123,6 +123,8 @@ class _Run:
         iteration, taken_s = self.iteration, 0.0
         while iteration < most and taken_s < seconds:
             end, rate = min(self.epoch_end(iteration), most), self.rate(iteration)
+            if end <= iteration:  # it would never pass an epoch that ends where it begins
+                end = most
             if rate * (seconds - taken_s) < end - iteration:
                 return iteration + rate * (seconds - taken_s), seconds
             taken_s += (end - iteration) / rate
@@ -333,7 +335,7 @@ class SimulatedCluster(Engine):
     def _reach_report(self, key: str) -> None:
         run = self._runs[key]
         self._settle(key)
-        if run.due > run.reported:
+        if run.due > run.reported or run.due >= run.target:
             run.iteration = run.reported = run.due
             run.unreported_gpu_s = 0.0
             finished = run.iteration >= run.target

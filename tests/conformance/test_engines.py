@@ -90,7 +90,10 @@ class RestartsRunning(SimulatedCluster):
 class ForgetsProgress(SimulatedCluster):
     def resize(self, job: str, placement: Placement | None, timeout_s: float = 5.0) -> None:
         super().resize(job, placement)
-        self._runs[job].iteration = self._runs[job].reported = 0.0
+        run = self._runs[job]
+        run.iteration = run.reported = 0.0
+        if run.state is RunState.RUNNING:
+            self._schedule(job)
 
 
 class RepeatsReports(SimulatedCluster):

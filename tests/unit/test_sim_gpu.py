@@ -359,3 +359,16 @@ def test_a_job_that_waits_long_is_promoted_and_stays_so() -> None:
 
     assert end_s(0.0) == 39 * 9.0 + 40.0
     assert end_s(2.0) < end_s(0.0) / 2
+
+
+def test_an_epoch_that_ends_where_it_begins_is_passed() -> None:
+    class Stuck(Falling):
+        def epoch_end(self, request: Request, iteration: float) -> float:
+            return iteration
+
+    job = SimulatedJob(Request(iterations=10), Stuck(0.05), report_s=3.0)
+    cluster = SimulatedCluster([Node("n", 1)], {"s/t": job})
+    cluster.start("s/t", Placement((("n", 0),)))
+    while cluster.next_s() < math.inf:
+        cluster.advance(cluster.next_s())
+    assert cluster.report()["s/t"].reports[-1].iteration == 10.0
