@@ -32,7 +32,7 @@ COMMANDS = {
     "peers": Command(
         "eval.peers.command:peers",
         "testing",
-        "Compare GPU policies inside other projects' simulators, beside the policies of those projects.",
+        "Compare our policies with those of other projects inside the simulators of these projects.",
     ),
     "processes": Command(
         "eval.gpu.processes:processes",
