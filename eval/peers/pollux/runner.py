@@ -10,9 +10,7 @@ from typing import Any
 from eval.peers.contender import PeerRun
 from eval.peers.simulation import generators, main
 
-FIXED_BATCH_SIZES = {
-    "ncf": 32768
-}  # samples; of the application whose batch size is not free under the simulator's Pollux either
+FIXED_BATCH_SIZES = {"ncf": 32768}  # samples; of the application whose batch size is not free under its own Pollux either
 
 
 def build(folder: Path, run: PeerRun) -> tuple[Any, random.Random]:
@@ -42,11 +40,6 @@ def build(folder: Path, run: PeerRun) -> tuple[Any, random.Random]:
         job.name: job for job in cluster.jobs if cluster.current_time >= job.submission_time and job.completion_time is None
     }
     return cluster, rng
-
-
-FIXED_BATCH_SIZES = {
-    "ncf": 32768
-}  # samples; of the application whose batch size is not free under the simulator's Pollux either
 
 
 def remembering(fit: Callable[..., Any]) -> Callable[..., Any]:
