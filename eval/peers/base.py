@@ -60,7 +60,7 @@ def sources_of(peer: Peer, own: bool) -> str:
     """
     common = [ROOT / "eval" / "peers" / name for name in ("contender.py", "simulation.py")]
     if own:
-        return hash_of([*common, peer.folder / "runner.py"], ROOT)
+        return hash_of([*common, *(path for path in peer.folder.glob("*.py") if path.name != "adapter.py")], ROOT)
     places = (ROOT / "beamer" / "gpu", ROOT / "beamer" / "decision", peer.folder)
     files = [path for place in places for path in place.rglob("*.py")]
     return hash_of([*common, *files, ROOT / "eval" / "peers" / "job_record.py"], ROOT)

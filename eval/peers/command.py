@@ -80,6 +80,9 @@ def peers(
         typer.Option(help="Interpreter that has the peer's packages; without it, one is made.", exists=True, dir_okay=False),
     ] = None,
     processes: Annotated[int, typer.Option(min=1, help="Runs at a time.")] = 2,
+    original: Annotated[
+        bool, typer.Option("--original", help="Leave the peer's libraries as they are, though equal functions are sooner.")
+    ] = False,
     cache: Annotated[Path, typer.Option(help="Finished runs and interpreters are kept here.")] = Path("results/peers"),
     json_file: Annotated[Path, typer.Option("--json", help="Write every run's figures here.")] = Path("results/peers.json"),
 ) -> None:
@@ -113,6 +116,7 @@ def peers(
                 gpus=chosen.gpus,
                 interval_s=chosen.interval_s,
                 work=chosen.work,
+                original=original,
             )
             for contender in contenders
             for workload in names

@@ -53,7 +53,7 @@ class PeerRun(BaseModel, extra="forbid", frozen=True):
     """One simulation.
 
     workload: as the peer calls it. work: what the peer's generator of workloads is told, if it has one. nodes; gpus: of each.
-    interval_s: between two decisions.
+    interval_s: between two decisions. original: leave the peer's libraries as they are, where equal functions would be sooner.
     """
 
     peer: str
@@ -64,6 +64,7 @@ class PeerRun(BaseModel, extra="forbid", frozen=True):
     gpus: int
     interval_s: int
     work: dict[str, float] = {}
+    original: bool = False
 
     def __hash__(self) -> int:
         return hash(self.model_dump_json())

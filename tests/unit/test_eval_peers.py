@@ -177,6 +177,7 @@ def start(checkout: Path, tmp_path: Path, python: Path = HERE, config: str = CON
         json_file=tmp_path / "peers.json",
         workloads="",
         seeds=None,
+        original=True,  # there is nothing of its libraries to replace here
     )
     return json.loads((tmp_path / "peers.json").read_text())["pollux"]  # type: ignore[no-any-return]
 

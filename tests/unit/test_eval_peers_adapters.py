@@ -14,7 +14,6 @@ from eval.peers.gavel.adapter import EqualShares, PolicyInRounds
 from eval.peers.gavel.runner import count_restarts
 from eval.peers.job_record import JobRecord
 from eval.peers.pollux.adapter import RESTART_S, PolicyInSimulator
-from eval.peers.pollux.runner import remembering
 
 EPOCHS = 10
 
@@ -182,16 +181,6 @@ def test_a_job_counts_what_it_computes() -> None:
     assert (job.since_s, job.service_s, job.gpu_s) == (100.0, 100.0, 100.0)
     job.give(None, 150.0)
     assert (job.last, job.service_s, job.gpu_s) == (other, 150.0, 200.0)
-
-
-def test_equal_fits_are_made_once() -> None:
-    calls: list[bytes] = []
-
-    def array(text: bytes) -> Any:
-        return SimpleNamespace(tobytes=lambda: text)
-
-    fit = remembering(lambda *arrays: calls.append(b"") or len(calls))
-    assert [fit(array(b"x"), array(b"y")), fit(array(b"x"), array(b"y")), fit(array(b"xy"), array(b""))] == [1, 1, 2]
 
 
 class OneJob:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from eval.peers.contender import PeerRun
+from eval.peers.pollux.equivalents import install
 from eval.peers.simulation import generators, main
 
 FIXED_BATCH_SIZES = {"ncf": 32768}  # samples; of the application whose batch size is not free under its own Pollux either
@@ -18,7 +19,8 @@ def build(folder: Path, run: PeerRun) -> tuple[Any, random.Random]:
     sys.path.insert(0, str(folder))
     simulator: Any = import_module("simulator")
     pandas = import_module("pandas")
-    simulator.fit_perf_params = remembering(simulator.fit_perf_params)
+    if not run.original:
+        install(simulator)
     workload = pandas.read_csv(folder / "workloads" / f"workload-{run.workload}.csv")
     rng = random.Random(run.seed)
     if run.contender.own:
@@ -40,19 +42,6 @@ def build(folder: Path, run: PeerRun) -> tuple[Any, random.Random]:
         job.name: job for job in cluster.jobs if cluster.current_time >= job.submission_time and job.completion_time is None
     }
     return cluster, rng
-
-
-def remembering(fit: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function of arrays that computes a result once: nearly all of a run's time is fits, half of them repeated."""
-    known: dict[bytes, Any] = {}
-
-    def remembered(*arrays: Any) -> Any:
-        key = b"\0".join(array.tobytes() for array in arrays)
-        if key not in known:
-            known[key] = fit(*arrays)
-        return known[key]
-
-    return remembered
 
 
 def _job(simulator: Any, row: Any, free: bool) -> Any:
