@@ -7,7 +7,7 @@ apart and weigh cores as much as GPUs: it splits both evenly and does not prefer
 differently and share no more than the count of what is free, so that neither is written in terms of the other.
 """
 
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from heapq import heapify, heappop, heappush, heapreplace
 
@@ -51,6 +51,28 @@ class CompactPlacer:
             if self._by_cores:
                 heappush(self._by_cores[node in self._gpu_nodes], self._by_most_cores(node))
 
+    def release(self, grant: Grant, request: Request) -> None:
+        """Free what was reserved."""
+        for node, count in grant.gpus:
+            before = self._gpus[node]
+            del self._by_gpus[before][node]
+            self._gpus[node] = before + count
+            self._by_gpus[before + count][node] = None
+            self.free_gpus += count
+        for node, cores in _cores(grant, request):
+            self._cpus[node] += cores
+            if self._by_cores:
+                heappush(self._by_cores[node in self._gpu_nodes], self._by_most_cores(node))
+
+    def free_on(self, node: str) -> int:
+        """Return the free GPUs of a node."""
+        return self._gpus[node]
+
+    @property
+    def most_on_one(self) -> int:
+        """The free GPUs of the node that has the most."""
+        return next((free for free in range(len(self._by_gpus) - 1, 0, -1) if self._by_gpus[free]), 0)
+
     def keep_running(self, jobs: Iterable[Job]) -> dict[str, Grant]:
         """Reserve what the jobs hold and return it by job; grants on nodes that are gone are left out."""
         grants: dict[str, Grant] = {}
@@ -60,10 +82,10 @@ class CompactPlacer:
                 grants[job.key] = job.grant
         return grants
 
-    def place(self, job: Job, count: int, batch_size: int = 0, servers: int = 0) -> Grant | None:
+    def place(self, job: Job, count: int, batch_size: int = 0, servers: int = 0, anew: bool = False) -> Grant | None:
         """Reserve `count` GPUs for a job and return them; None, and nothing reserved, if there are not as many.
 
-        servers: of a job that has any; 0, or where cores are short: one per worker.
+        servers: of a job that has any; 0, or where cores are short: one per worker. anew: as if it had none.
 
         The same as it has or had last if it keeps its size; otherwise on the fewest nodes, by best fit, of equals those that it
         has or had.
@@ -72,7 +94,8 @@ class CompactPlacer:
             return None
         before = job.grant or job.last
         had = dict(before.gpus) if before else {}
-        if before and before.size == count and all(self._free_for(node, job.request) >= gpus for node, gpus in before.gpus):
+        same = before is not None and before.size == count and not anew
+        if before and same and all(self._free_for(node, job.request) >= gpus for node, gpus in before.gpus):
             chosen = had
         else:
             chosen = self._fewest_nodes(count, job.request, had)
@@ -281,6 +304,69 @@ def pack(cluster: Cluster, order: Iterable[Job]) -> dict[str, Grant]:
         if grant:
             grants[job.key] = grant
     return grants
+
+
+def place_compactly(
+    cluster: Cluster, jobs: Sequence[Job], sizes: Mapping[str, int], servers: Mapping[str, int] | None = None
+) -> dict[str, Grant]:
+    """Grant jobs so many GPUs as `place_sizes` does, but on one node if a node has as many: smaller jobs make room for larger.
+
+    A job that keeps its size moves if it is on several nodes and one would do. Jobs leave the node on which the fewest GPUs
+    change hands, and only for a job that has more GPUs than they have together.
+    """
+    servers = servers or {}
+    placer = CompactPlacer(cluster)
+    most = max((node.gpus for node in cluster.nodes), default=0)
+    residents: dict[str, list[Job]] = {node.name: [] for node in cluster.nodes}
+    grants: dict[str, Grant] = {}
+    moving: list[tuple[int, int, Job]] = []
+    for job in jobs:
+        size = sizes.get(job.key, 0)
+        grant = job.grant
+        stays = grant is not None and grant.size == size and servers.get(job.key) in (None, grant.served)
+        if grant and stays and (grant.nodes == 1 or size > most) and placer.fits(grant, job.request):
+            placer.reserve(grant, job.request)
+            grants[job.key] = Grant(grant.gpus, grant.servers)
+            if grant.nodes == 1:
+                residents[grant.gpus[0][0]].append(job)
+        elif size:
+            moving.append((-size, len(moving), job))
+    heapify(moving)
+    count = len(moving)
+    while moving:
+        minus_size, _, job = heappop(moving)
+        size = -minus_size
+        if 1 < size <= most and placer.most_on_one < size:
+            for other in _to_leave(placer, residents, sizes, size):
+                placer.release(grants.pop(other.key), other.request)
+                heappush(moving, (-sizes[other.key], count, other))
+                count += 1
+        grant = placer.place(job, size, 0, servers.get(job.key, 0), anew=size <= placer.most_on_one)
+        while grant is None and size > job.request.least:
+            size = max(size // 2, job.request.least)
+            grant = placer.place(job, size)
+        if grant:
+            grants[job.key] = grant
+    return grants
+
+
+def _to_leave(placer: CompactPlacer, residents: Mapping[str, list[Job]], sizes: Mapping[str, int], size: int) -> Sequence[Job]:
+    """Return the jobs that make room for one of so many GPUs on a node, fewer than it has in all; they reside there no more."""
+    fewest, chosen, where = size, 0, ""
+    for node, jobs in residents.items():
+        held, count = 0, 0
+        jobs.sort(key=lambda job: sizes[job.key])
+        for job in jobs:
+            if placer.free_on(node) + held >= size or held >= fewest:
+                break
+            held += sizes[job.key]
+            count += 1
+        if placer.free_on(node) + held >= size and held < fewest:
+            fewest, chosen, where = held, count, node
+    if not where:
+        return ()
+    leaving, residents[where][:] = residents[where][:chosen], residents[where][chosen:]
+    return leaving
 
 
 def place_sizes(

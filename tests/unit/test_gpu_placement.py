@@ -1,11 +1,12 @@
 """Where parameter servers are put, beside a plain sort of all nodes."""
 
+from dataclasses import replace
 from random import Random
 
 import pytest
 
-from beamer.gpu.model import ROUNDING, Cluster, Grant, Job, Node, Request, Stage
-from beamer.gpu.placement import CompactPlacer, jobs_that_fit, pack
+from beamer.gpu.model import ROUNDING, Cluster, Grant, Job, Node, Request, Stage, check_allocation
+from beamer.gpu.placement import CompactPlacer, jobs_that_fit, pack, place_compactly
 
 
 def sorted_out(cluster: Cluster, cpus: dict[str, float], gpus: dict[str, int], request: Request) -> dict[str, int] | None:
@@ -94,3 +95,60 @@ def test_cores_bound_how_many_gpus_of_a_node_count() -> None:
     request = Request(9, gpus=4, min_gpus=1, max_gpus=9, worker_cpus=1.0)
     grant = CompactPlacer(cluster).place(Job("j", request, 0.0, Stage("s", "0")), 5)
     assert grant == Grant.of({"a": 1, "b": 2, "c": 2})
+
+
+def elastic(name: str, **gpus: int) -> Job:
+    """A job that holds GPUs, and may have any number."""
+    grant = Grant.of(gpus) if gpus else None
+    return Job(name, Request(9, gpus=1, max_gpus=16), 0.0, Stage(name, ""), grant=grant)
+
+
+def test_smaller_jobs_make_room_for_one_that_would_be_split() -> None:
+    cluster = Cluster((Node("a", 4), Node("b", 4)))
+    jobs = [elastic("one", a=1), elastic("two", b=2), elastic("large")]
+    found = place_compactly(cluster, jobs, {"one": 1, "two": 2, "large": 4})
+    assert found == {"one": Grant.of({"b": 1}), "two": Grant.of({"b": 2}), "large": Grant.of({"a": 4})}, "the fewest GPUs move"
+
+
+def test_a_job_on_several_nodes_moves_where_one_will_do() -> None:
+    cluster = Cluster((Node("a", 4), Node("b", 4)))
+    found = place_compactly(cluster, [elastic("split", a=2, b=2), elastic("one", b=1)], {"split": 4, "one": 1})
+    assert found == {"split": Grant.of({"a": 4}), "one": Grant.of({"b": 1})}
+    larger = place_compactly(cluster, [elastic("split", a=3, b=3)], {"split": 6})
+    assert larger == {"split": Grant.of({"a": 3, "b": 3})}, "it needs both"
+
+
+def test_jobs_with_as_many_gpus_together_stay() -> None:
+    cluster = Cluster((Node("a", 3), Node("b", 3)))
+    jobs = [elastic("one", a=2), elastic("two", b=2), elastic("new")]
+    found = place_compactly(cluster, jobs, {"one": 2, "two": 2, "new": 2})
+    assert found == {"one": Grant.of({"a": 2}), "two": Grant.of({"b": 2}), "new": Grant.of({"a": 1, "b": 1})}
+    again = place_compactly(cluster, [*jobs[:2], replace(jobs[2], grant=found["new"])], {"one": 2, "two": 2, "new": 2})
+    assert again == found, "what cannot be better stays"
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_compact_placements_are_whole_and_settle(seed: int) -> None:
+    rng = Random(seed)
+    cluster = Cluster(tuple(Node(f"n{i}", rng.choice((2, 4, 8))) for i in range(rng.randrange(1, 7))))
+    jobs = [elastic(f"j{i}") for i in range(12)]
+    for _ in range(6):
+        sizes, left = {}, cluster.gpus
+        for job in rng.sample(jobs, len(jobs)):
+            size = rng.choice((job.grant.size if job.grant else 0, rng.randrange(0, 9)))
+            if size <= left:
+                sizes[job.key] = size
+                left -= size
+        for _ in range(3):  # the same sizes again, until nothing moves any more
+            found = place_compactly(cluster, jobs, sizes)
+            check_allocation(cluster, jobs, found)
+            assert {key: grant.size for key, grant in found.items()} == {key: size for key, size in sizes.items() if size}
+            same = all(job.grant == found.get(job.key) for job in jobs)
+            jobs = [replace(job, grant=found.get(job.key), last=job.grant or job.last) for job in jobs]
+            if same:
+                break
+        free = {node.name: node.gpus for node in cluster.nodes}
+        for grant in found.values():
+            for node, count in grant.gpus:
+                free[node] -= count
+        assert all(grant.nodes == 1 or grant.size > max(free.values()) for grant in found.values())
