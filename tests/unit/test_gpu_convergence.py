@@ -76,12 +76,19 @@ def cluster(nodes: int = 1, gpus: int = 8) -> Cluster:
     return Cluster(tuple(Node(f"n{number}", gpus) for number in range(nodes)))
 
 
-def job(name: str, done: float, grant: Grant | None = None, **request: Any) -> Job:
-    """A job that was measured on up to eight GPUs, where it is four times as fast as on one."""
+def job(name: str, done: float, grant: Grant | None = None, study: str = "", **request: Any) -> Job:
+    """A job that was measured on up to eight GPUs, where it is four times as fast as on one; `study`: "" for one of its own."""
     asked = Request(**{"iterations": 10**9, "known_end": False, "min_gpus": 1, "max_gpus": 8, **request})
     speeds = tuple(Speed(n, 1, 0, 1, n ** (-2 / 3)) for n in (1, 2, 4, 8))
     return Job(
-        f"s/{name}", asked, 0.0, Stage("s", ""), (Report(1.0, done, 1.0, 1.0),), speeds, grant, costs=Costs(restart_s=1.0)
+        f"s/{name}",
+        asked,
+        0.0,
+        Stage(study or name, ""),
+        (Report(1.0, done, 1.0, 1.0),),
+        speeds,
+        grant,
+        costs=Costs(restart_s=1.0),
     )
 
 
@@ -104,9 +111,9 @@ def test_of_jobs_of_unknown_ends_those_that_have_had_least_get_most() -> None:
 
 
 def test_what_is_left_is_learnt_from_jobs_that_ended() -> None:
-    near_its_end, fresh = job("near", 900.0), job("fresh", 100.0)
+    near_its_end, fresh = job("near", 9000.0), job("fresh", 1000.0)
     _, before = decide(near_its_end, fresh)
-    _, after = decide(near_its_end, fresh, state=ConvergenceState(ended=(1000.0,) * MOST_ENDED))
+    _, after = decide(near_its_end, fresh, state=ConvergenceState(ended=(10_000.0,) * MOST_ENDED))
     assert sizes(before)["near"] <= sizes(before)["fresh"]
     assert sizes(after)["near"] > sizes(after)["fresh"]
 
@@ -139,7 +146,40 @@ def test_growth_that_would_not_pay_for_its_restart_is_left() -> None:
         assert sizes(decide(one)[1]) == {"one": expected}
 
 
-@pytest.mark.parametrize(("field", "value"), [("sharpness", 0.0), ("speedup", 1.0), ("speedup", 0.0), ("least_gpu_s", -1.0)])
+def test_a_job_that_does_not_report_does_not_keep_its_size_for_ever() -> None:
+    held = Grant.of({"n0": 1})
+    silent = replace(job("silent", 0.0, held), reports=(), speeds=())
+    measured = job("measured", 0.0)
+    on = cluster(nodes=2)
+    for since_s, expected in ((900.0, 1), (100.0, 8)):
+        assert sizes(decide(replace(silent, since_s=since_s), measured, on=on)[1])["silent"] == expected
+
+
+def trial(name: str, *losses: float, study: str = "search") -> Job:
+    reports = tuple(Report(float(k), float(k), loss, float(k)) for k, loss in enumerate(losses))
+    return replace(job(name, 0.0, study=study, max_gpus=1), reports=reports)
+
+
+def test_of_trials_without_a_target_those_that_converge_fastest_run() -> None:
+    falling, slower = trial("falling", 9.0, 6.0, 4.0, 3.0, 2.5, 2.2), trial("slower", 9.0, 8.9, 8.8, 8.7, 8.6, 8.5)
+    flat, rising = trial("flat", *[9.0] * 6), trial("rising", *map(float, range(9, 15)))
+    diverged = trial("diverged", 9.0, 8.0, *[float("nan")] * 4)
+    new = trial("new", 9.0)
+    order = [new, falling, slower, flat, rising, diverged]
+    for count in range(1, 6):
+        assert set(sizes(decide(*reversed(order), on=cluster(gpus=count))[1])) == {one.key[2:] for one in order[:count]}
+
+
+def test_a_job_of_its_own_is_not_judged_by_its_loss() -> None:
+    flat = replace(trial("flat", *[9.0] * 6, study="a"), reports=(Report(1.0, 1.0, 9.0, 1.0),) * 6)
+    falling = replace(trial("falling", 9.0, 6.0, 4.0, 3.0, 2.5, 2.2, study="b"))
+    falling = replace(falling, reports=tuple(replace(one, iteration=1e6 + one.iteration) for one in falling.reports))
+    assert set(sizes(decide(falling, flat, on=cluster(gpus=1))[1])) == {"flat"}, "it has had less"
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("sharpness", 0.0), ("speedup", 1.0), ("speedup", 0.0), ("least_s", -1.0), ("window", 0)]
+)
 def test_parameters_out_of_range_are_named(field: str, value: float) -> None:
     with pytest.raises(InputError, match=field):
         Convergence(**{field: value})

@@ -1,5 +1,6 @@
 """Beamer's own policy: GPUs go where they bring a search's next milestone soonest, as far as that pays for the restarts."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
@@ -10,8 +11,9 @@ from numpy.typing import NDArray
 from beamer.errors import InputError
 from beamer.gpu.marginal_gain import allocate_by_gain, candidate_sizes
 from beamer.gpu.model import Allocation, Cluster, Job
-from beamer.gpu.placement import jobs_that_fit, place_sizes
+from beamer.gpu.placement import jobs_that_fit, place_compactly
 from beamer.gpu.policy import GpuPolicy, check_at_least, check_positive
+from beamer.gpu.predictors.loss_fall import iterations_until_fall
 from beamer.gpu.predictors.target_forecast import TargetForecast, forecasts
 from beamer.gpu.predictors.training_speed import TrainingSpeeds
 from beamer.gpu.predictors.work_left import WorkLeft
@@ -21,6 +23,8 @@ Ints = NDArray[np.int64]
 
 CANDIDATES_PER_GPU = 2  # jobs that are considered: those further back in the order would get nothing; bounds a decision's time
 LEAST_TIME_S = 1e-6  # seconds or GPU-seconds; keeps ratios finite where nothing is left to do
+LEAST_ITERATIONS = 1e-6  # left; keeps ratios finite
+MOST_ITERATIONS_LEFT = 1e12  # the same
 LEAST_SPEED = 1e-300  # iterations per second; keeps inverses finite
 RUNNING_WORK_WEIGHT = 2.0
 """Times what it has left that a running job of a stage counts for: with 1, jobs of a stage that have about the same left would
@@ -32,6 +36,7 @@ that it asks for, as each restart on its way there would take more than a 60th o
 LARGEST_LOGIT = 50.0  # a logistic function is 0 or 1 beyond, and its exponential finite
 NEARNESS_STEP = 0.05  # of logarithms, within which milestones count as equally near: bounds a decision's time
 LEAST_GAIN_KEPT = 0.05  # share of a size's value that a restart leaves at least, so that sizes still rank among each other
+MOST_GAIN_KEPT = 0.9  # the same that any change leaves at most, as values are guesses and would change with every report
 LEAST_CHANGE = (
     0.05  # share by which work must have grown to be remembered anew: a decision that changes nothing is not journaled
 )
@@ -66,24 +71,26 @@ class Convergence(GpuPolicy[ConvergenceState]):
     minimises the mean completion time of jobs whose speed-up is a power of their GPUs [Berg, Vesilo and Harchol-Balter 2020].
     It ranks jobs by what they have left, which is known there; here milestones have expected ranks, by their probability over
     the GPU-seconds left until them. Where the end is not known, what is left is the inverse of the Gittins index by the jobs
-    that ended before, or what the job has had (`beamer.gpu.predictors.work_left`). A change of GPUs counts for less by what
-    its restart takes of the next `horizon_s` seconds.
+    that ended before, or what the job has had (`beamer.gpu.predictors.work_left`). Of the trials of a search that states
+    neither an end nor a target, those come first whose loss falls fastest, as under Hermes (`beamer.gpu.predictors.loss_fall`).
+    A change of GPUs counts for less by what its restart takes of the next `horizon_s` seconds, by a tenth at least. Jobs leave
+    a node for a larger one that would otherwise be split (`beamer.gpu.placement.place_compactly`).
 
     least_reports: the initial one included, before a job with a target is judged; until then its probability is `prior`.
     hysteresis: share by which a milestone with running jobs is nearer. sharpness: how sure the order of two milestones is:
     with 1, one that is twice as near comes first with probability 2/3. speedup: exponent of the speed-ups that the weights
-    assume. least_gpu_s: GPU-seconds that a job of unknown end is expected to have left at least. horizon_s: within which a
-    restart has to pay. growth: times the GPUs it was measured on that a job may have next.
+    assume. least_s: that a job of unknown end is expected to have left at least, on the fewest GPUs that it runs on. horizon_s:
+    within which a restart has to pay. window: reports over which the fall of a trial's loss is measured.
     """
 
     least_reports: int = 2
     prior: float = 0.1
     hysteresis: float = 0.3
     sharpness: float = 1.0
-    speedup: float = 0.5
-    least_gpu_s: float = 60.0
+    speedup: float = 0.45
+    least_s: float = 1200.0
     horizon_s: float = 300.0
-    growth: int = 2
+    window: int = 5
 
     name = "convergence"
     resizes = True
@@ -95,7 +102,8 @@ class Convergence(GpuPolicy[ConvergenceState]):
             raise InputError("prior", self.prior, "a probability above 0, up to 1")
         if not 0 < self.speedup < 1:
             raise InputError("speedup", self.speedup, "an exponent above 0, below 1")
-        check_positive(self, "sharpness", "least_gpu_s", "horizon_s", "growth")
+        check_positive(self, "sharpness", "least_s", "horizon_s")
+        check_at_least(self, 1, "window")
         check_at_least(self, 0, "hysteresis")
 
     def allocate(
@@ -111,11 +119,11 @@ class Convergence(GpuPolicy[ConvergenceState]):
         rows = self._candidates(jobs, milestones, expected, cluster)
         candidates = [jobs[row] for row in rows.tolist()]
         members = np.bincount(milestones)[milestones]
-        table = _Table.of(self, cluster, candidates, milestones[rows], members[rows], expected, state)
+        table = _Table.of(self, cluster, candidates, milestones[rows], members[rows], expected, state, now)
         sizes = allocate_by_gain(table.sizes, table.value, cluster.gpus)
         chosen = dict(zip((job.key for job in candidates), sizes.tolist(), strict=True))
         servers = table.speeds.servers_for(candidates, chosen, self.hysteresis)
-        grants = place_sizes(cluster, candidates, chosen, servers=servers)
+        grants = place_compactly(cluster, candidates, chosen, servers)
         return _with_work(state, candidates, table.done_gpu_s), table.speeds.with_batches(candidates, grants), None
 
     def _candidates(
@@ -128,7 +136,7 @@ class Convergence(GpuPolicy[ConvergenceState]):
         most = CANDIDATES_PER_GPU * cluster.gpus
         if len(jobs) <= most:
             return np.arange(len(jobs))
-        left = np.array([max(_iterations_left(job, expected), 1.0) for job in jobs])
+        left = np.maximum(_iterations_left(self, jobs, expected), LEAST_ITERATIONS)
         probability = np.array([expected[job.key].probability for job in jobs])
         nearness = _mean(milestones, probability) / np.bincount(milestones, left)
         waits = np.array([job.grant is None for job in jobs])
@@ -177,13 +185,15 @@ class _Table:
         members: Ints,
         expected: Mapping[str, TargetForecast],
         state: ConvergenceState,
+        now: float,
     ) -> "_Table":
         held = np.array([job.grant.size if job.grant else 0 for job in jobs], np.int64)
         least = np.array([job.request.least for job in jobs], np.int64)
         speeds = TrainingSpeeds.of(cluster, jobs)
         restart_s = _restarts(jobs)
         caps = [
-            _cap(job, policy.growth, cost_s, speeds.typical_s) for job, cost_s in zip(jobs, restart_s.tolist(), strict=True)
+            _cap(job, cost_s, speeds.typical_s, policy.horizon_s, now)
+            for job, cost_s in zip(jobs, restart_s.tolist(), strict=True)
         ]
         cap = np.maximum(np.minimum(np.array(caps, np.int64), cluster.gpus), least)
         sizes = np.maximum(candidate_sizes(speeds.node_gpus, int(cap.max()), whole_nodes=True), least[:, None])
@@ -195,13 +205,13 @@ class _Table:
         base = np.maximum(speeds.at(whole, least), LEAST_SPEED)
         gain[rows, columns] = speeds.at(rows, sizes[rows, columns]) / base[rows]
         done_gpu_s = np.array([job.done for job in jobs]) / base * least
-        left_gpu_s = _left(policy, jobs, expected, done_gpu_s, least / base, state)
+        left_gpu_s = _left(policy, jobs, expected, done_gpu_s, least, least / base, state)
         probability, expected_gpu_s = _expected(policy, jobs, expected, left_gpu_s)
         weight = weights(milestones, members, probability, expected_gpu_s, held > 0, policy)
         # a restart has to pay within what is left, and before everything changes anyway
         now_s = left_gpu_s / least / np.maximum(speeds.at(whole, np.maximum(held, least)) / base, LEAST_SPEED)
         horizon_s = np.maximum(np.minimum(now_s, policy.horizon_s), LEAST_TIME_S)
-        gain_kept = np.clip(1.0 - restart_s / horizon_s, LEAST_GAIN_KEPT, 1.0)
+        gain_kept = np.clip(1.0 - restart_s / horizon_s, LEAST_GAIN_KEPT, MOST_GAIN_KEPT)
         changes = (held[:, None] > 0) & (sizes != held[:, None])
         gain = np.where(changes, gain * gain_kept[:, None], gain)
         value = np.where(allowed, weight[:, None] * gain * least[:, None], -np.inf)
@@ -214,15 +224,16 @@ def _left(
     jobs: Sequence[Job],
     expected: Mapping[str, TargetForecast],
     done_gpu_s: Floats,
+    least: Ints,
     iteration_gpu_s: Floats,
     state: ConvergenceState,
 ) -> Floats:
     """Return the GPU-seconds that each job has left: to its declared end, or as far as those that ended before tell."""
-    left_gpu_s = np.array([expected[job.key].iterations_left for job in jobs]) * iteration_gpu_s
-    unknown = np.array([not job.request.known_end and not _has_target(job) for job in jobs])
+    left_gpu_s = _iterations_left(policy, jobs, expected) * iteration_gpu_s
+    unknown = np.array([_knows_nothing(job) for job in jobs]) & ~_searched(jobs)
     if unknown.any():
         work = WorkLeft.of(state.ended, done_gpu_s[unknown].tolist())
-        left_gpu_s[unknown] = work.expected(done_gpu_s[unknown], policy.least_gpu_s)
+        left_gpu_s[unknown] = work.expected(done_gpu_s[unknown], policy.least_s * least[unknown].astype(np.float64))
     return np.maximum(left_gpu_s, LEAST_TIME_S)
 
 
@@ -240,9 +251,27 @@ def _expected(
     return probability, np.where(unjudged, work_gpu_s * (share + probability * (1.0 - share)), work_gpu_s)
 
 
-def _iterations_left(job: Job, expected: Mapping[str, TargetForecast]) -> float:
-    """Return the iterations that a job has left; of one of unknown end, as many as it has done."""
-    return expected[job.key].iterations_left if job.request.known_end or _has_target(job) else job.done
+def _iterations_left(policy: Convergence, jobs: Sequence[Job], expected: Mapping[str, TargetForecast]) -> Floats:
+    """Return the iterations that jobs have left until what is waited for.
+
+    Of a job of unknown end as many as it has done; of one in a search, those until its loss has fallen further.
+    """
+    found = [job.done if _knows_nothing(job) else expected[job.key].iterations_left for job in jobs]
+    for row in np.flatnonzero(_searched(jobs)).tolist():
+        found[row] = min(iterations_until_fall(jobs[row], policy.window), MOST_ITERATIONS_LEFT)
+    return np.array(found)
+
+
+def _searched(jobs: Sequence[Job]) -> NDArray[np.bool_]:
+    """Return which jobs of unknown ends are trials of a search: others of their study are there as well."""
+    count = Counter(job.stage.study for job in jobs if _knows_nothing(job))
+    if not count:
+        return np.zeros(len(jobs), bool)
+    return np.array([_knows_nothing(job) and count[job.stage.study] > 1 for job in jobs])
+
+
+def _knows_nothing(job: Job) -> bool:
+    return not (job.request.known_end or _has_target(job))
 
 
 def _has_target(job: Job) -> bool:
@@ -256,20 +285,19 @@ def _restarts(jobs: Sequence[Job]) -> Floats:
     return np.array([job.costs.restart_s or typical_s for job in jobs])
 
 
-def _cap(job: Job, growth: int, restart_s: float, typical_s: float) -> int:
-    """Return the most GPUs that a job may have next: `growth` times those that it was measured on.
+def _cap(job: Job, restart_s: float, typical_s: float, patience_s: float, now: float) -> int:
+    """Return the most GPUs that a job may have next: any number once it has been measured, or has run for `patience_s`.
 
-    One that was never measured starts on few, unless it is too short for that to pay (`RESTARTS_PER_PROFILING`); its size is
-    not changed before it has been measured.
+    One that was never measured starts on few, unless it is too short for that to pay (`RESTARTS_PER_PROFILING`), and keeps its
+    size until then.
     """
     request = job.request
-    if job.grant and not job.speeds:
+    if job.speeds or job.service_at(now) > patience_s:
+        return request.most
+    if job.grant:
         return job.grant.size
-    known = growth * max((speed.gpus for speed in job.speeds), default=0)
     short = request.known_end and restart_s * RESTARTS_PER_PROFILING > job.remaining * typical_s / request.least
-    if short and not known:
-        known = request.gpus
-    return min(request.most, known)
+    return min(request.gpus, request.most) if short else request.least
 
 
 def _milestones(jobs: Sequence[Job]) -> Ints:

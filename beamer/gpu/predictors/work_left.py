@@ -48,10 +48,10 @@ class WorkLeft:
         service = np.cumsum(np.concatenate(([1.0], survival[:-1])) * np.diff(sizes, prepend=0.0))
         return cls(sizes, survival, service, done)
 
-    def expected(self, attained: Floats, least: float) -> Floats:
+    def expected(self, attained: Floats, least: Floats | float) -> Floats:
         """Return the inverse of each job's Gittins index, in GPU-seconds.
 
-        attained: work of each until now. least: GPU-seconds that a job is expected to take at least.
+        attained: work of each until now. least: GPU-seconds that each is expected to take at least.
         """
         assumed = attained + least
         if not len(self.sizes):
