@@ -124,13 +124,17 @@ class CellVerdict:
 
 
 def verdicts_of(claim: Claim, results: Results) -> list[CellVerdict]:
-    """Return how our policy fares in a claim's cells."""
+    """Return how our policy fares in a claim's cells, against those that know no more and may change no more of a job."""
     found = []
     for cell in (cell for cell in claim.judged() if cell in results):
         runs, knows = results[cell], claim.known(cell)
-        policies = {one.name: one.policy for one in claim.contenders(cell)}
-        for metric, ours in product(claim.metrics, (name for name in runs if policies[name] == OURS)):
-            others = [name for name in runs if policies[name] != OURS and knows[name] <= knows[ours]]
+        who = {one.name: one for one in claim.contenders(cell)}
+        for metric, ours in product(claim.metrics, (name for name in runs if who[name].policy == OURS)):
+            others = [
+                name
+                for name in runs
+                if who[name].policy != OURS and knows[name] <= knows[ours] and who[name].tuned >= who[ours].tuned
+            ]
             if others:
                 best = min((mean(runs, metric, other).mean, other) for other in others)[1]
                 worse = tuple(other for other in others if ratio(runs, metric, ours, other).above)

@@ -196,6 +196,20 @@ def test_a_verdict_leaves_out_who_knows_more(config: GpuStudyConfig) -> None:
     assert found == {("convergence", "drf", ()), ("told", "srtf", ("srtf",))}
 
 
+def test_a_verdict_on_users_batch_sizes_leaves_out_who_chooses_others(config: GpuStudyConfig) -> None:
+    def ours(tuned: bool, label: str) -> dict[str, object]:
+        return {"policy": "convergence", "blind": True, "tuned": tuned, "label": label}
+
+    free = {"policy": "pollux", "tuned": False, "label": "pollux"}
+    claim = small(
+        config, "pollux", {"policies": [free, "drf", ours(True, "convergence"), ours(False, "convergence, free jobs")]}
+    )
+    times = {"pollux": (1.0, 2.0), "drf": (3.0, 6.0), "convergence": (2.0, 4.0), "convergence, free jobs": (2.0, 4.0)}
+    runs = {name: [{"jct_s": value, "p99_s": value, "makespan_s": value} for value in values] for name, values in times.items()}
+    found = {(one.ours, one.best, one.worse_than) for one in verdicts_of(claim, {claim.judged()[0]: runs})}
+    assert found == {("convergence", "drf", ()), ("convergence, free jobs", "pollux", ("pollux",))}
+
+
 def test_who_is_better_than_ours_comes_first_with_what_it_knows() -> None:
     times = {"drf": (3.0, 6.0, 12.0), "convergence": (2.0, 4.0, 8.0), "optimus": (1.0, 2.0, 4.0)}
     runs = {name: [{"jct_s": value, "m": value} for value in values] for name, values in times.items()}

@@ -90,7 +90,7 @@ class JobMix(ConfigSection):
             at_s += [start_s] * self.burst
         applications = list(_measured(folder).values()) if folder else []
         jobs = [self._measured_job(rng, applications) if applications else self._job(rng) for _ in at_s]
-        return [Arrival(float(t), "jobs", f"j{i:03}", job) for i, (t, job) in enumerate(zip(sorted(at_s), jobs, strict=True))]
+        return [Arrival(float(t), f"j{i:03}", "job", job) for i, (t, job) in enumerate(zip(sorted(at_s), jobs, strict=True))]
 
     def _job(self, rng: np.random.Generator) -> SimulatedJob:
         gpus = int(rng.choice(self.sizes))

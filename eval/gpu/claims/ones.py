@@ -46,8 +46,8 @@ class OnesClaim(ComparisonClaim):
         arrivals = [
             Arrival(
                 (data.trace[row].at_s - data.trace[first].at_s) / self.pace,
-                "jobs",
                 f"j{row:03}",
+                "job",
                 data.simulated(row, costs, not contender.tuned),
             )
             for row in rows

@@ -154,7 +154,7 @@ class OptimusClaim(Claim):
         for i in range(self.jobs):
             request, profile = self._job(rng, speeds)
             arrivals.append(
-                Arrival(float(rng.uniform(0.0, self.span_s)), "jobs", f"j{i}", SimulatedJob(request, profile, costs))
+                Arrival(float(rng.uniform(0.0, self.span_s)), f"j{i}", "job", SimulatedJob(request, profile, costs))
             )
         run = contender.simulate(nodes, arrivals, seed)
         held = sum(job.gpu_s for job in run.jobs)

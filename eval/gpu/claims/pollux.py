@@ -80,7 +80,7 @@ class PolluxClaim(ComparisonClaim):
             job = simulated(row, applications[row.application], costs, contender.tuned, self.report_s, self.start_s)
             if contender.name in self.profiled:
                 job = replace(job, profiled=tuple(_even(gpus, nodes) for gpus, nodes in PROFILED if gpus <= job.request.most))
-            arrivals.append(Arrival(row.at_s, "jobs", row.name, job))
+            arrivals.append(Arrival(row.at_s, row.name, "job", job))
         nodes = [Node(f"n{i:02}", self.gpus) for i in range(self.nodes)]
         run = contender.simulate(nodes, arrivals, seed)
         fairness = self._fairness(run, rows, applications)
@@ -128,7 +128,7 @@ class PolluxClaim(ComparisonClaim):
             if not np.isfinite(end_s):
                 return [float("inf")]
             together = np.clip(np.minimum(ends, end_s) - np.maximum(starts, start_s), 0.0, None).sum() / (end_s - start_s)
-            row = by_name[split_key(job.key)[1]]
+            row = by_name[split_key(job.key)[0]]
             alone = simulated(row, applications[row.application], self.costs.costs(), True)
             share = max(round(self.nodes * self.gpus / together), alone.request.least)
             grant = Grant.of({f"n{i:02}": min(self.gpus, share - i * self.gpus) for i in range(-(-share // self.gpus))})
