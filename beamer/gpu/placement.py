@@ -342,12 +342,19 @@ def place_compactly(
                 heappush(moving, (-sizes[other.key], count, other))
                 count += 1
         grant = placer.place(job, size, 0, servers.get(job.key, 0), anew=size <= placer.most_on_one)
-        while grant is None and size > job.request.least:
-            size = max(size // 2, job.request.least)
-            grant = placer.place(job, size)
+        grant = grant or _place_fewer(placer, job, size)
         if grant:
             grants[job.key] = grant
     return grants
+
+
+def _place_fewer(placer: CompactPlacer, job: Job, size: int) -> Grant | None:
+    """Place a job on half as many GPUs, again and again, where cores are short; None if it has too few on the least, too."""
+    grant = None
+    while grant is None and size > job.request.least:
+        size = max(size // 2, job.request.least)
+        grant = placer.place(job, size)
+    return grant
 
 
 def _to_leave(placer: CompactPlacer, residents: Mapping[str, list[Job]], sizes: Mapping[str, int], size: int) -> Sequence[Job]:
@@ -408,9 +415,8 @@ def _place_all(
     for job in moving:
         size = sizes[job.key]
         grant = placer.place(job, size, batches.get(job.key, 0), servers.get(job.key, 0))
-        while grant is None and size > job.request.least and not gangs:
-            size = max(size // 2, job.request.least)
-            grant = placer.place(job, size)
+        if grant is None and not gangs:
+            grant = _place_fewer(placer, job, size)
         if grant:
             grants[job.key] = grant
     return grants

@@ -110,6 +110,17 @@ def test_of_jobs_of_unknown_ends_those_that_have_had_least_get_most() -> None:
     assert sizes(allocation)["new"] > sizes(allocation)["old"] > 0
 
 
+def test_of_new_jobs_of_unknown_ends_those_that_need_many_gpus_count_as_large() -> None:
+    small, large = job("small", 1.0), job("large", 1.0, gpus=8, min_gpus=8)
+    assert set(sizes(decide(large, small)[1])) == {"small"}
+
+
+def test_a_change_that_gains_less_than_a_tenth_is_left() -> None:
+    speeds = tuple(Speed(n, 1, 0, 1, 1.0 / speed) for n, speed in ((4, 1.0), (8, 1.08)))
+    one = replace(job("one", 1e6, Grant.of({"n0": 4})), speeds=speeds, costs=Costs(restart_s=0.001))
+    assert sizes(decide(one)[1]) == {"one": 4}
+
+
 def test_what_is_left_is_learnt_from_jobs_that_ended() -> None:
     near_its_end, fresh = job("near", 9000.0), job("fresh", 1000.0)
     _, before = decide(near_its_end, fresh)

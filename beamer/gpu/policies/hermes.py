@@ -11,13 +11,13 @@ from beamer.errors import InputError, nearest
 from beamer.gpu.model import ROUNDING, Allocation, Cluster, Grant, Job, Node
 from beamer.gpu.placement import CompactPlacer
 from beamer.gpu.policy import GpuPolicy, check_at_least
+from beamer.gpu.predictors.loss_fall import recent_fall
 
 NORMS: Mapping[str, Callable[[Sequence[float]], float]] = {
     "first": lambda losses: losses[0],
     "largest": max,
     "none": lambda losses: 1.0,
 }
-DIVERGED_AFTER = 2  # losses in a row that are not finite: a single one may be a numerical accident
 
 
 @dataclass(frozen=True)
@@ -149,18 +149,14 @@ def _fill_idle_nodes(cluster: Cluster, waiting: Iterable[Job], placer: CompactPl
 def convergence(job: Job, window: int, norm: Callable[[Sequence[float]], float]) -> float:
     """Return by how much the job's normalised loss fell per second of service in the last `window` reports.
 
-    The fall is between the first and the last finite loss among those: a single loss that is not finite must not suspend a job,
-    which could then not report a better one. Infinity for a job that has not reported as often; 0 where only one loss is
-    finite; minus infinity where none of the last `DIVERGED_AFTER` is, as in all later reports of a job that has diverged.
+    Infinity for a job that has not reported as often; 0 where only one loss is finite; minus infinity for one that has diverged
+    (`beamer.gpu.predictors.loss_fall.recent_fall`).
     """
     if len(job.reports) <= window:
         return math.inf
-    finite = [report for report in job.reports[-1 - window :] if math.isfinite(report.loss)]
-    if not any(math.isfinite(report.loss) for report in job.reports[-DIVERGED_AFTER:]):
+    recent = recent_fall(job, window, norm)
+    if recent is None:
         return -math.inf
-    before, last = finite[0], finite[-1]
-    scale = norm([report.loss for report in job.reports if math.isfinite(report.loss)])
-    seconds = last.service_s - before.service_s
-    if not (scale > 0 and seconds > 0):
+    if not (recent.scale > 0 and recent.service_s > 0):
         return 0.0
-    return (before.loss - last.loss) / (scale * seconds)
+    return recent.fall / (recent.scale * recent.service_s)
