@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from scipy.optimize import approx_fprime  # type: ignore[import-untyped]
 
-from eval.peers.pollux.equivalents import attributes, domination, fronts, gradient, individual, remembering, repeated, winners
+from eval.peers.pollux.equivalents import gradient, remembering
+from eval.peers.pollux.genetic import Population, domination, fronts, minimize, repeated, survivors, winners
 
 SHAPES = (  # nodes, replicas, batch size, times of a sub-step and of a step
     np.array([1, 1, 1, 2, 4]),
@@ -74,44 +75,77 @@ def test_fronts_are_those_of_the_plain_sort_in_its_order(seed: int) -> None:
     values = np.random.default_rng(seed).integers(0, 12, (60, 2)).astype(float)
     assert fronts(values) == plain_fronts(values)
     one, other = values[7], values[21]
-    less, more = bool((one < other).any()), bool((one > other).any())
-    assert domination(values)[7, 21] == (less and not more) - (more and not less)
+    assert domination(values)[7, 21] == (bool((one < other).any()) and not (one > other).any())
     assert fronts(np.zeros((0, 2))) == []
 
 
-def population(rows: Any, values: Any = None, crowding: Any = None) -> list[Any]:
-    found = []
-    for number, row in enumerate(rows):
-        one = SimpleNamespace()
-        individual(one, X=np.array(row), F=None if values is None else np.array(values[number]))
-        one.data["crowding"] = None if crowding is None else crowding[number]
-        found.append(one)
-    return found
-
-
-def test_repeated_individuals_are_marked() -> None:
-    rows = population([[1, 2], [3, 4], [1, 2], [0, 0]])
-    assert repeated(None, rows, None, np.full(4, False)).tolist() == [False, False, True, False]
-    assert repeated(None, rows, population([[3, 4]]), np.full(4, False)).tolist() == [False, True, False, False]
-
-
-def test_attributes_come_from_the_data_first() -> None:
-    rows = population([[1], [2]], crowding=[0.5, 0.7])
-    x, crowding, missing = attributes(rows, "X", "crowding", "rank")
-    assert (x.tolist(), crowding.tolist(), missing.tolist()) == ([[1], [2]], [0.5, 0.7], [None, None])
-    assert attributes(rows, "crowding", to_numpy=False) == [0.5, 0.7]
+def test_repeated_rows_are_marked() -> None:
+    rows = np.array([[1, 2], [3, 4], [1, 2], [0, 0]])
+    assert repeated(rows, []).tolist() == [False, False, True, False]
+    assert repeated(rows, [np.array([[3, 4]])]).tolist() == [False, True, True, False]
 
 
 def test_the_dominating_wins_then_the_less_crowded_then_either() -> None:
-    values, crowding = [[0.0, 0.0], [1.0, 1.0], [0.0, 2.0], [0.0, 2.0]], [1.0, np.inf, np.inf, np.inf]
-    rows = population([[0]] * 4, values, crowding)
-    pairs = np.array([[1, 0], [1, 2], [0, 1], [2, 3]])
-    algorithm = SimpleNamespace(tournament_type="comp_by_dom_and_crowding")
+    values = np.array([[0.0, 0.0], [1.0, 1.0], [0.0, 2.0], [0.0, 2.0]])
+    population = Population(np.zeros((4, 1), int), values, np.array([1.0, np.inf, 2.0, 2.0]))
+    contests = 200
     np.random.seed(3)
-    found = winners(rows, pairs, algorithm)[:, 0]
+    found = winners(population, contests)
     np.random.seed(3)
-    either = np.random.choice([1, 2]), np.random.choice([2, 3])  # in their order: neither dominates the other, both at the rim
-    assert found.tolist() == [0, either[0], 0, either[1]]
+    pairs = np.concatenate([np.random.permutation(4) for _ in range(contests // 2)]).reshape(-1, 2).tolist()
+    expected = []
+    for first, second in pairs:
+        if {first, second} == {2, 3}:
+            expected.append(int(np.random.choice([first, second])))  # equal: at random, in their order
+        elif 0 in (first, second):
+            expected.append(0)  # dominates all others
+        else:
+            expected.append(1)  # neither dominates the other, and 1 is at the rim
+    assert found.tolist() == expected
+
+
+def test_survivors_are_the_first_fronts_and_the_least_crowded_of_the_last() -> None:
+    values = np.array([[3.0, 3.0], [0.0, 2.0], [1.0, 1.0], [2.0, 0.0], [2.0, 3.0], [1.5, 3.5]])
+    distances = {(0.0, 2.0): 9.0, (1.0, 1.0): 1.0, (2.0, 0.0): 8.0, (2.0, 3.0): 5.0, (1.5, 3.5): 6.0}
+
+    def crowding(front: Any) -> Any:
+        return np.array([distances[tuple(point)] for point in front.tolist()])
+
+    rows = np.arange(6)[:, None]
+    assert sorted(survivors(rows, values, 2, crowding).X[:, 0].tolist()) == [1, 3]
+    found = survivors(rows, values, 4, crowding)
+    assert found.X[:, 0].tolist() == [1, 2, 3, 5]
+    assert found.crowding.tolist() == [9.0, 1.0, 8.0, 6.0]
+    assert len(survivors(rows[:5], values[1:], 9, crowding).X) == 5
+
+
+class Nearest:
+    """Whole numbers of which the first shall be small and the second large; operators as the artifact has them."""
+
+    n_constr, pop_size, n_offsprings, tournament_type, n_parents, prob = 0, 20, 20, "comp_by_dom_and_crowding", 2, 0.9
+
+    def __init__(self) -> None:
+        self.initialization = SimpleNamespace(sampling=np.full((3, 2), 50))
+        self.mating = SimpleNamespace(crossover=self, mutation=self)
+        self.repair = SimpleNamespace(do=lambda problem, population: population.new("X", np.clip(population.get("X"), 0, 100)))
+
+    def _do(self, problem: Any, parents: Any) -> Any:
+        return parents[::-1]
+
+    def do(self, problem: Any, population: Any) -> Any:
+        return population.new("X", population.get("X") + np.random.randint(-5, 6, size=population.get("X").shape))
+
+    def evaluate(self, rows: Any, **unused: Any) -> Any:
+        return {"F": np.column_stack([rows[:, 0] + 0.1 * rows[:, 1], -rows[:, 1]])}
+
+
+def test_generations_find_the_front() -> None:
+    np.random.seed(1)
+    rows, values = minimize(Nearest(), Nearest(), ("n_gen", 60), lambda front: np.ones(len(front)))
+    assert len(rows) == len(values) > 1
+    assert values[:, 0].min() < 8
+    assert values[:, 1].min() < -95
+    assert not domination(values).any()
 
 
 def test_equal_fits_are_made_once() -> None:
