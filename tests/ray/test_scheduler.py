@@ -188,6 +188,17 @@ def test_the_search_ends_with_the_first_trial_that_meets_the_target(cluster: Loc
     assert [key for key, status in ends.items() if status is TrialStatus.FINISHED] == [reached.trial]
 
 
+def test_results_are_read_though_the_search_ended_before_all_trials_had_started(cluster: LocalRayCluster, tmp_path: Path) -> None:
+    rates = (RATES[-1],) * 4 + RATES
+    request = Request(500, target_loss=undisturbed(RATES[-1], 2)[-1])
+    results = run(tmp_path, BeamerScheduler("fifo", request, stop_at_target=True), rates, pause_s=0.1)
+    assert not results.errors
+    iterations = [result.metrics.get("training_iteration", 0) for result in results]
+    assert len(iterations) == len(rates)
+    assert 0 in iterations
+    assert max(iterations) >= 2
+
+
 def test_a_trial_whose_results_lack_a_key_fails_the_search(cluster: LocalRayCluster, tmp_path: Path) -> None:
     with pytest.raises(Exception, match="the key 'accuracy'"):
         run(tmp_path, BeamerScheduler("fifo", accuracy="accuracy"), RATES[:1], iterations=2)

@@ -51,6 +51,7 @@ class RayTrials(TuneTrials):
         else:
             self._trials[trial.trial_id], self._asked[trial.trial_id] = trial, trial.placement_group_factory
             trial.set_status(Trial.PAUSED)  # Tune lists it by its status after this call
+            trial.init_local_path()  # Tune does it when a trial becomes due, and cannot read the results of one that never was
 
     def refresh_nodes(self) -> None:
         """Have the nodes listed anew when they are next asked for."""
