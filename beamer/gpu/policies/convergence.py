@@ -1,8 +1,8 @@
 """Beamer's own policy: GPUs go where they bring a search's next milestone soonest, as far as that pays for the restarts."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from random import Random
 
 import numpy as np
@@ -14,7 +14,7 @@ from beamer.gpu.model import Allocation, Cluster, Job
 from beamer.gpu.placement import jobs_that_fit, place_compactly
 from beamer.gpu.policy import GpuPolicy, check_at_least, check_positive
 from beamer.gpu.predictors.loss_fall import iterations_until_fall
-from beamer.gpu.predictors.target_forecast import TargetForecast, forecasts
+from beamer.gpu.predictors.target_forecast import forecasts
 from beamer.gpu.predictors.training_speed import TrainingSpeeds
 from beamer.gpu.predictors.work_left import WorkLeft
 
@@ -114,33 +114,15 @@ class Convergence(GpuPolicy[ConvergenceState]):
         jobs = jobs_that_fit(cluster, jobs)
         if not jobs:
             return state, {}, None
-        expected = forecasts(jobs, self.least_reports, self.prior)
-        milestones = _milestones(jobs)
-        rows = self._candidates(jobs, milestones, expected, cluster)
+        prospects = _Prospects.of(self, jobs)
+        rows = prospects.nearest(jobs, CANDIDATES_PER_GPU * cluster.gpus)
         candidates = [jobs[row] for row in rows.tolist()]
-        members = np.bincount(milestones)[milestones]
-        table = _Table.of(self, cluster, candidates, milestones[rows], members[rows], expected, state, now)
+        table = _Table.of(self, cluster, candidates, prospects.at(rows), state, now)
         sizes = allocate_by_gain(table.sizes, table.value, cluster.gpus)
         chosen = dict(zip((job.key for job in candidates), sizes.tolist(), strict=True))
         servers = table.speeds.servers_for(candidates, chosen, self.hysteresis)
         grants = place_compactly(cluster, candidates, chosen, servers)
         return _with_work(state, candidates, table.done_gpu_s), table.speeds.with_batches(candidates, grants), None
-
-    def _candidates(
-        self, jobs: Sequence[Job], milestones: Ints, expected: Mapping[str, TargetForecast], cluster: Cluster
-    ) -> Ints:
-        """Return the rows of the jobs that run and of those of the nearest milestones, as many as can matter, rising.
-
-        Of a stage, which ends with its last job, those with most left come first.
-        """
-        most = CANDIDATES_PER_GPU * cluster.gpus
-        if len(jobs) <= most:
-            return np.arange(len(jobs))
-        left = np.maximum(_iterations_left(self, jobs, expected), LEAST_ITERATIONS)
-        probability = np.array([expected[job.key].probability for job in jobs])
-        nearness = _mean(milestones, probability) / np.bincount(milestones, left)
-        waits = np.array([job.grant is None for job in jobs])
-        return np.sort(np.lexsort((-left, -nearness[milestones], waits))[:most])
 
 
 def _without_ended(state: ConvergenceState, jobs: Sequence[Job]) -> ConvergenceState:
@@ -164,6 +146,70 @@ def _with_work(state: ConvergenceState, jobs: Sequence[Job], done_gpu_s: Floats)
 
 
 @dataclass(frozen=True, eq=False)
+class _Prospects:
+    """What is waited for of each job, by row.
+
+    milestones: which, from 0. members: how many jobs that waits for. probability: of the job's being what its search waits for.
+    iterations: left until then. to_judge: iterations until its probability is a forecast, 0 where it is one. unknown: whether
+    only the jobs that ended before tell what it has left.
+    """
+
+    milestones: Ints
+    members: Ints
+    probability: Floats
+    iterations: Floats
+    to_judge: Floats
+    unknown: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, policy: Convergence, jobs: Sequence[Job]) -> "_Prospects":
+        """Work out those of jobs.
+
+        Of a trial of unknown end and without a target, whose search has others, the iterations are those until its loss has
+        fallen further; of another job of unknown end as many as it has done.
+        """
+        expected = forecasts(jobs, policy.least_reports, policy.prior)
+        targets = [job.request.target_loss is not None or job.request.target_accuracy is not None for job in jobs]
+        nothing = [not (job.request.known_end or target) for job, target in zip(jobs, targets, strict=True)]
+        like_it = Counter(job.stage.study for job, one in zip(jobs, nothing, strict=True) if one)
+        fewest: dict[str, int] = {}
+        for job in jobs:
+            fewest[job.stage.study] = min(job.stage.jobs, fewest.get(job.stage.study, job.stage.jobs))
+        milestones: dict[tuple[str, str], int] = {}
+        rows: list[tuple[int, float, float, int, bool]] = []
+        for job, target, unknown in zip(jobs, targets, nothing, strict=True):
+            stage, forecast = job.stage, expected[job.key]
+            judged = stage.keeps is not None and not target
+            milestone = milestones.setdefault((stage.study, stage.name) if judged else (job.key, ""), len(milestones))
+            searched = unknown and like_it[stage.study] > 1
+            iterations = job.done if unknown else forecast.iterations_left
+            if searched:
+                iterations = min(iterations_until_fall(job, policy.window), MOST_ITERATIONS_LEFT)
+            # of n trials that came to a rung where none waits for others each is the best as likely
+            probability = forecast.probability * fewest[stage.study] / stage.jobs
+            missing = policy.least_reports - max(len(job.reports), 1) if target else 0
+            rows.append((milestone, probability, iterations, max(missing, 0) * job.request.epoch, unknown and not searched))
+        of, probabilities, left, to_judge, only = map(np.array, zip(*rows, strict=True))
+        return cls(of, np.bincount(of)[of], probabilities, left, to_judge, only)
+
+    def at(self, rows: Ints) -> "_Prospects":
+        """Return those of some rows."""
+        return _Prospects(*(getattr(self, one.name)[rows] for one in fields(self)))
+
+    def nearest(self, jobs: Sequence[Job], most: int) -> Ints:
+        """Return the rows of the jobs that run and of those of the nearest milestones, as many as can matter, rising.
+
+        Of a stage, which ends with its last job, those with most left come first.
+        """
+        if len(jobs) <= most:
+            return np.arange(len(jobs))
+        left = np.maximum(self.iterations, LEAST_ITERATIONS)
+        nearness = _mean(self.milestones, self.probability) / np.bincount(self.milestones, left)
+        waits = np.array([job.grant is None for job in jobs])
+        return np.sort(np.lexsort((-left, -nearness[self.milestones], waits))[:most])
+
+
+@dataclass(frozen=True, eq=False)
 class _Table:
     """The jobs with what each size is worth, as arguments of `beamer.gpu.marginal_gain`.
 
@@ -181,9 +227,7 @@ class _Table:
         policy: Convergence,
         cluster: Cluster,
         jobs: Sequence[Job],
-        milestones: Ints,
-        members: Ints,
-        expected: Mapping[str, TargetForecast],
+        prospects: _Prospects,
         state: ConvergenceState,
         now: float,
     ) -> "_Table":
@@ -205,9 +249,9 @@ class _Table:
         base = np.maximum(speeds.at(whole, least), LEAST_SPEED)
         gain[rows, columns] = speeds.at(rows, sizes[rows, columns]) / base[rows]
         done_gpu_s = np.array([job.done for job in jobs]) / base * least
-        left_gpu_s = _left(policy, jobs, expected, done_gpu_s, least, least / base, state)
-        probability, expected_gpu_s = _expected(policy, jobs, expected, left_gpu_s)
-        weight = weights(milestones, members, probability, expected_gpu_s, held > 0, policy)
+        left_gpu_s = _left(policy, prospects, done_gpu_s, least, least / base, state)
+        expected_gpu_s = _expected(prospects, left_gpu_s)
+        weight = weights(prospects.milestones, prospects.members, prospects.probability, expected_gpu_s, held > 0, policy)
         # a restart has to pay within what is left, and before everything changes anyway
         now_s = left_gpu_s / least / np.maximum(speeds.at(whole, np.maximum(held, least)) / base, LEAST_SPEED)
         horizon_s = np.maximum(np.minimum(now_s, policy.horizon_s), LEAST_TIME_S)
@@ -221,61 +265,29 @@ class _Table:
 
 def _left(
     policy: Convergence,
-    jobs: Sequence[Job],
-    expected: Mapping[str, TargetForecast],
+    prospects: _Prospects,
     done_gpu_s: Floats,
     least: Ints,
     iteration_gpu_s: Floats,
     state: ConvergenceState,
 ) -> Floats:
     """Return the GPU-seconds that each job has left: to its declared end, or as far as those that ended before tell."""
-    left_gpu_s = _iterations_left(policy, jobs, expected) * iteration_gpu_s
-    unknown = np.array([_knows_nothing(job) for job in jobs]) & ~_searched(jobs)
+    left_gpu_s = prospects.iterations * iteration_gpu_s
+    unknown = prospects.unknown
     if unknown.any():
         work = WorkLeft.of(state.ended, done_gpu_s[unknown].tolist())
         left_gpu_s[unknown] = work.expected(done_gpu_s[unknown], policy.least_s * least[unknown].astype(np.float64))
     return np.maximum(left_gpu_s, LEAST_TIME_S)
 
 
-def _expected(
-    policy: Convergence, jobs: Sequence[Job], expected: Mapping[str, TargetForecast], work_gpu_s: Floats
-) -> tuple[Floats, Floats]:
-    """Return each job's probability, and the GPU-seconds expected until its milestone or until it is ruled out.
+def _expected(prospects: _Prospects, left_gpu_s: Floats) -> Floats:
+    """Return the GPU-seconds expected until each job's milestone or until it is ruled out.
 
     A job that cannot be judged yet costs its first reports, and the rest only if these do not rule it out.
     """
-    probability = np.array([expected[job.key].probability for job in jobs])
-    unjudged = np.array([_has_target(job) and len(job.reports) < policy.least_reports for job in jobs])
-    to_judge = np.array([max(policy.least_reports - max(len(job.reports), 1), 0) * job.request.epoch for job in jobs])
-    share = np.minimum(to_judge / np.array([max(expected[job.key].iterations_left, 1.0) for job in jobs]), 1.0)
-    return probability, np.where(unjudged, work_gpu_s * (share + probability * (1.0 - share)), work_gpu_s)
-
-
-def _iterations_left(policy: Convergence, jobs: Sequence[Job], expected: Mapping[str, TargetForecast]) -> Floats:
-    """Return the iterations that jobs have left until what is waited for.
-
-    Of a job of unknown end as many as it has done; of one in a search, those until its loss has fallen further.
-    """
-    found = [job.done if _knows_nothing(job) else expected[job.key].iterations_left for job in jobs]
-    for row in np.flatnonzero(_searched(jobs)).tolist():
-        found[row] = min(iterations_until_fall(jobs[row], policy.window), MOST_ITERATIONS_LEFT)
-    return np.array(found)
-
-
-def _searched(jobs: Sequence[Job]) -> NDArray[np.bool_]:
-    """Return which jobs of unknown ends are trials of a search: others of their study are there as well."""
-    count = Counter(job.stage.study for job in jobs if _knows_nothing(job))
-    if not count:
-        return np.zeros(len(jobs), bool)
-    return np.array([_knows_nothing(job) and count[job.stage.study] > 1 for job in jobs])
-
-
-def _knows_nothing(job: Job) -> bool:
-    return not (job.request.known_end or _has_target(job))
-
-
-def _has_target(job: Job) -> bool:
-    return job.request.target_loss is not None or job.request.target_accuracy is not None
+    share = np.minimum(prospects.to_judge / np.maximum(prospects.iterations, 1.0), 1.0)
+    rest = share + prospects.probability * (1.0 - share)
+    return np.where(prospects.to_judge > 0, left_gpu_s * rest, left_gpu_s)
 
 
 def _restarts(jobs: Sequence[Job]) -> Floats:
@@ -298,16 +310,6 @@ def _cap(job: Job, restart_s: float, typical_s: float, patience_s: float, now: f
         return job.grant.size
     short = request.known_end and restart_s * RESTARTS_PER_PROFILING > job.remaining * typical_s / request.least
     return min(request.gpus, request.most) if short else request.least
-
-
-def _milestones(jobs: Sequence[Job]) -> Ints:
-    """Return which milestone each job belongs to, from 0: its stage where the tuner keeps some of it, otherwise itself."""
-    ids: dict[tuple[str, str], int] = {}
-    found = []
-    for job in jobs:
-        judged = job.stage.keeps is not None and not _has_target(job)
-        found.append(ids.setdefault((job.stage.study, job.stage.name) if judged else (job.key, ""), len(ids)))
-    return np.array(found, np.int64)
 
 
 def _mean(groups: Ints, values: Floats) -> Floats:

@@ -236,40 +236,47 @@ def _fit(speeds: Sequence[Sequence[Speed]], columns: int) -> tuple[Floats, Float
         axis=1,
     )
     guess = _guess(local, gpus, table[..., 3] / sub_steps, active)
-    theta = guess.copy()
-    damping = np.full(len(table), FIRST_DAMPING)
-    going = np.ones(len(table), np.bool_)
 
-    def evaluate(point: Floats) -> tuple[Floats, Floats, Floats]:
-        log_s, slopes = _log_step(point[:, None, :], gpus, nodes, local, sub_steps)
-        log_compute, of_compute = _log_compute(point[:, None, :], local)
-        off = np.concatenate(((log_s - target) * weight, (log_compute - computed) * apart), axis=1)
-        slopes = np.concatenate((slopes * weight[..., None], of_compute * apart[..., None]), axis=1)
+    def evaluate(point: Floats, of: Ints) -> tuple[Floats, Floats, Floats]:
+        log_s, slopes = _log_step(point[:, None, :], gpus[of], nodes[of], local[of], sub_steps[of])
+        log_compute, of_compute = _log_compute(point[:, None, :], local[of])
+        weighs, alone = weight[of], apart[of]
+        off = np.concatenate(((log_s - target[of]) * weighs, (log_compute - computed[of]) * alone), axis=1)
+        slopes = np.concatenate((slopes * weighs[..., None], of_compute * alone[..., None]), axis=1)
         return (
             off,
-            slopes * active[:, None, :],
-            (off**2).sum(axis=1) + PRIOR_WEIGHT * ((point - guess) ** 2).sum(axis=1),
+            slopes * active[of][:, None, :],
+            (off**2).sum(axis=1) + PRIOR_WEIGHT * ((point - guess[of]) ** 2).sum(axis=1),
         )
 
-    off, slopes, cost = evaluate(theta)
+    theta = guess.copy()
+    going = np.arange(len(table))  # a job is done by its own figures, whatever the others still need
+    off, slopes, cost = evaluate(theta, going)
+    damping = np.full(len(table), FIRST_DAMPING)
     unit = np.eye(PARAMETERS)
     for _ in range(MOST_ITERATIONS):
-        curve = slopes.transpose(0, 2, 1) @ slopes + PRIOR_WEIGHT * unit
-        down = (slopes.transpose(0, 2, 1) @ off[..., None])[..., 0] + PRIOR_WEIGHT * (theta - guess)
+        slope = slopes[going]
+        curve = slope.transpose(0, 2, 1) @ slope + PRIOR_WEIGHT * unit
+        down = (slope.transpose(0, 2, 1) @ off[going][..., None])[..., 0] + PRIOR_WEIGHT * (theta[going] - guess[going])
         scale = np.einsum("bii->bi", curve)[:, :, None] * unit
-        move = -np.linalg.solve(curve + damping[:, None, None] * scale, down[..., None])[..., 0]
-        trial = theta + np.clip(move, -LARGEST_STEP, LARGEST_STEP) * active
-        new_off, new_slopes, new_cost = evaluate(trial)
-        better = going & (new_cost < cost)
-        theta = np.where(better[:, None], trial, theta)
-        off = np.where(better[:, None], new_off, off)
-        slopes = np.where(better[:, None, None], new_slopes, slopes)
-        # a job is done by its own figures, whatever the others still need
-        going &= np.where(better, cost - new_cost > CONVERGED_BELOW * cost, damping < HOPELESS_DAMPING)
-        damping = np.where(better, damping / DAMPING_DOWN, damping * DAMPING_UP)
+        move = -np.linalg.solve(curve + damping[going][:, None, None] * scale, down[..., None])[..., 0]
+        trial = theta[going] + np.clip(move, -LARGEST_STEP, LARGEST_STEP) * active[going]
+        new_off, new_slopes, new_cost = evaluate(trial, going)
+        gain = cost[going] - new_cost
+        better = gain > 0
+        falls = gain > CONVERGED_BELOW * cost[going]
+        hopeful = damping[going] < HOPELESS_DAMPING
+        moved = going[better]
+        theta[moved], off[moved], slopes[moved], cost[moved] = (
+            trial[better],
+            new_off[better],
+            new_slopes[better],
+            new_cost[better],
+        )
+        damping[going] = np.where(better, damping[going] / DAMPING_DOWN, damping[going] * DAMPING_UP)
         damping = np.clip(damping, LEAST_DAMPING, LARGEST_DAMPING)
-        cost = np.where(better, new_cost, cost)
-        if not going.any():
+        going = going[np.where(better, falls, hopeful)]
+        if not len(going):
             break
     degrees = np.maximum(count + apart.sum(axis=1) - active.sum(axis=1), 1)
     noise = np.maximum((off**2).sum(axis=1) / degrees, LEAST_DEVIATION**2)

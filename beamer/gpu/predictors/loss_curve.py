@@ -120,8 +120,12 @@ class LossCurve:
 
     def until_loss(self, loss: float, since: float = 0.0) -> Estimate:
         """Return the iterations after `since` until the loss is reached; infinite, and unknown, if it never is."""
-        value = _crossing(lambda k: self.at(since + k) - loss, max(since, self.unit_iterations))
+        value = self.reaches(loss, since)
         return self._spread(value, since, (since + value,), (1.0,))
+
+    def reaches(self, loss: float, since: float = 0.0) -> float:
+        """Return the value of `until_loss` without its deviation, which takes as long again."""
+        return _crossing(lambda k: self.at(since + k) - loss, max(since, self.unit_iterations))
 
     def until_drop(self, threshold: float, epoch: float, since: float = 0.0) -> Estimate:
         """Return the iterations after `since` until an epoch's drop is below `threshold` of the largest loss.

@@ -9,9 +9,8 @@ Freedman 2017], and a power law, which has none; the more optimistic one counts,
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import mul
 from typing import NamedTuple
-
-import numpy as np
 
 from beamer.gpu.model import Job
 from beamer.gpu.predictors.batch_cache import BatchCache
@@ -141,7 +140,7 @@ def _by_curve(one: _Judged, curve: LossCurve) -> TargetForecast:
     final = curve.loss(one.end)
     deviation = final.deviation if math.isfinite(final.deviation) else abs(one.losses[-1] - one.target)
     probability = _normal((one.target - final.value) / max(deviation, LEAST_DEVIATION)) if math.isfinite(final.value) else 0.0
-    until = curve.until_loss(one.target, one.iterations[-1]).value
+    until = curve.reaches(one.target, one.iterations[-1])
     return TargetForecast(probability, min(until, one.left) if math.isfinite(until) and until > 0 else one.left)
 
 
@@ -151,14 +150,12 @@ def _by_power_law(iterations: tuple[float, ...], losses: tuple[float, ...], targ
     seen = [(k, loss) for k, loss in zip(iterations, losses, strict=True) if k > 0 and 0 < loss < math.inf]
     if len(seen) < POINTS_TO_FIT or target <= 0:
         return TargetForecast(0.0, left)
-    x, y = np.log(np.array(seen)).T
-    weights = DECAY ** np.arange(len(seen) - 1, -1, -1.0)
-    weights /= weights.sum()
-    middle, level = float(weights @ x), float(weights @ y)
-    spread = float(weights @ (x - middle) ** 2)
-    slope = float(weights @ ((x - middle) * (y - level))) / spread
-    count = 1.0 / float(weights @ weights)  # of points, as if all weighed the same
-    residual = float(weights @ (y - level - slope * (x - middle)) ** 2) * count / max(count - 2.0, LEAST_DEGREES)
+    x, y = [math.log(k) for k, _ in seen], [math.log(loss) for _, loss in seen]
+    weights = [DECAY**age for age in range(len(seen) - 1, -1, -1)]
+    line = _line(x, y, weights)
+    middle, level, slope, spread = line.x, line.y, line.slope, line.spread
+    count = 1.0 / sum(weight**2 for weight in line.weights)  # of points, as if all weighed the same
+    residual = sum(map(mul, line.weights, line.squares)) * count / max(count - 2.0, LEAST_DEGREES)
     ahead = math.log(end) - middle
     deviation = math.sqrt(residual * (1.0 + 1.0 / count + ahead**2 / (count * spread)))
     probability = _normal((math.log(target) - level - slope * ahead) / max(deviation, LEAST_LOG_DEVIATION))
@@ -189,12 +186,34 @@ def _at_recent_slope(iterations: tuple[float, ...], losses: tuple[float, ...], e
     seen = [(k, loss) for k, loss in zip(iterations, losses, strict=True) if math.isfinite(loss)][-recent:]
     if len(seen) < LEAST_RECENT:
         return -math.inf
-    x, y = np.array(seen).T
-    x = x - x.mean()
-    spread = float(x @ x)
-    slope = float(x @ y) / spread
-    error = math.sqrt(float(np.sum((y - y.mean() - slope * x) ** 2)) / (len(seen) - 2) / spread)
-    return float(y.mean()) + (slope - SLOPE_ERRORS * error) * (end - iterations[-1] + float(x[-1]))
+    line = _line([k for k, _ in seen], [loss for _, loss in seen], [1.0] * len(seen))
+    error = math.sqrt(sum(line.squares) / (len(seen) - 2) / (line.spread * len(seen)))
+    return line.y + (line.slope - SLOPE_ERRORS * error) * (end - line.x)
+
+
+class _Line(NamedTuple):
+    """A weighted least-squares line: means, its slope, the variance of x, weights of sum 1, squares of the residuals."""
+
+    x: float
+    y: float
+    slope: float
+    spread: float
+    weights: Sequence[float]
+    squares: Sequence[float]
+
+
+def _line(x: Sequence[float], y: Sequence[float], weights: Sequence[float]) -> _Line:
+    """Fit a line; of few points, for which plain numbers take less time than arrays."""
+    total = sum(weights)
+    weights = [weight / total for weight in weights]
+    middle = sum(map(mul, weights, x))
+    level = sum(map(mul, weights, y))
+    from_middle, from_level = [one - middle for one in x], [one - level for one in y]
+    weighted = list(map(mul, weights, from_middle))
+    spread = sum(map(mul, weighted, from_middle))
+    slope = sum(map(mul, weighted, from_level)) / spread
+    residuals = [up - slope * along for along, up in zip(from_middle, from_level, strict=True)]
+    return _Line(middle, level, slope, spread, weights, list(map(mul, residuals, residuals)))
 
 
 def _normal(z: float) -> float:
