@@ -24,8 +24,8 @@ from rich.table import Table
 from beamer.errors import InputError, nearest
 from eval.gpu.claims import CLAIMS, Claim, GpuContender, Inputs
 from eval.gpu.claims.base import ConfigSection, contenders
-from eval.gpu.json_lines import json_lines
 from eval.gpu.study import GpuStudyConfig, Run, Runner
+from eval.json_lines import json_lines
 from eval.statistics import Ratio
 
 CONFIG = Path(__file__).parent.parent / "configs" / "gpu-regions.yaml"

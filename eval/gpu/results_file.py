@@ -9,11 +9,11 @@ from typing import Any
 from rich.table import Table
 
 from eval.gpu.claims import Claim, Inputs, Results
-from eval.gpu.json_lines import json_lines
 from eval.gpu.knowledge import shown
 from eval.gpu.report import verdicts
 from eval.gpu.study import GpuStudyConfig
 from eval.gpu.tuning import Tuned
+from eval.json_lines import json_lines
 
 RESULTS = Path(__file__).parent.parent / "results" / "gpu.json"
 LEVELS = 5  # of the document: claims, a claim, its cells, a cell: a line per contender

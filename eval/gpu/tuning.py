@@ -17,8 +17,8 @@ from rich.table import Table
 from beamer.errors import InputError, nearest
 from eval.gpu.claims import Claim, GpuContender, Inputs
 from eval.gpu.claims.base import ConfigSection, contenders
-from eval.gpu.json_lines import json_lines
 from eval.gpu.study import Run, Runner
+from eval.json_lines import json_lines
 
 CONFIG = Path(__file__).parent.parent / "configs" / "gpu-tuning.yaml"
 CHOSEN = Path(__file__).parent.parent / "results" / "gpu-tuning.json"

@@ -1,10 +1,9 @@
 """`python -m eval peers`: runs our policies inside other projects' simulators, beside the policies of those projects."""
 
-import json
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 import yaml
@@ -18,7 +17,7 @@ from eval.peers.contender import PeerContender, PeerRun
 from eval.peers.environment import interpreter
 from eval.peers.gavel.peer import GavelPeer
 from eval.peers.pollux.peer import PolluxPeer
-from eval.peers.report import as_json, by_workload, figures_of, table
+from eval.peers.results_file import PeerResults, write_results
 from eval.peers.runs import PeerRuns
 
 CONFIG = Path(__file__).parent.parent / "configs" / "peers.yaml"
@@ -97,7 +96,7 @@ def peers(
     config = read(config_file)
     cache = cache.absolute()  # runs have another working folder
     console = Console(width=None if sys.stdout.isatty() else 220)
-    document: dict[str, Any] = {}
+    outcomes: dict[str, PeerResults] = {}
     started = time.perf_counter()
     for peer, folder in found:
         chosen = config[peer.name]
@@ -124,19 +123,8 @@ def peers(
         ]
         runs = PeerRuns(peer, folder, interpreter(peer, cache, python and python.absolute()), cache / "runs")
         results = runs.all(asked, processes, console)
-        figures = figures_of(results)
-        base = contenders[0]
-        figures = {who: figures[who] for who in sorted(figures, key=chosen.policies.index)}
-        console.print(table(f"{peer.title}, workloads {', '.join(names)}, {len(drawn)} seeds", figures, base))
-        console.print(by_workload(figures, base, "mean_s"))
-        document[peer.name] = {
-            "content": peer.content(folder),
-            "workloads": list(names),
-            "seeds": list(drawn),
-            "base": base.title,
-            "versions": next(iter(results.values()))["versions"],
-            "policies": as_json(figures, results, base),
-        }
-    json_file.parent.mkdir(parents=True, exist_ok=True)
-    json_file.write_text(json.dumps(document, indent=1) + "\n")
+        outcomes[peer.name] = PeerResults.of(peer.title, peer.content(folder), chosen.policies, contenders[0], results)
+        for table in outcomes[peer.name].tables():
+            console.print(table)
+        write_results(json_file, outcomes)
     console.print(f"{time.perf_counter() - started:.0f} s   figures: {json_file}   runs: {cache}/runs")

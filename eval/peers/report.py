@@ -1,8 +1,7 @@
 """What came of runs in a peer's simulator: a row per policy, with ratios to the peer's own."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from rich.table import Table
@@ -64,7 +63,7 @@ def ratio(figures: Figures, ours: PeerContender, base: PeerContender, metric: st
     return Ratio.of(means[:, 0].tolist(), means[:, 1].tolist())
 
 
-def table(title: str, figures: Figures, base: PeerContender) -> Table:
+def comparison(title: str, figures: Figures, base: PeerContender) -> Table:
     """Return a table of all policies: what each knows, its means over workloads and seeds, and its ratios to `base`."""
     made = Table(title=f"{title}; ratios to {base.title}", title_justify="left")
     for column in ("policy", "whose", "knows", "sizes"):
@@ -77,9 +76,9 @@ def table(title: str, figures: Figures, base: PeerContender) -> Table:
         sizes = "free, batch size by the policy" if who.batches == "policy" else who.sizes
         cells = [who.name, "theirs" if who.own else "ours", who.knows, sizes]
         for metric in COMPARED:
-            cells.append(f"{_mean(runs, metric):.0f}")
+            cells.append(f"{mean(runs, metric):.0f}")
             cells.append("" if who == base else _shown(ratio(figures, who, base, metric)))
-        made.add_row(*cells, f"{_mean(runs, 'restarts'):.1f}")
+        made.add_row(*cells, f"{mean(runs, 'restarts'):.1f}")
     return made
 
 
@@ -94,30 +93,13 @@ def by_workload(figures: Figures, base: PeerContender, metric: str) -> Table:
         cells = []
         for workload in workloads:
             only = {name: {pair: one for pair, one in runs.items() if pair[0] == workload} for name, runs in figures.items()}
-            cells.append(f"{_mean(only[who], metric):.0f} s" if who == base else _shown(ratio(only, who, base, metric)))
+            cells.append(f"{mean(only[who], metric):.0f} s" if who == base else _shown(ratio(only, who, base, metric)))
         made.add_row(who.title, *cells)
     return made
 
 
-def as_json(figures: Figures, results: Mapping[PeerRun, Result], base: PeerContender) -> list[dict[str, Any]]:
-    """Return a row per policy as plain JSON: what it is, its figures by run, its ratios to `base`."""
-    cpu_s: dict[PeerContender, float] = {}
-    for run, result in results.items():
-        cpu_s[run.contender] = max(cpu_s.get(run.contender, 0.0), result["cpu_s"])
-    return [
-        {
-            **who.model_dump(),
-            "name": who.name,
-            "runs": [{"workload": workload, "seed": seed, **asdict(one)} for (workload, seed), one in runs.items()],
-            "means": {metric: _mean(runs, metric) for metric in (*COMPARED, "restarts")},
-            "ratios": {metric: asdict(ratio(figures, who, base, metric)) for metric in COMPARED},
-            "longest_run_cpu_s": cpu_s[who],
-        }
-        for who, runs in figures.items()
-    ]
-
-
-def _mean(runs: Mapping[tuple[str, int], PeerFigures], metric: str) -> float:
+def mean(runs: Mapping[tuple[str, int], PeerFigures], metric: str) -> float:
+    """Return the mean of a metric over runs."""
     return float(np.mean([getattr(one, metric) for one in runs.values()]))
 
 

@@ -188,7 +188,7 @@ def test_the_search_ends_with_the_first_trial_that_meets_the_target(cluster: Loc
     assert [key for key, status in ends.items() if status is TrialStatus.FINISHED] == [reached.trial]
 
 
-def test_results_are_read_though_the_search_ended_before_all_trials_had_started(cluster: LocalRayCluster, tmp_path: Path) -> None:
+def test_results_are_read_though_some_trials_never_started(cluster: LocalRayCluster, tmp_path: Path) -> None:
     rates = (RATES[-1],) * 4 + RATES
     request = Request(500, target_loss=undisturbed(RATES[-1], 2)[-1])
     results = run(tmp_path, BeamerScheduler("fifo", request, stop_at_target=True), rates, pause_s=0.1)

@@ -1,13 +1,17 @@
 """The figures of docs/gpu.md about published claims are those of the committed results files."""
 
 import json
+import math
 import re
+from statistics import fmean
 
 import pytest
 
-from eval.gpu import documents, regions
+from eval import documents
+from eval.gpu import regions
 from eval.gpu.results_file import StudyResults, read_results
 from eval.gpu.tuning import read_chosen
+from eval.peers import results_file
 
 CLAIMS_HEADING = "## What came of the published claims"
 RENEW = "run `python -m eval gpu --docs`"
@@ -34,9 +38,10 @@ def test_the_docs_are_what_the_results_files_say(text: str) -> None:
 
 def test_every_claim_and_every_map_is_in_the_docs(text: str, results: StudyResults) -> None:
     names = {match["name"] for match in documents.SECTION.finditer(text)}
-    assert {one.claim.name for one in results.claims} <= names
+    assert {f"gpu {one.claim.name}" for one in results.claims} <= names
+    assert {f"peers {name}" for name in results_file.read_results()} <= names
     conditions = json.loads(regions.RESULTS.read_text()) if regions.RESULTS.exists() else {}
-    assert {f"conditions {name}" for name in conditions} <= names
+    assert {f"gpu conditions {name}" for name in conditions} <= names
     for name in conditions:
         assert (documents.DOCS.parent / "images" / f"gpu-regions-{name}.png").is_file()
 
@@ -52,7 +57,7 @@ def test_figures_are_those_of_the_runs(text: str, results: StudyResults) -> None
     """Means are read back from the tables and compared with means that are taken here from the file's figures."""
     compared = 0
     for one in results.claims:
-        section = next(match for match in documents.SECTION.finditer(text) if match["name"] == one.claim.name)[0]
+        section = next(match for match in documents.SECTION.finditer(text) if match["name"] == f"gpu {one.claim.name}")[0]
         metric = one.claim.metrics[0]
         for cell, runs in one.cells.items():
             if cell not in one.claim.judged():
@@ -64,6 +69,22 @@ def test_figures_are_those_of_the_runs(text: str, results: StudyResults) -> None
                     compared += 1
                     assert any(value == pytest.approx(mean, rel=0.02, abs=0.002) for value in shown), (cell, name)
     assert compared > 5 * len(results.claims) / 2, "nothing was compared"
+
+
+def test_ratios_inside_peers_follow_from_the_runs(text: str) -> None:
+    """Means and ratios are read back from the tables and compared with those that are taken here from the file's runs."""
+    outcomes = results_file.read_results()
+    if not outcomes:
+        pytest.skip("no results of a peer")
+    for name, outcome in outcomes.items():
+        section = next(match for match in documents.SECTION.finditer(text) if match["name"] == f"peers {name}")[0]
+        base = outcome.figures[outcome.base]
+        for who, runs in outcome.figures.items():
+            mean_s = fmean(figures.mean_s for figures in runs.values())
+            ratio = math.exp(fmean(math.log(runs[run].mean_s / base[run].mean_s) for run in runs))
+            row = rf"^\| {re.escape(who.name)} \| \w+ \| {who.knows} \|[^|]*\| (\d+) \| ([\d.]*)"
+            shown = [(float(mean), float(of or 1.0)) for mean, of in re.findall(row, section, re.MULTILINE)]
+            assert any(pair == pytest.approx((mean_s, ratio), rel=0.01, abs=0.006) for pair in shown), who.title
 
 
 def test_the_results_are_of_the_chosen_parameters(results: StudyResults) -> None:

@@ -13,12 +13,13 @@ from rich.table import Table
 
 from beamer.errors import InputError
 from beamer.gpu.model import Costs
-from eval.gpu import documents, regions, tuning
+from eval import documents
+from eval.gpu import regions, tuning
 from eval.gpu.claims import CLAIMS, Claim, GpuContender, Inputs
 from eval.gpu.claims.base import SENSITIVITY, contenders
-from eval.gpu.json_lines import json_lines
 from eval.gpu.results_file import ClaimResults, StudyResults, read_results
 from eval.gpu.study import GpuStudyConfig, Run, Runner, grouped, read, runs_of
+from eval.json_lines import json_lines
 from eval.resume import ResultCache
 
 HERE = Inputs()
@@ -175,16 +176,18 @@ def test_the_tables_follow_from_the_results_file(config: GpuStudyConfig, tmp_pat
     results.write(tmp_path / "gpu.json")
     again = read_results(tmp_path / "gpu.json")
     text = "before\n<!-- begin: eval gpu optimus -->\n<!-- end -->\nafter\n"
-    written = documents.rewritten(text, documents.sections(results, {}))
-    assert documents.current(text, tmp_path / "gpu.json", tmp_path / "none.json") == written
-    assert documents.current(written, tmp_path / "gpu.json", tmp_path / "none.json") == written, "it replaces what is there"
+    written = documents.rewritten(text, documents.sections(results, {}, {}))
+    assert documents.current(text, tmp_path / "gpu.json", *[tmp_path / "none.json"] * 2) == written
+    assert documents.current(written, tmp_path / "gpu.json", *[tmp_path / "none.json"] * 2) == written, (
+        "it replaces what is there"
+    )
     assert "| policy | knows |" in written
     assert "| drf | nothing |" in written
     assert "parameters of optimus" not in written, "docs show what is compared"
     assert written.endswith("<!-- end -->\nafter\n")
     assert list(again.times().columns[1].cells) == ["6"]
     with pytest.raises(InputError, match="optimum"):
-        documents.rewritten(text.replace("optimus", "optimum"), documents.sections(again, {}))
+        documents.rewritten(text.replace("optimus", "optimum"), documents.sections(again, {}, {}))
 
 
 def test_a_table_in_markdown() -> None:

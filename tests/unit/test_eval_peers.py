@@ -186,7 +186,7 @@ def test_the_policies_of_both_run_and_a_second_start_reuses_them(
     checkout: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = start(checkout, tmp_path)
-    rows = {(row["policy"], row["own"], row["knows"]): row for row in found["policies"]}  # type: ignore[attr-defined]
+    rows = {(row["policy"], row["own"], row["knows"]): row for row in found["policies"].values()}  # type: ignore[attr-defined]
     assert len(rows) == 5
     # two jobs of 600 s at a time, from the first decision on, and the third after the first
     assert rows["pollux", True, "nothing"]["means"]["mean_s"] == pytest.approx((660 + 30 + 660 + 1200) / 3, abs=60)

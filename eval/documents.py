@@ -1,10 +1,10 @@
 """The tables of docs/gpu.md, written from the results files between comments that name them.
 
-    <!-- begin: eval gpu NAME -->
+    <!-- begin: eval COMMAND NAME -->
     ...
     <!-- end -->
 
-NAME is a claim's, "verdicts", or "conditions CLAIM".
+NAME is of `gpu` a claim's, "verdicts", or "conditions CLAIM", and of `peers` a peer's.
 """
 
 import json
@@ -17,9 +17,11 @@ from rich.table import Table
 from beamer.errors import InputError, nearest
 from eval.gpu import regions
 from eval.gpu.results_file import RESULTS, StudyResults, read_results
+from eval.peers import results_file
+from eval.peers.results_file import PeerResults
 
-DOCS = Path(__file__).parent.parent.parent / "docs" / "gpu.md"
-SECTION = re.compile(r"(<!-- begin: eval gpu (?P<name>[\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+DOCS = Path(__file__).parent.parent / "docs" / "gpu.md"
+SECTION = re.compile(r"(<!-- begin: eval (?P<name>(?:gpu|peers) [\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def markdown(table: Table) -> str:
@@ -32,13 +34,17 @@ def markdown(table: Table) -> str:
     return "\n".join([f"{title[0].upper()}{title[1:]}:", "", *lines, ""])
 
 
-def sections(results: StudyResults, conditions: Mapping[str, Mapping[str, object]]) -> dict[str, str]:
+def sections(
+    results: StudyResults, conditions: Mapping[str, Mapping[str, object]], peers: Mapping[str, PeerResults]
+) -> dict[str, str]:
     """Return the text of every section by its name."""
-    found = {"verdicts": markdown(results.verdicts())}
+    found = {"gpu verdicts": markdown(results.verdicts())}
     for one in results.claims:
-        found[one.claim.name] = "\n".join([f"{one.heading}.", "", *map(markdown, one.judged(results.tuned))])
+        found[f"gpu {one.claim.name}"] = "\n".join([f"{one.heading}.", "", *map(markdown, one.judged(results.tuned))])
     for name, grid in conditions.items():
-        found[f"conditions {name}"] = markdown(regions.summary(name, grid))
+        found[f"gpu conditions {name}"] = markdown(regions.summary(name, grid))
+    for name, outcome in peers.items():
+        found[f"peers {name}"] = "\n".join(map(markdown, outcome.tables()))
     return found
 
 
@@ -54,7 +60,7 @@ def rewritten(text: str, found: Mapping[str, str]) -> str:
     return SECTION.sub(section, text)
 
 
-def current(text: str, results: Path = RESULTS, conditions: Path = regions.RESULTS) -> str:
+def current(text: str, results: Path = RESULTS, conditions: Path = regions.RESULTS, peers: Path = results_file.RESULTS) -> str:
     """Return a document with its sections as the results files have them."""
     grids = json.loads(conditions.read_text()) if conditions.exists() else {}
-    return rewritten(text, sections(read_results(results), grids))
+    return rewritten(text, sections(read_results(results), grids, results_file.read_results(peers)))
