@@ -1,5 +1,8 @@
 """`python -m eval EXPERIMENT`: runs an experiment and prints its table; every figure is measured in the run that reports it."""
 
+import signal
+import sys
+
 import yaml
 from pydantic import ValidationError
 
@@ -48,7 +51,8 @@ COMMANDS = {
 
 
 def main() -> None:
-    """Run the command line; findings in a config file are errors of its option."""
+    """Run the command line; findings in a config file are errors of its option, and SIGTERM ends it as an interrupt does."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # what was started is ended on the way out
     with errors_as_exit_codes("eval"):
         try:
             run_commands("python -m eval", ABOUT, COMMANDS)

@@ -64,21 +64,24 @@ class PeerRuns:
         files = {run: self.file_of(run) for run in runs}
         missing = [run for run in runs if not files[run].exists()]
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        running: set[subprocess.Popen[str]] = set()
         with Progress(*columns, console=console) as progress, ThreadPoolExecutor(processes) as pool:
             total = progress.add_task(f"runs in {self.peer.title}", total=len(runs), completed=len(runs) - len(missing))
             try:
-                for made in as_completed([pool.submit(self._make, run, files[run], progress) for run in missing]):
+                for made in as_completed([pool.submit(self._make, run, files[run], progress, running) for run in missing]):
                     title = made.result()
                     progress.advance(total)
                     if not console.is_terminal:
                         console.print(f"{progress.tasks[0].completed:.0f} of {len(runs)}: {title}")
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
+                for process in list(running):
+                    process.terminate()
                 raise
         return {run: json.loads(file.read_text()) for run, file in files.items()}
 
-    def _make(self, run: PeerRun, file: Path, progress: Progress) -> str:
-        """Make a run and return its title."""
+    def _make(self, run: PeerRun, file: Path, progress: Progress, running: set[subprocess.Popen[str]]) -> str:
+        """Make a run and return its title. running: the processes of all runs."""
         title = f"workload {run.workload}, seed {run.seed}: {run.contender.title}"
         task = progress.add_task(title, total=None)
         with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+") as errors:
@@ -88,10 +91,12 @@ class PeerRuns:
             with subprocess.Popen(
                 command, cwd=ROOT, env=_environment(), stdout=subprocess.PIPE, stderr=errors, text=True
             ) as process:
+                running.add(process)
                 assert process.stdout
                 for line in process.stdout:
                     done, total = map(int, line.split())
                     progress.update(task, completed=done, total=total)
+            running.discard(process)
             progress.remove_task(task)
             if process.returncode:
                 errors.seek(0)

@@ -2,13 +2,16 @@
 
 import json
 import os
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from beamer.errors import EngineError, InputError, PlatformError
-from eval.peers.base import Peer
+from eval.peers.base import ROOT, Peer
 from eval.peers.command import PeerConfig, peers, read
 from eval.peers.contender import PeerContender, PeerRun
 from eval.peers.environment import interpreter
@@ -144,6 +147,7 @@ pollux:
     - {policy: convergence}
     - {policy: convergence, knows: true end, batches: policy}
 """
+TIRESIAS_AS_BASE = "base: tiresias (theirs; knows nothing; users'"  # for the beginning of the line
 
 
 @pytest.fixture
@@ -225,10 +229,37 @@ def test_a_run_that_fails_is_named_with_what_it_said(checkout: Path, tmp_path: P
         start(checkout, tmp_path, config=config, policies="optimus")
 
 
+def children(pid: int) -> list[int]:
+    """Return the processes that any thread of one has started."""
+    return [int(one) for file in Path(f"/proc/{pid}/task").glob("*/children") for one in file.read_text().split()]
+
+
+def test_no_run_goes_on_when_the_command_is_ended(checkout: Path, tmp_path: Path) -> None:
+    slow = SIMULATOR.replace("self.clock = clock", "self.clock = clock\n        __import__('time').sleep(300)")
+    (checkout / "simulator" / "simulator.py").write_text(slow)
+    (tmp_path / "peers.yaml").write_text(CONFIG.replace("base: pollux (theirs; knows nothing; free", TIRESIAS_AS_BASE))
+    options = ["--pollux", checkout, "--config", tmp_path / "peers.yaml", "--cache", tmp_path / "cache"]
+    options += ["--json", tmp_path / "peers.json", "--python", HERE, "--policies", "tiresias", "--original"]
+    command = [sys.executable, "-m", "eval", "peers", *map(str, options)]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        until = time.monotonic() + 60
+        while not (started := children(process.pid)):
+            assert process.poll() is None
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        process.terminate()
+        assert process.wait(60) == 128 + signal.SIGTERM
+        assert not [pid for pid in started if Path(f"/proc/{pid}").exists()]
+    finally:
+        process.kill()
+        process.wait()
+
+
 def test_a_result_whose_sources_changed_meanwhile_is_not_kept(checkout: Path, tmp_path: Path) -> None:
     changing = "self.clock = clock\n        open(__file__.replace('simulator.py', 'optimus.py'), 'w').write('#')"
     (checkout / "simulator" / "simulator.py").write_text(SIMULATOR.replace("self.clock = clock", changing))
-    config = CONFIG.replace("base: pollux (theirs; knows nothing; free", "base: tiresias (theirs; knows nothing; users'")
+    config = CONFIG.replace("base: pollux (theirs; knows nothing; free", TIRESIAS_AS_BASE)
     with pytest.raises(EngineError, match="the sources changed while it ran"):
         start(checkout, tmp_path, config=config, policies="tiresias")
     assert not list((tmp_path / "cache" / "runs").iterdir())
