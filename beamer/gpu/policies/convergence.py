@@ -85,7 +85,7 @@ class Convergence(GpuPolicy[ConvergenceState]):
 
     least_reports: int = 2
     prior: float = 0.1
-    hysteresis: float = 0.3
+    hysteresis: float = 0.6
     sharpness: float = 1.0
     speedup: float = 0.45
     least_s: float = 1200.0
