@@ -87,7 +87,7 @@ class Convergence(GpuPolicy[ConvergenceState]):
     prior: float = 0.1
     hysteresis: float = 0.6
     sharpness: float = 1.0
-    speedup: float = 0.45
+    speedup: float = 0.4
     least_s: float = 1200.0
     horizon_s: float = 300.0
     window: int = 5
