@@ -38,7 +38,7 @@ def sections(
     results: StudyResults, conditions: Mapping[str, Mapping[str, object]], peers: Mapping[str, PeerResults]
 ) -> dict[str, str]:
     """Return the text of every section by its name."""
-    found = {"gpu verdicts": markdown(results.verdicts())}
+    found = {"gpu verdicts": "\n".join([markdown(results.verdicts(only_worse=True)), markdown(results.tally())])}
     for one in results.claims:
         found[f"gpu {one.claim.name}"] = "\n".join([f"{one.heading}.", "", *map(markdown, one.judged(results.tuned))])
     for name, grid in conditions.items():

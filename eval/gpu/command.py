@@ -111,6 +111,7 @@ def _compare(
         for table in each.tables(tuned):
             runner.console.print(table)
     runner.console.print(results.verdicts())
+    runner.console.print(results.tally())
     runner.console.print(results.times())
     runner.console.print(f"figures: {json_file}   pictures: {plots}/gpu-*.png")
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from statistics import median
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -143,8 +144,8 @@ def verdicts_of(claim: Claim, results: Results) -> list[CellVerdict]:
     return found
 
 
-def verdicts(claims: Sequence[tuple[Claim, Results]]) -> Table:
-    """Return the table of verdicts, where our policy is worse than another first."""
+def verdicts(claims: Sequence[tuple[Claim, Results]], only_worse: bool = False) -> Table:
+    """Return the table of verdicts, where our policy is worse than another first. only_worse: leave out all others."""
     table = Table(title=f"{OURS} against the best of those that know no more", title_justify="left")
     for column in (
         "claim",
@@ -158,8 +159,25 @@ def verdicts(claims: Sequence[tuple[Claim, Results]]) -> Table:
     ):
         table.add_column(column, overflow="fold")
     for one in sorted((one for claim in claims for one in verdicts_of(*claim)), key=lambda one: not one.worse_than):
+        if only_worse and not one.worse_than:
+            break
         where = (one.claim, one.cell, one.metric, one.ours, shown(one.knows))
         table.add_row(*where, one.best, str(one.to_best), ", ".join(one.worse_than) or "none")
+    return table
+
+
+def tally(claims: Sequence[tuple[Claim, Results]]) -> Table:
+    """Return how many verdicts there are by claim and by what our policy knows, and in how many of them it is worse."""
+    table = Table(title=f"{OURS} against the best of those that know no more, all cells and metrics", title_justify="left")
+    for column in ("claim", "ours", "knows", "compared", "worse, beyond chance", "ours / best: least", "median", "most"):
+        table.add_column(column, overflow="fold")
+    rows: dict[tuple[str, str, str], list[CellVerdict]] = {}
+    for one in (one for claim in claims for one in verdicts_of(*claim)):
+        rows.setdefault((one.claim, one.ours, shown(one.knows)), []).append(one)
+    for key, found in rows.items():
+        ratios = [one.to_best.mean for one in found]
+        worse = sum(bool(one.worse_than) for one in found)
+        table.add_row(*key, str(len(found)), str(worse), *(f"{one:.2f}" for one in (min(ratios), median(ratios), max(ratios))))
     return table
 
 

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from eval.gpu.claims import Claim, Inputs, Results
 from eval.gpu.knowledge import shown
-from eval.gpu.report import verdicts
+from eval.gpu.report import tally, verdicts
 from eval.gpu.study import GpuStudyConfig
 from eval.gpu.tuning import Tuned
 from eval.json_lines import json_lines
@@ -64,9 +64,13 @@ class StudyResults:
     tuned: Tuned
     claims: Sequence[ClaimResults]
 
-    def verdicts(self) -> Table:
-        """Return how our policy fares."""
-        return verdicts([(one.claim, one.cells) for one in self.claims])
+    def verdicts(self, only_worse: bool = False) -> Table:
+        """Return how our policy fares. only_worse: where it is worse than another, beyond chance."""
+        return verdicts([(one.claim, one.cells) for one in self.claims], only_worse)
+
+    def tally(self) -> Table:
+        """Return how often our policy is worse than another, by claim."""
+        return tally([(one.claim, one.cells) for one in self.claims])
 
     def times(self) -> Table:
         """Return the processor time by claim."""

@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from statistics import fmean
+from statistics import fmean, median
 
 import pytest
 
@@ -13,6 +13,8 @@ from eval.gpu.results_file import StudyResults, read_results
 from eval.gpu.tuning import read_chosen
 from eval.peers import results_file
 
+RAY_RESULTS = documents.DOCS.parent.parent / "eval" / "results" / "ray.json"
+ENGINES = documents.DOCS.parent / "engines.md"
 CLAIMS_HEADING = "## What came of the published claims"
 RENEW = "run `python -m eval gpu --docs`"
 
@@ -85,6 +87,27 @@ def test_ratios_inside_peers_follow_from_the_runs(text: str) -> None:
             row = rf"^\| {re.escape(who.name)} \| \w+ \| {who.knows} \|[^|]*\| (\d+) \| ([\d.]*)"
             shown = [(float(mean), float(of or 1.0)) for mean, of in re.findall(row, section, re.MULTILINE)]
             assert any(pair == pytest.approx((mean_s, ratio), rel=0.01, abs=0.006) for pair in shown), who.title
+
+
+def test_the_table_of_ray_searches_is_that_of_its_runs() -> None:
+    runs = json.loads(RAY_RESULTS.read_text())["runs"]
+    row = r"^\| ?([\w ]*?) ?\| `(\w+)` \| ([\d.]+) \| ([\d.]+) \(([\d., ]+)\) \| ([\d.]+) \|$"
+    compared, search = 0, ""
+    for named, contender, *shown in re.findall(row, ENGINES.read_text(), re.MULTILINE):
+        search = named.strip() or search
+        mine = sorted(
+            (one for one in runs if (one["search"], one["contender"]) == (search, contender)), key=lambda one: one["seed"]
+        )
+        searched = [one["to_target_s"] - one["first_result_s"] for one in mine]
+        expected = [
+            f"{median(one['to_target_s'] for one in mine):.1f}",
+            f"{median(searched):.1f}",
+            ", ".join(f"{seconds:.1f}" for seconds in searched),
+            f"{median(one['gpu_s'] for one in mine):.1f}",
+        ]
+        assert shown == expected, (search, contender)
+        compared += len(mine)
+    assert compared == len(runs)
 
 
 def test_the_results_are_of_the_chosen_parameters(results: StudyResults) -> None:

@@ -19,7 +19,7 @@ from eval.gpu.claims.base import CostsConfig, Metric
 from eval.gpu.claims.hermes import CLOSED_FORM, HermesClaim
 from eval.gpu.claims.optimus import CONVERGED, ParameterServerProfile, SpeedTable, _half
 from eval.gpu.profiles import DataParallelProfile, HyperbolicLoss
-from eval.gpu.report import by_metric, ratio, verdicts, verdicts_of
+from eval.gpu.report import by_metric, ratio, tally, verdicts, verdicts_of
 from eval.gpu.searches import KINDS, SYNTHETIC, SearchSpace, draw
 from eval.gpu.study import GpuStudyConfig, read, run_one
 from eval.statistics import Interval, Ratio
@@ -185,6 +185,10 @@ def test_the_verdict_names_who_is_better_than_ours(config: GpuStudyConfig) -> No
     table = verdicts([(claim, {claim.judged()[0]: runs})])
     assert table.row_count == 3
     assert list(table.columns[-1].cells) == ["optimus", "optimus", "none"]
+    worse = verdicts([(claim, {claim.judged()[0]: runs})], only_worse=True)
+    assert list(worse.columns[-1].cells) == ["optimus", "optimus"]
+    counts = tally([(claim, {claim.judged()[0]: runs})])
+    assert [list(column.cells) for column in counts.columns][3:] == [["3"], ["2"], ["1.00"], ["2.00"], ["2.00"]]
 
 
 def test_a_verdict_leaves_out_who_knows_more(config: GpuStudyConfig) -> None:
