@@ -90,7 +90,7 @@ class Convergence(GpuPolicy[ConvergenceState]):
     speedup: float = 0.4
     least_s: float = 1200.0
     horizon_s: float = 300.0
-    window: int = 5
+    window: int = 10
 
     name = "convergence"
     resizes = True
