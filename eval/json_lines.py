@@ -3,25 +3,26 @@
 import json
 from typing import Any
 
-DIGITS = 7  # significant, of a figure
+DIGITS = 7  # of a figure
+ALL_DIGITS = 17  # with which a figure is read back as it was
 
 
-def json_lines(value: Any, levels: int) -> str:
-    """Return JSON whose objects have a line per entry, down to `levels`; figures are rounded."""
-    return _lines(value, 0, levels) + "\n"
+def json_lines(value: Any, levels: int, digits: int = DIGITS) -> str:
+    """Return JSON whose objects have a line per entry, down to `levels`; figures are rounded to significant digits."""
+    return _lines(_rounded(value, digits), 0, levels) + "\n"
 
 
 def _lines(value: Any, level: int, levels: int) -> str:
     if level >= levels or not isinstance(value, dict) or not value:
-        return json.dumps(_rounded(value))
+        return json.dumps(value)
     indent = " " * (level + 1)
     inner = ",\n".join(f"{indent}{json.dumps(key)}: {_lines(one, level + 1, levels)}" for key, one in value.items())
     return "{\n" + inner + "\n" + " " * level + "}"
 
 
-def _rounded(value: Any) -> Any:
+def _rounded(value: Any, digits: int) -> Any:
     if isinstance(value, float):
-        return float(f"{value:.{DIGITS}g}")
+        return float(f"{value:.{digits}g}")
     if isinstance(value, dict):
-        return {key: _rounded(one) for key, one in value.items()}
-    return [_rounded(one) for one in value] if isinstance(value, list | tuple) else value
+        return {key: _rounded(one, digits) for key, one in value.items()}
+    return [_rounded(one, digits) for one in value] if isinstance(value, list | tuple) else value

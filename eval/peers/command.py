@@ -17,7 +17,7 @@ from eval.peers.contender import PeerContender, PeerRun
 from eval.peers.environment import interpreter
 from eval.peers.gavel.peer import GavelPeer
 from eval.peers.pollux.peer import PolluxPeer
-from eval.peers.results_file import PeerResults, write_results
+from eval.peers.results_file import PeerResults, read_results, write_results
 from eval.peers.runs import PeerRuns
 
 CONFIG = Path(__file__).parent.parent / "configs" / "peers.yaml"
@@ -83,7 +83,9 @@ def peers(
         bool, typer.Option("--original", help="Leave the peer's libraries as they are, though equal functions are sooner.")
     ] = False,
     cache: Annotated[Path, typer.Option(help="Finished runs and interpreters are kept here.")] = Path("results/peers"),
-    json_file: Annotated[Path, typer.Option("--json", help="Write every run's figures here.")] = Path("results/peers.json"),
+    json_file: Annotated[
+        Path, typer.Option("--json", help="Write every run's figures here; runs that it holds are not made again.")
+    ] = Path("results/peers.json"),
 ) -> None:
     """Compare our policies with those of other projects inside the simulators of these projects."""
     options: tuple[tuple[Peer, Path | None], ...] = ((PolluxPeer(), pollux), (GavelPeer(), gavel))
@@ -96,6 +98,7 @@ def peers(
     config = read(config_file)
     cache = cache.absolute()  # runs have another working folder
     console = Console(width=None if sys.stdout.isatty() else 220)
+    before = read_results(json_file)
     outcomes: dict[str, PeerResults] = {}
     started = time.perf_counter()
     for peer, folder in found:
@@ -121,7 +124,8 @@ def peers(
             for workload in names
             for seed in drawn
         ]
-        runs = PeerRuns(peer, folder, interpreter(peer, cache, python and python.absolute()), cache / "runs")
+        known = before[peer.name].known if peer.name in before else {}
+        runs = PeerRuns(peer, folder, interpreter(peer, cache, python and python.absolute()), cache / "runs", known)
         results = runs.all(asked, processes, console)
         outcomes[peer.name] = PeerResults.of(peer.title, peer.content(folder), chosen.policies, contenders[0], results)
         for table in outcomes[peer.name].tables():

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from rich.table import Table
 
-from eval.peers.contender import PeerContender, PeerRun
-from eval.peers.runs import Result
+from eval.peers.contender import PeerContender
 from eval.statistics import Ratio
 
 TAIL = 99  # percentile of the completion times
@@ -23,8 +23,8 @@ class PeerFigures:
     restarts: float
 
     @classmethod
-    def of(cls, result: Result) -> "PeerFigures":
-        """Return the figures of a run's result."""
+    def of(cls, result: Mapping[str, Any]) -> "PeerFigures":
+        """Return the figures of what a runner has left: seconds until completion and restarts by job, the makespan."""
         jct_s = list(result["jct_s"].values())
         restarts = list(result["restarts"].values())
         return cls(float(np.mean(jct_s)), float(np.percentile(jct_s, TAIL)), result["makespan_s"], float(np.mean(restarts)))
@@ -34,14 +34,6 @@ COMPARED = {"mean_s": "mean JCT", "tail_s": f"p{TAIL}", "makespan_s": "makespan"
 
 Figures = Mapping[PeerContender, Mapping[tuple[str, int], PeerFigures]]
 """By policy, then by workload and seed."""
-
-
-def figures_of(results: Mapping[PeerRun, Result]) -> dict[PeerContender, dict[tuple[str, int], PeerFigures]]:
-    """Return runs' figures by policy, workload and seed."""
-    figures: dict[PeerContender, dict[tuple[str, int], PeerFigures]] = {}
-    for run, result in results.items():
-        figures.setdefault(run.contender, {})[run.workload, run.seed] = PeerFigures.of(result)
-    return figures
 
 
 def ratio(figures: Figures, ours: PeerContender, base: PeerContender, metric: str) -> Ratio:

@@ -1,4 +1,4 @@
-"""Runs of a peer's simulator in processes of its interpreter, each result kept in a file, so that a second start reuses it."""
+"""Runs of a peer's simulator in processes of its interpreter, each kept in a file, so that a second start repeats none."""
 
 import json
 import os
@@ -6,10 +6,9 @@ import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -17,36 +16,59 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from beamer.errors import EngineError
 from eval.peers.base import ROOT, Peer, sources_of
 from eval.peers.contender import PeerRun
+from eval.peers.report import PeerFigures
 
 ERROR_LINES = 12  # of what a run that failed printed last
 
-Result = Mapping[str, Any]
-"""What a runner leaves: seconds until completion and restarts by job, the makespan, whether random numbers were drawn."""
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """What came of a run.
+
+    key: of all that it depends on. random: whether random numbers were drawn. versions: of the peer's packages.
+    """
+
+    key: str
+    figures: PeerFigures
+    random: bool
+    cpu_s: float
+    versions: Mapping[str, str]
+
+    @classmethod
+    def read(cls, key: str, file: Path) -> "FinishedRun":
+        """Return what a runner has left in a file."""
+        result = json.loads(file.read_text())
+        return cls(key, PeerFigures.of(result), result["random"], result["cpu_s"], result["versions"])
 
 
 @dataclass(frozen=True)
 class PeerRuns:
     """Where and how runs of a peer are made.
 
-    folder: of the simulator. python: that has its packages. cache: folder of results.
+    folder: of the simulator. python: that has its packages. cache: folder of results. known: runs that were made elsewhere, by
+    their keys.
     """
 
     peer: Peer
     folder: Path
     python: Path
     cache: Path
+    known: Mapping[str, FinishedRun] = field(default_factory=dict)
 
-    def file_of(self, run: PeerRun) -> Path:
-        """Return where a run's result is kept: named by all that the result depends on."""
+    def key(self, run: PeerRun) -> str:
+        """Return the hash of all that a run's result depends on."""
         own = run.contender.own
         ours = sources_of(self.peer, own)
         asked = run.model_dump_json(exclude={"contender": {"label"}})
         packages = (self.peer.folder / "requirements.txt").read_text()
-        key = sha256("\0".join((self.peer.content(self.folder), ours, asked, packages)).encode()).hexdigest()[:16]
-        whose = "theirs" if own else "ours"
-        return self.cache / f"{self.peer.name}-{run.workload}-{whose}-{run.contender.policy}-{run.seed}-{key}.json"
+        return sha256("\0".join((self.peer.content(self.folder), ours, asked, packages)).encode()).hexdigest()[:16]
 
-    def all(self, runs: Sequence[PeerRun], processes: int, console: Console) -> dict[PeerRun, Result]:
+    def file_of(self, run: PeerRun) -> Path:
+        """Return where a run's result is kept."""
+        whose = "theirs" if run.contender.own else "ours"
+        return self.cache / f"{self.peer.name}-{run.workload}-{whose}-{run.contender.policy}-{run.seed}-{self.key(run)}.json"
+
+    def all(self, runs: Sequence[PeerRun], processes: int, console: Console) -> dict[PeerRun, FinishedRun]:
         """Return the results of runs, `processes` at a time. Raises `EngineError` for the first that fails.
 
         Runs that differ in their seeds alone share the first seed's result if it needed no random numbers.
@@ -55,14 +77,14 @@ class PeerRuns:
         for run in runs:
             first.setdefault(_without_seed(run), run)
         results = self._made(list(first.values()), processes, console)
-        further = [run for run in runs if run not in results and results[first[_without_seed(run)]]["random"]]
+        further = [run for run in runs if run not in results and results[first[_without_seed(run)]].random]
         results |= self._made(further, processes, console)
         return {run: results.get(run, results[first[_without_seed(run)]]) for run in runs}
 
-    def _made(self, runs: Sequence[PeerRun], processes: int, console: Console) -> dict[PeerRun, Result]:
+    def _made(self, runs: Sequence[PeerRun], processes: int, console: Console) -> dict[PeerRun, FinishedRun]:
         self.cache.mkdir(parents=True, exist_ok=True)
-        files = {run: self.file_of(run) for run in runs}
-        missing = [run for run in runs if not files[run].exists()]
+        keys, files = {run: self.key(run) for run in runs}, {run: self.file_of(run) for run in runs}
+        missing = [run for run in runs if keys[run] not in self.known and not files[run].exists()]
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         running: set[subprocess.Popen[str]] = set()
         with Progress(*columns, console=console) as progress, ThreadPoolExecutor(processes) as pool:
@@ -78,7 +100,7 @@ class PeerRuns:
                 for process in list(running):
                     process.terminate()
                 raise
-        return {run: json.loads(file.read_text()) for run, file in files.items()}
+        return {run: self.known.get(key) or FinishedRun.read(key, files[run]) for run, key in keys.items()}
 
     def _make(self, run: PeerRun, file: Path, progress: Progress, running: set[subprocess.Popen[str]]) -> str:
         """Make a run and return its title. running: the processes of all runs."""

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 
@@ -209,6 +210,10 @@ def test_the_policies_of_both_run_and_a_second_start_reuses_them(
     assert len(kept) == 6
     assert start(checkout, tmp_path, python=Path("/nowhere")) == found
     assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "cache" / "runs").iterdir()} == kept
+    # nor does one that finds them in the file of figures alone, as in another clone
+    rmtree(tmp_path / "cache")
+    assert start(checkout, tmp_path, python=Path("/nowhere")) == found
+    assert not list((tmp_path / "cache" / "runs").iterdir())
 
 
 def test_another_simulator_is_another_run(checkout: Path, tmp_path: Path) -> None:
@@ -339,4 +344,4 @@ def test_its_own_tiresias_runs_in_its_checkout_as_without_us(tmp_path: Path) -> 
 
     runs = PeerRuns(PolluxPeer(), PolluxPeer().find(Path(POLLUX)), Path(PYTHON), tmp_path)
     # what `simulator.py workloads/workload-1.csv --policy tiresias` prints
-    assert PeerFigures.of(runs.all([run], 1, Console(quiet=True))[run]).mean_s == 2473.65
+    assert runs.all([run], 1, Console(quiet=True))[run].figures.mean_s == 2473.65
