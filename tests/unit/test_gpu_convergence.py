@@ -177,8 +177,20 @@ def test_of_trials_without_a_target_those_that_converge_fastest_run() -> None:
     diverged = trial("diverged", 9.0, 8.0, *[float("nan")] * 4)
     new = trial("new", 9.0)
     order = [new, falling, slower, flat, rising, diverged]
+    policy = Convergence(window=5)
     for count in range(1, 6):
-        assert set(sizes(decide(*reversed(order), on=cluster(gpus=count))[1])) == {one.key[2:] for one in order[:count]}
+        chosen = sizes(decide(*reversed(order), on=cluster(gpus=count), policy=policy)[1])
+        assert set(chosen) == {one.key[2:] for one in order[:count]}
+
+
+def test_of_trials_at_rungs_those_that_few_have_come_as_far_as_run_first() -> None:
+    def at(name: str, jobs: int, iterations: int) -> Job:
+        one = job(name, 0.0, study="search", max_gpus=1)
+        return replace(one, stage=replace(one.stage, jobs=jobs), request=replace(one.request, iterations=iterations))
+
+    first, second = [at(f"first {i}", 12, 100) for i in range(3)], at("second", 3, 300)
+    assert set(sizes(decide(*first, second, on=cluster(gpus=1))[1])) == {"second"}
+    assert "second" not in sizes(decide(*first, at("second", 12, 300), on=cluster(gpus=1))[1])
 
 
 def test_a_job_of_its_own_is_not_judged_by_its_loss() -> None:

@@ -12,7 +12,7 @@ from beamer.engines.simulated import SimulatedJob
 from beamer.gpu import evolution
 from beamer.gpu.evolution import EMPTY, Throughputs
 from beamer.gpu.model import Allocation, Cluster, Grant, Job, Node, Report, Request, Speed, Stage, check_allocation
-from beamer.gpu.policies.ones import Ones, Population
+from beamer.gpu.policies.ones import Ones, OnesState
 from beamer.gpu.predictors.progress_training import JOBS_PER_TRAINING, ProgressTraining
 from beamer.sim.gpu import Arrival, simulate_gpus
 from beamer.testing.gpu_policies import Exponential
@@ -37,8 +37,8 @@ def running(base: Job, node: str, gpus: int = 1, since_s: float = 0.0) -> Job:
 
 
 def decide(
-    jobs: list[Job], on: Cluster, policy: Ones | None = None, state: Population | None = None, seed: int = 0
-) -> tuple[Population, Allocation]:
+    jobs: list[Job], on: Cluster, policy: Ones | None = None, state: OnesState | None = None, seed: int = 0
+) -> tuple[OnesState, Allocation]:
     policy = policy or Ones()
     state, allocation, _ = policy.allocate(state or policy.initial(), on, jobs, 100.0, Random(seed))
     check_allocation(on, jobs, allocation)
@@ -204,7 +204,7 @@ def test_gangs_are_whole_and_what_never_fits_waits() -> None:
 
 def test_decisions_repeat_and_the_state_survives_json() -> None:
     jobs = [job(number, epochs=number) for number in range(12)]
-    adapter, state = TypeAdapter(Population), None
+    adapter, state = TypeAdapter(OnesState), None
     for seed in range(4):
         one = decide(jobs, cluster(2), state=state, seed=seed)
         assert one == decide(jobs, cluster(2), state=state, seed=seed)
@@ -222,7 +222,7 @@ def test_garbage_is_survived() -> None:
     )
     state, allocation = decide([bad, job(1)], cluster(1))
     assert sum(sizes(allocation).values()) == 2
-    assert TypeAdapter(Population).validate_json(TypeAdapter(Population).dump_json(state)) == state
+    assert TypeAdapter(OnesState).validate_json(TypeAdapter(OnesState).dump_json(state)) == state
 
 
 def test_it_learns_from_jobs_that_end() -> None:
@@ -246,7 +246,7 @@ def test_it_does_not_take_jobs_that_were_killed_for_complete() -> None:
 
 @pytest.mark.parametrize("epochs", [1, 2, 5])
 def test_what_it_learns_is_how_long_jobs_ran(epochs: int) -> None:
-    seen: list[Population] = []
+    seen: list[OnesState] = []
 
     class Watching(Ones):
         def allocate(self, *asked: Any) -> Any:

@@ -38,7 +38,7 @@ class SizeLimit:
 
 
 @dataclass(frozen=True)
-class Population:
+class OnesState:
     """What ONES remembers.
 
     nodes: of the cluster that genomes are for. jobs: that own genes; genomes: each as owner, length, owner, length, ..., owners
@@ -54,7 +54,7 @@ class Population:
 
 
 @dataclass(frozen=True)
-class Ones(GpuPolicy[Population]):
+class Ones(GpuPolicy[OnesState]):
     """Search for the assignment whose jobs need the fewest GPU-seconds until they have converged [Bian et al. 2021].
 
     Score, population, probabilities and the doubling of size limits are the artifact's; `hysteresis` and `interval_s` are ours,
@@ -79,7 +79,7 @@ class Ones(GpuPolicy[Population]):
 
     name = "ones"
     resizes = True
-    State = Population
+    State = OnesState
 
     def __post_init__(self) -> None:
         check_at_least(self, 1, "population", "generations")
@@ -87,8 +87,8 @@ class Ones(GpuPolicy[Population]):
         check_share(self, "mutation", "hysteresis")
 
     def allocate(
-        self, state: Population, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
-    ) -> tuple[Population, Allocation, float | None]:
+        self, state: OnesState, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
+    ) -> tuple[OnesState, Allocation, float | None]:
         """Let the population evolve and carry out its best assignment that displaces no job before `settled_epochs`."""
         numbers = np.random.default_rng(rng.getrandbits(64))
         training = state.training.updated(jobs, rng) if self.learn else state.training
@@ -116,7 +116,7 @@ class Ones(GpuPolicy[Population]):
         wake = state.next_s if jobs and state.next_s > now else None
         return state, place_sizes(cluster, table.jobs, sizes, batches), wake
 
-    def _limits(self, state: Population, cluster: Cluster, jobs: Sequence[Job]) -> dict[str, SizeLimit]:
+    def _limits(self, state: OnesState, cluster: Cluster, jobs: Sequence[Job]) -> dict[str, SizeLimit]:
         """Double the size limits of jobs that have been at theirs for long enough."""
         known = {limit.key: limit for limit in state.limits}
         limits = {}
@@ -163,7 +163,7 @@ class Ones(GpuPolicy[Population]):
         return genomes[row] if score[row + 1] <= (1.0 - self.hysteresis) * score[0] else undisturbed
 
 
-def _remember(state: Population, nodes: tuple[tuple[str, int], ...], genomes: Ints, table: "_Table") -> Population:
+def _remember(state: OnesState, nodes: tuple[tuple[str, int], ...], genomes: Ints, table: "_Table") -> OnesState:
     owners = np.unique(genomes[genomes != EMPTY])
     place = np.full(len(table.jobs) + 1, EMPTY)
     place[owners] = np.arange(len(owners))
@@ -251,7 +251,7 @@ class _Table:
                     first[node] += count
         return genome
 
-    def genomes(self, state: Population, deployed: Ints) -> Ints:
+    def genomes(self, state: OnesState, deployed: Ints) -> Ints:
         """Return the remembered genomes without the jobs that have ended; the deployed one where there are none."""
         row = {job.key: number for number, job in enumerate(self.jobs)}
         rows = np.array([*(row.get(key, EMPTY) for key in state.jobs), EMPTY], np.int64)
