@@ -10,7 +10,7 @@ from rich.table import Table
 
 from eval.json_lines import ALL_DIGITS, json_lines
 from eval.peers.contender import PeerContender, PeerRun
-from eval.peers.report import COMPARED, PeerFigures, by_workload, comparison, mean, ratio
+from eval.peers.report import PeerFigures, by_workload, comparison
 from eval.peers.runs import FinishedRun
 
 RESULTS = Path(__file__).parent.parent / "results" / "peers.json"
@@ -57,13 +57,10 @@ class PeerResults:
         return [comparison(title, self.figures, self.base), by_workload(self.figures, self.base, "mean_s")]
 
     def as_json(self) -> dict[str, Any]:
-        """Return them as plain JSON: of each policy what it is, its means, its ratios to the base, and its runs."""
-        figures = self.figures
+        """Return them as plain JSON: of each policy what it is, and its runs."""
         policies = {
             who.title: {
                 **who.model_dump(mode="json"),
-                "means": {metric: mean(figures[who], metric) for metric in (*COMPARED, "restarts")},
-                "ratios": {metric: asdict(ratio(figures, who, self.base, metric)) for metric in COMPARED},
                 "runs": [
                     {"workload": workload, "seed": seed, **asdict(one.figures)}
                     | {"key": one.key, "random": one.random, "cpu_s": one.cpu_s}

@@ -1,4 +1,4 @@
-"""The figures of docs/gpu.md about published claims are those of the committed results files."""
+"""The figures of the docs about GPU policies are those of the committed results files."""
 
 import json
 import math
@@ -76,8 +76,7 @@ def test_figures_are_those_of_the_runs(text: str, results: StudyResults) -> None
 def test_ratios_inside_peers_follow_from_the_runs(text: str) -> None:
     """Means and ratios are read back from the tables and compared with those that are taken here from the file's runs."""
     outcomes = results_file.read_results()
-    if not outcomes:
-        pytest.skip("no results of a peer")
+    assert outcomes
     for name, outcome in outcomes.items():
         section = next(match for match in documents.SECTION.finditer(text) if match["name"] == f"peers {name}")[0]
         base = outcome.figures[outcome.base]

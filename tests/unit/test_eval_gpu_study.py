@@ -177,10 +177,9 @@ def test_the_tables_follow_from_the_results_file(config: GpuStudyConfig, tmp_pat
     again = read_results(tmp_path / "gpu.json")
     text = "before\n<!-- begin: eval gpu optimus -->\n<!-- end -->\nafter\n"
     written = documents.rewritten(text, documents.sections(results, {}, {}))
-    assert documents.current(text, tmp_path / "gpu.json", *[tmp_path / "none.json"] * 2) == written
-    assert documents.current(written, tmp_path / "gpu.json", *[tmp_path / "none.json"] * 2) == written, (
-        "it replaces what is there"
-    )
+    files = tmp_path / "gpu.json", tmp_path / "none.json", tmp_path / "none.json"
+    assert documents.current(text, *files) == written
+    assert documents.current(written, *files) == written, "it replaces what is there"
     assert "| policy | knows |" in written
     assert "| drf | nothing |" in written
     assert "parameters of optimus" not in written, "docs show what is compared"

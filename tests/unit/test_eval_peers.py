@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 from shutil import rmtree
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,8 @@ from eval.peers.contender import PeerContender, PeerRun
 from eval.peers.environment import interpreter
 from eval.peers.gavel.peer import GavelPeer
 from eval.peers.pollux.peer import NEEDED, PolluxPeer
-from eval.peers.report import PeerFigures, ratio
+from eval.peers.report import PeerFigures, mean, ratio
+from eval.peers.results_file import PeerResults
 from eval.peers.runs import PeerRuns
 
 HERE = Path(sys.executable)
@@ -170,7 +172,7 @@ def checkout(tmp_path: Path) -> Path:
     return folder.parent
 
 
-def start(checkout: Path, tmp_path: Path, python: Path = HERE, config: str = CONFIG, policies: str = "") -> dict[str, object]:
+def start(checkout: Path, tmp_path: Path, python: Path = HERE, config: str = CONFIG, policies: str = "") -> dict[str, Any]:
     (tmp_path / "peers.yaml").write_text(config)
     peers(
         pollux=checkout,
@@ -191,16 +193,16 @@ def test_the_policies_of_both_run_and_a_second_start_reuses_them(
     checkout: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = start(checkout, tmp_path)
-    rows = {(row["policy"], row["own"], row["knows"]): row for row in found["policies"].values()}  # type: ignore[attr-defined]
+    outcome = PeerResults.from_json(found)
+    rows = {(who.policy, who.own, who.knows): who for who in outcome.figures}
     assert len(rows) == 5
     # two jobs of 600 s at a time, from the first decision on, and the third after the first
-    assert rows["pollux", True, "nothing"]["means"]["mean_s"] == pytest.approx((660 + 30 + 660 + 1200) / 3, abs=60)
+    base = rows["pollux", True, "nothing"]
+    assert mean(outcome.figures[base], "mean_s") == pytest.approx((660 + 30 + 660 + 1200) / 3, abs=60)
     # one at a time
-    assert rows["tiresias", True, "nothing"]["ratios"]["mean_s"]["mean"] > 1
-    assert (
-        rows["fifo", False, "nothing"]["ratios"]["mean_s"]["mean"]
-        < rows["tiresias", True, "nothing"]["ratios"]["mean_s"]["mean"]
-    )
+    one_by_one = ratio(outcome.figures, rows["tiresias", True, "nothing"], base, "mean_s").mean
+    assert one_by_one > 1
+    assert ratio(outcome.figures, rows["fifo", False, "nothing"], base, "mean_s").mean < one_by_one
     shown = capsys.readouterr().out
     assert "true end, batch size by the policy" not in shown  # what it knows and the sizes have columns of their own
     for word in ("theirs", "ours", "true end", "nothing", "restarts per job"):

@@ -73,6 +73,8 @@ class Convergence(GpuPolicy[ConvergenceState]):
     the GPU-seconds left until them. Where the end is not known, what is left is the inverse of the Gittins index by the jobs
     that ended before, or what the job has had (`beamer.gpu.predictors.work_left`). Of the trials of a search that states
     neither an end nor a target, those come first whose loss falls fastest, as under Hermes (`beamer.gpu.predictors.loss_fall`).
+    Where trials come to rungs without waiting for each other [Li et al. 2020], each of the n that came to one is taken to be
+    the best of them with the same probability, so that those come first that few have come as far as, which is ours.
     A change of GPUs counts for less by what its restart takes of the next `horizon_s` seconds, by a tenth at least. Jobs leave
     a node for a larger one that would otherwise be split (`beamer.gpu.placement.place_compactly`).
 
@@ -174,7 +176,8 @@ class _Prospects:
         like_it = Counter(job.stage.study for job, one in zip(jobs, nothing, strict=True) if one)
         fewest: dict[str, int] = {}
         for job in jobs:
-            fewest[job.stage.study] = min(job.stage.jobs, fewest.get(job.stage.study, job.stage.jobs))
+            if job.stage.keeps is None:
+                fewest[job.stage.study] = min(job.stage.jobs, fewest.get(job.stage.study, job.stage.jobs))
         milestones: dict[tuple[str, str], int] = {}
         rows: list[tuple[int, float, float, int, bool]] = []
         for job, target, unknown in zip(jobs, targets, nothing, strict=True):
@@ -185,8 +188,9 @@ class _Prospects:
             iterations = job.done if unknown else forecast.iterations_left
             if searched:
                 iterations = min(iterations_until_fall(job, policy.window), MOST_ITERATIONS_LEFT)
-            # of n trials that came to a rung where none waits for others each is the best as likely
-            probability = forecast.probability * fewest[stage.study] / stage.jobs
+            probability = forecast.probability
+            if stage.keeps is None and not target:  # of n trials at a rung where none waits each is the best as likely
+                probability *= fewest[stage.study] / stage.jobs
             missing = policy.least_reports - max(len(job.reports), 1) if target else 0
             rows.append((milestone, probability, iterations, max(missing, 0) * job.request.epoch, unknown and not searched))
         of, probabilities, left, to_judge, only = map(np.array, zip(*rows, strict=True))
