@@ -68,10 +68,23 @@ class CompactPlacer:
         """Return the free GPUs of a node."""
         return self._gpus[node]
 
-    @property
-    def most_on_one(self) -> int:
-        """The free GPUs of the node that has the most."""
-        return next((free for free in range(len(self._by_gpus) - 1, 0, -1) if self._by_gpus[free]), 0)
+    def most_on_one(self, request: Request) -> int:
+        """Return how many GPUs a job can have on the node that has the most for it."""
+        most = 0
+        for free in range(len(self._by_gpus) - 1, 0, -1):
+            for node in self._by_gpus[free]:
+                if most >= free:
+                    return most
+                most = max(self._free_for(node, request), most)
+        return most
+
+    def holds_without(self, node: str, size: int, request: Request, leaving: Iterable[tuple[Grant, Request]]) -> bool:
+        """Return whether a node could hold `size` GPUs of a job if others left it with what they were granted."""
+        gpus, cores = self._gpus[node], self._cpus[node]
+        for grant, other in leaving:
+            gpus += sum(count for where, count in grant.gpus if where == node)
+            cores += sum(freed for where, freed in _cores(grant, other) if where == node)
+        return gpus >= size and cores + ROUNDING >= size * request.worker_cpus
 
     def keep_running(self, jobs: Iterable[Job]) -> dict[str, Grant]:
         """Reserve what the jobs hold and return it by job; grants on nodes that are gone are left out."""
@@ -82,10 +95,11 @@ class CompactPlacer:
                 grants[job.key] = job.grant
         return grants
 
-    def place(self, job: Job, count: int, batch_size: int = 0, servers: int = 0, anew: bool = False) -> Grant | None:
+    def place(self, job: Job, count: int, batch_size: int = 0, servers: int = 0, gather: bool = False) -> Grant | None:
         """Reserve `count` GPUs for a job and return them; None, and nothing reserved, if there are not as many.
 
-        servers: of a job that has any; 0, or where cores are short: one per worker. anew: as if it had none.
+        servers: of a job that has any; 0, or where cores are short: one per worker.
+        gather: whether a job that keeps its size moves from several nodes to fewer.
 
         The same as it has or had last if it keeps its size; otherwise on the fewest nodes, by best fit, of equals those that it
         has or had.
@@ -94,7 +108,7 @@ class CompactPlacer:
             return None
         before = job.grant or job.last
         had = dict(before.gpus) if before else {}
-        same = before is not None and before.size == count and not anew
+        same = before is not None and before.size == count and not (gather and before.nodes > 1)
         if before and same and all(self._free_for(node, job.request) >= gpus for node, gpus in before.gpus):
             chosen = had
         else:
@@ -316,7 +330,7 @@ def place_compactly(
     """
     servers = servers or {}
     placer = CompactPlacer(cluster)
-    most = max((node.gpus for node in cluster.nodes), default=0)
+    empty = {cores: placer.most_on_one(job.request) for cores, job in {job.request.worker_cpus: job for job in jobs}.items()}
     residents: dict[str, list[Job]] = {node.name: [] for node in cluster.nodes}
     grants: dict[str, Grant] = {}
     moving: list[tuple[int, int, Job]] = []
@@ -324,7 +338,7 @@ def place_compactly(
         size = sizes.get(job.key, 0)
         grant = job.grant
         stays = grant is not None and grant.size == size and servers.get(job.key) in (None, grant.served)
-        if grant and stays and (grant.nodes == 1 or size > most) and placer.fits(grant, job.request):
+        if grant and stays and (grant.nodes == 1 or size > empty[job.request.worker_cpus]) and placer.fits(grant, job.request):
             placer.reserve(grant, job.request)
             grants[job.key] = Grant(grant.gpus, grant.servers)
             if grant.nodes == 1:
@@ -336,12 +350,12 @@ def place_compactly(
     while moving:
         minus_size, _, job = heappop(moving)
         size = -minus_size
-        if 1 < size <= most and placer.most_on_one < size:
-            for other in _to_leave(placer, residents, sizes, size):
+        if 1 < size <= empty[job.request.worker_cpus] and placer.most_on_one(job.request) < size:
+            for other in _to_leave(placer, residents, grants, job.request, size):
                 placer.release(grants.pop(other.key), other.request)
                 heappush(moving, (-sizes[other.key], count, other))
                 count += 1
-        grant = placer.place(job, size, 0, servers.get(job.key, 0), anew=size <= placer.most_on_one)
+        grant = placer.place(job, size, 0, servers.get(job.key, 0), gather=size <= placer.most_on_one(job.request))
         grant = grant or _place_fewer(placer, job, size)
         if grant:
             grants[job.key] = grant
@@ -357,19 +371,24 @@ def _place_fewer(placer: CompactPlacer, job: Job, size: int) -> Grant | None:
     return grant
 
 
-def _to_leave(placer: CompactPlacer, residents: Mapping[str, list[Job]], sizes: Mapping[str, int], size: int) -> Sequence[Job]:
-    """Return the jobs that make room for one of so many GPUs on a node, fewer than it has in all; they reside there no more."""
+def _to_leave(
+    placer: CompactPlacer, residents: Mapping[str, list[Job]], grants: Mapping[str, Grant], request: Request, size: int
+) -> Sequence[Job]:
+    """Return the jobs that make room for one of so many GPUs on a node, fewer than it has in all; they reside there no more.
+
+    request: of that one. residents: by node, each on that node alone.
+    """
     fewest, chosen, where = size, 0, ""
     for node, jobs in residents.items():
-        held, count = 0, 0
-        jobs.sort(key=lambda job: sizes[job.key])
+        held, freed = 0, list[tuple[Grant, Request]]()
+        jobs.sort(key=lambda job: grants[job.key].size)
         for job in jobs:
-            if placer.free_on(node) + held >= size or held >= fewest:
+            if held >= fewest or placer.holds_without(node, size, request, freed):
                 break
-            held += sizes[job.key]
-            count += 1
-        if placer.free_on(node) + held >= size and held < fewest:
-            fewest, chosen, where = held, count, node
+            freed.append((grants[job.key], job.request))
+            held += grants[job.key].size
+        if held < fewest and placer.holds_without(node, size, request, freed):
+            fewest, chosen, where = held, len(freed), node
     if not where:
         return ()
     leaving, residents[where][:] = residents[where][:chosen], residents[where][chosen:]

@@ -38,6 +38,7 @@ class Application:
     def get_progress(self, epoch): return 60.0 * epoch
     def get_iteration(self, batch_size, epoch): return 60.0 * (epoch + 1) * 8 / batch_size
     def get_completion_epoch(self, batch_size): return 9
+    def get_best_metric(self, batch_size, epoch): return 0.1 + 0.08 * epoch if epoch else None
 
 APPLICATIONS = {"toy": Application()}
 
@@ -48,7 +49,7 @@ class Job:
     def __init__(self, name, application, submission_time, target_num_replicas=None, target_batch_size=None):
         self.name, self.application, self.submission_time = name, application, submission_time
         self.target_num_replicas, self.target_batch_size = target_num_replicas, target_batch_size
-        self.completion_time = self.best_metric = self.grad_params = self.num_restarts = None
+        self.completion_time = self.grad_params = self.num_restarts = None
         self.current_time = self.progress = self.delay = 0.0
         self.placement, self.profile, self.epoch, self.atomic_bsz, self.accum_steps = (), {}, 0, 0, 0
 
@@ -74,7 +75,6 @@ class Job:
             self.delay -= late
             self.progress += gpus * (seconds - late)
             self.epoch = int(self.progress // 60)
-            self.best_metric = 0.1 + 0.08 * self.epoch
             if self.progress >= 600:
                 self.completion_time = self.current_time + late + (600 - before) / gpus
         self.current_time += seconds

@@ -33,6 +33,9 @@ class Toy:
     def get_completion_epoch(self, batch_size: int) -> int:
         return EPOCHS - 1
 
+    def get_best_metric(self, batch_size: int, epoch: int) -> float | None:
+        return 30.0 * epoch if epoch else None  # percent, and larger is better
+
 
 def toy(name: str = "a", epochs: float = 0.0, **changes: Any) -> Any:
     """A job of the simulator that has done so many epochs."""
@@ -48,7 +51,6 @@ def toy(name: str = "a", epochs: float = 0.0, **changes: Any) -> Any:
         profile={},
         max_profiled_replicas=0,
         grad_params=None,
-        best_metric=None,
         progress=100.0 * epochs,
         epoch=int(epochs),
         batch_sizes=[],
@@ -122,14 +124,14 @@ def test_reports_are_what_the_job_shows() -> None:
     assert job.grant == Grant((("0000", 2), ("0001", 1)), batch_size=24)
     first, last = job.reports
     assert (first.at_s, first.iteration, first.loss) == (60.0, 0.0, 1.0)
-    assert (last.at_s, last.iteration, last.loss, last.service_s) == (120.0, 50.0, 1.0, 30.0)
+    assert (last.at_s, last.iteration, last.loss, last.service_s) == (120.0, 50.0, pytest.approx(0.85), 30.0)
     assert (last.gradient_sqr, last.gradient_var) == (1.0, 4.0)
     (speed,) = job.speeds
     assert (speed.gpus, speed.nodes, speed.batch_size, speed.step_s, speed.sync_s) == (3, 2, 24, 0.5, 0.1)
-    seen.now, running.progress, running.epoch, running.best_metric = 180.0, 120.0, 1, 30.0
+    seen.now, running.progress, running.epoch = 180.0, 120.0, 1
     seen.grants = {}
     job = seen.look(running)
-    assert job.reports[-1].loss == pytest.approx(0.7)  # 30 percent, and larger is better
+    assert job.reports[-1].loss == pytest.approx(0.64)  # a fifth of the way from 30 to 60 percent
     assert job.reports[-1].service_s == 90.0
     assert seen.given == {}
     seen.now = 240.0

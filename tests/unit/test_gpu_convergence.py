@@ -166,6 +166,16 @@ def test_a_job_that_does_not_report_does_not_keep_its_size_for_ever() -> None:
         assert sizes(decide(replace(silent, since_s=since_s), measured, on=on)[1])["silent"] == expected
 
 
+def test_it_asks_to_decide_again_when_a_silent_job_may_grow() -> None:
+    policy = Convergence()
+    silent = replace(job("silent", 0.0, Grant.of({"n0": 1})), reports=(), speeds=())
+    for since_s, expected in ((900.0, 1200.0), (700.0, None)):
+        one = replace(silent, since_s=since_s)
+        _, grants, wake_at = policy.allocate(policy.initial(), cluster(), [one], 1000.0, Random(0))
+        assert (grants[one.key].size, wake_at) == (1 if expected else 8, expected)
+    assert policy.allocate(policy.initial(), cluster(), [job("measured", 0.0)], 1000.0, Random(0))[2] is None
+
+
 def trial(name: str, *losses: float, study: str = "search") -> Job:
     reports = tuple(Report(float(k), float(k), loss, float(k)) for k, loss in enumerate(losses))
     return replace(job(name, 0.0, study=study, max_gpus=1), reports=reports)

@@ -118,6 +118,26 @@ def test_a_job_on_several_nodes_moves_where_one_will_do() -> None:
     assert larger == {"split": Grant.of({"a": 3, "b": 3})}, "it needs both"
 
 
+def test_a_job_that_was_paused_comes_back_to_its_node() -> None:
+    cluster = Cluster((Node("a", 2), Node("b", 1)))
+    paused = replace(elastic("paused"), last=Grant.of({"a": 1}))
+    assert place_compactly(cluster, [paused], {"paused": 1}) == {"paused": Grant.of({"a": 1})}, "though b fits it best"
+
+
+def test_jobs_make_room_in_cores_too() -> None:
+    cluster = Cluster((Node("a", 4, 8.0), Node("b", 4, 8.0)))
+    asked = {name: Request(9, gpus=1, max_gpus=4, worker_cpus=cores) for name, cores in (("cores", 6.0), ("large", 2.0))}
+    jobs = [replace(job, request=asked.get(job.key, job.request)) for job in map(elastic, ("cores", "large"))]
+    jobs = [elastic("none", a=1), replace(jobs[0], grant=Grant.of({"a": 1})), jobs[1], elastic("two", b=3)]
+    found = place_compactly(cluster, jobs, {"cores": 1, "large": 3, "none": 1, "two": 3})
+    check_allocation(cluster, jobs, found)
+    assert found["large"] == Grant.of({"a": 3}), "a GPU of the job without cores would not have been enough"
+    assert found["two"] == Grant.of({"b": 3})
+    too_many = replace(jobs[2], request=replace(asked["large"], worker_cpus=4.0))
+    found = place_compactly(cluster, [too_many, jobs[0], jobs[3]], {"large": 3, "none": 1, "two": 3})
+    assert found["none"] == Grant.of({"a": 1}), "nobody makes room where no node has the cores"
+
+
 def test_jobs_with_as_many_gpus_together_stay() -> None:
     cluster = Cluster((Node("a", 3), Node("b", 3)))
     jobs = [elastic("one", a=2), elastic("two", b=2), elastic("new")]

@@ -67,6 +67,13 @@ def test_a_curve_of_its_own_form_is_found_again_and_continued(fit: Fit) -> None:
     assert curve.loss(2000.0).deviation < 0.01
 
 
+@pytest.mark.parametrize(("fit", "form"), [(fit_inverse, inverse), (fit_weighted, geometric)])
+def test_losses_below_zero_fall_on_as_others_do(fit: Fit, form: Callable[[float], float]) -> None:
+    curve = fit(STEPS[:20], [form(k) - 20.0 for k in STEPS[:20]])
+    for k in (500.0, 1000.0, 2000.0):
+        assert curve.at(k) == pytest.approx(form(k) - 20.0, abs=0.02)
+
+
 def test_slaq_takes_the_form_that_fits() -> None:
     curve = fit_weighted(STEPS[:20], [geometric(k) for k in STEPS[:20]])
     assert curve.family is GEOMETRIC

@@ -1,7 +1,7 @@
 """Beamer's own policy: GPUs go where they bring a search's next milestone soonest, as far as that pays for the restarts."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from random import Random
 
@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from beamer.errors import InputError
 from beamer.gpu.marginal_gain import allocate_by_gain, candidate_sizes
-from beamer.gpu.model import Allocation, Cluster, Job
+from beamer.gpu.model import Allocation, Cluster, Grant, Job
 from beamer.gpu.placement import jobs_that_fit, place_compactly
 from beamer.gpu.policy import GpuPolicy, check_at_least, check_positive
 from beamer.gpu.predictors.loss_fall import iterations_until_fall
-from beamer.gpu.predictors.target_forecast import forecasts
+from beamer.gpu.predictors.target_forecast import forecasts, judged_reports
 from beamer.gpu.predictors.training_speed import TrainingSpeeds
 from beamer.gpu.predictors.work_left import WorkLeft
 
@@ -37,9 +37,9 @@ LARGEST_LOGIT = 50.0  # a logistic function is 0 or 1 beyond, and its exponentia
 NEARNESS_STEP = 0.05  # of logarithms, within which milestones count as equally near: bounds a decision's time
 LEAST_GAIN_KEPT = 0.05  # share of a size's value that a restart leaves at least, so that sizes still rank among each other
 MOST_GAIN_KEPT = 0.9  # the same that any change leaves at most, as values are guesses and would change with every report
-LEAST_CHANGE = (
-    0.05  # share by which work must have grown to be remembered anew: a decision that changes nothing is not journaled
-)
+# share by which work must have grown to be remembered anew: a decision that changes nothing is not journaled
+LEAST_CHANGE = 0.05
+LEAST_WAKE_S = 1.0  # until the policy wants to decide again: times that differ by rounding would follow each other for ever
 MOST_ENDED = 256  # jobs of unknown ends whose work is remembered, the latest: bounds what the journal keeps
 
 
@@ -76,7 +76,8 @@ class Convergence(GpuPolicy[ConvergenceState]):
     Where trials come to rungs without waiting for each other [Li et al. 2020], each of the n that came to one is taken to be
     the best of them with the same probability, so that those come first that few have come as far as, which is ours.
     A change of GPUs counts for less by what its restart takes of the next `horizon_s` seconds, by a tenth at least. Jobs leave
-    a node for a larger one that would otherwise be split (`beamer.gpu.placement.place_compactly`).
+    a node for a larger one that would otherwise be split (`beamer.gpu.placement.place_compactly`). A job starts on its fewest
+    GPUs until it has been measured, or has run for `horizon_s`.
 
     least_reports: the initial one included, before a job with a target is judged; until then its probability is `prior`.
     hysteresis: share by which a milestone with running jobs is nearer. sharpness: how sure the order of two milestones is:
@@ -124,7 +125,17 @@ class Convergence(GpuPolicy[ConvergenceState]):
         chosen = dict(zip((job.key for job in candidates), sizes.tolist(), strict=True))
         servers = table.speeds.servers_for(candidates, chosen, self.hysteresis)
         grants = place_compactly(cluster, candidates, chosen, servers)
-        return _with_work(state, candidates, table.done_gpu_s), table.speeds.with_batches(candidates, grants), None
+        state = _with_work(state, candidates, table.done_gpu_s)
+        return state, table.speeds.with_batches(candidates, grants), self._wake_at(candidates, grants, now)
+
+    def _wake_at(self, jobs: Sequence[Job], grants: Mapping[str, Grant], now: float) -> float | None:
+        """Return when the next job that runs without having been measured may grow all the same (`_cap`), if any does."""
+        left_s = [
+            self.horizon_s - job.service_at(now)
+            for job in jobs
+            if not job.speeds and job.key in grants and grants[job.key].size < job.request.most
+        ]
+        return min((now + max(one, LEAST_WAKE_S) for one in left_s if one > 0), default=None)
 
 
 def _without_ended(state: ConvergenceState, jobs: Sequence[Job]) -> ConvergenceState:
@@ -191,7 +202,7 @@ class _Prospects:
             probability = forecast.probability
             if stage.keeps is None and not target:  # of n trials at a rung where none waits each is the best as likely
                 probability *= fewest[stage.study] / stage.jobs
-            missing = policy.least_reports - max(len(job.reports), 1) if target else 0
+            missing = policy.least_reports - max(len(judged_reports(job)), 1) if target else 0
             rows.append((milestone, probability, iterations, max(missing, 0) * job.request.epoch, unknown and not searched))
         of, probabilities, left, to_judge, only = map(np.array, zip(*rows, strict=True))
         return cls(of, np.bincount(of)[of], probabilities, left, to_judge, only)
@@ -301,14 +312,14 @@ def _restarts(jobs: Sequence[Job]) -> Floats:
     return np.array([job.costs.restart_s or typical_s for job in jobs])
 
 
-def _cap(job: Job, restart_s: float, typical_s: float, patience_s: float, now: float) -> int:
-    """Return the most GPUs that a job may have next: any number once it has been measured, or has run for `patience_s`.
+def _cap(job: Job, restart_s: float, typical_s: float, horizon_s: float, now: float) -> int:
+    """Return the most GPUs that a job may have next: any number once it has been measured, or has run for `horizon_s`.
 
     One that was never measured starts on few, unless it is too short for that to pay (`RESTARTS_PER_PROFILING`), and keeps its
     size until then.
     """
     request = job.request
-    if job.speeds or job.service_at(now) > patience_s:
+    if job.speeds or job.service_at(now) >= horizon_s:
         return request.most
     if job.grant:
         return job.grant.size

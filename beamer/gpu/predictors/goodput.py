@@ -47,7 +47,7 @@ DAMPING_DOWN, DAMPING_UP = 5.0, 4.0  # factors after a step that lowered the cos
 HOPELESS_DAMPING = 1e6  # from which on a fit without a better step ends
 LARGEST_STEP = 2.0  # of a parameter's logarithm at a time: the model is far from linear beyond
 # Where a fit starts and what its weak prior holds on to, which the data soon overrule: any plausible split of a step would do.
-GUESSED_CONSTANT = 0.5  # share of the fastest step, on one GPU where that was measured
+GUESSED_CONSTANT = 0.5  # share of the fastest step
 GUESSED_PER_SAMPLE = 0.5  # share of the least time per sample of a GPU: the rest of a step
 GUESSED_SYNC = 0.2  # share of the slowest step
 GUESSED_SYNC_PER_GPU = 0.02  # share of the slowest step, for each GPU beyond two: a tenth of what synchronises
@@ -235,7 +235,7 @@ def _fit(speeds: Sequence[Sequence[Speed]], columns: int) -> tuple[Floats, Float
         ),
         axis=1,
     )
-    guess = _guess(local, gpus, table[..., 3] / sub_steps, active)
+    guess = _guess(local, table[..., 3] / sub_steps, active)
 
     def evaluate(point: Floats, of: Ints) -> tuple[Floats, Floats, Floats]:
         log_s, slopes = _log_step(point[:, None, :], gpus[of], nodes[of], local[of], sub_steps[of])
@@ -305,13 +305,11 @@ def _figures(speed: Speed) -> tuple[float, ...]:
     return speed.gpus, speed.nodes, local, speed.step_s, speed.sub_steps, compute_s
 
 
-def _guess(local: Floats, gpus: Ints, step_s: Floats, active: Bools) -> Floats:
+def _guess(local: Floats, step_s: Floats, active: Bools) -> Floats:
     """Return where the fit starts: logarithms of the parameters, and the exponent's logit."""
-    alone = np.where(gpus == 1, step_s, np.inf).min(axis=1)
-    fastest = np.minimum(np.where(np.isfinite(alone), alone, np.inf), step_s.min(axis=1))
     start = np.stack(
         (
-            GUESSED_CONSTANT * fastest,
+            GUESSED_CONSTANT * step_s.min(axis=1),
             GUESSED_PER_SAMPLE * (step_s / local).min(axis=1),
             GUESSED_SYNC * step_s.max(axis=1),
             GUESSED_SYNC_PER_GPU * step_s.max(axis=1),

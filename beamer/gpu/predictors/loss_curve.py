@@ -42,8 +42,9 @@ BISECTIONS = 12  # after a search has doubled its step: they leave a 4096th of t
 
 SMALLEST_INVERSE = 1e-9  # relative to the inverse of the largest loss: a curve may start above what was seen, not at infinity
 
+RANGES_BELOW = 10.0  # of losses, how far below the lowest one a floor may be
 # floors that are tried, above (positive) or below the lowest loss, in units of the range of losses
-_FLOORS = np.concatenate([[0.2, 0.1, 0.05, 0.02, 0.01, 0.0], -np.geomspace(1e-3, 10.0, 14)])
+_FLOORS = np.concatenate([[0.2, 0.1, 0.05, 0.02, 0.01, 0.0], -np.geomspace(1e-3, RANGES_BELOW, 14)])
 # exponential rates that are tried, per length of the history: from hardly falling to over within its first few hundredths
 _RATES = np.geomspace(0.05, 100.0, 24)
 _STEPS = np.linspace(0.0, 1.0, 9)  # of a finer grid between the neighbours of the best point
@@ -225,7 +226,8 @@ class _Seen:
         y = y[good][::-1][index]
         if smooth:
             y = _without_outliers(y)
-        base = min(float(y.min(initial=0.0)), 0.0)
+        least = float(y.min(initial=0.0))
+        base = least - RANGES_BELOW * float(np.ptp(y)) if least < 0 else 0.0
         unit_loss = float((y - base).max(initial=0.0)) or 1.0
         unit_iterations = float(x.max(initial=0.0)) or 1.0
         return cls(x / unit_iterations, (y - base) / unit_loss, unit_iterations, unit_loss, base)
@@ -330,7 +332,7 @@ def _fit_floor(batch: _Batch, degree: int) -> Floats:
         value = 1.0 / (coefficients @ powers.transpose(0, 2, 1) + SMALLEST_INVERSE) + floors[:, :, None]
         return coefficients, ((value - losses) ** 2) @ batch.weights
 
-    # a loss that is never negative has no floor below 0
+    # a loss that was never negative has no floor below 0
     floors = np.maximum(batch.y.min(1)[:, None] + np.ptp(batch.y, axis=1)[:, None] * _FLOORS, 0.0)
     return _refined(tried, floors)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from operator import mul
 from typing import NamedTuple
 
-from beamer.gpu.model import Job
+from beamer.gpu.model import Job, Report
 from beamer.gpu.predictors.batch_cache import BatchCache
 from beamer.gpu.predictors.loss_curve import LossCurve, fit_weighted_of_each, thinned
 
@@ -76,6 +76,13 @@ def forecasts(jobs: Sequence[Job], least_reports: int, prior: float) -> dict[str
     return found | dict(zip(to_judge, _JUDGED(list(to_judge.values())), strict=True))
 
 
+def judged_reports(job: Job) -> Sequence[Report]:
+    """Return the reports by which a job with a target is judged: where that is an accuracy, those that have one."""
+    if job.request.target_loss is not None:
+        return job.reports
+    return [report for report in job.reports if report.accuracy is not None]
+
+
 def _stated(job: Job, least_reports: int, prior: float) -> "TargetForecast | _Judged":
     """Return a job's forecast, or what it follows from where its losses have to be judged."""
     request = job.request
@@ -83,13 +90,12 @@ def _stated(job: Job, least_reports: int, prior: float) -> "TargetForecast | _Ju
     remaining = max(end - job.done, 0.0)
     if request.target_loss is None and request.target_accuracy is None:
         return TargetForecast(1.0, remaining)
-    reports = thinned(job.reports)
+    reports = thinned(judged_reports(job))
     if request.target_loss is not None:
         target = request.target_loss
         losses = tuple([report.loss for report in reports])
     else:  # what is missing to 1 is as good as a loss
         target = 1.0 - (request.target_accuracy or 0.0)
-        reports = [report for report in reports if report.accuracy is not None]
         losses = tuple([1.0 - (report.accuracy or 0.0) for report in reports])
     if not losses:
         return TargetForecast(prior, remaining)

@@ -1,9 +1,9 @@
 """A policy of ours in the place of one of the simulator's: its jobs as ours on every look, our grants as its allocations.
 
 A job's iterations are those of the batch size that it is submitted at: the simulator's tables say how many of them each of its
-epochs takes. What is passed on is what a job would report itself: its epochs and steps, the metric of its last epoch, its
-gradients' statistics, and the times of the shapes that it has run on: of sub-steps, as gradients are accumulated where a GPU
-takes less than its share of a batch. Another batch size on the same GPUs takes no time.
+epochs takes. What is passed on is what a job would report itself: its epochs and steps, its metric, taken to change evenly
+within an epoch, its gradients' statistics, and the times of the shapes that it has run on: of sub-steps, as gradients are
+accumulated where a GPU takes less than its share of a batch. Another batch size on the same GPUs takes no time.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -155,20 +155,26 @@ def _report(job: SimulatorJob, batch_size: int, now: float, computed_s: float) -
     return Report(
         now,
         _iterations(job, batch_size, _epochs(job)),
-        _loss(job),
+        _loss(job, batch_size),
         computed_s,
         gradient_sqr=float(gradient_sqr),
         gradient_var=float(gradient_var) * smaller,
     )
 
 
-def _loss(job: SimulatorJob) -> float:
-    """Return what is missing to a perfect metric, as a share."""
-    if job.best_metric is None:
-        return LOSS_BEFORE_EPOCH
+def _loss(job: SimulatorJob, batch_size: int) -> float:
+    """Return what is missing to a perfect metric, as a share: between those of its last and of its present epoch."""
     metrics: Sequence[float] = next(iter(job.application.validation.values())).metric.values
-    share = float(job.best_metric) / (100.0 if max(metrics) > PERCENT_ABOVE else 1.0)
-    return 1.0 - share if metrics[0] < metrics[-1] else share
+    scale, rises = 100.0 if max(metrics) > PERCENT_ABOVE else 1.0, metrics[0] < metrics[-1]
+
+    def missing(epoch: int) -> float:
+        metric = job.application.get_best_metric(batch_size, epoch)
+        if metric is None:
+            return LOSS_BEFORE_EPOCH
+        return 1.0 - float(metric) / scale if rises else float(metric) / scale
+
+    before = missing(job.epoch)
+    return before + (_epochs(job) - float(job.epoch)) * (missing(job.epoch + 1) - before)
 
 
 def _speeds(job: SimulatorJob) -> tuple[Speed, ...]:
