@@ -8,12 +8,14 @@ import ast
 import hashlib
 import json
 import os
+import signal
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
 
@@ -119,27 +121,45 @@ class Task:
 def run_resumably(tasks: Sequence[Task], cache: ResultCache, processes: int, console: Console, title: str) -> list[Result]:
     """Return the results of tasks in their order: those that the cache has, and the others, which it is given as they end.
 
-    Tasks of one key are run once.
-    A task that raises ends all of them; what ended before is kept. Progress is a bar on a terminal, and lines elsewhere.
+    Tasks of one key are run once. A task that raises ends all of them, as an interrupt does; what ended before is kept.
+    Progress is a bar on a terminal, and lines elsewhere.
     """
     known = {task.key: result for task in tasks if (result := cache.find(task.key)) is not None}
     missing = {task.key: task for task in tasks if task.key not in known}
     with _progress(console, title, len(missing) + len(known), len(known)) as advance:
         if missing:
-            with ProcessPoolExecutor(min(processes, len(missing))) as pool:
+            with _workers(min(processes, len(missing))) as pool:
                 running = {pool.submit(task.function, *task.arguments): task for task in missing.values()}
-                try:
-                    for ended in as_completed(running):
-                        task = running[ended]
+                for ended in as_completed(running):
+                    task = running[ended]
+                    try:
                         known[task.key] = ended.result()
-                        cache.store(task.key, known[task.key])
-                        advance(task.label)
-                except BaseException as error:
-                    pool.shutdown(wait=False, cancel_futures=True)
-                    if isinstance(error, Exception):
+                    except Exception as error:
                         error.add_note(f"in {task.label}")
-                    raise
+                        raise
+                    cache.store(task.key, known[task.key])
+                    advance(task.label)
     return [known[task.key] for task in tasks]
+
+
+@contextmanager
+def _workers(count: int) -> Iterator[ProcessPoolExecutor]:
+    """Yield a pool of processes, which end at once, with what they run, if an exception leaves the context."""
+    others = set(active_children())
+    pool = ProcessPoolExecutor(count, initializer=_end_on_sigterm)
+    try:
+        yield pool
+    except BaseException:
+        for process in set(active_children()) - others:
+            process.terminate()
+        pool.shutdown(cancel_futures=True)
+        raise
+    pool.shutdown()
+
+
+def _end_on_sigterm() -> None:
+    """End by SIGTERM, though the process that a worker was made from may handle it otherwise."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 @contextmanager

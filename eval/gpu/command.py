@@ -6,7 +6,7 @@ is run; a policy that loses is shown like the others. Finished runs are kept, so
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -120,16 +120,23 @@ def _tune(claims: Mapping[str, Claim], config: GpuStudyConfig, runner: Runner, i
     """Choose the parameters of claims' policies."""
     budget = tuning.read()
     tuning.check_budget(budget, config.drawn)
-    for name, one in claims.items():
-        if name in budget.claims:
-            tuning.write(budget, {name: tuning.tune(one, budget, runner, inputs[name])})
-            runner.console.print(tuning.read_chosen().table(one))
+    for name in _known(claims, config, budget.claims):
+        tuning.write(budget, {name: tuning.tune(claims[name], budget, runner, inputs[name])})
+        runner.console.print(tuning.read_chosen().table(claims[name]))
+
+
+def _known(names: Collection[str], config: GpuStudyConfig, known: Collection[str]) -> list[str]:
+    """Return those of `known`. Raises `InputError` for another, unless all claims of the config are meant."""
+    missing = [name for name in names if name not in known]
+    if missing and set(names) != set(config.claims):
+        raise InputError("--claim", missing[0], f"one of {', '.join(known)}")
+    return [name for name in names if name in known]
 
 
 def _search(config: GpuStudyConfig, names: list[str], runner: Runner, inputs: Mapping[str, Inputs], plots: Path) -> None:
     """Search claims' conditions, and draw a map of each."""
     grids = regions.read()
-    for name in (name for name in names if name in grids.claims):
+    for name in _known(names, config, grids.claims):
         found = regions.search(config, name, grids, runner, inputs[name])
         regions.write({name: found})
         across, down = regions.panels_of(found)

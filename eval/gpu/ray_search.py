@@ -34,7 +34,9 @@ from rich.table import Table
 
 from beamer.engines.ray_tune.local import LocalRayCluster
 from beamer.engines.ray_tune.scheduler import BeamerScheduler
+from beamer.errors import InputError, nearest
 from beamer.gpu.model import Request
+from beamer.lazy_commands import errors_as_exit_codes
 from beamer.studies.asynchronous_halving import AsynchronousHalving
 from eval.gpu.ray_trial import NetworkTrial
 
@@ -344,7 +346,12 @@ def main(
     ] = None,
 ) -> None:
     """Compare schedulers on real searches, on a local Ray cluster with four declared GPUs."""
+    names = contenders.split(";")
     logging.getLogger("ray.tune").setLevel(logging.ERROR)  # it warns of result files that it has not copied yet
+    for option, given, known in (("--search", [search] if search else [], SEARCHES), ("--contenders", names, CONTENDERS)):
+        for one in given:
+            if one not in known:
+                raise InputError(option, one, nearest(one, list(known)))
     searches = {name: one for name, one in SEARCHES.items() if search in ("", name)}
     if kill:
         searches = {name: replace(one, kill_after_s=5.0) for name, one in searches.items()}
@@ -358,10 +365,11 @@ def main(
         if json_file:
             write(json_file, searches, done)
 
-    runs = measure(searches, contenders.split(";"), range(seed, seed + repetitions), tuple(done), keep)
+    runs = measure(searches, names, range(seed, seed + repetitions), tuple(done), keep)
     for name in searches:
         console.print(table(name, [one for one in runs if one.search == name]))
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    with errors_as_exit_codes("ray_search"):
+        typer.run(main)

@@ -128,12 +128,13 @@ class Runner:
         They are measured once per cache: other costs would be other runs.
         """
         key = digest("costs", source_digest(["eval.gpu.restart_costs"]))
-        found = self.cache.find(key)
+        found, when = self.cache.find(key), "costs, by an earlier start"
         if found is None:
+            when = "costs"
             measured = restart_costs()
             found = {"source": measured.source, "costs": asdict(measured.costs)}
             self.cache.store(key, found)
-        self.console.print(f"costs: {found['source']}")
+        self.console.print(f"{when}: {found['source']}")
         return Costs(**found["costs"])
 
 

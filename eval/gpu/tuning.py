@@ -156,5 +156,5 @@ def check_budget(config: TuningConfig, seeds: Sequence[int]) -> None:
         for policy, several in claim.policies.items():
             if len(several) + 1 > config.most_settings:
                 raise InputError(f"claims.{name}.policies.{policy}", several, f"{config.most_settings - 1} settings at most")
-    if config.first_seed in seeds or config.first_seed + config.seeds - 1 in seeds:
+    if set(range(config.first_seed, config.first_seed + config.seeds)) & set(seeds):
         raise InputError("first_seed", config.first_seed, "seeds that are none of the tables'")

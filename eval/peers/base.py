@@ -14,13 +14,14 @@ class Peer(ABC):
 
     name: on the command line. title: of its tables. runner: the module that the peer's interpreter runs, beside which lie
     `requirements.txt`, its packages, and, where building these needs others, `build-requirements.txt`. python: the versions of
-    Python that have them.
+    Python that have them. work: what its generator of workloads is told, by name, if it has one.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     runner: ClassVar[str]
     python: ClassVar[tuple[tuple[int, int], ...]]
+    work: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def find(self, given: Path) -> Path:

@@ -2,12 +2,13 @@
 
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 import yaml
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, TypeAdapter
 from rich.console import Console
 
 from beamer.errors import InputError, nearest
@@ -20,6 +21,7 @@ from eval.peers.pollux.peer import PolluxPeer
 from eval.peers.results_file import PeerResults, read_results, write_results
 from eval.peers.runs import PeerRuns
 
+PEERS: Mapping[str, Peer] = {peer.name: peer for peer in (PolluxPeer(), GavelPeer())}
 CONFIG = Path(__file__).parent.parent / "configs" / "peers.yaml"
 
 
@@ -29,15 +31,33 @@ class PeerConfig(BaseModel, extra="forbid", frozen=True):
     work: what its generator of workloads is told. base: the title of the policy that ratios are to.
     """
 
-    workloads: tuple[str, ...]
+    workloads: tuple[str, ...] = Field(min_length=1)
     seeds: int = Field(ge=1)
     first_seed: int
-    nodes: int
-    gpus: int
-    interval_s: int
+    nodes: int = Field(ge=1)
+    gpus: int = Field(ge=1)
+    interval_s: int = Field(ge=1)
     base: str
     work: dict[str, float] = {}
-    policies: tuple[PeerContender, ...]
+    policies: tuple[PeerContender, ...] = Field(min_length=1)
+
+    def run(self, peer: str, contender: PeerContender, workload: str, seed: int, original: bool) -> PeerRun:
+        """Return a run on these settings."""
+        return PeerRun(
+            peer=peer,
+            workload=workload,
+            contender=contender,
+            seed=seed,
+            nodes=self.nodes,
+            gpus=self.gpus,
+            interval_s=self.interval_s,
+            work=self.work,
+            original=original,
+        )
+
+    def settings(self, original: bool) -> dict[str, Any]:
+        """Return what all runs have in common."""
+        return {**self.model_dump(include={"nodes", "gpus", "interval_s", "work"}), "original": original}
 
     def contenders(self, only: str) -> tuple[PeerContender, ...]:
         """Return those whose titles contain `only`, and the base first. Raises `InputError` if there are none, or no base."""
@@ -54,9 +74,16 @@ class PeerConfig(BaseModel, extra="forbid", frozen=True):
 
 
 def read(path: Path = CONFIG) -> dict[str, PeerConfig]:
-    """Return a config file's peers by name, their policies of ours checked."""
-    config = {name: PeerConfig.model_validate(one) for name, one in yaml.safe_load(path.read_text()).items()}
-    for one in config.values():
+    """Return a config file's peers by name, their policies of ours and what their generators are told checked."""
+    document = yaml.safe_load(path.read_text())
+    if not isinstance(document, dict):
+        raise InputError("--config", str(path), f"a YAML file with a part for each of {', '.join(PEERS)}")
+    config = TypeAdapter(dict[str, PeerConfig]).validate_python(document)
+    for name, one in config.items():
+        if name not in PEERS:
+            raise InputError(name, "a part of the config", nearest(name, PEERS))
+        if set(one.work) != set(PEERS[name].work):
+            raise InputError(f"{name}.work", dict(one.work), ", ".join(PEERS[name].work) or "nothing")
         for contender in one.policies:
             if not contender.own:
                 gpu_policy(contender.policy, **contender.parameters)
@@ -80,16 +107,17 @@ def peers(
     ] = None,
     processes: Annotated[int, typer.Option(min=1, help="Runs at a time.")] = 2,
     original: Annotated[
-        bool, typer.Option("--original", help="Leave the peer's libraries as they are, though equal functions are sooner.")
+        bool, typer.Option("--original", help="Leave the peer's libraries as they are, though equal functions take less time.")
     ] = False,
     cache: Annotated[Path, typer.Option(help="Finished runs and interpreters are kept here.")] = Path("results/peers"),
     json_file: Annotated[
-        Path, typer.Option("--json", help="Write every run's figures here; runs that it holds are not made again.")
+        Path,
+        typer.Option("--json", help="Write every run's figures here; runs that it holds are kept, not made again."),
     ] = Path("results/peers.json"),
 ) -> None:
     """Compare our policies with those of other projects inside the simulators of these projects."""
-    options: tuple[tuple[Peer, Path | None], ...] = ((PolluxPeer(), pollux), (GavelPeer(), gavel))
-    given = [(peer, folder) for peer, folder in options if folder]
+    folders = {PolluxPeer.name: pollux, GavelPeer.name: gavel}
+    given = [(peer, folder) for name, peer in PEERS.items() if (folder := folders[name])]
     if not given:
         raise InputError("--pollux, --gavel", None, "the folder of a checkout, for one of them at least")
     if python and len(given) > 1:
@@ -102,6 +130,8 @@ def peers(
     outcomes: dict[str, PeerResults] = {}
     started = time.perf_counter()
     for peer, folder in found:
+        if peer.name not in config:
+            raise InputError("--config", str(config_file), f"a part {peer.name!r}")
         chosen = config[peer.name]
         names = tuple(filter(None, workloads.split(","))) or chosen.workloads
         for name in names:
@@ -109,26 +139,24 @@ def peers(
         contenders = chosen.contenders(policies)
         drawn = range(chosen.first_seed, chosen.first_seed + (seeds or chosen.seeds))
         asked = [
-            PeerRun(
-                peer=peer.name,
-                workload=workload,
-                contender=contender,
-                seed=seed,
-                nodes=chosen.nodes,
-                gpus=chosen.gpus,
-                interval_s=chosen.interval_s,
-                work=chosen.work,
-                original=original,
-            )
+            chosen.run(peer.name, contender, workload, seed, original)
             for contender in contenders
             for workload in names
             for seed in drawn
         ]
-        known = before[peer.name].known if peer.name in before else {}
+        held = before[peer.name].runs if peer.name in before else {}
+        earlier = {
+            chosen.run(peer.name, contender, workload, seed, original): one
+            for contender, several in held.items()
+            if contender in chosen.policies
+            for (workload, seed), one in several.items()
+        }
+        known = {one.key: one for one in earlier.values()}
         runs = PeerRuns(peer, folder, interpreter(peer, cache, python and python.absolute()), cache / "runs", known)
         results = runs.all(asked, processes, console)
-        outcomes[peer.name] = PeerResults.of(peer.title, peer.content(folder), chosen.policies, contenders[0], results)
-        for table in outcomes[peer.name].tables():
+        common = peer.title, peer.content(folder), chosen.settings(original), chosen.policies, contenders[0]
+        for table in PeerResults.of(*common, results).tables():
             console.print(table)
+        outcomes[peer.name] = PeerResults.of(*common, runs.still(earlier) | results)
         write_results(json_file, outcomes)
     console.print(f"{time.perf_counter() - started:.0f} s   figures: {json_file}   runs: {cache}/runs")

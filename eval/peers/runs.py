@@ -68,6 +68,13 @@ class PeerRuns:
         whose = "theirs" if run.contender.own else "ours"
         return self.cache / f"{self.peer.name}-{run.workload}-{whose}-{run.contender.policy}-{run.seed}-{self.key(run)}.json"
 
+    def still(self, found: Mapping[PeerRun, FinishedRun]) -> dict[PeerRun, FinishedRun]:
+        """Return those of finished runs that would be the same if they were made now."""
+        first: dict[str, PeerRun] = {}
+        for run in sorted(found, key=lambda run: run.seed):
+            first.setdefault(_without_seed(run), run)
+        return {run: one for run, one in found.items() if one.key == self.key(run if one.random else first[_without_seed(run)])}
+
     def all(self, runs: Sequence[PeerRun], processes: int, console: Console) -> dict[PeerRun, FinishedRun]:
         """Return the results of runs, `processes` at a time. Raises `EngineError` for the first that fails.
 

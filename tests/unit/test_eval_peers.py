@@ -11,6 +11,7 @@ from shutil import rmtree
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from beamer.errors import EngineError, InputError, PlatformError
 from eval.peers.base import ROOT, Peer
@@ -21,7 +22,7 @@ from eval.peers.gavel.peer import GavelPeer
 from eval.peers.pollux.peer import NEEDED, PolluxPeer
 from eval.peers.report import PeerFigures, mean, ratio
 from eval.peers.results_file import PeerResults
-from eval.peers.runs import PeerRuns
+from eval.peers.runs import FinishedRun, PeerRuns
 
 HERE = Path(sys.executable)
 
@@ -218,6 +219,33 @@ def test_the_policies_of_both_run_and_a_second_start_reuses_them(
     assert not list((tmp_path / "cache" / "runs").iterdir())
 
 
+def test_a_start_with_fewer_policies_loses_no_run_that_still_holds(checkout: Path, tmp_path: Path) -> None:
+    found = start(checkout, tmp_path)
+    assert start(checkout, tmp_path, policies="fifo") == found
+    # another version of the simulator: what was not run again does not hold
+    (checkout / "simulator" / "optimus.py").write_text("class OptimusPolicy: pass")
+    fewer = start(checkout, tmp_path, policies="fifo")
+    assert fewer["content"] != found["content"]
+    assert {row["policy"] for row in fewer["policies"].values()} == {"fifo", "pollux"}
+    assert len(PeerResults.from_json(fewer).tables()) == 2
+
+
+def test_policies_without_all_runs_are_in_no_table() -> None:
+    base, other = PeerContender(policy="a", own=True), PeerContender(policy="other")
+    one = FinishedRun("key", PeerFigures(1.0, 1.0, 1.0, 0.0), False, 1.0, {"numpy": "1"})
+    outcome = PeerResults("t", "c", {}, base, {base: {("1", 1): one, ("2", 1): one}, other: {("1", 1): one}})
+    assert [str(next(iter(table.columns[0].cells)))[:1] for table in outcome.tables()] == ["a", "a"]
+    assert {table.row_count for table in outcome.tables()} == {1}
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"pollux": {}}', '{"pollux": {"policies": {"a": {"runs": [1]}}}}'])
+def test_a_file_of_something_else_is_refused(checkout: Path, tmp_path: Path, text: str) -> None:
+    (tmp_path / "peers.json").write_text(text)
+    with pytest.raises(InputError, match="--json: got"):
+        start(checkout, tmp_path)
+    assert (tmp_path / "peers.json").read_text() == text
+
+
 def test_another_simulator_is_another_run(checkout: Path, tmp_path: Path) -> None:
     def file(own: bool) -> Path:
         contender = PeerContender(policy="fifo", own=own, sizes="users'")
@@ -295,6 +323,14 @@ def test_what_cannot_be_run_is_refused(checkout: Path, tmp_path: Path) -> None:
         start(checkout, tmp_path, config=CONFIG + "    - {policy: convergence}\n")
     with pytest.raises(InputError, match="policy: got 'absent'"):
         start(checkout, tmp_path, config=CONFIG + "    - {policy: absent}\n")
+    with pytest.raises(InputError, match="a part for each of"):
+        start(checkout, tmp_path, config="")
+    with pytest.raises(InputError, match=r"polux: got .*did you mean 'pollux'"):
+        start(checkout, tmp_path, config=CONFIG.replace("pollux:", "polux:", 1))
+    with pytest.raises(InputError, match=r"pollux\.work: got .*expected nothing"):
+        start(checkout, tmp_path, config=CONFIG + "  work: {jobs: 1}\n")
+    with pytest.raises(ValidationError, match="nodes"):
+        start(checkout, tmp_path, config=CONFIG.replace("nodes: 1", "nodes: 0"))
     with pytest.raises(InputError, match="one of them at least"):
         peers()
     with pytest.raises(InputError, match="seeds of the workload"):

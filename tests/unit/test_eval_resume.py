@@ -2,12 +2,19 @@
 
 import io
 import os
+import signal
+import subprocess
+import sys
+import time
+from multiprocessing import active_children
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from eval.resume import ROOT, ResultCache, Task, digest, folder_digest, imported_sources, run_resumably, source_digest
+
+LONG_S = 60.0
 
 
 def recorded(folder: Path, number: int) -> dict[str, float]:
@@ -56,6 +63,48 @@ def test_a_run_that_fails_is_named_and_those_that_ended_are_kept(tmp_path: Path,
     assert found.value.__notes__[-1] == "in run -1"
     assert cache.find(digest("run", 1)) == {"value": 1 / 3}
     assert cache.find(digest("run", -1)) is None
+
+
+def slow(folder: Path, number: int) -> dict[str, float]:
+    (folder / str(os.getpid())).touch()
+    time.sleep(LONG_S)
+    return recorded(folder, number)
+
+
+def test_a_run_that_fails_ends_those_that_run_or_wait(tmp_path: Path, ran: Path) -> None:
+    failing = Task(digest("run", -1), "run -1", recorded, (ran, -1))
+    waiting = [Task(digest("slow", number), f"slow {number}", slow, (ran, number)) for number in range(20)]
+    started = time.monotonic()
+    with pytest.raises(ValueError, match="-1"):
+        run_resumably([waiting[0], failing, *waiting[1:]], ResultCache(tmp_path / "cache"), 2, plain(), "t")
+    assert time.monotonic() - started < LONG_S
+    assert not list(ran.glob("ran-*"))
+    assert not active_children()
+
+
+START = """
+import signal, sys
+from pathlib import Path
+from rich.console import Console
+from eval.resume import ResultCache, run_resumably
+from tests.unit.test_eval_resume import Task, slow
+signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+folder = Path(sys.argv[1])
+several = [Task(str(number), str(number), slow, (folder, number)) for number in range(20)]
+run_resumably(several, ResultCache(folder / "cache"), 2, Console(quiet=True), "t")
+"""
+
+
+def test_sigterm_ends_the_runs_too(ran: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", START, str(ran)], cwd=ROOT) as process:
+        until = time.monotonic() + LONG_S
+        while len(list(ran.iterdir())) < 2 and time.monotonic() < until:
+            time.sleep(0.05)
+        process.terminate()
+        assert process.wait(LONG_S) == 128 + signal.SIGTERM
+    running = [int(path.name) for path in ran.iterdir()]
+    assert len(running) == 2
+    assert not [pid for pid in running if Path(f"/proc/{pid}").exists()]
 
 
 def test_a_result_that_was_cut_off_is_none(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ class GavelPeer(Peer):
     title = "Gavel's simulator"
     runner = "eval.peers.gavel.runner"
     python = ((3, 11), (3, 12), (3, 13))
+    work = ("jobs", "between_arrivals_s")
 
     def find(self, given: Path) -> Path:
         """Return the simulator's folder: the one given, or its `scheduler`."""
