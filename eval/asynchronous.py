@@ -8,7 +8,6 @@ import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -28,6 +27,7 @@ from beamer.workloads.asynchronous import ASYNCHRONOUS_SEARCHES
 from beamer.workloads.generate import asynchronous_searches
 from beamer.workloads.scenario import Scenario, parse
 from eval.statistics import Ratio
+from eval.workers import worker_processes
 
 CONFIG = Path(__file__).parent / "configs" / "asynchronous.yaml"
 LIVE = Assumptions(acknowledgements=False, coflows_known=False)
@@ -167,7 +167,7 @@ def asynchronous(
     json_file.parent.mkdir(parents=True, exist_ok=True)
     console = Console(width=None if sys.stdout.isatty() else 200)
     results: dict[str, list[dict[str, Any]]] = {}
-    with ProcessPoolExecutor(processes) as pool:
+    with worker_processes(processes) as pool:
         for name in (cell for cell in config.cells if cells is None or cells in cell):
             started = time.perf_counter()
             work = partial(run_seed, config.cell(name), config.policies, config.queues)

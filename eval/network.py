@@ -8,7 +8,6 @@ import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -26,6 +25,7 @@ from beamer.sim import Assumptions, simulate
 from beamer.workloads import SuccessiveHalving, Workload, generate
 from beamer.workloads.scenario import Scenario, parse
 from eval.statistics import Interval
+from eval.workers import worker_processes
 
 CONFIG = Path(__file__).parent / "configs" / "network.yaml"
 PLAIN = Assumptions(acknowledgements=False)
@@ -207,7 +207,7 @@ def network(
         path.parent.mkdir(parents=True, exist_ok=True)
     console = Console(width=None if sys.stdout.isatty() else 200)
     results: dict[str, list[dict[str, Any]]] = {}
-    with ProcessPoolExecutor(processes) as pool:
+    with worker_processes(processes) as pool:
         for name in (cell for cell in config.cells if cells is None or cells in cell):
             started = time.perf_counter()
             queues = _by_queues(config) if name in config.queue_cells else []

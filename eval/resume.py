@@ -8,19 +8,19 @@ import ast
 import hashlib
 import json
 import os
-import signal
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from eval.workers import worker_processes
 
 ROOT = Path(__file__).resolve().parent.parent
 PLAIN_LINES = 10  # of progress, per call, where there is no terminal to draw a bar on
@@ -103,8 +103,9 @@ def _imports(source: str) -> tuple[str, ...]:
 
 @lru_cache
 def folder_digest(folder: Path) -> str:
-    """Return a digest of the files in a folder and below."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    """Return a digest of the files in a folder and below, links to folders included."""
+    below = (Path(where) / name for where, _, names in os.walk(folder, followlinks=True) for name in names)
+    files = sorted(path for path in below if path.is_file())
     return digest([[str(path.relative_to(folder)), hashlib.sha256(path.read_bytes()).hexdigest()] for path in files])
 
 
@@ -128,7 +129,7 @@ def run_resumably(tasks: Sequence[Task], cache: ResultCache, processes: int, con
     missing = {task.key: task for task in tasks if task.key not in known}
     with _progress(console, title, len(missing) + len(known), len(known)) as advance:
         if missing:
-            with _workers(min(processes, len(missing))) as pool:
+            with worker_processes(min(processes, len(missing))) as pool:
                 running = {pool.submit(task.function, *task.arguments): task for task in missing.values()}
                 for ended in as_completed(running):
                     task = running[ended]
@@ -140,26 +141,6 @@ def run_resumably(tasks: Sequence[Task], cache: ResultCache, processes: int, con
                     cache.store(task.key, known[task.key])
                     advance(task.label)
     return [known[task.key] for task in tasks]
-
-
-@contextmanager
-def _workers(count: int) -> Iterator[ProcessPoolExecutor]:
-    """Yield a pool of processes, which end at once, with what they run, if an exception leaves the context."""
-    others = set(active_children())
-    pool = ProcessPoolExecutor(count, initializer=_end_on_sigterm)
-    try:
-        yield pool
-    except BaseException:
-        for process in set(active_children()) - others:
-            process.terminate()
-        pool.shutdown(cancel_futures=True)
-        raise
-    pool.shutdown()
-
-
-def _end_on_sigterm() -> None:
-    """End by SIGTERM, though the process that a worker was made from may handle it otherwise."""
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 @contextmanager
