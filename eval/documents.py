@@ -4,7 +4,7 @@
     ...
     <!-- end -->
 
-NAME is of `gpu` a claim's, "verdicts", or "conditions CLAIM", and of `peers` a peer's.
+NAME is of `gpu` a claim's, "verdicts", or "conditions CLAIM", and of `peers` a peer's, or "agreement".
 """
 
 import json
@@ -15,6 +15,7 @@ from pathlib import Path
 from rich.table import Table
 
 from beamer.errors import InputError, nearest
+from eval import agreement
 from eval.gpu import regions
 from eval.gpu.results_file import RESULTS, StudyResults, read_results
 from eval.peers import results_file
@@ -45,6 +46,9 @@ def sections(
         found[f"gpu conditions {name}"] = markdown(regions.summary(name, grid))
     for name, outcome in peers.items():
         found[f"peers {name}"] = "\n".join(map(markdown, outcome.tables()))
+        for one in results.claims:
+            if one.claim.name == name:
+                found["peers agreement"] = markdown(agreement.table(*agreement.agreements(one, outcome)))
     return found
 
 

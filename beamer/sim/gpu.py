@@ -94,8 +94,13 @@ class GpuRun:
         return max(job.submitted_s + job.jct_s for job in self.jobs) - min(job.submitted_s for job in self.jobs)
 
     def quantile_jct_s(self, share: float) -> float:
-        """Return the job completion time that `share` of the jobs do not exceed."""
-        return float(np.quantile([job.jct_s for job in self.jobs], share))
+        """Return the job completion time that `share` of the jobs do not exceed; infinite if more than the others never end."""
+        times = sorted(job.jct_s for job in self.jobs)
+        place = share * (len(times) - 1)
+        above = times[math.ceil(place)]
+        if math.isinf(above) or place == int(place):
+            return above
+        return float(np.quantile(times, share))
 
 
 class _Timed(GpuPolicy[Any]):

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from copy import deepcopy
 from itertools import product
-from math import log, prod
+from math import isfinite, isnan, log, nan, prod
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +126,9 @@ def search(study: GpuStudyConfig, name: str, regions: RegionsConfig, runner: Run
         by_name = {who: [next(figures) for _ in seeds] for who in _names(config)}
         for factor in factors:
             theirs, ours = ([run[factor["metric"]] for run in by_name[who]] for who in (factor["baseline"], config.policy))
-            found = Ratio.of(theirs, ours)
+            # where jobs never end under one of them, which cannot have as many GPUs as users ask for, nothing is compared
+            ends = all(map(isfinite, (*theirs, *ours)))
+            found = Ratio.of(theirs, ours) if ends else Ratio(nan, nan, nan)
             factor["values"].append([found.mean, found.low, found.high])
     return {
         "policy": config.policy,
@@ -153,9 +155,12 @@ def _shape(found: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def summary(name: str, found: Mapping[str, Any]) -> Table:
-    """Return where the published factors appear in a claim's grid: at how many points, and where the largest one does."""
+    """Return where the published factors appear in a claim's grid: at how many points, and where the largest one does.
+
+    Points at which jobs never end under one of the two policies are not counted.
+    """
     shape = _shape(found)
-    grid = "; ".join(f"{one['label']}: {', '.join(one['values'])}" for one in found["conditions"])
+    grid = "; ".join(f"{one['label']}: {' / '.join(one['values'])}" for one in found["conditions"])
     table = Table(title=f"{name}, {prod(shape)} conditions, {len(found['seeds'])} seeds each ({grid})", title_justify="left")
     for column in ("metric, of", "published", "reached at", "smallest", "largest", "largest at"):
         table.add_column(column, overflow="fold")
@@ -167,7 +172,8 @@ def summary(name: str, found: Mapping[str, Any]) -> Table:
         where = "; ".join(f"{condition['label']} {condition['values'][place]}" for condition, place in places)
         mean, low, high = one["values"][best]
         published = f"{'up to ' if one['up_to'] else ''}{one['factor']:.2f}"
-        at = f"{reached} of {len(means)}" if reached else "none"
+        compared = len(means) - sum(map(isnan, means))
+        at = f"{reached} of {compared}" if reached else f"none of {compared}"
         table.add_row(one["title"], published, at, f"{np.nanmin(means):.2f}", f"{mean:.2f} [{low:.2f}, {high:.2f}]", where)
     return table
 
@@ -191,7 +197,7 @@ def draw(found: Mapping[str, Any], figure: Figure) -> None:
         axes.set_yticks(range(len(rows["values"])), rows["values"], fontsize=7)
         axes.set_xlabel(columns["label"], fontsize=8)
         axes.set_ylabel("" if number % across else rows["label"], fontsize=8)
-    text = "; ".join(f"{one['label']}: {', '.join(one['values'])}" for one in others)
+    text = "; ".join(f"{one['label']}: {' / '.join(one['values'])}" for one in others)
     figure.suptitle(f"baseline / {found['policy']}" + (f", the largest over {text}" if text else ""), fontsize=9)
 
 
@@ -200,6 +206,8 @@ def _heat_map(axes: Axes, grid: np.ndarray[Any, np.dtype[np.float64]], one: Mapp
     colours = LogNorm(published / SHOWN_RANGE, published * SHOWN_RANGE)
     axes.imshow(grid, origin="lower", cmap="RdBu_r", norm=colours, aspect="auto")
     for (row, column), value in np.ndenumerate(grid):
+        if isnan(value):
+            continue
         far = abs(log(value / published)) > log(SHOWN_RANGE) / 2
         axes.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=7, color="white" if far else "black")
     reached = grid >= published

@@ -148,7 +148,7 @@ def test_a_grid_is_searched_summarised_and_drawn(config: GpuStudyConfig, tmp_pat
     regions.write({"optimus": found}, tmp_path / "found.json")
     assert json.loads((tmp_path / "found.json").read_text())["optimus"]["policy"] == "optimus"
     table = regions.summary("optimus", found)
-    assert list(table.columns[2].cells) == ["8 of 8", "none"]
+    assert list(table.columns[2].cells) == ["8 of 8", "none of 8"]
     assert list(table.columns[1].cells) == ["0.00", "up to 1000.00"]
     best = max(found["factors"][1]["values"])[0]
     assert str(list(table.columns[4].cells)[1]).startswith(f"{best:.2f} [")
@@ -158,6 +158,12 @@ def test_a_grid_is_searched_summarised_and_drawn(config: GpuStudyConfig, tmp_pat
     texts = [text.get_text() for text in figure.axes[1].texts]
     assert len(texts) == 4
     assert f"{best:.2f}" in texts
+    # where jobs never end under a baseline nothing is compared
+    found["factors"][0]["values"][:2] = [[math.nan] * 3] * 2
+    assert list(regions.summary("optimus", found).columns[2].cells) == ["6 of 6", "none of 8"]
+    figure = Figure()
+    regions.draw(found, figure)
+    assert [len(axes.texts) for axes in figure.axes[:2]] == [3, 4]
     assert [figure.axes[0].get_xlabel(), figure.axes[0].get_ylabel()] == ["nodes", "span (s)"]
 
 
