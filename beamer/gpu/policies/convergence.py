@@ -33,6 +33,7 @@ at twice the work."""
 RESTARTS_PER_PROFILING = 60
 """Restarts that a job's remaining time must be worth for it to be measured on few GPUs first: a shorter job starts at the size
 that it asks for, as each restart on its way there would take more than a 60th of its time."""
+MOST_GROWTH = 2  # times the most GPUs that a job was measured on: beyond that its speed is a guess [Qiao et al. 2021]
 LARGEST_LOGIT = 50.0  # a logistic function is 0 or 1 beyond, and its exponential finite
 NEARNESS_STEP = 0.05  # of logarithms, within which milestones count as equally near: bounds a decision's time
 LEAST_GAIN_KEPT = 0.05  # share of a size's value that a restart leaves at least, so that sizes still rank among each other
@@ -77,7 +78,8 @@ class Convergence(GpuPolicy[ConvergenceState]):
     the best of them with the same probability, so that those come first that few have come as far as, which is ours.
     A change of GPUs counts for less by what its restart takes of the next `horizon_s` seconds, by a tenth at least. Jobs leave
     a node for a larger one that would otherwise be split (`beamer.gpu.placement.place_compactly`). A job starts on its fewest
-    GPUs until it has been measured, or has run for `horizon_s`.
+    GPUs until it has been measured, or has run for `horizon_s`, and then grows to at most twice what it was measured on, as
+    under Pollux [Qiao et al. 2021].
 
     least_reports: the initial one included, before a job with a target is judged; until then its probability is `prior`.
     hysteresis: share by which a milestone with running jobs is nearer. sharpness: how sure the order of two milestones is:
@@ -313,16 +315,19 @@ def _restarts(jobs: Sequence[Job]) -> Floats:
 
 
 def _cap(job: Job, restart_s: float, typical_s: float, horizon_s: float, now: float) -> int:
-    """Return the most GPUs that a job may have next: any number once it has been measured, or has run for `horizon_s`.
+    """Return the most GPUs that a job may have next: `MOST_GROWTH` times what it was measured on, or what it holds.
 
     One that was never measured starts on few, unless it is too short for that to pay (`RESTARTS_PER_PROFILING`), and keeps its
-    size until then.
+    size until it has run for `horizon_s`; then it may have any number.
     """
     request = job.request
-    if job.speeds or job.service_at(now) >= horizon_s:
+    held = job.grant.size if job.grant else 0
+    if job.speeds:
+        return min(request.most, max(held, MOST_GROWTH * max(one.gpus for one in job.speeds)))
+    if job.service_at(now) >= horizon_s:
         return request.most
-    if job.grant:
-        return job.grant.size
+    if held:
+        return held
     short = request.known_end and restart_s * RESTARTS_PER_PROFILING > job.remaining * typical_s / request.least
     return min(request.gpus, request.most) if short else request.least
 
