@@ -40,27 +40,22 @@ class CompactPlacer:
 
     def reserve(self, grant: Grant, request: Request) -> None:
         """Reserve what is granted, which fits."""
-        for node, count in grant.gpus:
-            before = self._gpus[node]
-            del self._by_gpus[before][node]
-            self._gpus[node] = before - count
-            self._by_gpus[before - count][node] = None
-            self.free_gpus -= count
-        for node, cores in _cores(grant, request):
-            self._cpus[node] -= cores
-            if self._by_cores:
-                heappush(self._by_cores[node in self._gpu_nodes], self._by_most_cores(node))
+        self._free(grant, request, -1)
 
     def release(self, grant: Grant, request: Request) -> None:
         """Free what was reserved."""
+        self._free(grant, request, 1)
+
+    def _free(self, grant: Grant, request: Request, sign: int) -> None:
+        """Free what is granted, or with a sign of -1 reserve it."""
         for node, count in grant.gpus:
             before = self._gpus[node]
             del self._by_gpus[before][node]
-            self._gpus[node] = before + count
-            self._by_gpus[before + count][node] = None
-            self.free_gpus += count
+            self._gpus[node] = before + sign * count
+            self._by_gpus[before + sign * count][node] = None
+            self.free_gpus += sign * count
         for node, cores in _cores(grant, request):
-            self._cpus[node] += cores
+            self._cpus[node] += sign * cores
             if self._by_cores:
                 heappush(self._by_cores[node in self._gpu_nodes], self._by_most_cores(node))
 

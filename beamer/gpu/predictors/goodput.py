@@ -35,7 +35,7 @@ CONVERGED_BELOW = 1e-3  # share of the cost: a smaller decrease ends a fit
 LEAST_DEVIATION = 0.05  # of the logarithm of a step time: assumed even where the few that were measured agree
 PRIOR_WEIGHT = (LEAST_DEVIATION / 3.0) ** 2  # squared: a parameter may well be e^3 times what was guessed first
 LEAST_S = 1e-12  # seconds; stands for "takes no time" under a logarithm
-LONGEST_STEP_S = 1e9  # seconds, 30 years: a longer one was not measured but is garbage
+LONGEST_STEP_S = 1e9  # seconds, 30 years: a longer one was not measured
 EXPONENT_RANGE = 9.0  # the exponent lies between 1 and 1 + this, as in Pollux
 LARGEST_LOGIT = 30.0  # of the exponent, either way: it is at the end of its range there but for 1e-12, and e^30 is finite
 LEAST_COLUMNS = 4  # rows of measurements are filled up to so many, so that most jobs are fitted together
@@ -44,7 +44,7 @@ LARGEST_NOISE_SCALE = 1e12  # samples; keeps goodputs finite where the gradient 
 BATCH_SIZES_TRIED = 24  # from smallest to largest, in equal ratios: over a factor of 64, neighbours differ by a fifth
 FIRST_DAMPING, LEAST_DAMPING, LARGEST_DAMPING = 1e-2, 1e-9, 1e9  # relative to the curvature, as Levenberg and Marquardt damp
 DAMPING_DOWN, DAMPING_UP = 5.0, 4.0  # factors after a step that lowered the cost, and after one that did not
-HOPELESS_DAMPING = 1e6  # from which on a fit without a better step ends
+LAST_DAMPING = 1e6  # from which on a fit without a better step ends
 LARGEST_STEP = 2.0  # of a parameter's logarithm at a time: the model is far from linear beyond
 # Where a fit starts and what its weak prior holds on to, which the data soon overrule: any plausible split of a step would do.
 GUESSED_CONSTANT = 0.5  # share of the fastest step
@@ -88,7 +88,7 @@ class StepTimes:
 
 
 def fit_steps(jobs: Sequence[Sequence[Speed]]) -> StepTimes:
-    """Fit the step times of many jobs at once, each on what was measured of it; rows of garbage are left out."""
+    """Fit the step times of many jobs at once, each on what was measured of it; impossible rows are left out."""
     usable = [
         [s for s in speeds if 0 < s.step_s < LONGEST_STEP_S and min(s.gpus, s.batch_size, s.sub_steps) > 0] for speeds in jobs
     ]
@@ -265,7 +265,7 @@ def _fit(speeds: Sequence[Sequence[Speed]], columns: int) -> tuple[Floats, Float
         gain = cost[going] - new_cost
         better = gain > 0
         falls = gain > CONVERGED_BELOW * cost[going]
-        hopeful = damping[going] < HOPELESS_DAMPING
+        going_on = damping[going] < LAST_DAMPING
         moved = going[better]
         theta[moved], off[moved], slopes[moved], cost[moved] = (
             trial[better],
@@ -275,7 +275,7 @@ def _fit(speeds: Sequence[Sequence[Speed]], columns: int) -> tuple[Floats, Float
         )
         damping[going] = np.where(better, damping[going] / DAMPING_DOWN, damping[going] * DAMPING_UP)
         damping = np.clip(damping, LEAST_DAMPING, LARGEST_DAMPING)
-        going = going[np.where(better, falls, hopeful)]
+        going = going[np.where(better, falls, going_on)]
         if not len(going):
             break
     degrees = np.maximum(count + apart.sum(axis=1) - active.sum(axis=1), 1)

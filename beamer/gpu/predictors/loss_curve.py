@@ -33,7 +33,7 @@ FEWEST_POINTS = 3
 """Points below which nothing is fitted: a curve has three parameters."""
 
 LARGEST_LOSS = 1e100
-"""Losses beyond this are taken for garbage: their squares would overflow."""
+"""Losses beyond this are not fitted: their squares would overflow."""
 
 LEAST_RANGE = 1e-9  # of losses, relative to the largest: below it they differ by rounding alone, and nothing falls
 SLOPE_STEP = 1e-3  # of the iterations until a crossing: over which the slope there is taken, too short for the curve to bend

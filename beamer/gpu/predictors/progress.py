@@ -29,7 +29,7 @@ ADAM_EPSILON = 1e-8  # added to the root of that mean: keeps a step finite where
 WEIGHT_DECAY = 0.5  # per step, relative to the learning rate: strong, against overfitting to the few jobs of an online training
 LEAST_EPOCHS = 1.0  # alpha of a job that has done less: without evidence every share would be as likely as none
 SHARE_MARGIN = 1e-3  # distance that shares keep from 0 and 1, which have no density
-LARGEST_FEATURE = 1e4  # beyond it a reported value is garbage
+LARGEST_FEATURE = 1e4  # beyond it a reported value is taken to be wrong
 LARGEST_FIGURE = 1e18  # of what is reported, before features are made of it: their ratios stay finite
 LEAST_FIRST_LOSS = 1e-9  # one nearer to 0 counts as 1: no drop can be relative to it
 LEAST_DEVIATION = 1e-6  # of a feature, which is divided by it: one that is the same for all samples has none
@@ -78,7 +78,7 @@ class BetaModel:
 
 
 def features_of(samples: Iterable[ProgressSample]) -> Floats:
-    """Return the perceptron's inputs, a row of `FEATURES` for each sample; garbage becomes zero or the largest feature."""
+    """Return the perceptron's inputs, a row of `FEATURES` for each sample; not a number becomes zero."""
     rows = np.array([(s.size, s.first_loss, s.epochs, s.loss, s.accuracy) for s in samples], np.float64).reshape(-1, FEATURES)
     size, first, epochs, loss, accuracy = np.clip(
         np.nan_to_num(rows, posinf=LARGEST_FEATURE, neginf=-LARGEST_FEATURE), -LARGEST_FIGURE, LARGEST_FIGURE

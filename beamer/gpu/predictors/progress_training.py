@@ -20,7 +20,7 @@ JOBS_PER_TRAINING = 16  # ended jobs between two trainings: bounds how much of t
 
 
 def progress_sample(job: Job) -> ProgressSample:
-    """Return the sample of a job's progress now, without garbage."""
+    """Return the sample of a job's progress now; figures that are not finite count as zero."""
     request, last = job.request, job.reports[-1] if job.reports else None
     figures = (job.reports[0].loss, last.loss, last.accuracy or 0.0) if last else (0.0, 0.0, 0.0)
     first, loss, accuracy = (figure if isfinite(figure) else 0.0 for figure in figures)
