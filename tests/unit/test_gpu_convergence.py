@@ -166,10 +166,15 @@ def test_a_job_that_does_not_report_does_not_keep_its_size_for_ever() -> None:
         assert sizes(decide(replace(silent, since_s=since_s), measured, on=on)[1])["silent"] == expected
 
 
-@pytest.mark.parametrize(("measured", "held", "expected"), [((1,), 1, 2), ((1, 2), 2, 4), ((2,), 0, 4), ((1,), 6, 6)])
-def test_a_job_grows_to_at_most_twice_what_it_was_measured_on(measured: tuple[int, ...], held: int, expected: int) -> None:
+@pytest.mark.parametrize(
+    ("measured", "held", "asked", "expected"),
+    [((1,), 1, 1, 2), ((1, 2), 2, 1, 4), ((2,), 0, 1, 4), ((1,), 6, 1, 6), ((1,), 1, 5, 5)],
+)
+def test_a_job_grows_to_what_it_asks_for_or_twice_what_it_was_measured_on(
+    measured: tuple[int, ...], held: int, asked: int, expected: int
+) -> None:
     speeds = tuple(Speed(n, 1, 0, 1, 1.0 / n) for n in measured)
-    one = replace(job("one", 1e6, Grant.of({"n0": held}) if held else None), speeds=speeds)
+    one = replace(job("one", 1e6, Grant.of({"n0": held}) if held else None, gpus=asked), speeds=speeds)
     assert sizes(decide(one)[1]) == {"one": expected}
 
 

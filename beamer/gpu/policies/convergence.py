@@ -78,8 +78,8 @@ class Convergence(GpuPolicy[ConvergenceState]):
     the best of them with the same probability, so that those come first that few have come as far as, which is ours.
     A change of GPUs counts for less by what its restart takes of the next `horizon_s` seconds, by a tenth at least. Jobs leave
     a node for a larger one that would otherwise be split (`beamer.gpu.placement.place_compactly`). A job starts on its fewest
-    GPUs until it has been measured, or has run for `horizon_s`, and then grows to at most twice what it was measured on, as
-    under Pollux [Qiao et al. 2021].
+    GPUs until it has been measured, or has run for `horizon_s`, and then grows to what it asks for, or at most twice what it
+    was measured on, as under Pollux [Qiao et al. 2021].
 
     least_reports: the initial one included, before a job with a target is judged; until then its probability is `prior`.
     hysteresis: share by which a milestone with running jobs is nearer. sharpness: how sure the order of two milestones is:
@@ -315,7 +315,7 @@ def _restarts(jobs: Sequence[Job]) -> Floats:
 
 
 def _cap(job: Job, restart_s: float, typical_s: float, horizon_s: float, now: float) -> int:
-    """Return the most GPUs that a job may have next: `MOST_GROWTH` times what it was measured on, or what it holds.
+    """Return the most GPUs that a job may have next: what it asks for, or holds, or `MOST_GROWTH` times what was measured.
 
     One that was never measured starts on few, unless it is too short for that to pay (`RESTARTS_PER_PROFILING`), and keeps its
     size until it has run for `horizon_s`; then it may have any number.
@@ -323,7 +323,7 @@ def _cap(job: Job, restart_s: float, typical_s: float, horizon_s: float, now: fl
     request = job.request
     held = job.grant.size if job.grant else 0
     if job.speeds:
-        return min(request.most, max(held, MOST_GROWTH * max(one.gpus for one in job.speeds)))
+        return min(request.most, max(held, request.gpus, MOST_GROWTH * max(one.gpus for one in job.speeds)))
     if job.service_at(now) >= horizon_s:
         return request.most
     if held:
