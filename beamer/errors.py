@@ -26,6 +26,10 @@ class InputError(BeamerError, ValueError):
         self.expected = expected
         super().__init__(f"{field}: got {value!r}, expected {expected}")
 
+    def __reduce__(self) -> tuple[type["InputError"], tuple[str, object, str]]:
+        """Return how to make it again in another process."""
+        return type(self), (self.field, self.value, self.expected)
+
 
 class NotFoundError(InputError):
     """A name that nothing is registered under."""
@@ -42,6 +46,10 @@ class PlatformError(BeamerError):
         self.missing = missing
         self.remedy = remedy
         super().__init__(f"{missing}; {remedy}")
+
+    def __reduce__(self) -> tuple[type["PlatformError"], tuple[str, str]]:
+        """Return how to make it again in another process."""
+        return type(self), (self.missing, self.remedy)
 
 
 class EmulationError(BeamerError):

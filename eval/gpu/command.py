@@ -34,8 +34,11 @@ def gpu(
     ] = None,
     seeds: Annotated[int | None, typer.Option(min=2, help="Fewer seeds than the config says, or more.")] = None,
     cells: Annotated[str, typer.Option(help="Only cells whose name contains this.")] = "",
-    json_file: Annotated[Path, typer.Option("--json", help="Write every run's figures here.")] = Path("results/gpu.json"),
-    plots: Annotated[Path, typer.Option(help="Draw a PNG per claim into this folder.")] = Path("results"),
+    json_file: Annotated[
+        Path,
+        typer.Option("--json", help="Write every run's figures here, beside those of other claims.", dir_okay=False),
+    ] = Path("results/gpu.json"),
+    plots: Annotated[Path, typer.Option(help="Draw a PNG per claim into this folder.", file_okay=False)] = Path("results"),
     measure: Annotated[
         bool, typer.Option(help="Measure on real processes what changes of GPUs take, for claims about it.")
     ] = True,
@@ -51,9 +54,13 @@ def gpu(
     docs: Annotated[bool, typer.Option("--docs", help="Write the tables of docs/gpu.md from eval/results instead.")] = False,
 ) -> None:
     """Compare GPU policies on the conditions of the claims published about them, in the simulator."""
+    if sum((tune, conditions, docs)) > 1:
+        raise InputError("--tune, --regions, --docs", "several", "one of them, as each does something else")
     if docs:
         documents.DOCS.write_text(documents.current(documents.DOCS.read_text()))
         return
+    if data is None and (tune or conditions):
+        raise InputError("--data", None, "the measured data, as what is found goes into the project's results")
     config = read(config_file)
     config = config.model_copy(update={"seeds": seeds or config.seeds})
     console = Console(width=None if sys.stdout.isatty() else NARROW)
@@ -63,6 +70,12 @@ def gpu(
     runner = Runner(cache, processes, console)
     names = claim or list(config.claims)
     claims = {name: config.claim(name) for name in names}
+    known = [cell for one in claims.values() for cell in one.cells()]
+    if not any(cells in cell for cell in known):
+        raise InputError("cells", cells, f"a part of one of {', '.join(known)}")
+    for one in claims.values():
+        if one.data:
+            Inputs(data).folder(one.data)
     costs = runner.measured_costs() if measure and any(one.processes for one in claims.values()) else None
     inputs = {name: Inputs(data, costs if one.processes else None) for name, one in claims.items()}
     started = time.perf_counter()
@@ -86,9 +99,6 @@ def _compare(
     plots: Path,
 ) -> None:
     """Run claims, write their figures as they come, draw them and print their tables."""
-    known = [cell for one in claims.values() for cell in one.cells()]
-    if not any(cells in cell for cell in known):
-        raise InputError("cells", cells, f"a part of one of {', '.join(known)}")
     tuned = tuning.read_chosen()
     found: list[ClaimResults] = []
     results = StudyResults(config, tuned, found)

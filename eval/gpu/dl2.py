@@ -59,8 +59,10 @@ class SpeedModelError:
 def read_speeds(path: Path) -> tuple[SpeedMeasurement, ...]:
     """Return the configurations of DL2's file that ran; one with a worker without progress did not.
 
-    Raises `InputError` naming the line that cannot be read.
+    Raises `InputError` naming the file or the line that cannot be read.
     """
+    if not path.is_file():
+        raise InputError("data", str(path), "a file that is there")
     measured = []
     for number, line in enumerate(path.read_text().splitlines(), 1):
         if not line.strip():

@@ -186,7 +186,7 @@ def panels_of(found: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def draw(found: Mapping[str, Any], figure: Figure) -> None:
-    """Draw a heat map per published factor, with the contour of the factor, over the first two conditions."""
+    """Draw a heat map per published factor over the first two conditions: white where it is as published, red above."""
     across, down = panels_of(found)
     panels = figure.subplots(down, across, squeeze=False).flat
     columns, rows, *others = found["conditions"]
@@ -198,7 +198,8 @@ def draw(found: Mapping[str, Any], figure: Figure) -> None:
         axes.set_xlabel(columns["label"], fontsize=8)
         axes.set_ylabel("" if number % across else rows["label"], fontsize=8)
     text = "; ".join(f"{one['label']}: {' / '.join(one['values'])}" for one in others)
-    figure.suptitle(f"baseline / {found['policy']}" + (f", the largest over {text}" if text else ""), fontsize=9)
+    over = f"; the largest over these conditions: {text}" if text else ""
+    figure.suptitle(f"baseline / {found['policy']}, red above the published factor, blue below{over}", fontsize=9)
 
 
 def _heat_map(axes: Axes, grid: np.ndarray[Any, np.dtype[np.float64]], one: Mapping[str, Any]) -> None:
@@ -209,20 +210,10 @@ def _heat_map(axes: Axes, grid: np.ndarray[Any, np.dtype[np.float64]], one: Mapp
         if isnan(value):
             continue
         far = abs(log(value / published)) > log(SHOWN_RANGE) / 2
-        axes.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=7, color="white" if far else "black")
-    reached = grid >= published
-    for row, column in np.argwhere(reached):  # the contour follows the edges between points that reach it and that do not
-        for step, edge in (
-            ((0, 1), ((column + 0.5, row - 0.5), (column + 0.5, row + 0.5))),
-            ((0, -1), ((column - 0.5, row - 0.5), (column - 0.5, row + 0.5))),
-            ((1, 0), ((column - 0.5, row + 0.5), (column + 0.5, row + 0.5))),
-            ((-1, 0), ((column - 0.5, row - 0.5), (column + 0.5, row - 0.5))),
-        ):
-            r, c = row + step[0], column + step[1]
-            inside = 0 <= r < grid.shape[0] and 0 <= c < grid.shape[1]
-            if not inside or not reached[r, c]:
-                axes.plot(*zip(*edge, strict=True), color="black", linewidth=2.0)
-    where = "contour" if reached.any() else "not reached"
+        weight, size = ("bold", 8) if value >= published else ("normal", 7)
+        colour = "white" if far else "black"
+        axes.text(column, row, f"{value:.2f}", ha="center", va="center", color=colour, weight=weight, fontsize=size)
+    where = "bold: reached" if (grid >= published).any() else "not reached"
     axes.set_title(f"{one['title']}: published {'up to ' if one['up_to'] else ''}{published:.2f}, {where}", fontsize=8)
 
 

@@ -83,13 +83,13 @@ class StudyResults:
         return table
 
     def write(self, path: Path) -> None:
-        """Write them as JSON."""
+        """Write them as JSON; other claims that the file has are kept if they had the same config and parameters."""
         claims = {one.claim.name: _as_json(one) for one in self.claims}
-        document = {
-            "config": self.config.model_dump(mode="json"),
-            "tuned": self.tuned.model_dump(mode="json"),
-            "claims": claims,
-        }
+        document = {"config": self.config.model_dump(mode="json"), "tuned": self.tuned.model_dump(mode="json")}
+        before = json.loads(path.read_text()) if path.exists() else {}
+        if all(before.get(key) == one for key, one in json.loads(json_lines(document, LEVELS)).items()):
+            claims = {name: claims.get(name) or before["claims"].get(name) for name in self.config.claims}
+        document["claims"] = {name: one for name, one in claims.items() if one}
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json_lines(document, LEVELS))
 

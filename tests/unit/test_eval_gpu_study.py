@@ -3,13 +3,16 @@
 import io
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
+from typer.testing import CliRunner
 
 from beamer.errors import InputError
 from beamer.gpu.model import Costs
@@ -17,6 +20,8 @@ from eval import documents
 from eval.gpu import regions, tuning
 from eval.gpu.claims import CLAIMS, Claim, GpuContender, Inputs
 from eval.gpu.claims.base import SENSITIVITY, contenders
+from eval.gpu.command import gpu
+from eval.gpu.dl2 import read_speeds
 from eval.gpu.results_file import ClaimResults, StudyResults, read_results
 from eval.gpu.study import GpuStudyConfig, Run, Runner, grouped, read, runs_of
 from eval.json_lines import json_lines
@@ -193,6 +198,49 @@ def test_the_tables_follow_from_the_results_file(config: GpuStudyConfig, tmp_pat
     assert list(again.times().columns[1].cells) == ["6"]
     with pytest.raises(InputError, match="optimum"):
         documents.rewritten(text.replace("optimus", "optimum"), documents.sections(again, {}, {}))
+
+
+def test_a_results_file_keeps_the_claims_that_are_not_run(config: GpuStudyConfig, tmp_path: Path) -> None:
+    results, file = study_results(config, tmp_path / "cache"), tmp_path / "gpu.json"
+    both = replace(results, config=config.model_copy(update={"seeds": 2, "claims": {**results.config.claims, "ones": {}}}))
+    both.write(file)
+    held = json.loads(file.read_text())
+    file.write_text(json.dumps({**held, "claims": {"ones": held["claims"]["optimus"]}}))
+    both.write(file)
+    assert json.loads(file.read_text())["claims"].keys() == {"ones", "optimus"}
+    results.write(file)
+    assert json.loads(file.read_text())["claims"].keys() == {"optimus"}, "another config's are not kept"
+
+
+def test_measured_data_that_lack_a_folder_are_refused(tmp_path: Path) -> None:
+    assert Inputs().folder("dl2") is None
+    with pytest.raises(InputError, match="a folder that holds dl2/"):
+        Inputs(tmp_path).folder("dl2")
+    (tmp_path / "dl2").mkdir()
+    with pytest.raises(InputError, match=r"config_speed\.txt"):
+        read_speeds(tmp_path / "dl2" / "config_speed.txt")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        (["--tune"], "--data"),
+        (["--regions"], "--data"),
+        (["--tune", "--docs"], "one of them"),
+        (["--claim", "optimus", "--cells", "nosuch"], "cells"),
+        (["--claim", "optimus", "--data", "."], "dl2/"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_before_anything_is_written(
+    arguments: list[str], field: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    app = typer.Typer()
+    app.command()(gpu)
+    result = CliRunner().invoke(app, arguments)
+    assert isinstance(result.exception, InputError)
+    assert field in str(result.exception)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_table_in_markdown() -> None:

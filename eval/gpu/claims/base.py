@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from pydantic import BaseModel, ConfigDict
 from rich.table import Table
 
+from beamer.errors import InputError
 from beamer.gpu.model import Costs, Node, Request
 from beamer.gpu.policies import GpuPolicy, gpu_policy
 from beamer.gpu.tuners import Tuner
@@ -115,9 +116,11 @@ class Inputs:
         return contender.costs.costs() if contender.costs else self.costs or stated.costs()
 
     def folder(self, name: str) -> Path | None:
-        """Return a folder of the measured data, None if it is absent."""
+        """Return a folder of the measured data, None if none is given. Raises `InputError` if it is not in there."""
         folder = self.data / name if self.data else None
-        return folder if folder and folder.is_dir() else None
+        if folder and not folder.is_dir():
+            raise InputError("--data", str(self.data), f"a folder that holds {name}/")
+        return folder
 
 
 @dataclass(frozen=True)
