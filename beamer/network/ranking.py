@@ -8,7 +8,7 @@ import numpy as np
 from beamer.decision.policy import Stateless
 from beamer.network.arrays import Floats
 from beamer.network.policy import NetworkPolicy, Order, Tier
-from beamer.network.snapshot import Snapshot
+from beamer.network.snapshot import JobColumns, Snapshot
 
 POLLS_PER_IDLE_TIME = 20  # the interval is this part of the time since the last release, so that polls grow as its logarithm
 
@@ -50,6 +50,11 @@ def effective_bottleneck_s(snapshot: Snapshot) -> Floats:
 
     Gamma in Chowdhury, Zhong, Stoica 2014 (SIGCOMM), with whole links instead of their free capacity.
     """
-    gamma = np.zeros(len(snapshot.jobs.key))
-    np.maximum.at(gamma, snapshot.jobs.owner, snapshot.coflows.seconds)
-    return gamma
+    return bottleneck_s(snapshot.jobs, snapshot.coflows.seconds)
+
+
+def bottleneck_s(jobs: JobColumns, seconds: Floats) -> Floats:
+    """Return the most that each job needs of any link, of `seconds` as `JobColumns.seconds`."""
+    most = np.zeros(len(jobs.key))
+    np.maximum.at(most, jobs.owner, seconds)
+    return most

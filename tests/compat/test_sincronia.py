@@ -16,7 +16,7 @@ from tests.inputs import FACEBOOK_TRACE, given
 
 MOST_FLOWS = 100
 UNIT_BPS = 8 * 2**20  # 1 MB per port and time unit, a unit being a second here
-DECIMAL = 2**20 / 10**6  # their MB has 10^6 bytes
+GBPS = 2.0**30  # in their time units, of 1/128 s at 1 Gbit/s, a port moves 2^20 bytes
 
 
 class Fixed(NetworkPolicy[OfflineState]):
@@ -67,10 +67,10 @@ def test_offline_orders(trace: Trace, policy: str, allocator: Allocator, theirs:
 
 
 def test_epochs_on_small_coflows(trace: Trace) -> None:
-    run = replay(small(trace), 2e9 * DECIMAL, network_policy("sincronia"), Greedy())
-    assert run.mean_cct_s == pytest.approx(0.2434, rel=0.05)
+    run = replay(small(trace), 2 * GBPS, network_policy("sincronia"), Greedy())
+    assert run.mean_cct_s == pytest.approx(0.24343, rel=1e-4)
 
 
 def test_epochs_on_the_whole_trace(trace: Trace) -> None:
-    run = replay(trace, 1e9 * DECIMAL, network_policy("sincronia"), Greedy())
-    assert run.mean_cct_s == pytest.approx(25.695, rel=0.05)
+    run = replay(trace, GBPS, network_policy("sincronia"), Greedy())
+    assert run.mean_cct_s == pytest.approx(25.6954, rel=1e-4)
