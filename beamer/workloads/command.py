@@ -20,12 +20,18 @@ def workload(
         str, typer.Option(help="successive-halving, hyperband, random or population-based.")
     ] = "successive-halving",
     studies: Annotated[int, typer.Option(help="How many searches share the network.")] = 4,
-    trials: Annotated[int | None, typer.Option(help="Trials of a search, or members of its population.")] = None,
+    trials: Annotated[
+        str | None, typer.Option(help="Trials of a search, or members of its population; several with commas, drawn evenly.")
+    ] = None,
     eta: Annotated[int | None, typer.Option(help="Successive halving and Hyperband: one of eta continues.")] = None,
     resource: Annotated[int | None, typer.Option(help="Hyperband: budget of a whole trial (R), in units.")] = None,
     batch: Annotated[int | None, typer.Option(help="Random search: trials at a time.")] = None,
     generations: Annotated[int | None, typer.Option(help="Population-based: how many there are.")] = None,
     iterations: Annotated[int | None, typer.Option(help="Of the first rung, a unit, a trial or a generation.")] = None,
+    budget_spread: Annotated[
+        float, typer.Option(help="Iterations of searches differ by a factor of up to this either way, drawn log-uniformly.")
+    ] = 1.0,
+    weights: Annotated[str, typer.Option(help="Comma-separated weights of searches, drawn evenly.")] = "1",
     resume: Annotated[bool | None, typer.Option("--resume", help="Halving: survivors continue from their checkpoint.")] = None,
     hosts: Annotated[int | None, typer.Option(help="Hosts of a leaf-spine network.  [default: 16]")] = None,
     hosts_per_leaf: Annotated[int | None, typer.Option(help="Of a leaf-spine network.  [default: 4]")] = None,
@@ -49,16 +55,21 @@ def workload(
     overlap: Annotated[float, typer.Option(help="Share of the computing in which the gradients already move.")] = 0.0,
 ) -> None:
     """Write a workload of hyper-parameter searches, drawn from a seed, as a scenario file."""
-    settings = {"trials": trials, "eta": eta, "resource": resource, "batch": batch, "generations": generations}
+    counts = () if trials is None else tuple(_count(text, "--trials") for text in trials.split(","))
+    one = counts[0] if len(counts) == 1 else None
+    settings = {"trials": one, "eta": eta, "resource": resource, "batch": batch, "generations": generations}
     named = {"--hosts": hosts, "--hosts-per-leaf": hosts_per_leaf, "--spines": spines, "--rate": rate}
     drawn = Workload(
         seed=seed,
         topology=_leaf_spine(hosts, hosts_per_leaf, spines, rate) if topology is None else _other(topology, named),
         studies=studies,
         search=build_search(search, **settings, iterations=iterations, resume=resume),
+        trials=counts if len(counts) > 1 else (),
+        budget_spread=budget_spread,
+        weights=tuple(_amount(text, "--weights") for text in weights.split(",")),
         models=tuple(name.strip() for name in models.split(",")),
         collectives=_frequencies(collectives),
-        workers=tuple(_count(text) for text in workers.split(",")),
+        workers=tuple(_count(text, "--workers") for text in workers.split(",")),
         servers=servers,
         placement=placement,
         arrivals_per_hour=arrivals_per_hour,
@@ -113,8 +124,15 @@ def _frequencies(text: str) -> dict[str, float]:
     return frequencies
 
 
-def _count(text: str) -> int:
+def _count(text: str, option: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise InputError("--workers", text, "whole numbers, separated by commas") from None
+        raise InputError(option, text, "whole numbers, separated by commas") from None
+
+
+def _amount(text: str, option: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(option, text, "numbers, separated by commas") from None

@@ -27,7 +27,7 @@ from beamer.workloads.asynchronous import AsynchronousPlan, AsynchronousSearch, 
 from beamer.workloads.models import MODELS, Model
 from beamer.workloads.placement import PLACEMENTS
 from beamer.workloads.scenario import build_topology, parse_job
-from beamer.workloads.searches import Bracket, SearchAlgorithm, SuccessiveHalving
+from beamer.workloads.searches import Bracket, SearchAlgorithm, SuccessiveHalving, resized
 
 SERVED = "parameter-server"
 ARRIVAL_DIGITS = 6  # of a second: what logarithms of different platforms agree on
@@ -40,6 +40,11 @@ class Workload:
     topology: shape and parameters as in a scenario file.
     studies: how many searches there are.
     search: what each of them runs.
+    trials: of a search, one of these, drawn evenly; as `search` says if empty.
+    budget_spread: a search's iterations are those of `search` times a factor from 1 / `budget_spread` to `budget_spread`, drawn
+    log-uniformly. Jobs on shared clusters last for times that are orders of magnitude apart: Jeon et al. 2019 (USENIX ATC,
+    Philly), Hu et al. 2021 (SC, Helios), Weng et al. 2022 (NSDI, Alibaba PAI).
+    weights: of a search, one of these, drawn evenly.
     models: names in `MODELS`, drawn evenly.
     collectives: names in `COLLECTIVES` with their relative frequencies; `all-to-all` moves as many bytes of tokens as the model
     has of gradients, as none is published.
@@ -59,6 +64,9 @@ class Workload:
     topology: Mapping[str, Any]
     studies: int = 4
     search: SearchAlgorithm = field(default_factory=SuccessiveHalving)
+    trials: tuple[int, ...] = ()
+    budget_spread: float = 1.0
+    weights: tuple[float, ...] = (1.0,)
     models: tuple[str, ...] = ("resnet50",)
     collectives: Mapping[str, float] = field(default_factory=lambda: {"ring": 1.0})
     workers: tuple[int, ...] = (4,)
@@ -81,6 +89,14 @@ class Workload:
         for name, frequency in self.collectives.items():
             _above_zero(f"collectives.{name}", frequency)
         _above_zero("bytes_scale", self.bytes_scale)
+        if not (_number(self.budget_spread) and self.budget_spread >= 1):
+            raise InputError("budget_spread", self.budget_spread, "a factor of at least 1")
+        if not self.weights:
+            raise InputError("weights", self.weights, "at least one weight")
+        for weight in self.weights:
+            _above_zero("weights", weight)
+        for trials in self.trials:
+            resized(self.search, trials=trials)
         if self.arrivals_per_hour is not None:
             _above_zero("arrivals_per_hour", self.arrivals_per_hour)
         if self.compute_ratio is not None and not (_number(self.compute_ratio) and self.compute_ratio >= 0):
@@ -126,12 +142,22 @@ class Workload:
             arrivals.append(arrivals[-1] + 3600 * rng.expovariate(self.arrivals_per_hour))
         return [round(arrival, ARRIVAL_DIGITS) for arrival in arrivals]
 
-    def _study(self, name: str, arrival_s: float, bracket: Bracket, trials: list[dict[str, Any]]) -> dict[str, Any]:
+    def _search(self, i: int) -> tuple[SearchAlgorithm, float]:
+        """Return what the i-th search runs, and its weight."""
+        rng = Random(f"{self.seed}/budget{i}")  # a stream of its own: other budgets leave models and placement as they are
+        factor = self.budget_spread ** rng.uniform(-1.0, 1.0)
+        search = resized(self.search, factor=factor, trials=rng.choice(self.trials) if self.trials else None)
+        return search, rng.choice(self.weights)
+
+    def _study(
+        self, name: str, arrival_s: float, weight: float, bracket: Bracket, trials: list[dict[str, Any]]
+    ) -> dict[str, Any]:
         rungs = [
             {"iterations": rung.iterations} | ({} if rung.keep is None else {"keep": rung.keep})  # no key where nothing follows
             for rung in bracket
         ]
-        return {"study": name, "arrival_s": arrival_s, "trials": trials, "rungs": rungs}
+        weighted = {} if weight == 1 else {"weight": float(weight)}
+        return {"study": name} | weighted | {"arrival_s": arrival_s, "trials": trials, "rungs": rungs}
 
     def _trial(self, name: str, hosts: tuple[str, ...], model: Model, collective: str) -> dict[str, Any]:
         sync_bytes = max(round(model.gradient_bytes * self.bytes_scale), 1)
@@ -158,7 +184,8 @@ def generate(workload: Workload) -> dict[str, Any]:
         model = MODELS[rng.choice(workload.models)]
         (collective,) = rng.choices(list(frequencies), list(frequencies.values()))
         processes = rng.choice(workload.workers) + workload._servers(collective)
-        brackets = workload.search.brackets()
+        search, weight = workload._search(i)
+        brackets = search.brackets()
         for bracket in brackets:
             trials: list[dict[str, Any]] = []
             for j in range(bracket[0].jobs):
@@ -166,7 +193,7 @@ def generate(workload: Workload) -> dict[str, Any]:
                 load.update(hosts)
                 trials.append(workload._trial(f"t{j}", hosts, model, collective))
             name = f"search{i}-{model.name}" + (f"-bracket{len(bracket) - 1}" if len(brackets) > 1 else "")
-            studies.append(workload._study(name, arrival_s, bracket, trials))
+            studies.append(workload._study(name, arrival_s, weight, bracket, trials))
     topology = {"shape": workload.topology["shape"]} | dict(sorted(workload.topology.items()))
     return {"name": workload.name, "topology": topology, "seed": workload.seed, "studies": studies}
 

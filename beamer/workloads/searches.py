@@ -6,7 +6,7 @@ Hyper-parameters change neither bytes nor placement, so that the network sees sl
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -26,7 +26,15 @@ Bracket = tuple[SearchRung, ...]
 
 
 class SearchAlgorithm(Protocol):
-    """A kind of search with its parameters."""
+    """A kind of search with its parameters, a dataclass.
+
+    iterations: of the first rung, a unit, a trial or a generation.
+    """
+
+    @property
+    def iterations(self) -> int:
+        """Return them."""
+        ...
 
     def brackets(self) -> tuple[Bracket, ...]:
         """Return the rungs of each of the search's brackets, which run side by side; most kinds have one."""
@@ -140,6 +148,20 @@ def search(kind: str, **settings: int | bool | None) -> SearchAlgorithm:
         if key not in known:
             raise InputError(f"search.{key}", value, f"{kind}'s settings only: {', '.join(known)}")
     return built(**given)
+
+
+def resized(search: SearchAlgorithm, *, factor: float = 1.0, trials: int | None = None) -> SearchAlgorithm:
+    """Return a search with its iterations times `factor`, at least 1, and another number of trials, unless None.
+
+    Raises `InputError` where the kind has no such setting, or not that value.
+    """
+    known = {f.name for f in fields(search)}  # type: ignore[arg-type]
+    if trials is not None and "trials" not in known:
+        raise InputError("trials", trials, f"none, as {type(search).__name__} has {', '.join(sorted(known))} only")
+    settings = {} if trials is None else {"trials": trials}
+    if factor != 1:
+        settings["iterations"] = max(round(search.iterations * factor), 1)
+    return replace(search, **settings)  # type: ignore[type-var]
 
 
 def _halving(trials: int, eta: int, first: tuple[int, int], halvings: int, resume: bool) -> Bracket:

@@ -1,6 +1,7 @@
 """Generated workloads: published rung sizes, placements, seeds, and scenario files that everything else accepts."""
 
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise, product
 from pathlib import Path
 from random import Random
@@ -433,3 +434,31 @@ def test_the_command_names_the_option_that_does_not_fit(options: list[str], fiel
     assert isinstance(error, InputError)
     assert error.field == field
     assert not (tmp_path / "w.yaml").exists()
+
+
+def test_searches_differ_in_budgets_trials_and_weights_alone() -> None:
+    alike = Workload(0, LEAF_SPINE, studies=300, search=RandomSearch(4, 4, iterations=1000))
+    apart = replace(alike, budget_spread=8.0, trials=(2, 4), weights=(1.0, 3.0))
+    studies = generate(apart)["studies"]
+    budgets = sorted(study["rungs"][0]["iterations"] / 1000 for study in studies)
+    assert 1 / 8 <= budgets[0] < 1 / 7
+    assert 7 < budgets[-1] <= 8
+    assert budgets[150] == pytest.approx(1, rel=0.2), "as many below as above"
+    assert {len(study["trials"]) for study in studies} == {2, 4}
+    assert Counter(study.get("weight", 1.0) for study in studies)[3.0] == pytest.approx(150, abs=40)
+    assert [study["study"] for study in studies] == [study["study"] for study in generate(alike)["studies"]]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "search"),
+    [
+        ("budget_spread", 0.5, RandomSearch()),
+        ("weights", (0.0,), RandomSearch()),
+        ("weights", (), RandomSearch()),
+        ("trials", (0,), RandomSearch()),
+        ("trials", (3,), Hyperband()),
+    ],
+)
+def test_differences_that_cannot_be_drawn_are_named(field: str, value: Any, search: Any) -> None:
+    with pytest.raises(InputError, match=field):
+        Workload(0, LEAF_SPINE, search=search, **{field: value})
