@@ -8,7 +8,7 @@ Hyper-parameters change neither bytes nor placement, so that the network sees sl
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from beamer.errors import InputError, nearest
 
@@ -30,6 +30,8 @@ class SearchAlgorithm(Protocol):
 
     iterations: of the first rung, a unit, a trial or a generation.
     """
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
 
     @property
     def iterations(self) -> int:
@@ -143,7 +145,7 @@ def search(kind: str, **settings: int | bool | None) -> SearchAlgorithm:
         raise InputError("search", kind, nearest(kind, SEARCHES))
     built = SEARCHES[kind]
     given = {key: value for key, value in settings.items() if value is not None}
-    known = [f.name for f in fields(built)]  # type: ignore[arg-type]
+    known = [f.name for f in fields(built)]
     for key, value in given.items():
         if key not in known:
             raise InputError(f"search.{key}", value, f"{kind}'s settings only: {', '.join(known)}")
@@ -155,13 +157,13 @@ def resized(search: SearchAlgorithm, *, factor: float = 1.0, trials: int | None 
 
     Raises `InputError` where the kind has no such setting, or not that value.
     """
-    known = {f.name for f in fields(search)}  # type: ignore[arg-type]
+    known = {f.name for f in fields(search)}
     if trials is not None and "trials" not in known:
         raise InputError("trials", trials, f"none, as {type(search).__name__} has {', '.join(sorted(known))} only")
     settings = {} if trials is None else {"trials": trials}
     if factor != 1:
         settings["iterations"] = max(round(search.iterations * factor), 1)
-    return replace(search, **settings)  # type: ignore[type-var]
+    return replace(search, **settings)
 
 
 def _halving(trials: int, eta: int, first: tuple[int, int], halvings: int, resume: bool) -> Bracket:

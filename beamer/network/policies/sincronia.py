@@ -25,9 +25,11 @@ Coflow = tuple[str, float]
 class SincroniaState:
     """The epoch that was decided on last.
 
-    start: its first unit of time. admitted: coflows, the most urgent first. sorted_s: when the others were sorted.
+    origin: of time, a multiple of 2^`Sincronia.epochs` units; None before the first coflow. start: its first unit of time.
+    admitted: coflows, the most urgent first. sorted_s: when the others were sorted.
     """
 
+    origin: float | None = None
     start: float = -1.0
     admitted: tuple[Coflow, ...] = ()
     sorted_s: float = 0.0
@@ -38,10 +40,11 @@ class Sincronia(NetworkPolicy[SincroniaState]):
 
     As the authors' program does it, whose published figures come out within 0.01 %. Time counts in units in which the slowest
     link moves 1 MiB. Every 2^`epochs` units epochs begin anew: the first lasts for 2 units, every further one as long as all
-    since then. When one begins, the coflows released in the first half of all time are candidates for half its length: a linear
-    program admits as much as fits into that on every port of what they have left, and those admitted by half or more are served
-    in BSSI order. All others fill the bandwidth that is left, by the time that they need alone over the time that they have
-    waited plus 2^(`epochs` - 1) units, ties by release. They are sorted when an epoch begins or a coflow arrives.
+    since then. When one begins, the coflows released in the first half of all time (since the period in which the first came)
+    are candidates for half its length: a linear program admits as much as fits into that on every port of what they have left,
+    and those admitted by half or more are served in BSSI order. All others fill the bandwidth that is left, by the time that
+    they need alone over the time that they have waited plus 2^(`epochs` - 1) units, ties by release. They are sorted when an
+    epoch begins or a coflow arrives. Epochs that would change neither are not waited for.
 
     epochs: until they begin anew.
     """
@@ -59,10 +62,12 @@ class Sincronia(NetworkPolicy[SincroniaState]):
         if not jobs.key:
             return state, (), None
         unit_s = UNIT_BITS / float(snapshot.capacity_bps.min())
-        start, length = _epoch(now / unit_s, 2.0**self.epochs)
+        period = 2.0**self.epochs
+        start, length = _epoch(now / unit_s, period)
         released = coflows.released_s
         known = bool(coflows.in_flight.any())
         waits = coflows.in_flight if known else np.ones(len(jobs.key), np.bool_)
+        origin = (released[waits].min() / unit_s + ROUNDING) // period * period if state.origin is None else state.origin
         keys = tuple(zip(jobs.key, released.tolist(), strict=True))
         if start == state.start:
             waiting = {keys[i] for i in np.flatnonzero(waits).tolist()}
@@ -70,25 +75,25 @@ class Sincronia(NetworkPolicy[SincroniaState]):
         elif known and now > (start + ROUNDING) * unit_s:  # nothing could be admitted when it began
             admitted = ()
         else:
-            candidates = np.flatnonzero(waits & (released <= (start / 2 + ROUNDING) * unit_s))
+            candidates = np.flatnonzero(waits & (released <= ((origin + start) / 2 + ROUNDING) * unit_s))
             admitted = tuple(keys[i] for i in _admitted(snapshot, candidates, length / 2 * unit_s).tolist())
         sorted_s = max(state.sorted_s, start * unit_s, float(released[waits].max()))
         alone_s = bottleneck_s(jobs, jobs.seconds)
-        age_s = sorted_s - released + 2.0 ** (self.epochs - 1) * unit_s
+        age_s = sorted_s - released + period / 2 * unit_s
         ahead = set(admitted)
         by_age = np.lexsort((released, alone_s / age_s, ~waits))
         others = np.array([i for i in by_age.tolist() if keys[i] not in ahead], np.int64)
         order = tuple(Tier((key,)) for key in (*(key for key, _ in admitted), *(jobs.key[i] for i in others.tolist())))
-        state = SincroniaState(start, admitted, sorted_s)
+        state = SincroniaState(float(origin), start, admitted, sorted_s)
         if not known:
             return state, order, None
         rest = others[waits[others]]
-        most_s = 2.0 ** (self.epochs - 2) * unit_s / ADMITTED  # that an admitted coflow has left
-        admissible_s = np.maximum(2 * released[rest], now + effective_bottleneck_s(snapshot)[rest] - most_s)
+        most_s = period / 4 * unit_s / ADMITTED  # that an admitted coflow has left
+        admissible_s = np.maximum(2 * released[rest] - origin * unit_s, now + effective_bottleneck_s(snapshot)[rest] - most_s)
         change_s = now if admitted else min(admissible_s.min(), sorted_s + _until_another_order_s(alone_s[rest], age_s[rest]))
         if math.isinf(change_s):
             return state, order, None
-        start, length = _epoch(max(change_s, now) / unit_s, 2.0**self.epochs)
+        start, length = _epoch(max(change_s, now) / unit_s, period)
         return state, order, (start + length) * unit_s
 
 
