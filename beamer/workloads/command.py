@@ -51,6 +51,9 @@ def workload(
     compute_ratio: Annotated[
         float | None, typer.Option(help="Computing as a multiple of the synchronisation alone; as measured by default.")
     ] = None,
+    compute_jitter: Annotated[
+        float, typer.Option(help="By which trials of a search differ in computing: standard deviation of the logarithm.")
+    ] = 0.0,
     bytes_scale: Annotated[float, typer.Option(help="Factor on the gradients' bytes.")] = 1.0,
     overlap: Annotated[float, typer.Option(help="Share of the computing in which the gradients already move.")] = 0.0,
 ) -> None:
@@ -74,6 +77,7 @@ def workload(
         placement=placement,
         arrivals_per_hour=arrivals_per_hour,
         compute_ratio=compute_ratio,
+        compute_jitter=compute_jitter,
         bytes_scale=bytes_scale,
         overlap=overlap,
     )

@@ -54,6 +54,8 @@ class Workload:
     arrivals_per_hour: searches arrive open-loop as a Poisson process of this rate, the first at 0; all at 0 if None.
     compute_ratio: computing lasts this many times what the job's synchronisation takes alone on plane 0; as in the
     models' table if None.
+    compute_jitter: by which the computing of a search's trials differs, as what they try changes it: each lasts that long times
+    a lognormal factor of median 1, of whose logarithm this is the standard deviation.
     bytes_scale: factor on the gradients, so that slow links remain usable.
     overlap: as of a trial in a scenario file.
 
@@ -74,6 +76,7 @@ class Workload:
     placement: str = "packed"
     arrivals_per_hour: float | None = None
     compute_ratio: float | None = None
+    compute_jitter: float = 0.0
     bytes_scale: float = 1.0
     overlap: float = 0.0
     name: str = "workload"
@@ -101,6 +104,8 @@ class Workload:
             _above_zero("arrivals_per_hour", self.arrivals_per_hour)
         if self.compute_ratio is not None and not (_number(self.compute_ratio) and self.compute_ratio >= 0):
             raise InputError("compute_ratio", self.compute_ratio, "a number of at least 0")
+        if not (_number(self.compute_jitter) and self.compute_jitter >= 0):
+            raise InputError("compute_jitter", self.compute_jitter, "a number of at least 0")
         if not (_number(self.overlap) and 0 <= self.overlap <= 1):
             raise InputError("overlap", self.overlap, "a number from 0 to 1")
         self._check_jobs()
@@ -159,7 +164,13 @@ class Workload:
         weighted = {} if weight == 1 else {"weight": float(weight)}
         return {"study": name} | weighted | {"arrival_s": arrival_s, "trials": trials, "rungs": rungs}
 
-    def _trial(self, name: str, hosts: tuple[str, ...], model: Model, collective: str) -> dict[str, Any]:
+    def _slowness(self, rng: Random) -> float:
+        """Return how many times as long as its model's the computing of a trial lasts."""
+        return math.exp(self.compute_jitter * rng.gauss(0.0, 1.0)) if self.compute_jitter else 1.0
+
+    def _trial(
+        self, name: str, hosts: tuple[str, ...], model: Model, collective: str, slowness: float = 1.0
+    ) -> dict[str, Any]:
         sync_bytes = max(round(model.gradient_bytes * self.bytes_scale), 1)
         if self.compute_ratio is None:
             compute_s = model.compute_s
@@ -170,7 +181,7 @@ class Workload:
         trial: dict[str, Any] = {"trial": name, "collective": collective, "workers": list(hosts[:first_server])}
         if hosts[first_server:]:
             trial["servers"] = list(hosts[first_server:])
-        return trial | {"bytes": sync_bytes, "compute_s": float(compute_s), "overlap": float(self.overlap)}
+        return trial | {"bytes": sync_bytes, "compute_s": float(slowness * compute_s), "overlap": float(self.overlap)}
 
 
 def generate(workload: Workload) -> dict[str, Any]:
@@ -180,7 +191,7 @@ def generate(workload: Workload) -> dict[str, Any]:
     load: Counter[str] = Counter()
     studies: list[dict[str, Any]] = []
     for i, arrival_s in enumerate(workload._arrivals()):
-        rng = Random(f"{workload.seed}/search{i}")
+        rng, jitter = Random(f"{workload.seed}/search{i}"), Random(f"{workload.seed}/jitter{i}")
         model = MODELS[rng.choice(workload.models)]
         (collective,) = rng.choices(list(frequencies), list(frequencies.values()))
         processes = rng.choice(workload.workers) + workload._servers(collective)
@@ -191,7 +202,7 @@ def generate(workload: Workload) -> dict[str, Any]:
             for j in range(bracket[0].jobs):
                 hosts = place(workload.fabric, processes, load, rng)
                 load.update(hosts)
-                trials.append(workload._trial(f"t{j}", hosts, model, collective))
+                trials.append(workload._trial(f"t{j}", hosts, model, collective, workload._slowness(jitter)))
             name = f"search{i}-{model.name}" + (f"-bracket{len(bracket) - 1}" if len(brackets) > 1 else "")
             studies.append(workload._study(name, arrival_s, weight, bracket, trials))
     topology = {"shape": workload.topology["shape"]} | dict(sorted(workload.topology.items()))

@@ -7,6 +7,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -449,9 +450,20 @@ def test_searches_differ_in_budgets_trials_and_weights_alone() -> None:
     assert [study["study"] for study in studies] == [study["study"] for study in generate(alike)["studies"]]
 
 
+def test_trials_differ_in_computing_alone() -> None:
+    alike = Workload(0, LEAF_SPINE, search=RandomSearch(400, 400), models=("resnet50",), placement="random")
+    apart = replace(alike, compute_jitter=0.2)
+    trials, same = (generate(workload)["studies"][0]["trials"] for workload in (apart, alike))
+    logs = np.log([trial["compute_s"] / MODELS["resnet50"].compute_s for trial in trials])
+    assert np.mean(logs) == pytest.approx(0, abs=0.04)
+    assert np.std(logs) == pytest.approx(0.2, rel=0.15)
+    assert [trial | {"compute_s": 0} for trial in trials] == [trial | {"compute_s": 0} for trial in same]
+
+
 @pytest.mark.parametrize(
     ("field", "value", "search"),
     [
+        ("compute_jitter", -0.1, RandomSearch()),
         ("budget_spread", 0.5, RandomSearch()),
         ("weights", (0.0,), RandomSearch()),
         ("weights", (), RandomSearch()),
