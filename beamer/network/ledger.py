@@ -134,10 +134,10 @@ class NetworkLedger(Ledger):
         for trial in running:
             stage, job = waiting_stage(study, trial), self._job(study, trial)
             if stage is None:
-                alone.append(StageView(f"trial:{trial.name}", (job,), barrier=False))  # no stage is named so
+                alone.append(StageView(f"trial:{trial.name}", (job,), job.started_s, barrier=False))  # no stage is named so
             else:
                 together[stage].append(job)
-        stages = tuple(StageView(name, tuple(jobs)) for name, jobs in together.items() if jobs)
+        stages = tuple(StageView(name, tuple(jobs), study.stages[name].registered_s) for name, jobs in together.items() if jobs)
         return StudyView(study.name, study.weight, stages + tuple(alone), later_rungs(study))
 
     def _job(self, study: StudyRecord, trial: TrialRecord) -> JobView:

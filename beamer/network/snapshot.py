@@ -132,7 +132,7 @@ class Snapshot:
     """The input of one decision of a network policy.
 
     capacity_bps: by link. stages: names as `study/stage`. stage_weight: by stage, its study's; of trials that no stage waits
-    for, each counts as a stage, and all of a study's together as one. remaining: iterations that each job has still to
+    for, each counts as a stage, and all of a study's together as one. since_s: by stage, since when it is waited for. remaining: iterations that each job has still to
     complete, 0 where nobody waits for it. klass: the class that each has now, -1 before its first plan.
     """
 
@@ -140,6 +140,7 @@ class Snapshot:
     studies: tuple[RunningStudy, ...]
     stages: tuple[str, ...]
     stage_weight: Floats
+    since_s: Floats
     jobs: JobColumns
     remaining: Ints
     klass: Ints
@@ -180,6 +181,7 @@ class Snapshot:
             studies=tuple(RunningStudy(study.name, study.weight, study.later) for study, _ in running),
             stages=tuple(f"{study.name}/{stage.name}" for stage, study in flat),
             stage_weight=_floats(study.weight if stage.barrier else study.weight / alone[study.name] for stage, study in flat),
+            since_s=_floats(stage.since_s for stage, _ in flat),
             jobs=jobs,
             remaining=np.array([view.remaining for view in views], np.int64),
             klass=np.array([-1 if view.klass is None else view.klass for view in views], np.int64),

@@ -28,21 +28,28 @@ class JobView:
 class StageView:
     """What is waited for together, with its running jobs in order of their start.
 
-    barrier: whether it is a stage, which waits for all of its jobs; otherwise it is a single one, until that completes.
+    since_s: since when it is waited for: a stage's registration. barrier: whether it is a stage, which waits for all of its
+    jobs; otherwise it is a single one, until that completes.
     """
 
     name: str
     jobs: tuple[JobView, ...]
+    since_s: float
     barrier: bool = True
 
 
 @dataclass(frozen=True)
 class LaterRung:
-    """A declared rung that has not begun. jobs: how many it will hold. iterations: of each of them, in that rung alone."""
+    """A declared rung that has not begun.
+
+    jobs: how many it will hold. iterations: of each of them, in that rung alone. survivors: the names of the trials that it
+    will hold, where these are known or predicted; empty where not.
+    """
 
     name: str
     jobs: int
     iterations: int
+    survivors: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

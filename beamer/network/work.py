@@ -1,6 +1,6 @@
 """The remaining work of stages and studies: the work items that Beamer's policies order."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -8,6 +8,8 @@ from beamer.network.arrays import Floats, Ints
 from beamer.network.bssi import Items
 from beamer.network.kernels import bssi
 from beamer.network.snapshot import Snapshot
+from beamer.network.views import LaterRung
+from beamer.studies.model import split_key
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +31,7 @@ def remaining_work(snapshot: Snapshot, looks_ahead: bool) -> RemainingWork:
 
     A trial that no stage waits for is a stage of its own, with what it has left until it completes.
     A declared rung has not been placed yet: its jobs are taken to load links as the running jobs of its study do on average,
-    and to take as long per iteration as the slowest of them.
+    and to take as long per iteration as the slowest of them; where its survivors are known, as these do.
     """
     jobs = snapshot.jobs
     ahead = np.array([looks_ahead and bool(study.later) for study in snapshot.studies], np.bool_)
@@ -47,17 +49,16 @@ def remaining_work(snapshot: Snapshot, looks_ahead: bool) -> RemainingWork:
     critical: Floats = np.bincount(item_of_stage, of_stage, count).astype(np.float64)
     seconds = snapshot.left_s
     if ahead.any():
-        slowest = np.zeros(len(snapshot.studies))
-        np.maximum.at(slowest, jobs.study, jobs.iteration_s)
-        running = np.bincount(jobs.study, minlength=len(snapshot.studies))
-        iterations = np.zeros(len(snapshot.studies))
-        declared = np.zeros(len(snapshot.studies))  # iterations of later rungs per running job
+        declared = np.zeros(len(jobs.key))  # iterations of later rungs, by running job
+        later_s = np.zeros(len(snapshot.studies))
         for s in np.flatnonzero(ahead).tolist():
-            later = snapshot.studies[s].later
-            iterations[s] = sum(rung.iterations for rung in later)
-            declared[s] = sum(rung.jobs * rung.iterations for rung in later) / running[s]
-        seconds = seconds + declared[jobs.study[jobs.owner]] * jobs.seconds
-        critical = critical + (iterations * slowest)[study_of_item]
+            members = np.flatnonzero(jobs.study == s)
+            for rung in snapshot.studies[s].later:
+                held = _survivors(snapshot, members, rung)
+                declared[held] += rung.iterations * rung.jobs / len(held)
+                later_s[s] += rung.iterations * float(jobs.iteration_s[held].max())
+        seconds = seconds + declared[jobs.owner] * jobs.seconds
+        critical = critical + later_s[study_of_item]
     links = len(snapshot.capacity_bps)
     pooled = bssi.pool(item_of_job, count, jobs.first, jobs.link, seconds, links)
     whole = np.array([study.weight for study in snapshot.studies], np.float64)[study_of_item]
@@ -67,3 +68,29 @@ def remaining_work(snapshot: Snapshot, looks_ahead: bool) -> RemainingWork:
         for s, first in zip(study_of_item.tolist(), np.flatnonzero(starts_item).tolist(), strict=True)
     )
     return RemainingWork(names, Items(weight, *pooled, critical, links), item_of_job, critical_s)
+
+
+def _survivors(snapshot: Snapshot, members: Ints, rung: LaterRung) -> Ints:
+    """Return those of a study's running jobs that a later rung will hold, as far as is known; all of them where it is not."""
+    held = [j for j in members.tolist() if split_key(snapshot.jobs.key[j])[1] in rung.survivors]
+    return np.array(held, np.int64) if held else members
+
+
+def aged(work: RemainingWork, snapshot: Snapshot, now: float, power: float) -> RemainingWork:
+    """Return work items whose weights are (1 + age / left)^power times as large.
+
+    age: since when an item's running stage is waited for, seconds; left: the least time that this stage still takes, the larger
+    of its critical path and its busiest link's load; of several running stages the one for which the factor is largest counts.
+    A stage that has waited for long relative to what it has left so goes before others, and a long study's first stage does not
+    wait for all stages of all shorter studies.
+    """
+    jobs, stages = snapshot.jobs, len(snapshot.stages)
+    first, _, seconds = bssi.pool(jobs.stage, stages, jobs.first, jobs.link, snapshot.left_s, len(snapshot.capacity_bps))
+    left_s = np.zeros(stages)
+    np.maximum.at(left_s, jobs.stage, work.critical_s)
+    np.maximum.at(left_s, np.repeat(np.arange(stages), np.diff(first)), seconds)
+    age_s = np.maximum(now - snapshot.since_s, 0.0)
+    stretch = np.divide(age_s, left_s, out=np.zeros(stages), where=left_s > 0)
+    largest = np.zeros(len(work.name))
+    np.maximum.at(largest, work.item_of_job, stretch[jobs.stage])
+    return replace(work, items=replace(work.items, weight=work.items.weight * (1.0 + largest) ** power))

@@ -21,6 +21,7 @@ from beamer.network.job import JobSpec
 from beamer.network.ledger import NetworkLedger
 from beamer.network.policies import NetworkPolicy, Order, network_policy
 from beamer.network.snapshot import Snapshot
+from beamer.network.views import StudyView
 from beamer.sim.results import JobResult, RunResult, StageResult
 from beamer.sim.searches import ReactingSearch, SearchResult, SimulatedSearch, SynchronousSearch
 from beamer.studies.events import AttemptStarted, Event
@@ -35,7 +36,7 @@ class Assumptions:
     acknowledgements: whether those of TCP load links, too. progress_s: how long reports of progress are collected before they
     trigger a decision. decision_delay_s: from an event until the plan is in force. minimum_share: of every link, guaranteed to
     each class. coflows_known: whether policies see the coflows in flight, which no live system can; None: if the allocator is
-    an ideal one.
+    an ideal one. survivors_known: whether they know which trials each later rung will hold.
     """
 
     acknowledgements: bool = True
@@ -43,6 +44,7 @@ class Assumptions:
     decision_delay_s: float = 0.0
     minimum_share: float = 0.0
     coflows_known: bool | None = None
+    survivors_known: bool = False
 
     def __post_init__(self) -> None:
         if not self.progress_s > 0:
@@ -241,10 +243,20 @@ class _Simulation:
             return False
         return True
 
+    def _views(self) -> Sequence[StudyView]:
+        """Return what runs, with the survivors of the scenario's rungs where policies are told them."""
+        views = self._ledger.views(self._tracker)
+        return [self._told(view) for view in views] if self._assumptions.survivors_known else views
+
+    def _told(self, view: StudyView) -> StudyView:
+        stages = next((study.stages for study in self._scenario.studies if study.name == view.name), ())
+        names = {stage.name: frozenset(job.name for job in stage.jobs) for stage in stages}
+        return replace(view, later=tuple(replace(rung, survivors=names.get(rung.name, frozenset())) for rung in view.later))
+
     def _current(self) -> Snapshot:
         """Return what a policy may know now."""
         if self._snapshot is None:
-            self._snapshot = self._ledger.snapshot(self._tracker)
+            self._snapshot = Snapshot.of(self._scenario.fabric, self._views(), self._ledger.footprints)
             self._members = np.array([self._number[key] for key in self._snapshot.jobs.key], np.int64)
             to_target = np.array([self._running[number].spec.iterations for number in self._members.tolist()], np.int64)
             self._beyond = self._snapshot.remaining - to_target

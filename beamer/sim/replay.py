@@ -106,6 +106,7 @@ def replay(
             studies=tuple(studies[i] for i in running),
             stages=jobs.key,
             stage_weight=np.ones(len(members)),
+            since_s=jobs.started_s,
             jobs=jobs,
             remaining=np.ones(len(members), np.int64),
             klass=np.full(len(members), -1),

@@ -90,6 +90,7 @@ def snapshot(loads: Sequence[SyntheticJob], capacity: Sequence[float]) -> Snapsh
         studies=tuple(RunningStudy(key, 1.0) for key in keys),
         stages=keys,
         stage_weight=np.ones(len(keys)),
+        since_s=np.zeros(len(keys)),
         jobs=jobs,
         remaining=_ints(load.iterations for load in loads),
         klass=np.full(len(loads), -1),

@@ -106,9 +106,9 @@ def situations(draw: st.DrawFn) -> Situation:
                 jobs.append(JobView(key, spec, remaining, plane, draw(st.sampled_from((0.0, 1.0, 2.5))), draw(classes)))
                 flying.append(draw(flights))
             if draw(st.integers(0, 2)):
-                stages.append(StageView(f"rung{g}", tuple(jobs)))
+                stages.append(StageView(f"rung{g}", tuple(jobs), draw(st.sampled_from((0.0, 2.5)))))
             else:
-                stages += [StageView(f"trial:{job.spec.name}", (job,), barrier=False) for job in jobs]
+                stages += [StageView(f"trial:{job.spec.name}", (job,), job.started_s, barrier=False) for job in jobs]
         later = tuple(
             LaterRung(f"later{r}", draw(st.integers(1, 4)), draw(st.integers(1, 50))) for r in range(draw(st.integers(0, 2)))
         )

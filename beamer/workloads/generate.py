@@ -168,9 +168,7 @@ class Workload:
         """Return how many times as long as its model's the computing of a trial lasts."""
         return math.exp(self.compute_jitter * rng.gauss(0.0, 1.0)) if self.compute_jitter else 1.0
 
-    def _trial(
-        self, name: str, hosts: tuple[str, ...], model: Model, collective: str, slowness: float = 1.0
-    ) -> dict[str, Any]:
+    def _trial(self, name: str, hosts: tuple[str, ...], model: Model, collective: str, slowness: float = 1.0) -> dict[str, Any]:
         sync_bytes = max(round(model.gradient_bytes * self.bytes_scale), 1)
         if self.compute_ratio is None:
             compute_s = model.compute_s

@@ -56,6 +56,7 @@ def situation(stages: int, rng: Random) -> Snapshot:
         studies=tuple(RunningStudy(f"s{i}", 1.0) for i in range(stages)),
         stages=tuple(f"s{i}/r" for i in range(stages)),
         stage_weight=np.ones(stages),
+        since_s=np.zeros(stages),
         jobs=jobs,
         remaining=np.array([rng.randint(1, 50) for _ in range(count)], np.int64),
         klass=np.full(count, -1),

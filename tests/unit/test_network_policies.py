@@ -10,6 +10,7 @@ from beamer.network.job import JobSpec
 from beamer.network.policies import Tier, network_policy
 from beamer.network.snapshot import Snapshot
 from beamer.network.views import JobView, LaterRung, StageView, StudyView
+from beamer.network.work import aged, remaining_work
 from beamer.studies.model import Worker, trial_key
 from beamer.testing.fabrics import star
 
@@ -25,17 +26,24 @@ def job(
     return JobView(trial_key(study, name), spec, iterations - done, 0, started_s)
 
 
-def study(name: str, *jobs: JobView, later: tuple[LaterRung, ...] = (), weight: float = 1.0, stage: str = "rung0") -> StudyView:
-    return StudyView(name, weight, (StageView(stage, jobs),), later)
+def study(
+    name: str,
+    *jobs: JobView,
+    later: tuple[LaterRung, ...] = (),
+    weight: float = 1.0,
+    stage: str = "rung0",
+    since_s: float = 0.0,
+) -> StudyView:
+    return StudyView(name, weight, (StageView(stage, jobs, since_s),), later)
 
 
-def tiers(policy: str, *studies: StudyView) -> tuple[Tier, ...]:
+def tiers(policy: str, *studies: StudyView, now: float = 0.0) -> tuple[Tier, ...]:
     chosen = network_policy(policy)
-    return chosen.order(chosen.initial(), Snapshot.of(FABRIC, studies), 0.0, Random(0))[1]
+    return chosen.order(chosen.initial(), Snapshot.of(FABRIC, studies), now, Random(0))[1]
 
 
-def tier_jobs(policy: str, *studies: StudyView) -> list[tuple[str, ...]]:
-    return [tier.jobs for tier in tiers(policy, *studies)]
+def tier_jobs(policy: str, *studies: StudyView, now: float = 0.0) -> list[tuple[str, ...]]:
+    return [tier.jobs for tier in tiers(policy, *studies, now=now)]
 
 
 def test_fair_puts_everything_into_one_class_that_nothing_divides() -> None:
@@ -73,6 +81,40 @@ def test_beamer_looks_beyond_the_stage_and_its_ablation_does_not() -> None:
     assert tier_jobs("beamer-stage", chained, single)[0] == ("a/x",)
 
 
+def test_a_later_rung_loads_what_its_survivors_do_where_they_are_known() -> None:
+    known = LaterRung("rung1", 1, 40, survivors=frozenset({"y"}))
+    jobs = (job("a", "x"), job("a", "y", sync_bytes=400_000))
+    told, untold = (
+        remaining_work(Snapshot.of(FABRIC, (study("a", *jobs, later=(rung,)),)), True).items
+        for rung in (known, replace(known, survivors=frozenset()))
+    )
+    alone = remaining_work(Snapshot.of(FABRIC, (study("a", *jobs),)), True).items
+    x, y = (float(Snapshot.of(FABRIC, (study("a", one),)).jobs.seconds[0]) for one in jobs)
+    assert told.seconds - alone.seconds == pytest.approx(40 * y)
+    assert untold.seconds - alone.seconds == pytest.approx(40 * (x + y) / 2)
+
+
+def test_weights_age_by_the_time_waited_relative_to_what_the_stage_has_left() -> None:
+    waiting = study("a", job("a", "x", iterations=10), later=(LaterRung("rung1", 1, 40),), since_s=2.0)
+    chosen = Snapshot.of(FABRIC, (waiting, study("b", job("b", "z"), since_s=50.0)))
+    left_s = float(10 * chosen.jobs.iteration_s[0])
+    young, old = (aged(remaining_work(chosen, True), chosen, now, 0.5).items.weight.tolist() for now in (2.0, 2.0 + 3 * left_s))
+    assert young == [1.0, 1.0]
+    assert old == pytest.approx([2.0, 1.0]), "the square root of 1 + 3; later rungs count neither as age nor as left"
+
+
+def test_the_busiest_link_counts_as_left_where_it_takes_longer_than_any_job() -> None:
+    wide = Snapshot.of(FABRIC, (study("a", job("a", "x"), job("a", "y"), job("a", "z")),))
+    critical_s = float(10 * wide.jobs.iteration_s[0])
+    assert aged(remaining_work(wide, True), wide, 3 * critical_s, 1.0).items.weight.tolist() == pytest.approx([2.0])
+
+
+def test_a_long_stage_that_has_waited_passes_a_shorter_one_that_has_just_begun() -> None:
+    long, short = study("a", job("a", "x", iterations=30)), study("b", job("b", "z", iterations=20), since_s=1000.0)
+    assert tier_jobs("beamer", long, short)[0] == ("b/z",)
+    assert tier_jobs("beamer", long, short, now=1000.0)[0] == ("a/x",)
+
+
 def test_a_declared_rung_weighs_by_its_number_of_jobs() -> None:
     few = study("a", job("a", "x"), later=(LaterRung("rung1", 1, 10),))
     many = study("b", job("b", "z"), later=(LaterRung("rung1", 4, 10),))
@@ -81,8 +123,8 @@ def test_a_declared_rung_weighs_by_its_number_of_jobs() -> None:
 
 def test_stages_of_a_study_without_declared_rungs_are_ordered_one_by_one() -> None:
     stages = (
-        StageView("long", (job("a", "x", iterations=30),)),
-        StageView("short", (job("a", "y", iterations=10),)),
+        StageView("long", (job("a", "x", iterations=30),), 0.0),
+        StageView("short", (job("a", "y", iterations=10),), 0.0),
     )
     assert tier_jobs("beamer", StudyView("a", 1.0, stages)) == [("a/y",), ("a/x",)]
 

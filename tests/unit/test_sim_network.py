@@ -76,7 +76,7 @@ def test_the_rest_of_an_iteration_counts_as_left_to_do() -> None:
     workers = (Worker(0, "h1"), Worker(1, "h2"), Worker(2, "h3", Role.SERVER))
     spec = JobSpec("job", workers, 3, 10**6, collective="parameter-server")
     view = JobView("a/job", spec, 3, 0, 0.0)
-    still = Snapshot.of(fabric, (StudyView("a", 1.0, (StageView("rung0", (view,)),)),))
+    still = Snapshot.of(fabric, (StudyView("a", 1.0, (StageView("rung0", (view,), 0.0),)),))
     network = FluidNetwork(still.capacity_bps, Greedy())
     network.add(Routes(fabric, False).block([(spec, 0)], [Footprints(fabric).of(spec, 0)]))
     network.start([0])

@@ -1,0 +1,125 @@
+"""What the study of network policies consists of, as in `eval/configs/network.yaml`."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from beamer.errors import InputError, nearest
+from beamer.network.allocation import Allocator, Classes, allocator
+from beamer.sim import Assumptions
+from beamer.workloads import Workload, generate, search
+from beamer.workloads.scenario import Scenario, parse
+
+LIVE = "classes"
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Cell(_Entry):
+    """A network and the searches on it, fields as of `Workload`. search: its kind and settings."""
+
+    topology: dict[str, Any]
+    studies: int
+    search: dict[str, Any]
+    trials: tuple[int, ...]
+    budget_spread: float
+    weights: tuple[float, ...]
+    models: tuple[str, ...]
+    collectives: dict[str, float]
+    workers: tuple[int, ...]
+    placement: str
+    arrivals_per_hour: float | None
+    compute_ratio: float | None
+    compute_jitter: float
+    overlap: float
+
+    def scenario(self, seed: int) -> Scenario:
+        """Return the work that is drawn from a seed. Raises `InputError` for what cannot be drawn."""
+        return parse(generate(Workload(**(self.__dict__ | {"seed": seed, "search": search(**self.search)}))))
+
+
+class Contender(_Entry):
+    """A policy, how it is carried out, and what it knows.
+
+    allocator: `classes` is what controllers and switches do; the others are ideal, with the coflows in flight known.
+    survivors: whether it knows which trials each rung will keep, which nobody does.
+    """
+
+    policy: str
+    allocator: str = LIVE
+    survivors: bool = False
+
+    @property
+    def name(self) -> str:
+        """What tables call it."""
+        told = ", told the survivors" if self.survivors else ""
+        return f"{self.policy}{told}" if self.is_live else f"{self.policy}{told} ({self.allocator})"
+
+    @property
+    def is_live(self) -> bool:
+        """Whether a controller could run it so, but for the survivors."""
+        return self.allocator == LIVE
+
+    def carried_out_by(self, queues: int) -> Allocator:
+        """Return the allocator; `queues`: classes of a network that has them."""
+        return Classes(queues=queues) if self.is_live else allocator(self.allocator)
+
+    @property
+    def assumptions(self) -> Assumptions:
+        """What is assumed of the system around the network."""
+        return Assumptions(
+            acknowledgements=False, coflows_known=False if self.is_live else None, survivors_known=self.survivors
+        )
+
+
+class Group(_Entry):
+    """Cells of one kind. title: what tables call them. base: what each cell changes, of the study's base."""
+
+    title: str
+    base: dict[str, Any] = {}
+    cells: dict[str, dict[str, Any]]
+
+
+class Spread(_Entry):
+    """A series of cells that differ in the spread of budgets. base: as of a group."""
+
+    base: dict[str, Any]
+    factors: tuple[float, ...] = Field(min_length=2)
+
+
+class NetworkConfig(_Entry):
+    """What is run: every contender on every cell, for every seed. reference: the contender that ratios are to."""
+
+    seeds: int = Field(ge=2)
+    first_seed: int
+    queues: int
+    reference: str
+    contenders: tuple[Contender, ...] = Field(min_length=2)
+    base: Cell
+    groups: dict[Literal["mixed", "homogeneous"], Group]
+    spread: Spread
+
+    def model_post_init(self, context: Any) -> None:
+        """Check that contenders are told apart and that the reference is one. Raises `InputError`."""
+        names = [contender.name for contender in self.contenders]
+        if len(set(names)) < len(names):
+            raise InputError("contenders", names, "each once")
+        if self.reference not in names:
+            raise InputError("reference", self.reference, nearest(self.reference, names))
+
+    def cells(self) -> dict[str, Cell]:
+        """Return all cells by name, those of the groups before those of the spread."""
+        found: dict[str, Cell] = {}
+        for group in self.groups.values():
+            found |= {name: self._cell(group.base | changes) for name, changes in group.cells.items()}
+        return found | {spread_name(f): self._cell(self.spread.base | {"budget_spread": f}) for f in self.spread.factors}
+
+    def _cell(self, changes: dict[str, Any]) -> Cell:
+        return Cell.model_validate(self.base.model_dump() | changes)
+
+
+def spread_name(factor: float) -> str:
+    """Return the name of the cell of the spread series whose budgets differ by that factor either way."""
+    return f"budgets within {factor:g}"

@@ -1,0 +1,190 @@
+"""Tables and plots of the study of network policies."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from eval.network.cells import Contender, NetworkConfig, spread_name
+from eval.statistics import CONFIDENCE, Interval, Ratio
+
+FAIR = "fair"
+EQUIVALENT = 0.03  # a ratio whose whole interval is this close to 1 is called equal
+
+Figures = Mapping[str, Sequence[Mapping[str, float]]]
+"""The measures of a cell's runs by contender, seeds in order."""
+
+Bounds = Sequence[Mapping[str, Any]]
+
+
+class Study:
+    """The runs of a config. runs, bounds: by cell."""
+
+    def __init__(self, config: NetworkConfig, runs: Mapping[str, Figures], bounds: Mapping[str, Bounds]) -> None:
+        self.config = config
+        self.runs = runs
+        self.bounds = bounds
+        self._live = [contender for contender in config.contenders if contender.is_live and not contender.survivors]
+        self._ideal = [contender for contender in config.contenders if not contender.is_live]
+        self._told = [contender for contender in config.contenders if contender.survivors]
+
+    def ratio(self, cell: str, name: str, base: str, measure: str = "mean_s") -> Ratio:
+        """Return a contender's measure relative to that of `base`, paired by seed."""
+        runs = self.runs[cell]
+        return Ratio.of(*([run[measure] for run in runs[who]] for who in (name, base)))
+
+    def overall(self, cells: Sequence[str], name: str, base: str, measure: str = "mean_s") -> float:
+        """Return the geometric mean of that ratio over cells."""
+        return float(np.exp(np.mean([np.log(self.ratio(cell, name, base, measure).mean) for cell in cells])))
+
+    def known(self, cells: Sequence[str]) -> list[str]:
+        """Return those of the cells that were run."""
+        return [cell for cell in cells if cell in self.runs]
+
+    def tables(self) -> dict[str, list[Table]]:
+        """Return every table by the name of its section."""
+        found: dict[str, list[Table]] = {}
+        for name, group in self.config.groups.items():
+            cells = self.known(list(group.cells))
+            if cells:
+                found[name] = [
+                    self._means(f"{group.title}, live", cells, self._live),
+                    self._relative_to_fair(f"{group.title}, live: 95th percentile of the SCTs", cells, "p95_s"),
+                    self._relative_to_fair(f"{group.title}, live: largest stretch", cells, "stretch"),
+                ]
+                found[f"{name} ideal"] = [
+                    self._means(f"{group.title}, by ideal allocators or told the survivors", cells, self._ideal + self._told)
+                ]
+                found[f"{name} bound"] = [self._against_bound(group.title, cells)]
+        if self._spread():
+            found["spread"] = [self._means("Searches by the spread of their budgets, live", self._spread(), self._live)]
+        if self.runs:
+            found["decisions"] = [self._decisions()]
+        return found
+
+    def _spread(self) -> list[str]:
+        return self.known([spread_name(factor) for factor in self.config.spread.factors])
+
+    def _means(self, title: str, cells: Sequence[str], contenders: Sequence[Contender]) -> Table:
+        reference = self.config.reference
+        names = [contender.name for contender in contenders if contender.name != reference]
+        table = _table(f"{title}: mean SCT relative to {reference}", self._seeds(cells), names)
+        for cell in cells:
+            table.add_row(cell, *(_marked(self.ratio(cell, name, reference)) for name in names))
+        table.add_row("geometric mean", *(f"{self.overall(cells, name, reference):.3f}" for name in names))
+        return table
+
+    def _relative_to_fair(self, title: str, cells: Sequence[str], measure: str) -> Table:
+        names = [contender.name for contender in self._live if contender.name != FAIR]
+        table = _table(f"{title} relative to {FAIR}", self._seeds(cells), names)
+        for cell in cells:
+            table.add_row(cell, *(str(self.ratio(cell, name, FAIR, measure)) for name in names))
+        table.add_row("geometric mean", *(f"{self.overall(cells, name, FAIR, measure):.3f}" for name in names))
+        return table
+
+    def _against_bound(self, title: str, cells: Sequence[str]) -> Table:
+        """Return mean SCTs over the bound and the best schedule found, the best of all contenders seed by seed."""
+        reference = self.config.reference
+        told = [contender.name for contender in self._told]
+        columns = ("bound", f"{reference} / bound", *(f"{name} / bound" for name in told), "best found / bound", f"{reference} / best found")
+        table = _table(f"{title}: mean SCT against bounds and best schedules found", self._seeds(cells), columns)
+        for cell in cells:
+            bounds = self.bounds.get(cell, ())
+            means = {name: np.array([run["mean_s"] for run in runs]) for name, runs in self.runs[cell].items()}
+            best = np.min(list(means.values()), axis=0)
+            shown = [str(Interval.of((means[reference] / best).tolist()))]
+            if not bounds or not all(bounds):
+                table.add_row(cell, "none for weights", *[""] * (len(columns) - 2), *shown)
+                continue
+            least = np.array([bound["bound_s"] for bound in bounds])
+            over = [str(Interval.of((means[name] / least).tolist())) for name in (reference, *told)]
+            names = sorted({str(bound["bound"]) for bound in bounds})
+            table.add_row(cell, ", ".join(names), *over, str(Interval.of((best / least).tolist())), *shown)
+        return table
+
+    def _decisions(self) -> Table:
+        """Return how long decisions take: the 99th percentile of a run's, its median and greatest over all runs."""
+        table = Table(title="Seconds that a decision takes, 99th percentile of a run", title_justify="left")
+        for column in ("policy", "median over all runs", "greatest"):
+            table.add_column(column, justify="left" if column == "policy" else "right")
+        for contender in self.config.contenders:
+            each = [run["decide_p99_s"] for runs in self.runs.values() for run in runs[contender.name]]
+            table.add_row(contender.name, f"{float(np.median(each)):.4f}", f"{max(each):.4f}")
+        return table
+
+    def _seeds(self, cells: Sequence[str]) -> int:
+        return min(len(runs) for cell in cells for runs in self.runs[cell].values())
+
+    def draw_spread(self, path: Path) -> None:
+        """Draw mean SCTs relative to the reference by the spread of budgets, and write the picture to `path`."""
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(8, 4.5), layout="constrained")
+        axes = figure.subplots()
+        reference, cells = self.config.reference, self._spread()
+        factors = [factor for factor in self.config.spread.factors if spread_name(factor) in cells]
+        for contender in self._live:
+            if contender.name == reference:
+                continue
+            ratios = [self.ratio(cell, contender.name, reference) for cell in cells]
+            means = [ratio.mean for ratio in ratios]
+            reach = [[ratio.mean - ratio.low for ratio in ratios], [ratio.high - ratio.mean for ratio in ratios]]
+            axes.errorbar(factors, means, yerr=reach, marker="o", markersize=4, capsize=2, label=contender.name)
+        axes.axhline(1.0, color="black", linewidth=0.8)
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(factors, [f"{factor:g}" for factor in factors])
+        axes.set_xlabel("budgets of searches within this factor of their median, either way")
+        axes.set_ylabel(f"mean SCT / that of {reference}")
+        axes.grid(axis="y", alpha=0.3)
+        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
+        figure.savefig(path, dpi=120)
+
+    def draw_cells(self, path: Path) -> None:
+        """Draw mean SCTs and 95th percentiles of all live contenders relative to `FAIR`, a row per cell, to `path`."""
+        from matplotlib.figure import Figure
+
+        cells = [cell for group in self.config.groups.values() for cell in self.known(list(group.cells))]
+        figure = Figure(figsize=(12, 1.4 + 0.34 * len(cells)), layout="constrained")
+        left, right = figure.subplots(1, 2, sharey=True)
+        self._draw(left, cells, "mean_s", f"mean SCT / {FAIR}")
+        self._draw(right, cells, "p95_s", f"95th percentile of the SCTs / {FAIR}")
+        left.set_yticks(range(len(cells)), cells)
+        left.invert_yaxis()
+        handles, labels = left.get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=6, frameon=False)
+        figure.savefig(path, dpi=120)
+
+    def _draw(self, axes: Any, cells: Sequence[str], measure: str, label: str) -> None:
+        shown = [contender.name for contender in self._live if contender.name != FAIR]
+        for number, name in enumerate(shown):
+            ratios = [self.ratio(cell, name, FAIR, measure) for cell in cells]
+            means = [ratio.mean for ratio in ratios]
+            axes.errorbar(
+                means,
+                np.arange(len(cells)) + 0.07 * (number - len(shown) / 2),
+                xerr=[[r.mean - r.low for r in ratios], [r.high - r.mean for r in ratios]],
+                fmt="o",
+                markersize=6 if name == self.config.reference else 3.5,
+                elinewidth=0.8,
+                label=name,
+            )
+        axes.axvline(1.0, color="black", linewidth=0.8)
+        axes.set_xlabel(label)
+        axes.grid(axis="x", alpha=0.3)
+
+
+def _table(title: str, seeds: int, columns: Sequence[str]) -> Table:
+    table = Table(title=f"{title}; {seeds} seeds, {CONFIDENCE:.0%} intervals", title_justify="left")
+    table.add_column("cell")
+    for column in columns:
+        table.add_column(column, justify="right")
+    return table
+
+
+def _marked(ratio: Ratio) -> str:
+    """Return a ratio as text: bold where it is below 1 beyond chance, `=` where all of its interval is close to 1."""
+    if max(ratio.high - 1, 1 - ratio.low) <= EQUIVALENT:
+        return f"{ratio} ="
+    return f"**{ratio}**" if ratio.high < 1 else str(ratio)
