@@ -28,7 +28,7 @@ COMMANDS = {
         "Compare GPU policies on the conditions of the claims published about them, in the simulator.",
     ),
     "network": Command(
-        "eval.network:network",
+        "eval.network.command:network",
         "testing",
         "Compare network policies with each other and with the best lower bound, in the simulator.",
     ),

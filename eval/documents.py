@@ -1,4 +1,4 @@
-"""The tables of docs/gpu.md, written from the results files between comments that name them.
+"""The tables of docs/gpu.md, and the form in which other docs have theirs: written from results files between comments.
 
     <!-- begin: eval COMMAND NAME -->
     ...
@@ -22,7 +22,7 @@ from eval.peers import results_file
 from eval.peers.results_file import PeerResults
 
 DOCS = Path(__file__).parent.parent / "docs" / "gpu.md"
-SECTION = re.compile(r"(<!-- begin: eval (?P<name>(?:gpu|peers) [\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+SECTION = re.compile(r"(<!-- begin: eval (?P<name>(?:gpu|peers|network) [\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def markdown(table: Table) -> str:

@@ -83,7 +83,8 @@ def audit(trace: Trace, rate_bps: float, policy: NetworkPolicy[Any], allocator: 
             jobs = columns.take(members)
             snapshot = Snapshot(
                 capacity, tuple(RunningStudy(key, 1.0) for key in jobs.key), jobs.key, np.ones(len(members)),
-                jobs.started_s, jobs, np.ones(len(members), np.int64), np.full(len(members), -1), network.coflows(members, jobs),
+                jobs.started_s, jobs, np.ones(len(members), np.int64), np.full(len(members), -1),
+                network.coflows(members, jobs),
             )  # fmt: skip
             state, order, wake_at = policy.order(state, snapshot, now, rng)
             wake_s = math.inf if wake_at is None or wake_at <= now else wake_at

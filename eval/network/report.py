@@ -88,7 +88,8 @@ class Study:
         """Return mean SCTs over the bound and the best schedule found, the best of all contenders seed by seed."""
         reference = self.config.reference
         told = [contender.name for contender in self._told]
-        columns = ("bound", f"{reference} / bound", *(f"{name} / bound" for name in told), "best found / bound", f"{reference} / best found")
+        over_bound = [f"{name} / bound" for name in (reference, *told, "best found")]
+        columns = ["bound", *over_bound, f"{reference} / best found"]
         table = _table(f"{title}: mean SCT against bounds and best schedules found", self._seeds(cells), columns)
         for cell in cells:
             bounds = self.bounds.get(cell, ())

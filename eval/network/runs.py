@@ -21,7 +21,7 @@ class Timed(NetworkPolicy[Any]):
     def __init__(self, policy: NetworkPolicy[Any]) -> None:
         self._policy = policy
         self.name = policy.name  # type: ignore[misc]
-        self.State = policy.State  # type: ignore[misc]
+        self.State = policy.State
         self.by_coflow, self.orders, self.shares = policy.by_coflow, policy.orders, policy.shares  # type: ignore[misc]
         self.seconds: list[float] = []
 
@@ -42,7 +42,7 @@ def run_contender(cell: Cell, contender: Contender, queues: int, seed: int) -> d
     work = cell.scenario(seed)
     policy = Timed(network_policy(contender.policy))
     run = simulate(work, policy, assumptions=contender.assumptions, allocator=contender.carried_out_by(queues))
-    studies, stages = scenario_instance(work, acknowledgements=False)
+    _, stages = scenario_instance(work, acknowledgements=False)
     names = [(study.name, stage.name) for study in work.studies for stage in study.stages]
     alone_s = dict(zip(names, (stages.floor_s - stages.release_s).tolist(), strict=True))
     weight = {study.name: study.weight for study in work.studies}
@@ -57,7 +57,7 @@ def run_contender(cell: Cell, contender: Contender, queues: int, seed: int) -> d
 
 
 def run_bound(cell: Cell, seed: int) -> dict[str, Any]:
-    """Return the best lower bound on the mean SCT, seconds, and its name; of equal weights only, as bounds are of plain means."""
+    """Return the best lower bound on the mean SCT, seconds, and its name; none where weights differ: it is of plain means."""
     if len(set(cell.weights)) > 1:
         return {}
     bound = scenario_bounds(cell.scenario(seed), acknowledgements=False)

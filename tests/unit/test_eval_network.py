@@ -1,18 +1,44 @@
-"""The study's arithmetic, and one of its cells in small."""
+"""The study's arithmetic, its config, and one of its cells in small."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from pydantic import ValidationError
 
-from eval.network import CONFIG, NetworkConfig, plot, ratios, run_seed, scenario, significantly_worse, summary
+from eval.network import results_file
+from eval.network.cells import Cell, Contender, NetworkConfig, spread_name
+from eval.network.command import CONFIG, read_config
+from eval.network.report import Study
+from eval.network.runs import run_bound, run_contender
 from eval.statistics import Interval
+
+SMALL = {"studies": 2, "search": {"kind": "successive-halving", "eta": 2, "iterations": 1}, "trials": (2, 4), "workers": (2,)}
 
 
 @pytest.fixture(scope="module")
 def config() -> NetworkConfig:
-    return NetworkConfig.model_validate(yaml.safe_load(CONFIG.read_text()))
+    return read_config()
+
+
+@pytest.fixture(scope="module")
+def small(config: NetworkConfig) -> Study:
+    """Return every contender on two small cells, two seeds each."""
+    cells = {"4 searches": {}, "weighted": {"weights": (1.0, 5.0)}}
+    base = config.base.model_copy(update=SMALL)
+    group = config.groups["mixed"].model_copy(update={"cells": cells})
+    spread = config.spread.model_copy(update={"factors": (1.0, 2.0), "base": {}})
+    reduced = config.model_copy(update={"seeds": 2, "base": base, "groups": {"mixed": group}, "spread": spread})
+    runs, bounds = {}, {}
+    for name, cell in reduced.cells().items():
+        runs[name] = {c.name: [run_contender(cell, c, 8, seed) for seed in (1, 2)] for c in config.contenders}
+        bounds[name] = [run_bound(cell, seed) for seed in (1, 2)]
+    return Study(reduced, runs, bounds)
+
+
+def study(config: NetworkConfig, **figures: list[dict[str, float]]) -> Study:
+    return Study(config, {"4 searches": figures}, {})
 
 
 def test_an_interval_is_students() -> None:
@@ -21,33 +47,84 @@ def test_an_interval_is_students() -> None:
     assert interval.half_width == pytest.approx(4.302653 / 3**0.5)  # t for 2 degrees of freedom at 97.5 %
 
 
-def test_a_difference_counts_when_it_is_the_same_for_most_seeds() -> None:
-    means = ((1.1, 1.0), (2.11, 2.0), (9.1, 9.0), (4.11, 4.0))
-    runs: list[dict[str, Any]] = [{"bound_s": 1.0, "mean_sct_s": {"a": a, "b": b}} for a, b in means]
-    assert significantly_worse(runs, "a", "b")
-    assert not significantly_worse(runs, "b", "a")
-    runs[0]["mean_sct_s"]["a"] = 0.1
-    assert not significantly_worse(runs, "a", "b")
+def test_ratios_are_paired_by_seed(config: NetworkConfig) -> None:
+    a, b = ([{"mean_s": mean} for mean in means] for means in ((2.0, 20.0, 200.0), (1.0, 10.0, 100.0)))
+    ratio = study(config, a=a, b=b).ratio("4 searches", "a", "b")
+    assert (ratio.low, ratio.mean, ratio.high) == pytest.approx((2.0, 2.0, 2.0))
+    assert study(config, a=a, b=b).overall(["4 searches"], "b", "a") == pytest.approx(0.5)
 
 
 def test_every_cell_of_the_config_can_be_drawn(config: NetworkConfig) -> None:
     assert config.seeds >= 30
-    assert set(config.queue_cells) <= set(config.cells)
-    for name in config.cells:
-        cell = config.cell(name)
-        if cell.hosts <= 64:
-            work = scenario(cell, config.first_seed)
-            assert len(work.studies) == cell.studies
-            assert len(work.fabric.hosts) == cell.hosts
+    for name, cell in config.cells().items():
+        work = cell.scenario(config.first_seed)
+        assert len(work.studies) >= cell.studies, name
+        assert any(study.weight != 1 for study in work.studies) == (len(cell.weights) > 1), name
 
 
-def test_a_small_cell_from_end_to_end(config: NetworkConfig, tmp_path: Path) -> None:
-    small = config.base.model_copy(update={"hosts": 8, "studies": 2, "trials": 3, "iterations": 1})
-    runs = [run_seed(small, config.policies, [], seed) for seed in (1, 2)]
-    for contender in config.policies:
-        assert all(ratio >= 1 - 1e-9 for ratio in ratios(runs, contender.name))
-        assert all(ratio >= 1 for ratio in ratios(runs, contender.name, "best"))
-    table = summary(config, {"small": runs})
-    assert table.row_count == 1
-    plot(config, {"small": runs}, tmp_path / "p.png")
-    assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
+def test_the_spread_contains_a_cell_of_the_mixed_ones(config: NetworkConfig) -> None:
+    """So that its runs are made once."""
+    assert config.cells()[spread_name(8)] == config.cells()["8 searches"]
+
+
+def test_the_cells_differ_by_what_their_names_say(config: NetworkConfig) -> None:
+    cells = config.cells()
+    drawn = [json.dumps(cell.model_dump(), sort_keys=True) for name, cell in cells.items() if name != spread_name(8)]
+    assert len(set(drawn)) == len(drawn)
+    for name, cell in cells.items():
+        if name.endswith("ratio 0"):
+            assert cell.compute_ratio == 0, name
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("reference", "beamr"), ("contenders", [{"policy": "fair"}, {"policy": "fair"}, {"policy": "beamer"}])]
+)
+def test_a_config_that_cannot_be_reported_is_refused(config: NetworkConfig, field: str, value: Any) -> None:
+    with pytest.raises(ValidationError, match=field):
+        NetworkConfig.model_validate(config.model_dump() | {field: value})
+
+
+def test_an_unknown_field_is_refused(config: NetworkConfig) -> None:
+    with pytest.raises(ValidationError, match="host"):
+        Cell.model_validate(config.base.model_dump() | {"hosts": 3})
+
+
+def test_live_contenders_know_what_controllers_do() -> None:
+    live, ideal, told = (
+        Contender(policy="beamer"),
+        Contender(policy="sebf", allocator="madd"),
+        Contender(policy="beamer", survivors=True),
+    )
+    assert [c.name for c in (live, ideal, told)] == ["beamer", "sebf (madd)", "beamer, told the survivors"]
+    assert [c.assumptions.coflows_known for c in (live, ideal, told)] == [False, None, False]
+    assert [c.assumptions.survivors_known for c in (live, ideal, told)] == [False, False, True]
+
+
+def test_no_schedule_is_below_the_bound_and_no_stage_faster_than_alone(small: Study) -> None:
+    for cell, figures in small.runs.items():
+        for runs in figures.values():
+            assert all(run["stretch"] >= 1 - 1e-9 for run in runs)
+            assert all(
+                run["mean_s"] >= bound.get("bound_s", 0) * (1 - 1e-9)
+                for run, bound in zip(runs, small.bounds[cell], strict=True)
+            )
+    assert small.bounds["weighted"] == [{}, {}]
+    assert all(bound["bound_s"] > 0 for bound in small.bounds["4 searches"])
+
+
+def test_tables_pictures_and_docs_from_end_to_end(small: Study, tmp_path: Path) -> None:
+    tables = small.tables()
+    assert {"mixed", "mixed ideal", "mixed bound", "spread", "decisions"} == set(tables)
+    assert [table.row_count for table in tables["mixed"]] == [3, 3, 3]
+    for draw in (small.draw_cells, small.draw_spread):
+        draw(tmp_path / "p.png")
+        assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
+    results_file.write_results(small, tmp_path / "network.json")
+    read = results_file.read_results(tmp_path / "network.json")
+    text = "<!-- begin: eval network mixed -->\n<!-- end -->\n"
+    assert results_file.current(text, read) == results_file.current(text, small)
+    assert "| 4 searches |" in results_file.current(text, read)
+
+
+def test_the_committed_config_is_read_where_none_is_named() -> None:
+    assert read_config() == read_config(CONFIG)
