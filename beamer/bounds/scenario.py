@@ -10,10 +10,9 @@ from functools import partial
 import numpy as np
 from scipy.sparse import csr_array  # type: ignore[import-untyped]
 
-from beamer.bounds.barrier import barrier
 from beamer.bounds.instance import Instance
 from beamer.bounds.jobs import IteratingJobs
-from beamer.bounds.selection import BARRIER, BOUNDS, Bounds, bounds, study_bounds
+from beamer.bounds.selection import BOUNDS, JOB_BOUNDS, Bounds, bounds, study_bounds
 from beamer.bounds.study import chained
 from beamer.network.arrays import Floats
 from beamer.network.fabric import Fabric
@@ -25,9 +24,9 @@ from beamer.sim.traces import Trace
 from beamer.workloads.scenario import Scenario, StagePlan
 
 MOST_ORDERED = 40  # items for `lp-ov` beside a simulation: seconds; the programme grows with their square
-MOST_CHAINED = 8  # studies for `barrier`, and
+MOST_CHAINED = 8  # studies for the bounds that need the jobs, and
 MOST_ITERATING = 100  # jobs, which keep a programme at milliseconds
-PROGRAMMES = 60
+PROGRAMMES = {"barrier": 60, "stage-order": 120}
 ALONE = "alone"
 
 
@@ -69,9 +68,9 @@ def scenario_instance(scenario: Scenario, acknowledgements: bool = True) -> tupl
 
 
 def scenario_jobs(scenario: Scenario, acknowledgements: bool = True) -> IteratingJobs:
-    """Return the jobs of a scenario for the barrier bound, studies as items; links as above.
+    """Return the jobs of a scenario for the bounds that need them, studies as items, released as they arrive; links as above.
 
-    As if all studies arrived at 0 and their jobs needed no start-up.
+    As if the first study arrived at 0 and jobs needed no start-up.
     """
     demands = _Demands(scenario.fabric, acknowledgements, bool(scenario.failures))
     placed = [
@@ -90,26 +89,38 @@ def scenario_jobs(scenario: Scenario, acknowledgements: bool = True) -> Iteratin
         lead_s=np.array([_lead_s(job) for _, _, job in placed]),
         period_s=np.array([_period_s(job, demand) for (_, _, job), demand in zip(placed, of, strict=True)]),
         load=load[:, load.any(axis=0)],
+        release_s=np.array([study.arrival_s for study in scenario.studies])
+        - min(study.arrival_s for study in scenario.studies),
     )
 
 
 def scenario_bounds(scenario: Scenario, acknowledgements: bool = True) -> Bounds:
     """Return the bounds on the sum of the stage completion times of `scenario` that take seconds at most.
 
-    `barrier` is among them where few studies arrive together and all jobs run to their end. Where studies wait for others,
-    their releases are the schedule's, and only what each takes alone is a bound. `mean_s` bounds the mean over stages.
+    `barrier` and `stage-order` are among them where studies and jobs are few and all jobs run to their end. Where studies wait
+    for others, their releases are the schedule's, and only what each takes alone is a bound. `mean_s` bounds the mean over
+    stages.
     """
     names, stages = scenario_instance(scenario, acknowledgements)
     if any(study.after is not None for study in scenario.studies):
-        inapplicable = dict.fromkeys(BOUNDS, "studies that wait for others are released by the schedule")
+        inapplicable = dict.fromkeys((*BOUNDS, *JOB_BOUNDS), "studies that wait for others are released by the schedule")
         return Bounds({ALONE: chained(names, stages).floors_s()}, inapplicable, float(stages.weight.sum()))
     found = study_bounds(names, stages, _affordable(len(scenario.studies)))
-    iterating = sum(len(stage.jobs) for study in scenario.studies for stage in study.stages)
-    killing = any(stage.finish is not None for study in scenario.studies for stage in study.stages)
-    if killing or np.ptp(stages.release_s) > 0 or len(scenario.studies) > MOST_CHAINED or iterating > MOST_ITERATING:
-        return found
-    value = barrier(scenario_jobs(scenario, acknowledgements), PROGRAMMES)
-    return replace(found, values={**found.values, BARRIER: value})
+    if (reason := _no_job_bounds(scenario)) is not None:
+        return replace(found, inapplicable={**found.inapplicable, **dict.fromkeys(JOB_BOUNDS, reason)})
+    jobs = scenario_jobs(scenario, acknowledgements)
+    values = {name: bound(jobs, PROGRAMMES[name]) for name, bound in JOB_BOUNDS.items()}
+    return replace(found, values={**found.values, **values})
+
+
+def _no_job_bounds(scenario: Scenario) -> str | None:
+    """Return why the bounds that need the jobs do not apply to `scenario` or take too long, None where they are of use."""
+    if any(stage.finish is not None for study in scenario.studies for stage in study.stages):
+        return "which jobs a stage kills, and when, is the schedule's choice"
+    jobs = sum(len(stage.jobs) for study in scenario.studies for stage in study.stages)
+    if len(scenario.studies) > MOST_CHAINED or jobs > MOST_ITERATING:
+        return f"got {len(scenario.studies)} studies of {jobs} jobs, expected at most {MOST_CHAINED} of {MOST_ITERATING}"
+    return None
 
 
 def _affordable(items: int) -> Sequence[str]:
