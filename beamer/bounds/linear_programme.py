@@ -39,26 +39,29 @@ class Rows:
         """Return the variables of least `cost` between `lower` and `upper`, and a bound on that cost.
 
         The bound is that of the solver's dual solution, its signs put right: any dual solution is a bound where all variables
-        have finite limits. Limits may be of any size: they scale the variables, since the solver's tolerances are absolute.
+        have finite limits. Limits and rows may be of any size: variables and rows are scaled, since the solver's tolerances are
+        absolute.
         Raises `BeamerError` if the solver gives up.
         """
         row = np.concatenate([np.zeros(0, np.int64), *self._row])
         columns = np.concatenate([np.zeros(0, np.int64), *self._columns])
         values = np.concatenate([np.zeros(0), *self._values])
-        shape = (len(self), len(cost))
-        matrix = csr_array(coo_array((values, (row, columns)), shape=shape))
+        matrix = csr_array(coo_array((values, (row, columns)), shape=(len(self), len(cost))))
         least = np.concatenate([np.zeros(0), *self._least])
         scale = np.where(upper > 0, upper, 1.0)
+        scaled = matrix * scale
+        size = np.asarray(abs(scaled).max(axis=1).todense() if len(self) else np.zeros(0), np.float64).ravel()
+        size = np.where(size > 0, size, 1.0)
         unit = float(np.max(cost * scale, initial=0.0)) or 1.0
         result = linprog(
             cost * scale / unit,
-            A_ub=csr_array(coo_array((-values * scale[columns], (row, columns)), shape=shape)),
-            b_ub=-least,
+            A_ub=csr_array(-scaled / size[:, None]),
+            b_ub=-least / size,
             bounds=np.stack([lower / scale, upper / scale], axis=1),
             method=method,
         )
         if result.x is None:
             raise BeamerError(f"a programme of {len(cost)} variables was not solved: {result.message}")
-        dual = np.maximum(-result.ineqlin.marginals * unit, 0.0)
+        dual = np.maximum(-result.ineqlin.marginals * unit / size, 0.0)
         reduced = cost - matrix.T @ dual
         return result.x * scale, float(dual @ least + np.minimum(reduced * lower, reduced * upper).sum())

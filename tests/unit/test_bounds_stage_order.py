@@ -1,6 +1,7 @@
 """The stage-order bound where it is known, its search, and exact optima of tiny instances in unit steps."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise, product
 
@@ -73,6 +74,14 @@ def test_the_bound_grows_with_its_programmes_from_the_subset_bound() -> None:
     assert values[0] == pytest.approx(subset_dp(jobs.instance))
     assert values == sorted(values)
     assert values[-1] > 1.1 * barrier(jobs)
+
+
+@pytest.mark.parametrize("size", [1e-6, 1e9])
+def test_the_unit_of_time_does_not_matter(size: float) -> None:
+    jobs = drawn(np.random.default_rng(1), items=3, stages=2, most=2, links=3, iterations=3)
+    jobs = replace(jobs, release_s=np.array([0.0, 3.0, 5.0]))
+    fields = {name: getattr(jobs, name) * size for name in ("lead_s", "period_s", "load", "release_s")}
+    assert stage_order(replace(jobs, **fields)) == pytest.approx(stage_order(jobs) * size, rel=1e-6)
 
 
 def test_an_order_bounds_those_that_extend_it() -> None:
