@@ -61,6 +61,27 @@ def test_nothing_of_an_item_runs_before_its_release() -> None:
     assert stage_order(jobs) == pytest.approx(1 + 7)
 
 
+def test_work_before_a_release_is_none() -> None:
+    # Item 1 sends over link 0 at 2 to 5 and 6 to 9 and ends at 10, item 0 at 5 to 6 and 7 to 8: one second has to wait.
+    jobs = jobs_of([(0, 0, 2, 1, (1, 1)), (1, 0, 2, 1, (3, 2)), (1, 1, 1, 0, (0, 1))], (2.0, 1.0), (4.0, 1.0))
+    assert barrier(jobs) == pytest.approx(2 * 4 + 9)
+    assert stage_order(jobs) == pytest.approx(2 * 4 + 10) == pytest.approx(optimum(jobs))
+
+
+@pytest.mark.parametrize(
+    ("rows", "weight", "value"),
+    [
+        ([(0, 0, 3, 1, (1, 0)), (0, 0, 3, 0, (1, 2)), (0, 1, 1, 2, (0, 1)), (1, 0, 3, 2, (0, 1))], (1.0, 3.0), 38),
+        ([(0, 0, 1, 2, (0, 1)), (0, 1, 3, 1, (1, 2)), (1, 0, 1, 0, (0, 3)), (2, 0, 1, 1, (3, 0))], (1.0, 3.0, 3.0), 34),
+        ([(0, 0, 4, 0, (2, 0, 0)), (0, 0, 2, 0, (0, 0, 1)), (0, 1, 2, 0, (0, 1, 3)), (1, 0, 3, 1, (3, 3, 3))], (2.0, 1.0), 49),
+    ],
+)
+def test_optima_that_take_every_row(rows: list[Row], weight: tuple[float, ...], value: float) -> None:
+    """Without upper envelopes, with work that falls, or with links apart, the bound is below these optima."""
+    jobs = jobs_of(rows, weight)
+    assert stage_order(jobs) == pytest.approx(value) == pytest.approx(optimum(jobs))
+
+
 def test_an_iteration_carries_nothing_in_its_lead() -> None:
     # Two pairs that alternate on the link one after the other: no order of four such jobs has a third one beside the first two.
     jobs = jobs_of([(i, 0, 10, 1, (1,)) for i in range(4)], (1.0,) * 4)
@@ -120,38 +141,40 @@ def drawn(rng: np.random.Generator, items: int, stages: int, most: int, links: i
     return jobs_of(rows, tuple(rng.choice([1.0, 2.0, 3.0], items).tolist()))
 
 
-State = tuple[tuple[int, int, tuple[int, ...]], ...]  # of each job: iterations left, of this one the lead and loads left
+# Of each item, the time to its release; of each job, iterations left, and of this one the lead and the loads left.
+State = tuple[tuple[int, ...], tuple[tuple[int, int, tuple[int, ...]], ...]]
 
 
 def optimum(jobs: IteratingJobs) -> float:
-    """Return the least objective of all schedules in which a link serves one job for a second at a time, items there from 0."""
+    """Return the least objective of all schedules in which a link serves one job for a second at a time."""
     lead, load = jobs.lead_s.astype(int).tolist(), jobs.load.astype(int).tolist()
     key = list(zip(jobs.item.tolist(), jobs.stage.tolist(), range(len(jobs.item)), strict=True))
 
     def running(state: State) -> list[int]:
-        left = [k for k in key if state[k[2]][0] > 0]
+        left = [k for k in key if state[1][k[2]][0] > 0 and state[0][k[0]] == 0]
         return [j for item, stage, j in left if stage == min(s for i, s, _ in left if i == item)]
 
     def next_states(state: State) -> Iterator[State]:
         going = running(state)
-        users = ([j for j in going if state[j][1] == 0 and state[j][2][p] > 0] or [-1] for p in range(jobs.load.shape[1]))
+        users = ([j for j in going if state[1][j][1] == 0 and state[1][j][2][p] > 0] or [-1] for p in range(jobs.load.shape[1]))
         for served in product(*users):
-            after = list(state)
+            after = list(state[1])
             for j in going:
-                count, wait, left = state[j]
+                count, wait, left = after[j]
                 left = left if wait else tuple(x - (served[p] == j) for p, x in enumerate(left))
                 wait = max(wait - 1, 0)
                 after[j] = (count, wait, left) if wait or any(left) else (count - 1, lead[j], tuple(load[j]))
-            yield tuple(after)
+            yield tuple(max(wait - 1, 0) for wait in state[0]), tuple(after)
 
     @cache
     def least(state: State) -> float:
-        open_items = {key[j][0] for j in running(state)}
-        if not open_items:
+        if not any(count for count, _, _ in state[1]):
             return 0.0
+        open_items = {key[j][0] for j in running(state)}
         return float(sum(jobs.weight[i] for i in open_items)) + min(least(after) for after in next_states(state))
 
-    return least(tuple(zip(jobs.iterations.tolist(), lead, map(tuple, load), strict=True)))
+    first = tuple(zip(jobs.iterations.tolist(), lead, map(tuple, load), strict=True))
+    return least((tuple(jobs.release_s.astype(int).tolist()), first))
 
 
 @pytest.mark.parametrize("block", range(8))
@@ -162,6 +185,8 @@ def test_no_optimum_in_unit_steps_beats_the_bound(block: int) -> None:
     for number in range(25):
         more = number % 2
         jobs = drawn(rng, items=2 + more, stages=2 + more, most=2 - more, links=2, iterations=2)
+        if block % 2:
+            jobs = replace(jobs, release_s=rng.integers(0, 7, 2 + more).astype(np.float64))
         least = optimum(jobs)
         values = [subset_dp(jobs.instance), barrier(jobs), stage_order(jobs)]
         assert values[0] <= values[1] * ROUNDING <= values[2] * ROUNDING**2 <= least * ROUNDING**3, (
