@@ -6,6 +6,7 @@ Completion times are reported as plain means, so that all weights are 1 here.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array  # type: ignore[import-untyped]
@@ -24,10 +25,18 @@ from beamer.sim.traces import Trace
 from beamer.workloads.scenario import Scenario, StagePlan
 
 MOST_ORDERED = 40  # items for `lp-ov` beside a simulation: seconds; the programme grows with their square
-MOST_CHAINED = 8  # studies for the bounds that need the jobs, and
-MOST_ITERATING = 100  # jobs, which keep a programme at milliseconds
-PROGRAMMES = {"barrier": 60, "stage-order": 120}
 ALONE = "alone"
+
+
+class _Effort(NamedTuple):
+    """What a bound may cost beside a simulation: seconds. Above so many studies or jobs it is left out."""
+
+    studies: int
+    jobs: int
+    programmes: int
+
+
+EFFORT = {"barrier": _Effort(8, 100, 60), "stage-order": _Effort(6, 80, 120)}
 
 
 def trace_instance(trace: Trace, rate_bps: float) -> Instance:
@@ -106,20 +115,22 @@ def scenario_bounds(scenario: Scenario, acknowledgements: bool = True) -> Bounds
         inapplicable = dict.fromkeys((*BOUNDS, *JOB_BOUNDS), "studies that wait for others are released by the schedule")
         return Bounds({ALONE: chained(names, stages).floors_s()}, inapplicable, float(stages.weight.sum()))
     found = study_bounds(names, stages, _affordable(len(scenario.studies)))
-    if (reason := _no_job_bounds(scenario)) is not None:
-        return replace(found, inapplicable={**found.inapplicable, **dict.fromkeys(JOB_BOUNDS, reason)})
-    jobs = scenario_jobs(scenario, acknowledgements)
-    values = {name: bound(jobs, PROGRAMMES[name]) for name, bound in JOB_BOUNDS.items()}
-    return replace(found, values={**found.values, **values})
+    reasons = {name: reason for name in JOB_BOUNDS if (reason := _no_bound(name, scenario)) is not None}
+    values = dict(found.values)
+    if len(reasons) < len(JOB_BOUNDS):
+        jobs = scenario_jobs(scenario, acknowledgements)
+        values |= {name: JOB_BOUNDS[name](jobs, EFFORT[name].programmes) for name in JOB_BOUNDS if name not in reasons}
+    return replace(found, values=values, inapplicable={**found.inapplicable, **reasons})
 
 
-def _no_job_bounds(scenario: Scenario) -> str | None:
-    """Return why the bounds that need the jobs do not apply to `scenario` or take too long, None where they are of use."""
+def _no_bound(name: str, scenario: Scenario) -> str | None:
+    """Return why a bound that needs the jobs does not apply to `scenario`, or takes too long; None if it is of use."""
     if any(stage.finish is not None for study in scenario.studies for stage in study.stages):
         return "which jobs a stage kills, and when, is the schedule's choice"
-    jobs = sum(len(stage.jobs) for study in scenario.studies for stage in study.stages)
-    if len(scenario.studies) > MOST_CHAINED or jobs > MOST_ITERATING:
-        return f"got {len(scenario.studies)} studies of {jobs} jobs, expected at most {MOST_CHAINED} of {MOST_ITERATING}"
+    studies, jobs = len(scenario.studies), sum(len(stage.jobs) for study in scenario.studies for stage in study.stages)
+    most = EFFORT[name]
+    if studies > most.studies or jobs > most.jobs:
+        return f"got {studies} studies of {jobs} jobs, expected at most {most.studies} of {most.jobs}"
     return None
 
 

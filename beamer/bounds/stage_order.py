@@ -40,7 +40,7 @@ def stage_order(jobs: IteratingJobs, programmes: int = 500) -> float:
 
     programmes: how many may be solved; the bound is the best proven by then. Where both close it is never below the barrier
     bound. A programme has O(U E) variables and rows for U pairs of a job and a link that it uses and E events inside a stage:
-    5 to 40 ms for four items of three stages and 13 jobs of four workers. S stages of n items have S! orders at most; a few
+    10 to 40 ms for four items of three stages and 13 jobs of four workers. S stages of n items have S! orders at most; a few
     hundred programmes close the search for four such items.
 
     Raises `InputError` for more than 18 items.

@@ -65,9 +65,16 @@ def test_bounds_that_need_the_jobs_apply_to_some_scenarios_and_say_why_not_to_ot
 
 def test_bounds_that_need_the_jobs_are_left_out_where_they_take_long() -> None:
     studies = drawn(2)["studies"][:1] * 9
-    many = {"name": "many", "topology": TOPOLOGY, "studies": [{**s, "study": f"s{i}"} for i, s in enumerate(studies)]}
+    many: dict[str, Any] = {
+        "name": "many",
+        "topology": TOPOLOGY,
+        "studies": [{**s, "study": f"s{i}"} for i, s in enumerate(studies)],
+    }
     found = scenario_bounds(parse(many))
-    assert found.inapplicable["stage-order"] == "got 9 studies of 45 jobs, expected at most 8 of 100"
+    assert found.inapplicable["stage-order"] == "got 9 studies of 45 jobs, expected at most 6 of 80"
+    assert found.inapplicable["barrier"] == "got 9 studies of 45 jobs, expected at most 8 of 100"
+    few = {**many, "studies": many["studies"][:7]}
+    assert "barrier" in scenario_bounds(parse(few)).values
 
 
 @pytest.mark.parametrize("arrival_s", [0.0, 5.0])
