@@ -2,8 +2,9 @@
 
 Events are the ends of stages, and releases. For a given order of events T_1 <= T_2 <= .. a linear programme has the times, and
 for each job and link that it uses, at each event inside the job's stage, the iterations carried there, K, and its progress on
-it, psi. With m iterations complete and a share f of the next one's load g carried on the link, at time u after that iteration's
-start, K = m + f and psi = m t + min(u, t - g (1 - f)); a is the iteration's lead, t its period, N how many there are.
+it, psi. With m iterations complete, u the time since the last of these ended or the stage started, and a share f of the next
+one's load g carried on the link, K = m + f and psi = m t + min(u, t - g (1 - f)); a is the iteration's lead, t its period, N how
+many there are.
 
 - Stages of one item run one after another, each at least as long as alone: what they run in an interval adds up to its length
   at most. psi grows no faster than time, so no more in an interval than the stage runs there.
@@ -13,7 +14,7 @@ start, K = m + f and psi = m t + min(u, t - g (1 - f)); a is the iteration's lea
 - In each interval a link carries no more than the interval's length, and by an event no more than the time since any of its
   users could use it.
 
-An order of some events is a programme with less rows: a stage may then run from the last event in the order that is not after
+An order of some events is a programme with fewer rows: a stage may then run from the last event in the order that is not after
 its start to the first that is not before its end. So its value bounds all orders that extend it. The least value over all
 orders is the bound, which is our own. It is found best first: first over orders in which the items' last stages end, as the
 barrier bound is, then by inserting, at each place that it may have, the stage's end that the solution heeds least. The least
