@@ -3,8 +3,8 @@
 Events are the ends of stages, and releases. For a given order of events T_1 <= T_2 <= .. a linear programme has the times, and
 for each job and link that it uses, at each event inside the job's stage, the iterations carried there, K, and its progress on
 it, psi. With m iterations complete, u the time since the last of these ended or the stage started, and a share f of the next
-one's load g carried on the link, K = m + f and psi = m t + min(u, t - g (1 - f)); a is the iteration's lead, t its period, N how
-many there are.
+one's load g carried on the link, K = m + f and psi = m t + min(u, t - g (1 - f)); a is an iteration's lead, t its period, N
+their number.
 
 - Stages of one item run one after another, each at least as long as alone: what they run in an interval adds up to its length
   at most. psi grows no faster than time, so no more in an interval than the stage runs there.
