@@ -6,14 +6,14 @@ Completion times are reported as plain means, so that all weights are 1 here.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array  # type: ignore[import-untyped]
 
-from beamer.bounds.barrier import barrier
 from beamer.bounds.instance import Instance
 from beamer.bounds.jobs import IteratingJobs
-from beamer.bounds.selection import BARRIER, BOUNDS, Bounds, bounds, study_bounds
+from beamer.bounds.selection import BOUNDS, JOB_BOUNDS, Bounds, bounds, study_bounds
 from beamer.bounds.study import chained
 from beamer.network.arrays import Floats
 from beamer.network.fabric import Fabric
@@ -25,10 +25,18 @@ from beamer.sim.traces import Trace
 from beamer.workloads.scenario import Scenario, StagePlan
 
 MOST_ORDERED = 40  # items for `lp-ov` beside a simulation: seconds; the programme grows with their square
-MOST_CHAINED = 8  # studies for `barrier`, and
-MOST_ITERATING = 100  # jobs, which keep a programme at milliseconds
-PROGRAMMES = 60
 ALONE = "alone"
+
+
+class _Effort(NamedTuple):
+    """What a bound may cost beside a simulation: seconds. Above so many studies or jobs it is left out."""
+
+    studies: int
+    jobs: int
+    programmes: int
+
+
+EFFORT = {"barrier": _Effort(8, 100, 60), "stage-order": _Effort(6, 80, 120)}
 
 
 def trace_instance(trace: Trace, rate_bps: float) -> Instance:
@@ -69,9 +77,9 @@ def scenario_instance(scenario: Scenario, acknowledgements: bool = True) -> tupl
 
 
 def scenario_jobs(scenario: Scenario, acknowledgements: bool = True) -> IteratingJobs:
-    """Return the jobs of a scenario for the barrier bound, studies as items; links as above.
+    """Return the jobs of a scenario for the bounds that need them, studies as items, released as they arrive; links as above.
 
-    As if all studies arrived at 0 and their jobs needed no start-up.
+    As if the first study arrived at 0 and jobs needed no start-up.
     """
     demands = _Demands(scenario.fabric, acknowledgements, bool(scenario.failures))
     placed = [
@@ -90,26 +98,40 @@ def scenario_jobs(scenario: Scenario, acknowledgements: bool = True) -> Iteratin
         lead_s=np.array([_lead_s(job) for _, _, job in placed]),
         period_s=np.array([_period_s(job, demand) for (_, _, job), demand in zip(placed, of, strict=True)]),
         load=load[:, load.any(axis=0)],
+        release_s=np.array([study.arrival_s for study in scenario.studies])
+        - min(study.arrival_s for study in scenario.studies),
     )
 
 
 def scenario_bounds(scenario: Scenario, acknowledgements: bool = True) -> Bounds:
     """Return the bounds on the sum of the stage completion times of `scenario` that take seconds at most.
 
-    `barrier` is among them where few studies arrive together and all jobs run to their end. Where studies wait for others,
-    their releases are the schedule's, and only what each takes alone is a bound. `mean_s` bounds the mean over stages.
+    `barrier` and `stage-order` are among them where studies and jobs are few and all jobs run to their end. Where studies wait
+    for others, their releases are the schedule's, and only what each takes alone is a bound. `mean_s` bounds the mean over
+    stages.
     """
     names, stages = scenario_instance(scenario, acknowledgements)
     if any(study.after is not None for study in scenario.studies):
-        inapplicable = dict.fromkeys(BOUNDS, "studies that wait for others are released by the schedule")
+        inapplicable = dict.fromkeys((*BOUNDS, *JOB_BOUNDS), "studies that wait for others are released by the schedule")
         return Bounds({ALONE: chained(names, stages).floors_s()}, inapplicable, float(stages.weight.sum()))
     found = study_bounds(names, stages, _affordable(len(scenario.studies)))
-    iterating = sum(len(stage.jobs) for study in scenario.studies for stage in study.stages)
-    killing = any(stage.finish is not None for study in scenario.studies for stage in study.stages)
-    if killing or np.ptp(stages.release_s) > 0 or len(scenario.studies) > MOST_CHAINED or iterating > MOST_ITERATING:
-        return found
-    value = barrier(scenario_jobs(scenario, acknowledgements), PROGRAMMES)
-    return replace(found, values={**found.values, BARRIER: value})
+    reasons = {name: reason for name in JOB_BOUNDS if (reason := _no_bound(name, scenario)) is not None}
+    values = dict(found.values)
+    if len(reasons) < len(JOB_BOUNDS):
+        jobs = scenario_jobs(scenario, acknowledgements)
+        values |= {name: JOB_BOUNDS[name](jobs, EFFORT[name].programmes) for name in JOB_BOUNDS if name not in reasons}
+    return replace(found, values=values, inapplicable={**found.inapplicable, **reasons})
+
+
+def _no_bound(name: str, scenario: Scenario) -> str | None:
+    """Return why a bound that needs the jobs does not apply to `scenario`, or takes too long; None if it is of use."""
+    if any(stage.finish is not None for study in scenario.studies for stage in study.stages):
+        return "which jobs a stage kills, and when, is the schedule's choice"
+    studies, jobs = len(scenario.studies), sum(len(stage.jobs) for study in scenario.studies for stage in study.stages)
+    most = EFFORT[name]
+    if studies > most.studies or jobs > most.jobs:
+        return f"got {studies} studies of {jobs} jobs, expected at most {most.studies} of {most.jobs}"
+    return None
 
 
 def _affordable(items: int) -> Sequence[str]:

@@ -10,6 +10,7 @@ from beamer.bounds.instance import Instance
 from beamer.bounds.jobs import IteratingJobs
 from beamer.bounds.relaxation import lp_ov
 from beamer.bounds.release import release_busy, release_srpt
+from beamer.bounds.stage_order import stage_order
 from beamer.bounds.study import chained
 from beamer.bounds.subset_dp import subset_dp
 from beamer.errors import InputError, nearest
@@ -22,7 +23,10 @@ BOUNDS: Mapping[str, Callable[[Instance], float]] = {
     "release-busy": release_busy,
 }
 
-BARRIER = "barrier"  # needs the jobs, not only their loads
+JOB_BOUNDS: Mapping[str, Callable[..., float]] = {  # of jobs, not only their loads, and of the most programmes to solve
+    "barrier": barrier,
+    "stage-order": stage_order,
+}
 
 T = TypeVar("T")
 
@@ -71,17 +75,15 @@ def study_bounds(study: Sequence[str], stages: Instance, only: Sequence[str] = t
     return Bounds(found.values, found.inapplicable, float(stages.weight.sum()))
 
 
-def job_bounds(jobs: IteratingJobs, only: Sequence[str] = (*BOUNDS, BARRIER)) -> Bounds:
-    """Return the bounds on the sum of weight x stage completion time of iterating jobs, the barrier bound among them.
+def job_bounds(jobs: IteratingJobs, only: Sequence[str] = (*BOUNDS, *JOB_BOUNDS)) -> Bounds:
+    """Return the bounds on the sum of weight x stage completion time of iterating jobs, those that need the jobs among them.
 
     `mean_s` is per stage, as in `study_bounds`. Raises `InputError` as `bounds` does.
     """
-    of_instance = [name for name in only if name != BARRIER]
+    known = (*BOUNDS, *JOB_BOUNDS)
     functions: dict[str, Callable[[IteratingJobs], float]] = {
-        name: _of_jobs(BOUNDS[_known(name, (*BOUNDS, BARRIER))]) for name in of_instance
+        name: JOB_BOUNDS[name] if _known(name, known) in JOB_BOUNDS else _of_jobs(BOUNDS[name]) for name in only
     }
-    if BARRIER in only:
-        functions[BARRIER] = barrier
     return _applicable(functions, jobs, float(jobs.stages[1].weight.sum()))
 
 

@@ -1,19 +1,26 @@
-"""The bounds in order on random bags of coflows: dual <= lp-ov <= subset-dp <= exact <= a greedy schedule <= 2 prefix loads.
+"""The bounds in order on random bags of coflows: dual <= lp-ov <= subset-dp <= barrier <= stage-order <= exact <= a greedy
+schedule <= 2 prefix loads.
 
 Jobs with barriers have no exact optimum to compare with: there, every bound stays below the best of all static orders and of
-random dynamic ones, down to jobs of one iteration.
+random dynamic ones, down to jobs of one iteration, and the programme of an order of stage ends admits every schedule that
+has it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 import pytest
 
 from beamer.bounds import Instance, IteratingJobs, best_static, exact, job_bounds
+from beamer.bounds.barrier import barrier
 from beamer.bounds.dual import dual
+from beamer.bounds.linear_programme import Rows
 from beamer.bounds.relaxation import lp_ov
 from beamer.bounds.release import release_busy
+from beamer.bounds.stage_order import stage_order
+from beamer.bounds.stage_programme import FIRST, Programmes
 from beamer.bounds.subset_dp import subset_dp
 from beamer.network.arrays import Floats
 
@@ -36,6 +43,11 @@ class Bag:
     @property
     def instance(self) -> Instance:
         return Instance(self.weight, self.load, self.load.max(axis=1), np.zeros(len(self.weight)))
+
+    @property
+    def jobs(self) -> IteratingJobs:
+        n = np.arange(len(self.weight))
+        return IteratingJobs(self.weight, n, 0 * n, 0 * n + 1, 0.0 * n, self.load.max(axis=1), self.load)
 
 
 def bags(block: int, count: int, most: int = 5) -> Iterator[Bag]:
@@ -80,6 +92,8 @@ def test_the_chain_holds(block: int) -> None:
         instance = bag.instance
         chain = [dual(instance), lp_ov(instance, gain=0.0), subset_dp(instance)]
         order = np.argsort(bag.load.max(axis=1) / bag.weight, kind="stable").tolist()
+        if number < SOLVED:
+            chain += [barrier(bag.jobs), stage_order(bag.jobs)]
         if number < SOLVED and len(bag.weight) <= 4:
             optimum = exact(bag.weight, bag.demand)
             chain.append(optimum.total_s)
@@ -143,11 +157,11 @@ class Trial:
 HOSTS = 3
 
 
-def trials(rng: np.random.Generator, items: int) -> list[Trial]:
-    """Draw items of one or two stages of one or two jobs: rings, uneven flows, or parameter servers of two phases."""
+def trials(rng: np.random.Generator, items: int, stages: int = 2) -> list[Trial]:
+    """Draw items of up to `stages` stages of one or two jobs: rings, uneven flows, or parameter servers of two phases."""
     drawn = []
     for item in range(items):
-        for stage in range(int(rng.integers(1, 3))):
+        for stage in range(int(rng.integers(1, stages + 1))):
             for _ in range(int(rng.integers(1, 3))):
                 hosts = rng.permutation(HOSTS)[: int(rng.integers(2, HOSTS + 1))].tolist()
                 kind, seconds = rng.choice(["ring", "uneven", "server"]), rng.uniform(0.2, 2.0)
@@ -179,16 +193,20 @@ def described(drawn: Sequence[Trial], weight: Floats, release: Floats) -> Iterat
 
 
 class Run:
-    """A greedy schedule: `urgency` gives each job's rank whenever rates are set, the smallest first."""
+    """A greedy schedule: `urgency` gives each job's rank whenever rates are set, the smallest first.
 
-    def __init__(self, drawn: Sequence[Trial], release: Floats) -> None:
-        self.drawn, self.release = drawn, release
+    pace: how much of the rate that it could have each flow takes.
+    """
+
+    def __init__(self, drawn: Sequence[Trial], release: Floats, pace: Callable[[], float] = lambda: 1.0) -> None:
+        self.drawn, self.release, self.pace = drawn, release, pace
         self.begun = [0] * len(drawn)
         self.phase = [-1] * len(drawn)  # -1 before the phases
         self.left: list[list[float]] = [[] for _ in drawn]
         self.since = [0.0] * len(drawn)
         self.stage = [-1] * len(release)
         self.end = np.zeros(len(release))
+        self.stage_end: dict[tuple[int, int], float] = {}
         self.going: set[int] = set()
         self.now = 0.0
 
@@ -199,7 +217,7 @@ class Run:
             rates: dict[tuple[int, int], float] = {}
             for j in sorted(self.going, key=lambda j: (urgency(j), j)):
                 for f, (path, _) in enumerate(self._flows(j)):
-                    rate = min(free[list(path)])
+                    rate = min(free[list(path)]) * self.pace()
                     if self.left[j][f] > 0 and rate > 1e-9:
                         rates[j, f] = rate
                         free[list(path)] -= rate
@@ -245,6 +263,7 @@ class Run:
                     moved = True
             for item, release in enumerate(self.release):
                 if self.now >= release and not any(self.drawn[j].item == item for j in self.going):
+                    self.stage_end.setdefault((item, self.stage[item]), self.now)
                     stage = [j for j, t in enumerate(self.drawn) if (t.item, t.stage) == (item, self.stage[item] + 1)]
                     for j in stage:
                         self._begin(j)
@@ -278,8 +297,50 @@ def test_no_schedule_with_barriers_beats_a_bound(seed: int) -> None:
     best = min(best_static(items, longest_first).total_s, *(objective(lambda _: rng.random()) for _ in range(6)))
     found = job_bounds(jobs)
     assert {name: value for name, value in found.values.items() if value > best * ROUNDING} == {}
-    assert found.values["barrier"] >= found.values["subset-dp"] / ROUNDING
+    chain = [found.values[name] for name in ("subset-dp", "barrier", "stage-order")]
+    assert chain[0] <= chain[1] * ROUNDING <= chain[2] * ROUNDING**2
     assert best <= 4 * found.best_s
+
+
+class Timed(Rows):
+    """Rows of a programme whose events are at times that are known, within rounding."""
+
+    at_s: Floats
+
+    def minimise(self, cost: Floats, lower: Floats, upper: Floats, method: str) -> tuple[Floats, float]:
+        events = slice(FIRST, FIRST + len(self.at_s))
+        lower[events], upper[events] = self.at_s * (1 - 1e-6), self.at_s * (1 + 1e-6) + 1e-12
+        return super().minimise(cost, lower, upper, method)
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_every_schedule_satisfies_the_programmes_of_its_order(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With all events, or only some beside the last stages' ends, and with loads that are only bounds, as on several planes."""
+    rng = np.random.default_rng(seed)
+    items = int(rng.integers(2, 5))
+    drawn = trials(rng, items, stages=3)
+    release = np.zeros(items) if seed % 3 else rng.uniform(0.0, 4.0, items)
+    jobs = described(drawn, rng.uniform(0.1, 3.0, items), release)
+    if seed % 5 == 0:
+        load = jobs.load * rng.uniform(0.5, 1.0, jobs.load.shape)
+        jobs = replace(jobs, load=load, period_s=np.maximum(jobs.lead_s + load.max(axis=1), 0.8 * jobs.period_s))
+    programmes = Programmes(jobs)
+    names, _ = jobs.stages
+    ranks = rng.random(len(drawn))
+    for pace, urgency in product(((1.0,), (1.0, 0.5, 0.1)), (lambda j: float(ranks[j]), lambda _: float(rng.random()))):
+        run = Run(drawn, release, lambda pace=pace: float(rng.choice(pace)))
+        run.completions(urgency)
+        number = [names[: s + 1].count(names[s]) - 1 for s in range(programmes.stages)]
+        at = {s: run.stage_end[int(names[s]), number[s]] for s in range(programmes.stages)}
+        at |= {programmes.stages + i: float(release[i]) for i in range(items) if release[i] > 0}
+        for share in (1.0, 0.5):
+            kept = [e for e in at if e in programmes.final or rng.random() < share]
+            order = tuple(sorted(kept, key=lambda e: (at[e], e)))
+            times = np.array([at[e] for e in order])
+            assert programmes.solve(order).value <= jobs.weight @ run.end * ROUNDING, order
+            monkeypatch.setattr("beamer.bounds.stage_programme.Rows", type("Rows", (Timed,), {"at_s": times}))
+            programmes.solve(order)  # an error, were there no such solution
+            monkeypatch.undo()
 
 
 def test_barriers_leave_what_loads_alone_do_not_tell() -> None:
@@ -289,4 +350,5 @@ def test_barriers_leave_what_loads_alone_do_not_tell() -> None:
     best = Run(drawn, np.zeros(4)).completions(float).sum()
     found = job_bounds(jobs).values
     assert found["subset-dp"] == pytest.approx(20 + 21 + 31 + 41)
+    assert found["stage-order"] == pytest.approx(best)
     assert found["barrier"] == pytest.approx(best) == pytest.approx(20 + 21 + 40 + 41)

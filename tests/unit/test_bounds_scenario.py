@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from beamer.bounds.scenario import scenario_bounds
+from beamer.bounds.scenario import scenario_bounds, scenario_jobs
+from beamer.bounds.selection import JOB_BOUNDS
 from beamer.network.allocation import Allocator, Greedy, MaxMin
 from beamer.sim import Assumptions, simulate
 from beamer.workloads.scenario import parse
@@ -46,3 +47,43 @@ def test_no_schedule_is_below_its_bound(seed: int, policy: str, allocator: Alloc
     found = scenario_bounds(scenario, acknowledgements=False)
     run = simulate(scenario, policy, assumptions=Assumptions(acknowledgements=False), allocator=allocator)
     assert 0 < found.mean_s <= run.mean_sct_s * (1 + 1e-9)
+    assert set(JOB_BOUNDS) <= set(found.values) or set(JOB_BOUNDS) <= set(found.inapplicable)
+    if not set(JOB_BOUNDS) & set(found.inapplicable):
+        assert found.values["barrier"] <= found.values["stage-order"] * (1 + 1e-9)
+
+
+def test_bounds_that_need_the_jobs_apply_to_some_scenarios_and_say_why_not_to_others() -> None:
+    found = [scenario_bounds(parse(drawn(seed))) for seed in range(20)]
+    reasons = {each.inapplicable.get("stage-order", "") for each in found}
+    assert reasons == {
+        "",
+        "studies that wait for others are released by the schedule",
+        "which jobs a stage kills, and when, is the schedule's choice",
+    }
+    assert any(each.best == "stage-order" for each in found)
+
+
+def test_bounds_that_need_the_jobs_are_left_out_where_they_take_long() -> None:
+    studies = drawn(2)["studies"][:1] * 9
+    many: dict[str, Any] = {
+        "name": "many",
+        "topology": TOPOLOGY,
+        "studies": [{**s, "study": f"s{i}"} for i, s in enumerate(studies)],
+    }
+    found = scenario_bounds(parse(many))
+    assert found.inapplicable["stage-order"] == "got 9 studies of 45 jobs, expected at most 6 of 80"
+    assert found.inapplicable["barrier"] == "got 9 studies of 45 jobs, expected at most 8 of 100"
+    few = {**many, "studies": many["studies"][:7]}
+    assert "barrier" in scenario_bounds(parse(few)).values
+
+
+@pytest.mark.parametrize("arrival_s", [0.0, 5.0])
+def test_arrivals_count_from_the_first(arrival_s: float) -> None:
+    scenario = drawn(3)
+    for study, later_s in zip(scenario["studies"], (0.0, 0.2, 0.9), strict=True):
+        study["arrival_s"] = arrival_s + later_s
+        study.pop("after", None)
+        study["rungs"][0].pop("finish", None)
+    scenario["failures"] = []
+    jobs = scenario_jobs(parse(scenario))
+    assert jobs.release_s == pytest.approx([0.0, 0.2, 0.9])
