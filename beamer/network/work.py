@@ -76,13 +76,14 @@ def _survivors(snapshot: Snapshot, members: Ints, rung: LaterRung) -> Ints:
     return np.array(held, np.int64) if held else members
 
 
-def aged(work: RemainingWork, snapshot: Snapshot, now: float, power: float) -> RemainingWork:
-    """Return work items whose weights are (1 + age / left)^power times as large.
+def aged(work: RemainingWork, snapshot: Snapshot, now: float, power: float, overdue: float) -> RemainingWork:
+    """Return work items whose weights are (1 + age / left)^power times as large, and more if they are overdue.
 
     age: since when an item's running stage is waited for, seconds; left: the least time that this stage still takes, the larger
-    of its critical path and its busiest link's load; of several running stages the one for which the factor is largest counts.
+    of its critical path and its busiest link's load; of several running stages the one for which age / left is largest counts.
     A stage that has waited for long relative to what it has left so goes before others, and a long study's first stage does not
-    wait for all stages of all shorter studies.
+    wait for all stages of all shorter studies. With fair shares among n items none takes more than about n times as long as
+    alone: from age / left = n on, the weight also grows with (age / left / n)^overdue.
     """
     jobs, stages = snapshot.jobs, len(snapshot.stages)
     first, _, seconds = bssi.pool(jobs.stage, stages, jobs.first, jobs.link, snapshot.left_s, len(snapshot.capacity_bps))
@@ -93,4 +94,5 @@ def aged(work: RemainingWork, snapshot: Snapshot, now: float, power: float) -> R
     stretch = np.divide(age_s, left_s, out=np.zeros(stages), where=left_s > 0)
     largest = np.zeros(len(work.name))
     np.maximum.at(largest, work.item_of_job, stretch[jobs.stage])
-    return replace(work, items=replace(work.items, weight=work.items.weight * (1.0 + largest) ** power))
+    factor = (1.0 + largest) ** power * np.maximum(largest / max(len(work.name), 1), 1.0) ** overdue
+    return replace(work, items=replace(work.items, weight=work.items.weight * factor))

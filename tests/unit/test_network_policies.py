@@ -98,7 +98,9 @@ def test_weights_age_by_the_time_waited_relative_to_what_the_stage_has_left() ->
     waiting = study("a", job("a", "x", iterations=10), later=(LaterRung("rung1", 1, 40),), since_s=2.0)
     chosen = Snapshot.of(FABRIC, (waiting, study("b", job("b", "z"), since_s=50.0)))
     left_s = float(10 * chosen.jobs.iteration_s[0])
-    young, old = (aged(remaining_work(chosen, True), chosen, now, 0.5).items.weight.tolist() for now in (2.0, 2.0 + 3 * left_s))
+    young, old = (
+        aged(remaining_work(chosen, True), chosen, now, 0.5, 0.0).items.weight.tolist() for now in (2.0, 2.0 + 3 * left_s)
+    )
     assert young == [1.0, 1.0]
     assert old == pytest.approx([2.0, 1.0]), "the square root of 1 + 3; later rungs count neither as age nor as left"
 
@@ -106,7 +108,14 @@ def test_weights_age_by_the_time_waited_relative_to_what_the_stage_has_left() ->
 def test_the_busiest_link_counts_as_left_where_it_takes_longer_than_any_job() -> None:
     wide = Snapshot.of(FABRIC, (study("a", job("a", "x"), job("a", "y"), job("a", "z")),))
     critical_s = float(10 * wide.jobs.iteration_s[0])
-    assert aged(remaining_work(wide, True), wide, 3 * critical_s, 1.0).items.weight.tolist() == pytest.approx([2.0])
+    assert aged(remaining_work(wide, True), wide, 3 * critical_s, 1.0, 0.0).items.weight.tolist() == pytest.approx([2.0])
+
+
+def test_a_stage_that_waits_for_longer_than_fair_shares_would_make_it_is_overdue() -> None:
+    two = Snapshot.of(FABRIC, (study("a", job("a", "x")), study("b", job("b", "z"), since_s=1e6)))
+    left_s = float(10 * two.jobs.iteration_s[0])
+    at = [aged(remaining_work(two, True), two, times * left_s, 1.0, 3.0).items.weight[0] for times in (1.0, 2.0, 4.0)]
+    assert at == pytest.approx([2.0, 3.0, 5.0 * 2.0**3])
 
 
 def test_a_long_stage_that_has_waited_passes_a_shorter_one_that_has_just_begun() -> None:

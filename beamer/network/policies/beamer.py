@@ -18,8 +18,9 @@ REORDER_GAIN = 0.05  # share of the objective by which a new order of work items
 REORDER_SLOWNESS = 0.1  # share by which a job has to be slower than one before it for the jobs of an item to be reordered
 
 # How strongly the time counts for which a stage has been waited for, see `aged`: chosen on seeds outside the study, by the mean
-# and the 95th percentile of SCTs, among 0, 0.5 and 1 (docs/policies.md).
+# and the 95th percentile of SCTs (docs/policies.md).
 AGE_POWER = 0.5
+OVERDUE_POWER = 3.0
 
 # Exponents of the coflow index, chosen by trial on seeds outside the study, see docs/policies.md.
 RANK_EXPONENT = 0.5  # how strongly the order of work items counts against shortest coflow first
@@ -75,7 +76,7 @@ class Beamer(NetworkPolicy[BeamerState]):
 
     def order(self, state: BeamerState, snapshot: Snapshot, now: float, rng: Random) -> tuple[BeamerState, Order, float | None]:
         """Return one divisible tier per work item, most urgent first; with known coflows, one tier per job."""
-        work = aged(remaining_work(snapshot, self.looks_ahead), snapshot, now, AGE_POWER)
+        work = aged(remaining_work(snapshot, self.looks_ahead), snapshot, now, AGE_POWER, OVERDUE_POWER)
         if snapshot.coflows.in_flight.any():
             return state, by_index(snapshot, work, improved(work.items, sequence(work.items)[0])), None
         previous = {ranked.item: ranked for ranked in state.order}
