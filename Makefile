@@ -49,10 +49,10 @@ system: setup
 
 demo: system  ## real coflows ordered in an emulated network (without root: in the simulator)
 	@if [ "$(ROOT)" = yes ]; then \
-	  $(BIN)/beamer emulate --policies fair,beamer --plot results/demo.png --json results/demo.json; \
+	  $(BIN)/beamer emulate --policies fair,sebf,beamer --plot results/demo.png --json results/demo.json; \
 	else \
 	  echo "not root: the emulation needs network namespaces, so the same scenario runs in the simulator"; \
-	  $(BIN)/beamer simulate --policies fair,beamer --plot results/demo.png --json results/demo.json; \
+	  $(BIN)/beamer simulate --policies fair,sebf,beamer --plot results/demo.png --json results/demo.json; \
 	fi
 	@echo "timeline: results/demo.png   figures: results/demo.json"
 
