@@ -17,6 +17,7 @@ import yaml
 
 from beamer.clock import SteadyClock
 from beamer.errors import InputError, PlatformError
+from beamer.network.allocation import Classes, check_pair
 from beamer.network.fabric import Fabric
 from beamer.network.plan import QUEUES, check_queues
 from beamer.network.policies import NetworkPolicy, network_policy
@@ -51,7 +52,7 @@ def serve(
     """Run the controller until it is stopped; what it has installed stays installed."""
     network = read_fabric(fabric)
     chosen = network_policy(policy)
-    check_queues(queues)
+    check_pair(chosen, Classes(queues=check_queues(queues)))
     switch_address = parse_address(openflow, "openflow")
     watch = WatchOptions(grace, silence)
     with listen(http) as listener:

@@ -36,11 +36,13 @@ class NetworkPolicy(Policy[S]):
     by_coflow: whether it decides whenever a coflow starts or ends, not only when jobs do.
     orders: whether it serves any jobs before others.
     shares: whether the jobs of a tier that is not divisible are meant to share, so that no order of them may be invented.
+    needs_coflows: whether it goes by what coflows in flight have sent, which no live system knows.
     """
 
     by_coflow: ClassVar[bool] = False
     orders: ClassVar[bool] = True
     shares: ClassVar[bool] = False
+    needs_coflows: ClassVar[bool] = False
 
     @abstractmethod
     def order(self, state: S, snapshot: Snapshot, now: float, rng: Random) -> tuple[S, Order, float | None]:

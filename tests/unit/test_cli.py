@@ -59,6 +59,11 @@ def _refused(done: "subprocess.CompletedProcess[str]", *parts: str) -> None:
 
 
 @each_command
+def test_a_policy_that_needs_what_no_live_system_knows_is_refused(command: str) -> None:
+    _refused(_beamer(command, "--policies", "fair,aalo"), "policy", "'aalo'", "what coflows in flight have sent")
+
+
+@each_command
 def test_an_unknown_policy_is_named_and_leaves_nothing_behind(command: str, tmp_path: Path) -> None:
     outputs = ("--json", str(tmp_path / "new" / "f.json"), "--plot", str(tmp_path / "p.png"))
     _refused(_beamer(command, "--policies", "fair,beemer", *outputs), "policy", "'beemer'", "did you mean 'beamer'")

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from beamer.errors import InputError
+from beamer.network.allocation import Classes, check_pair
 from beamer.network.policies import network_policy
 from beamer.network.snapshot import Snapshot
 from beamer.output_files import check_outputs
@@ -46,6 +47,8 @@ def emulate(
     loaded = load(path)
     names = parse_policies(policies)
     check_emulable(loaded)
+    for name in names:
+        check_pair(network_policy(name), Classes(queues=loaded.queues))
     require()
     check_outputs({"--json": json_file, "--plot": plot})
     if logs is not None:

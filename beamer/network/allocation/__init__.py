@@ -27,6 +27,13 @@ def check_pair(policy: NetworkPolicy[Any], chosen: Allocator) -> None:
     """Check that `chosen` can carry out what `policy` orders. Raises `InputError` that says what it would need."""
     if policy.shares and not chosen.shares:
         raise InputError("allocator", chosen.name, f"one that lets coflows share, as {policy.name} asks: maxmin or classes")
+    if policy.needs_coflows and not chosen.sees_coflows:
+        raise InputError(
+            "policy",
+            policy.name,
+            "one that does without what coflows in flight have sent: no live system knows it, "
+            f"nor {chosen.name} with a number of queues; greedy and madd do, in the simulator",
+        )
     if not chosen.heeds_order and policy.orders:
         raise InputError(
             "policy",

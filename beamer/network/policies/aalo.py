@@ -21,7 +21,7 @@ class Aalo(NetworkPolicy[Stateless]):
 
     Discretized coflow-aware least-attained service (D-CLAS) of Aalo (Chowdhury, Stoica 2015, SIGCOMM), with the limits of its
     evaluation. Deviates in that queues are strictly one before another, as in CoflowSim, the authors' simulator; Aalo shares
-    links between queues by weight.
+    links between queues by weight. It goes by what a coflow has sent, so that it is nothing but `fifo` where that is not known.
 
     interval_s: the shortest time between two decisions while no coflow starts or ends, as Aalo's coordinator has one.
     """
@@ -29,6 +29,7 @@ class Aalo(NetworkPolicy[Stateless]):
     name = "aalo"
     State = Stateless
     by_coflow = True
+    needs_coflows = True
     interval_s: ClassVar[float] = 1.0
 
     def order(self, state: Stateless, snapshot: Snapshot, now: float, rng: Random) -> tuple[Stateless, Order, float | None]:
