@@ -38,7 +38,7 @@ def network(
     anew: Annotated[bool, typer.Option("--anew", help="Repeat runs whose figures are known.")] = False,
     processes: Annotated[int, typer.Option(min=1)] = 2,
 ) -> None:
-    """Compare network policies, as a controller runs them and by ideal allocators, with each other and the best lower bound."""
+    """Compare network policies with each other and with the best lower bound, in the simulator."""
     config = read_config(config_file)
     if docs:
         if seeds or cells or policies or config_file != CONFIG:
