@@ -153,6 +153,7 @@ class NetworkLedger(Ledger):
             self.fabric.plane_of(attempt.seq),
             attempt.started_s,
             None if planned is None else planned.klass,
+            None if planned is None else planned.cap_bps,
         )
 
     def _check_plan(self, event: Planned, tracker: Tracker) -> bool:
