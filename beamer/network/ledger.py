@@ -128,6 +128,14 @@ class NetworkLedger(Ledger):
         is_forecast = left.source is Source.PREDICTED and end_step is not None
         return replace(left, error=self.forecasts.error(study.name)) if is_forecast else left
 
+    def sender_bps(self, trial: TrialRecord) -> Mapping[str, float]:
+        """Return what each host sends at for a trial that runs, with the fabric to itself, bit/s."""
+        return self.footprints.of(self._spec(trial), self.fabric.plane_of(_running(trial).seq)).sender_bps
+
+    def _spec(self, trial: TrialRecord) -> JobSpec:
+        attempt = _running(trial)
+        return job_spec(trial.name, attempt.workers, self.profiles.profile(trial.key, attempt))
+
     def _view(self, study: StudyRecord, running: Iterable[TrialRecord]) -> StudyView:
         together: dict[str, list[JobView]] = {name: [] for name in study.stages}
         alone: list[StageView] = []
@@ -141,14 +149,13 @@ class NetworkLedger(Ledger):
         return StudyView(study.name, study.weight, stages + tuple(alone), later_rungs(study))
 
     def _job(self, study: StudyRecord, trial: TrialRecord) -> JobView:
-        attempt = trial.attempt
-        assert attempt is not None
+        attempt = _running(trial)
         last = self._decision
         # A new attempt has new connections, which no class has been given yet.
         planned = last.jobs.get(trial.key) if last and last.at_s >= attempt.started_s else None
         return JobView(
             trial.key,
-            job_spec(trial.name, attempt.workers, self.profiles.profile(trial.key, attempt)),
+            self._spec(trial),
             round(remaining_steps(study, trial, self.forecasts.end_step(trial.key)).value),
             self.fabric.plane_of(attempt.seq),
             attempt.started_s,
@@ -178,9 +185,12 @@ def check_on_fabric(spec: JobSpec, fabric: Fabric) -> None:
 
 
 def _present(tracker: Tracker, trial: str) -> AttemptRecord:
-    attempt = tracker.trial(trial).attempt
-    assert attempt is not None
-    return attempt
+    return _running(tracker.trial(trial))
+
+
+def _running(trial: TrialRecord) -> AttemptRecord:
+    assert trial.attempt is not None
+    return trial.attempt
 
 
 def _of_running(connections: Iterable[Connection], tracker: Tracker) -> tuple[Connection, ...]:

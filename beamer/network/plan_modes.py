@@ -81,7 +81,7 @@ DEFAULT_MODE = ByClasses.name
 def plan_mode(name: str) -> PlanMode:
     """Return the mode that is registered under `name`. Raises `InputError` with the nearest name if there is none."""
     if name not in PLAN_MODES:
-        raise InputError("mode", name, nearest(name, PLAN_MODES))
+        raise InputError("--mode", name, nearest(name, PLAN_MODES))
     return PLAN_MODES[name]
 
 

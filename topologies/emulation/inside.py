@@ -59,7 +59,7 @@ class NamespacedRun:
         self.network.start()
         self.network.point_at_controller(OPENFLOW_PORT)
         self.start_controller()
-        agents = {h.agent: h.name for h in self.scenario.fabric.hosts}
+        agents = {h.agent: h.name for h in self.scenario.fabric.hosts if h.agent}
         for name in [*agents, *sorted({s.agent for s in self.scenario.fabric.switches if s.agent})]:
             self.start_agent(name)
         sockets = {host: self._agent_socket(agent) for agent, host in agents.items()}
@@ -88,6 +88,7 @@ class NamespacedRun:
                 *("--fabric", str(self.directory / "fabric.json")),
                 *("--journal", f"sqlite:///{self.directory}/journal.db"),
                 *("--policy", self.config.policy, "--queues", str(self.scenario.queues), "--seed", str(self.config.seed)),
+                *("--mode", self.config.mode),
                 *("--http", f"{CONTROLLER_ADDRESS}:{HTTP_PORT}", "--openflow", f"{CONTROLLER_ADDRESS}:{OPENFLOW_PORT}"),
             ],
             stdin=subprocess.DEVNULL,
