@@ -14,7 +14,7 @@ LEAST_BURST_KBIT = 200  # some frames even of the largest size
 
 
 @dataclass(frozen=True)
-class Meter:
+class RateMeter:
     """A meter with one band that drops. burst_kbit: what may exceed the rate at once."""
 
     id: int
@@ -22,7 +22,7 @@ class Meter:
     burst_kbit: int
 
     @classmethod
-    def of(cls, number: int, cap_bps: int) -> "Meter":
+    def of(cls, number: int, cap_bps: int) -> "RateMeter":
         """Return the meter that holds a sender to `cap_bps`, in whole kbit/s."""
         rate_kbps = max(1, cap_bps // 1000)
         return cls(number, rate_kbps, max(LEAST_BURST_KBIT, round(rate_kbps * BURST_S)))

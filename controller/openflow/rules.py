@@ -32,7 +32,7 @@ from types import MappingProxyType
 from beamer.network.codepoints import CODEPOINTS, codepoint
 from beamer.network.connection import FourTuple
 from beamer.network.fabric import Fabric
-from controller.openflow.meters import Meter, meter_ids
+from controller.openflow.meters import RateMeter, meter_ids
 
 COOKIE_PREFIX = 0xBEA3
 COOKIE_MASK = 0xFFFF << 48
@@ -227,14 +227,14 @@ def job_rules(fabric: Fabric, jobs: Sequence[JobRules]) -> dict[str, frozenset[R
     return {name: frozenset(found) for name, found in rules.items()}
 
 
-def job_meters(fabric: Fabric, jobs: Sequence[JobRules]) -> dict[str, frozenset[Meter]]:
+def job_meters(fabric: Fabric, jobs: Sequence[JobRules]) -> dict[str, frozenset[RateMeter]]:
     """Return by switch the meters of the senders that it has to hold to a cap."""
-    meters: dict[str, set[Meter]] = {switch.name: set() for switch in fabric.switches}
+    meters: dict[str, set[RateMeter]] = {switch.name: set() for switch in fabric.switches}
     number = _meter_ids(fabric, jobs)
     caps = {job.seq: job.caps for job in jobs}
     for (seq, src), meter in number.items():
         host = fabric.hosts[src].name
-        meters[fabric.edge_of[host]].add(Meter.of(meter, caps[seq][host]))
+        meters[fabric.edge_of[host]].add(RateMeter.of(meter, caps[seq][host]))
     return {name: frozenset(found) for name, found in meters.items()}
 
 

@@ -21,7 +21,7 @@ from os_ken.ofproto import ofproto_v1_3_parser as parser
 
 from controller.openflow import wire
 from controller.openflow.channel import Channel, RefusedError, describe
-from controller.openflow.meters import Meter
+from controller.openflow.meters import RateMeter
 from controller.openflow.reconcile import difference
 from controller.openflow.reports import SwitchEvent, SwitchInstalled
 from controller.openflow.rules import ACCESS_RULE, HARD_S, HostPair, Rule, RuleKey, Table
@@ -41,7 +41,7 @@ class SwitchTarget:
 
     generation: int
     rules: frozenset[Rule]
-    meters: frozenset[Meter] = frozenset()
+    meters: frozenset[RateMeter] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class SwitchSession:
         self._target: SwitchTarget | None = None
         self._installed: int | None = None
         self._present: dict[RuleKey, Rule] = {}
-        self._meters: dict[int, Meter] = {}
+        self._meters: dict[int, RateMeter] = {}
         self._retired: Mapping[RuleKey, RetiredRule] = {}
         self._refused: dict[int, str] = {}
         self._audit_at = 0.0
@@ -172,14 +172,14 @@ class SwitchSession:
         await self._remove_meters(target.meters)
         return min((self._audit_at, *(retired.due for retired in self._retired.values())))
 
-    async def _read_meters(self) -> dict[int, Meter]:
+    async def _read_meters(self) -> dict[int, RateMeter]:
         """Return our meters on the switch; none on one that has no meters at all."""
         try:
             return wire.observed_meters(await self._channel.request(wire.meters_request(self._channel.datapath)))
         except RefusedError:
             return {}
 
-    async def _give_meters(self, wanted: frozenset[Meter]) -> bool:
+    async def _give_meters(self, wanted: frozenset[RateMeter]) -> bool:
         """Add and change meters, read them back, and return whether the switch has all of them.
 
         They come before the rules that refer to them, and are removed after these: a switch refuses rules without their meter.
@@ -209,7 +209,7 @@ class SwitchSession:
             rule if rule.meter is None or rule.meter in self._meters else replace(rule, meter=None) for rule in rules
         )
 
-    async def _remove_meters(self, wanted: frozenset[Meter]) -> None:
+    async def _remove_meters(self, wanted: frozenset[RateMeter]) -> None:
         """Remove the meters that neither the target nor any rule still there refers to."""
         in_use = {meter.id for meter in wanted} | {rule.meter for rule in self._present.values()}
         unused = [self._meters.pop(number) for number in sorted(self._meters.keys() - in_use)]

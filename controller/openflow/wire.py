@@ -6,7 +6,7 @@ from typing import Any
 from os_ken.ofproto import ofproto_v1_3 as ofp
 from os_ken.ofproto import ofproto_v1_3_parser as parser
 
-from controller.openflow.meters import Meter
+from controller.openflow.meters import RateMeter
 from controller.openflow.rules import COOKIE_MASK, COOKIE_PREFIX, Match, Output, Rule, RuleAction, SetField, SetQueue
 
 COOKIE = COOKIE_PREFIX << 48
@@ -33,17 +33,17 @@ def barrier(datapath: Any) -> Any:
     return parser.OFPBarrierRequest(datapath)
 
 
-def meter_addition(datapath: Any, meter: Meter) -> Any:
+def meter_addition(datapath: Any, meter: RateMeter) -> Any:
     """Return the message that adds `meter`."""
     return _meter_mod(datapath, meter, ofp.OFPMC_ADD)
 
 
-def meter_change(datapath: Any, meter: Meter) -> Any:
+def meter_change(datapath: Any, meter: RateMeter) -> Any:
     """Return the message that gives the meter of this id another rate and burst."""
     return _meter_mod(datapath, meter, ofp.OFPMC_MODIFY)
 
 
-def meter_removal(datapath: Any, meter: Meter) -> Any:
+def meter_removal(datapath: Any, meter: RateMeter) -> Any:
     """Return the message that deletes the meter of this id, and with it every rule that refers to it."""
     return _meter_mod(datapath, meter, ofp.OFPMC_DELETE)
 
@@ -53,13 +53,13 @@ def meters_request(datapath: Any) -> Any:
     return parser.OFPMeterConfigStatsRequest(datapath, 0, ofp.OFPM_ALL)
 
 
-def observed_meters(configs: Iterable[Any]) -> dict[int, Meter]:
+def observed_meters(configs: Iterable[Any]) -> dict[int, RateMeter]:
     """Return our meters in an answer to `meters_request` by id; what is not as Beamer writes it has no rate."""
     found = {}
     for config in configs:
         ours = config.flags == METER_FLAGS and [type(band) for band in config.bands] == [parser.OFPMeterBandDrop]
         rate, burst = (config.bands[0].rate, config.bands[0].burst_size) if ours else (0, 0)
-        found[config.meter_id] = Meter(config.meter_id, rate, burst)
+        found[config.meter_id] = RateMeter(config.meter_id, rate, burst)
     return {number: meter for number, meter in found.items() if meter.is_own}
 
 
@@ -87,7 +87,7 @@ def match_of(fields: Any) -> Match:
     return tuple(sorted(fields.items()))
 
 
-def _meter_mod(datapath: Any, meter: Meter, command: int) -> Any:
+def _meter_mod(datapath: Any, meter: RateMeter, command: int) -> Any:
     bands = [] if command == ofp.OFPMC_DELETE else [parser.OFPMeterBandDrop(meter.rate_kbps, meter.burst_kbit)]
     return parser.OFPMeterMod(datapath, command, METER_FLAGS, meter.id, bands)
 

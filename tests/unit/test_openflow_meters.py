@@ -9,7 +9,7 @@ from os_ken.ofproto import ofproto_v1_3 as ofp
 
 from beamer.testing.fabrics import star
 from controller.openflow import session
-from controller.openflow.meters import FIRST_METER, METERS, Meter, meter_ids
+from controller.openflow.meters import FIRST_METER, METERS, RateMeter, meter_ids
 from controller.openflow.reports import SwitchInstalled
 from controller.openflow.rules import Band, JobRules, job_meters, job_rules
 from controller.openflow.testing import FakeSwitch, MeterMod
@@ -56,7 +56,7 @@ def test_numbers_are_those_of_the_job_and_host_alone_where_they_do_not_collide()
 
 @pytest.mark.parametrize(("cap_bps", "kbps"), [(1, 1), (1999, 1), (2_500_000, 2500)])
 def test_a_meter_never_exceeds_its_cap_unless_that_is_less_than_a_meter_can_be(cap_bps: int, kbps: int) -> None:
-    assert Meter.of(FIRST_METER, cap_bps).rate_kbps == kbps
+    assert RateMeter.of(FIRST_METER, cap_bps).rate_kbps == kbps
 
 
 def test_a_meter_comes_before_its_rules_follows_its_cap_and_goes_with_the_plan() -> None:
