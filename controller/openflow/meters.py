@@ -1,7 +1,8 @@
 """The meters that hold the senders of jobs to their caps at the edge, where a host has no agent to do it: OpenFlow 1.3, 5.7.
 
-A meter drops what exceeds its rate, so its bucket has to hold what TCP has in flight: with less, TCP stays below the rate.
-Meters with ids from `FIRST_METER` on are Beamer's, others are left alone.
+A meter drops what exceeds its rate, many packets of a window at a time, and TCP then waits for its retransmission time-out, of
+200 ms at least. A bucket that is full before that is over wastes the rest: with one of 0.1 s TCP gets half of the rate, from
+0.25 s on all of it. Meters with ids from `FIRST_METER` on are Beamer's, others are left alone.
 """
 
 from collections.abc import Iterable
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 
 FIRST_METER = 0xB000
 METERS = 0x4000  # ids that are Beamer's, more than there are senders with caps at a time
-BURST_S = 0.1  # at the rate: a bucket that TCP's windows fit into
+BURST_S = 0.3  # at the rate: more than TCP's least time-out, and no more, as a burst may pass at the speed of the link
 LEAST_BURST_KBIT = 200  # some frames even of the largest size
 
 
