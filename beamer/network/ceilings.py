@@ -19,7 +19,7 @@ from beamer.network.policy import Order
 from beamer.network.snapshot import JobColumns, Snapshot
 
 MINIMUM = 0.1  # of a link, which the jobs that load it share if all others leave them nothing
-OVERSUBSCRIPTION = 2.0  # of links; on seeds outside the study 1.25 to 3 do about equally well, 1 costs some percent
+OVERSUBSCRIPTION = 1.5  # of links: 1 costs some percent, 1.25 to 2 do about equally well, on seeds outside the study
 STEP = 0.05  # ceilings are rounded down to powers of 1 + STEP
 
 
@@ -27,9 +27,9 @@ STEP = 0.05  # ceilings are rounded down to powers of 1 + STEP
 class Ceilings:
     """A rule for ceilings.
 
-    minimum: of every link, divided evenly among the jobs that load it, below which no ceiling is, against starvation.
-    oversubscription: how often a link is given away. step: ratio between one ceiling and the next less 1; a ceiling in force
-    stands while it is at most two steps too low.
+    minimum: of every link, divided evenly among the jobs that load it, below which no ceiling is but by rounding, against
+    starvation. oversubscription: how often a link is given away. step: ratio between one ceiling and the next less 1; a ceiling
+    in force stands while it is at most two steps too low. Raises `InputError` for values with which no job could send.
     """
 
     minimum: float = MINIMUM
@@ -63,26 +63,23 @@ class Ceilings:
         job cannot send for want of one link, it leaves its other links to those behind it.
         """
         jobs = snapshot.jobs
-        links = len(snapshot.capacity_bps)
-        positions = [[jobs.position[key] for key in tier.jobs] for tier in order]
-        users = np.bincount(
-            np.concatenate([_Load.of(jobs, j).link for tier in positions for j in tier] or [np.zeros(0, int)]), minlength=links
-        )
-        free = np.full(links, self.oversubscription)  # by all jobs so far
+        loads = {key: _Load.of(jobs, jobs.position[key]) for tier in order for key in tier.jobs}
+        users = np.zeros(len(snapshot.capacity_bps))
+        for load in loads.values():
+            users[load.link] += 1
+        free = np.full(len(users), self.oversubscription)  # of each link, by all jobs so far
         left = free.copy()  # by those in `sharing` so far
         shares: dict[str, float] = {}
-        for tier, members in zip(order, positions, strict=True):
-            for together in [[j] for j in members] if tier.divisible else [members]:
-                loads = [_Load.of(jobs, j) for j in together]
-                least = [self.minimum / float(users[load.link].max()) for load in loads]
-                taken = [load.mean(max(load.fitting(free), low)) for load, low in zip(loads, least, strict=True)]
-                for j, load, low in zip(together, loads, least, strict=True):
-                    if jobs.key[j] in sharing:
-                        shares[jobs.key[j]] = max(load.fitting(left), low)
-                for j, load, mean in zip(together, loads, taken, strict=True):
-                    free[load.link] -= mean
-                    if jobs.key[j] in sharing:
-                        left[load.link] -= mean
+        for tier in order:
+            for together in [(key,) for key in tier.jobs] if tier.divisible else [tier.jobs]:
+                least = {key: self.minimum / float(users[loads[key].link].max()) for key in together}
+                mean = {key: loads[key].mean(max(loads[key].fitting(free), least[key])) for key in together}
+                capped = [key for key in together if key in sharing]
+                shares.update({key: max(loads[key].fitting(left), least[key]) for key in capped})
+                for key in together:
+                    free[loads[key].link] -= mean[key]
+                for key in capped:
+                    left[loads[key].link] -= mean[key]
         return shares
 
     def _rounded(self, bps: float, present: int | None) -> int:
@@ -102,8 +99,9 @@ class _Load:
     @classmethod
     def of(cls, jobs: JobColumns, j: int) -> "_Load":
         own = slice(jobs.first[j], jobs.first[j + 1])
-        seconds = jobs.seconds[own]
-        return cls(jobs.link[own], seconds, max(float(jobs.iteration_s[j] - seconds.max()), 0.0))
+        loaded = jobs.seconds[own] > 0
+        seconds = jobs.seconds[own][loaded]
+        return cls(jobs.link[own][loaded], seconds, max(float(jobs.iteration_s[j] - seconds.max()), 0.0))
 
     def fitting(self, free: Floats) -> float:
         """Return the share of its full rate at which no link carries more than what is free of it."""
