@@ -47,6 +47,11 @@ COMMANDS = {
         "testing",
         "Compare classes, ceilings on senders and both with the ideal order, in the simulator.",
     ),
+    "rates-emulation": Command(
+        "eval.rates_emulation:rates_emulation",
+        "emulation",
+        "Compare classes, ceilings on senders and both over repeated emulated runs.",
+    ),
     "sct": Command(
         "eval.sct:sct",
         "emulation",

@@ -3,6 +3,7 @@
 import json
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from types import FrameType
@@ -14,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from beamer.errors import InputError
 from beamer.network.allocation import Classes
+from beamer.network.plan import check_queues
 from beamer.network.plan_modes import DEFAULT_MODE, PlanMode, plan_mode
 from beamer.network.policies import network_policy
 from beamer.network.snapshot import Snapshot
@@ -40,6 +42,7 @@ def emulate(
     scenario: ScenarioFile = None,
     policies: PolicyList = "fair,beamer",
     mode: ModeName = DEFAULT_MODE,
+    queues: Annotated[int | None, typer.Option(help="Managed classes per port.  [default: the scenario's]")] = None,
     json_file: JsonFile = None,
     plot: PlotFile = None,
     logs: Annotated[Path | None, typer.Option(help="Keep the logs of every part in this directory.", file_okay=False)] = None,
@@ -47,6 +50,8 @@ def emulate(
     """Run a scenario on real packets under each policy, and in the simulator beside it."""
     path = scenario or shipped()
     loaded = load(path)
+    if queues is not None:
+        loaded = replace(loaded, queues=check_queues(queues))
     names = parse_policies(policies)
     carried_out = plan_mode(mode)
     check_emulable(loaded)
@@ -97,6 +102,7 @@ def _run(console: Console, path: Path, scenario: Scenario, policy: str, mode: Pl
             calibrate=policy == fairness.POLICY,
             keep_logs=logs and logs / policy,
             mode=mode.name,
+            queues=scenario.queues,
         ) as run:
             progress.remove_task(setting_up)
             bars = {s.name: progress.add_task(f"{policy}: {s.name}", total=len(s.stages)) for s in scenario.studies}

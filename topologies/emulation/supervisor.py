@@ -115,12 +115,13 @@ def emulated_run(
     keep_logs: Path | None = None,
     expiry_s: float = 120.0,
     mode: str = DEFAULT_MODE,
+    queues: int | None = None,
 ) -> Iterator[EmulatedRun]:
     """Bring up `scenario` under `policy` in fresh namespaces; remove all of it when the block is left, by an exception, too.
 
     calibrate: whether to check first that equal jobs get equal shares. keep_logs: a directory to which the run's logs are
     copied before they are removed. expiry_s: how long agents keep their queues without a controller. mode: how the order
-    becomes a plan.
+    becomes a plan. queues: classes per port; the scenario's if None.
     """
     with contextlib.ExitStack() as stack:
         started: list[subprocess.Popen[str]] = []
@@ -130,7 +131,7 @@ def emulated_run(
         run.directory.mkdir()
         tools.run("ip", "netns", "add", run.namespace)
         config = run.directory / "config.json"
-        wanted = RunConfig(str(run.directory), str(scenario.resolve()), policy, seed, calibrate, expiry_s, mode)
+        wanted = RunConfig(str(run.directory), str(scenario.resolve()), policy, seed, calibrate, expiry_s, mode, queues)
         config.write_text(json.dumps(asdict(wanted)))
         with (run.directory / "inside.log").open("w") as log:
             inside = subprocess.Popen(
