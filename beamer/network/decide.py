@@ -59,10 +59,15 @@ def waited_for_first(order: Order, snapshot: Snapshot) -> Order:
 
 
 def check_plan(snapshot: Snapshot, plan: Plan) -> None:
-    """Check that a plan names every job that loads the network, no other, and classes that ports have. Raises `InputError`."""
+    """Check that a plan names every job that loads the network, no other, with classes that ports have and caps above 0.
+
+    Raises `InputError`.
+    """
     loading = {key for key, loads in zip(snapshot.jobs.key, snapshot.jobs.loads.tolist(), strict=True) if loads}
     for key in plan.jobs.keys() ^ loading:
         raise InputError("plan.jobs", key, "a job that loads the network" if key in plan.jobs else "a class for every such job")
     for key, job in plan.jobs.items():
         if not 0 <= job.klass < plan.queues:
             raise InputError(f"plan.jobs[{key}].klass", job.klass, f"0 to {plan.queues - 1}")
+        if job.cap_bps is not None and job.cap_bps <= 0:
+            raise InputError(f"plan.jobs[{key}].cap_bps", job.cap_bps, "a rate above 0 bit/s")

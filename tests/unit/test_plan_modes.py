@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from beamer.errors import InputError
 from beamer.network.ceilings import Ceilings
+from beamer.network.decide import check_plan
 from beamer.network.job import JobSpec
+from beamer.network.plan import JobPlan, Plan
 from beamer.network.plan_modes import PLAN_MODES, ByClasses, ByRates, Hybrid, plan_mode
 from beamer.network.policy import Order, Tier
 from beamer.network.snapshot import Snapshot
@@ -158,3 +160,9 @@ def test_the_server_sends_what_its_workers_send_together() -> None:
     spec = JobSpec("ps", workers, 10, 1_000_000, "parameter-server")
     seen = snapshot(JobView("s/ps", spec, 10, 0, 0.0))
     assert seen.jobs.sender_bps.tolist() == [pytest.approx(RATE)]
+
+
+def test_a_plan_whose_cap_lets_nothing_through_is_refused() -> None:
+    plan = Plan(8, {f"s/{key}": JobPlan(0, 0 if key == "b" else None) for key in "abcd"})
+    with pytest.raises(InputError, match=r"plan.jobs\[s/b\].cap_bps: got 0"):
+        check_plan(FOUR, plan)
