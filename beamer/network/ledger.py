@@ -132,6 +132,14 @@ class NetworkLedger(Ledger):
         """Return what each host sends at for a trial that runs, with the fabric to itself, bit/s."""
         return self.footprints.of(self._spec(trial), self.fabric.plane_of(_running(trial).seq)).sender_bps
 
+    def cap_share(self, trial: TrialRecord) -> float:
+        """Return what a trial that runs may send under its cap, as a share of what it sends at alone; 1 without a cap."""
+        planned = self._decision.jobs.get(trial.key) if self._decision else None
+        busiest = max(self.sender_bps(trial).values(), default=0.0)
+        if planned is None or planned.cap_bps is None or not busiest:
+            return 1.0
+        return min(planned.cap_bps / busiest, 1.0)
+
     def _spec(self, trial: TrialRecord) -> JobSpec:
         attempt = _running(trial)
         return job_spec(trial.name, attempt.workers, self.profiles.profile(trial.key, attempt))
