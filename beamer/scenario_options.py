@@ -5,10 +5,12 @@ from typing import Annotated
 
 import typer
 
+from beamer.network.plan_modes import PLAN_MODES
 from beamer.network.policies import network_policy
 
 ScenarioFile = Annotated[Path | None, typer.Argument(help="Scenario file (YAML); the shipped one by default.")]
 PolicyList = Annotated[str, typer.Option("--policies", help="Comma-separated network policies, the first is the baseline.")]
+ModeName = Annotated[str, typer.Option("--mode", help=f"How the order is kept: {', '.join(PLAN_MODES)}.")]
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.", dir_okay=False)]
 PlotFile = Annotated[Path | None, typer.Option("--plot", help="Draw the stages' timeline into this PNG.", dir_okay=False)]
 

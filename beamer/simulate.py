@@ -12,6 +12,7 @@ from beamer.bounds.scenario import scenario_bounds, trace_bounds
 from beamer.errors import InputError, nearest
 from beamer.network.allocation import Allocator, Classes, allocator, check_pair
 from beamer.network.plan import QUEUES
+from beamer.network.plan_modes import DEFAULT_MODE, PlanMode, plan_mode
 from beamer.network.policies import NETWORK_POLICIES, network_policy
 from beamer.output_files import check_outputs
 from beamer.report import (
@@ -31,7 +32,7 @@ from beamer.report import (
     write_events,
     write_rows,
 )
-from beamer.scenario_options import JsonFile, PlotFile, ScenarioFile, parse_policies
+from beamer.scenario_options import JsonFile, ModeName, PlotFile, ScenarioFile, parse_policies
 from beamer.sim.network import Assumptions
 from beamer.sim.network import simulate as run_simulation
 from beamer.sim.replay import replay
@@ -59,6 +60,7 @@ def simulate(
         str | None,
         typer.Option(help=f"How many classes there are, or {UNLIMITED}.  [default: the scenario's; {QUEUES} for a trace]"),
     ] = None,
+    mode: ModeName = DEFAULT_MODE,
     trace: Annotated[
         Path | None, typer.Option(help="Replay this file's coflows on a big switch, in place of a scenario.")
     ] = None,
@@ -84,10 +86,12 @@ def simulate(
             if value is not None:
                 instead = "--policies instead, or " if option == "--policy" else ""
                 raise InputError(option, value, f"{instead}--trace beside it")
-        _simulate_scenario(scenario, policies or COMPARED, allocator_name, queues, rows, outputs)
+        _simulate_scenario(scenario, policies or COMPARED, allocator_name, queues, plan_mode(mode), rows, outputs)
         return
     if scenario is not None:
         raise InputError("scenario", str(scenario), "none beside --trace, which brings its own network")
+    if plan_mode(mode).caps:
+        raise InputError("--mode", mode, f"{DEFAULT_MODE} beside --trace, whose coflows do not last for more than one plan")
     for option, name in (("--plot", plot), ("--rows", rows)):
         if name is not None:
             raise InputError(option, str(name), "no such option beside --trace, which has no stages")
@@ -97,15 +101,23 @@ def simulate(
     if chosen is None:
         raise InputError("--policy", None, nearest("", NETWORK_POLICIES))
     names = parse_policies(chosen) if policy is None else [network_policy(chosen).name]
-    _simulate_trace(trace, form, rate, names, policy is not None, _allocator(allocator_name, queues, QUEUES), outputs)
+    _simulate_trace(
+        trace, form, rate, names, policy is not None, _allocator(allocator_name, queues, QUEUES, plan_mode(mode)), outputs
+    )
 
 
 def _simulate_scenario(
-    path: Path | None, policies: str, allocator_name: str, queues: str | None, rows: str | None, outputs: Outputs
+    path: Path | None,
+    policies: str,
+    allocator_name: str,
+    queues: str | None,
+    mode: PlanMode,
+    rows: str | None,
+    outputs: Outputs,
 ) -> None:
     loaded = load(path or shipped())
     names = parse_policies(policies)
-    chosen = _allocator(allocator_name, queues, loaded.queues)
+    chosen = _allocator(allocator_name, queues, loaded.queues, mode)
     _check_pairs(names, chosen)
     table_rows = {"stages": stage_rows, "jobs": job_rows}
     if rows is not None and (rows not in table_rows or outputs["--table"] is None):
@@ -150,11 +162,13 @@ def _simulate_trace(
         write_events(replay_events(runs), file)
 
 
-def _allocator(name: str, queues: str | None, default: int) -> Allocator:
+def _allocator(name: str, queues: str | None, default: int, mode: PlanMode) -> Allocator:
     """Return the allocator of that name; of classes, with as many as `queues` says."""
     if name == Classes.name:
-        return Classes(queues=default if queues is None else _queues(queues))
+        return Classes(queues=default if queues is None else _queues(queues), plan_mode=mode)
     chosen = allocator(name)
+    if mode.name != DEFAULT_MODE:
+        raise InputError("--mode", mode.name, f"no such option beside --allocator {name}, which has no classes")
     if queues is not None:
         raise InputError("--queues", queues, f"no such option beside --allocator {name}, which has no classes")
     return chosen
@@ -171,7 +185,8 @@ def _queues(text: str) -> int | None:
 def _described(chosen: Allocator) -> str:
     if not isinstance(chosen, Classes):
         return chosen.name
-    return f"{UNLIMITED if chosen.queues is None else chosen.queues} {chosen.name}"
+    of_mode = "" if chosen.plan_mode.name == DEFAULT_MODE else f", mode {chosen.plan_mode.name}"
+    return f"{UNLIMITED if chosen.queues is None else chosen.queues} {chosen.name}{of_mode}"
 
 
 def _check_pairs(policies: list[str], chosen: Allocator) -> None:

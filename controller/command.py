@@ -20,6 +20,7 @@ from beamer.errors import InputError, PlatformError
 from beamer.network.allocation import Classes, check_pair
 from beamer.network.fabric import Fabric
 from beamer.network.plan import QUEUES, check_queues
+from beamer.network.plan_modes import DEFAULT_MODE, PLAN_MODES, PlanMode, plan_mode
 from beamer.network.policies import NetworkPolicy, network_policy
 from beamer.studies.journal.store import Journal
 from controller.api import create_app
@@ -39,6 +40,7 @@ def serve(
     journal: Annotated[str, typer.Option(help="Where events are stored: sqlite:////PATH or a PostgreSQL URL.")],
     policy: Annotated[str, typer.Option(help="The network policy.")] = "beamer",
     queues: Annotated[int, typer.Option(help="Managed classes per port.")] = QUEUES,
+    mode: Annotated[str, typer.Option(help=f"How the order is kept: {', '.join(PLAN_MODES)}.")] = DEFAULT_MODE,
     http: Annotated[str, typer.Option(help="Address of the HTTP API and of the agents' WebSocket.")] = "127.0.0.1:8265",
     openflow: Annotated[str, typer.Option(help="Address that switches connect to.")] = "127.0.0.1:6653",
     seed: Annotated[int, typer.Option(help="Seed of policies that draw random numbers.")] = 0,
@@ -52,13 +54,14 @@ def serve(
     """Run the controller until it is stopped; what it has installed stays installed."""
     network = read_fabric(fabric)
     chosen = network_policy(policy)
-    check_pair(chosen, Classes(queues=check_queues(queues)))
+    carried_out = plan_mode(mode)
+    check_pair(chosen, Classes(queues=check_queues(queues), plan_mode=carried_out))
     switch_address = parse_address(openflow, "openflow")
     watch = WatchOptions(grace, silence)
     with listen(http) as listener:
         opened = Journal(journal)
         _log_to_stderr()
-        asyncio.run(_serve(network, opened, chosen, queues, listener, switch_address, seed, watch))
+        asyncio.run(_serve(network, opened, chosen, queues, carried_out, listener, switch_address, seed, watch))
 
 
 def read_fabric(path: Path) -> Fabric:
@@ -100,6 +103,7 @@ async def _serve(
     journal: Journal,
     policy: NetworkPolicy[Any],
     queues: int,
+    mode: PlanMode,
     listener: socket.socket,
     switch_address: tuple[str, int],
     seed: int,
@@ -108,7 +112,7 @@ async def _serve(
     def drive(on_event: Callable[[SwitchEvent], None]) -> SwitchDriver:
         return SwitchDriver(fabric, *switch_address, on_event)
 
-    runtime = Runtime(fabric, journal, policy, queues, drive, seed, SteadyClock(), watch)
+    runtime = Runtime(fabric, journal, policy, queues, drive, seed, SteadyClock(), watch, mode)
     config = uvicorn.Config(
         create_app(runtime),
         lifespan="off",

@@ -71,7 +71,7 @@ class Leases:
     """Know which leases the agents hold, and end the attempts whose workers are gone for longer than `grace_s` seconds."""
 
     def __init__(self, fabric: Fabric, grace_s: float) -> None:
-        self._agent_of = {host.name: host.agent for host in fabric.hosts}
+        self._agent_of = {host.name: host.agent or "" for host in fabric.hosts}
         self._grace_s = grace_s
         self._reports: dict[str, Workers] = {}
         self._impossible: dict[str, list[Unattached]] = {}  # leases of processes that no worker can be, by agent

@@ -20,6 +20,7 @@ from beamer.network.events import ConnectionsSeen, Measured, Planned
 from beamer.network.fabric import Fabric
 from beamer.network.ledger import NetworkLedger
 from beamer.network.plan import Plan, check_queues
+from beamer.network.plan_modes import PlanMode
 from beamer.network.policies import NetworkPolicy
 from beamer.network.protocol import Applied, Assignment, Connections, Counters, Workers
 from beamer.network.snapshot import Snapshot
@@ -105,8 +106,8 @@ class Runtime:
 
     fabric: the network. journal: replayed first, then written before anything takes effect. policy: decides the order.
     queues: classes per port. make_switches: returns what installs rules on switches, given the callback for their events.
-    clock: is moved forward to the journal's latest event. watch: for how long something may be missing. Raises `InputError`
-    for queues that no port can have.
+    clock: is moved forward to the journal's latest event. watch: for how long something may be missing. mode: how the order
+    becomes a plan. Raises `InputError` for queues that no port can have.
     """
 
     def __init__(
@@ -119,6 +120,7 @@ class Runtime:
         seed: int,
         clock: SteadyClock,
         watch: WatchOptions = WatchOptions(),  # noqa: B008  # frozen
+        mode: PlanMode | None = None,
     ) -> None:
         self.fabric = fabric
         self.clock = clock
@@ -143,7 +145,7 @@ class Runtime:
         self.plan = Plan(last.queues, last.jobs) if last else Plan(queues)
         generation = last.generation if last else 1
         self._core: DecisionCore[Any, Snapshot, Plan] = DecisionCore(
-            policy, decide(policy, queues), check_plan, last, seeded(seed)
+            policy, decide(policy, queues, mode), check_plan, last, seeded(seed)
         )
         self._targets = self._targets_of(self.plan)
         self.installation = Installation((s.name for s in fabric.switches), self._ports, generation)
@@ -313,7 +315,7 @@ class Runtime:
         return self._sent.targets.assignments[agent].model_copy(update={"generation": self._sent.generation})
 
     def _targets_of(self, plan: Plan) -> Targets:
-        return targets(self.fabric, self._ports, self.tracker.running, self.network.connections, plan)
+        return targets(self.fabric, self._ports, self.tracker.running, self.network.connections, plan, self.network.sender_bps)
 
 
 def _renewed(before: Targets, wanted: Targets) -> list[str]:

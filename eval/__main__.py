@@ -42,6 +42,16 @@ COMMANDS = {
         "testing",
         "Measure what suspending, resuming and restarting a job of real processes takes on this machine.",
     ),
+    "rates": Command(
+        "eval.rates:rates",
+        "testing",
+        "Compare classes, ceilings on senders and both with the ideal order, in the simulator.",
+    ),
+    "rates-emulation": Command(
+        "eval.rates_emulation:rates_emulation",
+        "emulation",
+        "Compare classes, ceilings on senders and both over repeated emulated runs.",
+    ),
     "sct": Command(
         "eval.sct:sct",
         "emulation",

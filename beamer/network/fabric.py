@@ -32,13 +32,14 @@ Number = Annotated[int, Strict(), Field(ge=1)]  # or "20" and true would pass fo
 class Host:
     """A machine that runs workers.
 
-    ip, mac: of its data interface. agent: the name of the host agent that owns that interface.
+    ip, mac: of its data interface. agent: the name of the host agent that owns that interface, or None where there is none: its
+    connections are then known from their other ends, and its edge switch alone holds it to a plan.
     """
 
     name: str
     ip: str
     mac: str
-    agent: str
+    agent: str | None = None
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,8 @@ class Fabric:
     @cached_property
     def agents(self) -> frozenset[str]:
         """The names of all host agents, those of switches included."""
-        return frozenset({h.agent for h in self.hosts} | {s.agent for s in self.switches if s.agent is not None})
+        found = {host.agent for host in self.hosts} | {switch.agent for switch in self.switches}
+        return frozenset(agent for agent in found if agent is not None)
 
     @cached_property
     def link_index(self) -> dict[tuple[str, str], int]:

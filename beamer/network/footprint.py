@@ -5,7 +5,7 @@ bounds add up the same loads by other weights.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -58,7 +58,8 @@ class Footprint:
 
     link, seconds: the time that it needs of each link alone (g[j,p]); links ascending. gamma_s: the duration of the
     synchronisation with the fabric to itself, phase after phase (Gamma_j). size_bits, longest_bits: of all its flows between
-    hosts, of the largest. senders, receivers: how many hosts send and receive.
+    hosts, of the largest. sender_bps: the most that each host that sends does so at, with the fabric to itself. receivers: how
+    many hosts receive.
     """
 
     link: Ints
@@ -66,8 +67,13 @@ class Footprint:
     gamma_s: float
     size_bits: float
     longest_bits: float
-    senders: int
+    sender_bps: Mapping[str, float]
     receivers: int
+
+    @property
+    def senders(self) -> int:
+        """How many hosts send."""
+        return len(self.sender_bps)
 
 
 @dataclass
@@ -98,10 +104,15 @@ class Footprints:
 def _footprint(spec: JobSpec, fabric: Fabric, plane: int) -> Footprint:
     total: dict[int, float] = {}
     gamma_s = 0.0
+    sender_bps: dict[str, float] = {}
     for load in phase_seconds(spec, fabric, plane):
-        gamma_s += max(load.values(), default=0.0)
+        alone_s = max(load.values(), default=0.0)
+        gamma_s += alone_s
         for link, seconds in load.items():
             total[link] = total.get(link, 0.0) + seconds
+            ends = fabric.links[link]
+            if seconds > 0 and ends.src in fabric.host:
+                sender_bps[ends.src] = max(sender_bps.get(ends.src, 0.0), ends.rate_bps * seconds / alone_s)
     links = sorted(link for link, seconds in total.items() if seconds > 0)
     host_of = {worker.rank: worker.host for worker in spec.workers}
     transfers = [transfer for phase in phases(spec) for transfer in phase]
@@ -113,6 +124,6 @@ def _footprint(spec: JobSpec, fabric: Fabric, plane: int) -> Footprint:
         gamma_s=gamma_s,
         size_bits=sum(bits, 0.0),
         longest_bits=max(bits, default=0.0),
-        senders=len({host_of[t.src_rank] for t in between_hosts}),
+        sender_bps=sender_bps,
         receivers=len({host_of[t.dst_rank] for t in between_hosts}),
     )

@@ -128,6 +128,22 @@ class NetworkLedger(Ledger):
         is_forecast = left.source is Source.PREDICTED and end_step is not None
         return replace(left, error=self.forecasts.error(study.name)) if is_forecast else left
 
+    def sender_bps(self, trial: TrialRecord) -> Mapping[str, float]:
+        """Return what each host sends at for a trial that runs, with the fabric to itself, bit/s."""
+        return self.footprints.of(self._spec(trial), self.fabric.plane_of(_running(trial).seq)).sender_bps
+
+    def cap_share(self, trial: TrialRecord) -> float:
+        """Return what a trial that runs may send under its cap, as a share of what it sends at alone; 1 without a cap."""
+        planned = self._decision.jobs.get(trial.key) if self._decision else None
+        busiest = max(self.sender_bps(trial).values(), default=0.0)
+        if planned is None or planned.cap_bps is None or not busiest:
+            return 1.0
+        return min(planned.cap_bps / busiest, 1.0)
+
+    def _spec(self, trial: TrialRecord) -> JobSpec:
+        attempt = _running(trial)
+        return job_spec(trial.name, attempt.workers, self.profiles.profile(trial.key, attempt))
+
     def _view(self, study: StudyRecord, running: Iterable[TrialRecord]) -> StudyView:
         together: dict[str, list[JobView]] = {name: [] for name in study.stages}
         alone: list[StageView] = []
@@ -141,18 +157,18 @@ class NetworkLedger(Ledger):
         return StudyView(study.name, study.weight, stages + tuple(alone), later_rungs(study))
 
     def _job(self, study: StudyRecord, trial: TrialRecord) -> JobView:
-        attempt = trial.attempt
-        assert attempt is not None
+        attempt = _running(trial)
         last = self._decision
         # A new attempt has new connections, which no class has been given yet.
         planned = last.jobs.get(trial.key) if last and last.at_s >= attempt.started_s else None
         return JobView(
             trial.key,
-            job_spec(trial.name, attempt.workers, self.profiles.profile(trial.key, attempt)),
+            self._spec(trial),
             round(remaining_steps(study, trial, self.forecasts.end_step(trial.key)).value),
             self.fabric.plane_of(attempt.seq),
             attempt.started_s,
             None if planned is None else planned.klass,
+            None if planned is None else planned.cap_bps,
         )
 
     def _check_plan(self, event: Planned, tracker: Tracker) -> bool:
@@ -177,9 +193,12 @@ def check_on_fabric(spec: JobSpec, fabric: Fabric) -> None:
 
 
 def _present(tracker: Tracker, trial: str) -> AttemptRecord:
-    attempt = tracker.trial(trial).attempt
-    assert attempt is not None
-    return attempt
+    return _running(tracker.trial(trial))
+
+
+def _running(trial: TrialRecord) -> AttemptRecord:
+    assert trial.attempt is not None
+    return trial.attempt
 
 
 def _of_running(connections: Iterable[Connection], tracker: Tracker) -> tuple[Connection, ...]:

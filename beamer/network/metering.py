@@ -88,12 +88,13 @@ class _Reading:
 
 @dataclass
 class _Boundary:
-    """A report of progress with the readings of counters around it, by rank."""
+    """A report of progress with the readings of counters around it, by rank. cap_share: as in `AttemptMeter.progressed`."""
 
     at_s: float
     step: int
     before: dict[int, _Reading]
     after: dict[int, _Reading] = field(default_factory=dict)
+    cap_share: float = 1.0
 
     @property
     def is_complete(self) -> bool:
@@ -162,18 +163,21 @@ class AttemptMeter:
         elif at_s - pending.at_s > SILENT_RANK_S:
             self._begin_anew()
 
-    def progressed(self, at_s: float, step: int) -> None:
-        """Take in that `step` steps are complete. While the counters of one boundary are awaited there is no other."""
+    def progressed(self, at_s: float, step: int, cap_share: float = 1.0) -> None:
+        """Take in that `step` steps are complete. While the counters of one boundary are awaited there is no other.
+
+        cap_share: what the job may send under the cap in force, as a share of what it sends at with the fabric to itself.
+        """
         if step > self._step:
             self._step, self._unreported_since_s, self._unreported_bytes = step, at_s, 0
         if self._pending is not None:
             return
         if not self.pattern.loads:
-            self._close(_Boundary(at_s, step, {}))
+            self._close(_Boundary(at_s, step, {}, cap_share=cap_share))
             return
         heard = {rank: last for rank, last in self._last.items() if at_s - last.at_s <= SILENT_RANK_S}
         if any(self.pattern.sent_bytes[rank] for rank in heard):
-            self._pending = _Boundary(at_s, step, heard)
+            self._pending = _Boundary(at_s, step, heard, cap_share=cap_share)
 
     def is_unreported(self, at_s: float, sync_bytes: int) -> bool:
         """Say whether so much was sent for so long without progress that synchronisations of `sync_bytes` are not believed."""
@@ -195,17 +199,23 @@ class AttemptMeter:
         if steps <= 0:
             return
         sent = end.sent_bytes - start.sent_bytes
+        iteration_s = (end.at_s - start.at_s) / steps
         if self.pattern.loads:
             if (start.uncertain_bytes + end.uncertain_bytes) / 2 > TOLERANCE * sent:
                 return
             if sent > 0:  # what is not seen to send anything tells nothing of what it sends
                 per_byte = sum(self.pattern.sent_bytes[rank] for rank in end.before)
-                self._sync_bytes = [*self._sync_bytes, sent / steps / per_byte][-RECENT_WINDOWS:]
+                sync_bytes = sent / steps / per_byte
+                self._sync_bytes = [*self._sync_bytes, sync_bytes][-RECENT_WINDOWS:]
+                # As it would be without its cap, or what the cap makes it wait would pass for computing.
+                alone_s = self.pattern.gamma_s * sync_bytes
+                held_s = alone_s / max(start.cap_share, end.cap_share) - alone_s
+                iteration_s = max(iteration_s - held_s, alone_s)
         elif end.at_s - start.at_s < LEAST_PACE_S:
             return
         self._start = end
         if sent > 0 or not self.pattern.loads:
-            self._iterations_s = [*self._iterations_s, (end.at_s - start.at_s) / steps][-RECENT_WINDOWS:]
+            self._iterations_s = [*self._iterations_s, iteration_s][-RECENT_WINDOWS:]
             # The shortest of all, not of the recent ones: a job that is served late iterates slowly, would so look as if it
             # computed long, go first for it, and look fast again.
             if len(self._iterations_s) >= LEAST_WINDOWS:

@@ -46,7 +46,8 @@ class Meters:
         meter = self._meter(trial)
         if meter is None:
             return ()
-        meter.progressed(at_s, self._tracker.trial(trial).done)
+        record = self._tracker.trial(trial)
+        meter.progressed(at_s, record.done, self._ledger.cap_share(record))
         event = self._due(trial, at_s)
         return (event,) if event else ()
 

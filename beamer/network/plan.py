@@ -23,7 +23,10 @@ def check_queues(queues: int) -> int:
 
 @dataclass(frozen=True)
 class JobPlan:
-    """One job's treatment: its class, and the rate its sender may not exceed on any host (None: no cap)."""
+    """One job's treatment: its class, and the rate that its busiest sender may not exceed (None: no cap).
+
+    Its other senders may send in proportion, as they do with the fabric to themselves.
+    """
 
     klass: int
     cap_bps: int | None = None

@@ -4,9 +4,10 @@ Policies read all jobs at once, thousands of times, so that arrays are their nat
 from the tracker's views; the simulator keeps them up to date itself. Positions in the columns are valid within a snapshot only.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
+from types import MappingProxyType
 
 import numpy as np
 
@@ -33,7 +34,8 @@ class JobColumns:
     """The properties of the running jobs by position, in order of their start within their study.
 
     stage, study: positions. iteration_s: critical path of one iteration. size_bits, longest_bits, senders, receivers: of one
-    synchronisation. first, link, seconds: job j loads link[first[j]:first[j+1]] for that many seconds per iteration.
+    synchronisation. sender_bps: what the busiest sender sends at while it synchronises alone. first, link, seconds: job j loads
+    link[first[j]:first[j+1]] for that many seconds per iteration.
     """
 
     key: tuple[str, ...]
@@ -47,6 +49,7 @@ class JobColumns:
     longest_bits: Floats
     senders: Ints
     receivers: Ints
+    sender_bps: Floats
     first: Ints
     link: Ints
     seconds: Floats
@@ -69,6 +72,7 @@ class JobColumns:
             longest_bits=self.longest_bits[positions],
             senders=self.senders[positions],
             receivers=self.receivers[positions],
+            sender_bps=self.sender_bps[positions],
             first=first,
             link=self.link[entries],
             seconds=self.seconds[entries],
@@ -134,7 +138,7 @@ class Snapshot:
     capacity_bps: by link. stages: names as `study/stage`. stage_weight: by stage, its study's; of trials that no stage waits
     for, each counts as a stage, and all of a study's together as one. since_s: by stage, since when it is waited for.
     remaining: iterations that each job has still to complete, 0 where nobody waits for it. klass: the class that each has now,
-    -1 before its first plan.
+    -1 before its first plan. cap_bps: the caps of those that have any now.
     """
 
     capacity_bps: Floats
@@ -146,6 +150,7 @@ class Snapshot:
     remaining: Ints
     klass: Ints
     coflows: CoflowColumns
+    cap_bps: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
     @classmethod
     def of(cls, fabric: Fabric, studies: Sequence[StudyView], footprints: Footprints | None = None) -> "Snapshot":
@@ -171,8 +176,9 @@ class Snapshot:
             iteration_s=np.maximum(compute_s, (1 - overlap) * compute_s + _floats(footprint.gamma_s for footprint in each)),
             size_bits=_floats(footprint.size_bits for footprint in each),
             longest_bits=_floats(footprint.longest_bits for footprint in each),
-            senders=np.array([footprint.senders for footprint in each], np.int64),
+            senders=np.array([len(footprint.sender_bps) for footprint in each], np.int64),
             receivers=np.array([footprint.receivers for footprint in each], np.int64),
+            sender_bps=_floats(max(footprint.sender_bps.values(), default=0.0) for footprint in each),
             first=np.concatenate(([0], np.cumsum([len(footprint.link) for footprint in each]))).astype(np.int64),
             link=np.concatenate([np.zeros(0, np.int64), *(footprint.link for footprint in each)]),
             seconds=np.concatenate([np.zeros(0), *(footprint.seconds for footprint in each)]),
@@ -187,6 +193,7 @@ class Snapshot:
             remaining=np.array([view.remaining for view in views], np.int64),
             klass=np.array([-1 if view.klass is None else view.klass for view in views], np.int64),
             coflows=CoflowColumns.to_come(jobs),
+            cap_bps={view.key: view.cap_bps for view in views if view.cap_bps is not None},
         )
 
     @cached_property

@@ -13,7 +13,7 @@ class JobView:
     """A running trial as a policy sees it.
 
     key: the trial's. remaining: iterations until what is waited for, 0 where nothing is. plane: selects its paths. started_s:
-    when its attempt started. klass: the class it has now, None before its first plan.
+    when its attempt started. klass, cap_bps: the class and the cap that it has now, None before its first plan.
     """
 
     key: str
@@ -22,6 +22,7 @@ class JobView:
     plane: int
     started_s: float
     klass: int | None = None
+    cap_bps: int | None = None
 
 
 @dataclass(frozen=True)

@@ -96,6 +96,15 @@ class _Running:
     spec: JobSpec
 
 
+@dataclass(frozen=True)
+class _Served:
+    """How a job is served."""
+
+    key: str
+    group: int
+    cap_bps: float
+
+
 class _Simulation:
     def __init__(
         self, scenario: Scenario, policy: NetworkPolicy[Any], rng: Random, assumptions: Assumptions, allocator: Allocator
@@ -106,7 +115,7 @@ class _Simulation:
         self._allocator = allocator
         self._ledger = NetworkLedger(scenario.fabric)
         self._tracker = Tracker(self._ledger)
-        self._routes = Routes(scenario.fabric, assumptions.acknowledgements)
+        self._routes = Routes(scenario.fabric, assumptions.acknowledgements, allocator.caps)
         self._network = FluidNetwork(np.array([float(link.rate_bps) for link in scenario.fabric.links]), allocator)
         known = assumptions.coflows_known
         self._by_coflow = policy.by_coflow and (allocator.sees_coflows if known is None else known)
@@ -132,7 +141,8 @@ class _Simulation:
         self._remaining = np.zeros(0, np.int64)  # iterations of every job, at the last decision
         self._woken_s = 0.0
         self._plan_changes = 0
-        self._group: dict[str, int] = {}  # as installed, like the next
+        self._group: dict[str, int] = {}  # as installed, like the next two
+        self._cap_bps: dict[str, float] = {}
         self._rank: dict[str, int] = {}
 
     def run_to_end(self) -> SimResult:
@@ -170,6 +180,7 @@ class _Simulation:
             self._tracker.apply(event)
         if isinstance(event, AttemptStarted):  # its connections are new, and have no class yet
             self._group.pop(event.trial, None)
+            self._cap_bps.pop(event.trial, None)
             self._rank.pop(event.trial, None)
 
     def run(self, search: SimulatedSearch, work: Sequence[tuple[str, JobSpec]], after_s: float) -> None:
@@ -221,7 +232,7 @@ class _Simulation:
         paths: list[tuple[int, ...]] = []
         for number, job in self._running.items():
             flow += self._network.flows_of(number)
-            paths += self._routes.of_job(job.spec, self._plane(job.key))
+            paths += self._routes.of_job(job.spec, self._plane(job.key), number)
         self._network.reroute(flow, paths, [self._routes.number(path) for path in paths])
         self._changed()
 
@@ -264,7 +275,8 @@ class _Simulation:
         left = self._network.remaining[self._members] + self._beyond
         coflows = self._network.coflows(self._members, still.jobs) if self._by_coflow else still.coflows
         klass = np.array([self._group.get(key, -1) for key in still.jobs.key], np.int64)
-        return replace(still, remaining=left, klass=klass, coflows=coflows)
+        caps = {key: int(cap_bps) for key, cap_bps in self._cap_bps.items() if cap_bps < math.inf}
+        return replace(still, remaining=left, klass=klass, coflows=coflows, cap_bps=caps)
 
     def _decide(self) -> None:
         now = self.now_s
@@ -280,7 +292,9 @@ class _Simulation:
             self._wake_at(proposal.wake_s)
         arrangement = self._allocator.arrange(self._order, snapshot)
         keys = snapshot.jobs.key
-        chosen = [(keys[i], group) for i, group in zip(arrangement.order.tolist(), arrangement.group.tolist(), strict=True)]
+        cap_bps = np.full(len(keys), np.inf) if arrangement.cap_bps is None else arrangement.cap_bps
+        served = zip(arrangement.order.tolist(), arrangement.group.tolist(), cap_bps.tolist(), strict=True)
+        chosen = [_Served(keys[i], group, cap) for i, group, cap in served]
         if self._assumptions.decision_delay_s:
             self._serve()
             self._after(self._assumptions.decision_delay_s, partial(self._install, chosen))
@@ -295,12 +309,13 @@ class _Simulation:
     def _wake(self) -> None:
         self._decision_due = True
 
-    def _install(self, chosen: list[tuple[str, int]]) -> None:
-        group = dict(chosen)
-        if group != self._group:
+    def _install(self, chosen: list["_Served"]) -> None:
+        group = {job.key: job.group for job in chosen}
+        cap_bps = {job.key: job.cap_bps for job in chosen}
+        if (group, cap_bps) != (self._group, self._cap_bps):
             self._plan_changes += 1
-            self._group = group
-        self._rank = {key: rank for rank, (key, _) in enumerate(chosen)}
+            self._group, self._cap_bps = group, cap_bps
+        self._rank = {job.key: rank for rank, job in enumerate(chosen)}
         self._serve()
 
     def _serve(self) -> None:
@@ -310,7 +325,12 @@ class _Simulation:
         last = len(self._rank)
         order = sorted(keys, key=lambda number: (self._rank.get(keys[number], last), number))
         group = [self._group.get(keys[number], lowest) for number in order]
-        self._network.arrange(Arrangement(np.array(order, np.int64), np.array(group, np.int64)))
+        cap_bps = [self._cap_bps.get(keys[number], math.inf) for number in order] if self._allocator.caps else None
+        self._network.arrange(
+            Arrangement(
+                np.array(order, np.int64), np.array(group, np.int64), None if cap_bps is None else np.array(cap_bps, np.float64)
+            )
+        )
 
     def _result(self) -> SimResult:
         # Every stage is done here, so that the records' ends are set.

@@ -183,6 +183,7 @@ def big_switch(trace: Trace, rate_bps: float) -> tuple[Block, JobColumns]:
         longest_bits=longest,
         senders=np.array([len(np.unique(c.src)) for c in trace.coflows], np.int64),
         receivers=np.array([len(np.unique(c.dst)) for c in trace.coflows], np.int64),
+        sender_bps=np.full(count, float(rate_bps)),
         first=first,
         link=pair % (2 * ports),
         seconds=seconds,

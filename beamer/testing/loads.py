@@ -81,6 +81,8 @@ def snapshot(loads: Sequence[SyntheticJob], capacity: Sequence[float]) -> Snapsh
         longest_bits=_floats(max((flow.size_bits for flow in load.flows), default=0.0) for load in loads),
         senders=_ints(len(load.flows) for load in loads),
         receivers=_ints(len(load.flows) for load in loads),
+        sender_bps=_floats(max((flow.size_bits for flow in load.flows), default=0.0) for load in loads)
+        / np.maximum(gamma, 1e-300),
         first=_first(len(of) for of in links),
         link=_ints(link for of in links for link in of),
         seconds=_floats(s for of in seconds for s in of),

@@ -10,7 +10,7 @@ from beamer.errors import PlatformError
 from beamer.network.fabric import Fabric
 from controller.openflow.channel import Channel, ChannelError, RefusedError
 from controller.openflow.reports import PairCount, SwitchConnected, SwitchEvent, SwitchLost
-from controller.openflow.rules import JobRules, job_rules, merged, static_rules
+from controller.openflow.rules import JobRules, job_meters, job_rules, merged, static_rules
 from controller.openflow.session import FlowCounts, SwitchSession, SwitchTarget
 
 log = structlog.get_logger("beamer-controller")
@@ -73,12 +73,13 @@ class SwitchDriver:
             await asyncio.wait(self._connections)
 
     def install(self, generation: int, jobs: Sequence[JobRules]) -> None:
-        """Make every switch hold the rules of `jobs`, as soon as it is connected; only differences are sent.
+        """Make every switch hold the rules and meters of `jobs`, as soon as it is connected; only differences are sent.
 
         A switch that is still busy with an earlier generation skips to the latest.
         """
+        meters = job_meters(self._fabric, jobs)
         for name, rules in merged(self._static, job_rules(self._fabric, jobs)).items():
-            self._targets[name] = SwitchTarget(generation, rules)
+            self._targets[name] = SwitchTarget(generation, rules, meters[name])
             if name in self._sessions:
                 self._sessions[name].set_target(self._targets[name])
 

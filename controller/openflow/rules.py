@@ -7,6 +7,7 @@ A packet passes up to four tables:
                ACCESS      anything else                                                   -> CLEAR
     CLASS      MARKED      a pair's packet that its host has marked with the pair's class  -> ROUTE
                PAIR        any other of the pair's; both set codepoint, queue and path     -> ROUTE
+                           and pass the meter of the job at this sender, if it has one
                EXPIRED     a pair whose rule has timed out                                 -> CLEAR
     CLEAR      STRIP       carries a Beamer codepoint that no rule set: set to 0           -> ROUTE
                KEEP        any other                                                       -> ROUTE
@@ -24,12 +25,14 @@ written. Nothing is sent to the controller, and all but MARKED and PAIR rules st
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum
+from types import MappingProxyType
 
 from beamer.network.codepoints import CODEPOINTS, codepoint
 from beamer.network.connection import FourTuple
 from beamer.network.fabric import Fabric
+from controller.openflow.meters import RateMeter, meter_ids
 
 COOKIE_PREFIX = 0xBEA3
 COOKIE_MASK = 0xFFFF << 48
@@ -104,7 +107,7 @@ RuleKey = tuple[int, int, Match]
 class Rule:
     """One flow entry, as wanted or as read from a switch.
 
-    match: fields by os-ken's names, sorted. metadata: what it writes. goto: the table it continues in.
+    match: fields by os-ken's names, sorted. metadata: what it writes. goto: the table it continues in. meter: passed first.
     idle_s, hard_s: time-outs in seconds, 0 for none. announced: whether its removal is reported with its final counts.
     """
 
@@ -118,6 +121,7 @@ class Rule:
     idle_s: int = 0
     hard_s: int = 0
     announced: bool = False
+    meter: int | None = None
 
     @property
     def key(self) -> RuleKey:
@@ -153,7 +157,8 @@ class Rule:
 class JobRules:
     """A job's data in the switches' rules.
 
-    seq: its registration number. plane: selects its paths. connections: both directions of each.
+    seq: its registration number. plane: selects its paths. connections: both directions of each. caps: bit/s that hosts without
+    an agent may send for it, by host; edges meter these.
     """
 
     key: str
@@ -161,6 +166,7 @@ class JobRules:
     plane: int
     klass: int
     connections: frozenset[FourTuple]
+    caps: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True)
@@ -206,6 +212,7 @@ def job_rules(fabric: Fabric, jobs: Sequence[JobRules]) -> dict[str, frozenset[R
     claimed: dict[FourTuple, JobRules] = {}
     for job in sorted(jobs, key=lambda j: j.seq):
         claimed.update(dict.fromkeys(job.connections, job))
+    meters = _meter_ids(fabric, jobs)
     rules: dict[str, set[Rule]] = {switch.name: set() for switch in fabric.switches}
     for connection, job in claimed.items():
         src_ip, _, dst_ip, _ = connection
@@ -216,8 +223,24 @@ def job_rules(fabric: Fabric, jobs: Sequence[JobRules]) -> dict[str, frozenset[R
         host = fabric.hosts[src].name
         edge = fabric.edge_of[host]
         rules[edge].add(_connection(connection, pair, _port(fabric, edge, host)))
-        rules[edge].update(_pair(pair, job.klass, job.plane % fabric.planes))
+        rules[edge].update(_pair(pair, job.klass, job.plane % fabric.planes, meters.get((job.seq, src))))
     return {name: frozenset(found) for name, found in rules.items()}
+
+
+def job_meters(fabric: Fabric, jobs: Sequence[JobRules]) -> dict[str, frozenset[RateMeter]]:
+    """Return by switch the meters of the senders that it has to hold to a cap."""
+    meters: dict[str, set[RateMeter]] = {switch.name: set() for switch in fabric.switches}
+    number = _meter_ids(fabric, jobs)
+    caps = {job.seq: job.caps for job in jobs}
+    for (seq, src), meter in number.items():
+        host = fabric.hosts[src].name
+        meters[fabric.edge_of[host]].add(RateMeter.of(meter, caps[seq][host]))
+    return {name: frozenset(found) for name, found in meters.items()}
+
+
+def _meter_ids(fabric: Fabric, jobs: Sequence[JobRules]) -> dict[tuple[int, int], int]:
+    position = {host.name: i for i, host in enumerate(fabric.hosts)}
+    return meter_ids(((job.seq, position[host]) for job in jobs for host in job.caps), len(fabric.hosts))
 
 
 def merged(static: Mapping[str, frozenset[Rule]], of_jobs: Mapping[str, frozenset[Rule]]) -> dict[str, frozenset[Rule]]:
@@ -253,14 +276,14 @@ def _connection(connection: FourTuple, pair: HostPair, port: int) -> Rule:
     return _rule(Band.CONNECTION, fields, goto=Table.CLASS, job_seq=pair.job_seq, metadata=pair.metadata)
 
 
-def _pair(pair: HostPair, klass: int, plane: int) -> Iterable[Rule]:
+def _pair(pair: HostPair, klass: int, plane: int, meter: int | None) -> Iterable[Rule]:
     actions = (SetField("ip_dscp", codepoint(klass)), SetQueue(klass + 1), SetField("eth_dst", shadow(plane, pair.dst)))
     for band, fields in (
         (Band.PAIR, match(eth_type=IPV4, metadata=pair.metadata)),
         (Band.MARKED, match(eth_type=IPV4, metadata=pair.metadata, ip_dscp=codepoint(klass))),
     ):
         rule = _rule(band, fields, actions, Table.ROUTE, klass=klass, job_seq=pair.job_seq)
-        yield replace(rule, idle_s=IDLE_S, hard_s=HARD_S, announced=True)
+        yield replace(rule, idle_s=IDLE_S, hard_s=HARD_S, announced=True, meter=meter)
 
 
 def _entry(fabric: Fabric, switch: str) -> Iterable[Rule]:

@@ -20,7 +20,8 @@ import structlog
 from os_ken.ofproto import ofproto_v1_3_parser as parser
 
 from controller.openflow import wire
-from controller.openflow.channel import Channel, describe
+from controller.openflow.channel import Channel, RefusedError, describe
+from controller.openflow.meters import RateMeter
 from controller.openflow.reconcile import difference
 from controller.openflow.reports import SwitchEvent, SwitchInstalled
 from controller.openflow.rules import ACCESS_RULE, HARD_S, HostPair, Rule, RuleKey, Table
@@ -36,10 +37,11 @@ log = structlog.get_logger("beamer-controller")
 
 @dataclass(frozen=True)
 class SwitchTarget:
-    """The rules that one switch should hold, and their generation."""
+    """The rules and the meters that one switch should hold, and their generation."""
 
     generation: int
     rules: frozenset[Rule]
+    meters: frozenset[RateMeter] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,7 @@ class SwitchSession:
         self._target: SwitchTarget | None = None
         self._installed: int | None = None
         self._present: dict[RuleKey, Rule] = {}
+        self._meters: dict[int, RateMeter] = {}
         self._retired: Mapping[RuleKey, RetiredRule] = {}
         self._refused: dict[int, str] = {}
         self._audit_at = 0.0
@@ -133,6 +136,7 @@ class SwitchSession:
         """Read what the switch holds and restart the time-outs of pairs that are in use."""
         answer = await self._channel.request(wire.stats_request(self._channel.datapath))
         self._present = {rule.key: rule for rule, _, _ in wire.observed(answer)}
+        self._meters = await self._read_meters()
         wanted = (r for key, r in self._present.items() if r.counts and key not in self._retired)
         self._channel.send(*(wire.renewal(self._channel.datapath, rule) for rule in wanted))
         self._audit_at = now + AUDIT_S
@@ -142,7 +146,8 @@ class SwitchSession:
         target = self._target
         if target is None:
             return self._audit_at
-        change = difference(self._present.values(), target.rules)
+        metered = await self._give_meters(target.meters)
+        change = difference(self._present.values(), target.rules if metered else self._without_missing_meters(target.rules))
         fresh = change.retire - self._retired.keys()
         in_use = {rule.pair for rule in target.rules if rule.counts}
         self._retired = {
@@ -151,7 +156,9 @@ class SwitchSession:
         if change.add and not await self._change(wire.addition, change.add):
             self._audit_at = now + RETRY_S
             return self._audit_at
-        if target.generation != self._installed:
+        if not metered:
+            self._audit_at = now + RETRY_S
+        elif target.generation != self._installed:
             self._installed = target.generation
             changes = len(change.add) + len(fresh)
             self._report(SwitchInstalled(self._switch, target.generation, changes, self._clock()))
@@ -162,7 +169,53 @@ class SwitchSession:
         if due and not self._wake.is_set():
             await self._change(wire.removal, [self._present[key] for key in due if key in self._present])
             return now
+        await self._remove_meters(target.meters)
         return min((self._audit_at, *(retired.due for retired in self._retired.values())))
+
+    async def _read_meters(self) -> dict[int, RateMeter]:
+        """Return our meters on the switch; none on one that has no meters at all."""
+        try:
+            return wire.observed_meters(await self._channel.request(wire.meters_request(self._channel.datapath)))
+        except RefusedError:
+            return {}
+
+    async def _give_meters(self, wanted: frozenset[RateMeter]) -> bool:
+        """Add and change meters, read them back, and return whether the switch has all of them.
+
+        They come before the rules that refer to them, and are removed after these: a switch refuses rules without their meter.
+        """
+        different = [meter for meter in wanted if self._meters.get(meter.id) != meter]
+        if not different:
+            return True
+        datapath = self._channel.datapath
+        self._refused.clear()
+        self._channel.send(
+            *(
+                (wire.meter_change if meter.id in self._meters else wire.meter_addition)(datapath, meter)
+                for meter in sorted(different, key=lambda meter: meter.id)
+            )
+        )
+        await self._channel.request(wire.barrier(datapath))
+        self._meters = await self._read_meters()
+        missing = [meter for meter in different if self._meters.get(meter.id) != meter]
+        if missing:
+            reasons = sorted(set(self._refused.values()))
+            log.error("switch holds no such meters", switch=self._switch, meters=len(missing), reasons=reasons)
+        return not missing
+
+    def _without_missing_meters(self, rules: frozenset[Rule]) -> frozenset[Rule]:
+        """Let rules go without the meters that the switch does not have: their class is more than nothing."""
+        return frozenset(
+            rule if rule.meter is None or rule.meter in self._meters else replace(rule, meter=None) for rule in rules
+        )
+
+    async def _remove_meters(self, wanted: frozenset[RateMeter]) -> None:
+        """Remove the meters that neither the target nor any rule still there refers to."""
+        in_use = {meter.id for meter in wanted} | {rule.meter for rule in self._present.values()}
+        unused = [self._meters.pop(number) for number in sorted(self._meters.keys() - in_use)]
+        if unused:
+            self._channel.send(*(wire.meter_removal(self._channel.datapath, meter) for meter in unused))
+            await self._channel.request(wire.barrier(self._channel.datapath))
 
     async def _unused(self, keys: list[RuleKey], now: float) -> list[RuleKey]:
         """Return those of the retired rules that no packet has met since the last reading, or that are `LINGER_S` old."""

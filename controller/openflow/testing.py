@@ -8,6 +8,7 @@ from typing import Any
 
 from os_ken.ofproto import ofproto_parser, ofproto_protocol
 from os_ken.ofproto import ofproto_v1_3 as ofp
+from os_ken.ofproto import ofproto_v1_3_parser as parser
 
 from beamer.network.fabric import Fabric
 from controller.openflow.rules import JobRules, Output, Rule, RuleKey, SetField, SetQueue, job_rules, merged, static_rules
@@ -104,7 +105,8 @@ class FakeSwitch:
     """A peer that connects to a controller, keeps the rules it receives and answers barriers.
 
     answering: while clear, nothing but the handshake is read. refuse: whether a flow modification is answered by an
-    error. mods: every flow modification since it connected, as (command, key).
+    error. mods: every flow modification since it connected, as (command, key). has_meters: or answers by errors what
+    concerns them. meters: their messages by id. meter_mods: as (command, id).
     """
 
     dpid: int
@@ -113,6 +115,9 @@ class FakeSwitch:
     answering: asyncio.Event = field(default_factory=asyncio.Event)
     entries: dict[RuleKey, FlowEntry] = field(default_factory=dict)
     mods: list[tuple[int, RuleKey]] = field(default_factory=list)
+    has_meters: bool = True
+    meters: dict[int, "MeterMod"] = field(default_factory=dict)
+    meter_mods: list[tuple[int, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.answering.set()
@@ -123,6 +128,7 @@ class FakeSwitch:
         """Connect and serve until the controller or `disconnect` ends it."""
         reader, self._writer = await asyncio.open_connection(host, port)
         self.mods.clear()
+        self.meter_mods.clear()
         self._write(ofp.OFPT_HELLO, 0, b"")
         try:
             while True:
@@ -159,21 +165,52 @@ class FakeSwitch:
                 self._write(ofp.OFPT_ECHO_REPLY, xid, frame[ofp.OFP_HEADER_SIZE :])
             case ofp.OFPT_BARRIER_REQUEST:
                 self._write(ofp.OFPT_BARRIER_REPLY, xid, b"")
+            case ofp.OFPT_MULTIPART_REQUEST if (
+                struct.unpack_from("!H", frame, ofp.OFP_HEADER_SIZE)[0] == ofp.OFPMP_METER_CONFIG
+            ):
+                self._answer_meters_request(xid, frame)
             case ofp.OFPT_MULTIPART_REQUEST:
                 self._answer_stats_request(xid)
+            case ofp.OFPT_METER_MOD:
+                self._modify_meter(_meter_mod(frame), xid, frame)
             case ofp.OFPT_FLOW_MOD:
                 self._modify(ofproto_parser.msg(self._datapath, *ofproto_parser.header(frame), frame), frame)
 
     def _modify(self, message: Any, frame: bytes) -> None:
         key = message.table_id, message.priority, match_of(message.match)
         self.mods.append((message.command, key))
-        if self.refuse(key):
+        if self.refuse(key) or _meters_of(FlowEntry(message)) - self.meters.keys():
             code = struct.pack("!HH", ofp.OFPET_FLOW_MOD_FAILED, ofp.OFPFMFC_TABLE_FULL)
             self._write(ofp.OFPT_ERROR, message.xid, code + frame[:64])
         elif message.command == ofp.OFPFC_ADD:
             self.entries[key] = FlowEntry(message)
         elif message.command == ofp.OFPFC_DELETE_STRICT and key in self.entries:
             self.expire(key, ofp.OFPRR_DELETE)
+
+    def _modify_meter(self, mod: "MeterMod", xid: int, frame: bytes) -> None:
+        self.meter_mods.append((mod.command, mod.id))
+        known = mod.id in self.meters
+        if not self.has_meters:
+            self._write(ofp.OFPT_ERROR, xid, struct.pack("!HH", ofp.OFPET_BAD_REQUEST, ofp.OFPBRC_BAD_TYPE) + frame[:64])
+        elif mod.command == ofp.OFPMC_DELETE:
+            self.meters.pop(mod.id, None)
+            for key in [key for key, entry in self.entries.items() if mod.id in _meters_of(entry)]:
+                self.expire(key, ofp.OFPRR_METER_DELETE)
+        elif known == (mod.command == ofp.OFPMC_ADD):
+            code = ofp.OFPMMFC_METER_EXISTS if known else ofp.OFPMMFC_UNKNOWN_METER
+            self._write(ofp.OFPT_ERROR, xid, struct.pack("!HH", ofp.OFPET_METER_MOD_FAILED, code) + frame[:64])
+        else:
+            self.meters[mod.id] = mod
+
+    def _answer_meters_request(self, xid: int, frame: bytes) -> None:
+        if not self.has_meters:
+            code = struct.pack("!HH", ofp.OFPET_BAD_REQUEST, ofp.OFPBRC_BAD_MULTIPART)
+            self._write(ofp.OFPT_ERROR, xid, code + frame[:64])
+            return
+        configs = b"".join(
+            struct.pack("!HHI", 8 + len(mod.bands), mod.flags, number) + mod.bands for number, mod in self.meters.items()
+        )
+        self._write(ofp.OFPT_MULTIPART_REPLY, xid, struct.pack("!HHxxxx", ofp.OFPMP_METER_CONFIG, 0) + configs)
 
     def _answer_stats_request(self, xid: int) -> None:
         """Answer in two parts, as a switch with many rules does."""
@@ -184,6 +221,25 @@ class FakeSwitch:
     def _write(self, kind: int, xid: int, body: bytes) -> None:
         assert self._writer
         self._writer.write(struct.pack("!BBHI", self.version, kind, ofp.OFP_HEADER_SIZE + len(body), xid) + body)
+
+
+@dataclass(frozen=True)
+class MeterMod:
+    """A meter modification. bands: as on the wire."""
+
+    command: int
+    flags: int
+    id: int
+    bands: bytes
+
+
+def _meter_mod(frame: bytes) -> MeterMod:
+    command, flags, number = struct.unpack_from("!HHI", frame, ofp.OFP_HEADER_SIZE)
+    return MeterMod(command, flags, number, frame[ofp.OFP_HEADER_SIZE + 8 :])
+
+
+def _meters_of(entry: FlowEntry) -> set[int]:
+    return {i.meter_id for i in entry.message.instructions if isinstance(i, parser.OFPInstructionMeter)}
 
 
 def _packed(part: Any) -> bytes:

@@ -6,9 +6,11 @@ from typing import Any
 from os_ken.ofproto import ofproto_v1_3 as ofp
 from os_ken.ofproto import ofproto_v1_3_parser as parser
 
+from controller.openflow.meters import RateMeter
 from controller.openflow.rules import COOKIE_MASK, COOKIE_PREFIX, Match, Output, Rule, RuleAction, SetField, SetQueue
 
 COOKIE = COOKIE_PREFIX << 48
+METER_FLAGS = ofp.OFPMF_KBPS | ofp.OFPMF_BURST
 
 
 def addition(datapath: Any, rule: Rule) -> Any:
@@ -29,6 +31,36 @@ def removal(datapath: Any, rule: Rule) -> Any:
 def barrier(datapath: Any) -> Any:
     """Return the message that is answered when all before it have been processed."""
     return parser.OFPBarrierRequest(datapath)
+
+
+def meter_addition(datapath: Any, meter: RateMeter) -> Any:
+    """Return the message that adds `meter`."""
+    return _meter_mod(datapath, meter, ofp.OFPMC_ADD)
+
+
+def meter_change(datapath: Any, meter: RateMeter) -> Any:
+    """Return the message that gives the meter of this id another rate and burst."""
+    return _meter_mod(datapath, meter, ofp.OFPMC_MODIFY)
+
+
+def meter_removal(datapath: Any, meter: RateMeter) -> Any:
+    """Return the message that deletes the meter of this id, and with it every rule that refers to it."""
+    return _meter_mod(datapath, meter, ofp.OFPMC_DELETE)
+
+
+def meters_request(datapath: Any) -> Any:
+    """Return the request for the configuration of all meters."""
+    return parser.OFPMeterConfigStatsRequest(datapath, 0, ofp.OFPM_ALL)
+
+
+def observed_meters(configs: Iterable[Any]) -> dict[int, RateMeter]:
+    """Return our meters in an answer to `meters_request` by id; what is not as Beamer writes it has no rate."""
+    found = {}
+    for config in configs:
+        ours = config.flags == METER_FLAGS and [type(band) for band in config.bands] == [parser.OFPMeterBandDrop]
+        rate, burst = (config.bands[0].rate, config.bands[0].burst_size) if ours else (0, 0)
+        found[config.meter_id] = RateMeter(config.meter_id, rate, burst)
+    return {number: meter for number, meter in found.items() if meter.is_own}
 
 
 def stats_request(datapath: Any, table: int = ofp.OFPTT_ALL) -> Any:
@@ -55,6 +87,11 @@ def match_of(fields: Any) -> Match:
     return tuple(sorted(fields.items()))
 
 
+def _meter_mod(datapath: Any, meter: RateMeter, command: int) -> Any:
+    bands = [] if command == ofp.OFPMC_DELETE else [parser.OFPMeterBandDrop(meter.rate_kbps, meter.burst_kbit)]
+    return parser.OFPMeterMod(datapath, command, METER_FLAGS, meter.id, bands)
+
+
 def _flow_mod(datapath: Any, rule: Rule, command: int) -> Any:
     return parser.OFPFlowMod(
         datapath,
@@ -75,6 +112,8 @@ def _flow_mod(datapath: Any, rule: Rule, command: int) -> Any:
 
 def _instructions(rule: Rule) -> list[Any]:
     instructions: list[Any] = []
+    if rule.meter is not None:
+        instructions.append(parser.OFPInstructionMeter(rule.meter))
     if rule.actions:
         actions = [_action(action) for action in rule.actions]
         instructions.append(parser.OFPInstructionActions(ofp.OFPIT_APPLY_ACTIONS, actions))
@@ -97,12 +136,14 @@ def _action(action: RuleAction) -> Any:
 
 def _rule_of(entry: Any) -> Rule:
     actions: list[RuleAction] = []
-    metadata = goto = None
+    metadata = goto = meter = None
     for instruction in entry.instructions:
         if isinstance(instruction, parser.OFPInstructionWriteMetadata):
             metadata = instruction.metadata
         elif isinstance(instruction, parser.OFPInstructionGotoTable):
             goto = instruction.table_id
+        elif isinstance(instruction, parser.OFPInstructionMeter):
+            meter = instruction.meter_id
         elif isinstance(instruction, parser.OFPInstructionActions):
             actions += map(_known, instruction.actions)
     return Rule(
@@ -116,6 +157,7 @@ def _rule_of(entry: Any) -> Rule:
         idle_s=entry.idle_timeout,
         hard_s=entry.hard_timeout,
         announced=bool(entry.flags & ofp.OFPFF_SEND_FLOW_REM),
+        meter=meter,
     )
 
 

@@ -12,8 +12,8 @@ import numpy as np
 from rich.table import Table
 
 from beamer.network.arrays import Floats, Ints
+from beamer.network.assignment import assign_classes
 from beamer.network.bssi import Items, improved, sequence
-from beamer.network.decide import assign_classes
 from beamer.network.policies import Order, network_policy
 from beamer.network.snapshot import CoflowColumns, JobColumns, RunningStudy, Snapshot
 from beamer.network.work import remaining_work
@@ -47,6 +47,7 @@ def situation(stages: int, rng: Random) -> Snapshot:
         longest_bits=gamma * 1e9,
         senders=np.full(count, HOSTS),
         receivers=np.full(count, HOSTS),
+        sender_bps=np.full(count, 1e10),
         first=first,
         link=link.ravel(),
         seconds=np.repeat(gamma, link.shape[1]),

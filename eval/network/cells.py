@@ -1,5 +1,6 @@
 """What the study of network policies consists of, as in `eval/configs/network.yaml`."""
 
+from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -10,7 +11,8 @@ from beamer.sim import Assumptions
 from beamer.workloads import Workload, generate, search
 from beamer.workloads.scenario import Scenario, parse
 
-LIVE = "classes"
+BY_CLASSES = "classes"
+LIVE = Assumptions(acknowledgements=False, coflows_known=False)
 
 
 class _Entry(BaseModel):
@@ -48,7 +50,7 @@ class Contender(_Entry):
     """
 
     policy: str
-    allocator: str = LIVE
+    allocator: str = BY_CLASSES
     survivors: bool = False
 
     @property
@@ -60,7 +62,7 @@ class Contender(_Entry):
     @property
     def is_live(self) -> bool:
         """Whether a controller could run it so, but for the survivors."""
-        return self.allocator == LIVE
+        return self.allocator == BY_CLASSES
 
     def carried_out_by(self, queues: int) -> Allocator:
         """Return the allocator; `queues`: classes of a network that has them."""
@@ -69,9 +71,7 @@ class Contender(_Entry):
     @property
     def assumptions(self) -> Assumptions:
         """What is assumed of the system around the network."""
-        return Assumptions(
-            acknowledgements=False, coflows_known=False if self.is_live else None, survivors_known=self.survivors
-        )
+        return replace(LIVE, coflows_known=False if self.is_live else None, survivors_known=self.survivors)
 
 
 class Group(_Entry):

@@ -13,6 +13,7 @@ from hostagent.lease import QueueLease
 from hostagent.testing import cabled_namespaces
 from tests.netns.bench import Bench, eventually
 from tests.netns.cluster import Cluster
+from tests.netns.lab import Lab, switches
 
 
 @pytest.fixture
@@ -30,6 +31,12 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     with ExitStack() as stack:
         yield Cluster(stack.enter_context(cabled_namespaces("a", "b")), tmp_path, stack)
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    with switches(tmp_path) as made:
+        yield made
 
 
 @pytest.fixture

@@ -2,34 +2,21 @@
 
 import asyncio
 import json
-import os
-import re
 import subprocess
-import sys
-import uuid
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
-from pyroute2 import netns
 
 from beamer.network.codepoints import codepoint
-from beamer.network.fabric import Fabric
-from beamer.testing.fabrics import two_spines
 from controller.openflow import session
-from controller.openflow.driver import SwitchDriver
-from controller.openflow.reports import PairCount, SwitchEvent, SwitchInstalled, SwitchLost
+from controller.openflow.reports import PairCount, SwitchLost
 from controller.openflow.rules import JobRules
 from controller.openflow.session import SETTLE_S
+from tests.netns.lab import FABRIC, NAMES, Lab, Listener
 
 pytestmark = pytest.mark.netns
 
-PORT = 16653
-FABRIC = two_spines(hosts_per_leaf=1)
-NAMES = {switch.name for switch in FABRIC.switches}
 LEFT, RIGHT = FABRIC.hosts
 
 # Sends, per line on stdin, a number of kilobytes with a codepoint over one connection; prints at the end how much arrived.
@@ -98,121 +85,9 @@ def job(klass: int, seq: int = 1, plane: int = 1) -> JobRules:
     return JobRules("study/stage/job", seq, plane, klass, frozenset({THERE, BACK}))
 
 
-@dataclass
-class Lab:
-    """The namespaces, and the Open vSwitch in the first of them."""
-
-    prefix: str
-    directory: Path
-
-    @property
-    def env(self) -> dict[str, str]:
-        return {**os.environ, **dict.fromkeys(("OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR"), str(self.directory))}
-
-    def run(self, *command: str, of: str = "") -> str:
-        whole = ["ip", "netns", "exec", self.prefix + of, *command]
-        return subprocess.run(whole, check=True, env=self.env, text=True, capture_output=True, timeout=20).stdout
-
-    def python(self, host: str, code: str, *args: str) -> "subprocess.Popen[str]":
-        command = ["ip", "netns", "exec", self.prefix + host, sys.executable, "-c", code, *args]
-        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def flows(self, switch: str) -> set[str]:
-        """Return a switch's rules as text, without what changes by itself."""
-        out = self.run("ovs-ofctl", "-O", "OpenFlow13", "dump-flows", switch)
-        lines = (re.sub(r"(duration|n_packets|n_bytes|idle_age)=[^,]*, ", "", line).strip() for line in out.splitlines())
-        return {line for line in lines if line.startswith("cookie")}
-
-    def drive(self, scenario: Callable[[], Coroutine[None, None, None]]) -> None:
-        """Run a coroutine in the switches' namespace."""
-
-        def inside() -> None:
-            netns.setns(self.prefix)  # of this thread alone
-            asyncio.run(scenario())
-
-        with ThreadPoolExecutor(1) as thread:
-            thread.submit(inside).result()
-
-
 @pytest.fixture(autouse=True)
 def _short_lingering(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "LINGER_S", SETTLE_S)
-
-
-@pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
-    lab = Lab(f"beamer-t{uuid.uuid4().hex[:6]}", tmp_path)
-    with ExitStack() as stack:
-        for of in ("", *(host.name for host in FABRIC.hosts)):
-            subprocess.run(["ip", "netns", "add", lab.prefix + of], check=True)
-            stack.callback(subprocess.run, ["ip", "netns", "delete", lab.prefix + of], check=True)
-            lab.run("ip", "link", "set", "lo", "up", of=of)
-        socket = f"{tmp_path}/db.sock"
-        quiet = ["--detach", "--no-chdir", "--pidfile", "--log-file", "-vconsole:off"]
-        lab.run("ovsdb-tool", "create", f"{tmp_path}/conf.db", "/usr/share/openvswitch/vswitch.ovsschema")
-        for name, command in (
-            ("ovsdb-server", ["ovsdb-server", f"{tmp_path}/conf.db", f"--remote=punix:{socket}"]),
-            ("ovs-vswitchd", ["ovs-vswitchd", f"unix:{socket}"]),
-        ):
-            lab.run(*command, *quiet)
-            stack.callback(lab.run, "ovs-appctl", "-t", name, "exit")
-        _connect(lab, FABRIC)
-        yield lab
-
-
-def _connect(lab: Lab, fabric: Fabric) -> None:
-    cables = {tuple(sorted((link.src, link.dst))) for link in fabric.links}
-    link_of = {(link.src, link.dst): link for link in fabric.links}
-    for a, b in cables:
-        ends = [(link_of[a, b], a), (link_of[b, a], b)]
-        lab.run("ip", "link", "add", ends[0][0].interface, "type", "veth", "peer", "name", ends[1][0].interface)
-        for link, node in ends:
-            of = ""
-            if host := fabric.host.get(node):
-                of = node
-                lab.run("ip", "link", "set", link.interface, "netns", lab.prefix + of)
-                lab.run("ip", "link", "set", link.interface, "address", host.mac, of=of)
-                lab.run("ip", "address", "add", f"{host.ip}/24", "dev", link.interface, of=of)
-                lab.run("ethtool", "-K", link.interface, "tx", "off", of=of)
-            lab.run("ip", "link", "set", link.interface, "up", of=of)
-    for switch in fabric.switches:
-        settings = ["datapath_type=netdev", "fail_mode=secure", "protocols=OpenFlow13"]
-        lab.run(
-            *("ovs-vsctl", "-t", "20", "add-br", switch.name, "--", "set", "bridge", switch.name, *settings),
-            f"other-config:datapath-id={switch.dpid:016x}",
-        )
-        for link in fabric.links:
-            if link.src == switch.name:
-                port = ["set", "interface", link.interface, f"ofport_request={link.port}"]
-                lab.run("ovs-vsctl", "-t", "20", "add-port", switch.name, link.interface, "--", *port)
-        lab.run("ovs-vsctl", "set-controller", switch.name, f"tcp:127.0.0.1:{PORT}")
-        lab.run("ovs-vsctl", "set", "controller", switch.name, "connection-mode=out-of-band", "max_backoff=1000")
-
-
-class Listener:
-    """A driver under observation."""
-
-    def __init__(self) -> None:
-        self.events: list[SwitchEvent] = []
-        self.driver = SwitchDriver(FABRIC, "127.0.0.1", PORT, self.events.append)
-
-    async def __aenter__(self) -> "Listener":
-        await self.driver.start()
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await self.driver.stop()
-
-    async def install(self, generation: int, *jobs: JobRules) -> dict[str, SwitchInstalled]:
-        """Return every switch's acknowledgement of `generation`."""
-        self.driver.install(generation, jobs)
-        async with asyncio.timeout(30):
-            while len(found := self.installed(generation)) < len(NAMES):
-                await asyncio.sleep(0.02)
-        return found
-
-    def installed(self, generation: int) -> dict[str, SwitchInstalled]:
-        return {e.switch: e for e in self.events if isinstance(e, SwitchInstalled) and e.generation == generation}
 
 
 async def send(client: "subprocess.Popen[str]", kilobytes: int, dscp: int = 0) -> None:

@@ -71,6 +71,22 @@ def test_an_unknown_policy_is_named_and_leaves_nothing_behind(command: str, tmp_
 
 
 @each_command
+def test_an_unknown_mode_is_named(command: str) -> None:
+    _refused(_beamer(command, "--mode", "hybird"), "--mode", "'hybird'", "did you mean 'hybrid'")
+
+
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [
+        (("--mode", "rates", "--allocator", "greedy"), ("--mode", "'rates'", "greedy")),
+        (("--mode", "hybrid", "--queues", "unlimited"), ("queues", "hybrid")),
+    ],
+)
+def test_a_mode_that_an_allocator_cannot_carry_out_is_refused(options: tuple[str, ...], parts: tuple[str, ...]) -> None:
+    _refused(_beamer("simulate", *options), *parts)
+
+
+@each_command
 def test_an_unknown_key_is_named(command: str, tmp_path: Path) -> None:
     scenario = tmp_path / "s.yaml"
     scenario.write_text(shipped().read_text().replace("start_up_s: 0.5", "startup_s: 0.5"))

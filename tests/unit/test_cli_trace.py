@@ -53,6 +53,7 @@ def test_a_trace_is_replayed_and_written_as_json(trace: Path, tmp_path: Path) ->
         (("--policy", "sebf", "--allocator", "maxmin"), ("policy", "'sebf'", "fair")),
         (("--policy", "sebf", "--allocator", "gready"), ("allocator", "'gready'", "greedy")),
         (("--policy", "sebf", "--policies", "fair", "--allocator", "greedy"), ("--polic",)),
+        (("--policy", "sebf", "--mode", "rates"), ("--mode", "'rates'", "--trace")),
         (("--policy", "sebf", "--allocator", "greedy", "--table", "t.txt"), ("--table", "t.txt")),
     ],
 )

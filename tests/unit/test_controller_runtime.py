@@ -13,6 +13,7 @@ from beamer.errors import InputError, NotFoundError, PlatformError
 from beamer.network.connection import Connection
 from beamer.network.events import ConnectionsSeen, Planned
 from beamer.network.fabric import Fabric
+from beamer.network.plan_modes import PlanMode
 from beamer.network.policies import NetworkPolicy, Order, network_policy
 from beamer.network.policies.beamer import BeamerState
 from beamer.network.policy import Tier
@@ -58,7 +59,7 @@ class Desk:
 
     def __init__(
         self, path: Path, policy: NetworkPolicy[Any] | None = None, queues: int = 8, fabric: Fabric = FABRIC,
-        clock_s: float = 1000.0, watch: WatchOptions | None = None,
+        clock_s: float = 1000.0, watch: WatchOptions | None = None, mode: PlanMode | None = None,
     ) -> None:  # fmt: skip
         self.journal_url = f"sqlite:///{path / 'journal.db'}"
         self.clock = Clock(clock_s)
@@ -77,6 +78,7 @@ class Desk:
             0,
             SteadyClock(self.clock, self.clock),
             watch or WatchOptions(),
+            mode,
         )
         self.runtime.agents.send = lambda agent, assignment: self.sent.append((agent, assignment))  # type: ignore[method-assign]
 

@@ -9,7 +9,8 @@ import pytest
 from beamer.decision.policy import Stateless
 from beamer.errors import InputError
 from beamer.network.allocation import Greedy
-from beamer.network.decide import assign_classes, decide
+from beamer.network.assignment import assign_classes
+from beamer.network.decide import decide
 from beamer.network.policies import NetworkPolicy, Order, Tier, network_policy
 from beamer.network.snapshot import Snapshot
 from beamer.sim import simulate

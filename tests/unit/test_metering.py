@@ -74,11 +74,11 @@ class Trainer:
         return self.start_up_bytes + done * share * self.spec.sync_bytes
 
 
-def measured(trainer: Trainer, lasts_s: float = 60.0) -> AttemptMeter:
+def measured(trainer: Trainer, lasts_s: float = 60.0, cap_share: float = 1.0) -> AttemptMeter:
     meter = AttemptMeter(pattern(trainer.spec))
     for at_s, rank, value in trainer.messages(lasts_s):
         if rank is None:
-            meter.progressed(at_s, value)
+            meter.progressed(at_s, value, cap_share)
         else:
             meter.read(at_s, rank, value)
     return meter
@@ -274,3 +274,15 @@ def test_bytes_without_progress_are_told_from_a_declaration_that_bears_them_out(
 def test_progress_without_counters_is_not_missing() -> None:
     meter = AttemptMeter(pattern(RING))
     assert not meter.is_unreported(1000.0, 1)
+
+
+@pytest.mark.parametrize("cap_share", [1.0, 0.5, 0.1])
+def test_what_a_cap_makes_a_job_wait_does_not_pass_for_computing(cap_share: float) -> None:
+    spec = JobSpec("j", PAIR, 0, SYNC_BYTES)
+    gamma_s, compute_s = pattern(spec).gamma_s * SYNC_BYTES, 0.8
+    iteration_s = compute_s + gamma_s / cap_share
+    trainer = Trainer(spec, iteration_s=iteration_s, busy=1 - compute_s / iteration_s, jitter=0.0, late_s=0.0)
+    found = measured(trainer, 60 * iteration_s, cap_share).measurement
+    assert found is not None
+    assert found.compute_s == pytest.approx(compute_s, rel=0.1)
+    assert found.iteration_s == pytest.approx(compute_s + gamma_s, rel=0.1)

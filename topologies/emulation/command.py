@@ -3,6 +3,7 @@
 import json
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from types import FrameType
@@ -14,11 +15,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from beamer.errors import InputError
 from beamer.network.allocation import Classes, check_pair
+from beamer.network.plan import check_queues
+from beamer.network.plan_modes import DEFAULT_MODE, PlanMode, plan_mode
 from beamer.network.policies import network_policy
 from beamer.network.snapshot import Snapshot
 from beamer.output_files import check_outputs
 from beamer.report import job_table, plot_timeline, stage_table
-from beamer.scenario_options import JsonFile, PlotFile, PolicyList, ScenarioFile, parse_policies
+from beamer.scenario_options import JsonFile, ModeName, PlotFile, PolicyList, ScenarioFile, parse_policies
 from beamer.sim import simulate
 from beamer.workloads.scenario import Scenario, load, shipped
 from topologies.emulation import fairness
@@ -38,6 +41,8 @@ NO_WAITING_SHARES = (
 def emulate(
     scenario: ScenarioFile = None,
     policies: PolicyList = "fair,beamer",
+    mode: ModeName = DEFAULT_MODE,
+    queues: Annotated[int | None, typer.Option(help="Managed classes per port.  [default: the scenario's]")] = None,
     json_file: JsonFile = None,
     plot: PlotFile = None,
     logs: Annotated[Path | None, typer.Option(help="Keep the logs of every part in this directory.", file_okay=False)] = None,
@@ -45,7 +50,10 @@ def emulate(
     """Run a scenario on real packets under each policy, and in the simulator beside it."""
     path = scenario or shipped()
     loaded = load(path)
+    if queues is not None:
+        loaded = replace(loaded, queues=check_queues(queues))
     names = parse_policies(policies)
+    carried_out = plan_mode(mode)
     check_emulable(loaded)
     for name in names:
         check_pair(network_policy(name), Classes(queues=loaded.queues))
@@ -62,7 +70,7 @@ def emulate(
         policy = network_policy(name)
         policy.order(policy.initial(), Snapshot.of(loaded.fabric, ()), 0.0, Random(0))
     console = Console()
-    outcomes = [_run(console, path, loaded, name, logs) for name in names]
+    outcomes = [_run(console, path, loaded, name, carried_out, logs) for name in names]
     runs = [outcome.result for outcome in outcomes]
     console.print(job_table(runs, [outcome.job_class_shares for outcome in outcomes]))
     rows = [outcome.rows() for outcome in outcomes]
@@ -79,7 +87,7 @@ def emulate(
         plot_timeline(runs, plot)
 
 
-def _run(console: Console, path: Path, scenario: Scenario, policy: str, logs: Path | None) -> RunOutcome:
+def _run(console: Console, path: Path, scenario: Scenario, policy: str, mode: PlanMode, logs: Path | None) -> RunOutcome:
     columns = (
         TextColumn("{task.description:<24}"),
         BarColumn(),
@@ -90,7 +98,13 @@ def _run(console: Console, path: Path, scenario: Scenario, policy: str, logs: Pa
     with Progress(*columns, console=console, transient=not console.is_terminal) as progress:
         setting_up = progress.add_task(f"{policy}: starting", total=None)
         with emulated_run(
-            path, policy, scenario.seed, calibrate=policy == fairness.POLICY, keep_logs=logs and logs / policy
+            path,
+            policy,
+            scenario.seed,
+            calibrate=policy == fairness.POLICY,
+            keep_logs=logs and logs / policy,
+            mode=mode.name,
+            queues=scenario.queues,
         ) as run:
             progress.remove_task(setting_up)
             bars = {s.name: progress.add_task(f"{policy}: {s.name}", total=len(s.stages)) for s in scenario.studies}
@@ -98,7 +112,8 @@ def _run(console: Console, path: Path, scenario: Scenario, policy: str, logs: Pa
             measured = run.finish_studies(
                 RUN_PATIENCE_S, lambda study, done, total: progress.update(bars[study], completed=done)
             )
-    return RunOutcome(policy, scenario, measured, simulate(scenario, policy))
+    allocator = Classes(queues=scenario.queues, plan_mode=mode)
+    return RunOutcome(policy, scenario, measured, simulate(scenario, policy, allocator=allocator))
 
 
 def clean() -> None:

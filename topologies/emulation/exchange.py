@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from beamer.network.plan_modes import DEFAULT_MODE
 from topologies.emulation.accounting import PairBytes, QueueBytes
 from topologies.emulation.sampling import Health
 
@@ -12,7 +13,7 @@ class RunConfig:
     """How a run is to be made.
 
     directory: the run's; scenario: path of its file. calibrate: whether to check fairness first. expiry_s: how long agents
-    keep their queues without a controller.
+    keep their queues without a controller. mode: how the order becomes a plan. queues: per port, if not the scenario's.
     """
 
     directory: str
@@ -21,11 +22,16 @@ class RunConfig:
     seed: int
     calibrate: bool = False
     expiry_s: float = 120.0
+    mode: str = DEFAULT_MODE
+    queues: int | None = None
 
 
 @dataclass(frozen=True)
 class RunMeasurements:
-    """Everything read at the end of a run; times are Unix times, `started_s` that of the scenario's start."""
+    """Everything read at the end of a run; times are Unix times, `started_s` that of the scenario's start.
+
+    host_queues: empty under a mode that caps senders, as the counters of capped classes are gone with these.
+    """
 
     started_s: float
     studies: list[dict[str, Any]]

@@ -23,6 +23,7 @@ import httpx
 from pydantic import TypeAdapter
 
 from beamer.errors import BeamerError, EmulationError
+from beamer.network.plan_modes import plan_mode
 from beamer.workloads.scenario import Scenario, load
 from topologies.emulation import fairness, vswitch
 from topologies.emulation.accounting import PairBytes
@@ -49,6 +50,8 @@ class NamespacedRun:
         self.network = EmulatedNetwork(self.scenario.fabric)
         self.processes: dict[str, subprocess.Popen[str]] = {}
         self.vswitchd = 0
+        self._queues = config.queues or self.scenario.queues
+        self._caps = plan_mode(config.mode).caps
         self.http = httpx.Client(base_url=self.url, timeout=5.0)
 
     def start(self) -> None:
@@ -59,7 +62,7 @@ class NamespacedRun:
         self.network.start()
         self.network.point_at_controller(OPENFLOW_PORT)
         self.start_controller()
-        agents = {h.agent: h.name for h in self.scenario.fabric.hosts}
+        agents = {h.agent: h.name for h in self.scenario.fabric.hosts if h.agent}
         for name in [*agents, *sorted({s.agent for s in self.scenario.fabric.switches if s.agent})]:
             self.start_agent(name)
         sockets = {host: self._agent_socket(agent) for agent, host in agents.items()}
@@ -87,7 +90,8 @@ class NamespacedRun:
                 *_control_command("controller"),
                 *("--fabric", str(self.directory / "fabric.json")),
                 *("--journal", f"sqlite:///{self.directory}/journal.db"),
-                *("--policy", self.config.policy, "--queues", str(self.scenario.queues), "--seed", str(self.config.seed)),
+                *("--policy", self.config.policy, "--queues", str(self._queues), "--seed", str(self.config.seed)),
+                *("--mode", self.config.mode),
                 *("--http", f"{CONTROLLER_ADDRESS}:{HTTP_PORT}", "--openflow", f"{CONTROLLER_ADDRESS}:{OPENFLOW_PORT}"),
             ],
             stdin=subprocess.DEVNULL,
@@ -134,7 +138,9 @@ class NamespacedRun:
             subprocess.Popen([*self.network.enter(host), *READER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             for host in (None, *fabric.host)
         ]
-        rates = {link.interface: link.rate_bps for link in fabric.links}
+        # What waits on a host may wait for a cap, which says nothing of its link.
+        judged = [link for link in fabric.links if link.src in fabric.switch or not self._caps]
+        rates = {link.interface: link.rate_bps for link in judged}
         sampler = Sampler(self.vswitchd, rates, readers, self._parts)
         sampler.start()
         started = time.time()
@@ -158,7 +164,7 @@ class NamespacedRun:
         host_queues = [
             q
             for link in fabric.links
-            if link.src in fabric.host
+            if link.src in fabric.host and not self._caps  # the counters of capped classes go with their classes
             for q in queue_bytes(link.interface, self.network.enter(link.src))
         ]
         return RunMeasurements(

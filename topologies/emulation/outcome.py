@@ -26,9 +26,11 @@ class RunOutcome:
 
     @cached_property
     def hops(self) -> tuple[HopShare, ...]:
-        """The account of every queue, host interfaces included."""
-        queues = [*self.measured.switch_queues, *self.measured.host_queues]
-        return hop_shares(self._scenario.fabric, self.measured.pairs, queues)
+        """The account of every queue, host interfaces included where they have been read."""
+        fabric, read = self._scenario.fabric, [*self.measured.switch_queues, *self.measured.host_queues]
+        at_hosts = {link.interface for link in fabric.links if link.src in fabric.host}
+        unread = set() if self.measured.host_queues else at_hosts
+        return tuple(hop for hop in hop_shares(fabric, self.measured.pairs, read) if hop.interface not in unread)
 
     @property
     def class_share_min(self) -> float:
@@ -44,6 +46,9 @@ class RunOutcome:
     @property
     def excluded_share(self) -> float:
         """The share of all bytes that travelled in a window after a connect or a plan change."""
+        if not self.measured.host_queues:  # the edge has counted what its host had not marked
+            sent = sum(pair.sent_bytes for pair in self.measured.pairs)
+            return sum(pair.sent_bytes for pair in self.measured.pairs if not pair.marked) / max(sent, 1)
         return excluded_share(self._scenario.fabric, self.hops, self.measured.host_queues)
 
     @property

@@ -31,6 +31,9 @@ def check_emulable(scenario: Scenario) -> None:
     """Check that the emulation can run `scenario` as it is. Raises `InputError`: the simulator can do more."""
     if scenario.failures:
         raise InputError("failures", len(scenario.failures), "none: cables fail in the simulator only")
+    for i, host in enumerate(scenario.fabric.hosts):
+        if host.agent is None:
+            raise InputError(f"fabric.hosts[{i}].agent", None, "an agent, which every emulated host runs")
     if scenario.start_up_s < LEAST_START_UP_S:
         expected = f"at least {LEAST_START_UP_S}, or first bytes leave before the network knows their class"
         raise InputError("start_up_s", scenario.start_up_s, expected)

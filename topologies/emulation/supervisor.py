@@ -19,6 +19,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from beamer.errors import EmulationError
+from beamer.network.plan_modes import DEFAULT_MODE
 from topologies.emulation import tools
 from topologies.emulation.exchange import RunConfig, RunMeasurements
 from topologies.emulation.runfile import RUN_VARIABLE, RunRecord, record, remove
@@ -113,11 +114,14 @@ def emulated_run(
     calibrate: bool = False,
     keep_logs: Path | None = None,
     expiry_s: float = 120.0,
+    mode: str = DEFAULT_MODE,
+    queues: int | None = None,
 ) -> Iterator[EmulatedRun]:
     """Bring up `scenario` under `policy` in fresh namespaces; remove all of it when the block is left, by an exception, too.
 
     calibrate: whether to check first that equal jobs get equal shares. keep_logs: a directory to which the run's logs are
-    copied before they are removed. expiry_s: how long agents keep their queues without a controller.
+    copied before they are removed. expiry_s: how long agents keep their queues without a controller. mode: how the order
+    becomes a plan. queues: classes per port; the scenario's if None.
     """
     with contextlib.ExitStack() as stack:
         started: list[subprocess.Popen[str]] = []
@@ -127,9 +131,8 @@ def emulated_run(
         run.directory.mkdir()
         tools.run("ip", "netns", "add", run.namespace)
         config = run.directory / "config.json"
-        config.write_text(
-            json.dumps(asdict(RunConfig(str(run.directory), str(scenario.resolve()), policy, seed, calibrate, expiry_s)))
-        )
+        wanted = RunConfig(str(run.directory), str(scenario.resolve()), policy, seed, calibrate, expiry_s, mode, queues)
+        config.write_text(json.dumps(asdict(wanted)))
         with (run.directory / "inside.log").open("w") as log:
             inside = subprocess.Popen(
                 ["ip", "netns", "exec", run.namespace, sys.executable, "-m", "topologies.emulation.inside", str(config)],

@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from beamer.errors import InputError
-from beamer.network.arrays import Ints
+from beamer.network.arrays import Floats, Ints
 from beamer.network.kernels import fluid as kernels
 from beamer.network.policy import Order
 from beamer.network.snapshot import Snapshot
@@ -30,10 +30,14 @@ class Mode(IntEnum):
 
 @dataclass(frozen=True, eq=False)
 class Arrangement:
-    """Positions of jobs in the order in which they are served, and the group of each; a group shares, lower ones go first."""
+    """Positions of jobs in the order in which they are served, and the group of each; a group shares, lower ones go first.
+
+    cap_bps: what the busiest sender of each may not exceed, infinite for none; None: no job has a cap.
+    """
 
     order: Ints
     group: Ints
+    cap_bps: Floats | None = None
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,11 @@ class Allocator(ABC):
     def sees_coflows(self) -> bool:
         """Whether it stands for a network whose coflows in flight are known, as ideal allocators do."""
         return True
+
+    @property
+    def caps(self) -> bool:
+        """Whether it may cap the rates of senders, so that a network has to be able to."""
+        return False
 
     def lowest(self, groups: Collection[int]) -> int:
         """Return the group after all `groups` that are in use: the one of jobs that no order contains yet."""

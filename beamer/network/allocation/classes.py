@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from beamer.errors import InputError
 from beamer.network.allocation.base import Allocator, Arrangement, Mode, in_order
-from beamer.network.decide import assign_classes, without_idle
-from beamer.network.plan import QUEUES
+from beamer.network.plan import QUEUES, JobPlan
+from beamer.network.plan_modes import DEFAULT_MODE, PLAN_MODES, PlanMode
 from beamer.network.policy import Order
 from beamer.network.snapshot import Snapshot
 
@@ -19,16 +20,28 @@ from beamer.network.snapshot import Snapshot
 class Classes(Allocator):
     """Serve jobs by class.
 
-    A composition of strict priority queueing and the water-filling of `maxmin`. Work-conserving.
+    A composition of strict priority queueing and the water-filling of `maxmin`.
 
     queues: how many classes there are, assigned as the live system does; None: one for every tier, and for every job of a
-    divisible one. minimum_share: of every link, guaranteed to each class present, whatever is above it.
+    divisible one. minimum_share: of every link, guaranteed to each class present, whatever is above it. plan_mode: how the
+    order becomes classes and caps. Work-conserving unless there are caps.
     """
 
     name = "classes"
     mode = Mode.SHARING
     shares = True
     queues: int | None = QUEUES
+    plan_mode: PlanMode = PLAN_MODES[DEFAULT_MODE]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.queues is None and self.caps:
+            raise InputError("queues", self.queues, f"a number beside the mode {self.plan_mode.name}")
+
+    @property
+    def caps(self) -> bool:
+        """Whether its mode sets any."""
+        return self.plan_mode.caps
 
     @property
     def sees_coflows(self) -> bool:
@@ -45,8 +58,10 @@ class Classes(Allocator):
         if self.queues is None:
             sizes = [size for tier in order for size in ([1] * len(tier.jobs) if tier.divisible else [len(tier.jobs)])]
             return Arrangement(positions, np.repeat(np.arange(len(sizes)), sizes))
-        current = {key: klass for key, klass in zip(snapshot.jobs.key, snapshot.klass.tolist(), strict=True) if klass >= 0}
-        klass = assign_classes(without_idle(order, snapshot), self.queues, current)
-        lowest = self.queues - 1
-        group = np.array([klass.get(key, lowest) for tier in order for key in tier.jobs], np.int64)
-        return Arrangement(positions, group)
+        planned = self.plan_mode.plan(order, snapshot, self.queues)
+        unplanned = JobPlan(self.queues - 1)
+        each = [planned.get(key, unplanned) for tier in order for key in tier.jobs]
+        group = np.array([job.klass for job in each], np.int64)
+        if not self.caps:
+            return Arrangement(positions, group)
+        return Arrangement(positions, group, np.array([np.inf if job.cap_bps is None else job.cap_bps for job in each]))

@@ -1,6 +1,6 @@
 """The flows of jobs as arrays for the fluid network: from the synchronisations of a scenario's jobs."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +18,9 @@ class Block:
     """Jobs with their phases, the flows of these and their hops, numbered from 0 within the block.
 
     Meaning and units as in `beamer.network.kernels.state`. load_first: where each job's entries start among the (job, link)
-    pairs of its footprint. hop_load: the pair of every hop, -1 for a hop outside the footprint.
+    pairs of its footprint. hop_load: the pair of every hop, -1 for a hop outside the footprint. Links after the fabric's, if
+    any, hold the senders of jobs to their caps: sender_first: where those of each job start; sender_rate: what each sends at
+    relative to the busiest; sender_most: without a cap, bit/s.
     """
 
     hop_first: Ints
@@ -34,6 +36,9 @@ class Block:
     overlap: Floats
     load_first: Ints
     hop_load: Ints
+    sender_first: Ints | None = None
+    sender_rate: Floats | None = None
+    sender_most: Floats | None = None
 
 
 class Routes:
@@ -42,9 +47,10 @@ class Routes:
     acknowledgements: whether each flow carries, on top of its own bits, as many of acknowledgements as it causes in the other
     direction: exact where both directions are equally loaded. To load the reverse path itself would bind the flow to that
     path's max-min level, which acknowledgements in the same queue do not do.
+    caps: whether every sender of a job has a link of its own, which all that it sends for the job passes first.
     """
 
-    def __init__(self, fabric: Fabric, acknowledgements: bool) -> None:
+    def __init__(self, fabric: Fabric, acknowledgements: bool, caps: bool = False) -> None:
         _, frame = segment(fabric.mtu)
         self.fabric = fabric
         self._alive = fabric
@@ -53,6 +59,10 @@ class Routes:
         self._weight = 1 + acknowledging if acknowledgements else 1.0
         self._known: dict[tuple[str, str, int], tuple[int, ...]] = {}
         self._number: dict[tuple[int, ...], int] = {}
+        self._caps = caps
+        self._senders: list[dict[str, int]] = []  # by job: the link of its own that each host has
+        self._links = len(fabric.links)
+        self._rate_of = {link.src: float(link.rate_bps) for link in fabric.links if link.src in fabric.host}
 
     def path(self, src: str, dst: str, plane: int) -> tuple[int, ...]:
         """Return the links of a flow between two hosts."""
@@ -71,11 +81,15 @@ class Routes:
         self._link = tuple(self.fabric.link_index[link.src, link.dst] for link in self._alive.links)
         self._known.clear()
 
-    def of_job(self, spec: JobSpec, plane: int) -> list[tuple[int, ...]]:
-        """Return the links of a job's flows, phase after phase."""
+    def of_job(self, spec: JobSpec, plane: int, number: int) -> list[tuple[int, ...]]:
+        """Return the links of the flows of the job that `block` took as the `number`-th, from 0, phase after phase."""
         host_of = {worker.rank: worker.host for worker in spec.workers}
         transfers = (transfer for phase in phases(spec) for transfer in phase)
-        return [self.path(host_of[t.src_rank], host_of[t.dst_rank], plane) for t in transfers]
+        return [self._flow(host_of[t.src_rank], host_of[t.dst_rank], plane, self._senders[number]) for t in transfers]
+
+    def _flow(self, src: str, dst: str, plane: int, senders: Mapping[str, int]) -> tuple[int, ...]:
+        path = self.path(src, dst, plane)
+        return (senders[src], *path) if path and src in senders else path
 
     def number(self, path: tuple[int, ...]) -> int:
         """Return the number of a path; equal ones have an equal number."""
@@ -92,12 +106,22 @@ class Routes:
         phase_first = [0]
         job_phase = [0]
         load_first = [0]
+        sender_first = [0]
+        sender_rate: list[float] = []
+        sender_most: list[float] = []
         for j, ((spec, plane), footprint) in enumerate(zip(specs, footprints, strict=True)):
             host_of = {worker.rank: worker.host for worker in spec.workers}
             load_of = {link: load_first[-1] + i for i, link in enumerate(footprint.link.tolist())}
+            senders = {host: self._links + i for i, host in enumerate(footprint.sender_bps)} if self._caps else {}
+            self._links += len(senders)
+            self._senders.append(senders)
+            busiest = max(footprint.sender_bps.values(), default=1.0)
+            sender_rate += [footprint.sender_bps[host] / busiest for host in senders]
+            sender_most += [self._rate_of[host] for host in senders]
+            sender_first.append(len(sender_rate))
             for phase in phases(spec):
                 for transfer in phase:
-                    links = self.path(host_of[transfer.src_rank], host_of[transfer.dst_rank], plane)
+                    links = self._flow(host_of[transfer.src_rank], host_of[transfer.dst_rank], plane, senders)
                     hop_link += links
                     hop_load += [load_of.get(link, -1) for link in links]
                     hops.append(len(hop_link))
@@ -121,4 +145,7 @@ class Routes:
             overlap=np.array([spec.overlap for spec, _ in specs], np.float64),
             load_first=np.array(load_first, np.int64),
             hop_load=np.array(hop_load, np.int64),
+            sender_first=np.array(sender_first, np.int64),
+            sender_rate=np.array(sender_rate, np.float64),
+            sender_most=np.array(sender_most, np.float64),
         )

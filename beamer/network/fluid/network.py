@@ -36,6 +36,10 @@ class FluidNetwork:
         self._allocator = allocator
         self._order = np.zeros(0, np.int64)
         self._counted = np.zeros(0)  # bits of each flow that links have been credited with
+        self._shared = len(capacity)  # links; those that follow belong to a sender of a job each, and hold it to its cap
+        self._sender_first = np.zeros(1, np.int64)  # among those, by job
+        self._sender_rate = np.zeros(0)
+        self._sender_most = np.zeros(0)
         links = np.zeros(len(capacity), LINK)
         links["capacity"] = capacity
         now = np.zeros(1, NOW)
@@ -87,7 +91,7 @@ class FluidNetwork:
         channels = np.zeros(len(flows), CHANNEL)
         channels["top"] = -1
         self._world = _world(
-            w.links,
+            np.concatenate((w.links, self._senders_of(block))),
             np.concatenate((w.hops, hops)),
             np.concatenate((w.flows, flows)),
             np.concatenate((w.motion, motion)),
@@ -98,6 +102,20 @@ class FluidNetwork:
             w,
         )
         return len(w.jobs)
+
+    def _senders_of(self, block: Block) -> Records:
+        """Return the links of a block's senders, without caps."""
+        count = len(block.iterations)
+        first = np.zeros(count + 1, np.int64) if block.sender_first is None else block.sender_first
+        rate = np.zeros(0) if block.sender_rate is None else block.sender_rate
+        most = np.zeros(0) if block.sender_most is None else block.sender_most
+        self._sender_first = np.concatenate((self._sender_first, first[1:] + self._sender_first[-1]))
+        self._sender_rate = np.concatenate((self._sender_rate, rate))
+        self._sender_most = np.concatenate((self._sender_most, most))
+        links = np.zeros(len(most), LINK)
+        links["capacity"] = most
+        links["own"] = 1
+        return links
 
     def start(self, jobs: Sequence[int], after_s: float = 0.0) -> None:
         """Let jobs start their first iteration so many seconds from now; an arrangement that holds them has to follow."""
@@ -123,8 +141,21 @@ class FluidNetwork:
         same = known and np.array_equal(group[arrangement.order], arrangement.group)
         self._order = arrangement.order
         group[self._order] = arrangement.group
-        if not same:
+        if self._cap(arrangement) or not same:
             self._world.now["reordered"] = True
+
+    def _cap(self, arrangement: Arrangement) -> bool:
+        """Hold the senders of jobs to the caps of `arrangement`; return whether any changed."""
+        if arrangement.cap_bps is None:
+            return False
+        capacity = self._world.links["capacity"]
+        before = capacity.copy()
+        for job, cap_bps in zip(arrangement.order.tolist(), arrangement.cap_bps.tolist(), strict=True):
+            own = slice(self._sender_first[job], self._sender_first[job + 1])
+            if math.isfinite(cap_bps) and own.start == own.stop:
+                raise InputError("cap_bps", cap_bps, "none, as jobs were added without links of their senders")
+            capacity[self._shared :][own] = np.minimum(cap_bps * self._sender_rate[own], self._sender_most[own])
+        return not np.array_equal(before, capacity)
 
     @property
     def arrangement(self) -> Arrangement:
@@ -163,7 +194,7 @@ class FluidNetwork:
         counts only on links that the new path has, too.
         """
         w = self._world
-        w.links["moved"] = self.carried_bits()
+        w.links["moved"] = self._carried_bits()
         self._counted = self._moved_bits()
         split = [w.hops[a:b] for a, b in zip(w.flows["hop_first"], w.flows["hop_end"], strict=True)]
         pair = {(j, hop["link"]): hop["load"] for part, j in zip(split, w.motion["job"].tolist(), strict=True) for hop in part}
@@ -206,6 +237,9 @@ class FluidNetwork:
 
     def carried_bits(self) -> Floats:
         """Return what every link has carried so far."""
+        return self._carried_bits()[: self._shared]
+
+    def _carried_bits(self) -> Floats:
         w = self._world
         moved = self._moved_bits()
         moved[: len(self._counted)] -= self._counted

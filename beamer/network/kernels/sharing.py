@@ -197,7 +197,7 @@ def allocate(w: World, group: int, slowest: float, minimum_share: float) -> None
         first = 0
         while first < number:
             for link in w.links:
-                link.free = link.capacity * minimum_share
+                link.free = link.capacity if link.own else link.capacity * minimum_share
             last = _group_end(w, first)
             _fill(w, first, last, rate, unfixed)
             first = last

@@ -21,6 +21,7 @@ from beamer.network.arrays import Floats, Ints, Records
 LINK = np.dtype(
     [
         ("capacity", "f8"),  # bit/s
+        ("own", "i8"),  # 1: of one sender of a job, in series with links that all share; 0: shared
         ("first", "i8"),  # where its lists of ENTRY and CARRIER start
         ("moved", "f8"),  # bits carried by flows that were stopped on their way
         # working space of the allocators

@@ -7,12 +7,16 @@ from beamer.testing.reference.demand import FlowDemand
 from beamer.testing.reference.maxmin import maxmin
 
 
-def classes(demands: Sequence[FlowDemand], capacity: Sequence[float], minimum_share: float = 0.0) -> list[float]:
+def classes(
+    demands: Sequence[FlowDemand], capacity: Sequence[float], minimum_share: float = 0.0, shared: int | None = None
+) -> list[float]:
     """Return the rates of flows in strict-priority classes, bit/s.
 
     minimum_share: of every link's capacity guaranteed to each class present, whatever is above it; the shares of all classes
-    present must fit, or `InputError` is raised. Work-conserving: every flow has a full link on its path.
+    present must fit, or `InputError` is raised. shared: how many links classes divide so; each of those that follow limits what
+    one sender sends (None: all are shared). Work-conserving: every flow has a full link on its path.
     """
+    divided = len(capacity) if shared is None else shared
     present = sorted({demand.klass for demand in demands})
     if minimum_share < 0 or minimum_share * len(present) > 1:
         raise InputError("minimum_share", minimum_share, f"0 to 1/{len(present)}, as {len(present)} classes are present")
@@ -29,7 +33,7 @@ def classes(demands: Sequence[FlowDemand], capacity: Sequence[float], minimum_sh
 
     if minimum_share:
         for klass in present:
-            fill(klass, [minimum_share * c for c in capacity])
+            fill(klass, [minimum_share * c for c in capacity[:divided]] + list(capacity[divided:]))
     for klass in present:
         fill(klass, left)
     return rates

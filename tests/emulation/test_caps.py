@@ -1,0 +1,74 @@
+"""Caps in an emulated run: what capped jobs send while they have something to send, and that no cap outlives its plan."""
+
+import json
+import re
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.emulation.conftest import HERE
+from tests.emulation.leftovers import leftovers
+from topologies.emulation.supervisor import EmulatedRun, emulated_run
+
+pytestmark = [pytest.mark.emulation, pytest.mark.timeout(300)]
+
+CAPPED = HERE / "capped.yaml"
+TOLERANCE = 0.05
+SAMPLED_S = 15.0
+INTERVAL_S = 0.5
+PATIENCE_S = 120.0
+ITS_SHARE_BPS = 20_000_000 / 4  # what a job gets of the link however many of the others want more
+FIRST_CAPPED_MINOR = 0x100
+UNITS = {"bit": 1, "Kbit": 10**3, "Mbit": 10**6}
+CLASS = re.compile(r"class htb 1:([0-9a-f]+) .*? ceil (\d+)([KM]?bit) .*?\n Sent (\d+) bytes.*?\n backlog (\d+)b", re.DOTALL)
+
+
+def test_capped_jobs_keep_to_their_rates_and_no_cap_outlives_its_plan(tmp_path: Path) -> None:
+    with emulated_run(CAPPED, "fifo", mode="rates", keep_logs=tmp_path) as run:
+        before = leftovers(run.run.id)
+        run.start_studies()
+        samples = []
+        began = time.monotonic()
+        while time.monotonic() < began + SAMPLED_S:
+            samples.append((time.monotonic(), _capped(run)))
+            time.sleep(INTERVAL_S)
+        sent, allowed = dict.fromkeys((True, False), 0.0), dict.fromkeys((True, False), 0.0)
+        for (at_s, earlier), (then_s, later) in pairwise(samples):
+            for minor, (ceil_bps, sent_bytes, backlog) in earlier.items():
+                same = minor in later and later[minor][0] == ceil_bps
+                if same and backlog and later[minor][2]:  # it had something to send, under one cap
+                    below = ceil_bps < ITS_SHARE_BPS
+                    sent[below] += 8 * (later[minor][1] - sent_bytes)
+                    allowed[below] += ceil_bps * (then_s - at_s)
+        print("sent", sent, "allowed", allowed, "by whether the cap is below a job's even share of the link")
+        assert allowed[True], "nothing was held back"
+        assert sent[True] == pytest.approx(allowed[True], rel=TOLERANCE)
+        assert sent[False] <= (1 + TOLERANCE) * allowed[False], "what the link holds back more than the cap"
+
+        deadline = time.monotonic() + PATIENCE_S
+        while len(_plan(run)) > 1:
+            assert time.monotonic() < deadline, "the studies do not end"
+            time.sleep(0.5)
+        time.sleep(1.0)
+        assert {job["cap_bps"] for job in _plan(run).values()} <= {None}, "there is no other job"
+        assert not _capped(run)
+        run.finish_studies(PATIENCE_S)
+        assert not _capped(run)
+    assert not leftovers(run.run.id, before.namespaces)
+
+
+def _plan(run: EmulatedRun) -> dict[str, Any]:
+    code = f"from urllib.request import urlopen; print(urlopen('{run.parts['url']}/v1/plan', timeout=5).read().decode())"
+    jobs: dict[str, Any] = json.loads(run.execute(sys.executable, "-c", code))["jobs"]
+    return jobs
+
+
+def _capped(run: EmulatedRun) -> dict[int, tuple[int, int, int]]:
+    """Return ceiling, bytes sent and bytes waiting of h1's classes with a cap, by the minor number of each."""
+    shown = run.execute("tc", "-s", "class", "show", "dev", "h1-eth0", host="h1")
+    found = {int(m[1], 16): (int(m[2]) * UNITS[m[3]], int(m[4]), int(m[5])) for m in CLASS.finditer(shown)}
+    return {minor: values for minor, values in found.items() if minor >= FIRST_CAPPED_MINOR}

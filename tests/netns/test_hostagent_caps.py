@@ -1,0 +1,102 @@
+"""Caps on hosts: real TCP traffic keeps to them, they are read back, and none outlives its plan."""
+
+import subprocess
+import time
+
+import pytest
+
+from beamer.network.protocol import Assignment
+from hostagent.tree import cap_ids
+from tests.netns.bench import PORT, Bench, eventually, local_worker
+
+pytestmark = pytest.mark.netns
+
+JOB = "s/t/j"
+MINOR = f"1:{cap_ids([JOB])[JOB] & 0xFFFF:x}"
+TOLERANCE = 0.05
+BUSY_S = 4.0
+SETTLE_S = 1.0  # until TCP has found its rate
+
+
+def capped(bench: Bench, generation: int, worker: "subprocess.Popen[str]", cap_bps: int | None, klass: int = 0) -> Assignment:
+    more = {} if cap_bps is None else {"cap_bps": cap_bps}
+    return bench.assign(generation, local_worker(worker, JOB, klass, **more))
+
+
+def rate_bps(bench: Bench) -> float:
+    """Return what leaves the host, as the kernel counts it at the root of the tree."""
+    time.sleep(SETTLE_S)
+    before, began = bench.classes()["1:1"], time.monotonic()
+    time.sleep(BUSY_S)
+    return 8 * (bench.classes()["1:1"] - before) / (time.monotonic() - began)
+
+
+@pytest.mark.parametrize("cap_bps", [1_000_000, 5_000_000, 15_000_000])
+def test_a_capped_job_keeps_to_its_rate(bench: Bench, cap_bps: int) -> None:
+    bench.agent()
+    worker, _ = bench.worker("busy", "10.77.0.2")
+    bench.controller.applied(capped(bench, 1, worker, cap_bps))
+    bench.marked()
+    assert rate_bps(bench) == pytest.approx(cap_bps, rel=TOLERANCE)
+
+
+def test_a_cap_follows_the_plan_and_is_gone_with_it(bench: Bench) -> None:
+    bench.agent()
+    worker, _ = bench.worker("busy", "10.77.0.2")
+    bench.controller.applied(capped(bench, 1, worker, 8_000_000, klass=2))
+    bench.marked()
+    for generation, cap_bps in ((2, 3_000_000), (3, 6_000_000)):
+        assert bench.controller.applied(capped(bench, generation, worker, cap_bps, klass=2)).changes == 1, "the class alone"
+        assert rate_bps(bench) == pytest.approx(cap_bps, rel=TOLERANCE)
+    bench.controller.applied(capped(bench, 4, worker, None, klass=2))
+    assert MINOR not in bench.classes()
+    assert rate_bps(bench) == pytest.approx(PORT.rate_bps, rel=TOLERANCE)
+
+    bench.controller.applied(capped(bench, 5, worker, 3_000_000, klass=2))
+    assert MINOR in bench.classes()
+    bench.controller.applied(bench.assign(6))  # the job has ended, as far as the plan is concerned
+    assert MINOR not in bench.classes()
+    assert rate_bps(bench) == pytest.approx(PORT.rate_bps, rel=TOLERANCE)
+
+
+def test_a_cap_that_somebody_changed_is_repaired(bench: Bench) -> None:
+    bench.agent()
+    worker, _ = bench.worker("busy", "10.77.0.2")
+    bench.controller.applied(capped(bench, 1, worker, 3_000_000))
+    bench.marked()
+    more = ["parent", "1:1", "classid", MINOR, "htb", "rate", "20kbit", "ceil", "9mbit"]
+    bench.here.run("tc", "class", "change", "dev", "data", *more)
+    eventually(lambda: "ceil 3Mbit" in bench.here.run("tc", "class", "show", "dev", "data", "classid", MINOR))
+
+
+def test_a_cap_does_not_outlive_the_lease_of_a_controller_that_has_fallen_silent(bench: Bench) -> None:
+    bench.agent(expiry_s=2)
+    worker, _ = bench.worker("busy", "10.77.0.2")
+    bench.controller.applied(capped(bench, 1, worker, 2_000_000))
+    bench.marked()
+    assert MINOR in bench.classes()
+    bench.controller.stop()
+    eventually(lambda: not bench.classes())
+
+
+def test_a_cap_does_not_outlive_an_agent_that_is_killed(bench: Bench) -> None:
+    agent = bench.agent(expiry_s=2)
+    worker, _ = bench.worker("busy", "10.77.0.2")
+    bench.controller.applied(capped(bench, 1, worker, 2_000_000))
+    bench.marked()
+    agent.kill()
+    agent.wait()
+    eventually(lambda: not bench.classes())
+
+
+def test_a_plan_that_changes_while_the_agent_is_away_takes_the_cap_off_when_it_is_back(bench: Bench) -> None:
+    agent = bench.agent()
+    worker, _ = bench.worker("busy", "10.77.0.2")
+    bench.controller.applied(capped(bench, 1, worker, 2_000_000))
+    bench.marked()
+    agent.kill()
+    agent.wait()
+    assert MINOR in bench.classes(), "it stays while the agent may come back"
+    bench.controller.assign(capped(bench, 2, worker, None))
+    bench.agent()
+    eventually(lambda: MINOR not in bench.classes())
