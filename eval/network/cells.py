@@ -74,7 +74,7 @@ class Contender(_Entry):
         return replace(LIVE, coflows_known=False if self.is_live else None, survivors_known=self.survivors)
 
 
-class Group(_Entry):
+class CellGroup(_Entry):
     """Cells of one kind. title: what tables call them. base: what each cell changes, of the study's base."""
 
     title: str
@@ -82,7 +82,7 @@ class Group(_Entry):
     cells: dict[str, dict[str, Any]]
 
 
-class Spread(_Entry):
+class SpreadSeries(_Entry):
     """A series of cells that differ in the spread of budgets. base: as of a group."""
 
     base: dict[str, Any]
@@ -98,8 +98,8 @@ class NetworkConfig(_Entry):
     reference: str
     contenders: tuple[Contender, ...] = Field(min_length=2)
     base: Cell
-    groups: dict[Literal["mixed", "homogeneous"], Group]
-    spread: Spread
+    groups: dict[Literal["mixed", "homogeneous"], CellGroup]
+    spread: SpreadSeries
 
     def model_post_init(self, context: Any) -> None:
         """Check that contenders are told apart and that the reference is one. Raises `InputError`."""
