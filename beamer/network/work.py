@@ -87,12 +87,14 @@ def aged(work: RemainingWork, snapshot: Snapshot, now: float, power: float, over
     """
     jobs, stages = snapshot.jobs, len(snapshot.stages)
     first, _, seconds = bssi.pool(jobs.stage, stages, jobs.first, jobs.link, snapshot.left_s, len(snapshot.capacity_bps))
-    left_s = np.zeros(stages)
-    np.maximum.at(left_s, jobs.stage, work.critical_s)
-    np.maximum.at(left_s, np.repeat(np.arange(stages), np.diff(first)), seconds)
+    if not stages:
+        return work
+    left_s = np.maximum.reduceat(work.critical_s, np.searchsorted(jobs.stage, np.arange(stages)))
+    loading = np.diff(first) > 0
+    if loading.any():
+        left_s[loading] = np.maximum(left_s[loading], np.maximum.reduceat(seconds, first[:-1][loading]))
     age_s = np.maximum(now - snapshot.since_s, 0.0)
     stretch = np.divide(age_s, left_s, out=np.zeros(stages), where=left_s > 0)
-    largest = np.zeros(len(work.name))
-    np.maximum.at(largest, work.item_of_job, stretch[jobs.stage])
+    largest = np.maximum.reduceat(stretch[jobs.stage], np.searchsorted(work.item_of_job, np.arange(len(work.name))))
     factor = (1.0 + largest) ** power * np.maximum(largest / max(len(work.name), 1), 1.0) ** overdue
     return replace(work, items=replace(work.items, weight=work.items.weight * factor))
