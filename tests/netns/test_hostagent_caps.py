@@ -14,6 +14,7 @@ pytestmark = pytest.mark.netns
 JOB = "s/t/j"
 MINOR = f"1:{cap_ids([JOB])[JOB] & 0xFFFF:x}"
 TOLERANCE = 0.05
+WINDOWS = 3
 BUSY_S = 4.0
 SETTLE_S = 1.0  # until TCP has found its rate
 
@@ -23,12 +24,27 @@ def capped(bench: Bench, generation: int, worker: "subprocess.Popen[str]", cap_b
     return bench.assign(generation, local_worker(worker, JOB, klass, **more))
 
 
-def rate_bps(bench: Bench) -> float:
-    """Return what leaves the host, as the kernel counts it at the root of the tree."""
+def rate_bps(bench: Bench) -> tuple[float, float]:
+    """Return the least and the most that may leave the host: a reading is as of some moment while `tc` runs."""
     time.sleep(SETTLE_S)
-    before, began = bench.classes()["1:1"], time.monotonic()
+    times = [time.monotonic()]
+    before = bench.classes()["1:1"]
+    times.append(time.monotonic())
     time.sleep(BUSY_S)
-    return 8 * (bench.classes()["1:1"] - before) / (time.monotonic() - began)
+    times.append(time.monotonic())
+    bits = 8 * (bench.classes()["1:1"] - before)
+    times.append(time.monotonic())
+    return bits / (times[3] - times[0]), bits / (times[2] - times[1])
+
+
+def keeps_to(bench: Bench, expected_bps: int) -> None:
+    """Check that traffic never exceeds a rate, and comes to it in one of a few windows: a busy machine may stop the sender."""
+    for _ in range(WINDOWS):
+        least, most = rate_bps(bench)
+        assert least <= expected_bps * (1 + TOLERANCE)
+        if most >= expected_bps * (1 - TOLERANCE):
+            return
+    pytest.fail(f"at most {most:.0f} bit/s instead of {expected_bps}")
 
 
 @pytest.mark.parametrize("cap_bps", [1_000_000, 5_000_000, 15_000_000])
@@ -37,7 +53,7 @@ def test_a_capped_job_keeps_to_its_rate(bench: Bench, cap_bps: int) -> None:
     worker, _ = bench.worker("busy", "10.77.0.2")
     bench.controller.applied(capped(bench, 1, worker, cap_bps))
     bench.marked()
-    assert rate_bps(bench) == pytest.approx(cap_bps, rel=TOLERANCE)
+    keeps_to(bench, cap_bps)
 
 
 def test_a_cap_follows_the_plan_and_is_gone_with_it(bench: Bench) -> None:
@@ -47,16 +63,16 @@ def test_a_cap_follows_the_plan_and_is_gone_with_it(bench: Bench) -> None:
     bench.marked()
     for generation, cap_bps in ((2, 3_000_000), (3, 6_000_000)):
         assert bench.controller.applied(capped(bench, generation, worker, cap_bps, klass=2)).changes == 1, "the class alone"
-        assert rate_bps(bench) == pytest.approx(cap_bps, rel=TOLERANCE)
+        keeps_to(bench, cap_bps)
     bench.controller.applied(capped(bench, 4, worker, None, klass=2))
     assert MINOR not in bench.classes()
-    assert rate_bps(bench) == pytest.approx(PORT.rate_bps, rel=TOLERANCE)
+    keeps_to(bench, PORT.rate_bps)
 
     bench.controller.applied(capped(bench, 5, worker, 3_000_000, klass=2))
     assert MINOR in bench.classes()
     bench.controller.applied(bench.assign(6))  # the job has ended, as far as the plan is concerned
     assert MINOR not in bench.classes()
-    assert rate_bps(bench) == pytest.approx(PORT.rate_bps, rel=TOLERANCE)
+    keeps_to(bench, PORT.rate_bps)
 
 
 def test_a_cap_that_somebody_changed_is_repaired(bench: Bench) -> None:

@@ -18,6 +18,7 @@ THERE = LEFT.ip, 7001, RIGHT.ip, 7000
 BACK = RIGHT.ip, 7000, LEFT.ip, 7001
 EDGE = FABRIC.edge_of[LEFT.name]
 TOLERANCE = 0.05
+WINDOWS = 3
 PAYLOAD_SHARE = 1448 / 1514  # of frames; meters count these
 BUSY_S = 6.0
 SETTLE_S = 1.5  # the bucket that was full at the start is empty, and TCP has found its rate
@@ -85,6 +86,15 @@ class Traffic:
         self._sink.stdin.flush()
         return float(await asyncio.to_thread(self._sink.stdout.readline)) / PAYLOAD_SHARE
 
+    async def keeps_to(self, expected_bps: int) -> None:
+        """Check that traffic never exceeds a rate, and comes to it in one of a few windows: a busy machine may stop it."""
+        for _ in range(WINDOWS):
+            found = await self.rate_bps()
+            assert found <= expected_bps * (1 + TOLERANCE)
+            if found >= expected_bps * (1 - TOLERANCE):
+                return
+        pytest.fail(f"{found:.0f} bit/s instead of {expected_bps}")
+
 
 def meters(lab: Lab) -> dict[int, int]:
     """Return the rates of the meters that the edge holds by id, kbit/s, as its own tool shows them."""
@@ -108,7 +118,7 @@ def test_tcp_gets_the_rate_of_its_meter_and_all_of_the_link_without(lab: Lab, co
                 for generation, cap_bps in ((2, 20_000_000), (3, 4_000_000), (4, 10_000_000)):
                     await listener.install(generation, job(cap_bps))
                     assert list(meters(lab).values()) == [cap_bps // 1000]
-                    assert await traffic.rate_bps() == pytest.approx(cap_bps, rel=TOLERANCE)
+                    await traffic.keeps_to(cap_bps)
                 await listener.install(5, job(None))
                 assert await traffic.rate_bps(1.0) > 2 * 20_000_000, "at once, while the rules of before are still there"
                 await until_no_meters(lab)
