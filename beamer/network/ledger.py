@@ -1,5 +1,6 @@
 """What the network level knows: the fabric, the connections of trials that run and the last decision."""
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import astuple, replace
 from types import MappingProxyType
@@ -150,7 +151,7 @@ class NetworkLedger(Ledger):
         for trial in running:
             stage, job = waiting_stage(study, trial), self._job(study, trial)
             if stage is None:
-                alone.append(StageView(f"trial:{trial.name}", (job,), job.started_s, barrier=False))  # no stage is named so
+                alone.append(StageView(f"trial:{trial.name}", (job,), math.inf, barrier=False))  # no stage is named so
             else:
                 together[stage].append(job)
         stages = tuple(StageView(name, tuple(jobs), study.stages[name].registered_s) for name, jobs in together.items() if jobs)

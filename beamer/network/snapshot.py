@@ -136,9 +136,9 @@ class Snapshot:
     """The input of one decision of a network policy.
 
     capacity_bps: by link. stages: names as `study/stage`. stage_weight: by stage, its study's; of trials that no stage waits
-    for, each counts as a stage, and all of a study's together as one. since_s: by stage, since when it is waited for.
-    remaining: iterations that each job has still to complete, 0 where nobody waits for it. klass: the class that each has now,
-    -1 before its first plan. cap_bps: the caps of those that have any now.
+    for, each counts as a stage, and all of a study's together as one. since_s: by stage, when it was registered; infinite for
+    such a trial. remaining: iterations that each job has still to complete, 0 where nobody waits for it. klass: the class that
+    each has now, -1 before its first plan. cap_bps: the caps of those that have any now.
     """
 
     capacity_bps: Floats

@@ -29,8 +29,8 @@ class JobView:
 class StageView:
     """What is waited for together, with its running jobs in order of their start.
 
-    since_s: since when it is waited for: a stage's registration. barrier: whether it is a stage, which waits for all of its
-    jobs; otherwise it is a single one, until that completes.
+    since_s: when the stage was registered; infinite for a single job. barrier: whether it is a stage, which waits for all of
+    its jobs; otherwise it is a single one, until that completes.
     """
 
     name: str

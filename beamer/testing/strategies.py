@@ -1,5 +1,6 @@
 """Hypothesis strategies for the input of policies, allocators and the simulator, edge cases included."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
@@ -108,7 +109,7 @@ def situations(draw: st.DrawFn) -> Situation:
             if draw(st.integers(0, 2)):
                 stages.append(StageView(f"rung{g}", tuple(jobs), draw(st.sampled_from((0.0, 2.5)))))
             else:
-                stages += [StageView(f"trial:{job.spec.name}", (job,), job.started_s, barrier=False) for job in jobs]
+                stages += [StageView(f"trial:{job.spec.name}", (job,), math.inf, barrier=False) for job in jobs]
         later = tuple(
             LaterRung(f"later{r}", draw(st.integers(1, 4)), draw(st.integers(1, 50))) for r in range(draw(st.integers(0, 2)))
         )

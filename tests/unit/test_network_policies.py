@@ -1,5 +1,6 @@
 """What each network policy does with stages, studies and their declared rungs."""
 
+import math
 from dataclasses import replace
 from random import Random
 
@@ -109,6 +110,12 @@ def test_the_busiest_link_counts_as_left_where_it_takes_longer_than_any_job() ->
     wide = Snapshot.of(FABRIC, (study("a", job("a", "x"), job("a", "y"), job("a", "z")),))
     critical_s = float(10 * wide.jobs.iteration_s[0])
     assert aged(remaining_work(wide, True), wide, 3 * critical_s, 1.0, 0.0).items.weight.tolist() == pytest.approx([2.0])
+
+
+def test_a_trial_that_no_stage_waits_for_does_not_age() -> None:
+    alone = StageView("trial:x", (job("a", "x"),), math.inf, barrier=False)
+    now = Snapshot.of(FABRIC, (StudyView("a", 1.0, (alone,)), study("b", job("b", "z"))))
+    assert aged(remaining_work(now, True), now, 1e6, 0.5, 3.0).items.weight.tolist()[0] == 1.0
 
 
 def test_a_stage_that_waits_for_longer_than_fair_shares_would_make_it_is_overdue() -> None:
