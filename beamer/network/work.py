@@ -79,7 +79,7 @@ def _survivors(snapshot: Snapshot, members: Ints, rung: LaterRung) -> Ints:
 def aged(work: RemainingWork, snapshot: Snapshot, now: float, power: float, overdue: float) -> RemainingWork:
     """Return work items whose weights are (1 + age / left)^power times as large, and more if they are overdue.
 
-    age: since when an item's running stage is registered, seconds, 0 of a trial that no stage waits for: its search goes on with
+    age: seconds since an item's running stage was registered, 0 of a trial that no stage waits for: its search goes on with
     others, and what it has promoted must not wait for fresh ones. left: the least time that this stage still takes, the larger
     of its critical path and its busiest link's load; of several running stages the one for which age / left is largest counts.
     A stage that has waited for long relative to what it has left so goes before others, and a long study's first stage does not
