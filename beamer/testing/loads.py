@@ -69,6 +69,7 @@ def snapshot(loads: Sequence[SyntheticJob], capacity: Sequence[float]) -> Snapsh
     ]
     gamma = _floats(max(of, default=0.0) for of in seconds)
     compute, overlap = _floats(load.compute_s for load in loads), _floats(load.overlap for load in loads)
+    longest = _floats(max((flow.size_bits for flow in load.flows), default=0.0) for load in loads)
     jobs = JobColumns(
         key=keys,
         stage=np.arange(len(loads)),
@@ -78,11 +79,10 @@ def snapshot(loads: Sequence[SyntheticJob], capacity: Sequence[float]) -> Snapsh
         overlap=overlap,
         iteration_s=np.maximum(compute, (1 - overlap) * compute + gamma),
         size_bits=_floats(sum(flow.size_bits for flow in load.flows) for load in loads),
-        longest_bits=_floats(max((flow.size_bits for flow in load.flows), default=0.0) for load in loads),
+        longest_bits=longest,
         senders=_ints(len(load.flows) for load in loads),
         receivers=_ints(len(load.flows) for load in loads),
-        sender_bps=_floats(max((flow.size_bits for flow in load.flows), default=0.0) for load in loads)
-        / np.maximum(gamma, 1e-300),
+        sender_bps=np.divide(longest, gamma, out=np.zeros(len(loads)), where=gamma > 0),
         first=_first(len(of) for of in links),
         link=_ints(link for of in links for link in of),
         seconds=_floats(s for of in seconds for s in of),
