@@ -135,7 +135,7 @@ class _File(_Entry):
 
 def shipped() -> Path:
     """Return the file of the scenario that comes with the package."""
-    return Path(str(files("beamer.workloads") / "scenarios" / "mixed-searches.yaml"))
+    return Path(str(files("beamer.workloads") / "scenarios" / "overlapping-searches.yaml"))
 
 
 def load(path: Path) -> Scenario:
