@@ -21,6 +21,7 @@ TOLERANCE = 0.05
 SAMPLED_S = 15.0
 INTERVAL_S = 0.5
 PATIENCE_S = 120.0
+RUNS = 3
 ITS_SHARE_BPS = 20_000_000 / 4  # what a job gets of the link however many of the others want more
 FIRST_CAPPED_MINOR = 0x100
 UNITS = {"bit": 1, "Kbit": 10**3, "Mbit": 10**6}
@@ -28,26 +29,42 @@ CLASS = re.compile(r"class htb 1:([0-9a-f]+) .*? ceil (\d+)([KM]?bit) .*?\n Sent
 
 
 def test_capped_jobs_keep_to_their_rates_and_no_cap_outlives_its_plan(tmp_path: Path) -> None:
-    with emulated_run(CAPPED, "fifo", mode="rates", keep_logs=tmp_path) as run:
+    """What is above a cap is an error at once; what is below may be a machine that was busy elsewhere, and is measured again."""
+    for _ in range(RUNS):
+        sent, least, most = _one_run(tmp_path)
+        print("sent", sent, "allowed", least, "to", most, "by whether the cap is below a job's even share of the link")
+        assert least[True], "nothing was held back"
+        assert sent[True] <= (1 + TOLERANCE) * most[True]
+        assert sent[False] <= (1 + TOLERANCE) * most[False], "what the link holds back more than the cap"
+        if sent[True] >= (1 - TOLERANCE) * least[True]:
+            return
+    pytest.fail(f"{RUNS} runs, each more than {TOLERANCE:.0%} below the caps")
+
+
+def _one_run(logs: Path) -> tuple[dict[bool, float], dict[bool, float], dict[bool, float]]:
+    """Return the bits that capped classes sent while they had any to send, and the least and most that their caps allowed.
+
+    By whether the cap is below a job's even share of the link.
+    """
+    with emulated_run(CAPPED, "fifo", mode="rates", keep_logs=logs) as run:
         before = leftovers(run.run.id)
         run.start_studies()
         samples = []
         began = time.monotonic()
         while time.monotonic() < began + SAMPLED_S:
-            samples.append((time.monotonic(), _capped(run)))
+            asked_s = time.monotonic()
+            seen = _capped(run)
+            samples.append((asked_s, seen, time.monotonic()))  # it was read between the two
             time.sleep(INTERVAL_S)
-        sent, allowed = dict.fromkeys((True, False), 0.0), dict.fromkeys((True, False), 0.0)
-        for (at_s, earlier), (then_s, later) in pairwise(samples):
+        sent, least, most = (dict.fromkeys((True, False), 0.0) for _ in range(3))
+        for (asked_s, earlier, answered_s), (then_asked_s, later, then_answered_s) in pairwise(samples):
             for minor, (ceil_bps, sent_bytes, backlog) in earlier.items():
                 same = minor in later and later[minor][0] == ceil_bps
                 if same and backlog and later[minor][2]:  # it had something to send, under one cap
                     below = ceil_bps < ITS_SHARE_BPS
                     sent[below] += 8 * (later[minor][1] - sent_bytes)
-                    allowed[below] += ceil_bps * (then_s - at_s)
-        print("sent", sent, "allowed", allowed, "by whether the cap is below a job's even share of the link")
-        assert allowed[True], "nothing was held back"
-        assert sent[True] == pytest.approx(allowed[True], rel=TOLERANCE)
-        assert sent[False] <= (1 + TOLERANCE) * allowed[False], "what the link holds back more than the cap"
+                    least[below] += ceil_bps * (then_asked_s - answered_s)
+                    most[below] += ceil_bps * (then_answered_s - asked_s)
 
         deadline = time.monotonic() + PATIENCE_S
         while len(_plan(run)) > 1:
@@ -59,6 +76,7 @@ def test_capped_jobs_keep_to_their_rates_and_no_cap_outlives_its_plan(tmp_path: 
         run.finish_studies(PATIENCE_S)
         assert not _capped(run)
     assert not leftovers(run.run.id, before.namespaces)
+    return sent, least, most
 
 
 def _plan(run: EmulatedRun) -> dict[str, Any]:
