@@ -29,7 +29,7 @@ CLASS = re.compile(r"class htb 1:([0-9a-f]+) .*? ceil (\d+)([KM]?bit) .*?\n Sent
 
 
 def test_capped_jobs_keep_to_their_rates_and_no_cap_outlives_its_plan(tmp_path: Path) -> None:
-    """What is above a cap is an error at once; what is below may be a machine that was busy elsewhere, and is measured again."""
+    """What is above a cap is an error at once; what is below may be a busy machine, and is measured again."""
     for _ in range(RUNS):
         sent, least, most = _one_run(tmp_path)
         print("sent", sent, "allowed", least, "to", most, "by whether the cap is below a job's even share of the link")
