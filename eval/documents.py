@@ -4,7 +4,8 @@
     ...
     <!-- end -->
 
-NAME is of `gpu` a claim's, "verdicts", or "conditions CLAIM", and of `peers` a peer's, or "agreement".
+NAME is of `gpu` a claim's, "verdicts", or "conditions CLAIM", of `peers` a peer's, or "agreement", and of `network` a group of
+cells, "GROUP ideal", "GROUP bound", "spread" or "decisions".
 """
 
 import json

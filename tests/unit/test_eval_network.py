@@ -1,14 +1,22 @@
 """The study's arithmetic, its config, and one of its cells in small."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from random import Random
+from typing import Any, ClassVar
 
 import pytest
 from pydantic import ValidationError
 
-from eval.network import results_file
-from eval.network.cells import Cell, Contender, NetworkConfig, spread_name
+from beamer.decision.policy import Stateless
+from beamer.network.allocation import Classes
+from beamer.network.policies import Order
+from beamer.network.policies.fair import Fair
+from beamer.network.snapshot import Snapshot
+from beamer.sim import simulate
+from eval.network import command, results_file
+from eval.network.cells import LIVE, Cell, Contender, NetworkConfig, spread_name
 from eval.network.command import CONFIG, read_config
 from eval.network.report import Study
 from eval.network.runs import run_bound, run_contender
@@ -110,6 +118,40 @@ def test_no_schedule_is_below_the_bound_and_no_stage_faster_than_alone(small: St
             )
     assert small.bounds["weighted"] == [{}, {}]
     assert all(bound["bound_s"] > 0 for bound in small.bounds["4 searches"])
+
+
+def test_means_are_weighted_by_study(small: Study) -> None:
+    cell = small.config.cells()["weighted"]
+    weights = {seed: {study.name: study.weight for study in cell.scenario(seed).studies} for seed in range(10)}
+    seed = next(seed for seed, weight in weights.items() if len(set(weight.values())) == 2)
+    stages = simulate(cell.scenario(seed), "fair", assumptions=LIVE, allocator=Classes()).stages
+    weighted_s = sum(weights[seed][stage.study] * stage.sct_s for stage in stages)
+    measured = run_contender(cell, Contender(policy="fair"), 8, seed)
+    assert measured["mean_s"] == pytest.approx(weighted_s / sum(weights[seed][stage.study] for stage in stages))
+
+
+def test_survivors_are_told_to_those_who_know_them_alone() -> None:
+    class Spy(Fair):
+        seen: ClassVar[list[frozenset[str]]] = []
+
+        def order(self, state: Stateless, snapshot: Snapshot, now: float, rng: Random) -> tuple[Stateless, Order, float | None]:
+            self.seen.extend(rung.survivors for study in snapshot.studies for rung in study.later)
+            return super().order(state, snapshot, now, rng)
+
+    work = read_config().base.model_copy(update=SMALL).scenario(1)
+    held = {frozenset(job.name for job in stage.jobs) for study in work.studies for stage in study.stages[1:]}
+    for told, expected in ((True, held), (False, {frozenset[str]()})):
+        Spy.seen.clear()
+        simulate(work, Spy(), assumptions=replace(LIVE, survivors_known=told))
+        assert set(Spy.seen) == expected
+
+
+def test_runs_are_kept_by_the_sources_that_they_depend_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "source_digest", lambda modules, without: "|".join(sorted(without)))
+    left_out = command._code(Contender(policy="beamer-stage"))
+    assert "policies.sebf" in left_out
+    assert "policies.beamer_stage" not in left_out
+    assert "policies.beamer|" not in left_out, "whose subclass it is"
 
 
 def test_tables_pictures_and_docs_from_end_to_end(small: Study, tmp_path: Path) -> None:

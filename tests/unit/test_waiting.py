@@ -1,5 +1,6 @@
 """What running trials are waited for, from the model of studies to classes: barriers, budgets, milestones."""
 
+import math
 from random import Random
 
 import numpy as np
@@ -118,6 +119,19 @@ def test_the_trials_that_no_stage_waits_for_share_the_weight_of_their_study() ->
         "s/rung0": 1.0,
     }
     assert remaining_work(now, looks_ahead=True).items.weight.tolist() == [1.5, 1.5, 1.0]
+
+
+def test_a_stage_is_waited_for_since_its_registration_and_a_trial_by_itself_does_not_age() -> None:
+    tracker = tracked(
+        StudyRegistered(0, "asha", rungs=RUNGS, barriers=False),
+        *running("asha", "a"),
+        StudyRegistered(2, "s"),
+        StageRegistered(2.5, "s", "rung0"),
+        *running("s", "c"),
+        TargetSet(3, "s/c", 2, "rung0"),
+    )
+    now = snapshot(tracker)
+    assert dict(zip(now.stages, now.since_s.tolist(), strict=True)) == {"asha/trial:a": math.inf, "s/rung0": 2.5}
 
 
 def test_progress_does_not_make_another_item_of_a_trial() -> None:
