@@ -118,6 +118,17 @@ class Study:
     def _seeds(self, cells: Sequence[str]) -> int:
         return min(len(runs) for cell in cells for runs in self.runs[cell].values())
 
+    def draw(self, folder: Path) -> list[Path]:
+        """Draw the pictures that there are cells for into PNG files of a folder; return their paths."""
+        drawn: list[Path] = []
+        if any(self.known(list(group.cells)) for group in self.config.groups.values()):
+            drawn.append(folder / "network-cells.png")
+            self.draw_cells(drawn[-1])
+        if self._spread():
+            drawn.append(folder / "network-spread.png")
+            self.draw_spread(drawn[-1])
+        return drawn
+
     def draw_spread(self, path: Path) -> None:
         """Draw mean SCTs relative to the reference by the spread of budgets, and write the picture to `path`."""
         from matplotlib.figure import Figure

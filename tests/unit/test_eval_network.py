@@ -158,9 +158,13 @@ def test_tables_pictures_and_docs_from_end_to_end(small: Study, tmp_path: Path) 
     tables = small.tables()
     assert {"mixed", "mixed ideal", "mixed bound", "spread", "decisions"} == set(tables)
     assert [table.row_count for table in tables["mixed"]] == [3, 3, 3]
-    for draw in (small.draw_cells, small.draw_spread):
-        draw(tmp_path / "p.png")
-        assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
+    drawn = small.draw(tmp_path)
+    assert [path.name for path in drawn] == ["network-cells.png", "network-spread.png"]
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in drawn)
+    for cell, picture in (("4 searches", "network-cells.png"), (spread_name(2), "network-spread.png")):
+        part = Study(small.config, {cell: small.runs[cell]}, {cell: small.bounds[cell]})
+        assert [path.name for path in part.draw(tmp_path)] == [picture], "no cells, no picture"
+        assert part.tables()
     results_file.write_results(small, tmp_path / "network.json")
     read = results_file.read_results(tmp_path / "network.json")
     text = "<!-- begin: eval network mixed -->\n<!-- end -->\n"
