@@ -74,13 +74,13 @@ def network(
     for folder in (json_file.parent, images):
         folder.mkdir(parents=True, exist_ok=True)
     write_results(study, json_file)
-    drawn = study.draw(images)
+    pictures = study.draw(images)
     if docs:
         DOCS.write_text(current(DOCS.read_text(), study))
     for tables in study.tables().values():
         for table in tables:
             console.print(table)
-    console.print(f"figures: {json_file}   pictures: {', '.join(map(str, drawn))}")
+    console.print(f"figures: {json_file}   pictures: {', '.join(map(str, pictures))}")
 
 
 def _reduced(config: NetworkConfig, seeds: int | None, policies: str | None) -> NetworkConfig:
