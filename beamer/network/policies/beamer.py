@@ -23,7 +23,7 @@ AGE_POWER = 0.5
 OVERDUE_POWER = 3.0
 
 # Exponents of the coflow index, chosen by trial on seeds outside the study, see docs/policies.md.
-RANK_EXPONENT = 0.5  # how strongly the order of work items counts against shortest coflow first
+RANK_EXPONENT = 2.0  # how strongly the order of work items counts against shortest coflow first
 SLACK_EXPONENT = 0.2  # how strongly it counts that a job's stage waits for slower ones
 
 
