@@ -176,7 +176,7 @@ def emulation(
     simulate_only: Annotated[bool, typer.Option("--simulate", help="The distribution alone; emulate nothing.")] = False,
     docs: Annotated[bool, typer.Option("--docs", help="Write the committed figures, and the docs' tables from them.")] = False,
 ) -> None:
-    """Compare policies on drawn works, emulated and simulated."""
+    """Compare network policies on drawn works, emulated and simulated."""
     config = EmulationConfig.model_validate(yaml.safe_load(config_file.read_text()))
     path = RESULTS if docs else json_file
     console = Console(width=None if sys.stdout.isatty() else 160)
