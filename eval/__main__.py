@@ -22,6 +22,11 @@ COMMANDS = {
         "testing",
         "Measure ordering, trace replay, simulation at scale and the decisions of GPU policies.",
     ),
+    "emulation": Command(
+        "eval.emulation:emulation",
+        "emulation",
+        "Compare network policies on drawn works, emulated and simulated.",
+    ),
     "gpu": Command(
         "eval.gpu.command:gpu",
         "testing",

@@ -5,7 +5,7 @@
     <!-- end -->
 
 NAME is of `gpu` a claim's, "verdicts", or "conditions CLAIM", of `peers` a peer's, or "agreement", and of `network` a group of
-cells, "GROUP ideal", "GROUP bound", "spread" or "decisions".
+cells, "GROUP ideal", "GROUP bound", "spread" or "decisions", and of `emulation` "works" or "distribution".
 """
 
 import json
@@ -23,7 +23,7 @@ from eval.peers import results_file
 from eval.peers.results_file import PeerResults
 
 DOCS = Path(__file__).parent.parent / "docs" / "gpu.md"
-SECTION = re.compile(r"(<!-- begin: eval (?P<name>(?:gpu|peers|network) [\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+SECTION = re.compile(r"(<!-- begin: eval (?P<name>(?:gpu|peers|network|emulation) [\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def markdown(table: Table) -> str:

@@ -56,6 +56,8 @@ def workload(
     ] = 0.0,
     bytes_scale: Annotated[float, typer.Option(help="Factor on the gradients' bytes.")] = 1.0,
     overlap: Annotated[float, typer.Option(help="Share of the computing in which the gradients already move.")] = 0.0,
+    start_up: Annotated[float, typer.Option(help="Seconds from a job's start to its first iteration.")] = 0.0,
+    name: Annotated[str, typer.Option(help="Of the scenario.")] = "workload",
 ) -> None:
     """Write a workload of hyper-parameter searches, drawn from a seed, as a scenario file."""
     counts = () if trials is None else tuple(_count(text, "--trials") for text in trials.split(","))
@@ -80,6 +82,8 @@ def workload(
         compute_jitter=compute_jitter,
         bytes_scale=bytes_scale,
         overlap=overlap,
+        start_up_s=start_up,
+        name=name,
     )
     write(drawn, out)
     plan = load(out)

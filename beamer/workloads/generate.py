@@ -58,6 +58,7 @@ class Workload:
     a lognormal factor of median 1, of whose logarithm this is the standard deviation.
     bytes_scale: factor on the gradients, so that slow links remain usable.
     overlap: as of a trial in a scenario file.
+    start_up_s: as of a scenario file.
 
     Raises `InputError` for whatever cannot be drawn on this topology, before anything is drawn.
     """
@@ -79,6 +80,7 @@ class Workload:
     compute_jitter: float = 0.0
     bytes_scale: float = 1.0
     overlap: float = 0.0
+    start_up_s: float = 0.0
     name: str = "workload"
 
     def __post_init__(self) -> None:
@@ -108,6 +110,8 @@ class Workload:
             raise InputError("compute_jitter", self.compute_jitter, "a number of at least 0")
         if not (_number(self.overlap) and 0 <= self.overlap <= 1):
             raise InputError("overlap", self.overlap, "a number from 0 to 1")
+        if not (_number(self.start_up_s) and self.start_up_s >= 0):
+            raise InputError("start_up_s", self.start_up_s, "a number of at least 0")
         self._check_jobs()
 
     def _check_jobs(self) -> None:
@@ -204,7 +208,8 @@ def generate(workload: Workload) -> dict[str, Any]:
             name = f"search{i}-{model.name}" + (f"-bracket{len(bracket) - 1}" if len(brackets) > 1 else "")
             studies.append(workload._study(name, arrival_s, weight, bracket, trials))
     topology = {"shape": workload.topology["shape"]} | dict(sorted(workload.topology.items()))
-    return {"name": workload.name, "topology": topology, "seed": workload.seed, "studies": studies}
+    started = {"start_up_s": float(workload.start_up_s)} if workload.start_up_s else {}
+    return {"name": workload.name, "topology": topology, "seed": workload.seed} | started | {"studies": studies}
 
 
 def asynchronous_searches(workload: Workload, search: AsynchronousSearch, slots: int) -> tuple[AsynchronousPlan, ...]:

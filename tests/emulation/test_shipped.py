@@ -31,13 +31,14 @@ def test_stages_end_earlier_under_beamer_and_the_simulator_agrees(tmp_path: Path
 
     printed, (fair, beamer) = until_valid(emulate)
     assert (fair["policy"], beamer["policy"]) == ("fair", "beamer")
-    assert beamer["mean_sct_s"] <= 0.85 * fair["mean_sct_s"]
+    assert beamer["mean_sct_s"] <= 0.75 * fair["mean_sct_s"]
+    assert beamer["p95_sct_s"] <= 1.1 * fair["p95_sct_s"]
     for run in (fair, beamer):
         assert abs(run["mean_sct_s"] / run["simulated_mean_sct_s"] - 1) <= 0.15
         assert run["class_share_min"] >= 0.99
         assert run["excluded_share"] <= 0.02
         assert 0 < run["plan_p50_ms"] <= run["plan_p99_ms"]
-        assert len(run["stages"]) == 15
+        assert len(run["stages"]) == 13
         for study, makespan in run["makespans_s"].items():  # a stage that ends before its trials do would hide their time
             assert sum(stage["sct_s"] for stage in run["stages"] if stage["study"] == study) >= 0.9 * makespan
     for study, makespan in fair["makespans_s"].items():

@@ -89,8 +89,8 @@ def test_a_mode_that_an_allocator_cannot_carry_out_is_refused(options: tuple[str
 @each_command
 def test_an_unknown_key_is_named(command: str, tmp_path: Path) -> None:
     scenario = tmp_path / "s.yaml"
-    scenario.write_text(shipped().read_text().replace("queues: 8", "quues: 8"))
-    _refused(_beamer(command, str(scenario)), "quues", "8", "did you mean 'queues'")
+    scenario.write_text(shipped().read_text().replace("start_up_s: 0.5", "start_ups: 0.5"))
+    _refused(_beamer(command, str(scenario)), "start_ups", "0.5", "did you mean 'start_up_s'")
 
 
 @each_command_that_runs

@@ -393,6 +393,7 @@ def run(path: Path, *options: str) -> tuple[str, BaseException | None]:
 def test_the_command_writes_a_scenario_and_says_what_is_in_it(tmp_path: Path) -> None:
     options = "--search random --trials 6 --batch 3 --studies 2 --hosts 8 --hosts-per-leaf 2 --spines 3 --rate 40mbit --seed 9"
     options += " --models dlrm --collectives ring=2,fsdp --workers 2,4 --compute-ratio 0.5 --placement random"
+    options += " --start-up 0.5 --name nine"
     output, error = run(tmp_path / "w.yaml", *options.split())
     assert error is None
     assert "2 studies, 4 stages, 12 jobs on 8 hosts" in " ".join(output.split())
@@ -406,6 +407,8 @@ def test_the_command_writes_a_scenario_and_says_what_is_in_it(tmp_path: Path) ->
         workers=(2, 4),
         compute_ratio=0.5,
         placement="random",
+        start_up_s=0.5,
+        name="nine",
     )
     assert load(tmp_path / "w.yaml") == parse(generate(expected))
 

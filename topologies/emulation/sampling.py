@@ -23,7 +23,7 @@ from topologies.emulation.run_queue import CONTROLLER, SWITCHES, DelayMeter, is_
 THREAD_LIMIT = 0.85  # of a core, the most that one thread can have
 RATE_LIMIT = 0.85  # of a link's rate
 # Of the time in which a process had something to run: at 0.6 everything it does takes 2.5 times as long as on a processor of
-# its own. Runs of the shipped scenario under load averages of 7 to 46: mean stage completion times were 0 to 8 % above the
+# its own. Runs of five alike searches under load averages of 7 to 46: mean stage completion times were 0 to 8 % above the
 # simulated ones up to a share of 0.58 (3 to 5 % on an idle machine), 7 to 8 % at 0.68, under `beamer` 20 to 26 % from 0.81 on.
 WAITING_LIMIT = 0.6
 # Agents and the trainers of a job wake together and wait for each other, 0.6 to 0.9 of their time in accurate runs already.

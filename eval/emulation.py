@@ -1,0 +1,199 @@
+"""Whether what is true of simulated works is true of emulated ones: works as they are drawn, each emulated under each policy.
+
+The distribution itself is simulated over many seeds, so that it can be seen whether a work is an unusual one.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+import yaml
+from pydantic import BaseModel, ConfigDict, Field
+from rich.console import Console
+from rich.table import Table
+
+from beamer.network.allocation import Classes
+from beamer.sim import simulate
+from beamer.workloads import Workload, generate, search, write
+from beamer.workloads.scenario import parse
+from eval.documents import markdown, rewritten
+from eval.json_lines import json_lines
+from eval.network.cells import Cell
+
+CONFIG = Path(__file__).parent / "configs" / "emulation.yaml"
+RESULTS = Path(__file__).parent / "results" / "emulation.json"
+DOCS = Path(__file__).parent.parent / "docs" / "architecture.md"
+SHIPPED_SEED = 0  # of the shipped scenario, drawn from the config's base
+
+RunDocument = Mapping[str, Any]
+
+
+class DrawnWork(Cell):
+    """A network and the searches on it, fields as of `Workload`."""
+
+    bytes_scale: float
+    start_up_s: float
+
+    def workload(self, seed: int, name: str = "workload") -> Workload:
+        """Return what is drawn from a seed. Raises `InputError` for what cannot be."""
+        return Workload(**(self.__dict__ | {"seed": seed, "search": search(**self.search), "name": name}))
+
+
+class EmulationConfig(BaseModel):
+    """What is run. works: by name, a seed and the fields that differ from `base`. seeds: of `base`, simulated alone."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    policies: tuple[str, ...] = Field(min_length=2)
+    seeds: int = Field(ge=2)
+    base: DrawnWork
+    works: dict[str, dict[str, Any]]
+
+    def model_post_init(self, context: Any) -> None:
+        """Check that every work can be drawn."""
+        for name in self.works:
+            self.work(name)
+
+    def work(self, name: str) -> Workload:
+        """Return a work. Raises `InputError`."""
+        changes = dict(self.works[name])
+        seed = changes.pop("seed")
+        return DrawnWork.model_validate(self.base.model_dump() | changes).workload(seed)
+
+
+@dataclass(frozen=True)
+class Ratios:
+    """A policy's run beside the baseline's. makespan: of the search that fares worst."""
+
+    mean: float
+    p95: float
+    makespan: float
+
+    @classmethod
+    def of(cls, run: RunDocument, base: RunDocument) -> "Ratios":
+        """Compare two runs of one work."""
+        worst = max(run["makespans_s"][study] / base["makespans_s"][study] for study in base["makespans_s"])
+        return cls(run["mean_sct_s"] / base["mean_sct_s"], run["p95_sct_s"] / base["p95_sct_s"], worst)
+
+
+def simulated(work: Workload, policies: Sequence[str]) -> dict[str, RunDocument]:
+    """Return by policy what the simulator expects of a work."""
+    scenario = parse(generate(work))
+    found: dict[str, RunDocument] = {}
+    for policy in policies:
+        run = simulate(scenario, policy, allocator=Classes(queues=scenario.queues))
+        found[policy] = {"mean_sct_s": run.mean_sct_s, "p95_sct_s": run.p95_sct_s, "makespans_s": run.makespans_s}
+    return found
+
+
+def emulated(work: Workload, policies: Sequence[str]) -> dict[str, RunDocument]:
+    """Emulate a work under each policy and return what came of it."""
+    with tempfile.TemporaryDirectory() as directory:
+        scenario, figures = Path(directory) / "scenario.yaml", Path(directory) / "figures.json"
+        write(work, scenario)
+        command = [sys.executable, "-m", "beamer.cli", "emulate", str(scenario), "--policies", ",".join(policies)]
+        subprocess.run([*command, "--json", str(figures)], check=True, stdout=subprocess.DEVNULL)
+        kept = ("mean_sct_s", "p95_sct_s", "makespans_s", "findings", "vswitchd_thread_share")
+        return {run["policy"]: {key: run[key] for key in kept} for run in json.loads(figures.read_text())["runs"]}
+
+
+@dataclass
+class EmulationStudy:
+    """What came of it. works: by name, `emulated` and `simulated`, by policy. distribution: by policy, a run per seed."""
+
+    config: EmulationConfig
+    works: dict[str, dict[str, dict[str, RunDocument]]]
+    distribution: dict[str, list[RunDocument]]
+
+    def works_table(self) -> Table:
+        """Return a row per work and policy, relative to the baseline."""
+        base, *others = self.config.policies
+        table = Table(title=f"drawn works: ratios to {base}, emulated (simulated)", title_justify="left")
+        for column in ("work", "policy", "mean SCT", "p95 SCT", "worst makespan", "emulated / simulated mean SCT", "findings"):
+            table.add_column(column)
+        for name, runs in self.works.items():
+            real, expected = runs["emulated"], runs["simulated"]
+            for policy in others:
+                pair = [asdict(Ratios.of(side[policy], side[base])) for side in (real, expected)]
+                accuracy = (f"{p} {real[p]['mean_sct_s'] / expected[p]['mean_sct_s']:.2f}" for p in (base, policy))
+                findings = [f"{p}: {finding}" for p in (base, policy) for finding in real[p]["findings"]]
+                cells = [f"{pair[0][key]:.2f} ({pair[1][key]:.2f})" for key in ("mean", "p95", "makespan")]
+                table.add_row(name, policy, *cells, ", ".join(accuracy), "; ".join(findings) or "valid")
+        return table
+
+    def distribution_table(self) -> Table:
+        """Return a row per policy and measure: its ratio to the baseline over the seeds, and that of the shipped scenario."""
+        base = self.config.policies[0]
+        title = f"{self.config.seeds} seeds, simulated: ratios to {base}"
+        table = Table(title=title, title_justify="left")
+        for column in ("policy", "", "median", "middle half", "range", f"seed {SHIPPED_SEED}", "seeds that are lower"):
+            table.add_column(column)
+        for policy, runs in self.distribution.items():
+            if policy == base:
+                continue
+            ratios = [asdict(Ratios.of(run, of)) for run, of in zip(runs, self.distribution[base], strict=True)]
+            for key, label in (("mean", "mean SCT"), ("p95", "p95 SCT"), ("makespan", "worst makespan")):
+                values = np.array([ratio[key] for ratio in ratios])
+                low, first, middle, third, high = np.quantile(values, (0, 0.25, 0.5, 0.75, 1))
+                row = (
+                    f"{middle:.2f}",
+                    f"{first:.2f} to {third:.2f}",
+                    f"{low:.2f} to {high:.2f}",
+                    f"{values[SHIPPED_SEED]:.2f}",
+                )
+                table.add_row(policy, label, *row, str(int((values < values[SHIPPED_SEED]).sum())))
+        return table
+
+    def write(self, path: Path) -> None:
+        """Write the config and all figures."""
+        document = {"config": self.config.model_dump(), "works": self.works, "distribution": self.distribution}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json_lines(document, levels=3))
+
+    @classmethod
+    def read(cls, path: Path = RESULTS) -> "EmulationStudy":
+        """Return the study that a file holds."""
+        document = json.loads(path.read_text())
+        return cls(EmulationConfig.model_validate(document["config"]), document["works"], document["distribution"])
+
+
+def current(text: str, study: EmulationStudy) -> str:
+    """Return a document with the study's sections as its figures are."""
+    tables = {"emulation works": study.works_table(), "emulation distribution": study.distribution_table()}
+    return rewritten(text, {name: markdown(table) for name, table in tables.items()})
+
+
+def emulation(
+    config_file: Annotated[Path, typer.Option("--config", help="What is run.", exists=True, dir_okay=False)] = CONFIG,
+    json_file: Annotated[Path, typer.Option("--json", help="Write every run's figures here.")] = Path("results/emulation.json"),
+    simulate_only: Annotated[bool, typer.Option("--simulate", help="The distribution alone; emulate nothing.")] = False,
+    docs: Annotated[bool, typer.Option("--docs", help="Write the committed figures, and the docs' tables from them.")] = False,
+) -> None:
+    """Compare network policies on drawn works, emulated and simulated."""
+    config = EmulationConfig.model_validate(yaml.safe_load(config_file.read_text()))
+    path = RESULTS if docs else json_file
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    study = EmulationStudy(config, {}, {})
+    policies = dict.fromkeys([*config.policies, "sebf"])  # the best of those that know no stages, for the simulated seeds
+    drawn = [simulated(config.base.workload(seed), list(policies)) for seed in range(config.seeds)]
+    study.distribution = {policy: [runs[policy] for runs in drawn] for policy in policies}
+    console.print(study.distribution_table())
+    for name in () if simulate_only else config.works:
+        work = config.work(name)
+        study.works[name] = {"emulated": emulated(work, config.policies), "simulated": simulated(work, config.policies)}
+        study.write(path)
+        means = ", ".join(f"{policy} {run['mean_sct_s']:.2f} s" for policy, run in study.works[name]["emulated"].items())
+        console.print(f"{name}: {means}")
+    study.write(path)
+    if study.works:
+        console.print(study.works_table())
+    if docs:
+        DOCS.write_text(current(DOCS.read_text(), study))
+    console.print(f"figures: {path}")

@@ -1,0 +1,64 @@
+"""The emulated comparison on drawn works: what it draws, the arithmetic of its tables, and the docs that show them."""
+
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+from rich.console import Console
+
+from beamer.workloads import generate
+from beamer.workloads.scenario import parse
+from eval.documents import SECTION
+from eval.emulation import CONFIG, DOCS, RESULTS, EmulationConfig, EmulationStudy, Ratios, RunDocument, current
+from topologies.emulation.studies import check_emulable
+
+RENEW = "run `python -m eval emulation --docs`"
+
+
+@pytest.fixture(scope="module")
+def config() -> EmulationConfig:
+    return EmulationConfig.model_validate(yaml.safe_load(CONFIG.read_text()))
+
+
+def document(mean_s: float, makespans_s: dict[str, float], *findings: str) -> RunDocument:
+    found: dict[str, Any] = {"mean_sct_s": mean_s, "p95_sct_s": 2 * mean_s, "makespans_s": makespans_s}
+    return found | {"findings": list(findings)}
+
+
+def test_five_works_on_two_topologies_can_be_drawn_and_emulated(config: EmulationConfig) -> None:
+    scenarios = [parse(generate(config.work(name))) for name in config.works]
+    for scenario in scenarios:
+        check_emulable(scenario)
+    assert len({scenario.seed for scenario in scenarios}) == 5
+    assert {scenario.fabric.name for scenario in scenarios} == {"leaf-spine", "fat-tree"}
+
+
+def test_a_work_that_cannot_be_drawn_is_refused_when_the_config_is_read(config: EmulationConfig) -> None:
+    with pytest.raises(ValidationError, match="workers"):
+        EmulationConfig.model_validate(config.model_dump() | {"works": {"too large": {"seed": 1, "workers": [64]}}})
+
+
+def test_ratios_are_to_the_baseline_and_the_makespan_is_that_of_the_search_that_fares_worst() -> None:
+    found = Ratios.of(document(6.0, {"a": 9.0, "b": 2.0}), document(8.0, {"a": 10.0, "b": 1.0}))
+    assert found == Ratios(0.75, 0.75, 2.0)
+
+
+def test_a_work_has_a_row_with_both_sides_and_what_made_its_runs_invalid(
+    config: EmulationConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = {
+        "emulated": {"fair": document(8.0, {"a": 8.0}, "too slow"), "beamer": document(6.0, {"a": 4.0})},
+        "simulated": {"fair": document(10.0, {"a": 8.0}), "beamer": document(5.0, {"a": 6.0})},
+    }
+    Console(width=200).print(EmulationStudy(config, {"one": runs}, {}).works_table())
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if "one" in line]
+    for cell in ("0.75 (0.50)", "0.50 (0.75)", "fair 0.80, beamer 1.20", "fair: too slow"):
+        assert cell in row
+
+
+def test_the_docs_are_what_the_results_file_says(config: EmulationConfig) -> None:
+    study, text = EmulationStudy.read(RESULTS), DOCS.read_text()
+    assert study.config == config, RENEW
+    assert current(text, study) == text, RENEW
+    assert {match["name"] for match in SECTION.finditer(text)} == {"emulation works", "emulation distribution"}
