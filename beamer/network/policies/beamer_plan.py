@@ -27,7 +27,7 @@ StageEnd = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Member:
+class StageTrial:
     """A trial of a running stage, which may have arrived at its barrier: what a later rung of it would load.
 
     iteration_s: with the fabric to itself. link, use: the share of each link that it takes meanwhile.
@@ -45,7 +45,7 @@ class Expected:
 
     item: str
     stage: str
-    members: tuple[Member, ...]
+    members: tuple[StageTrial, ...]
     survivors: tuple[tuple[str, tuple[str, ...]], ...]
 
 
@@ -146,16 +146,16 @@ def _expected(state: PlanState, snapshot: Snapshot, work: RemainingWork, rng: Ra
     return tuple(found)
 
 
-def _member(snapshot: Snapshot, j: int) -> Member:
+def _member(snapshot: Snapshot, j: int) -> StageTrial:
     jobs = snapshot.jobs
     own = slice(int(jobs.first[j]), int(jobs.first[j + 1]))
     iteration_s = float(jobs.iteration_s[j])
     use = jobs.seconds[own] / iteration_s if iteration_s > 0 else jobs.seconds[own]
-    return Member(split_key(jobs.key[j])[1], iteration_s, tuple(jobs.link[own].tolist()), tuple(use.tolist()))
+    return StageTrial(split_key(jobs.key[j])[1], iteration_s, tuple(jobs.link[own].tolist()), tuple(use.tolist()))
 
 
 def _survivors(
-    members: tuple[Member, ...], later: tuple[LaterRung, ...], rng: Random
+    members: tuple[StageTrial, ...], later: tuple[LaterRung, ...], rng: Random
 ) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Return the trials that each declared rung will hold, of those before it: as told, the others drawn."""
     alive = [member.trial for member in members]
@@ -180,7 +180,7 @@ def _demand(snapshot: Snapshot, work: RemainingWork, expected: tuple[Expected, .
         ends.append((one.item, one.stage))
         study = snapshot.studies[jobs.study[np.searchsorted(work.item_of_job, i)]]
         iterations = {rung.name: rung.iterations for rung in study.later}
-        shape: Mapping[str, Member] = {member.trial: member for member in one.members}
+        shape: Mapping[str, StageTrial] = {member.trial: member for member in one.members}
         for rung, trials in one.survivors:
             for trial in trials:
                 own = shape[trial]
