@@ -130,7 +130,7 @@ def planned(demand: Demand, order: Ints) -> FluidPlan | None:
         A_eq=coo_array((np.ones(len(of)), (of, progress)), shape=(jobs, events + len(of))).tocsr(),
         b_eq=demand.seconds / unit,
         bounds=(0, None),
-        method="highs-ds",
+        method="highs-ipm",
     )
     if found.x is None:
         return None

@@ -18,8 +18,8 @@ from beamer.network.work import RemainingWork, remaining_work
 from beamer.studies.model import split_key
 
 PROGRAMMES = 40  # per search for an order of stage ends; more gain nothing
-EFFORT = 100_000  # variables of all programmes of a search together: about a second
-LARGEST = 20_000  # variables of a programme that is solved at all
+EFFORT = 20_000  # variables of all programmes of a search together: a second, about
+LARGEST = 8_000  # variables of a programme that is solved at all: a second, about
 BEHIND = 0.01  # share of its full rate by which a job has to be further behind than another to go first
 
 StageEnd = tuple[str, str]
