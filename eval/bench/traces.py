@@ -26,7 +26,6 @@ PAIRS = (
     ("sincronia", "greedy"),
     ("beamer", "greedy"),
     ("beamer-stage", "greedy"),
-    ("beamer-search", "greedy"),
 )
 
 

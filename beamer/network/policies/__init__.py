@@ -5,7 +5,7 @@ from typing import Any
 from beamer.decision.registry import Registry
 from beamer.network.policies.aalo import Aalo
 from beamer.network.policies.beamer import Beamer
-from beamer.network.policies.beamer_search import BeamerSearch
+from beamer.network.policies.beamer_plan import BeamerPlan
 from beamer.network.policies.beamer_stage import BeamerStage
 from beamer.network.policies.fair import Fair
 from beamer.network.policies.fifo import Fifo
@@ -35,7 +35,7 @@ _POLICIES: tuple[type[NetworkPolicy[Any]], ...] = (
     SincroniaEvent,
     Beamer,
     BeamerStage,
-    BeamerSearch,
+    BeamerPlan,
 )
 NETWORK_POLICIES: Registry[NetworkPolicy[Any]] = Registry("beamer.network_policies", NetworkPolicy, _POLICIES)  # type: ignore[type-abstract]
 
