@@ -13,7 +13,7 @@ from beamer.validation import input_error
 ABOUT = "Experiments, one command each."
 COMMANDS = {
     "asynchronous": Command(
-        "eval.asynchronous:asynchronous",
+        "eval.asynchronous.command:asynchronous",
         "testing",
         "Compare network policies on searches without barriers, in the simulator.",
     ),
@@ -43,7 +43,7 @@ COMMANDS = {
         "Measure what suspending, resuming and restarting a job of real processes takes on this machine.",
     ),
     "rates": Command(
-        "eval.rates:rates",
+        "eval.rates.command:rates",
         "testing",
         "Compare classes, ceilings on senders and both with the ideal order, in the simulator.",
     ),
