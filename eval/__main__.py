@@ -57,6 +57,11 @@ COMMANDS = {
         "emulation",
         "Compare mean stage completion times over repeated emulated runs.",
     ),
+    "trials": Command(
+        "eval.trials.command:trials",
+        "testing",
+        "Compare `beamer` with variants of itself whose constants differ, in the simulator.",
+    ),
 }
 
 
