@@ -36,9 +36,12 @@ def test_cells_are_those_of_the_study_and_references_are_as_shipped(config: Tria
         assert group.reference not in group.variants
 
 
-@pytest.mark.parametrize("variants", [{"as shipped": {"constants": {"RANK_EXPONNT": 1.0}}}, {"as shiped": {}}])
-def test_what_does_not_exist_is_refused(config: TrialsConfig, variants: Any) -> None:
-    with pytest.raises(ValidationError, match="did you mean"):
+@pytest.mark.parametrize(
+    ("variants", "named"),
+    [({"live": {"constants": {"RANK_EXPONNT": 1.0}}}, "did you mean 'RANK_EXPONENT'"), ({"live": {}}, "overdue")],
+)
+def test_what_does_not_exist_is_refused(config: TrialsConfig, variants: Any, named: str) -> None:
+    with pytest.raises(ValidationError, match=named):
         TrialsConfig.model_validate(config.model_dump() | {"variants": variants})
 
 
@@ -61,20 +64,20 @@ def test_a_variant_is_run_with_its_constants() -> None:
 
 def test_a_table_has_a_column_per_cell_and_one_of_all(config: TrialsConfig) -> None:
     runs = {
-        cell: {name: [{"mean_s": 1.0 + (name == "rank^1"), "p95_s": 3.0}] * 2 for name in variants}
+        cell: {name: [{"mean_s": 1.0 + (name == "rank^1, slack^0.2"), "p95_s": 3.0}] * 2 for name in variants}
         for cell, variants in config.compared().items()
     }
     for name, (means, tails) in TrialsStudy(config, runs).tables().items():
         group = config.groups[name]
         assert [column.header for column in means.columns] == ["variant", *group.cells, "all of these"]
         shown = dict(zip(means.columns[0].cells, means.columns[-1].cells, strict=True))
-        assert shown == {v: "2.00 [2.00, 2.00]" if v == "rank^1" else "1.00 [1.00, 1.00]" for v in group.variants}
+        assert shown == {v: "2.00 [2.00, 2.00]" if v == "rank^1, slack^0.2" else "1.00 [1.00, 1.00]" for v in group.variants}
         assert set(tails.columns[-1].cells) == {"1.00 [1.00, 1.00]"}
 
 
 def test_known_runs_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     content = yaml.safe_load(CONFIG.read_text())
-    few = {"variants": ["rank^1"], "cells": ["2 alike, ratio 0", "2 alike, ratio 1"]}
+    few = {"variants": ["rank^1, slack^0.2"], "cells": ["2 alike, ratio 0", "2 alike, ratio 1"]}
     content["groups"] = {"index": content["groups"]["index"] | few}
     file = tmp_path / "few.yaml"
     file.write_text(yaml.safe_dump(content))
@@ -83,4 +86,4 @@ def test_known_runs_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ca
         trials(config_file=file, seeds=2, json_file=tmp_path / "figures.json", processes=1)
         output = capsys.readouterr().out
         assert f"8 runs, {known} of them known" in output
-        assert "rank^1" in output
+        assert "rank^1, slack^0.2" in output
