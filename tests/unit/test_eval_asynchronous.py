@@ -16,7 +16,7 @@ def config() -> AsynchronousConfig:
 
 
 def test_every_cell_of_the_config_can_be_drawn(config: AsynchronousConfig) -> None:
-    assert config.seeds >= 12
+    assert config.seeds >= 20
     for name in config.cells:
         cell = config.cell(name)
         work = scenario(cell, config.first_seed)
