@@ -13,7 +13,7 @@ from beamer.validation import input_error
 ABOUT = "Experiments, one command each."
 COMMANDS = {
     "asynchronous": Command(
-        "eval.asynchronous:asynchronous",
+        "eval.asynchronous.command:asynchronous",
         "testing",
         "Compare network policies on searches without barriers, in the simulator.",
     ),
@@ -48,7 +48,7 @@ COMMANDS = {
         "Measure what suspending, resuming and restarting a job of real processes takes on this machine.",
     ),
     "rates": Command(
-        "eval.rates:rates",
+        "eval.rates.command:rates",
         "testing",
         "Compare classes, ceilings on senders and both with the ideal order, in the simulator.",
     ),
@@ -61,6 +61,11 @@ COMMANDS = {
         "eval.sct:sct",
         "emulation",
         "Compare mean stage completion times over repeated emulated runs.",
+    ),
+    "trials": Command(
+        "eval.trials.command:trials",
+        "testing",
+        "Compare `beamer` with variants of itself whose constants differ, in the simulator.",
     ),
 }
 

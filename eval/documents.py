@@ -4,8 +4,8 @@
     ...
     <!-- end -->
 
-NAME is of `gpu` a claim's, "verdicts", or "conditions CLAIM", of `peers` a peer's, or "agreement", and of `network` a group of
-cells, "GROUP ideal", "GROUP bound", "spread" or "decisions", and of `emulation` "works" or "distribution".
+NAME is of `gpu` a claim's, "verdicts", or "conditions CLAIM", of `peers` a peer's, or "agreement". Those of other commands
+are written by `eval/committed.py`.
 """
 
 import json
@@ -23,7 +23,9 @@ from eval.peers import results_file
 from eval.peers.results_file import PeerResults
 
 DOCS = Path(__file__).parent.parent / "docs" / "gpu.md"
-SECTION = re.compile(r"(<!-- begin: eval (?P<name>(?:gpu|peers|network|emulation) [\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+SECTION = re.compile(
+    r"(?P<begin><!-- begin: eval (?P<name>(?P<command>[a-z]+) [\w ]+) -->\n).*?(?P<end><!-- end -->)", re.DOTALL
+)
 
 
 def markdown(table: Table) -> str:
@@ -54,13 +56,19 @@ def sections(
 
 
 def rewritten(text: str, found: Mapping[str, str]) -> str:
-    """Return a document with its sections as they are now. Raises `InputError` for one that does not exist."""
+    """Return a document with the sections of the commands that `found` is of as they are now, and those of others as they were.
+
+    Raises `InputError` for a section that its command does not have.
+    """
+    commands = {name.partition(" ")[0] for name in found}
 
     def section(match: re.Match[str]) -> str:
         name = match["name"]
+        if match["command"] not in commands:
+            return match[0]
         if name not in found:
             raise InputError("docs", name, nearest(name, list(found)))
-        return f"{match[1]}\n{found[name]}\n{match[3]}"
+        return f"{match['begin']}\n{found[name]}\n{match['end']}"
 
     return SECTION.sub(section, text)
 

@@ -19,17 +19,15 @@ from pydantic import BaseModel, ConfigDict, Field
 from rich.console import Console
 from rich.table import Table
 
+from beamer.errors import InputError
 from beamer.network.allocation import Classes
 from beamer.sim import simulate
 from beamer.workloads import Workload, generate, search, write
 from beamer.workloads.scenario import parse
-from eval.documents import markdown, rewritten
-from eval.json_lines import json_lines
+from eval.committed import Committed
 from eval.network.cells import Cell
 
 CONFIG = Path(__file__).parent / "configs" / "emulation.yaml"
-RESULTS = Path(__file__).parent / "results" / "emulation.json"
-DOCS = Path(__file__).parent.parent / "docs" / "architecture.md"
 SHIPPED_SEED = 0  # of the shipped scenario, drawn from the config's base
 
 RunDocument = Mapping[str, Any]
@@ -112,6 +110,24 @@ class EmulationStudy:
     works: dict[str, dict[str, dict[str, RunDocument]]]
     distribution: dict[str, list[RunDocument]]
 
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> "EmulationStudy":
+        """Return the study that a file's content is of."""
+        return cls(EmulationConfig.model_validate(document["config"]), document["works"], document["distribution"])
+
+    def as_json(self) -> dict[str, Any]:
+        """Return its config and figures as plain JSON."""
+        return {"config": self.config.model_dump(), "works": self.works, "distribution": self.distribution}
+
+    def has(self, config: EmulationConfig, name: str) -> bool:
+        """Return whether its figures of a work are of what `config` draws under that name, and of its policies."""
+        same = name in self.config.works and self.config.work(name) == config.work(name)
+        return same and self.config.policies == config.policies
+
+    def tables(self) -> dict[str, list[Table]]:
+        """Return every table by the name of its section."""
+        return {"works": [self.works_table()], "distribution": [self.distribution_table()]}
+
     def works_table(self) -> Table:
         """Return a row per work and policy, relative to the baseline."""
         base, *others = self.config.policies
@@ -151,49 +167,43 @@ class EmulationStudy:
                 table.add_row(policy, label, *row, str(int((values < values[SHIPPED_SEED]).sum())))
         return table
 
-    def write(self, path: Path) -> None:
-        """Write the config and all figures."""
-        document = {"config": self.config.model_dump(), "works": self.works, "distribution": self.distribution}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json_lines(document, levels=3))
 
-    @classmethod
-    def read(cls, path: Path = RESULTS) -> "EmulationStudy":
-        """Return the study that a file holds."""
-        document = json.loads(path.read_text())
-        return cls(EmulationConfig.model_validate(document["config"]), document["works"], document["distribution"])
-
-
-def current(text: str, study: EmulationStudy) -> str:
-    """Return a document with the study's sections as its figures are."""
-    tables = {"emulation works": study.works_table(), "emulation distribution": study.distribution_table()}
-    return rewritten(text, {name: markdown(table) for name, table in tables.items()})
+COMMITTED = Committed("emulation", "architecture.md", EmulationStudy.from_json)
 
 
 def emulation(
     config_file: Annotated[Path, typer.Option("--config", help="What is run.", exists=True, dir_okay=False)] = CONFIG,
     json_file: Annotated[Path, typer.Option("--json", help="Write every run's figures here.")] = Path("results/emulation.json"),
+    works: Annotated[str, typer.Option(help="Emulate works whose name contains this; the file's figures of others stay.")] = "",
     simulate_only: Annotated[bool, typer.Option("--simulate", help="The distribution alone; emulate nothing.")] = False,
     docs: Annotated[bool, typer.Option("--docs", help="Write the committed figures, and the docs' tables from them.")] = False,
 ) -> None:
     """Compare network policies on drawn works, emulated and simulated."""
     config = EmulationConfig.model_validate(yaml.safe_load(config_file.read_text()))
-    path = RESULTS if docs else json_file
+    path = COMMITTED.output(docs, whole=config_file == CONFIG and not simulate_only, path=json_file)
+    chosen = [name for name in config.works if works in name and not simulate_only]
+    if works and not chosen:
+        raise InputError("--works", works, f"a part of one of {', '.join(config.works)}")
+    before = COMMITTED.read(path) if works and path.exists() else EmulationStudy(config, {}, {})
+    kept = {name: before.works[name] for name in config.works if name in before.works and before.has(config, name)}
+    if docs and (missing := [name for name in config.works if name not in kept and name not in chosen]):
+        raise InputError("--works", works, f"also a part of {', '.join(missing)}, of which there are no figures")
     console = Console(width=None if sys.stdout.isatty() else 160)
-    study = EmulationStudy(config, {}, {})
     policies = dict.fromkeys([*config.policies, "sebf"])  # the best of those that know no stages, for the simulated seeds
     drawn = [simulated(config.base.workload(seed), list(policies)) for seed in range(config.seeds)]
-    study.distribution = {policy: [runs[policy] for runs in drawn] for policy in policies}
+    study = EmulationStudy(config, {}, {policy: [runs[policy] for runs in drawn] for policy in policies})
     console.print(study.distribution_table())
     for name in () if simulate_only else config.works:
+        if name not in chosen:
+            study.works |= {name: kept[name]} if name in kept else {}
+            continue
         work = config.work(name)
         study.works[name] = {"emulated": emulated(work, config.policies), "simulated": simulated(work, config.policies)}
-        study.write(path)
         means = ", ".join(f"{policy} {run['mean_sct_s']:.2f} s" for policy, run in study.works[name]["emulated"].items())
         console.print(f"{name}: {means}")
-    study.write(path)
+    COMMITTED.write(study, path)
     if study.works:
         console.print(study.works_table())
     if docs:
-        DOCS.write_text(current(DOCS.read_text(), study))
+        COMMITTED.renew(study)
     console.print(f"figures: {path}")

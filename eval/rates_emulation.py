@@ -14,14 +14,14 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-import yaml
 from rich.console import Console
 from rich.table import Table
 
 from beamer.network.allocation import Classes
 from beamer.sim import Assumptions, simulate
 from beamer.workloads.scenario import load
-from eval.rates import CONFIG, POLICY, WITHOUT, ModeEntry, RatesConfig
+from eval.rates.command import CONFIG, read_config
+from eval.rates.runs import IDEAL, POLICY, WITHOUT, ModeEntry, RatesConfig
 
 SCENARIO = Path(__file__).parent / "configs" / "twelve-searches.yaml"
 
@@ -30,8 +30,7 @@ RunDocument = Mapping[str, Any]
 
 def entries(config: RatesConfig) -> dict[str, tuple[str, ModeEntry]]:
     """Return by name what is run: no order first, then the policy under every mode."""
-    modes = {entry.name: (POLICY, entry) for entry in config.modes}
-    return {WITHOUT: (WITHOUT, ModeEntry(mode="classes", queues=1))} | modes
+    return {name: entry for name, entry in config.entries.items() if name != IDEAL}
 
 
 def emulated(scenario: Path, policy: str, entry: ModeEntry) -> RunDocument:
@@ -79,7 +78,7 @@ def rates_emulation(
     ),
 ) -> None:
     """Compare classes, ceilings on senders and both over repeated emulated runs."""
-    config = RatesConfig.model_validate(yaml.safe_load(config_file.read_text()))
+    config = read_config(config_file)
     ideal = simulate(load(scenario), POLICY, assumptions=Assumptions(coflows_known=False), allocator=Classes(queues=None))
     json_file.parent.mkdir(parents=True, exist_ok=True)
     console = Console(width=None if sys.stdout.isatty() else 160)

@@ -30,6 +30,15 @@ class Study:
         self._ideal = [contender for contender in config.contenders if not contender.is_live]
         self._told = [contender for contender in config.contenders if contender.survivors]
 
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> "Study":
+        """Return the study that a file's content is of."""
+        return cls(NetworkConfig.model_validate(document["config"]), document["runs"], document["bounds"])
+
+    def as_json(self) -> dict[str, Any]:
+        """Return its config and figures as plain JSON."""
+        return {"config": self.config.model_dump(), "runs": self.runs, "bounds": self.bounds}
+
     def ratio(self, cell: str, name: str, base: str, measure: str = "mean_s") -> Ratio:
         """Return a contender's measure relative to that of `base`, paired by seed."""
         runs = self.runs[cell]

@@ -58,9 +58,10 @@ def _refused(done: "subprocess.CompletedProcess[str]", *parts: str) -> None:
         assert part in line
 
 
+@pytest.mark.parametrize("policy", ["aalo", "fifo-lm"])
 @each_command
-def test_a_policy_that_needs_what_no_live_system_knows_is_refused(command: str) -> None:
-    _refused(_beamer(command, "--policies", "fair,aalo"), "policy", "'aalo'", "what coflows in flight have sent")
+def test_a_policy_that_needs_what_no_live_system_knows_is_refused(command: str, policy: str) -> None:
+    _refused(_beamer(command, "--policies", f"fair,{policy}"), "policy", f"'{policy}'", "what coflows in flight have sent")
 
 
 @each_command

@@ -61,6 +61,7 @@ def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     [
         ({"policy": "beemer"}, "policy: got 'beemer', expected one of"),
         ({"policy": "aalo"}, "policy: got 'aalo', expected one that does without what coflows in flight have sent"),
+        ({"policy": "fifo-lm"}, "policy: got 'fifo-lm', expected one that does without what coflows in flight have sent"),
         ({"queues": "9"}, "queues: got 9, expected 1 to 8"),
         ({"http": "localhost"}, "http: got 'localhost', expected HOST:PORT"),
         ({"grace": "0"}, "grace: got 0.0, expected seconds, above 0"),

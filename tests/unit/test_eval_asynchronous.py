@@ -5,12 +5,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from eval.asynchronous import CONFIG, MEASURES, AsynchronousConfig, asynchronous, losses, run_seed, scenario, table
+from eval.asynchronous.command import CONFIG, asynchronous, read_config
+from eval.asynchronous.report import AsynchronousStudy
+from eval.asynchronous.runs import AsynchronousConfig, run_policy, scenario
 
 
 @pytest.fixture(scope="module")
 def config() -> AsynchronousConfig:
-    return AsynchronousConfig.model_validate(yaml.safe_load(CONFIG.read_text()))
+    return read_config()
 
 
 def test_every_cell_of_the_config_can_be_drawn(config: AsynchronousConfig) -> None:
@@ -32,28 +34,33 @@ def test_a_small_cell_from_end_to_end(config: AsynchronousConfig) -> None:
     small = config.base.model_copy(
         update={"trials": 9, "settings": {"eta": 3, "iterations": 1, "halvings": 1}, "slots": 2, "studies": 1, "hosts": 8}
     )
-    results = {"small": [run_seed(small, config.policies, config.queues, seed) for seed in (1, 2)]}
-    for measure in MEASURES:
-        assert table(config, results, measure).row_count == 1
-    for run in results["small"]:
-        for found in run["policies"].values():
-            assert 0 < found["first_s"] <= found["best_s"] <= found["search_s"]
-            assert found["sct_s"] > 0
-    assert "beamer" in losses(config, results)
+    runs = {name: [run_policy(small, name, config.queues, seed) for seed in (1, 2)] for name in config.policies}
+    tables = AsynchronousStudy(config, {"small": runs}).tables()
+    assert {name: table.row_count for name, (table,) in tables.items()} == dict.fromkeys(
+        ("first", "best", "end", "SCT", "losses"), 1
+    )
+    for several in runs.values():
+        for run in several:
+            assert 0 < run["first_s"] <= run["best_s"] <= run["search_s"]
+            assert run["sct_s"] > 0
 
 
-def test_a_measure_that_a_cell_does_not_have_has_no_row(config: AsynchronousConfig) -> None:
-    runs = [{"policies": {name: {"first_s": 2.0} for name in config.policies}} for _ in range(2)]
-    assert table(config, {"cell": runs}, "sct_s").row_count == 0
+def test_a_measure_that_no_cell_has_has_no_table(config: AsynchronousConfig) -> None:
+    runs = {name: [{"first_s": 2.0, "best_s": 2.0, "search_s": 2.0, "loss": 1.0}] * 2 for name in config.policies}
+    assert set(AsynchronousStudy(config, {"cell": runs}).tables()) == {"first", "best", "end", "losses"}
 
 
-def test_the_command_writes_its_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_known_runs_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     content = yaml.safe_load(CONFIG.read_text())
     content["base"] |= {"trials": 6, "slots": 2, "hosts": 8, "settings": {"eta": 2, "iterations": 1, "halvings": 1}}
     content["cells"] = {"tiny": {}}
     content["policies"] = ["fair", "beamer"]
     file = tmp_path / "tiny.yaml"
     file.write_text(yaml.safe_dump(content))
-    asynchronous(config_file=file, seeds=2, cells=None, json_file=tmp_path / "out" / "figures.json", processes=1)
-    assert (tmp_path / "out" / "figures.json").exists()
-    assert "tiny" in capsys.readouterr().out
+    monkeypatch.chdir(tmp_path)
+    for known in (0, 4):
+        asynchronous(config_file=file, seeds=2, json_file=tmp_path / "out" / "figures.json", processes=1)
+        assert (tmp_path / "out" / "figures.json").exists()
+        output = capsys.readouterr().out
+        assert f"4 runs, {known} of them known" in output
+        assert "tiny" in output

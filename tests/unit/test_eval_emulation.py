@@ -9,8 +9,7 @@ from rich.console import Console
 
 from beamer.workloads import generate
 from beamer.workloads.scenario import parse
-from eval.documents import SECTION
-from eval.emulation import CONFIG, DOCS, RESULTS, EmulationConfig, EmulationStudy, Ratios, RunDocument, current
+from eval.emulation import COMMITTED, CONFIG, EmulationConfig, EmulationStudy, Ratios, RunDocument
 from topologies.emulation.studies import check_emulable
 
 RENEW = "run `python -m eval emulation --docs`"
@@ -57,8 +56,13 @@ def test_a_work_has_a_row_with_both_sides_and_what_made_its_runs_invalid(
         assert cell in row
 
 
-def test_the_docs_are_what_the_results_file_says(config: EmulationConfig) -> None:
-    study, text = EmulationStudy.read(RESULTS), DOCS.read_text()
-    assert study.config == config, RENEW
-    assert current(text, study) == text, RENEW
-    assert {match["name"] for match in SECTION.finditer(text)} == {"emulation works", "emulation distribution"}
+def test_the_committed_figures_are_of_the_config(config: EmulationConfig) -> None:
+    assert COMMITTED.read().config == config, RENEW
+
+
+def test_figures_are_of_a_work_as_it_is_drawn_now(config: EmulationConfig) -> None:
+    study = COMMITTED.read()
+    name = next(iter(config.works))
+    assert study.has(config, name)
+    assert not study.has(config.model_copy(update={"works": config.works | {name: {"seed": 77}}}), name)
+    assert not study.has(config.model_copy(update={"policies": ("fair", "sebf")}), name)

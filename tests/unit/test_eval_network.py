@@ -15,7 +15,8 @@ from beamer.network.policies import Order
 from beamer.network.policies.fair import Fair
 from beamer.network.snapshot import Snapshot
 from beamer.sim import simulate
-from eval.network import command, results_file
+from eval import grid
+from eval.network import results_file
 from eval.network.cells import LIVE, Cell, Contender, NetworkConfig, spread_name
 from eval.network.command import CONFIG, read_config
 from eval.network.report import Study
@@ -147,8 +148,8 @@ def test_survivors_are_told_to_those_who_know_them_alone() -> None:
 
 
 def test_runs_are_kept_by_the_sources_that_they_depend_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "source_digest", lambda modules, without: "|".join(sorted(without)))
-    left_out = command._code(Contender(policy="beamer-stage"))
+    monkeypatch.setattr(grid, "source_digest", lambda modules, without: "|".join(sorted(without)))
+    left_out = grid.code_digest.__wrapped__("eval.network.runs", "beamer-stage")
     assert "policies.sebf" in left_out
     assert "policies.beamer_stage" not in left_out
     assert "policies.beamer|" not in left_out, "whose subclass it is"
@@ -165,11 +166,11 @@ def test_tables_pictures_and_docs_from_end_to_end(small: Study, tmp_path: Path) 
         part = Study(small.config, {cell: small.runs[cell]}, {cell: small.bounds[cell]})
         assert [path.name for path in part.draw(tmp_path)] == [picture], "no cells, no picture"
         assert part.tables()
-    results_file.write_results(small, tmp_path / "network.json")
-    read = results_file.read_results(tmp_path / "network.json")
+    results_file.COMMITTED.write(small, tmp_path / "network.json")
+    read = results_file.COMMITTED.read(tmp_path / "network.json")
     text = "<!-- begin: eval network mixed -->\n<!-- end -->\n"
-    assert results_file.current(text, read) == results_file.current(text, small)
-    assert "| 4 searches |" in results_file.current(text, read)
+    assert results_file.COMMITTED.current(text, read) == results_file.COMMITTED.current(text, small)
+    assert "| 4 searches |" in results_file.COMMITTED.current(text, read)
 
 
 def test_the_committed_config_is_read_where_none_is_named() -> None:

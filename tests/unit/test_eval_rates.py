@@ -6,7 +6,9 @@ import pytest
 import yaml
 
 from beamer.errors import InputError
-from eval.rates import CONFIG, IDEAL, MEASURES, ModeEntry, RatesConfig, by_mode, rates, run_seed, table
+from eval.rates.command import CONFIG, rates, read_config
+from eval.rates.report import RatesStudy
+from eval.rates.runs import ModeEntry, RatesConfig, run_mode
 
 TINY = {
     "topology": {"shape": "single", "hosts": 8, "rate": "10gbit"},
@@ -17,11 +19,11 @@ TINY = {
 
 @pytest.fixture(scope="module")
 def config() -> RatesConfig:
-    return RatesConfig.model_validate(yaml.safe_load(CONFIG.read_text()))
+    return read_config()
 
 
 def test_every_cell_holds_twelve_studies(config: RatesConfig) -> None:
-    assert config.seeds >= 30
+    assert config.seeds >= 12
     for name in config.cells:
         assert len(config.cell(name).scenario(config.first_seed).studies) == 12
 
@@ -36,23 +38,27 @@ def test_a_mode_on_every_number_of_queues_that_the_question_names(config: RatesC
 
 def test_a_small_cell_from_end_to_end(config: RatesConfig) -> None:
     small = config.base.model_copy(update=TINY)
-    results = {"small": [run_seed(small, config.modes, seed) for seed in (1, 2)]}
-    for measure in MEASURES:
-        assert table(config, results, measure).row_count == len(config.names)
-    for name in (IDEAL, *config.names):
-        for mean_s, p95_s, longest_s in zip(
-            *(by_mode(results["small"], name, measure) for measure in ("mean_s", "p95_s", "longest_s")), strict=True
-        ):
-            assert 0 < mean_s <= longest_s
-            assert p95_s <= longest_s
+    runs = {who: [run_mode(small, *entry, seed) for seed in (1, 2)] for who, entry in config.entries.items()}
+    tables = RatesStudy(config, {"small": runs}).tables()
+    assert {name: [table.row_count for table in several] for name, several in tables.items()} == {
+        "mean": [8], "p95": [8], "changes": [8], "hybrid": [6],
+    }  # fmt: skip
+    for several in runs.values():
+        assert all(0 < run["mean_s"] <= run["p95_s"] for run in several)
 
 
-def test_the_command_writes_its_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_known_runs_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     content = yaml.safe_load(CONFIG.read_text())
     content["base"] |= TINY
     content["cells"] = {"tiny": {}}
     file = tmp_path / "tiny.yaml"
     file.write_text(yaml.safe_dump(content))
-    rates(config_file=file, seeds=2, cells=None, json_file=tmp_path / "out" / "figures.json", processes=1)
-    assert (tmp_path / "out" / "figures.json").exists()
-    assert "hybrid, K = 2" in capsys.readouterr().out
+    monkeypatch.chdir(tmp_path)
+    for known in (0, 18):
+        rates(config_file=file, seeds=2, json_file=tmp_path / "out" / "figures.json", processes=1)
+        assert (tmp_path / "out" / "figures.json").exists()
+        output = capsys.readouterr().out
+        assert f"18 runs, {known} of them known" in output
+        assert "hybrid, K = 2" in output
+    with pytest.raises(InputError, match="--cells"):
+        rates(config_file=file, cells="large", json_file=tmp_path / "out" / "figures.json")

@@ -49,6 +49,15 @@ def test_aalo_moves_a_coflow_down_once_it_has_sent_ten_megabytes() -> None:
     assert first == pytest.approx(105.0)
 
 
+def test_a_coflow_that_has_become_heavy_shares_with_the_next_one_under_fifo_lm() -> None:
+    trace = coflow("first", 0.0, (0, 1, 100.0)), coflow("second", 0.0, (0, 1, 10.0))
+    assert completions("fifo", Classes(queues=None), *trace) == pytest.approx([100.0, 110.0])
+    heavy_s = 82.0  # when it has sent more than the 80th percentile of 10 and 100 bytes
+    first, second = completions("fifo-lm", Classes(queues=None), *trace)
+    assert first == pytest.approx(110.0)
+    assert heavy_s + 20.0 <= second < 0.97 * first, "decided now and then"
+
+
 def test_fair_coflows_share() -> None:
     trace = coflow("a", 0.0, (0, 1, 3.0)), coflow("b", 0.0, (0, 1, 5.0), (2, 0, 1.0)), coflow("nothing", 2.0)
     assert completions("fair", MaxMin(), *trace) == pytest.approx([6.0, 8.0, 2.0])

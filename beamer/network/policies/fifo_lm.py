@@ -20,6 +20,8 @@ class FifoLm(NetworkPolicy[Stateless]):
     training job. A coflow is heavy once it has sent more than the threshold: the 80th percentile of the coflow sizes known,
     unless `heavy_bits` is set. Groups of coflows that share are strictly one before another, which is our reconstruction.
 
+    It goes by what a coflow has sent, so that it is nothing but `fifo` where that is not known.
+
     interval_s: the shortest time between two decisions while no coflow starts or ends.
     """
 
@@ -27,6 +29,7 @@ class FifoLm(NetworkPolicy[Stateless]):
     State = Stateless
     by_coflow = True
     shares = True
+    needs_coflows = True
     heavy_bits: ClassVar[float | None] = None
     interval_s: ClassVar[float] = 0.1
 

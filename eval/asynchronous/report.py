@@ -1,0 +1,83 @@
+"""Tables of the study of searches without barriers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from eval.asynchronous.runs import AsynchronousConfig
+from eval.committed import Committed
+from eval.grid import Runs
+from eval.statistics import CONFIDENCE, Ratio
+
+MEASURES = {
+    "first": ("first_s", "seconds until the first trial has completed the top rung"),
+    "best": ("best_s", "seconds until the best of all that complete it has"),
+    "end": ("search_s", "seconds until the search ends"),
+    "SCT": ("sct_s", "mean SCT of the synchronous searches beside them"),
+}
+
+
+@dataclass(frozen=True)
+class AsynchronousStudy:
+    """The runs of a config, by cell and policy."""
+
+    config: AsynchronousConfig
+    runs: Runs
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> "AsynchronousStudy":
+        """Return the study that a file's content is of."""
+        return cls(AsynchronousConfig.model_validate(document["config"]), document["runs"])
+
+    def as_json(self) -> dict[str, Any]:
+        """Return its config and figures as plain JSON."""
+        return {"config": self.config.model_dump(mode="json"), "runs": self.runs}
+
+    def each(self, cell: str, policy: str, measure: str) -> list[float]:
+        """Return a measure of a policy, seed by seed."""
+        return [run[measure] for run in self.runs[cell][policy]]
+
+    def tables(self) -> dict[str, list[Table]]:
+        """Return every table by the name of its section, those of measures that no cell has left out."""
+        found = {name: [table] for name in MEASURES if (table := self._relative_to_first(name)).row_count}
+        return found | {"losses": [self._losses()]}
+
+    def _relative_to_first(self, measure: str) -> Table:
+        """Return a row per cell that has a measure: policies relative to the first, and the last one's median."""
+        key, title = MEASURES[measure]
+        first, *others = self.config.policies
+        last = others[-1]
+        title = f"{title}, relative to {first}: geometric means over {self._seeds()} seeds, {CONFIDENCE:.0%} intervals"
+        table = Table(title=title, title_justify="left")
+        for column in ("cell", *others, f"{last}, median", f"seeds in which {last} is later"):
+            table.add_column(column, justify="left" if column == "cell" else "right")
+        for cell, runs in self.runs.items():
+            if key not in runs[first][0]:
+                continue
+            base = self.each(cell, first, key)
+            ratios = np.array(self.each(cell, last, key)) / np.array(base)
+            table.add_row(
+                cell,
+                *(str(Ratio.of(self.each(cell, other, key), base)) for other in others),
+                f"{float(np.median(ratios)):.2f}",
+                f"{int((ratios > 1).sum())} of {len(ratios)}",
+            )
+        return table
+
+    def _losses(self) -> Table:
+        """Return the mean loss of the best trials under every policy: whether an early end is also a good one."""
+        table = Table(title=f"mean loss of the searches' best trials; {self._seeds()} seeds", title_justify="left")
+        for column in ("", *self.config.policies):
+            table.add_column(column, justify="right" if column else "left")
+        means = (np.mean([np.mean(self.each(cell, name, "loss")) for cell in self.runs]) for name in self.config.policies)
+        table.add_row("all cells", *(f"{mean:.4f}" for mean in means))
+        return table
+
+    def _seeds(self) -> int:
+        return min(len(runs) for cell in self.runs.values() for runs in cell.values())
+
+
+COMMITTED = Committed("asynchronous", "policies.md", AsynchronousStudy.from_json)

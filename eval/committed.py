@@ -1,0 +1,83 @@
+"""Figures of studies that are committed, and the sections of the docs that follow from them.
+
+A study is committed as `eval/results/COMMAND.json`, its config and its runs; its sections are called "COMMAND NAME", a name for
+each of its tables. `python -m eval COMMAND --docs` renews both.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+from rich.table import Table
+
+from beamer.errors import InputError
+from eval.documents import markdown, rewritten
+from eval.json_lines import json_lines
+
+RESULTS = Path(__file__).parent / "results"
+FOLDER = Path(__file__).parent.parent / "docs"
+LEVELS = 3  # of a file: the study, its runs, a cell: a line per contender
+
+
+class Tabled(Protocol):
+    """A study as far as it is committed."""
+
+    def as_json(self) -> Mapping[str, Any]:
+        """Return its config and figures as plain JSON."""
+
+    def tables(self) -> Mapping[str, Sequence[Table]]:
+        """Return every table by the name of its section."""
+
+
+S = TypeVar("S", bound=Tabled)
+
+
+@dataclass(frozen=True)
+class Committed(Generic[S]):
+    """A study's committed figures and the document that shows them.
+
+    command: of `python -m eval`. document: its name in docs. from_json: the study that a file's content is of.
+    """
+
+    command: str
+    document: str
+    from_json: Callable[[Mapping[str, Any]], S]
+
+    @property
+    def results(self) -> Path:
+        """The file with the figures."""
+        return RESULTS / f"{self.command}.json"
+
+    @property
+    def path(self) -> Path:
+        """The document."""
+        return FOLDER / self.document
+
+    def output(self, docs: bool, whole: bool, path: Path) -> Path:
+        """Return where figures go: to the committed file for the docs, else to `path`.
+
+        whole: whether all of the committed config is run. Raises `InputError` for docs of less.
+        """
+        if docs and not whole:
+            raise InputError("--docs", "fewer runs", "all of the committed config, as the docs show them")
+        return self.results if docs else path
+
+    def read(self, path: Path | None = None) -> S:
+        """Return the study that a file holds, by the config that is in it; without a path the committed one."""
+        return self.from_json(json.loads((path or self.results).read_text()))
+
+    def write(self, study: S, path: Path) -> None:
+        """Write a study's config and figures."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json_lines(dict(study.as_json()), LEVELS))
+
+    def current(self, text: str, study: S) -> str:
+        """Return a document with the study's sections as its figures are. Raises `InputError` for one that it does not have."""
+        found = {f"{self.command} {name}": "\n".join(map(markdown, tables)) for name, tables in study.tables().items()}
+        return rewritten(text, found)
+
+    def renew(self, study: S) -> None:
+        """Write the document's sections anew."""
+        self.path.write_text(self.current(self.path.read_text(), study))

@@ -1,0 +1,87 @@
+"""What is tried, as in `eval/configs/trials.yaml`, and one run of it: `beamer` with some of its constants changed."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from beamer.errors import InputError, nearest
+from beamer.network.policies import beamer
+from eval.network.cells import BY_CLASSES, Cell, Contender
+from eval.network.runs import run_contender
+
+POLICY = "beamer"
+MEASURES = ("mean_s", "p95_s")
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Variant(_Entry):
+    """The policy with some constants of its module changed. allocator: as of `Contender`."""
+
+    allocator: str = BY_CLASSES
+    constants: dict[str, float] = {}
+
+
+class TrialGroup(_Entry):
+    """Variants that are compared with each other, on cells of the study of network policies.
+
+    title: what its tables are of. reference: the variant that ratios are to.
+    """
+
+    title: str
+    reference: str
+    variants: tuple[str, ...]
+    cells: tuple[str, ...] = Field(min_length=2)
+
+
+class TrialsConfig(_Entry):
+    """What the trials consist of, as in the config file. queues: classes of a live network."""
+
+    seeds: int = Field(ge=2)
+    first_seed: int
+    queues: int
+    variants: dict[str, Variant]
+    groups: dict[str, TrialGroup]
+
+    def model_post_init(self, context: Any) -> None:
+        """Check that what is named exists. Raises `InputError`."""
+        constants = [name for name, value in vars(beamer).items() if isinstance(value, float)]
+        for variant in self.variants.values():
+            for name in variant.constants:
+                if name not in constants:
+                    raise InputError("constants", name, nearest(name, constants))
+        for group in self.groups.values():
+            for name in (group.reference, *group.variants):
+                if name not in self.variants:
+                    raise InputError("variants", name, nearest(name, self.variants))
+
+    def compared(self) -> dict[str, list[str]]:
+        """Return the variants that are run on each cell."""
+        found: dict[str, list[str]] = {}
+        for group in self.groups.values():
+            for cell in group.cells:
+                known = found.setdefault(cell, [])
+                known += [name for name in (group.reference, *group.variants) if name not in known]
+        return found
+
+
+@contextmanager
+def changed(constants: Mapping[str, float]) -> Iterator[None]:
+    """Give constants of the policy's module other values, in this process and for as long as the context."""
+    before = {name: getattr(beamer, name) for name in constants}
+    try:
+        vars(beamer).update(constants)
+        yield
+    finally:
+        vars(beamer).update(before)
+
+
+def run_variant(cell: Cell, variant: Variant, queues: int, seed: int) -> dict[str, float]:
+    """Return the weighted mean and the 95th percentile of the SCTs of a variant on the work of a seed, seconds."""
+    with changed(variant.constants):
+        found = run_contender(cell, Contender(policy=POLICY, allocator=variant.allocator), queues, seed)
+    return {measure: found[measure] for measure in MEASURES}

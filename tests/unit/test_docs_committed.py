@@ -1,0 +1,64 @@
+"""The sections of the docs are those of the committed figures of the studies that they are of."""
+
+import re
+from typing import Any
+
+import pytest
+from rich.table import Table
+
+from beamer.errors import InputError
+from eval.asynchronous.report import COMMITTED as ASYNCHRONOUS
+from eval.committed import FOLDER, Committed
+from eval.documents import SECTION, rewritten
+from eval.emulation import COMMITTED as EMULATION
+from eval.network.results_file import COMMITTED as NETWORK
+from eval.rates.report import COMMITTED as RATES
+from eval.trials.report import COMMITTED as TRIALS
+
+each_study = pytest.mark.parametrize(
+    "committed", [ASYNCHRONOUS, EMULATION, NETWORK, RATES, TRIALS], ids=lambda one: one.command
+)
+
+
+@each_study
+def test_the_docs_are_what_the_results_file_says(committed: Committed[Any]) -> None:
+    text = committed.path.read_text()
+    assert committed.current(text, committed.read()) == text, f"run `python -m eval {committed.command} --docs`"
+
+
+@each_study
+def test_every_table_of_a_study_is_in_its_document_and_in_no_other(committed: Committed[Any]) -> None:
+    for path in FOLDER.glob("*.md"):
+        sections = [match for match in SECTION.finditer(path.read_text()) if match["command"] == committed.command]
+        names = sorted(match["name"] for match in sections)
+        here = path == committed.path
+        assert names == (sorted(f"{committed.command} {name}" for name in committed.read().tables()) if here else [])
+
+
+def test_no_table_of_what_was_tried_is_written_by_hand() -> None:
+    text = SECTION.sub("", TRIALS.path.read_text())
+    tried = [part for part in re.split(r"^##+ ", text, flags=re.MULTILINE) if "tried" in part.partition("\n")[0]]
+    assert tried, "nothing was read"
+    assert not [line for part in tried for line in part.splitlines() if line.startswith("|")]
+
+
+def test_the_sections_of_other_commands_stay_and_unknown_ones_are_refused() -> None:
+    text = "<!-- begin: eval rates mean -->\nold\n<!-- end -->\n<!-- begin: eval trials index -->\nold\n<!-- end -->\n"
+    assert rewritten(text, {"rates mean": "new"}) == text.replace("old", "\nnew", 1)
+    with pytest.raises(InputError, match="rates mean"):
+        rewritten(text, {"rates men": "new"})
+
+
+def test_docs_of_less_than_the_committed_config_are_refused() -> None:
+    with pytest.raises(InputError, match="--docs"):
+        RATES.output(docs=True, whole=False, path=FOLDER / "figures.json")
+    assert RATES.output(docs=True, whole=True, path=FOLDER / "figures.json") == RATES.results
+    assert RATES.output(docs=False, whole=False, path=FOLDER / "figures.json") == FOLDER / "figures.json"
+
+
+def test_a_study_is_read_as_it_was_written(tmp_path: Any) -> None:
+    study = RATES.read()
+    RATES.write(study, tmp_path / "new" / "rates.json")
+    again = RATES.read(tmp_path / "new" / "rates.json")
+    assert again == study
+    assert all(isinstance(table, Table) for tables in again.tables().values() for table in tables)
