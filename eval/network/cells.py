@@ -46,12 +46,24 @@ class Contender(_Entry):
     """A policy, how it is carried out, and what it knows.
 
     allocator: `classes` is what controllers and switches do; the others are ideal, with the coflows in flight known.
-    survivors: whether it knows which trials each rung will keep, which nobody does.
+    survivors: whether it knows which trials each rung will keep, which nobody does. seeds, studies: of contenders that take
+    long, how many of the seeds are run, and the most studies that a cell may have for it to be run there.
     """
 
     policy: str
     allocator: str = BY_CLASSES
     survivors: bool = False
+    seeds: int | None = Field(default=None, ge=2)
+    studies: int | None = Field(default=None, ge=1)
+
+    @property
+    def played(self) -> dict[str, Any]:
+        """What a run of it depends on."""
+        return self.model_dump(exclude={"seeds", "studies"})
+
+    def plays(self, cell: Cell) -> bool:
+        """Return whether it is run in a cell."""
+        return self.studies is None or cell.studies <= self.studies
 
     @property
     def name(self) -> str:

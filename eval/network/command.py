@@ -68,7 +68,9 @@ def _tasks(config: NetworkConfig, name: str) -> dict[str, list[Task]]:
     drawn = cell.model_dump()
     found: dict[str, list[Task]] = {}
     for contender in config.contenders:
-        parts, code = (drawn, contender.model_dump(), config.queues), code_digest("eval.network.runs", contender.policy)
+        if not contender.plays(cell):
+            continue
+        parts, code = (drawn, contender.played, config.queues), code_digest("eval.network.runs", contender.policy)
         found[contender.name] = [
             Task(
                 digest(*parts, seed, code),
@@ -76,7 +78,7 @@ def _tasks(config: NetworkConfig, name: str) -> dict[str, list[Task]]:
                 run_contender,
                 (cell, contender, config.queues, seed),
             )
-            for seed in numbers
+            for seed in numbers[: contender.seeds]
         ]
     code = source_digest(["eval.network.cells", "beamer.bounds.scenario"])
     found[BOUND] = [Task(digest(drawn, seed, code), f"{name}, bound, seed {seed}", run_bound, (cell, seed)) for seed in numbers]

@@ -14,7 +14,7 @@ FAIR = "fair"
 EQUIVALENT = 0.03  # a ratio whose whole interval is this close to 1 is called equal
 
 Figures = Mapping[str, Sequence[Mapping[str, float]]]
-"""The measures of a cell's runs by contender, seeds in order."""
+"""The measures of a cell's runs by contender, seeds in order, of some contenders the first ones alone."""
 
 Bounds = Sequence[Mapping[str, Any]]
 
@@ -40,13 +40,17 @@ class Study:
         return {"config": self.config.model_dump(), "runs": self.runs, "bounds": self.bounds}
 
     def ratio(self, cell: str, name: str, base: str, measure: str = "mean_s") -> Ratio:
-        """Return a contender's measure relative to that of `base`, paired by seed."""
-        runs = self.runs[cell]
-        return Ratio.of(*([run[measure] for run in runs[who]] for who in (name, base)))
+        """Return a contender's measure relative to that of `base`, paired by seed, over the seeds that both were run with."""
+        pairs = list(zip(self.runs[cell][name], self.runs[cell][base], strict=False))
+        return Ratio.of([run[measure] for run, _ in pairs], [run[measure] for _, run in pairs])
 
     def overall(self, cells: Sequence[str], name: str, base: str, measure: str = "mean_s") -> float:
         """Return the geometric mean of that ratio over cells."""
         return float(np.exp(np.mean([np.log(self.ratio(cell, name, base, measure).mean) for cell in cells])))
+
+    def _overall(self, cells: Sequence[str], name: str, base: str, measure: str = "mean_s") -> str:
+        """Return `overall` as text, empty of a contender that some of the cells were run without."""
+        return f"{self.overall(cells, name, base, measure):.3f}" if all(name in self.runs[cell] for cell in cells) else ""
 
     def known(self, cells: Sequence[str]) -> list[str]:
         """Return those of the cells that were run."""
@@ -63,9 +67,10 @@ class Study:
                     self._relative_to_fair(f"{group.title}, live: 95th percentile of the SCTs", cells, "p95_s"),
                     self._relative_to_fair(f"{group.title}, live: largest stretch", cells, "stretch"),
                 ]
-                found[f"{name} ideal"] = [
-                    self._means(f"{group.title}, by ideal allocators or told the survivors", cells, self._ideal + self._told)
-                ]
+                if self._run(self._ideal + self._told, cells):
+                    found[f"{name} ideal"] = [
+                        self._means(f"{group.title}, by ideal allocators or told the survivors", cells, self._ideal + self._told)
+                    ]
                 found[f"{name} bound"] = [self._against_bound(group.title, cells)]
         if self._spread():
             found["spread"] = [self._means("Searches by the spread of their budgets, live", self._spread(), self._live)]
@@ -78,38 +83,45 @@ class Study:
 
     def _means(self, title: str, cells: Sequence[str], contenders: Sequence[Contender]) -> Table:
         reference = self.config.reference
-        names = [contender.name for contender in contenders if contender.name != reference]
-        table = _table(f"{title}: mean SCT relative to {reference}", self._seeds(cells), names)
+        names = self._run(contenders, cells, besides=reference)
+        table = _table(f"{title}: mean SCT relative to {reference}", self._seeds(cells, names), names)
         for cell in cells:
-            table.add_row(cell, *(_marked(self.ratio(cell, name, reference)) for name in names))
-        table.add_row("geometric mean", *(f"{self.overall(cells, name, reference):.3f}" for name in names))
+            known = self.runs[cell]
+            table.add_row(cell, *(_marked(self.ratio(cell, name, reference)) if name in known else "" for name in names))
+        table.add_row("geometric mean", *(self._overall(cells, name, reference) for name in names))
         return table
 
     def _relative_to_fair(self, title: str, cells: Sequence[str], measure: str) -> Table:
-        names = [contender.name for contender in self._live if contender.name != FAIR]
-        table = _table(f"{title} relative to {FAIR}", self._seeds(cells), names)
+        names = self._run(self._live, cells, besides=FAIR)
+        table = _table(f"{title} relative to {FAIR}", self._seeds(cells, names), names)
         for cell in cells:
-            table.add_row(cell, *(str(self.ratio(cell, name, FAIR, measure)) for name in names))
-        table.add_row("geometric mean", *(f"{self.overall(cells, name, FAIR, measure):.3f}" for name in names))
+            known = self.runs[cell]
+            table.add_row(cell, *(str(self.ratio(cell, name, FAIR, measure)) if name in known else "" for name in names))
+        table.add_row("geometric mean", *(self._overall(cells, name, FAIR, measure) for name in names))
         return table
 
     def _against_bound(self, title: str, cells: Sequence[str]) -> Table:
-        """Return mean SCTs over the bound and the best schedule found, the best of all contenders seed by seed."""
+        """Return mean SCTs over the bound and the best schedule found, the best of all contenders that ran a seed."""
         reference = self.config.reference
-        told = [contender.name for contender in self._told]
+        told = self._run(self._told, cells)
         over_bound = [f"{name} / bound" for name in (reference, *told, "best found")]
         columns = ["bound", *over_bound, f"{reference} / best found"]
-        table = _table(f"{title}: mean SCT against bounds and best schedules found", self._seeds(cells), columns)
+        table = _table(f"{title}: mean SCT against bounds and best schedules found", self._seeds(cells, [reference]), columns)
         for cell in cells:
             bounds = self.bounds.get(cell, ())
             means = {name: np.array([run["mean_s"] for run in runs]) for name, runs in self.runs[cell].items()}
-            best = np.min(list(means.values()), axis=0)
+            best = np.full(len(means[reference]), np.inf)
+            for own in means.values():
+                np.minimum(best[: len(own)], own, out=best[: len(own)])
             shown = [str(Interval.of((means[reference] / best).tolist()))]
             if not bounds or not all(bounds):
                 table.add_row(cell, "none for weights", *[""] * (len(columns) - 2), *shown)
                 continue
             least = np.array([bound["bound_s"] for bound in bounds])
-            over = [str(Interval.of((means[name] / least).tolist())) for name in (reference, *told)]
+            over = [
+                str(Interval.of((means[name] / least[: len(means[name])]).tolist())) if name in means else ""
+                for name in (reference, *told)
+            ]
             names = sorted({str(bound["bound"]) for bound in bounds})
             table.add_row(cell, ", ".join(names), *over, str(Interval.of((best / least).tolist())), *shown)
         return table
@@ -120,12 +132,20 @@ class Study:
         for column in ("policy", "median over all runs", "greatest"):
             table.add_column(column, justify="left" if column == "policy" else "right")
         for contender in self.config.contenders:
-            each = [run["decide_p99_s"] for runs in self.runs.values() for run in runs[contender.name]]
-            table.add_row(contender.name, f"{float(np.median(each)):.4f}", f"{max(each):.4f}")
+            each = [run["decide_p99_s"] for runs in self.runs.values() for run in runs.get(contender.name, ())]
+            if each:
+                table.add_row(contender.name, f"{float(np.median(each)):.4f}", f"{max(each):.4f}")
         return table
 
-    def _seeds(self, cells: Sequence[str]) -> int:
-        return min(len(runs) for cell in cells for runs in self.runs[cell].values())
+    def _run(self, contenders: Sequence[Contender], cells: Sequence[str], besides: str | None = None) -> list[str]:
+        """Return the names of those contenders that were run in any of the cells, without that of one to which they relate."""
+        names = [contender.name for contender in contenders if contender.name != besides]
+        return [name for name in names if any(name in self.runs[cell] for cell in cells)]
+
+    def _seeds(self, cells: Sequence[str], names: Sequence[str]) -> str:
+        """Return how many seeds these contenders were run with, as text."""
+        counts = {len(self.runs[cell][name]) for cell in cells for name in names if name in self.runs[cell]}
+        return " to ".join(map(str, sorted({min(counts), max(counts)})))
 
     def draw(self, folder: Path) -> list[Path]:
         """Draw the pictures that there are cells for into PNG files of a folder; return their paths."""
@@ -146,13 +166,11 @@ class Study:
         axes = figure.subplots()
         reference, cells = self.config.reference, self._spread()
         factors = [factor for factor in self.config.spread.factors if spread_name(factor) in cells]
-        for contender in self._live:
-            if contender.name == reference:
-                continue
-            ratios = [self.ratio(cell, contender.name, reference) for cell in cells]
+        for name in self._run(self._live, cells, besides=reference):
+            ratios = [self.ratio(cell, name, reference) for cell in cells]
             means = [ratio.mean for ratio in ratios]
             reach = [[ratio.mean - ratio.low for ratio in ratios], [ratio.high - ratio.mean for ratio in ratios]]
-            axes.errorbar(factors, means, yerr=reach, marker="o", markersize=4, capsize=2, label=contender.name)
+            axes.errorbar(factors, means, yerr=reach, marker="o", markersize=4, capsize=2, label=name)
         axes.axhline(1.0, color="black", linewidth=0.8)
         axes.set_xscale("log", base=2)
         axes.set_xticks(factors, [f"{factor:g}" for factor in factors])
@@ -178,13 +196,14 @@ class Study:
         figure.savefig(path, dpi=120)
 
     def _draw(self, axes: Any, cells: Sequence[str], measure: str, label: str) -> None:
-        shown = [contender.name for contender in self._live if contender.name != FAIR]
+        shown = self._run(self._live, cells, besides=FAIR)
         for number, name in enumerate(shown):
-            ratios = [self.ratio(cell, name, FAIR, measure) for cell in cells]
+            rows = [row for row, cell in enumerate(cells) if name in self.runs[cell]]
+            ratios = [self.ratio(cells[row], name, FAIR, measure) for row in rows]
             means = [ratio.mean for ratio in ratios]
             axes.errorbar(
                 means,
-                np.arange(len(cells)) + 0.07 * (number - len(shown) / 2),
+                np.array(rows) + 0.07 * (number - len(shown) / 2),
                 xerr=[[r.mean - r.low for r in ratios], [r.high - r.mean for r in ratios]],
                 fmt="o",
                 markersize=6 if name == self.config.reference else 3.5,
@@ -196,7 +215,7 @@ class Study:
         axes.grid(axis="x", alpha=0.3)
 
 
-def _table(title: str, seeds: int, columns: Sequence[str]) -> Table:
+def _table(title: str, seeds: str, columns: Sequence[str]) -> Table:
     table = Table(title=f"{title}; {seeds} seeds, {CONFIDENCE:.0%} intervals", title_justify="left")
     table.add_column("cell")
     for column in columns:

@@ -18,7 +18,7 @@ from beamer.sim import simulate
 from eval import grid
 from eval.network import results_file
 from eval.network.cells import LIVE, Cell, Contender, NetworkConfig, spread_name
-from eval.network.command import CONFIG, read_config
+from eval.network.command import CONFIG, _tasks, read_config
 from eval.network.report import Study
 from eval.network.runs import run_bound, run_contender
 from eval.statistics import Interval
@@ -61,6 +61,30 @@ def test_ratios_are_paired_by_seed(config: NetworkConfig) -> None:
     ratio = study(config, a=a, b=b).ratio("4 searches", "a", "b")
     assert (ratio.low, ratio.mean, ratio.high) == pytest.approx((2.0, 2.0, 2.0))
     assert study(config, a=a, b=b).overall(["4 searches"], "b", "a") == pytest.approx(0.5)
+
+
+def test_contenders_that_take_long_are_run_less_and_compared_over_the_seeds_that_they_ran(config: NetworkConfig) -> None:
+    few = Contender(policy="fair", seeds=2)
+    limited = config.model_copy(update={"contenders": (Contender(policy="beamer"), few, Contender(policy="sebf", studies=4))})
+    four, eight = (_tasks(limited, name) for name in ("4 searches", "8 searches"))
+    assert {who: len(tasks) for who, tasks in four.items()} == {"beamer": 30, "fair": 2, "sebf": 30, "bound": 30}
+    assert {who: len(tasks) for who, tasks in eight.items()} == {"beamer": 30, "fair": 2, "bound": 30}
+    whole = limited.model_copy(update={"contenders": (Contender(policy="fair"),)})
+    assert [task.key for task in _tasks(whole, "4 searches")["fair"]][:2] == [task.key for task in four["fair"]]
+
+    figures = {"beamer": [1.0, 2.0, 3.0], "fair": [2.0, 4.0], "sebf": [1.0, 1.0, 6.0]}
+    runs = {
+        who: [{"mean_s": mean, "p95_s": mean, "stretch": 1.0, "decide_p99_s": 0.0} for mean in of]
+        for who, of in figures.items()
+    }
+    cells = {"4 searches": runs, "8 searches": {who: of for who, of in runs.items() if who != "sebf"}}
+    bounds = {cell: [{"bound": "barrier", "bound_s": 1.0}] * 3 for cell in cells}
+    tables = Study(limited, cells, bounds).tables()
+    means = [list(column.cells) for column in tables["mixed"][0].columns]
+    assert str(tables["mixed"][0].title).endswith("; 2 to 3 seeds, 95% intervals")
+    assert means[1][0] == "2.00 [2.00, 2.00]"
+    assert means[2][1:] == ["", ""], "no figure where it was not run, and no mean over cells either"
+    assert list(tables["mixed bound"][0].columns[3].cells) == ["1.667 ±2.868", "2.000 ±2.484"], "best found: seed by seed"
 
 
 def test_every_cell_of_the_config_can_be_drawn(config: NetworkConfig) -> None:
