@@ -67,10 +67,10 @@ class Study:
                     self._relative_to_fair(f"{group.title}, live: 95th percentile of the SCTs", cells, "p95_s"),
                     self._relative_to_fair(f"{group.title}, live: largest stretch", cells, "stretch"),
                 ]
-                if self._run(self._ideal + self._told, cells):
-                    found[f"{name} ideal"] = [
-                        self._means(f"{group.title}, by ideal allocators or told the survivors", cells, self._ideal + self._told)
-                    ]
+                others = self._ideal + self._told
+                if self._run(others, cells):
+                    title = f"{group.title}, by ideal allocators or told the survivors"
+                    found[f"{name} ideal"] = [self._means(title, cells, others)]
                 found[f"{name} bound"] = [self._against_bound(group.title, cells)]
         if self._spread():
             found["spread"] = [self._means("Searches by the spread of their budgets, live", self._spread(), self._live)]

@@ -11,7 +11,7 @@ from eval.network.cells import Cell
 from eval.network.command import read_config as read_network_config
 from eval.resume import Task, digest
 from eval.trials.report import COMMITTED, TrialsStudy
-from eval.trials.runs import POLICY, TrialsConfig, run_variant
+from eval.trials.runs import TrialsConfig, run_variant
 
 CONFIG = Path(__file__).parent.parent / "configs" / "trials.yaml"
 
@@ -29,7 +29,7 @@ def trials(
     anew: Anew = False,
     processes: Processes = 2,
 ) -> None:
-    """Compare `beamer` with variants of itself whose constants differ, in the simulator."""
+    """Compare `beamer` with variants of itself and with its plan, in the simulator."""
     config = read_config(config_file)
     config = config.model_copy(update={"seeds": seeds or config.seeds})
     numbers = range(config.first_seed, config.first_seed + config.seeds)
@@ -44,5 +44,5 @@ def trials(
 
 def _task(config: TrialsConfig, cells: Mapping[str, Cell], name: str, who: str, seed: int) -> Task:
     cell, variant = cells[name], config.variants[who]
-    key = digest(cell.model_dump(), variant.model_dump(), config.queues, seed, code_digest("eval.trials.runs", POLICY))
+    key = digest(cell.model_dump(), variant.model_dump(), config.queues, seed, code_digest("eval.trials.runs", variant.policy))
     return Task(key, f"{name}, {who}, seed {seed}", run_variant, (cell, variant, config.queues, seed))

@@ -1,4 +1,4 @@
-"""What is tried, as in `eval/configs/trials.yaml`, and one run of it: `beamer` with some of its constants changed."""
+"""What is tried, as in `eval/configs/trials.yaml`, and one run of it: `beamer` with constants changed, or another policy."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,9 +20,11 @@ class _Entry(BaseModel):
 
 
 class Variant(_Entry):
-    """The policy with some constants of its module changed. allocator: as of `Contender`."""
+    """A policy, with some constants of `beamer`'s module changed. allocator, survivors: as of `Contender`."""
 
+    policy: str = POLICY
     allocator: str = BY_CLASSES
+    survivors: bool = False
     constants: dict[str, float] = {}
 
 
@@ -54,6 +56,8 @@ class TrialsConfig(_Entry):
             for name in variant.constants:
                 if name not in constants:
                     raise InputError("constants", name, nearest(name, constants))
+            if variant.constants and variant.policy != POLICY:
+                raise InputError("constants", variant.policy, f"none but with {POLICY}, whose they are")
         for group in self.groups.values():
             for name in (group.reference, *group.variants):
                 if name not in self.variants:
@@ -83,5 +87,6 @@ def changed(constants: Mapping[str, float]) -> Iterator[None]:
 def run_variant(cell: Cell, variant: Variant, queues: int, seed: int) -> dict[str, float]:
     """Return the weighted mean and the 95th percentile of the SCTs of a variant on the work of a seed, seconds."""
     with changed(variant.constants):
-        found = run_contender(cell, Contender(policy=POLICY, allocator=variant.allocator), queues, seed)
+        contender = Contender(policy=variant.policy, allocator=variant.allocator, survivors=variant.survivors)
+        found = run_contender(cell, contender, queues, seed)
     return {measure: found[measure] for measure in MEASURES}

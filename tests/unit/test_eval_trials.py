@@ -38,7 +38,11 @@ def test_cells_are_those_of_the_study_and_references_are_as_shipped(config: Tria
 
 @pytest.mark.parametrize(
     ("variants", "named"),
-    [({"live": {"constants": {"RANK_EXPONNT": 1.0}}}, "did you mean 'RANK_EXPONENT'"), ({"live": {}}, "overdue")],
+    [
+        ({"live": {"constants": {"RANK_EXPONNT": 1.0}}}, "did you mean 'RANK_EXPONENT'"),
+        ({"live": {"policy": "fair", "constants": {"RANK_EXPONENT": 1.0}}}, "none but with beamer"),
+        ({"live": {}}, "overdue"),
+    ],
 )
 def test_what_does_not_exist_is_refused(config: TrialsConfig, variants: Any, named: str) -> None:
     with pytest.raises(ValidationError, match=named):
