@@ -19,9 +19,10 @@ def test_pictures_are_there() -> None:
     assert all((IMAGES / name).is_file() for name in named)
 
 
-def test_no_live_policy_is_better_beyond_chance_in_any_cell(study: Study) -> None:
+def test_no_live_policy_of_the_literature_is_better_beyond_chance_in_any_cell(study: Study) -> None:
     """The docs say so in words."""
-    names = [contender.name for contender in study.config.contenders if contender.is_live and not contender.survivors]
+    live = [contender for contender in study.config.contenders if contender.is_live and not contender.survivors]
+    names = [contender.name for contender in live if not contender.policy.startswith("beamer")]
     for group in study.config.groups.values():
         for cell in study.known(list(group.cells)):
             assert not [name for name in names if study.ratio(cell, name, study.config.reference).high < 1], cell
