@@ -62,7 +62,9 @@ class EmulationConfig(BaseModel):
     def work(self, name: str) -> Workload:
         """Return a work. Raises `InputError`."""
         changes = dict(self.works[name])
-        seed = changes.pop("seed")
+        seed = changes.pop("seed", None)
+        if not isinstance(seed, int):
+            raise InputError(f"works.{name}.seed", seed, "a number, to draw from")
         return DrawnWork.model_validate(self.base.model_dump() | changes).workload(seed)
 
 
@@ -181,10 +183,12 @@ def emulation(
     """Compare network policies on drawn works, emulated and simulated."""
     config = EmulationConfig.model_validate(yaml.safe_load(config_file.read_text()))
     path = COMMITTED.output(docs, whole=config_file == CONFIG and not simulate_only, path=json_file)
+    if works and simulate_only:
+        raise InputError("--works", works, "nothing beside --simulate, which emulates none")
     chosen = [name for name in config.works if works in name and not simulate_only]
     if works and not chosen:
         raise InputError("--works", works, f"a part of one of {', '.join(config.works)}")
-    before = COMMITTED.read(path) if works and path.exists() else EmulationStudy(config, {}, {})
+    before = COMMITTED.read(path) if (works or simulate_only) and path.exists() else EmulationStudy(config, {}, {})
     kept = {name: before.works[name] for name in config.works if name in before.works and before.has(config, name)}
     if docs and (missing := [name for name in config.works if name not in kept and name not in chosen]):
         raise InputError("--works", works, f"also a part of {', '.join(missing)}, of which there are no figures")
@@ -193,14 +197,14 @@ def emulation(
     drawn = [simulated(config.base.workload(seed), list(policies)) for seed in range(config.seeds)]
     study = EmulationStudy(config, {}, {policy: [runs[policy] for runs in drawn] for policy in policies})
     console.print(study.distribution_table())
-    for name in () if simulate_only else config.works:
-        if name not in chosen:
-            study.works |= {name: kept[name]} if name in kept else {}
-            continue
+    study.works |= kept
+    for name in chosen:
         work = config.work(name)
         study.works[name] = {"emulated": emulated(work, config.policies), "simulated": simulated(work, config.policies)}
         means = ", ".join(f"{policy} {run['mean_sct_s']:.2f} s" for policy, run in study.works[name]["emulated"].items())
         console.print(f"{name}: {means}")
+        COMMITTED.write(study, path)
+    study.works = {name: study.works[name] for name in config.works if name in study.works}
     COMMITTED.write(study, path)
     if study.works:
         console.print(study.works_table())

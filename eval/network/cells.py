@@ -12,6 +12,7 @@ from beamer.workloads import Workload, generate, search
 from beamer.workloads.scenario import Scenario, parse
 
 BY_CLASSES = "classes"
+FAIR = "fair"  # what tails and stretches are relative to
 LIVE = Assumptions(acknowledgements=False, coflows_known=False)
 
 
@@ -46,24 +47,24 @@ class Contender(_Entry):
     """A policy, how it is carried out, and what it knows.
 
     allocator: `classes` is what controllers and switches do; the others are ideal, with the coflows in flight known.
-    survivors: whether it knows which trials each rung will keep, which nobody does. seeds, studies: of contenders that take
-    long, how many of the seeds are run, and the most studies that a cell may have for it to be run there.
+    survivors: whether it knows which trials each rung will keep, which nobody does. most_seeds, most_studies: of contenders
+    that take long, how many of the seeds are run, and how many studies a cell may have for it to be run there.
     """
 
     policy: str
     allocator: str = BY_CLASSES
     survivors: bool = False
-    seeds: int | None = Field(default=None, ge=2)
-    studies: int | None = Field(default=None, ge=1)
+    most_seeds: int | None = Field(default=None, ge=2)
+    most_studies: int | None = Field(default=None, ge=1)
 
     @property
-    def played(self) -> dict[str, Any]:
+    def run_parameters(self) -> dict[str, Any]:
         """What a run of it depends on."""
-        return self.model_dump(exclude={"seeds", "studies"})
+        return self.model_dump(exclude={"most_seeds", "most_studies"})
 
-    def plays(self, cell: Cell) -> bool:
+    def runs_in(self, cell: Cell) -> bool:
         """Return whether it is run in a cell."""
-        return self.studies is None or cell.studies <= self.studies
+        return self.most_studies is None or cell.studies <= self.most_studies
 
     @property
     def name(self) -> str:
@@ -114,12 +115,17 @@ class NetworkConfig(_Entry):
     spread: SpreadSeries
 
     def model_post_init(self, context: Any) -> None:
-        """Check that contenders are told apart and that the reference is one. Raises `InputError`."""
+        """Check that contenders differ, and that those that others are compared with run everywhere. Raises `InputError`."""
         names = [contender.name for contender in self.contenders]
         if len(set(names)) < len(names):
             raise InputError("contenders", names, "each once")
         if self.reference not in names:
             raise InputError("reference", self.reference, nearest(self.reference, names))
+        if FAIR not in names:
+            raise InputError("contenders", names, f"{FAIR} among them")
+        for contender in self.contenders:
+            if contender.name in (self.reference, FAIR) and (contender.most_seeds or contender.most_studies):
+                raise InputError("contenders", contender.name, "no limit of seeds or studies, as others are compared with it")
 
     def cells(self) -> dict[str, Cell]:
         """Return all cells by name, those of the groups before those of the spread."""

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 import yaml
 
+from beamer.errors import InputError
 from eval.grid import (
     Anew,
     CellPart,
@@ -21,7 +22,7 @@ from eval.grid import (
     code_digest,
     run_study,
 )
-from eval.network.cells import NetworkConfig
+from eval.network.cells import FAIR, NetworkConfig
 from eval.network.report import Study
 from eval.network.results_file import COMMITTED, IMAGES
 from eval.network.runs import run_bound, run_contender
@@ -40,7 +41,9 @@ def network(
     config_file: ConfigFile = CONFIG,
     seeds: Seeds = None,
     cells: CellPart = None,
-    policies: Annotated[str | None, typer.Option(help="Only contenders whose name contains this, and the reference.")] = None,
+    policies: Annotated[
+        str | None, typer.Option(help="Only contenders whose name contains this, the reference and fair.")
+    ] = None,
     json_file: JsonFile = Path("results/network.json"),
     images: Annotated[Path, typer.Option(help="Folder for the pictures.")] = Path("results"),
     docs: Docs = False,
@@ -58,7 +61,10 @@ def network(
 
 
 def _reduced(config: NetworkConfig, seeds: int | None, policies: str | None) -> NetworkConfig:
-    kept = [c for c in config.contenders if policies is None or policies in c.name or c.name in (config.reference, "fair")]
+    names = [contender.name for contender in config.contenders]
+    if policies is not None and not any(policies in name for name in names):
+        raise InputError("--policies", policies, f"a part of one of {', '.join(names)}")
+    kept = [c for c in config.contenders if policies is None or policies in c.name or c.name in (config.reference, FAIR)]
     return config.model_copy(update={"seeds": seeds or config.seeds, "contenders": tuple(kept)})
 
 
@@ -68,9 +74,9 @@ def _tasks(config: NetworkConfig, name: str) -> dict[str, list[Task]]:
     drawn = cell.model_dump()
     found: dict[str, list[Task]] = {}
     for contender in config.contenders:
-        if not contender.plays(cell):
+        if not contender.runs_in(cell):
             continue
-        parts, code = (drawn, contender.played, config.queues), code_digest("eval.network.runs", contender.policy)
+        parts, code = (drawn, contender.run_parameters, config.queues), code_digest("eval.network.runs", contender.policy)
         found[contender.name] = [
             Task(
                 digest(*parts, seed, code),
@@ -78,7 +84,7 @@ def _tasks(config: NetworkConfig, name: str) -> dict[str, list[Task]]:
                 run_contender,
                 (cell, contender, config.queues, seed),
             )
-            for seed in numbers[: contender.seeds]
+            for seed in numbers[: contender.most_seeds]
         ]
     code = source_digest(["eval.network.cells", "beamer.bounds.scenario"])
     found[BOUND] = [Task(digest(drawn, seed, code), f"{name}, bound, seed {seed}", run_bound, (cell, seed)) for seed in numbers]

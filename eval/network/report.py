@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from eval.network.cells import Contender, NetworkConfig, spread_name
+from eval.network.cells import FAIR, Contender, NetworkConfig, spread_name
 from eval.statistics import CONFIDENCE, Interval, Ratio
 
-FAIR = "fair"
 EQUIVALENT = 0.03  # a ratio whose whole interval is this close to 1 is called equal
 
 Figures = Mapping[str, Sequence[Mapping[str, float]]]

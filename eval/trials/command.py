@@ -6,6 +6,7 @@ from pathlib import Path
 
 import yaml
 
+from beamer.errors import InputError, nearest
 from eval.grid import Anew, ConfigFile, Docs, JsonFile, Processes, Seeds, StudyOutput, code_digest, run_study
 from eval.network.cells import Cell
 from eval.network.command import read_config as read_network_config
@@ -34,6 +35,9 @@ def trials(
     config = config.model_copy(update={"seeds": seeds or config.seeds})
     numbers = range(config.first_seed, config.first_seed + config.seeds)
     cells = read_network_config().cells()
+    for name in config.compared():
+        if name not in cells:
+            raise InputError("cells", name, nearest(name, cells))
     tasks = {
         name: {who: [_task(config, cells, name, who, seed) for seed in numbers] for who in variants}
         for name, variants in config.compared().items()

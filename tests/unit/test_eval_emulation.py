@@ -1,5 +1,6 @@
 """The emulated comparison on drawn works: what it draws, the arithmetic of its tables, and the docs that show them."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,9 +8,10 @@ import yaml
 from pydantic import ValidationError
 from rich.console import Console
 
+from beamer.errors import InputError
 from beamer.workloads import generate
 from beamer.workloads.scenario import parse
-from eval.emulation import COMMITTED, CONFIG, EmulationConfig, EmulationStudy, Ratios, RunDocument
+from eval.emulation import COMMITTED, CONFIG, EmulationConfig, EmulationStudy, Ratios, RunDocument, emulation
 from topologies.emulation.studies import check_emulable
 
 RENEW = "run `python -m eval emulation --docs`"
@@ -58,6 +60,18 @@ def test_a_work_has_a_row_with_both_sides_and_what_made_its_runs_invalid(
 
 def test_the_committed_figures_are_of_the_config(config: EmulationConfig) -> None:
     assert COMMITTED.read().config == config, RENEW
+
+
+def test_a_work_without_a_seed_is_refused(config: EmulationConfig) -> None:
+    with pytest.raises(ValidationError, match=r"works\.one\.seed: got None"):
+        EmulationConfig.model_validate(config.model_dump() | {"works": {"one": {}}})
+
+
+def test_works_that_are_not_emulated_cannot_be_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="--simulate"):
+        emulation(CONFIG, tmp_path / "figures.json", works="fat-tree", simulate_only=True)
+    with pytest.raises(InputError, match="a part of one of leaf-spine, seed 1"):
+        emulation(CONFIG, tmp_path / "figures.json", works="torus")
 
 
 def test_figures_are_of_a_work_as_it_is_drawn_now(config: EmulationConfig) -> None:

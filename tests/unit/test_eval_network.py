@@ -64,8 +64,8 @@ def test_ratios_are_paired_by_seed(config: NetworkConfig) -> None:
 
 
 def test_contenders_that_take_long_are_run_less_and_compared_over_the_seeds_that_they_ran(config: NetworkConfig) -> None:
-    few = Contender(policy="fair", seeds=2)
-    limited = config.model_copy(update={"contenders": (Contender(policy="beamer"), few, Contender(policy="sebf", studies=4))})
+    few, small = Contender(policy="fair", most_seeds=2), Contender(policy="sebf", most_studies=4)
+    limited = config.model_copy(update={"contenders": (Contender(policy="beamer"), few, small)})
     four, eight = (_tasks(limited, name) for name in ("4 searches", "8 searches"))
     assert {who: len(tasks) for who, tasks in four.items()} == {"beamer": 30, "fair": 2, "sebf": 30, "bound": 30}
     assert {who: len(tasks) for who, tasks in eight.items()} == {"beamer": 30, "fair": 2, "bound": 30}
@@ -110,7 +110,14 @@ def test_the_cells_differ_by_what_their_names_say(config: NetworkConfig) -> None
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("reference", "beamr"), ("contenders", [{"policy": "fair"}, {"policy": "fair"}, {"policy": "beamer"}])]
+    ("field", "value"),
+    [
+        ("reference", "beamr"),
+        ("contenders", [{"policy": "fair"}, {"policy": "fair"}, {"policy": "beamer"}]),
+        ("contenders", [{"policy": "sebf"}, {"policy": "beamer"}]),
+        ("contenders", [{"policy": "fair", "most_seeds": 2}, {"policy": "beamer"}]),
+        ("contenders", [{"policy": "fair"}, {"policy": "beamer", "most_studies": 4}]),
+    ],
 )
 def test_a_config_that_cannot_be_reported_is_refused(config: NetworkConfig, field: str, value: Any) -> None:
     with pytest.raises(ValidationError, match=field):

@@ -15,8 +15,9 @@ from topologies.emulation.tools import run
 MANAGEMENT_NETWORK = IPv4Network("10.78.0.0/16")
 CONTROLLER_ADDRESS = str(MANAGEMENT_NETWORK[1])
 MANAGEMENT_BRIDGE = "mgmt"
-# Of a class: the windows of 28 connections of trainers. What a starved class loses stays lost until its connection's time-out,
-# which has doubled several times from `PATIENCE_S` on by then: the job would stand still long after it could have gone on.
+# Of a class: at an MTU of 9 kB the windows of 28 connections of trainers. What a starved class loses stays lost until its
+# connection's time-out, which has doubled several times from `PATIENCE_S` on by then: the job would stand still long after it
+# could have gone on.
 LEAF_QUEUE_PACKETS = 400
 PATIENCE_S = 3  # before TCP takes a packet that waits in a starved class for lost, sends it again and slows down
 

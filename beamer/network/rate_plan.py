@@ -12,9 +12,10 @@ import numpy as np
 
 from beamer.network.arrays import Floats, Ints
 
-PREFERENCE = 1e-3  # of progress in earlier intervals, where the objective does not care, relative to that
-LEAST_GAIN = 1e-6  # share of the objective that an exchange has to gain
-TINY = 1e-7  # of all seconds in a plan: no interval is shorter, as the solver's tolerance is not much finer
+PREFERENCE = 1e-3  # of progress in earlier intervals, relative to the objective: less than the solver's tolerance is ignored
+LEAST_GAIN = 1e-3  # share of the objective that an exchange has to gain, so that the preference decides on none
+TINY = 1e-7  # of all seconds in a plan: what is less is nothing, as the solver's tolerance is not much finer
+LEAST_S = 0.01  # of the first interval: ends that are nearer count as one
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,8 +61,8 @@ class Demand:
         """The last stage of each item."""
         return np.searchsorted(self.item, np.arange(len(self.weight)), "right") - 1
 
-    def size(self, order: Ints) -> int:
-        """Return how many variables the programme for `order` has."""
+    def variables(self, order: Ints) -> int:
+        """Return how many variables of progress the programme for `order` has."""
         start, due = self.windows(order)
         return int((due - start + 1).sum())
 
@@ -74,11 +75,11 @@ class Demand:
 
 
 @dataclass(frozen=True, eq=False)
-class FluidPlan:
-    """The best plan for an order of stage ends. cost: the sum of weight x seconds until each item's last stage ends.
+class RatePlan:
+    """A plan for an order of stage ends. cost: the sum of weight x seconds until each item's last stage ends.
 
-    length_s: of the first interval that is not empty. progress_s: of each job in it, in seconds of its time alone. end_s: when
-    each job is complete.
+    length_s: until the first end that is `LEAST_S` away, or the last one. progress_s: of each job until then, in seconds of its
+    time alone. end_s: when each job is complete.
     """
 
     order: Ints
@@ -88,9 +89,10 @@ class FluidPlan:
     end_s: Floats
 
 
-def planned(demand: Demand, order: Ints) -> FluidPlan | None:
-    """Return the plan of least cost in which stages end in `order`, each item's in turn; None if the solver finds none.
+def planned(demand: Demand, order: Ints) -> RatePlan | None:
+    """Return the plan of least cost, to within `PREFERENCE`, in which stages end in `order`; None if the solver finds none.
 
+    order: of all stages, each item's in turn.
     Variables are the length of the interval before each end, and each job's progress in the intervals between the end of the
     stage before its own and that of its own. No job progresses faster than alone, no link carries more than it can.
     """
@@ -135,20 +137,20 @@ def planned(demand: Demand, order: Ints) -> FluidPlan | None:
     if found.x is None:
         return None
     end_s = np.cumsum(found.x[:events]) * unit
-    now = int(np.searchsorted(end_s, TINY * unit, "right"))
+    now = min(int(np.searchsorted(end_s, max(TINY * unit, LEAST_S), "right")), events - 1)
     done = found.x[events:] * unit
     latest = np.zeros(jobs)
     np.maximum.at(latest, of, np.where(done > TINY * unit, end_s[interval], 0.0))
-    return FluidPlan(
+    return RatePlan(
         order,
         float(demand.weight @ end_s[position[demand.last]]),
-        float(end_s[min(now, events - 1)]),
+        float(end_s[now]),
         np.bincount(of, np.where(interval <= now, done, 0.0), jobs).astype(np.float64),
         latest,
     )
 
 
-def improved(demand: Demand, plan: FluidPlan, programmes: int) -> FluidPlan:
+def improved(demand: Demand, plan: RatePlan, programmes: int) -> RatePlan:
     """Return a plan of no greater cost: neighbouring ends of different items are exchanged while that gains, so many tried."""
     count, since, at = len(plan.order), 0, 0
     while programmes > 0 and since < count - 1:
