@@ -65,7 +65,7 @@ COMMANDS = {
     "trials": Command(
         "eval.trials.command:trials",
         "testing",
-        "Compare `beamer` with variants of itself whose constants differ, in the simulator.",
+        "Compare `beamer` with variants of itself and with its plan, in the simulator.",
     ),
 }
 
