@@ -7,16 +7,21 @@ import numpy as np
 
 from beamer.sim.results import RunResult
 
+CHARACTERS = 120  # of a stage's name that fit beside each other into the width of a timeline
 WIDE_SPREAD = 100.0  # times the least value: beyond that a linear axis shows the largest values only
 
 
 def plot_timeline(runs: Sequence[RunResult], path: Path) -> None:
-    """Draw each run's stages as bars, a row per study, on a common time axis, and write the picture to `path`."""
+    """Draw each run's stages as bars, a row per study, on a common time axis, and write the picture to `path`.
+
+    A bar that is too short for its stage's name has none.
+    """
     from matplotlib.figure import Figure
 
     studies = list(runs[0].makespans_s)
     figure = Figure(figsize=(10, 1.0 + len(runs) * (0.6 + 0.35 * len(studies))), layout="constrained")
     panels = figure.subplots(len(runs), 1, sharex=True, squeeze=False)[:, 0]
+    character_s = max(max(run.makespans_s.values()) for run in runs) / CHARACTERS
     for panel, run in zip(panels, runs, strict=True):
         for stage in run.stages:
             row = studies.index(stage.study)
@@ -24,7 +29,7 @@ def plot_timeline(runs: Sequence[RunResult], path: Path) -> None:
             panel.text(
                 stage.start_s + stage.sct_s / 2,
                 row,
-                stage.stage,
+                stage.stage if stage.sct_s > len(stage.stage) * character_s else "",
                 ha="center",
                 va="center",
                 fontsize=7,
