@@ -48,7 +48,8 @@ def _one_run(logs: Path) -> tuple[dict[bool, float], dict[bool, float], dict[boo
     """
     with emulated_run(CAPPED, "fifo", mode="rates", keep_logs=logs) as run:
         before = leftovers(run.run.id)
-        run.execute("ip", "link", "set", "dev", "h1-eth0", "gso_max_segs", "1", host="h1")  # a packet of 64 KiB is a second of the least cap
+        # a packet of 64 KiB leaves at once, and is a second's worth of the least cap
+        run.execute("ip", "link", "set", "dev", "h1-eth0", "gso_max_segs", "1", host="h1")
         run.start_studies()
         samples = []
         began = time.monotonic()
