@@ -58,10 +58,10 @@ def _refused(done: "subprocess.CompletedProcess[str]", *parts: str) -> None:
         assert part in line
 
 
-@pytest.mark.parametrize("policy", ["aalo", "fifo-lm"])
+@pytest.mark.parametrize(("policy", "fit"), [("aalo", "greedy and madd do"), ("fifo-lm", "classes with unlimited queues does")])
 @each_command
-def test_a_policy_that_needs_what_no_live_system_knows_is_refused(command: str, policy: str) -> None:
-    _refused(_beamer(command, "--policies", f"fair,{policy}"), "policy", f"'{policy}'", "what coflows in flight have sent")
+def test_a_policy_that_needs_what_no_live_system_knows_is_refused(command: str, policy: str, fit: str) -> None:
+    _refused(_beamer(command, "--policies", f"fair,{policy}"), "policy", f"'{policy}'", "what coflows in flight have sent", fit)
 
 
 @each_command

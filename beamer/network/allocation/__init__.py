@@ -32,7 +32,8 @@ def check_pair(policy: NetworkPolicy[Any], chosen: Allocator) -> None:
             "policy",
             policy.name,
             "one that does without what coflows in flight have sent: no live system knows it, "
-            f"nor {chosen.name} with a number of queues; greedy and madd do, in the simulator",
+            f"nor {chosen.name} with a number of queues; "
+            f"{'classes with unlimited queues does' if policy.shares else 'greedy and madd do'}, in the simulator",
         )
     if not chosen.heeds_order and policy.orders:
         raise InputError(
