@@ -80,9 +80,12 @@ def create_app(runtime: Runtime) -> FastAPI:
     return app
 
 
-def _record(runtime: Runtime, study: str, run: Run, event: Event) -> JsonObject:
+async def _record(runtime: Runtime, study: str, run: Run, event: Event) -> JsonObject:
+    """Take in an event and answer when it is durable, and with it whatever it repeats."""
     check_run(runtime.tracker, study, run)
-    return {"changed": runtime.record(event)}
+    changed = runtime.record(event)
+    await runtime.written()
+    return {"changed": changed}
 
 
 def _add_studies(app: FastAPI, runtime: Runtime) -> None:
@@ -96,20 +99,20 @@ def _add_studies(app: FastAPI, runtime: Runtime) -> None:
             given["rungs"] = tuple(rung.rung() for rung in body.rungs)
         if body.run is not None and run not in (None, body.run):
             raise InputError("run", run, f"{body.run}, as in the body, or none")
-        registered = StudyRegistered(clock(), study)
-        return {"changed": runtime.record(study_event(runtime.tracker, registered, body.run or run, given))}
+        registered = study_event(runtime.tracker, StudyRegistered(clock(), study), body.run or run, given)
+        return await _record(runtime, study, None, registered)
 
     @app.put(STUDY + "/end")
     async def end_study(study: str, body: EmptyBody | None = None, run: Run = None) -> JsonObject:
-        return _record(runtime, study, run, StudyEnded(clock(), study))
+        return await _record(runtime, study, run, StudyEnded(clock(), study))
 
     @app.put(STAGE)
     async def register_stage(study: str, stage: str, body: EmptyBody | None = None, run: Run = None) -> JsonObject:
-        return _record(runtime, study, run, StageRegistered(clock(), study, stage))
+        return await _record(runtime, study, run, StageRegistered(clock(), study, stage))
 
     @app.put(STAGE + "/seal")
     async def seal_stage(study: str, stage: str, body: EmptyBody | None = None, run: Run = None) -> JsonObject:
-        return _record(runtime, study, run, StageSealed(clock(), study, stage))
+        return await _record(runtime, study, run, StageSealed(clock(), study, stage))
 
 
 def _add_trials(app: FastAPI, runtime: Runtime) -> None:
@@ -117,25 +120,27 @@ def _add_trials(app: FastAPI, runtime: Runtime) -> None:
 
     @app.put(TRIAL)
     async def register_trial(study: str, trial: str, body: TrialBody | None = None, run: Run = None) -> JsonObject:
-        return _record(runtime, study, run, TrialRegistered(clock(), study, trial, body.budget if body else None))
+        return await _record(runtime, study, run, TrialRegistered(clock(), study, trial, body.budget if body else None))
 
     @app.put(TRIAL + "/target")
     async def set_target(study: str, trial: str, body: TargetBody, run: Run = None) -> JsonObject:
-        return _record(runtime, study, run, TargetSet(clock(), trial_key(study, trial), body.step, body.stage))
+        return await _record(runtime, study, run, TargetSet(clock(), trial_key(study, trial), body.step, body.stage))
 
     @app.put(TRIAL + "/target/drop")
     async def drop_target(study: str, trial: str, body: DropBody | None = None, run: Run = None) -> JsonObject:
         stage = body.stage if body else None
-        return _record(runtime, study, run, TargetDropped(clock(), trial_key(study, trial), stage))
+        return await _record(runtime, study, run, TargetDropped(clock(), trial_key(study, trial), stage))
 
     @app.put(ATTEMPT)
     async def start_attempt(study: str, trial: str, attempt: str, body: AttemptBody, run: Run = None) -> JsonObject:
         event = AttemptStarted(clock(), trial_key(study, trial), attempt, body.placement(), body.profile())
-        return _record(runtime, study, run, event)
+        return await _record(runtime, study, run, event)
 
     @app.put(ATTEMPT + "/end")
     async def end_attempt(study: str, trial: str, attempt: str, body: AttemptEndBody, run: Run = None) -> JsonObject:
-        return _record(runtime, study, run, AttemptEnded(clock(), trial_key(study, trial), attempt, EndReason(body.reason)))
+        return await _record(
+            runtime, study, run, AttemptEnded(clock(), trial_key(study, trial), attempt, EndReason(body.reason))
+        )
 
     @app.put(TRIAL + "/pause")
     async def pause(study: str, trial: str, body: EmptyBody | None = None, run: Run = None) -> JsonObject:
@@ -143,24 +148,24 @@ def _add_trials(app: FastAPI, runtime: Runtime) -> None:
         present = runtime.tracker.trial(trial_key(study, trial)).attempt
         if present is None:
             raise NotFoundError("attempt", trial_key(study, trial), "a trial that has run")
-        return _record(runtime, study, run, AttemptEnded(clock(), trial_key(study, trial), present.name))
+        return await _record(runtime, study, run, AttemptEnded(clock(), trial_key(study, trial), present.name))
 
     @app.put(WORKER)
     async def attach(study: str, trial: str, rank: Rank, body: AttachBody, run: Run = None) -> JsonObject:
-        return _record(runtime, study, run, WorkerAttached(clock(), trial_key(study, trial), rank, body.process()))
+        return await _record(runtime, study, run, WorkerAttached(clock(), trial_key(study, trial), rank, body.process()))
 
     @app.put(WORKER + "/detach")
     async def detach(study: str, trial: str, rank: Rank, body: DetachBody | None = None, run: Run = None) -> JsonObject:
         start = body.start if body else 0
-        return _record(runtime, study, run, WorkerDetached(clock(), trial_key(study, trial), rank, start))
+        return await _record(runtime, study, run, WorkerDetached(clock(), trial_key(study, trial), rank, start))
 
     @app.put(TRIAL + "/progress")
     async def report_progress(study: str, trial: str, body: ProgressBody, run: Run = None) -> JsonObject:
-        return _record(runtime, study, run, Progressed(clock(), trial_key(study, trial), body.step, body.loss))
+        return await _record(runtime, study, run, Progressed(clock(), trial_key(study, trial), body.step, body.loss))
 
     @app.put(TRIAL + "/status")
     async def end_trial(study: str, trial: str, body: StatusBody, run: Run = None) -> JsonObject:
-        return _record(runtime, study, run, TrialEnded(clock(), trial_key(study, trial), TrialStatus(body.status)))
+        return await _record(runtime, study, run, TrialEnded(clock(), trial_key(study, trial), TrialStatus(body.status)))
 
 
 def _add_reads(app: FastAPI, runtime: Runtime) -> None:

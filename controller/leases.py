@@ -7,6 +7,7 @@ was restarted, or the controller, hears of every lease again within it.
 Pure: reports and times come in as arguments, events go out.
 """
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -85,6 +86,16 @@ class Leases:
         self._since: dict[_Missing | _Left, float] = {}
         self._held: dict[tuple[str, int], _Listed] = {}  # by trial and rank
         self.next_s: float | None = None
+
+    def state(self) -> str:
+        """Return as JSON what events have told; what agents report they will report again."""
+        return json.dumps({"populated": self._populated, "owner": self._owner})
+
+    def restore(self, state: str) -> None:
+        """Know what `state` returned. Raises `ValueError` for anything else."""
+        read = json.loads(state)
+        self._populated = {str(trial): int(seq) for trial, seq in read["populated"].items()}
+        self._owner = {str(trial): (int(seq), int(uid)) for trial, (seq, uid) in read["owner"].items()}
 
     def report(self, agent: str, message: Workers) -> None:
         """Take in what an agent holds and misses; it replaces what it reported before.

@@ -1,25 +1,63 @@
 """What a restarted controller knows: its journal, taken in on a fabric that may have changed since it was written."""
 
+import json
+from dataclasses import dataclass
+
 import structlog
 
-from beamer.errors import InputError
+from beamer.errors import BeamerError, InputError
+from beamer.joint.convergence import converged_step
 from beamer.network.fabric import Fabric
 from beamer.network.job import job_spec
-from beamer.network.ledger import check_on_fabric
+from beamer.network.ledger import NetworkLedger, check_on_fabric
 from beamer.studies.events import AttemptEnded
-from beamer.studies.journal.store import Journal
+from beamer.studies.journal.chain import BEGINNING, Link
+from beamer.studies.journal.store import Journal, Snapshot
 from beamer.studies.model import EndReason, TrialStatus
 from beamer.studies.tracker import Tracker
 from controller.leases import Leases
 
+_LEASES = "leases"
+
 log = structlog.get_logger("beamer-controller")
 
 
-def replay(journal: Journal, tracker: Tracker, leases: Leases) -> None:
-    """Let a new tracker and new leases take in everything that the journal holds."""
-    for event in journal.replay():
-        tracker.apply(event)
-        leases.take_in(event, tracker)
+@dataclass(frozen=True)
+class Recovered:
+    """What a journal led to. link: of its last event. events: how many there are after its snapshot."""
+
+    network: NetworkLedger
+    tracker: Tracker
+    leases: Leases
+    link: Link
+    events: int
+
+
+def recover(journal: Journal, fabric: Fabric, grace_s: float) -> Recovered:
+    """Return what a journal leads to. grace_s: as of `Leases`. Raises `InputError` for a journal that was not written so."""
+    network = NetworkLedger(fabric, converged_step)
+    tracker, leases = Tracker(network), Leases(fabric, grace_s)
+    last = journal.snapshot()
+    first = link = last.link if last else BEGINNING
+    try:
+        if last is not None:
+            state = json.loads(last.content)
+            tracker.restore(state)
+            leases.restore(state[_LEASES])
+        for link, event in journal.entries():  # noqa: B007  # the last one is needed
+            tracker.apply(event)
+            leases.take_in(event, tracker)
+    except BeamerError:
+        raise
+    except Exception as error:  # of a defect or an edit by hand: whatever it is, it has to be named
+        raise journal.damage(f"nothing follows from event {link.number} ({type(error).__name__}: {error})") from error
+    return Recovered(network, tracker, leases, link, link.number - first.number)
+
+
+def snapshot(journal: Journal, fabric: Fabric) -> Snapshot:
+    """Return what the events that are in a journal lead to, to take their place."""
+    recovered = recover(journal, fabric, grace_s=1.0)
+    return Snapshot(recovered.link, json.dumps({**recovered.tracker.state(), _LEASES: recovered.leases.state()}))
 
 
 def impossible(tracker: Tracker, fabric: Fabric, now: float) -> list[AttemptEnded]:

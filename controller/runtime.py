@@ -1,12 +1,14 @@
 """The controller's one writer: events in, decisions out, acknowledgements back, all on the asyncio loop.
 
-An event is checked, journaled, applied; then either a new decision or only new targets under the same plan are due. Both run
-at most once per few milliseconds, and only differences leave the process.
+An event is checked and applied; then either a new decision or only new targets under the same plan are due. Both run at most
+once per few milliseconds, and only differences leave the process. Events are written to the journal beside the loop: nobody is
+told that one was taken in, and no decision is installed, before it is durable.
 """
 
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import structlog
@@ -14,11 +16,9 @@ import structlog
 from beamer.clock import SteadyClock
 from beamer.decision.core import DecisionCore, Proposal, seeded
 from beamer.errors import PlatformError
-from beamer.joint.convergence import converged_step
 from beamer.network.decide import check_plan, decide
-from beamer.network.events import ConnectionsSeen, Measured, Planned
+from beamer.network.events import ConnectionsSeen, Measured, PlanChanged, Planned
 from beamer.network.fabric import Fabric
-from beamer.network.ledger import NetworkLedger
 from beamer.network.plan import Plan, check_queues
 from beamer.network.plan_modes import PlanMode
 from beamer.network.policies import NetworkPolicy
@@ -41,16 +41,16 @@ from beamer.studies.events import (
     WorkerAttached,
     WorkerDetached,
 )
+from beamer.studies.journal.batches import Batches
 from beamer.studies.journal.store import Journal
-from beamer.studies.tracker import Tracker
 from controller.agents import AgentHub
 from controller.alarm import Alarm
+from controller.compaction import EVENTS, Compaction
 from controller.estimates import Estimates
 from controller.installation import Installation
-from controller.leases import Leases
 from controller.openflow.reports import PairCount, SwitchConnected, SwitchEvent, SwitchInstalled, SwitchLost
 from controller.openflow.rules import JobRules
-from controller.replay import impossible, replay
+from controller.replay import impossible, recover
 from controller.targets import Targets, agent_ports, targets
 from controller.watch import Watch, WatchOptions
 
@@ -107,7 +107,8 @@ class Runtime:
     fabric: the network. journal: replayed first, then written before anything takes effect. policy: decides the order.
     queues: classes per port. make_switches: returns what installs rules on switches, given the callback for their events.
     clock: is moved forward to the journal's latest event. watch: for how long something may be missing. mode: how the order
-    becomes a plan. Raises `InputError` for queues that no port can have.
+    becomes a plan. snapshot_events: after how many events a snapshot takes their place; 0: never. Raises `InputError` for
+    queues that no port can have.
     """
 
     def __init__(
@@ -121,20 +122,20 @@ class Runtime:
         clock: SteadyClock,
         watch: WatchOptions = WatchOptions(),  # noqa: B008  # frozen
         mode: PlanMode | None = None,
+        snapshot_events: int = EVENTS,
     ) -> None:
         self.fabric = fabric
         self.clock = clock
         self.policy = policy.name
-        self.network = NetworkLedger(fabric, converged_step)
-        self.tracker = Tracker(self.network)
+        recovered = recover(journal, fabric, watch.grace_s)
+        self.network, self.tracker, leases = recovered.network, recovered.tracker, recovered.leases
         self.agents = AgentHub(fabric.agents, self)
         self._ports = agent_ports(fabric)
         check_queues(queues)
-        self._journal = journal
+        self._batches = Batches(journal)
+        self._compaction = Compaction(self._batches, fabric, snapshot_events, recovered.events)
         self._caused_at_s: list[float] = []
         self._unmatched: dict[str, dict[str, int]] = {}
-        leases = Leases(fabric, watch.grace_s)
-        replay(journal, self.tracker, leases)
         clock.not_before(self.tracker.now_s)
         self.watch = Watch(self.tracker, leases, self.record, clock, watch)
         for end in impossible(self.tracker, fabric, clock()):
@@ -152,6 +153,7 @@ class Runtime:
         self._deciding = Alarm(self._decide_now)
         self._sent = GenerationTargets(generation, self._targets)
         self._pending: deque[GenerationTargets] = deque()
+        self._durable = generation
         self._switch_wait = Alarm(self._stop_waiting_for_switches)
         self._renewing = Alarm(self._renew_targets)
         self._switches = make_switches(self._on_switch_event)
@@ -159,6 +161,7 @@ class Runtime:
     async def start(self) -> None:
         """Install what the journal says, re-decided for the time that has passed, and listen for switches."""
         self._decide_now()
+        await self._batches.written()
         # Before any switch can connect, or the first one would be asked to drop rules that still hold.
         self._switches.install(self.installation.generation, self._targets.rules)
         await self._switches.start()
@@ -171,15 +174,24 @@ class Runtime:
         self._switch_wait.cancel()
         self._renewing.cancel()
         await self._switches.stop()
-        self._journal.close()
+        await self._compaction.stop()
+        await self._batches.close()
+
+    async def written(self) -> None:
+        """Wait until everything that was recorded so far is durable. Raises `PlatformError` if it cannot be written."""
+        await self._batches.written()
 
     def record(self, event: Event) -> bool:
-        """Take in an event; return whether it changed anything. Raises `InputError` and changes nothing if it cannot be."""
+        """Take in an event; return whether it changed anything. Raises `InputError` and changes nothing if it cannot be.
+
+        Raises `PlatformError` and changes nothing while the journal takes no events. An event is durable after `written`.
+        """
         changes = self.tracker.check(event)
         self.watch.hear(event)
         if not changes:
             return False
-        self._journal.append(event)
+        self._batches.put(event)
+        self._compaction.count()
         before = self._standing(event)
         self.tracker.apply(event)
         self.watch.take_in(event)
@@ -275,8 +287,10 @@ class Runtime:
         if (wanted, plan, proposal.state) == (before, self.plan, self._core.state):
             return True
         generation = self.installation.generation + 1
+        decided = Planned(self.clock(), self.policy, generation, proposal.plain_state, plan.queues, dict(plan.jobs))
+        last = self.network.decision
         try:
-            self.record(Planned(self.clock(), self.policy, generation, proposal.plain_state, plan.queues, dict(plan.jobs)))
+            self.record(PlanChanged.of(last, decided) if last else decided)
         except PlatformError as error:
             log.error("the journal takes no decision, the old plan stays", reason=str(error))
             self._deciding.within(RETRY_S)
@@ -285,10 +299,15 @@ class Runtime:
         self.plan, self._targets = plan, wanted
         self.installation.want(generation, wanted.rules != before.rules, _renewed(before, wanted), caused_at_s)
         self._pending.append(GenerationTargets(generation, wanted))
-        if wanted.rules != before.rules:
-            self._switches.install(generation, wanted.rules)
-        self._send_assignments(self.installation.on_switches)
+        self._batches.then(partial(self._carry_out, generation, wanted.rules if wanted.rules != before.rules else None))
         return True
+
+    def _carry_out(self, generation: int, rules: Sequence[JobRules] | None) -> None:
+        """Install a decision that is durable now. rules: None where they are as before."""
+        self._durable = generation
+        if rules is not None:
+            self._switches.install(generation, rules)
+        self._send_assignments(self.installation.on_switches)
 
     def _send_assignments(self, on_switches: int) -> None:
         """Send agents what changed for them up to the generation `on_switches`.
@@ -297,13 +316,13 @@ class Runtime:
         there, and counted for the new one later.
         """
         renewed: set[str] = set()
-        while self._pending and self._pending[0].generation <= on_switches:
+        while self._pending and self._pending[0].generation <= min(on_switches, self._durable):
             before, self._sent = self._sent, self._pending.popleft()
             renewed.update(_renewed(before.targets, self._sent.targets))
         for agent in sorted(renewed):
             self.agents.send(agent, self._assignment(agent))
         self._switch_wait.cancel()
-        if self._pending:
+        if self._pending and self._pending[0].generation <= self._durable:
             self._switch_wait.within(SWITCH_WAIT_S)
 
     def _stop_waiting_for_switches(self) -> None:

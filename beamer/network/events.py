@@ -1,7 +1,9 @@
 """What happens at the network level."""
 
 from dataclasses import dataclass
+from typing import Any
 
+from beamer.decision.differences import difference, patched
 from beamer.network.connection import Connection
 from beamer.network.plan import JobPlan
 from beamer.studies.events import Decision, Event
@@ -21,6 +23,36 @@ class Planned(Decision):
 
     queues: int
     jobs: dict[str, JobPlan]
+
+
+@dataclass(frozen=True)
+class PlanChanged(Decision):
+    """A network policy's decision, as what differs from the one before, so that the journal grows by what changes.
+
+    generation: the one after `before`, the decision that it changes. state: how what the policy remembers differs, as
+    `beamer.decision.differences` writes it. jobs: those that are new, or treated otherwise. dropped: those that the plan has no
+    more.
+    """
+
+    before: int
+    queues: int
+    jobs: dict[str, JobPlan]
+    dropped: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, last: Planned, new: Planned) -> "PlanChanged":
+        """Return how a decision differs from the one before it."""
+        jobs = {key: plan for key, plan in new.jobs.items() if last.jobs.get(key) != plan}
+        dropped = tuple(key for key in last.jobs if key not in new.jobs)
+        state: Any = difference(last.state if last.policy == new.policy else None, new.state)
+        return cls(new.at_s, new.policy, new.generation, state, last.generation, new.queues, jobs, dropped)
+
+    def applied_to(self, last: Planned) -> Planned:
+        """Return the decision as a whole."""
+        dropped = set(self.dropped)
+        jobs = {key: plan for key, plan in last.jobs.items() if key not in dropped} | self.jobs
+        state = patched(last.state if last.policy == self.policy else None, self.state)
+        return Planned(self.at_s, self.policy, self.generation, state, self.queues, jobs)
 
 
 @dataclass(frozen=True)

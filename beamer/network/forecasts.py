@@ -62,6 +62,17 @@ class LossHistory:
             self.count, self.steps, self.losses = 0, 0.0, 0.0
 
 
+@dataclass(frozen=True)
+class ForecastsState:
+    """All fields of `Forecasts` but the forecast itself, as JSON can hold them."""
+
+    histories: dict[str, LossHistory]
+    ended: dict[str, list[tuple[tuple[Point, ...], int]]]
+    waiting: tuple[str, ...]
+    fits: int
+    period_end_s: float
+
+
 @dataclass
 class Forecasts:
     """The losses of trials that go on without a target or a budget, and of those that ended; changed by events only.
@@ -104,6 +115,17 @@ class Forecasts:
         if history is not None and trial.status is not TrialStatus.FAILED:
             points = tuple(takewhile(lambda point: point[0] <= JUDGED_AT * trial.done, history.points))
             self.ended.setdefault(trial.study, deque(maxlen=RECENT_ENDS)).append((points, trial.done))
+
+    def state(self) -> ForecastsState:
+        """Return what is known."""
+        ended = {study: list(runs) for study, runs in self.ended.items()}
+        return ForecastsState(self.histories, ended, tuple(self.waiting), self.fits, self.period_end_s)
+
+    def restore(self, state: ForecastsState) -> None:
+        """Know what `state` returned."""
+        self.histories, self.waiting = state.histories, dict.fromkeys(state.waiting)
+        self.ended = {study: deque(runs, maxlen=RECENT_ENDS) for study, runs in state.ended.items()}
+        self.fits, self.period_end_s = state.fits, state.period_end_s
 
     def begin_anew(self, study: str) -> None:
         """Forget a study's trials."""

@@ -2,17 +2,19 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import astuple, replace
+from dataclasses import astuple, dataclass, replace
 from types import MappingProxyType
 
-from beamer.errors import InputError, NotFoundError, nearest
+from pydantic import TypeAdapter
+
+from beamer.errors import ConflictError, InputError, NotFoundError, nearest
 from beamer.network.collectives import phases
 from beamer.network.connection import Connection
 from beamer.network.estimates import ProfileEstimates, Source, Sourced
-from beamer.network.events import ConnectionsSeen, Measured, Planned
+from beamer.network.events import ConnectionsSeen, Measured, PlanChanged, Planned
 from beamer.network.fabric import Fabric
 from beamer.network.footprint import Footprints
-from beamer.network.forecasts import Forecast, Forecasts, no_forecast
+from beamer.network.forecasts import Forecast, Forecasts, ForecastsState, no_forecast
 from beamer.network.job import JobSpec, job_spec
 from beamer.network.plan import check_queues
 from beamer.network.snapshot import Snapshot
@@ -30,6 +32,19 @@ from beamer.studies.events import (
 from beamer.studies.model import StudyStatus, TrialStatus, by_rank, split_key
 from beamer.studies.records import AttemptRecord, StudyRecord, TrialRecord
 from beamer.studies.tracker import Ledger, Tracker, is_new_decision
+
+
+@dataclass(frozen=True)
+class _State:
+    """See `NetworkLedger`."""
+
+    profiles: ProfileEstimates
+    forecasts: ForecastsState
+    connections: dict[str, tuple[Connection, ...]]
+    decision: Planned | None
+
+
+_STATE = TypeAdapter(_State)
 
 
 class NetworkLedger(Ledger):
@@ -73,7 +88,7 @@ class NetworkLedger(Ledger):
                 if agent not in self.fabric.agents:
                     raise NotFoundError("agent", agent, nearest(agent, self.fabric.agents))
                 return _of_running(connections, tracker) != self._connections.get(agent, ())
-            case Planned():
+            case Planned() | PlanChanged():
                 return self._check_plan(event, tracker)
         return None
 
@@ -97,6 +112,9 @@ class NetworkLedger(Ledger):
                 self._prune(tracker)
             case Planned():
                 self._decision = event
+            case PlanChanged():
+                assert self._decision is not None  # as was checked
+                self._decision = event.applied_to(self._decision)
 
     def begin_anew(self, study: str) -> None:
         """Forget the classes that the trials of a study had, and what was measured of them."""
@@ -105,6 +123,16 @@ class NetworkLedger(Ledger):
         if self._decision is not None:
             kept = {key: job for key, job in self._decision.jobs.items() if split_key(key)[0] != study}
             self._decision = replace(self._decision, jobs=kept)
+
+    def state(self) -> str:
+        """Return all that is known as JSON."""
+        return _STATE.dump_json(_State(self.profiles, self.forecasts.state(), self._connections, self._decision)).decode()
+
+    def restore(self, state: str) -> None:
+        """Know in a new ledger what `state` returned. Raises `ValueError` for anything else."""
+        read = _STATE.validate_json(state)
+        self.profiles, self._connections, self._decision = read.profiles, read.connections, read.decision
+        self.forecasts.restore(read.forecasts)
 
     def snapshot(self, tracker: Tracker) -> Snapshot:
         """Return what a policy decides on: the running jobs, and their studies' rungs yet to come."""
@@ -172,8 +200,10 @@ class NetworkLedger(Ledger):
             None if planned is None else planned.cap_bps,
         )
 
-    def _check_plan(self, event: Planned, tracker: Tracker) -> bool:
+    def _check_plan(self, event: Planned | PlanChanged, tracker: Tracker) -> bool:
         check_queues(event.queues)
+        if isinstance(event, PlanChanged) and (last := self._decision.generation if self._decision else 0) != event.before:
+            raise ConflictError("before", event.before, f"{last}, the latest decision's generation")
         for key, plan in event.jobs.items():
             tracker.trial(key)
             if not 0 <= plan.klass < event.queues:

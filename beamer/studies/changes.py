@@ -214,10 +214,7 @@ class Changes:
 
     def _set_status(self, trial: TrialRecord, status: TrialStatus) -> None:
         trial.status = status
-        if status is TrialStatus.RUNNING:
-            self._known.running[trial.key] = trial
-        else:
-            self._known.running.pop(trial.key, None)
+        self._known.set_running(trial, status is TrialStatus.RUNNING)
 
     def _move_stage(self, study: str, stage: StageRecord, what: StageInput) -> None:
         outcome = STAGE_TRANSITIONS[what][stage.status]

@@ -23,13 +23,28 @@ class Known:
         self.past: dict[str, list[StudyRecord]] = {}
         self.trials: dict[str, TrialRecord] = {}
         self.running: dict[str, TrialRecord] = {}
+        self._in_order: tuple[TrialRecord, ...] | None = ()
         self.attempts = 0
         self.registered = 0
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Known) and vars(self) == vars(other)
+        return isinstance(other, Known) and {**vars(self), "_in_order": None} == {**vars(other), "_in_order": None}
 
     __hash__ = None  # type: ignore[assignment]  # it changes
+
+    def set_running(self, trial: TrialRecord, runs: bool) -> None:
+        """Take note that a trial runs, perhaps in another attempt than before, or does not."""
+        if runs:
+            self.running[trial.key] = trial
+        elif self.running.pop(trial.key, None) is None:
+            return
+        self._in_order = None
+
+    def running_in_order(self) -> tuple[TrialRecord, ...]:
+        """Return the trials that run, in the order in which their attempts started."""
+        if self._in_order is None:
+            self._in_order = tuple(sorted(self.running.values(), key=_attempt_number))
+        return self._in_order
 
     def study(self, name: str) -> StudyRecord:
         """Return a study. Raises `NotFoundError`."""
@@ -59,6 +74,11 @@ class Known:
         """Say whether a trial's study, or a stage that waits for it, is silent, so that it matters to hear of these."""
         silent = self.studies[trial.study].status is StudyStatus.SILENT
         return silent or any(stage.status.is_silent for stage in self.waiting_for(trial))
+
+
+def _attempt_number(trial: TrialRecord) -> int:
+    assert trial.attempt is not None
+    return trial.attempt.seq
 
 
 def find(known: Mapping[str, _Record], field_name: str, name: str) -> _Record:

@@ -4,6 +4,9 @@ Times are Unix times, None until they come.
 """
 
 from dataclasses import dataclass, field
+from functools import cached_property
+
+from pydantic import ConfigDict
 
 from beamer.studies.model import EndReason, Process, Profile, Rung, StageStatus, StudyStatus, TrialStatus, Worker, trial_key
 
@@ -49,6 +52,8 @@ class TrialRecord:
     farthest: the largest of their steps.
     """
 
+    __pydantic_config__ = ConfigDict(ser_json_inf_nan="strings")  # of losses
+
     study: str
     name: str
     seq: int
@@ -63,7 +68,7 @@ class TrialRecord:
     farthest: int = 0
     ended_s: float | None = None
 
-    @property
+    @cached_property
     def key(self) -> str:
         """The trial's key."""
         return trial_key(self.study, self.name)

@@ -16,6 +16,7 @@ from beamer.studies.changes import Changes
 from beamer.studies.checks import Checks
 from beamer.studies.events import Decision, Event, StageSealed, StudyEnded, StudyRegistered, TrialEnded
 from beamer.studies.known import Known
+from beamer.studies.known_state import known_state, restore_known
 from beamer.studies.model import TrialStatus
 from beamer.studies.records import StageRecord, StudyRecord, TrialRecord
 
@@ -34,6 +35,14 @@ class Ledger(ABC):
     def entailed(self, event: Event, tracker: "Tracker") -> Iterable[Event]:
         """Return what happens to studies and trials because an event of this level does, before it; all of it is legal."""
         return ()
+
+    def state(self) -> str:
+        """Return all that is known as JSON."""
+        raise NotImplementedError(f"{type(self).__name__} has no snapshots")
+
+    def restore(self, state: str) -> None:
+        """Know in a new ledger what `state` returned. Raises `ValueError` for anything else."""
+        raise NotImplementedError(f"{type(self).__name__} has no snapshots")
 
     def begin_anew(self, study: str) -> None:  # noqa: B027  # most know nothing by study
         """Forget the trials of a study, all of which have ended, as another run of it begins."""
@@ -58,6 +67,21 @@ class Tracker:
         self._changes = Changes(self._known)
         self._now_s = 0.0
 
+    def state(self) -> dict[str, str]:
+        """Return all that is known, as JSON by name: the tracker's own, and each ledger's by its class."""
+        ledgers = {type(ledger).__name__: ledger.state() for ledger in self.ledgers}
+        return {"studies": known_state(self._known), "now_s": repr(self._now_s), **ledgers}
+
+    def restore(self, state: Mapping[str, str]) -> None:
+        """Know in a new tracker with new ledgers what `state` returned. Raises `ValueError` for anything else."""
+        missing = {"studies", "now_s", *(type(ledger).__name__ for ledger in self.ledgers)} - state.keys()
+        if missing:
+            raise ValueError(f"without {', '.join(sorted(missing))}")
+        restore_known(self._known, state["studies"])
+        self._now_s = float(state["now_s"])
+        for ledger in self.ledgers:
+            ledger.restore(state[type(ledger).__name__])
+
     @property
     def studies(self) -> Mapping[str, StudyRecord]:
         """Every study's present run by name, in order of first registration."""
@@ -71,7 +95,7 @@ class Tracker:
     @property
     def running(self) -> tuple[TrialRecord, ...]:
         """The trials that run, in the order in which their attempts started."""
-        return tuple(sorted(self._known.running.values(), key=_attempt_number))
+        return self._known.running_in_order()
 
     @property
     def now_s(self) -> float:
@@ -148,11 +172,6 @@ def is_new_decision(event: Decision, last: Decision | None) -> bool:
     if replace(event, at_s=last.at_s) == last:  # taken in at the latest time known, if it came with an earlier one
         return False
     raise ConflictError("generation", event.generation, f"above {last.generation}, the latest decision's")
-
-
-def _attempt_number(trial: TrialRecord) -> int:
-    assert trial.attempt is not None
-    return trial.attempt.seq
 
 
 def _ends(study: StudyRecord | None, at_s: float) -> Iterable[Event]:

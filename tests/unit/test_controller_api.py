@@ -406,6 +406,7 @@ def test_plan_says_what_runs_where(scene: Scene) -> None:
         api.now = 100.25
         await api.put(f"{TRIAL}/status", {"status": "finished"})
         await until(lambda: not runtime.plan.jobs)
+        await runtime.written()
         for agent in runtime.installation.agents:
             runtime.on_agent_message(agent, Applied(generation=runtime.agent_joined(agent).generation, changes=0))
         latencies = await api.get("/v1/latencies")

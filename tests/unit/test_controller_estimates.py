@@ -195,6 +195,7 @@ def test_a_controller_that_starts_again_knows_what_was_learnt(tmp_path: Path) ->
         await api.start("a", sync_bytes=MB // 10)
         await api.go_on({"a": MB})
         before = await api.estimates("a")
+        await api.runtime.stop()
         with capture_logs() as logged:
             again = api.controller()
         try:

@@ -1,6 +1,7 @@
 import asyncio
 import random
 from collections.abc import Callable, Coroutine
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -69,17 +70,21 @@ class Desk:
             self.switches = SwitchesInMemory([s.name for s in fabric.switches], on_event)
             return self.switches
 
-        self.runtime = Runtime(
-            fabric,
-            Journal(self.journal_url),
-            policy or network_policy("fifo"),
-            queues,
-            drive,
-            0,
-            SteadyClock(self.clock, self.clock),
-            watch or WatchOptions(),
-            mode,
-        )
+        journal = Journal(self.journal_url)
+        with ExitStack() as refused:
+            refused.callback(journal.close)
+            self.runtime = Runtime(
+                fabric,
+                journal,
+                policy or network_policy("fifo"),
+                queues,
+                drive,
+                0,
+                SteadyClock(self.clock, self.clock),
+                watch or WatchOptions(),
+                mode,
+            )
+            refused.pop_all()
         self.runtime.agents.send = lambda agent, assignment: self.sent.append((agent, assignment))  # type: ignore[method-assign]
 
     def record(self, *events: Event) -> None:
@@ -92,7 +97,7 @@ class Desk:
             self.runtime.on_agent_message(agent, Applied(generation=assignment.generation, changes=0))
 
     def journaled(self) -> list[Event]:
-        journal = Journal(self.journal_url)
+        journal = Journal(self.journal_url, writes=False)
         try:
             return list(journal.replay())
         finally:
@@ -166,6 +171,7 @@ def test_agents_mark_what_every_switch_knows(tmp_path: Path) -> None:
         await until(lambda: bool(desk.switches.installed[-1][1]))
         desk.record(attached("mnist/a", 0, 43))  # asks nothing of switches and has to wait as well
         await until(lambda: desk.runtime.installation.generation > desk.switches.installed[-1][0])
+        await desk.runtime.written()
         assert len(desk.sent) == 1
         assert not desk.runtime.agent_joined(AGENT[HOSTS[0]]).connections, "not even if the agent comes back in the meantime"
         desk.switches.acknowledge()
@@ -224,15 +230,15 @@ def test_agents_wait_long_for_a_silent_switch_and_not_for_a_lost_one(
     run(play())
 
 
-def test_a_decision_that_the_journal_cannot_take_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("controller.runtime.RETRY_S", 0.02)
+def test_a_decision_is_installed_when_the_journal_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("beamer.studies.journal.batches.RETRY_S", 0.02)
     append, full = Journal.append, [True]
 
-    def append_if_there_is_room(journal: Journal, event: Event) -> None:
-        if isinstance(event, Planned) and full:
+    def append_if_there_is_room(journal: Journal, *events: Event) -> None:
+        if any(isinstance(event, Planned) for event in events) and full:
             full.pop()
             raise PlatformError("the journal is full", "make room")
-        append(journal, event)
+        append(journal, *events)
 
     monkeypatch.setattr(Journal, "append", append_if_there_is_room)
 

@@ -1,11 +1,13 @@
 """The journal: every event that a controller or a scheduler took in, in order, so that a restarted one knows what it knew.
 
 It lives in SQLite unless a URL names another database. An event is durable against the death of the process as soon as
-`Journal.append` returns; against the loss of power, SQLite may lose the last moments (WAL with synchronous=NORMAL).
+`Journal.append` returns; against the loss of power, SQLite may lose the last moments (WAL with synchronous=NORMAL). What was
+written is chained by checksums, and read back only as it was written. A snapshot of what events led to may take their place.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,21 +18,50 @@ from alembic.util import CommandError
 
 from beamer.errors import InputError, PlatformError
 from beamer.studies.events import Event, decode, encode
+from beamer.studies.journal.chain import BEGINNING, Link, checksum
+from beamer.studies.journal.writing import FileLock, lock_session
 
 _METADATA = sa.MetaData()
 _EVENTS = sa.Table(
     "events",
     _METADATA,
-    sa.Column("number", sa.Integer, primary_key=True),
+    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("kind", sa.Text, nullable=False),
     sa.Column("content", sa.Text, nullable=False),
+    sa.Column("checksum", sa.BigInteger, nullable=False),
 )
+_HEAD = sa.Table(  # one row: the last event's link
+    "head",
+    _METADATA,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("number", sa.BigInteger, nullable=False),
+    sa.Column("checksum", sa.BigInteger, nullable=False),
+)
+_SNAPSHOTS = sa.Table(
+    "snapshots",
+    _METADATA,
+    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("checksum", sa.BigInteger, nullable=False),
+    sa.Column("content", sa.Text, nullable=False),
+    sa.Column("content_checksum", sa.BigInteger, nullable=False),
+)
+_READ_AT_ONCE = 1000
+_DELETED_AT_ONCE = 10_000  # events, in a transaction: writing waits for no more
 _EXPECTED = "a database that holds Beamer's journal or nothing"
 _EXPECTED_URL = "a database URL such as 'sqlite:////var/lib/beamer/journal.db'"
+_REMEDY = "'beamer journal check' shows what is damaged, 'beamer journal repair' keeps what comes before it"
 
 
 Location = str | sa.URL
 """Where a database is: a URL as SQLAlchemy writes it, or one in parts, which holds whatever characters a path has."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What the events up to one led to, as JSON. link: that event's."""
+
+    link: Link
+    content: str
 
 
 def sqlite_url(path: Path) -> Location:
@@ -54,69 +85,197 @@ def sqlite_file(url: Location) -> Path | None:
 class Journal:
     """Keep events in a database, whose schema is created or brought up to date on opening.
 
-    url: as SQLAlchemy writes it, `sqlite:////var/lib/beamer/journal.db` or `postgresql+psycopg://...`.
+    url: as SQLAlchemy writes it, `sqlite:////var/lib/beamer/journal.db` or `postgresql+psycopg://...`. writes: whether to
+    write, too, as one process at a time may; otherwise the schema has to be there. May be used by one thread after another.
 
-    Raises `InputError` for a URL that names no database or one that holds something else, `PlatformError` for a database that
-    cannot be reached or written; `append` and `replay` raise the latter, too.
+    Raises `InputError` for a URL that names no database, for one that holds something else, and for a journal that is not as it
+    was written, `PlatformError` for a database that cannot be reached or written or that another process writes; every method
+    but `close` raises these, too.
     """
 
-    def __init__(self, url: Location) -> None:
+    def __init__(self, url: Location, writes: bool = True) -> None:
+        file = sqlite_file(url)
         try:
             self._engine = sa.create_engine(url)
         except (sa.exc.ArgumentError, sa.exc.NoSuchModuleError) as error:
             raise InputError("journal", str(url), _EXPECTED_URL) from error
         except ModuleNotFoundError as error:
             raise PlatformError(f"Python package {error.name!r} is not installed", f"install it to use {url}") from error
-        self._url = self._engine.url.render_as_string(hide_password=True)
-        if self._engine.dialect.name == "sqlite":
+        self.location = url
+        self.url = self._engine.url.render_as_string(hide_password=True)
+        self._lock: FileLock | None = None
+        self._connection: sa.Connection | None = None
+        self._head = BEGINNING
+        if file is not None:
             sa.event.listen(self._engine, "connect", _set_up_sqlite)
         try:
-            self._migrate()
+            if writes:
+                self._lock = FileLock(file) if file is not None else None
+                self._migrate()
+                self._head = self._stored_head()
         except BaseException:
             self.close()
             raise
 
+    @property
+    def head(self) -> Link:
+        """The link of the last event that was written."""
+        return self._head
+
     def append(self, *events: Event) -> None:
         """Write events in one transaction: all of them are durable when this returns, or none is kept."""
-        rows = [dict(zip(("kind", "content"), encode(event), strict=True)) for event in events]
+        link, rows = self._head, []
+        for event in events:
+            kind, content = encode(event)
+            link = link.next(kind, content)
+            rows.append({"number": link.number, "kind": kind, "content": content, "checksum": link.checksum})
         if rows:
-            with self._reporting(), self._engine.begin() as connection:
+            with self._reporting(), self._writing() as connection:
                 connection.execute(_EVENTS.insert(), rows)
+                connection.execute(_HEAD.update().values(number=link.number, checksum=link.checksum))
+            self._head = link
+
+    def snapshot(self) -> Snapshot | None:
+        """Return the latest snapshot, None where there is none."""
+        query = sa.select(_SNAPSHOTS).order_by(_SNAPSHOTS.c.number.desc()).limit(1)
+        with self._reporting(), self._engine.connect() as connection:
+            found = connection.execute(query).one_or_none()
+        if found is None:
+            return None
+        if checksum(found.content) != found.content_checksum:
+            raise self.damage(f"the snapshot at event {found.number} is not as it was written")
+        return Snapshot(Link(found.number, found.checksum), found.content)
 
     def replay(self) -> Iterator[Event]:
-        """Yield every event in the order of its appending. Raises `InputError` for one of a kind that is unknown."""
-        query = sa.select(_EVENTS.c.kind, _EVENTS.c.content).order_by(_EVENTS.c.number)
+        """Yield every event after the latest snapshot, or from the first one, in the order of appending."""
+        return (event for _, event in self.entries())
+
+    def entries(self) -> Iterator[tuple[Link, Event]]:
+        """Yield the events that `replay` yields with their links."""
+        last = self.snapshot()
+        link = last.link if last else BEGINNING
+        query = sa.select(_EVENTS).where(_EVENTS.c.number > link.number).order_by(_EVENTS.c.number)
         with self._reporting(), self._engine.connect() as connection:
-            for kind, content in connection.execution_options(yield_per=1000).execute(query):
-                yield decode(kind, content)
+            head = self._head_of(connection)
+            for row in connection.execution_options(yield_per=_READ_AT_ONCE).execute(query):
+                if row.number > head.number:
+                    break  # written since
+                link = link.next(row.kind, row.content)
+                if row.number != link.number:
+                    raise self.damage(f"event {link.number} is missing")
+                if row.checksum != link.checksum:
+                    raise self.damage(f"event {row.number} is not as it was written")
+                try:
+                    event = decode(row.kind, row.content)
+                except InputError as error:
+                    raise self.damage(f"event {link.number} cannot be read ({error})") from error
+                yield link, event
+            if link != head:
+                raise self.damage(f"the events after {link.number} are missing, of {head.number}")
+
+    def compact(self, snapshot: Snapshot) -> None:
+        """Let a snapshot take the place of the events that it was made from, and of the snapshots before it."""
+        link, content = snapshot.link, snapshot.content
+        row = {"number": link.number, "checksum": link.checksum, "content": content, "content_checksum": checksum(content)}
+        with self._reporting(), self._writing() as connection:
+            connection.execute(_SNAPSHOTS.insert(), [row])
+            connection.execute(_SNAPSHOTS.delete().where(_SNAPSHOTS.c.number < link.number))
+        while True:
+            least = sa.select(sa.func.min(_EVENTS.c.number)).scalar_subquery()
+            old = _EVENTS.delete().where(_EVENTS.c.number <= link.number, _EVENTS.c.number < least + _DELETED_AT_ONCE)
+            with self._reporting(), self._writing() as connection:
+                if not connection.execute(old).rowcount:
+                    break
+
+    def cut(self, link: Link) -> int:
+        """Remove every event after one, which becomes the last; return how many there were."""
+        with self._reporting(), self._writing() as connection:
+            removed = connection.execute(_EVENTS.delete().where(_EVENTS.c.number > link.number)).rowcount
+            connection.execute(_HEAD.update().values(number=link.number, checksum=link.checksum))
+        self._head = link
+        return removed
 
     def close(self) -> None:
         """Let go of the database."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
         self._engine.dispose()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def damage(self, what: str) -> InputError:
+        """Return the error of a journal that is not as it was written."""
+        return InputError("journal", self.url, f"a journal that is as it was written: {what}; {_REMEDY}")
+
+    @contextmanager
+    def _writing(self) -> Iterator[sa.Connection]:
+        """Begin a transaction in the session that has the right to write."""
+        if self._connection is None or self._connection.invalidated:
+            self._connection = self._session()
+        with self._connection.begin():
+            yield self._connection
+
+    def _session(self) -> sa.Connection:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        connection = self._engine.connect()
+        try:
+            if self._lock is None:
+                lock_session(connection, self.url)
+                # Another process may have had the lock, and written, between two sessions of this one.
+                if self._head != BEGINNING and self._head_of(connection) != self._head:
+                    raise PlatformError(f"the journal {self.url} was written by another process", "start this one again")
+                connection.rollback()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _stored_head(self) -> Link:
+        """Return the last event's link. Raises `InputError` if the last event is another one."""
+        with self._reporting(), self._engine.connect() as connection:
+            head = self._head_of(connection)
+            last = connection.execute(sa.select(_EVENTS).order_by(_EVENTS.c.number.desc()).limit(1)).one_or_none()
+        snapshot = self.snapshot()
+        known = Link(last.number, last.checksum) if last else snapshot.link if snapshot else BEGINNING
+        if known.number != head.number:
+            raise self.damage(f"its last event is {known.number}, {head.number} were written")
+        return head
+
+    def _head_of(self, connection: sa.Connection) -> Link:
+        found = connection.execute(sa.select(_HEAD.c.number, _HEAD.c.checksum)).one_or_none()
+        if found is None:
+            raise self.damage("how many events were written is not known")
+        return Link(found.number, found.checksum)
 
     def _migrate(self) -> None:
         config = Config()
         config.set_main_option("script_location", "beamer.studies.journal:migrations")
-        with self._reporting(), self._engine.begin() as connection:
+        with self._reporting(), self._writing() as connection:
             tables = set(sa.inspect(connection).get_table_names())
             if tables and "alembic_version" not in tables:
-                raise InputError("journal", self._url, f"{_EXPECTED}; it has the tables {', '.join(sorted(tables))}")
+                raise InputError("journal", self.url, f"{_EXPECTED}; it has the tables {', '.join(sorted(tables))}")
             config.attributes["connection"] = connection
             try:
                 command.upgrade(config, "head")
             except CommandError as error:
-                raise InputError("journal", self._url, f"{_EXPECTED}, not written by a newer Beamer ({error})") from error
+                raise InputError("journal", self.url, f"{_EXPECTED}, not written by a newer Beamer ({error})") from error
 
     @contextmanager
     def _reporting(self) -> Iterator[None]:
         try:
             yield
         except sa.exc.DBAPIError as error:
-            reason = str(error.orig)
+            reason = str(error.orig).strip()
             if "not a database" in reason:
-                raise InputError("journal", self._url, f"{_EXPECTED} ({reason})") from error
+                raise InputError("journal", self.url, f"{_EXPECTED} ({reason})") from error
+            if "malformed" in reason or "no such table" in reason or "no such column" in reason:
+                raise self.damage(reason) from error
             raise PlatformError(
-                f"the journal {self._url} cannot be read and written ({reason.strip()})",
+                f"the journal {self.url} cannot be read and written ({reason})",
                 "give a database that this process may create and write",
             ) from error
 

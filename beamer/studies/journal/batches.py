@@ -1,0 +1,132 @@
+"""Writes events off the event loop: in order, as many in one transaction as have come while the one before was written.
+
+An event takes effect when it is put, and what depends on its being durable waits until it is written: answers to whoever
+reported it, and plans on their way to switches and agents. While the journal cannot be written nothing more is put.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+
+from beamer.errors import BeamerError, PlatformError
+from beamer.studies.events import Event
+from beamer.studies.journal.store import Journal, Location, Snapshot
+
+MOST_WAITING = 20_000  # events: some seconds' worth of what a controller takes in
+MOST_AT_ONCE = 2_000  # in a transaction, so that nobody waits for much more than his own
+RETRY_S = 1.0  # after the journal could not be written
+CLOSING_S = 5.0  # that closing waits at most for what is left
+
+log = logging.getLogger("beamer.journal")
+
+
+class Batches:
+    """Write to `journal`; everything here runs on one event loop, but for the writing itself."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._waiting: deque[Event] = deque()
+        self._put = self._written = 0
+        self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._actions: deque[tuple[int, Callable[[], None]]] = deque()
+        self._snapshots: deque[Snapshot] = deque()
+        self._failure: PlatformError | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def waiting(self) -> int:
+        """How many events have not been written yet."""
+        return len(self._waiting)
+
+    def put(self, event: Event) -> None:
+        """Have an event written. Raises `PlatformError`, and takes nothing, while the journal cannot be written in time."""
+        if self._failure is not None:
+            raise self._failure
+        if len(self._waiting) >= MOST_WAITING:
+            raise PlatformError(f"{len(self._waiting)} events wait to be written to the journal", "send them again later")
+        self._waiting.append(event)
+        self._put += 1
+        self._ensure_task()
+
+    @property
+    def location(self) -> Location:
+        """Where the journal is."""
+        return self._journal.location
+
+    def compact(self, snapshot: Snapshot) -> None:
+        """Have a snapshot written in place of the events that it was made from."""
+        self._snapshots.append(snapshot)
+        self._ensure_task()
+
+    async def written(self) -> None:
+        """Wait until everything that was put so far is durable. Raises `PlatformError` if the journal cannot be written."""
+        if self._failure is not None:
+            raise self._failure
+        if self._written < self._put:
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.append((self._put, waiter))
+            await waiter
+
+    def then(self, action: Callable[[], None]) -> None:
+        """Call `action` on the loop when everything that was put so far is durable, however long that takes."""
+        self._actions.append((self._put, action))
+        self._ensure_task()
+
+    async def close(self) -> None:
+        """Wait a while for what is left, and let go of the journal."""
+        self._actions.clear()
+        if (task := self._task) is not None:
+            await asyncio.wait({task}, timeout=CLOSING_S)
+            task.cancel()
+            await asyncio.wait({task})
+        if self._waiting:
+            log.error("%d events were not written to the journal", len(self._waiting))
+        self._journal.close()
+
+    def _ensure_task(self) -> None:
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._write_all())
+
+    async def _write_all(self) -> None:
+        try:
+            while self._waiting or self._actions or self._snapshots:
+                if not await self._write_some():
+                    await asyncio.sleep(RETRY_S)
+        finally:
+            self._task = None
+
+    async def _write_some(self) -> bool:
+        """Write the events that wait now, or a snapshot where none do; return whether that could be done."""
+        batch = [self._waiting[i] for i in range(min(len(self._waiting), MOST_AT_ONCE))]
+        try:
+            if batch:
+                await asyncio.to_thread(self._journal.append, *batch)
+            elif self._snapshots:
+                await asyncio.to_thread(self._journal.compact, self._snapshots[0])
+                self._snapshots.popleft()
+        except BeamerError as error:
+            self._fail(error)
+            return False
+        if self._failure is not None:
+            log.warning("the journal takes events again")
+            self._failure = None
+        for _ in batch:
+            self._waiting.popleft()
+        self._written += len(batch)
+        while self._waiters and self._waiters[0][0] <= self._written:
+            waiter = self._waiters.popleft()[1]
+            if not waiter.done():
+                waiter.set_result(None)
+        while self._actions and self._actions[0][0] <= self._written:
+            self._actions.popleft()[1]()
+        return True
+
+    def _fail(self, error: BeamerError) -> None:
+        if self._failure is None:
+            log.error("the journal takes no events: %s", error)
+        self._failure = error if isinstance(error, PlatformError) else PlatformError(str(error), "see the controller's log")
+        for _, waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_exception(self._failure)
+        self._waiters.clear()
