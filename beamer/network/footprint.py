@@ -18,7 +18,7 @@ from beamer.network.job import JobSpec
 from beamer.studies.model import Worker
 from beamer.units import frame_bytes
 
-MOST_REMEMBERED = 1 << 12  # footprints, of about 1 kB: several times the jobs that run at once
+MOST_REMEMBERED = 1 << 15  # footprints, of about 1 kB: several times the jobs that run at once
 
 PathOf = Callable[[str, str], tuple[int, ...]]
 """(source host, destination host) -> the links between them, as positions in `fabric.links`; empty on one host."""

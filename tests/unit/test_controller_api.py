@@ -391,7 +391,7 @@ def test_plan_says_what_runs_where(scene: Scene) -> None:
         await api.register()
         await api.put(f"{TRIAL}/workers/0", {"pid": 77})
         runtime = api.runtime
-        await until(lambda: runtime.installation.generation > 1)
+        await until(lambda: bool(runtime.agent_joined(HOSTS[0].agent or "").workers))
         for agent in runtime.installation.agents:
             runtime.on_agent_message(agent, Applied(generation=runtime.agent_joined(agent).generation, changes=0))
         plan = await api.get("/v1/plan")
