@@ -24,6 +24,11 @@ COMMANDS = {
         "emulation",
         "Run a scenario on real packets under each policy, and in the simulator beside it.",
     ),
+    "journal": Command(
+        "controller.journal_command:journal",
+        "controller",
+        "Check, repair or compact the journal of a controller.",
+    ),
     "clean": Command(
         "topologies.emulation.command:clean",
         "emulation",

@@ -202,8 +202,16 @@ class NetworkLedger(Ledger):
 
     def _check_plan(self, event: Planned | PlanChanged, tracker: Tracker) -> bool:
         check_queues(event.queues)
-        if isinstance(event, PlanChanged) and (last := self._decision.generation if self._decision else 0) != event.before:
-            raise ConflictError("before", event.before, f"{last}, the latest decision's generation")
+        if isinstance(event, PlanChanged):
+            if self._decision is None or self._decision.generation != event.before:
+                last = self._decision.generation if self._decision else None
+                raise ConflictError("before", event.before, f"the latest decision's generation, which is {last}")
+            try:
+                event.applied_to(self._decision)
+            except ValueError as error:
+                raise InputError(
+                    "state", event.state, f"a difference from what the latest decision remembers ({error})"
+                ) from error
         for key, plan in event.jobs.items():
             tracker.trial(key)
             if not 0 <= plan.klass < event.queues:

@@ -1,6 +1,7 @@
 """The tracker under reports in any order, and from a journal that is cut anywhere."""
 
 import copy
+import json
 import math
 import random
 from contextlib import closing, suppress
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from beamer.errors import ConflictError, InputError
 from beamer.network.connection import Connection
-from beamer.network.events import ConnectionsSeen, Measured, Planned
+from beamer.network.events import ConnectionsSeen, Measured, PlanChanged, Planned
 from beamer.network.ledger import NetworkLedger
 from beamer.network.plan import JobPlan
 from beamer.studies.events import (
@@ -129,6 +130,10 @@ _events: st.SearchStrategy[Event] = st.one_of(
     ),
     st.builds(Measured, _times, _keys, _attempts, st.none(), st.none(), st.none()),
     st.builds(Planned, _times, st.just("beamer"), st.integers(1, 5), _json, st.integers(1, 8), _plans),
+    st.builds(
+        PlanChanged, _times, st.just("beamer"), st.integers(1, 5), st.none() | st.builds(lambda v: {"value": v}, _json),
+        st.integers(0, 5), st.integers(1, 8), _plans, st.lists(_keys, max_size=2).map(tuple),
+    ),
 )  # fmt: skip
 # Everything registered first, in half of the cases, so that most of what follows is legal.
 _STARTED: list[Event] = [
@@ -160,11 +165,19 @@ def test_its_journal_rebuilds_it_and_may_be_cut_anywhere(
     for event in written[:kept]:
         restarted.apply(event)
     assert restarted == states[kept], "the state that it was in when it had written so much"
+    restarted = _restored(restarted)
+    assert restarted == states[kept], "from a snapshot"
     for event in written:
         with suppress(ConflictError):  # a run that has ended meanwhile is not registered again
             take(restarted, event)
     _check_consistency(restarted)
     _check_consistency(tracker)
+
+
+def _restored(tracker: Tracker) -> Tracker:
+    restored = Tracker(NetworkLedger(FABRIC))
+    restored.restore(json.loads(json.dumps(tracker.state())))
+    return restored
 
 
 def _check_consistency(tracker: Tracker) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
+from alembic.script import ScriptDirectory
 from alembic.util import CommandError
 
 from beamer.errors import InputError, PlatformError
@@ -86,14 +87,15 @@ class Journal:
     """Keep events in a database, whose schema is created or brought up to date on opening.
 
     url: as SQLAlchemy writes it, `sqlite:////var/lib/beamer/journal.db` or `postgresql+psycopg://...`. writes: whether to
-    write, too, as one process at a time may; otherwise the schema has to be there. May be used by one thread after another.
+    write, too, as one process at a time may; otherwise the schema has to be there. damaged: whether to open one for repair
+    whose end is not as it was written. May be used by one thread after another.
 
     Raises `InputError` for a URL that names no database, for one that holds something else, and for a journal that is not as it
     was written, `PlatformError` for a database that cannot be reached or written or that another process writes; every method
     but `close` raises these, too.
     """
 
-    def __init__(self, url: Location, writes: bool = True) -> None:
+    def __init__(self, url: Location, writes: bool = True, damaged: bool = False) -> None:
         file = sqlite_file(url)
         try:
             self._engine = sa.create_engine(url)
@@ -112,7 +114,9 @@ class Journal:
             if writes:
                 self._lock = FileLock(file) if file is not None else None
                 self._migrate()
-                self._head = self._stored_head()
+                self._head = self._stored_head(damaged)
+            else:
+                self._check_version()
         except BaseException:
             self.close()
             raise
@@ -150,16 +154,19 @@ class Journal:
         """Yield every event after the latest snapshot, or from the first one, in the order of appending."""
         return (event for _, event in self.entries())
 
-    def entries(self) -> Iterator[tuple[Link, Event]]:
-        """Yield the events that `replay` yields with their links."""
+    def entries(self, to_head: bool = True) -> Iterator[tuple[Link, Event]]:
+        """Yield the events that `replay` yields with their links.
+
+        to_head: whether they have to end where the journal says that it does; otherwise it is only looked at one by one.
+        """
         last = self.snapshot()
         link = last.link if last else BEGINNING
         query = sa.select(_EVENTS).where(_EVENTS.c.number > link.number).order_by(_EVENTS.c.number)
-        with self._reporting(), self._engine.connect() as connection:
-            head = self._head_of(connection)
+        with self._reporting(), self._reading() as connection:
+            head = self._head_of(connection) if to_head else None
             for row in connection.execution_options(yield_per=_READ_AT_ONCE).execute(query):
-                if row.number > head.number:
-                    break  # written since
+                if head is not None and row.number > head.number:
+                    raise self.damage(f"after the last one, {head.number}, there is an event {row.number}")
                 link = link.next(row.kind, row.content)
                 if row.number != link.number:
                     raise self.damage(f"event {link.number} is missing")
@@ -170,7 +177,7 @@ class Journal:
                 except InputError as error:
                     raise self.damage(f"event {link.number} cannot be read ({error})") from error
                 yield link, event
-            if link != head:
+            if head is not None and link != head:
                 raise self.damage(f"the events after {link.number} are missing, of {head.number}")
 
     def compact(self, snapshot: Snapshot) -> None:
@@ -187,13 +194,21 @@ class Journal:
                 if not connection.execute(old).rowcount:
                     break
 
-    def cut(self, link: Link) -> int:
-        """Remove every event after one, which becomes the last; return how many there were."""
+    def rows_after(self, link: Link) -> Iterator[tuple[int, str, str]]:
+        """Yield number, kind and content of every row after an event, whether or not it is as it was written."""
+        query = sa.select(_EVENTS).where(_EVENTS.c.number > link.number).order_by(_EVENTS.c.number)
+        with self._reporting(), self._engine.connect() as connection:
+            for row in connection.execution_options(yield_per=_READ_AT_ONCE).execute(query):
+                yield row.number, row.kind, row.content
+
+    def cut(self, link: Link) -> None:
+        """Remove every row after an event, which becomes the last."""
+        head = {"number": link.number, "checksum": link.checksum}
         with self._reporting(), self._writing() as connection:
-            removed = connection.execute(_EVENTS.delete().where(_EVENTS.c.number > link.number)).rowcount
-            connection.execute(_HEAD.update().values(number=link.number, checksum=link.checksum))
+            connection.execute(_EVENTS.delete().where(_EVENTS.c.number > link.number))
+            connection.execute(_HEAD.delete())
+            connection.execute(_HEAD.insert(), [{"id": 1, **head}])
         self._head = link
-        return removed
 
     def close(self) -> None:
         """Let go of the database."""
@@ -208,6 +223,16 @@ class Journal:
     def damage(self, what: str) -> InputError:
         """Return the error of a journal that is not as it was written."""
         return InputError("journal", self.url, f"a journal that is as it was written: {what}; {_REMEDY}")
+
+    @contextmanager
+    def _reading(self) -> Iterator[sa.Connection]:
+        """Begin a transaction that sees the journal as it is now, whatever is written meanwhile."""
+        with self._engine.connect() as connection:
+            if self._engine.dialect.name == "sqlite":
+                connection.exec_driver_sql("BEGIN")  # which its driver would leave out before a query
+            else:
+                connection.execution_options(isolation_level="REPEATABLE READ")
+            yield connection
 
     @contextmanager
     def _writing(self) -> Iterator[sa.Connection]:
@@ -234,14 +259,14 @@ class Journal:
             raise
         return connection
 
-    def _stored_head(self) -> Link:
-        """Return the last event's link. Raises `InputError` if the last event is another one."""
+    def _stored_head(self, damaged: bool) -> Link:
+        """Return the last event's link. Raises `InputError` if the last event is another one, unless it may be."""
         with self._reporting(), self._engine.connect() as connection:
-            head = self._head_of(connection)
+            head = BEGINNING if damaged else self._head_of(connection)
             last = connection.execute(sa.select(_EVENTS).order_by(_EVENTS.c.number.desc()).limit(1)).one_or_none()
         snapshot = self.snapshot()
         known = Link(last.number, last.checksum) if last else snapshot.link if snapshot else BEGINNING
-        if known.number != head.number:
+        if known.number != head.number and not damaged:
             raise self.damage(f"its last event is {known.number}, {head.number} were written")
         return head
 
@@ -251,9 +276,17 @@ class Journal:
             raise self.damage("how many events were written is not known")
         return Link(found.number, found.checksum)
 
+    def _check_version(self) -> None:
+        with self._reporting(), self._engine.connect() as connection:
+            tables = set(sa.inspect(connection).get_table_names())
+            version = sa.text("SELECT version_num FROM alembic_version")
+            found = connection.execute(version).scalar_one_or_none() if "alembic_version" in tables else None
+        if found != ScriptDirectory.from_config(_config()).get_current_head():
+            expected = "a journal of this version of Beamer, which its controller or scheduler makes of an older one"
+            raise InputError("journal", self.url, expected)
+
     def _migrate(self) -> None:
-        config = Config()
-        config.set_main_option("script_location", "beamer.studies.journal:migrations")
+        config = _config()
         with self._reporting(), self._writing() as connection:
             tables = set(sa.inspect(connection).get_table_names())
             if tables and "alembic_version" not in tables:
@@ -278,6 +311,12 @@ class Journal:
                 f"the journal {self.url} cannot be read and written ({reason})",
                 "give a database that this process may create and write",
             ) from error
+
+
+def _config() -> Config:
+    config = Config()
+    config.set_main_option("script_location", "beamer.studies.journal:migrations")
+    return config
 
 
 def _set_up_sqlite(connection: Any, _record: object) -> None:

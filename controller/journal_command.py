@@ -1,0 +1,133 @@
+"""`beamer journal`: look after the database in which a controller or a scheduler keeps what it has taken in."""
+
+import json
+from contextlib import suppress
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from beamer.errors import InputError, PlatformError
+from beamer.network import events as _network_events  # noqa: F401  # read by the names that importing it makes known
+from beamer.studies.events import Event
+from beamer.studies.journal.chain import BEGINNING, Link
+from beamer.studies.journal.store import Journal, sqlite_file
+from controller.command import read_fabric
+from controller.replay import recover, snapshot
+
+LOOKS = 3  # at a journal that a running controller compacts meanwhile
+
+
+class Action(StrEnum):
+    """What is done with a journal."""
+
+    CHECK = "check"
+    REPAIR = "repair"
+    COMPACT = "compact"
+
+
+def journal(
+    action: Annotated[Action, typer.Argument(help="check, repair or compact.", metavar="ACTION")],
+    url: Annotated[str, typer.Argument(help="The journal's database URL, as beamer-controller has it.", metavar="URL")],
+    fabric: Annotated[
+        Path | None, typer.Option(help="The network, as beamer-controller has it: check tells more with it, compact needs it.")
+    ] = None,
+    removed: Annotated[
+        Path | None, typer.Option(help="Where repair writes what it removes.  [default: beside a SQLite file]")
+    ] = None,
+) -> None:
+    """Check a journal, repair it, or compact it: let a snapshot take the place of its events.
+
+    check: reads everything, also while a controller runs. repair: keeps what comes before the first damage and writes the rest
+    to a file. Repair and compact are refused while somebody else writes the journal.
+    """
+    ACTIONS[action](url, fabric, removed)
+
+
+def check(url: str, fabric: Path | None, removed: Path | None) -> None:
+    """Read everything. Raises `InputError` naming the first damage."""
+    opened = Journal(url, writes=False)
+    try:
+        for look in range(LOOKS):
+            before = opened.snapshot()
+            try:
+                link, last = _read(opened)
+                break
+            except InputError:
+                if opened.snapshot() == before or look == LOOKS - 1:
+                    raise
+        begins = f"a snapshot at event {before.link.number}, " if before else ""
+        print(f"{begins}{link.number} events, the last one of {last.at_s:.3f} s" if last else f"{begins}no event after it")
+        if fabric is not None:
+            recovered = recover(opened, read_fabric(fabric), grace_s=1.0)
+            trials = recovered.tracker.trials
+            print(f"{len(recovered.tracker.studies)} studies, {len(trials)} trials, {len(recovered.tracker.running)} running")
+    finally:
+        opened.close()
+
+
+def repair(url: str, fabric: Path | None, removed: Path | None) -> None:
+    """Keep what comes before the first damage, and write what is removed to a file first."""
+    file = sqlite_file(url)
+    kept_in = removed or (file.with_name(file.name + ".removed.jsonl") if file else None)
+    if kept_in is None:
+        raise InputError("removed", None, "a file for what is removed, as the journal is not in a file itself")
+    if kept_in.exists():
+        raise InputError("removed", str(kept_in), "a file that does not exist yet: it holds what was removed before")
+    opened = Journal(url, damaged=True)
+    try:
+        try:
+            link, _ = _read(opened)
+        except InputError as error:
+            damage = error
+        else:
+            print(f"{link.number} events, none of them damaged: nothing was changed")
+            return
+        link = _last_sound(opened)
+        rows = [json.dumps({"number": number, "kind": kind, "content": text}) for number, kind, text in opened.rows_after(link)]
+        try:
+            kept_in.write_text("".join(row + "\n" for row in rows))
+        except OSError as error:
+            raise PlatformError(
+                f"{kept_in} cannot be written ({error.strerror})", "give another file with --removed"
+            ) from error
+        opened.cut(link)
+        print(f"damage: {damage}")
+        print(f"kept: {link.number} events; removed: {len(rows)} rows, which are in {kept_in}")
+    finally:
+        opened.close()
+
+
+def compact(url: str, fabric: Path | None, removed: Path | None) -> None:
+    """Let a snapshot take the place of all events."""
+    if fabric is None:
+        raise InputError("fabric", None, "the network's file, as beamer-controller has it")
+    opened = Journal(url)
+    try:
+        made = snapshot(opened, read_fabric(fabric))
+        opened.compact(made)
+        print(f"a snapshot of {len(made.content)} bytes stands for the first {made.link.number} events")
+    finally:
+        opened.close()
+
+
+ACTIONS = {Action.CHECK: check, Action.REPAIR: repair, Action.COMPACT: compact}
+
+
+def _last_sound(opened: Journal) -> Link:
+    """Return the link of the last event before which none is damaged. Raises `InputError` where the snapshot is."""
+    begins = opened.snapshot()
+    link = begins.link if begins else BEGINNING
+    with suppress(InputError):
+        for link, _ in opened.entries(to_head=False):  # noqa: B007
+            pass
+    return link
+
+
+def _read(opened: Journal) -> tuple[Link, Event | None]:
+    last = opened.snapshot()
+    link, event = (last.link if last else BEGINNING), None
+    for link, event in opened.entries():  # noqa: B007
+        pass
+    return link, event

@@ -1,0 +1,179 @@
+"""Journals that were damaged, that two want to write, that are compacted: what is said, and what is kept."""
+
+import json
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from beamer.errors import InputError, PlatformError
+from beamer.studies.events import StageRegistered, StudyRegistered
+from beamer.studies.journal.chain import Link
+from beamer.studies.journal.store import Journal, Snapshot
+from controller.journal_command import check, repair
+
+EVENTS = (StudyRegistered(1.0, "s"), *(StageRegistered(float(i), "s", f"r{i}") for i in range(2, 7)))
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "journal.db"
+    with closing(Journal(_url(path))) as journal:
+        journal.append(*EVENTS[:2])
+        journal.append(*EVENTS[2:])
+    return path
+
+
+def _url(path: Path) -> str:
+    return f"sqlite:///{path}"
+
+
+def _alter(path: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(path)) as other, other:
+        for statement in statements:
+            other.execute(statement)
+
+
+def _read(path: Path) -> list[object]:
+    with closing(Journal(_url(path))) as journal:
+        return list(journal.replay())
+
+
+DAMAGES: dict[str, tuple[str, ...]] = {
+    "content altered": ("UPDATE events SET content = replace(content, 'r3', 'r9') WHERE number = 3",),
+    "kind altered": ("UPDATE events SET kind = 'StageSealed' WHERE number = 3",),
+    "content is no JSON": ("UPDATE events SET content = '{' WHERE number = 3",),
+    "content is empty": ("UPDATE events SET content = '' WHERE number = 3",),
+    "checksum altered": ("UPDATE events SET checksum = checksum + 1 WHERE number = 3",),
+    "an event lost": ("DELETE FROM events WHERE number = 3",),
+    "the first lost": ("DELETE FROM events WHERE number = 1",),
+    "the last lost": ("DELETE FROM events WHERE number = 6",),
+    "all lost": ("DELETE FROM events",),
+    "two exchanged": (
+        "UPDATE events SET number = 100 WHERE number = 3",
+        "UPDATE events SET number = 3 WHERE number = 4",
+        "UPDATE events SET number = 4 WHERE number = 100",
+    ),
+    "one added": ("INSERT INTO events SELECT 7, kind, content, checksum FROM events WHERE number = 6",),
+    "the head lost": ("DELETE FROM head",),
+    "the head set back": ("UPDATE head SET number = 5",),
+    "the table lost": ("DROP TABLE events",),
+    "a column lost": ("ALTER TABLE events DROP COLUMN checksum",),
+}
+
+
+ROWS_LEFT = {"an event lost": 5, "the first lost": 5, "the last lost": 5, "all lost": 0, "one added": 7}
+"""By damage, where that is not all of them."""
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
+def test_a_damaged_journal_is_named_with_a_remedy(file: Path, damage: tuple[str, ...]) -> None:
+    _alter(file, *damage)
+    with pytest.raises(InputError, match="beamer journal"):
+        _read(file)
+
+
+@pytest.mark.parametrize("name", [name for name in DAMAGES if name not in ("the table lost", "a column lost")])
+def test_repair_keeps_what_comes_before_the_damage(file: Path, name: str) -> None:
+    _alter(file, *DAMAGES[name])
+    with pytest.raises(InputError, match="beamer journal"):
+        check(_url(file), None, None)
+    repair(_url(file), None, None)
+    kept = _read(file)
+    assert kept == list(EVENTS[: len(kept)])
+    check(_url(file), None, None)
+    assert (len(kept) == len(EVENTS)) == (name in ("the head lost", "the head set back", "one added"))
+    removed = [json.loads(row)["number"] for row in file.with_name("journal.db.removed.jsonl").read_text().splitlines()]
+    assert len(kept) + len(removed) == ROWS_LEFT.get(name, 6)
+
+
+def test_what_is_not_damaged_is_not_repaired(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    repair(_url(file), None, None)
+    assert "nothing was changed" in capsys.readouterr().out
+    assert not file.with_name("journal.db.removed.jsonl").exists()
+    assert _read(file) == list(EVENTS)
+
+
+def test_what_was_removed_before_is_not_written_over(file: Path) -> None:
+    file.with_name("journal.db.removed.jsonl").write_text("precious")
+    _alter(file, *DAMAGES["an event lost"])
+    with pytest.raises(InputError, match="removed: got"):
+        repair(_url(file), None, None)
+    assert file.with_name("journal.db.removed.jsonl").read_text() == "precious"
+
+
+def test_the_command_tells_and_its_exit_code_too(file: Path) -> None:
+    def run() -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, "-m", "beamer.cli", "journal", "check", _url(file)]
+        return subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+
+    sound = run()
+    assert (sound.returncode, sound.stdout) == (0, "6 events, the last one of 6.000 s\n"), sound.stderr
+    _alter(file, *DAMAGES["kind altered"])
+    damaged = run()
+    assert damaged.returncode == 2
+    assert "event 3 is not as it was written" in damaged.stderr
+
+
+def test_a_file_that_is_cut_off_is_named(file: Path) -> None:
+    whole = file.read_bytes()
+    file.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises((InputError, PlatformError)):
+        _read(file)
+
+
+def test_a_journal_has_one_writer(file: Path) -> None:
+    with closing(Journal(_url(file))) as first:
+        with pytest.raises(PlatformError, match=r"written by another process \(process \d+\); stop that one"):
+            Journal(_url(file))
+        with closing(Journal(_url(file), writes=False)) as reader:
+            assert list(reader.replay()) == list(EVENTS)
+            first.append(EVENTS[-1])
+            assert len(list(reader.replay())) == len(EVENTS) + 1
+    with closing(Journal(_url(file))) as second:
+        second.append(EVENTS[-1])
+
+
+def test_a_snapshot_takes_the_place_of_events(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("beamer.studies.journal.store._DELETED_AT_ONCE", 2)
+    with closing(Journal(_url(file))) as journal:
+        *_, (link, _) = ((link, event) for link, event in journal.entries() if link.number <= 4)
+        journal.compact(Snapshot(link, "what they led to"))
+        assert journal.snapshot() == Snapshot(link, "what they led to")
+        assert list(journal.replay()) == list(EVENTS[4:])
+        journal.append(EVENTS[0])
+    assert _read(file) == [*EVENTS[4:], EVENTS[0]]
+    with closing(Journal(_url(file))) as journal:
+        head = journal.head
+        assert head.number == 7
+        journal.compact(Snapshot(head, "all of it"))
+        assert list(journal.replay()) == []
+        journal.append(EVENTS[0])
+        assert journal.head.number == 8
+    _alter(file, "UPDATE snapshots SET content = 'none of it'")
+    with pytest.raises(InputError, match="the snapshot at event 7 is not as it was written"):
+        _read(file)
+
+
+def test_a_journal_of_before_is_chained_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    with closing(Journal(_url(path))) as journal:
+        journal.append(*EVENTS)
+    older = (
+        "DROP TABLE head",
+        "DROP TABLE snapshots",
+        "CREATE TABLE older (number INTEGER PRIMARY KEY, kind TEXT NOT NULL, content TEXT NOT NULL)",
+        "INSERT INTO older SELECT number * 10, kind, content FROM events",
+        "DROP TABLE events",
+        "ALTER TABLE older RENAME TO events",
+        "UPDATE alembic_version SET version_num = '0001'",
+    )
+    _alter(path, *older)
+    with pytest.raises(InputError, match="of this version of Beamer"):
+        Journal(_url(path), writes=False)
+    assert _read(path) == list(EVENTS)
+    with closing(Journal(_url(path))) as journal:
+        assert journal.head == Link(6, journal.head.checksum)
