@@ -7,10 +7,14 @@ PAUSE = 3.0  # times as long as an action took it is not run again: what grows w
 
 
 class Alarm:
-    """Runs an action once, at the earliest of the times asked for, but not before it has rested since the last time."""
+    """Runs an action once, at the earliest of the times asked for, but not before it has rested since the last time.
 
-    def __init__(self, action: Callable[[], None]) -> None:
+    pause: how long that is, in times of what the action took.
+    """
+
+    def __init__(self, action: Callable[[], None], pause: float = PAUSE) -> None:
         self._action = action
+        self._pause = pause
         self._handle: asyncio.TimerHandle | None = None
         self._rested_at = 0.0
 
@@ -37,4 +41,4 @@ class Alarm:
         self._handle = None
         self._action()
         ended = loop.time()
-        self._rested_at = ended + PAUSE * (ended - began)
+        self._rested_at = ended + self._pause * (ended - began)

@@ -80,19 +80,19 @@ def create_app(runtime: Runtime) -> FastAPI:
     return app
 
 
-async def _record(runtime: Runtime, study: str, run: Run, event: Event) -> JsonObject:
+async def _record(runtime: Runtime, study: str, run: Run, event: Event) -> JSONResponse:
     """Take in an event and answer when it is durable, and with it whatever it repeats."""
     check_run(runtime.tracker, study, run)
     changed = runtime.record(event)
     await runtime.written()
-    return {"changed": changed}
+    return JSONResponse({"changed": changed})
 
 
 def _add_studies(app: FastAPI, runtime: Runtime) -> None:
     clock = runtime.clock
 
     @app.put(STUDY)
-    async def register_study(study: str, body: StudyBody | None = None, run: Run = None) -> JsonObject:
+    async def register_study(study: str, body: StudyBody | None = None, run: Run = None) -> JSONResponse:
         body = body or StudyBody()
         given = {name: getattr(body, name) for name in body.model_fields_set - {"run", "rungs"}}
         if body.rungs is not None:
@@ -103,15 +103,15 @@ def _add_studies(app: FastAPI, runtime: Runtime) -> None:
         return await _record(runtime, study, None, registered)
 
     @app.put(STUDY + "/end")
-    async def end_study(study: str, body: EmptyBody | None = None, run: Run = None) -> JsonObject:
+    async def end_study(study: str, body: EmptyBody | None = None, run: Run = None) -> JSONResponse:
         return await _record(runtime, study, run, StudyEnded(clock(), study))
 
     @app.put(STAGE)
-    async def register_stage(study: str, stage: str, body: EmptyBody | None = None, run: Run = None) -> JsonObject:
+    async def register_stage(study: str, stage: str, body: EmptyBody | None = None, run: Run = None) -> JSONResponse:
         return await _record(runtime, study, run, StageRegistered(clock(), study, stage))
 
     @app.put(STAGE + "/seal")
-    async def seal_stage(study: str, stage: str, body: EmptyBody | None = None, run: Run = None) -> JsonObject:
+    async def seal_stage(study: str, stage: str, body: EmptyBody | None = None, run: Run = None) -> JSONResponse:
         return await _record(runtime, study, run, StageSealed(clock(), study, stage))
 
 
@@ -119,31 +119,31 @@ def _add_trials(app: FastAPI, runtime: Runtime) -> None:
     clock = runtime.clock
 
     @app.put(TRIAL)
-    async def register_trial(study: str, trial: str, body: TrialBody | None = None, run: Run = None) -> JsonObject:
+    async def register_trial(study: str, trial: str, body: TrialBody | None = None, run: Run = None) -> JSONResponse:
         return await _record(runtime, study, run, TrialRegistered(clock(), study, trial, body.budget if body else None))
 
     @app.put(TRIAL + "/target")
-    async def set_target(study: str, trial: str, body: TargetBody, run: Run = None) -> JsonObject:
+    async def set_target(study: str, trial: str, body: TargetBody, run: Run = None) -> JSONResponse:
         return await _record(runtime, study, run, TargetSet(clock(), trial_key(study, trial), body.step, body.stage))
 
     @app.put(TRIAL + "/target/drop")
-    async def drop_target(study: str, trial: str, body: DropBody | None = None, run: Run = None) -> JsonObject:
+    async def drop_target(study: str, trial: str, body: DropBody | None = None, run: Run = None) -> JSONResponse:
         stage = body.stage if body else None
         return await _record(runtime, study, run, TargetDropped(clock(), trial_key(study, trial), stage))
 
     @app.put(ATTEMPT)
-    async def start_attempt(study: str, trial: str, attempt: str, body: AttemptBody, run: Run = None) -> JsonObject:
+    async def start_attempt(study: str, trial: str, attempt: str, body: AttemptBody, run: Run = None) -> JSONResponse:
         event = AttemptStarted(clock(), trial_key(study, trial), attempt, body.placement(), body.profile())
         return await _record(runtime, study, run, event)
 
     @app.put(ATTEMPT + "/end")
-    async def end_attempt(study: str, trial: str, attempt: str, body: AttemptEndBody, run: Run = None) -> JsonObject:
+    async def end_attempt(study: str, trial: str, attempt: str, body: AttemptEndBody, run: Run = None) -> JSONResponse:
         return await _record(
             runtime, study, run, AttemptEnded(clock(), trial_key(study, trial), attempt, EndReason(body.reason))
         )
 
     @app.put(TRIAL + "/pause")
-    async def pause(study: str, trial: str, body: EmptyBody | None = None, run: Run = None) -> JsonObject:
+    async def pause(study: str, trial: str, body: EmptyBody | None = None, run: Run = None) -> JSONResponse:
         check_run(runtime.tracker, study, run)
         present = runtime.tracker.trial(trial_key(study, trial)).attempt
         if present is None:
@@ -151,20 +151,20 @@ def _add_trials(app: FastAPI, runtime: Runtime) -> None:
         return await _record(runtime, study, run, AttemptEnded(clock(), trial_key(study, trial), present.name))
 
     @app.put(WORKER)
-    async def attach(study: str, trial: str, rank: Rank, body: AttachBody, run: Run = None) -> JsonObject:
+    async def attach(study: str, trial: str, rank: Rank, body: AttachBody, run: Run = None) -> JSONResponse:
         return await _record(runtime, study, run, WorkerAttached(clock(), trial_key(study, trial), rank, body.process()))
 
     @app.put(WORKER + "/detach")
-    async def detach(study: str, trial: str, rank: Rank, body: DetachBody | None = None, run: Run = None) -> JsonObject:
+    async def detach(study: str, trial: str, rank: Rank, body: DetachBody | None = None, run: Run = None) -> JSONResponse:
         start = body.start if body else 0
         return await _record(runtime, study, run, WorkerDetached(clock(), trial_key(study, trial), rank, start))
 
     @app.put(TRIAL + "/progress")
-    async def report_progress(study: str, trial: str, body: ProgressBody, run: Run = None) -> JsonObject:
+    async def report_progress(study: str, trial: str, body: ProgressBody, run: Run = None) -> JSONResponse:
         return await _record(runtime, study, run, Progressed(clock(), trial_key(study, trial), body.step, body.loss))
 
     @app.put(TRIAL + "/status")
-    async def end_trial(study: str, trial: str, body: StatusBody, run: Run = None) -> JsonObject:
+    async def end_trial(study: str, trial: str, body: StatusBody, run: Run = None) -> JSONResponse:
         return await _record(runtime, study, run, TrialEnded(clock(), trial_key(study, trial), TrialStatus(body.status)))
 
 

@@ -71,20 +71,20 @@ class Silence:
             if trial.key not in held and self._is_silent(now, (trial.study, "trial", trial.name))
         }
         running = {trial.key for trial in tracker.running} - silent.keys()
+        studies = {split_key(key)[0] for key in running}
         events = list(silent.values())
         for study in tracker.studies.values():
             if study.status is not StudyStatus.ENDED:
-                events += self._of_study(study, running, now)
+                events += self._of_study(study, running, study.name in studies, now)
         return events
 
-    def _of_study(self, study: StudyRecord, running: set[str], now: float) -> Iterator[FellSilent]:
+    def _of_study(self, study: StudyRecord, running: set[str], runs: bool, now: float) -> Iterator[FellSilent]:
         for stage in study.stages.values():
             is_waited_for = stage.status in (StageStatus.OPEN, StageStatus.SEALED)
             if is_waited_for and not _runs(study, stage, running):
                 names = [(study.name, "trial", trial) for trial in stage.missing]
                 if self._is_silent(now, (study.name, "stage", stage.name), *names):
                     yield FellSilent(now, study.name, stage=stage.name)
-        runs = any(split_key(key)[0] == study.name for key in running)
         if study.status is StudyStatus.ACTIVE and not runs and self._is_silent(now, (study.name,)):
             yield FellSilent(now, study.name)
 

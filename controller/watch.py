@@ -17,6 +17,7 @@ from controller.silence import Silence
 GRACE_S = 10.0  # an agent or a controller that is started again is back within about 2 s, and its clients' leases with it
 SILENCE_S = 900.0  # longer than steps of training and evaluations usually take
 _SOON_S = 0.002  # changes of one burst are looked at together
+_PAUSE = 9.0  # of the alarm: a tenth of the time, as nothing that is missing is urgent
 _RETRY_S = 1.0  # after the journal could not be written
 _LEASE_EVENTS = (AttemptStarted, AttemptEnded, WorkerAttached, WorkerDetached, TrialEnded)
 
@@ -65,7 +66,7 @@ class Watch:
         self._leases = leases
         self._silence = Silence(options.silence_s, clock())
         self._options = options
-        self._alarm = Alarm(self._check)
+        self._alarm = Alarm(self._check, _PAUSE)
         self._logged: set[Unattached] = set()
         self._refused: set[str] = set()  # messages of what `record` refused at the last look, not of leases
 
