@@ -36,6 +36,10 @@ $(VENV)/.extras: $(VENV)/.ready
 	  echo "setting up PyTorch from this machine's own file ..."; \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH) || echo "PyTorch cannot be installed"; \
 	else echo "no PyTorch on this machine: its tests will be skipped"; fi
+	@if [ "$(ROOT)" = yes ] && ! ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1; then \
+	  echo "setting up PostgreSQL ..."; apt-get -qq update; \
+	  DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends postgresql >/dev/null \
+	  || echo "PostgreSQL cannot be installed: its tests will be skipped"; fi
 	@if $(BIN)/python -c 'import ray' 2>/dev/null; then touch $@; fi  # otherwise it is tried again the next time
 
 # The system packages of the emulation: installed where root can; where not, what needs them says so.

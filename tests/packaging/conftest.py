@@ -17,5 +17,5 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]
 def wheels(distributions: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a directory with wheels of everything that the extras but `ray` depend on."""
     directory = tmp_path_factory.mktemp("wheels")
-    download(distributions[1], ["emulation", "gpu", "parquet", "testing"], directory)
+    download(distributions[1], ["emulation", "gpu", "parquet", "postgresql", "testing"], directory)
     return directory

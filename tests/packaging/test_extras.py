@@ -32,6 +32,7 @@ MODULES: Mapping[str | None, list[str]] = {  # the modules and packages, with al
     "emulation": ["topologies", "controller", "hostagent"],
     "gpu": ["beamer.schedule", "beamer.gpu", "beamer.engines.local", "beamer.engines.simulated", "beamer.studies"],
     "parquet": ["beamer.report"],
+    "postgresql": ["psycopg", "beamer.studies"],
     "ray": ["beamer.engines.ray_tune"],
     "sim": ["beamer.sim", "beamer.network", "beamer.workloads", "beamer.report", "beamer.bounds"],
     "testing": ["beamer.testing"],
@@ -130,6 +131,12 @@ def use_parquet(environment: Environment, tmp_path: Path) -> None:
     assert (tmp_path / "t.parquet").read_bytes()[:4] == b"PAR1"
 
 
+def use_postgresql(environment: Environment, tmp_path: Path) -> None:
+    code = "from beamer.studies.journal.store import Journal; Journal('postgresql+psycopg:///j?host=/nowhere')"
+    done = environment.run("python", "-c", code, cwd=tmp_path)
+    assert "PlatformError: the journal postgresql+psycopg:///j?host=%2Fnowhere cannot be read and written" in done.stderr
+
+
 def use_gpu_scheduling(environment: Environment, tmp_path: Path) -> None:
     command = ["{python}", "-m", "beamer.testing.trainer", "--iterations", "5", "--learning-rate", "{lr}"]
     search = {
@@ -176,5 +183,6 @@ USES: Mapping[str | None, Callable[[Environment, Path], None]] = {
     "controller": use_controller,
     "gpu": use_gpu_scheduling,
     "parquet": use_parquet,
+    "postgresql": use_postgresql,
     "sim": use_simulator,
 }

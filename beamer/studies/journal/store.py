@@ -18,6 +18,7 @@ from alembic.script import ScriptDirectory
 from alembic.util import CommandError
 
 from beamer.errors import InputError, PlatformError
+from beamer.lazy_commands import install_command
 from beamer.studies.events import Event, decode, encode
 from beamer.studies.journal.chain import BEGINNING, Link, checksum
 from beamer.studies.journal.writing import FileLock, lock_session
@@ -46,6 +47,7 @@ _SNAPSHOTS = sa.Table(
     sa.Column("content", sa.Text, nullable=False),
     sa.Column("content_checksum", sa.BigInteger, nullable=False),
 )
+_EXTRAS = {"psycopg": "postgresql"}  # of Beamer, by the package of a database
 _READ_AT_ONCE = 1000
 _DELETED_AT_ONCE = 10_000  # events, in a transaction: writing waits for no more
 _EXPECTED = "a database that holds Beamer's journal or nothing"
@@ -102,7 +104,8 @@ class Journal:
         except (sa.exc.ArgumentError, sa.exc.NoSuchModuleError) as error:
             raise InputError("journal", str(url), _EXPECTED_URL) from error
         except ModuleNotFoundError as error:
-            raise PlatformError(f"Python package {error.name!r} is not installed", f"install it to use {url}") from error
+            remedy = f"install it: {install_command(_EXTRAS.get(str(error.name), 'controller'))}"
+            raise PlatformError(f"Python package {error.name!r} is not installed", remedy) from error
         self.location = url
         self.url = self._engine.url.render_as_string(hide_password=True)
         self._lock: FileLock | None = None

@@ -1,0 +1,87 @@
+"""A PostgreSQL server of a test's own, from Debian's packages, reachable over a Unix socket alone."""
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+USER = "postgres"  # which Debian's package makes; the server refuses to run as root
+PATIENCE_S = 60.0
+
+
+class PostgreSQL:
+    """A running server. url: of a database as SQLAlchemy writes it."""
+
+    def __init__(self, binaries: Path, directory: Path) -> None:
+        self._binaries = binaries
+        self._directory = directory
+        self._databases = 0
+
+    def run(self, program: str, *arguments: str) -> str:
+        """Run one of PostgreSQL's programs as its user and return what it prints."""
+        command = [str(self._binaries / program), *arguments]
+        done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=self._directory, **_as_user())
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def database(self) -> str:
+        """Return the URL of a new database."""
+        self._databases += 1
+        name = f"journal{self._databases}"
+        self.query(f"CREATE DATABASE {name}")
+        return f"postgresql+psycopg:///{name}?host={self._directory}&user={USER}"
+
+    def query(self, text: str, database: str = "postgres") -> str:
+        """Return what a statement returns, as text."""
+        return self.run("psql", "-h", str(self._directory), "-U", USER, "-d", database, "-tAc", text)
+
+
+def binaries() -> Path | None:
+    """Return where the newest server's programs are, None where none is installed or none may run."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: float(path.parts[-3]))
+    if not found or (os.geteuid() == 0 and shutil.which("psql") is None):
+        return None
+    return found[-1].parent
+
+
+@contextmanager
+def postgresql(programs: Path) -> Iterator[PostgreSQL]:
+    """Run a server until the context ends."""
+    directory = Path(tempfile.mkdtemp(prefix="beamer-postgresql-"))
+    if os.geteuid() == 0:
+        shutil.chown(directory, USER, USER)
+    server = PostgreSQL(programs, directory)
+    try:
+        server.run("initdb", "-D", "data", "-U", USER, "-A", "trust", "--no-sync", "--encoding=UTF8", "--locale=C")
+        command = [str(programs / "postgres"), "-D", "data", "-k", str(directory), "-c", "listen_addresses="]
+        log = (directory / "log").open("w")
+        running = subprocess.Popen(command, stdout=log, stderr=log, cwd=directory, **_as_user())
+        try:
+            deadline = time.monotonic() + PATIENCE_S
+            while running.poll() is None and not (directory / ".s.PGSQL.5432").exists():
+                assert time.monotonic() < deadline, (directory / "log").read_text()
+                time.sleep(0.05)
+            while (
+                "accepting"
+                not in subprocess.run(
+                    [str(programs / "pg_isready"), "-h", str(directory)], check=False, capture_output=True, text=True
+                ).stdout
+            ):
+                assert time.monotonic() < deadline, (directory / "log").read_text()
+                time.sleep(0.05)
+            yield server
+        finally:
+            running.send_signal(signal.SIGINT)  # a fast shutdown: sessions are ended
+            running.wait(PATIENCE_S)
+            log.close()
+    finally:
+        shutil.rmtree(directory)
+
+
+def _as_user() -> dict[str, object]:
+    return {"user": USER, "group": USER, "extra_groups": []} if os.geteuid() == 0 else {}

@@ -1,0 +1,91 @@
+"""The journal in PostgreSQL: one writer by the session that writes, and what becomes of it when that session ends."""
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+import sqlalchemy as sa
+
+from beamer.errors import InputError, PlatformError
+from beamer.studies.events import StageRegistered, StudyRegistered
+from beamer.studies.journal.store import Journal, Snapshot
+from tests.postgresql import PostgreSQL, binaries, postgresql
+
+EVENTS = (StudyRegistered(1.0, "s"), *(StageRegistered(float(i), "s", f"r{i}") for i in range(2, 7)))
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgreSQL]:
+    pytest.importorskip("psycopg", reason="psycopg is not installed")
+    programs = binaries()
+    if programs is None:
+        pytest.skip("PostgreSQL is not installed")
+    with postgresql(programs) as running:
+        yield running
+
+
+@pytest.fixture
+def url(server: PostgreSQL) -> str:
+    return server.database()
+
+
+def test_replays_what_was_written(url: str) -> None:
+    with closing(Journal(url)) as journal:
+        journal.append(*EVENTS[:2])
+        journal.append(*EVENTS[2:])
+    with closing(Journal(url)) as journal:
+        assert list(journal.replay()) == list(EVENTS)
+        *_, (link, _) = ((link, event) for link, event in journal.entries() if link.number <= 4)
+        journal.compact(Snapshot(link, "what they led to"))
+        journal.append(EVENTS[0])
+    with closing(Journal(url, writes=False)) as journal:
+        assert journal.snapshot() == Snapshot(link, "what they led to")
+        assert list(journal.replay()) == [*EVENTS[4:], EVENTS[0]]
+
+
+def test_has_one_writer(url: str) -> None:
+    with closing(Journal(url)) as first:
+        with pytest.raises(PlatformError, match="written by another process"):
+            Journal(url)
+        first.append(EVENTS[0])
+    with closing(Journal(url)) as second:
+        second.append(EVENTS[1])
+        assert list(second.replay()) == list(EVENTS[:2])
+
+
+def _end_sessions(server: PostgreSQL) -> None:
+    others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname LIKE 'journal%'"
+    server.query(others)
+
+
+def test_a_writer_whose_session_was_lost_writes_again_if_nobody_else_has(server: PostgreSQL, url: str) -> None:
+    with closing(Journal(url)) as journal:
+        journal.append(EVENTS[0])
+        _end_sessions(server)
+        with pytest.raises(PlatformError, match="cannot be read and written"):
+            journal.append(EVENTS[1])
+        journal.append(EVENTS[1])
+        assert list(journal.replay()) == list(EVENTS[:2])
+
+
+def test_a_writer_whose_place_was_taken_writes_no_more(server: PostgreSQL, url: str) -> None:
+    with closing(Journal(url)) as first:
+        first.append(EVENTS[0])
+        _end_sessions(server)
+        with closing(Journal(url)) as second:
+            second.append(EVENTS[1])
+            for _ in range(2):
+                with pytest.raises(PlatformError):
+                    first.append(EVENTS[2])
+        with pytest.raises(PlatformError, match="was written by another process"):
+            first.append(EVENTS[2])
+    with closing(Journal(url)) as journal:
+        assert list(journal.replay()) == list(EVENTS[:2])
+
+
+def test_a_damaged_journal_is_named(server: PostgreSQL, url: str) -> None:
+    with closing(Journal(url)) as journal:
+        journal.append(*EVENTS)
+    server.query("DELETE FROM events WHERE number = 3", sa.make_url(url).database or "")
+    with closing(Journal(url)) as journal, pytest.raises(InputError, match="event 3 is missing"):
+        list(journal.replay())
