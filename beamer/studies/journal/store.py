@@ -6,7 +6,7 @@ written is chained by checksums, and read back only as it was written. A snapsho
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -167,19 +167,20 @@ class Journal:
         query = sa.select(_EVENTS).where(_EVENTS.c.number > link.number).order_by(_EVENTS.c.number)
         with self._reporting(), self._reading() as connection:
             head = self._head_of(connection) if to_head else None
-            for row in connection.execution_options(yield_per=_READ_AT_ONCE).execute(query):
-                if head is not None and row.number > head.number:
-                    raise self.damage(f"after the last one, {head.number}, there is an event {row.number}")
-                link = link.next(row.kind, row.content)
-                if row.number != link.number:
-                    raise self.damage(f"event {link.number} is missing")
-                if row.checksum != link.checksum:
-                    raise self.damage(f"event {row.number} is not as it was written")
-                try:
-                    event = decode(row.kind, row.content)
-                except InputError as error:
-                    raise self.damage(f"event {link.number} cannot be read ({error})") from error
-                yield link, event
+            with closing(connection.execution_options(yield_per=_READ_AT_ONCE).execute(query)) as rows:
+                for row in rows:
+                    if head is not None and row.number > head.number:
+                        raise self.damage(f"after the last one, {head.number}, there is an event {row.number}")
+                    link = link.next(row.kind, row.content)
+                    if row.number != link.number:
+                        raise self.damage(f"event {link.number} is missing")
+                    if row.checksum != link.checksum:
+                        raise self.damage(f"event {row.number} is not as it was written")
+                    try:
+                        event = decode(row.kind, row.content)
+                    except InputError as error:
+                        raise self.damage(f"event {link.number} cannot be read ({error})") from error
+                    yield link, event
             if head is not None and link != head:
                 raise self.damage(f"the events after {link.number} are missing, of {head.number}")
 
@@ -201,8 +202,9 @@ class Journal:
         """Yield number, kind and content of every row after an event, whether or not it is as it was written."""
         query = sa.select(_EVENTS).where(_EVENTS.c.number > link.number).order_by(_EVENTS.c.number)
         with self._reporting(), self._engine.connect() as connection:
-            for row in connection.execution_options(yield_per=_READ_AT_ONCE).execute(query):
-                yield row.number, row.kind, row.content
+            with closing(connection.execution_options(yield_per=_READ_AT_ONCE).execute(query)) as rows:
+                for row in rows:
+                    yield row.number, row.kind, row.content
 
     def cut(self, link: Link) -> None:
         """Remove every row after an event, which becomes the last."""
