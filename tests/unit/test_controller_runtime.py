@@ -60,7 +60,7 @@ class Desk:
 
     def __init__(
         self, path: Path, policy: NetworkPolicy[Any] | None = None, queues: int = 8, fabric: Fabric = FABRIC,
-        clock_s: float = 1000.0, watch: WatchOptions | None = None, mode: PlanMode | None = None,
+        clock_s: float = 1000.0, watch: WatchOptions | None = None, mode: PlanMode | None = None, snapshot_events: int = 0,
     ) -> None:  # fmt: skip
         self.journal_url = f"sqlite:///{path / 'journal.db'}"
         self.clock = Clock(clock_s)
@@ -83,8 +83,12 @@ class Desk:
                 SteadyClock(self.clock, self.clock),
                 watch or WatchOptions(),
                 mode,
+                snapshot_events,
             )
             refused.pop_all()
+        self.recorded: list[Event] = []
+        put = self.runtime._batches.put
+        self.runtime._batches.put = lambda event: (put(event), self.recorded.append(event))[0]  # type: ignore[method-assign]
         self.runtime.agents.send = lambda agent, assignment: self.sent.append((agent, assignment))  # type: ignore[method-assign]
 
     def record(self, *events: Event) -> None:
@@ -330,6 +334,36 @@ def test_restart_brings_back_the_same_plan_and_generation(tmp_path: Path) -> Non
         assert second.runtime.plan == plan
         await second.runtime.stop()
         assert second.journaled() == journaled
+
+    run(play())
+
+
+def test_a_snapshot_leads_to_the_same_plan_and_state(tmp_path: Path) -> None:
+    async def play() -> None:
+        first = Desk(tmp_path, network_policy("beamer"), snapshot_events=20)
+        await first.runtime.start()
+        first.record(*REGISTERED, attached("mnist/a", 0, 7))
+        first.record(ConnectionsSeen(1000.0, AGENT[HOSTS[0]], (connection("mnist/a"), connection("mnist/b", 5001))))
+        for step in range(1, 30):
+            first.record(Progressed(1000.0 + step, "mnist/a", step, 1.0 / step))
+        await until(lambda: len(first.switches.installed[-1][1]) == 2)
+        reader = Journal(first.journal_url, writes=False)
+        await until(lambda: reader.snapshot() is not None)
+        for step in range(30, 34):
+            first.record(Progressed(1000.0 + step, "mnist/a", step, 1.0 / step))
+        await first.runtime.stop()
+        made = reader.snapshot()
+        assert made is not None
+        assert made.link.number >= 20
+        assert len(list(reader.replay())) + made.link.number == len(first.recorded)
+        reader.close()
+
+        second = Desk(tmp_path, network_policy("beamer"))
+        assert second.runtime.tracker == first.runtime.tracker
+        await second.runtime.start()
+        assert second.runtime.plan == first.runtime.plan
+        assert second.switches.installed[-1][1] == first.switches.installed[-1][1]
+        await second.runtime.stop()
 
     run(play())
 

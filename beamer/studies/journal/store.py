@@ -202,7 +202,8 @@ class Journal:
         """Yield number, kind and content of every row after an event, whether or not it is as it was written."""
         query = sa.select(_EVENTS).where(_EVENTS.c.number > link.number).order_by(_EVENTS.c.number)
         with self._reporting(), self._engine.connect() as connection:
-            with closing(connection.execution_options(yield_per=_READ_AT_ONCE).execute(query)) as rows:
+            rows = connection.execution_options(yield_per=_READ_AT_ONCE).execute(query)
+            with closing(rows):
                 for row in rows:
                     yield row.number, row.kind, row.content
 

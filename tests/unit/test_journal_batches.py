@@ -1,0 +1,156 @@
+"""Writing beside the event loop: when it is said to be done, and what happens while it cannot be."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from beamer.errors import PlatformError
+from beamer.studies.events import Event, StageRegistered
+from beamer.studies.journal import batches as module
+from beamer.studies.journal.batches import Batches
+from beamer.studies.journal.store import Journal, Snapshot
+
+EVENTS = [StageRegistered(float(i), "s", f"r{i}") for i in range(10)]
+
+
+class Gate:
+    """Lets a journal write when it is told to, or refuses. batches: what it was given, each at once."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.open = threading.Event()
+        self.refusing = False
+        self.batches: list[tuple[Event, ...]] = []
+        append = Journal.append
+
+        def gated(journal: Journal, *events: Event) -> None:
+            assert threading.current_thread() is not threading.main_thread()
+            assert self.open.wait(30)
+            if self.refusing:
+                raise PlatformError("the disk is full", "make room")
+            self.batches.append(events)
+            append(journal, *events)
+
+        monkeypatch.setattr(Journal, "append", gated)
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
+    monkeypatch.setattr(module, "RETRY_S", 0.01)
+    return Gate(monkeypatch)
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Callable[[Callable[[Batches], Coroutine[Any, Any, None]]], list[Event]]:
+    def run(play: Callable[[Batches], Coroutine[Any, Any, None]]) -> list[Event]:
+        url = f"sqlite:///{tmp_path}/journal.db"
+
+        async def all_of_it() -> None:
+            batches = Batches(Journal(url))
+            try:
+                await play(batches)
+            finally:
+                await batches.close()
+
+        asyncio.run(all_of_it())
+        reader = Journal(url, writes=False)
+        try:
+            return list(reader.replay())
+        finally:
+            reader.close()
+
+    return run
+
+
+Scene = Callable[[Callable[[Batches], Coroutine[Any, Any, None]]], list[Event]]
+
+
+def test_what_comes_while_one_is_written_is_written_at_once(gate: Gate, scene: Scene) -> None:
+    async def play(batches: Batches) -> None:
+        done: list[str] = []
+        batches.put(EVENTS[0])
+        first = asyncio.create_task(batches.written())
+        await asyncio.sleep(0.01)  # the first one is being written
+        for event in EVENTS[1:]:
+            batches.put(event)
+        batches.then(lambda: done.append("all"))
+        await asyncio.sleep(0.02)
+        assert not first.done(), "the loop goes on, and nobody is told too early"
+        assert not done
+        gate.open.set()
+        await first
+        await batches.written()
+        assert done == ["all"]
+        assert [len(batch) for batch in gate.batches] == [1, 9]
+        await batches.written()
+
+    assert scene(play) == EVENTS
+
+
+def test_a_journal_that_cannot_be_written_takes_nothing_new_and_loses_nothing(gate: Gate, scene: Scene) -> None:
+    async def play(batches: Batches) -> None:
+        gate.open.set()
+        gate.refusing = True
+        done: list[str] = []
+        batches.put(EVENTS[0])
+        batches.then(lambda: done.append("installed"))
+        with pytest.raises(PlatformError, match="the disk is full"):
+            await batches.written()
+        for _ in range(3):
+            with pytest.raises(PlatformError, match="the disk is full"):
+                batches.put(EVENTS[1])
+            await asyncio.sleep(0.02)
+        with pytest.raises(PlatformError, match="the disk is full"):
+            await batches.written()
+        assert not done
+        gate.refusing = False
+        while batches.waiting:
+            await asyncio.sleep(0.01)
+        await batches.written()
+        assert done == ["installed"]
+        batches.put(EVENTS[1])
+        await batches.written()
+
+    assert scene(play) == EVENTS[:2]
+
+
+def test_what_waits_is_bounded(gate: Gate, scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_WAITING", 4)
+
+    async def play(batches: Batches) -> None:
+        for event in EVENTS[:4]:
+            batches.put(event)
+        with pytest.raises(PlatformError, match="4 events wait to be written"):
+            batches.put(EVENTS[4])
+        gate.open.set()
+        await batches.written()
+        batches.put(EVENTS[4])
+
+    assert scene(play) == EVENTS[:5]
+
+
+def test_closing_writes_what_is_left(gate: Gate, scene: Scene) -> None:
+    async def play(batches: Batches) -> None:
+        for event in EVENTS:
+            batches.put(event)
+        gate.open.set()
+
+    assert scene(play) == EVENTS
+
+
+def test_a_snapshot_is_written_between_events(gate: Gate, scene: Scene) -> None:
+    gate.open.set()
+
+    async def play(batches: Batches) -> None:
+        for event in EVENTS[:5]:
+            batches.put(event)
+        await batches.written()
+        head = batches._journal.head
+        for event in EVENTS[5:]:
+            batches.put(event)
+        batches.compact(Snapshot(head, "the first five"))
+
+    assert scene(play) == EVENTS[5:]
