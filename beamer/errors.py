@@ -5,6 +5,7 @@ BeamerError
 |   +-- NotFoundError  a name that nothing is registered under (HTTP 404)
 |   +-- ConflictError  a repeated registration that differs from the first (HTTP 409)
 +-- PlatformError      the machine lacks something: root, Open vSwitch, a kernel module (exit code 2)
+|   +-- TakenError     another process has what only one can have: a journal
 +-- EmulationError     an emulated run broke off: names the step and what was found (exit code 1)
 +-- EngineError        an engine could not do what it was asked for a job: names both and what it saw (exit code 1)
 """
@@ -50,6 +51,10 @@ class PlatformError(BeamerError):
     def __reduce__(self) -> tuple[type["PlatformError"], tuple[str, str]]:
         """Return how to make it again in another process."""
         return type(self), (self.missing, self.remedy)
+
+
+class TakenError(PlatformError):
+    """Another process has what only one can have."""
 
 
 class EmulationError(BeamerError):

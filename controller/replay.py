@@ -22,9 +22,9 @@ _LEASES = "leases"
 log = structlog.get_logger("beamer-controller")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Recovered:
-    """What a journal led to. link: of its last event. events: how many there are after its snapshot."""
+    """What a journal led to. link: of its last event. events: how many of them were taken in since a snapshot."""
 
     network: NetworkLedger
     tracker: Tracker
@@ -32,26 +32,36 @@ class Recovered:
     link: Link
     events: int
 
+    def follow(self, journal: Journal) -> None:
+        """Take in what was written since. Raises `InputError` for a journal that was not written so."""
+        try:
+            for link, event in journal.entries(self.link):
+                self.tracker.apply(event)
+                self.leases.take_in(event, self.tracker)
+                self.link, self.events = link, self.events + 1
+        except BeamerError:
+            raise
+        except Exception as error:  # of a defect or an edit by hand: whatever it is, it has to be named
+            what = f"nothing follows from event {self.link.number + 1} ({type(error).__name__}: {error})"
+            raise journal.damage(what) from error
+
 
 def recover(journal: Journal, fabric: Fabric, grace_s: float) -> Recovered:
     """Return what a journal leads to. grace_s: as of `Leases`. Raises `InputError` for a journal that was not written so."""
     network = NetworkLedger(fabric, converged_step)
     tracker, leases = Tracker(network), Leases(fabric, grace_s)
+    recovered = Recovered(network, tracker, leases, BEGINNING, 0)
     last = journal.snapshot()
-    first = link = last.link if last else BEGINNING
-    try:
-        if last is not None:
+    if last is not None:
+        try:
             state = json.loads(last.content)
             tracker.restore(state)
             leases.restore(state[_LEASES])
-        for link, event in journal.entries():  # noqa: B007  # the last one is needed
-            tracker.apply(event)
-            leases.take_in(event, tracker)
-    except BeamerError:
-        raise
-    except Exception as error:  # of a defect or an edit by hand: whatever it is, it has to be named
-        raise journal.damage(f"nothing follows from event {link.number} ({type(error).__name__}: {error})") from error
-    return Recovered(network, tracker, leases, link, link.number - first.number)
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise journal.damage(f"nothing follows from the snapshot at event {last.link.number} ({error})") from error
+        recovered.link = last.link
+    recovered.follow(journal)
+    return recovered
 
 
 def snapshot(journal: Journal, fabric: Fabric) -> Snapshot:

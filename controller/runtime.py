@@ -50,7 +50,7 @@ from controller.estimates import Estimates
 from controller.installation import Installation
 from controller.openflow.reports import PairCount, SwitchConnected, SwitchEvent, SwitchInstalled, SwitchLost
 from controller.openflow.rules import JobRules
-from controller.replay import impossible, recover
+from controller.replay import Recovered, impossible, recover
 from controller.targets import Targets, agent_ports, targets
 from controller.watch import Watch, WatchOptions
 
@@ -107,8 +107,8 @@ class Runtime:
     fabric: the network. journal: replayed first, then written before anything takes effect. policy: decides the order.
     queues: classes per port. make_switches: returns what installs rules on switches, given the callback for their events.
     clock: is moved forward to the journal's latest event. watch: for how long something may be missing. mode: how the order
-    becomes a plan. snapshot_events: after how many events a snapshot takes their place; 0: never. Raises `InputError` for
-    queues that no port can have.
+    becomes a plan. snapshot_events: after how many events a snapshot takes their place; 0: never.
+    recovered: what all of the journal led to, if that is known already. Raises `InputError` for queues that no port can have.
     """
 
     def __init__(
@@ -123,11 +123,13 @@ class Runtime:
         watch: WatchOptions = WatchOptions(),  # noqa: B008  # frozen
         mode: PlanMode | None = None,
         snapshot_events: int = EVENTS,
+        recovered: Recovered | None = None,
     ) -> None:
         self.fabric = fabric
         self.clock = clock
         self.policy = policy.name
-        recovered = recover(journal, fabric, watch.grace_s)
+        if recovered is None:
+            recovered = recover(journal, fabric, watch.grace_s)
         self.network, self.tracker, leases = recovered.network, recovered.tracker, recovered.leases
         self.agents = AgentHub(fabric.agents, self)
         self._ports = agent_ports(fabric)

@@ -9,23 +9,30 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
-from beamer.errors import BeamerError, PlatformError
+from beamer.errors import BeamerError, PlatformError, TakenError
 from beamer.studies.events import Event
 from beamer.studies.journal.store import Journal, Location, Snapshot
 
 MOST_WAITING = 20_000  # events: some seconds' worth of what a controller takes in
 MOST_AT_ONCE = 2_000  # in a transaction, so that nobody waits for much more than his own
 RETRY_S = 1.0  # after the journal could not be written
+KEEP_S = 1.0  # between signs of life where nothing is written
 CLOSING_S = 5.0  # that closing waits at most for what is left
 
 log = logging.getLogger("beamer.journal")
 
 
 class Batches:
-    """Write to `journal`; everything here runs on one event loop, but for the writing itself."""
+    """Write to `journal`; everything here runs on one event loop, but for the writing itself.
 
-    def __init__(self, journal: Journal) -> None:
+    on_taken: called when another process has the right to write: nothing will be written any more.
+    """
+
+    def __init__(self, journal: Journal, on_taken: Callable[[TakenError], None] = lambda error: None) -> None:
         self._journal = journal
+        self._on_taken = on_taken
+        self._keeping: asyncio.Task[None] | None = None
+        self._keep_due = self._taken = False
         self._waiting: deque[Event] = deque()
         self._put = self._written = 0
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
@@ -73,9 +80,16 @@ class Batches:
         self._actions.append((self._put, action))
         self._ensure_task()
 
+    def keep(self) -> None:
+        """Keep the right to write while nothing is written, until `close`."""
+        self._keeping = asyncio.get_running_loop().create_task(self._keep())
+
     async def close(self) -> None:
         """Wait a while for what is left, and let go of the journal."""
         self._actions.clear()
+        if self._keeping is not None:
+            self._keeping.cancel()
+            await asyncio.wait({self._keeping})
         if (task := self._task) is not None:
             await asyncio.wait({task}, timeout=CLOSING_S)
             task.cancel()
@@ -84,13 +98,19 @@ class Batches:
             log.error("%d events were not written to the journal", len(self._waiting))
         self._journal.close()
 
+    async def _keep(self) -> None:
+        while True:
+            await asyncio.sleep(KEEP_S)
+            self._keep_due = True
+            self._ensure_task()
+
     def _ensure_task(self) -> None:
-        if self._task is None:
+        if self._task is None and not self._taken:
             self._task = asyncio.get_running_loop().create_task(self._write_all())
 
     async def _write_all(self) -> None:
         try:
-            while self._waiting or self._actions or self._snapshots:
+            while (self._waiting or self._actions or self._snapshots or self._keep_due) and not self._taken:
                 if not await self._write_some():
                     await asyncio.sleep(RETRY_S)
         finally:
@@ -105,9 +125,15 @@ class Batches:
             elif self._snapshots:
                 await asyncio.to_thread(self._journal.compact, self._snapshots[0])
                 self._snapshots.popleft()
+            elif self._keep_due:
+                await asyncio.to_thread(self._journal.keep)
         except BeamerError as error:
             self._fail(error)
-            return False
+            if isinstance(error, TakenError):
+                self._taken = True
+                self._on_taken(error)
+            return self._taken
+        self._keep_due = False
         if self._failure is not None:
             log.warning("the journal takes events again")
             self._failure = None

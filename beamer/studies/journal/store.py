@@ -17,7 +17,7 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 from alembic.util import CommandError
 
-from beamer.errors import InputError, PlatformError
+from beamer.errors import InputError, PlatformError, TakenError
 from beamer.lazy_commands import install_command
 from beamer.studies.events import Event, decode, encode
 from beamer.studies.journal.chain import BEGINNING, Link, checksum
@@ -32,12 +32,13 @@ _EVENTS = sa.Table(
     sa.Column("content", sa.Text, nullable=False),
     sa.Column("checksum", sa.BigInteger, nullable=False),
 )
-_HEAD = sa.Table(  # one row: the last event's link
+_HEAD = sa.Table(  # one row: the last event's link, and how many writers there have been
     "head",
     _METADATA,
     sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("number", sa.BigInteger, nullable=False),
     sa.Column("checksum", sa.BigInteger, nullable=False),
+    sa.Column("term", sa.BigInteger, nullable=False),
 )
 _SNAPSHOTS = sa.Table(
     "snapshots",
@@ -92,9 +93,11 @@ class Journal:
     write, too, as one process at a time may; otherwise the schema has to be there. damaged: whether to open one for repair
     whose end is not as it was written. May be used by one thread after another.
 
+    term: which writer of the journal this is, from 1.
+
     Raises `InputError` for a URL that names no database, for one that holds something else, and for a journal that is not as it
-    was written, `PlatformError` for a database that cannot be reached or written or that another process writes; every method
-    but `close` raises these, too.
+    was written, `PlatformError` for a database that cannot be reached or written, `TakenError` for one that another process
+    writes; every method but `close` raises these, too.
     """
 
     def __init__(self, url: Location, writes: bool = True, damaged: bool = False) -> None:
@@ -111,6 +114,7 @@ class Journal:
         self._lock: FileLock | None = None
         self._connection: sa.Connection | None = None
         self._head = BEGINNING
+        self.term = 0
         if file is not None:
             sa.event.listen(self._engine, "connect", _set_up_sqlite)
         try:
@@ -118,6 +122,7 @@ class Journal:
                 self._lock = FileLock(file) if file is not None else None
                 self._migrate()
                 self._head = self._stored_head(damaged)
+                self.term = self._next_term()
             else:
                 self._check_version()
         except BaseException:
@@ -157,13 +162,15 @@ class Journal:
         """Yield every event after the latest snapshot, or from the first one, in the order of appending."""
         return (event for _, event in self.entries())
 
-    def entries(self, to_head: bool = True) -> Iterator[tuple[Link, Event]]:
-        """Yield the events that `replay` yields with their links.
+    def entries(self, after: Link | None = None, to_head: bool = True) -> Iterator[tuple[Link, Event]]:
+        """Yield the events that `replay` yields, or those after a link, with their links.
 
         to_head: whether they have to end where the journal says that it does; otherwise it is only looked at one by one.
         """
-        last = self.snapshot()
-        link = last.link if last else BEGINNING
+        if after is None:
+            last = self.snapshot()
+            after = last.link if last else BEGINNING
+        link = after
         query = sa.select(_EVENTS).where(_EVENTS.c.number > link.number).order_by(_EVENTS.c.number)
         with self._reporting(), self._reading() as connection:
             head = self._head_of(connection) if to_head else None
@@ -213,8 +220,13 @@ class Journal:
         with self._reporting(), self._writing() as connection:
             connection.execute(_EVENTS.delete().where(_EVENTS.c.number > link.number))
             connection.execute(_HEAD.delete())
-            connection.execute(_HEAD.insert(), [{"id": 1, **head}])
+            connection.execute(_HEAD.insert(), [{"id": 1, "term": self.term, **head}])
         self._head = link
+
+    def keep(self) -> None:
+        """Keep the right to write. Raises `TakenError` if another process has it by now."""
+        with self._reporting(), self._writing() as connection:
+            connection.exec_driver_sql("SELECT 1")
 
     def close(self) -> None:
         """Let go of the database."""
@@ -257,8 +269,8 @@ class Journal:
             if self._lock is None:
                 lock_session(connection, self.url)
                 # Another process may have had the lock, and written, between two sessions of this one.
-                if self._head != BEGINNING and self._head_of(connection) != self._head:
-                    raise PlatformError(f"the journal {self.url} was written by another process", "start this one again")
+                if self.term and (self._head_of(connection), self._term_of(connection)) != (self._head, self.term):
+                    raise TakenError(f"the journal {self.url} was written by another process", "start this one again")
                 connection.rollback()
         except BaseException:
             connection.close()
@@ -275,6 +287,15 @@ class Journal:
         if known.number != head.number and not damaged:
             raise self.damage(f"its last event is {known.number}, {head.number} were written")
         return head
+
+    def _next_term(self) -> int:
+        """Count this writer, and return how many there have been."""
+        with self._reporting(), self._writing() as connection:
+            connection.execute(_HEAD.update().values(term=_HEAD.c.term + 1))
+            return self._term_of(connection)
+
+    def _term_of(self, connection: sa.Connection) -> int:
+        return connection.execute(sa.select(_HEAD.c.term)).scalar_one_or_none() or 0
 
     def _head_of(self, connection: sa.Connection) -> Link:
         found = connection.execute(sa.select(_HEAD.c.number, _HEAD.c.checksum)).one_or_none()

@@ -12,9 +12,10 @@ from typing import IO
 
 import sqlalchemy as sa
 
-from beamer.errors import PlatformError
+from beamer.errors import PlatformError, TakenError
 
 ADVISORY_LOCK = 0x6265616D6572  # "beamer"; advisory locks are a database's own
+SESSION_S = 3.0  # short enough that another controller leads within 5 s, and several times what a pause may take
 _REMEDY = "stop that one first, or give another journal"
 
 
@@ -35,7 +36,7 @@ class FileLock:
             self._file.seek(0)
             holder = self._file.read().strip()
             self._file.close()
-            raise PlatformError(
+            raise TakenError(
                 f"the journal {database} is written by another process{f' ({holder})' if holder else ''}", _REMEDY
             ) from error
         self._file.truncate(0)
@@ -49,9 +50,16 @@ class FileLock:
 
 
 def lock_session(connection: sa.Connection, url: str) -> None:
-    """Take PostgreSQL's advisory lock for a session. Raises `PlatformError` where another session holds it."""
+    """Take PostgreSQL's advisory lock for a session. Raises `TakenError` where another session holds it.
+
+    The server ends the session, and with it the lock, when nothing is heard of it for `SESSION_S`: its process may be stopped,
+    or its machine gone, without a word.
+    """
     query = sa.text("SELECT pg_try_advisory_lock(:key)")
     held = connection.execute(query, {"key": ADVISORY_LOCK}).scalar_one()
+    if held:
+        for setting in ("idle_session_timeout", "idle_in_transaction_session_timeout"):
+            connection.exec_driver_sql(f"SET {setting} = '{SESSION_S:g}s'")
     connection.commit()
     if not held:
-        raise PlatformError(f"the journal {url} is written by another process", _REMEDY)
+        raise TakenError(f"the journal {url} is written by another process", _REMEDY)

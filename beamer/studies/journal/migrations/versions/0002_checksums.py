@@ -16,6 +16,7 @@ def upgrade() -> None:
         sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
         sa.Column("number", sa.BigInteger, nullable=False),
         sa.Column("checksum", sa.BigInteger, nullable=False),
+        sa.Column("term", sa.BigInteger, nullable=False),
     )
     op.create_table(
         "snapshots",
@@ -41,7 +42,7 @@ def upgrade() -> None:
         connection.execute(chained.insert(), rows)
     op.drop_table("events")
     op.rename_table("chained_events", "events")
-    connection.execute(head.insert(), [{"id": 1, "number": link.number, "checksum": link.checksum}])
+    connection.execute(head.insert(), [{"id": 1, "number": link.number, "checksum": link.checksum, "term": 0}])
 
 
 def downgrade() -> None:

@@ -1,0 +1,96 @@
+"""One controller leads: it has the right to write the journal. Another one on the same database follows it, ready to take over.
+
+A SQLite journal has one controller, and a second one is refused. In PostgreSQL the right is a lock of the leader's session: the
+server ends it with the process, or when nothing is heard of it for some seconds. Whoever follows has taken in nearly all of the
+journal by then. A leader that finds its lock with another process ends at once, and is started again as a follower.
+"""
+
+import asyncio
+from dataclasses import dataclass
+
+import structlog
+
+from beamer.errors import InputError, PlatformError, TakenError
+from beamer.network.fabric import Fabric
+from beamer.studies.journal.store import Journal, Location, sqlite_file
+from controller.replay import Recovered, recover
+
+POLL_S = 0.3  # between two attempts to lead, each of which takes in what was written meanwhile
+
+log = structlog.get_logger("beamer-controller")
+
+
+@dataclass(frozen=True)
+class Lead:
+    """The right to lead. recovered: all that the journal led to."""
+
+    journal: Journal
+    recovered: Recovered
+
+
+async def lead(url: Location, fabric: Fabric, grace_s: float) -> Lead:
+    """Return when this process leads. grace_s: as of `Leases`.
+
+    Raises `InputError` and `PlatformError` as `Journal`, and `TakenError` where another controller writes a SQLite journal.
+    """
+    follower: Follower | None = None
+    try:
+        while True:
+            try:
+                journal = await asyncio.to_thread(Journal, url)
+            except TakenError:
+                if sqlite_file(url) is not None:
+                    raise
+            else:
+                known = follower.recovered if follower else None
+                return await asyncio.to_thread(_taken_over, journal, fabric, grace_s, known)
+            if follower is None:
+                follower = await asyncio.to_thread(Follower, url, fabric, grace_s)
+                log.info("following another controller, which leads", events=follower.recovered.link.number)
+            try:
+                await asyncio.to_thread(follower.follow)
+            except PlatformError as error:
+                log.warning("the journal cannot be followed", reason=str(error))
+            await asyncio.sleep(POLL_S)
+    finally:
+        if follower is not None:
+            follower.close()
+
+
+class Follower:
+    """Takes in what another controller writes to the journal."""
+
+    def __init__(self, url: Location, fabric: Fabric, grace_s: float) -> None:
+        self._journal = Journal(url, writes=False)
+        self._fabric = fabric
+        self._grace_s = grace_s
+        self.recovered = recover(self._journal, fabric, grace_s)
+
+    def follow(self) -> None:
+        """Take in what was written since the last time. Raises as `recover`."""
+        self.recovered = caught_up(self._journal, self._fabric, self._grace_s, self.recovered)
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self._journal.close()
+
+
+def caught_up(journal: Journal, fabric: Fabric, grace_s: float, known: Recovered) -> Recovered:
+    """Return what all of the journal leads to. known: what its beginning did; it is used up. Raises as `recover`."""
+    try:
+        known.follow(journal)
+    except InputError:
+        snapshot = journal.snapshot()
+        if snapshot is None or snapshot.link.number <= known.link.number:
+            raise
+        return recover(journal, fabric, grace_s)  # what comes after the last one known was compacted meanwhile
+    return known
+
+
+def _taken_over(journal: Journal, fabric: Fabric, grace_s: float, known: Recovered | None) -> Lead:
+    try:
+        recovered = caught_up(journal, fabric, grace_s, known) if known else recover(journal, fabric, grace_s)
+    except BaseException:
+        journal.close()
+        raise
+    return Lead(journal, recovered)
