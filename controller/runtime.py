@@ -13,7 +13,7 @@ import structlog
 
 from beamer.clock import SteadyClock
 from beamer.decision.core import DecisionCore, Proposal, seeded
-from beamer.errors import PlatformError
+from beamer.errors import PlatformError, shortened
 from beamer.joint.convergence import converged_step
 from beamer.network.decide import check_plan, decide
 from beamer.network.events import ConnectionsSeen, Measured, Planned
@@ -42,14 +42,18 @@ from beamer.studies.events import (
     WorkerDetached,
 )
 from beamer.studies.journal.store import Journal
+from beamer.studies.known import Kept
 from beamer.studies.tracker import Tracker
 from controller.agents import AgentHub
 from controller.alarm import Alarm
 from controller.estimates import Estimates
 from controller.installation import Installation
 from controller.leases import Leases
+from controller.limits import Limits
 from controller.openflow.reports import PairCount, SwitchConnected, SwitchEvent, SwitchInstalled, SwitchLost
 from controller.openflow.rules import JobRules
+from controller.ownership import Ownership
+from controller.quiet import LogLimit
 from controller.replay import impossible, replay
 from controller.targets import Targets, agent_ports, targets
 from controller.watch import Watch, WatchOptions
@@ -107,7 +111,7 @@ class Runtime:
     fabric: the network. journal: replayed first, then written before anything takes effect. policy: decides the order.
     queues: classes per port. make_switches: returns what installs rules on switches, given the callback for their events.
     clock: is moved forward to the journal's latest event. watch: for how long something may be missing. mode: how the order
-    becomes a plan. Raises `InputError` for queues that no port can have.
+    becomes a plan. limits: what is taken on. Raises `InputError` for queues that no port can have.
     """
 
     def __init__(
@@ -121,13 +125,17 @@ class Runtime:
         clock: SteadyClock,
         watch: WatchOptions = WatchOptions(),  # noqa: B008  # frozen
         mode: PlanMode | None = None,
+        limits: Limits = Limits(),  # noqa: B008  # frozen
     ) -> None:
         self.fabric = fabric
         self.clock = clock
         self.policy = policy.name
+        self.limits = limits
         self.network = NetworkLedger(fabric, converged_step)
-        self.tracker = Tracker(self.network)
-        self.agents = AgentHub(fabric.agents, self)
+        self.tracker = Tracker(self.network, kept=Kept(limits.past_runs, limits.attempts))
+        self.agents = AgentHub(fabric.agents, self, limits)
+        self._ownership = Ownership(fabric, self.tracker)
+        self._foreign = LogLimit(1, 3600.0)
         self._ports = agent_ports(fabric)
         check_queues(queues)
         self._journal = journal
@@ -218,15 +226,17 @@ class Runtime:
         elif isinstance(message, Workers):
             self.watch.report(agent, message)
         elif isinstance(message, Connections):
-            # A trial that has ended, or that another journal knew, may still be in a report that was under way.
-            unmatched = {job: size for job, size in message.unmatched_bytes.items() if job in self.tracker.trials}
+            own = self._ownership
+            unmatched = {job: message.unmatched_bytes[job] for job in own.jobs(agent, message.unmatched_bytes)}
             self._unmatched.setdefault(agent, {}).update(unmatched)
-            known = tuple(c for c in message.connections if c.job in self.tracker.trials)
-            self.record(ConnectionsSeen(self.clock(), agent, known))
+            foreign = sum(not own.is_local(agent, c) for c in message.connections)
+            if foreign and self._foreign.take(agent):
+                log.warning("an agent's connections of other hosts than its own are left out", agent=agent, connections=foreign)
+            self.record(ConnectionsSeen(self.clock(), agent, own.connections(agent, message.connections)))
         elif message.error is None:
             self.installation.agent_applied(agent, message.generation, self.clock())
         else:
-            log.error("agent could not apply", agent=agent, generation=message.generation, error=message.error)
+            log.error("agent could not apply", agent=agent, generation=message.generation, error=shortened(message.error))
 
     def agent_lost(self, agent: str) -> None:
         """Take in that an agent is gone; it keeps what it has applied until that expires."""
