@@ -14,13 +14,14 @@ import typer
 import yaml
 
 from beamer.clock import SteadyClock
-from beamer.errors import InputError, PlatformError
+from beamer.errors import InputError
 from beamer.network.allocation import Classes, check_pair
 from beamer.network.fabric import Fabric
 from beamer.network.plan import QUEUES, check_queues
 from beamer.network.plan_modes import DEFAULT_MODE, PLAN_MODES, PlanMode, plan_mode
 from beamer.network.policies import NetworkPolicy, network_policy
 from beamer.studies.journal.store import Journal
+from controller.address import listen, parse_address
 from controller.api import create_app
 from controller.http_server import connections_within, http_server, raise_descriptor_limit
 from controller.limits import Limits, read_limits
@@ -79,27 +80,6 @@ def read_fabric(path: Path) -> Fabric:
     if not isinstance(data, dict):
         raise InputError("fabric", str(path), "a mapping with name, hosts, switches and links")
     return Fabric.from_dict(data)
-
-
-def parse_address(text: str, field: str) -> tuple[str, int]:
-    """Return host and port of an address such as `127.0.0.1:8265` or `[::1]:8265`. Raises `InputError`."""
-    host, _, port = text.rpartition(":")
-    if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
-        raise InputError(field, text, "HOST:PORT such as 127.0.0.1:8265")
-    return host.removeprefix("[").removesuffix("]"), int(port)
-
-
-def listen(address: str) -> socket.socket:
-    """Return a socket bound to `address`. Raises `InputError`, or `PlatformError` if it cannot be had."""
-    host, port = parse_address(address, "http")
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        listener = socket.create_server((host, port), family=family)
-    except OSError as error:
-        raise PlatformError(f"cannot listen on {address} ({error.strerror})", "give another address with --http") from error
-    # Accepted connections inherit it; without, head and body of an answer wait for a delayed acknowledgement in between.
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return listener
 
 
 async def _serve(

@@ -18,8 +18,8 @@ class Limits:
     """The most of everything that grows with what comes in.
 
     Of HTTP. body_bytes: of a request; 4 096 workers with names of hosts take 160 kB. header_bytes: of a request's line and
-    headers; the client's take 200. request_s: from a request's first byte to its last, and for the answer to be taken off;
-    hosts beside the controller need milliseconds. connections: that are open, those of agents apart; every trial that runs may
+    headers that wait for their rest; the client's take 200. request_s: from a request's first byte to its last, and for the
+    answer to be taken off; hosts beside the controller need milliseconds. connections: that are open, those of agents apart; every trial that runs may
     hold one. connections_per_address: of them; no host runs more trials at once. requests: under way, each of which may hold a
     body in memory; twice what one address may have.
 

@@ -230,7 +230,7 @@ COUNTER = {"klass": 0, "sent_bytes": 1, "sent_packets": 1, "dropped_packets": 0,
         *(
             ({"kind": "connections", "connections": [{**CONNECTION, name: value}]}, name)
             for name, value in (
-                ("local_port", 10**9), ("local_port", -1), ("local_port", 0), ("remote_port", 65536), ("local_ip", "x" * 99),
+                ("local_port", 10**9), ("local_port", -1), ("local_port", 0), ("remote_port", 65536), ("local_ip", "x" * 29),
                 ("remote_ip", ""),
             )
         ),
@@ -251,7 +251,7 @@ COUNTER = {"klass": 0, "sent_bytes": 1, "sent_packets": 1, "dropped_packets": 0,
         ({"kind": "counters", "at_s": 1, "ports": [{"interface": "e", "classes": []}] * 6}, "ports"),
         ({"kind": "workers", "leases": [{"study": "m", "trial": "t", "rank": 2**64, "process": {"pid": 9}}]}, "rank"),
         ({"kind": "workers", "leases": [{"study": "m", "trial": "t", "rank": 0, "process": {"pid": 2**64}}]}, "process"),
-        ({"kind": "workers", "leases": [{"study": "m", "trial": "t", "rank": 0, "process": {"pid": 9, "start": 2**64}}]}, "process"),
+        ({"kind": "workers", "leases": [{"study": "m", "trial": "t", "rank": 0, "process": {"pid": 9, "start": -1}}]}, "pro"),
         ({"kind": "workers", "leases": [{"study": "m", "trial": "t", "rank": 0, "process": {"pid": 9, "uid": -3}}]}, "process"),
         ({"kind": "workers", "gone": [{"job": "m/t", "rank": 0}] * 6}, "gone"),
         ({"kind": "hello", "agent": "h1", "generation": 1}, "hello"),
