@@ -19,15 +19,15 @@ class Limits:
 
     Of HTTP. body_bytes: of a request; 4 096 workers with names of hosts take 160 kB. header_bytes: of a request's line and
     headers that wait for their rest; the client's take 200. request_s: from a request's first byte to its last, and for the
-    answer to be taken off; hosts beside the controller need milliseconds. connections: that are open, those of agents apart; every trial that runs may
-    hold one. connections_per_address: of them; no host runs more trials at once. requests: under way, each of which may hold a
-    body in memory; twice what one address may have.
+    answer to be taken off; hosts beside the controller need milliseconds. connections: that are open, those of agents apart;
+    every trial that runs may hold one. connections_per_address: of them; no host runs more trials at once. requests: under way,
+    each of which may hold a body in memory; twice what one address may have.
 
     Of what the tracker knows. studies: by name. past_runs: of a study that are kept; the oldest one is forgotten. rungs,
     stages, trials: of a study; a long search's. declared_trials: of all rungs of a study together. targets: of a trial; one a
     minute for three days. attempts: of a trial that are kept; the oldest but the first is forgotten. jobs: trials that run at
     once. workers: of an attempt. transfers: of a phase of an attempt's synchronisation, from worker to worker: each costs about
-    10 microseconds once, all-to-all among 128 workers has 16 256.
+    5 microseconds once, all-to-all among 128 workers has 16 256.
 
     Of agents' reports. message_bytes: of a message; 4 096 connections take 550 kB. messages_per_s: of an agent, whose reports
     come once a second or with changes. entries_per_s: connections, leases and counters of its reports that are taken in, each

@@ -55,6 +55,7 @@ from controller.openflow.rules import JobRules
 from controller.ownership import Ownership
 from controller.quiet import LogLimit
 from controller.replay import impossible, replay
+from controller.set_aside import SetAside
 from controller.targets import Targets, agent_ports, targets
 from controller.watch import Watch, WatchOptions
 
@@ -155,6 +156,7 @@ class Runtime:
         self._core: DecisionCore[Any, Snapshot, Plan] = DecisionCore(
             policy, decide(policy, queues, mode), check_plan, last, seeded(seed)
         )
+        self.set_aside = SetAside(self._propose, self.tracker, self.network.profiles)
         self._targets = self._targets_of(self.plan)
         self.installation = Installation((s.name for s in fabric.switches), self._ports, generation)
         self._deciding = Alarm(self._decide_now)
@@ -267,12 +269,15 @@ class Runtime:
 
     def _decide_now(self) -> None:
         now = self.clock()
-        generation = self.installation.generation + 1
-        proposal = self._core.propose(lambda: self.network.snapshot(self.tracker), self.plan, now, generation)
+        proposal = self.set_aside.propose()
         if self._install(proposal, self._caused_at_s) and not proposal.failed:
             self._caused_at_s = []
         if proposal.wake_s is not None:
             self._deciding.within(max(proposal.wake_s - now, COALESCE_S))
+
+    def _propose(self, without: frozenset[str]) -> Proposal[Any, Plan]:
+        generation = self.installation.generation + 1
+        return self._core.propose(lambda: self.network.snapshot(self.tracker, without), self.plan, self.clock(), generation)
 
     def _renew_targets(self) -> None:
         self._install(self._core.standing(self.plan))
