@@ -12,6 +12,10 @@ BeamerError
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from itertools import islice
+
+MOST_SHOWN = 1000  # characters of a value in a message: enough for what a person wrote
+MOST_COMPARED = 256  # names with a misspelt one: each takes about 50 microseconds, and whoever answers others waits
 
 
 class BeamerError(Exception):
@@ -25,7 +29,7 @@ class InputError(BeamerError, ValueError):
         self.field = field
         self.value = value
         self.expected = expected
-        super().__init__(f"{field}: got {value!r}, expected {expected}")
+        super().__init__(f"{field}: got {shortened(repr(value))}, expected {expected}")
 
     def __reduce__(self) -> tuple[type["InputError"], tuple[str, object, str]]:
         """Return how to make it again in another process."""
@@ -68,6 +72,15 @@ class EngineError(BeamerError):
 def nearest(value: str, known: Iterable[str]) -> str:
     """Say which names are known, the nearest to `value` first, as the `expected` part of an `InputError`."""
     names = sorted(known)
-    close = get_close_matches(value, names, n=1)
-    listed = ", ".join(names)
-    return f"one of {listed}" + (f" (did you mean {close[0]!r}?)" if close else "")
+    return f"one of {', '.join(names)}{hint(value, names)}"
+
+
+def hint(value: str, known: Iterable[str]) -> str:
+    """Return " (did you mean NAME?)" with the nearest of the first `MOST_COMPARED` known names, nothing if none is near."""
+    close = get_close_matches(value[:MOST_SHOWN], islice(known, MOST_COMPARED), n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def shortened(text: str) -> str:
+    """Return a text of which no more than `MOST_SHOWN` characters are kept."""
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}... ({len(text)} characters)"

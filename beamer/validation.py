@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from beamer.errors import InputError, nearest
+from beamer.errors import InputError, nearest, shortened
 
 _UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")  # in a model, in a dataclass
 
@@ -19,14 +19,17 @@ def input_error(error: ValidationError, record: type | None = None, prefix: str 
     return finding_error(finding, record, prefix)
 
 
-def finding_error(finding: Mapping[str, Any], record: type | None = None, prefix: str = "") -> InputError:
-    """Return one entry of pydantic's `errors()` as an `InputError`; `record` is where its unknown keys are looked up."""
+def finding_error(finding: Mapping[str, Any], record: Any = None, prefix: str = "") -> InputError:
+    """Return one entry of pydantic's `errors()` as an `InputError`; `record` is where its unknown keys are looked up.
+
+    record: a model or dataclass, or a union with one.
+    """
     location: tuple[int | str, ...] = finding["loc"]
     path = prefix
     for part in location:
-        path += f"[{part}]" if isinstance(part, int) else f"{'.' if path else ''}{part}"
+        path += f"[{part}]" if isinstance(part, int) else f"{'.' if path else ''}{shortened(part)}"
     if finding["type"] in _UNKNOWN_KEY:
-        known = _fields_at(record, location[:-1])
+        known = _fields_at(_record_in(record), location[:-1])
         return InputError(path, finding["input"], nearest(str(location[-1]), known) if known else "no such key")
     if finding["type"] == "missing":
         return InputError(path, None, "a value (it is required)")

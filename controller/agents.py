@@ -1,7 +1,13 @@
-"""The controller's side of the host agents' protocol: one WebSocket per agent name, whole assignments out, reports in."""
+"""The controller's side of the host agents' protocol: one WebSocket per agent name, whole assignments out, reports in.
+
+    accepted -> its name is in the fabric, hello within `HELLO_S` -> the only one of its name, or its predecessor is gone
+             -> counted no more among the server's connections -> reports read at a bounded rate, the latest of a kind taken in
+
+An agent that breaks the protocol is told why and closed; its queues and marks stay as they are.
+"""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from typing import Protocol
 
@@ -9,13 +15,21 @@ import structlog
 from fastapi import WebSocket, WebSocketDisconnect
 from pydantic import ValidationError
 
-from beamer.errors import InputError, nearest
+from beamer.errors import InputError, PlatformError, nearest
 from beamer.network.protocol import AgentReport, Applied, Assignment, Connections, Counters, Hello, Workers, from_agent
 from beamer.validation import input_error
+from controller.admission import check_report, entries_of
+from controller.http_server import AGENT_PING_S, UNCOUNT
+from controller.limits import Limits
+from controller.quiet import LogLimit
 
 REFUSED = 1008
-REPLACED = 4000  # the first code that RFC 6455 leaves to applications
+UNAVAILABLE = 1013
+FAILED = 1011
 REASON_BYTES = 123  # what fits into a close frame
+HELLO_S = 5.0  # from the connection to the hello, which an agent sends at once
+SUCCESSION_S = 2 * AGENT_PING_S + 1  # after which an agent that is dead has been given up by its pings
+_BURST_S = 1.0  # of messages and entries that may come at once: an agent that has just connected reports everything
 
 log = structlog.get_logger("beamer-controller")
 
@@ -33,13 +47,34 @@ class AgentListener(Protocol):
         """Take in that an agent is gone."""
 
 
-class _AgentSession:
-    """One agent's connection; an assignment that was not sent yet gives way to the newer one."""
+class Pace:
+    """Tell how long to wait so that no more than `per_s` things happen in a second, `_BURST_S` seconds' worth at once."""
 
-    def __init__(self, websocket: WebSocket) -> None:
+    def __init__(self, per_s: float) -> None:
+        self._per_s = per_s
+        self._until_s = float("-inf")  # to which what has happened takes
+
+    def wait_s(self, now: float) -> float:
+        """Return for how many seconds nothing may happen yet."""
+        return max(self._until_s - now, 0.0)
+
+    def count(self, now: float, things: int) -> None:
+        """Count what happens now."""
+        self._until_s = max(self._until_s, now - _BURST_S) + things / self._per_s
+
+
+class _AgentSession:
+    """One agent's connection; an assignment that was not sent yet gives way to the newer one, and so does a report."""
+
+    def __init__(self, websocket: WebSocket, limits: Limits) -> None:
         self.websocket = websocket
+        self.gone = asyncio.Event()
+        self._limits = limits
         self._next: Assignment | None = None
         self._wake = asyncio.Event()
+        self._messages, self._entries = Pace(limits.messages_per_s), Pace(limits.entries_per_s)
+        self._reported: dict[type, AgentReport] = {}
+        self._arrived = asyncio.Event()
 
     def put(self, assignment: Assignment) -> None:
         self._next = assignment
@@ -52,20 +87,71 @@ class _AgentSession:
                 if self._next is not None:
                     await self.websocket.send_text(self._next.model_dump_json())
 
+    async def receive(self) -> AgentReport:
+        """Return the next message. Raises `InputError`, or `WebSocketDisconnect` at the end."""
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(self._messages.wait_s(loop.time()))
+        message = await self.websocket.receive()
+        if message["type"] == "websocket.disconnect":
+            raise WebSocketDisconnect(message.get("code", 1005))
+        self._messages.count(loop.time(), 1)
+        text = message.get("text")
+        if text is None:
+            raise InputError("message", "bytes", "a text frame with a JSON object")
+        report = _parse(text)
+        check_report(report, self._limits)
+        return report
+
+    async def read_all(self) -> None:
+        """Read reports for `reports` until the connection ends."""
+        with suppress(WebSocketDisconnect):
+            while True:
+                report = await self.receive()
+                self._reported.pop(type(report), None)  # it comes after those that were reported before it
+                self._reported[type(report)] = report
+                self._arrived.set()
+
+    async def reports(self) -> AsyncIterator[AgentReport]:
+        """Yield reports as fast as their entries may be taken in; one that waits is replaced by a newer one of its kind."""
+        loop = asyncio.get_running_loop()
+        while await self._arrived.wait():
+            self._arrived.clear()
+            while self._reported:
+                await asyncio.sleep(self._entries.wait_s(loop.time()))
+                report = self._reported.pop(next(iter(self._reported)))
+                self._entries.count(loop.time(), entries_of(report))
+                yield report
+
     async def close(self, code: int, reason: str) -> None:
         # The peer may have closed first.
         with suppress(WebSocketDisconnect, RuntimeError):
-            await self.websocket.close(code, reason.encode()[:REASON_BYTES].decode(errors="ignore"))
+            await self.websocket.close(code, reason.encode(errors="replace")[:REASON_BYTES].decode(errors="ignore"))
 
 
 class AgentHub:
-    """The connections of all agents, the newest of each name, and each agent's latest counters."""
+    """The connections of all agents, one of each name, and each agent's latest counters.
 
-    def __init__(self, names: Iterable[str], listener: AgentListener) -> None:
+    succession_s: for how long a second agent of a name waits for the first one's end before it is refused.
+    """
+
+    def __init__(
+        self,
+        names: Iterable[str],
+        listener: AgentListener,
+        limits: Limits = Limits(),  # noqa: B008  # frozen
+        succession_s: float = SUCCESSION_S,
+        hello_s: float = HELLO_S,
+    ) -> None:
         self._names = frozenset(names)
         self._listener = listener
+        self._limits = limits
+        self._succession_s = succession_s
+        self._hello_s = hello_s
         self._sessions: dict[str, _AgentSession] = {}
+        self._succeeding: set[str] = set()  # names of which a second one waits
         self._counters: dict[str, Counters] = {}
+        self._refusals = LogLimit(1, 3600.0)  # by name and kind
+        self._changes = LogLimit(10, 60.0)  # of who is connected, by name
 
     @property
     def connected(self) -> frozenset[str]:
@@ -85,41 +171,75 @@ class AgentHub:
     async def serve(self, name: str, websocket: WebSocket) -> None:
         """Serve the agent that connected as `name` until either side closes."""
         await websocket.accept()
-        session = _AgentSession(websocket)
-        try:
-            if name not in self._names:
-                raise InputError("agent", name, nearest(name, self._names))
-            await self._hello(name, session)
-            await self._exchange(name, session)
-        except WebSocketDisconnect:
-            return
-        except InputError as error:
-            log.warning("agent refused", agent=name, reason=str(error))
-            await session.close(REFUSED, str(error))
+        session = _AgentSession(websocket, self._limits)
+        with suppress(WebSocketDisconnect):
+            try:
+                if name not in self._names:
+                    raise InputError("agent", name, nearest(name, self._names))
+                generation = await self._hello(name, session)
+                await self._succeed(name)
+                await self._exchange(name, session, generation)
+            except InputError as error:
+                await self._refuse(name, session, error)
 
-    async def _hello(self, name: str, session: _AgentSession) -> None:
-        hello = _parse(await session.websocket.receive_text())
+    async def _refuse(self, name: str, session: _AgentSession, error: InputError) -> None:
+        known = name if name in self._names else None
+        if self._refusals.take((known, error.field.partition("[")[0])):
+            log.warning("agent refused", agent=name, reason=str(error))
+        await session.close(REFUSED, str(error))
+
+    async def _hello(self, name: str, session: _AgentSession) -> int:
+        try:
+            async with asyncio.timeout(self._hello_s):
+                hello = await session.receive()
+        except TimeoutError:
+            raise InputError("hello", None, f"a hello of agent {name!r} within {self._hello_s:g} s") from None
         if not isinstance(hello, Hello) or hello.agent != name:
             raise InputError("hello", hello.model_dump(), f"a hello of agent {name!r} as the first message")
-        log.info("agent joined", agent=name, generation=hello.generation)
+        return hello.generation
 
-    async def _exchange(self, name: str, session: _AgentSession) -> None:
-        replaced = self._sessions.get(name)
-        self._sessions[name] = session
-        session.put(self._listener.agent_joined(name))
-        sender = asyncio.create_task(session.send_all())
+    async def _succeed(self, name: str) -> None:
+        """Wait until no other agent of a name is served: one that does not answer pings is given up meanwhile."""
+        if name in self._succeeding:
+            raise InputError("agent", name, "one connection of a name, and one that waits for its end")
+        self._succeeding.add(name)
         try:
-            if replaced:
-                await replaced.close(REPLACED, f"agent {name} has connected again")
-            async for text in session.websocket.iter_text():
-                if self._sessions.get(name) is session:
-                    self._on_message(name, _parse(text))
+            async with asyncio.timeout(self._succession_s):
+                while served := self._sessions.get(name):
+                    await served.gone.wait()
+        except TimeoutError:
+            raise InputError("agent", name, "a name of which no agent is connected; one is, and answers") from None
         finally:
-            sender.cancel()
-            if self._sessions.get(name) is session:
-                del self._sessions[name]
-                self._listener.agent_lost(name)
-                log.info("agent lost", agent=name)
+            self._succeeding.discard(name)
+
+    async def _exchange(self, name: str, session: _AgentSession, generation: int) -> None:
+        session.websocket.scope.get("state", {}).get(UNCOUNT, _do_nothing)()
+        self._sessions[name] = session
+        self._log_change("agent joined", name, generation=generation)
+        session.put(self._listener.agent_joined(name))
+        tasks = [asyncio.create_task(session.send_all()), asyncio.create_task(self._take_reports(name, session))]
+        try:
+            await session.read_all()
+        finally:
+            for task in tasks:
+                task.cancel()
+            del self._sessions[name]
+            session.gone.set()
+            self._listener.agent_lost(name)
+            self._log_change("agent lost", name)
+
+    async def _take_reports(self, name: str, session: _AgentSession) -> None:
+        try:
+            async for report in session.reports():
+                self._on_message(name, report)
+        except InputError as error:
+            await self._refuse(name, session, error)
+        except PlatformError as error:
+            log.error("a report cannot be taken in", agent=name, reason=str(error))
+            await session.close(UNAVAILABLE, str(error))
+        except Exception as error:  # a defect; the agent connects again and reports anew
+            log.exception("a report cannot be taken in", agent=name)
+            await session.close(FAILED, repr(error))
 
     def _on_message(self, name: str, message: AgentReport) -> None:
         if isinstance(message, Counters):
@@ -127,6 +247,14 @@ class AgentHub:
         if isinstance(message, Hello):
             raise InputError("hello", message.agent, "one hello per connection")
         self._listener.on_agent_message(name, message)
+
+    def _log_change(self, change: str, name: str, **what: int) -> None:
+        if self._changes.take((change, name)):
+            log.info(change, agent=name, **what)
+
+
+def _do_nothing() -> None:
+    """Stand in where the server counts no connections."""
 
 
 def _parse(text: str) -> AgentReport:

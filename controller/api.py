@@ -3,7 +3,6 @@
 All routes run on the event loop, which is what makes the runtime single-threaded.
 """
 
-import json
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -13,7 +12,7 @@ from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 
-from beamer.errors import ConflictError, InputError, NotFoundError, PlatformError
+from beamer.errors import InputError, NotFoundError, PlatformError
 from beamer.studies.events import (
     AttemptEnded,
     AttemptStarted,
@@ -30,9 +29,11 @@ from beamer.studies.events import (
     WorkerAttached,
     WorkerDetached,
 )
-from beamer.studies.model import MOST_STEPS, EndReason, TrialStatus, trial_key
+from beamer.studies.model import MOST_RANK, EndReason, TrialStatus, trial_key
 from beamer.validation import finding_error
 from controller import responses
+from controller.admission import check_admission
+from controller.answers import refusal, refused_input
 from controller.bodies import (
     AttachBody,
     AttemptBody,
@@ -59,7 +60,7 @@ WORKER = TRIAL + "/workers/{rank}"
 JsonObject = dict[str, Any]
 Run = str | None
 """The run of the study that is meant, from the query `?run=`; None: the present one."""
-Rank = Annotated[int, Path(ge=0, le=MOST_STEPS)]
+Rank = Annotated[int, Path(ge=0, le=MOST_RANK)]
 
 
 def create_app(runtime: Runtime) -> FastAPI:
@@ -83,6 +84,7 @@ def create_app(runtime: Runtime) -> FastAPI:
 async def _record(runtime: Runtime, study: str, run: Run, event: Event) -> JSONResponse:
     """Take in an event and answer when it is durable, and with it whatever it repeats."""
     check_run(runtime.tracker, study, run)
+    check_admission(event, runtime.tracker, runtime.limits)
     changed = runtime.record(event)
     await runtime.written()
     return JSONResponse({"changed": changed})
@@ -206,43 +208,29 @@ def _add_reads(app: FastAPI, runtime: Runtime) -> None:
         return Response(exposition(runtime), media_type=CONTENT_TYPE_LATEST)
 
 
-async def _refuse(_request: Request, error: Exception) -> JSONResponse:
+async def _refuse(_request: Request, error: Exception) -> Response:
     assert isinstance(error, InputError)
-    status = 404 if isinstance(error, NotFoundError) else 409 if isinstance(error, ConflictError) else 422
-    return _answer(status, str(error), error.expected, error.field, _plain(error.value))
+    return refused_input(error)
 
 
-async def _refuse_body(request: Request, error: Exception) -> JSONResponse:
+async def _refuse_body(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     # A misspelt key explains a missing one better than the reverse.
     finding = min(error.errors(), key=lambda f: f["type"] != "extra_forbidden")
     location = finding["loc"][1:] or finding["loc"]  # without "body" or "path", which the field's name implies
     body = request.scope["route"].body_field
     model = body.field_info.annotation if body else None
-    return await _refuse(request, finding_error({**finding, "loc": location}, model))
+    return refused_input(finding_error({**finding, "loc": location}, model))
 
 
-async def _unavailable(_request: Request, error: Exception) -> JSONResponse:
+async def _unavailable(_request: Request, error: Exception) -> Response:
     assert isinstance(error, PlatformError)
-    return _answer(503, str(error), error.remedy)
+    return refusal(503, str(error), error.remedy)
 
 
-async def _unserved(_request: Request, error: Exception) -> JSONResponse:
+async def _unserved(_request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     status = error.status_code
     if status == HTTPStatus.BAD_REQUEST:  # JSON that cannot be read: a number of thousands of digits, say
-        return _answer(422, "the body cannot be read as JSON", "JSON whose integers have at most 16 digits", "body")
-    return _answer(status, error.detail, "a path and a method of this API")
-
-
-def _answer(status: int, message: str, expected: str, field: str | None = None, value: object = None) -> JSONResponse:
-    return JSONResponse({"error": {"field": field, "value": value, "expected": expected, "message": message}}, status)
-
-
-def _plain(value: object) -> object:
-    """Return `value`, or its text where JSON has no form for it."""
-    try:
-        json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError):
-        return repr(value)
-    return value
+        return refusal(422, "the body cannot be read as JSON", "JSON in UTF-8 whose integers have at most 16 digits", "body")
+    return refusal(status, error.detail, "a path and a method of this API")

@@ -7,11 +7,23 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, Strict
 
-from beamer.studies.model import MOST_STEPS, Process, Profile, Role, Rung, Worker
-
-MOST_PID = 2**22  # Linux's PID_MAX_LIMIT on 64-bit machines
+from beamer.studies.model import (
+    MOST_PID,
+    MOST_RANK,
+    MOST_STEPS,
+    MOST_SYNC_BYTES,
+    MOST_TICKS,
+    Process,
+    Profile,
+    Role,
+    Rung,
+    Worker,
+)
 
 Count = Annotated[int, Strict(), Field(ge=0, le=MOST_STEPS)]  # "3" and true are no counts
+Bytes = Annotated[int, Strict(), Field(ge=0, le=MOST_SYNC_BYTES)]
+Ticks = Annotated[int, Strict(), Field(ge=0, le=MOST_TICKS)]
+Rank = Annotated[int, Strict(), Field(ge=0, le=MOST_RANK)]
 
 
 class Body(BaseModel):
@@ -45,7 +57,7 @@ class StudyBody(Body):
 
     run: str | None = None
     weight: float | None = None
-    rungs: list[RungBody] | None = None
+    rungs: Annotated[list[RungBody], Field(fail_fast=True)] | None = None
     barriers: bool | None = None
 
 
@@ -71,7 +83,7 @@ class DropBody(Body):
 class WorkerBody(Body):
     """One process of an attempt."""
 
-    rank: Count
+    rank: Rank
     host: str
     role: Role = Role.WORKER
 
@@ -82,8 +94,8 @@ class AttemptBody(Body):
     sync_bytes: gradient bytes of one synchronisation. compute_s: seconds per step. overlap: in [0, 1].
     """
 
-    workers: list[WorkerBody]
-    sync_bytes: Count | None = None
+    workers: Annotated[list[WorkerBody], Field(fail_fast=True)]  # of a million that cannot be, one is enough to say
+    sync_bytes: Bytes | None = None
     collective: str = "ring"
     compute_s: float | None = None
     overlap: float = 0.0
@@ -107,8 +119,8 @@ class AttachBody(Body):
     """A worker's process, the root of its process tree; see `Process`."""
 
     pid: Annotated[int, Strict(), Field(le=MOST_PID)]
-    start: Count = 0
-    namespace: Count = 0
+    start: Ticks = 0
+    namespace: Ticks = 0
 
     def process(self) -> Process:
         """Return it as the model's process, which holds no lease."""
@@ -118,7 +130,7 @@ class AttachBody(Body):
 class DetachBody(Body):
     """Which process of a worker detaches, by its start as in `Process`; 0: whichever is attached."""
 
-    start: Count = 0
+    start: Ticks = 0
 
 
 class ProgressBody(Body):

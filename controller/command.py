@@ -5,32 +5,30 @@ import logging
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import structlog
 import typer
-import uvicorn
 import yaml
 
 from beamer.clock import SteadyClock
-from beamer.errors import InputError, PlatformError
+from beamer.errors import InputError
 from beamer.network.allocation import Classes, check_pair
 from beamer.network.fabric import Fabric
 from beamer.network.plan import QUEUES, check_queues
 from beamer.network.plan_modes import DEFAULT_MODE, PLAN_MODES, PlanMode, plan_mode
 from beamer.network.policies import NetworkPolicy, network_policy
 from beamer.studies.journal.store import Journal
+from controller.address import listen, parse_address
 from controller.api import create_app
+from controller.http_server import connections_within, http_server, raise_descriptor_limit
+from controller.limits import Limits, read_limits
 from controller.openflow.driver import SwitchDriver
 from controller.openflow.reports import SwitchEvent
 from controller.runtime import Runtime
 from controller.watch import GRACE_S, SILENCE_S, WatchOptions
-
-LAST_REQUESTS_S = 1  # for requests under way when asked to stop
-AGENT_PING_S = 5.0  # how soon a dead agent is noticed
 
 log = structlog.get_logger("beamer-controller")
 
@@ -50,6 +48,9 @@ def serve(
     silence: Annotated[
         float, typer.Option(help="Seconds without news of a study, stage or trial before it is left out of account; 0: never.")
     ] = SILENCE_S,
+    limits: Annotated[
+        Path | None, typer.Option(help="What the controller takes on: a YAML or JSON mapping, see docs/limits.md.")
+    ] = None,
 ) -> None:
     """Run the controller until it is stopped; what it has installed stays installed."""
     network = read_fabric(fabric)
@@ -58,10 +59,14 @@ def serve(
     check_pair(chosen, Classes(queues=check_queues(queues), plan_mode=carried_out))
     switch_address = parse_address(openflow, "openflow")
     watch = WatchOptions(grace, silence)
+    most = Limits() if limits is None else read_limits(limits)
+    connections = connections_within(raise_descriptor_limit(), most, len(network.switches) + len(network.agents))
     with listen(http) as listener:
         opened = Journal(journal)
         _log_to_stderr()
-        asyncio.run(_serve(network, opened, chosen, queues, carried_out, listener, switch_address, seed, watch))
+        asyncio.run(
+            _serve(network, opened, chosen, queues, carried_out, listener, switch_address, seed, watch, most, connections)
+        )
 
 
 def read_fabric(path: Path) -> Fabric:
@@ -77,27 +82,6 @@ def read_fabric(path: Path) -> Fabric:
     return Fabric.from_dict(data)
 
 
-def parse_address(text: str, field: str) -> tuple[str, int]:
-    """Return host and port of an address such as `127.0.0.1:8265` or `[::1]:8265`. Raises `InputError`."""
-    host, _, port = text.rpartition(":")
-    if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
-        raise InputError(field, text, "HOST:PORT such as 127.0.0.1:8265")
-    return host.removeprefix("[").removesuffix("]"), int(port)
-
-
-def listen(address: str) -> socket.socket:
-    """Return a socket bound to `address`. Raises `InputError`, or `PlatformError` if it cannot be had."""
-    host, port = parse_address(address, "http")
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        listener = socket.create_server((host, port), family=family)
-    except OSError as error:
-        raise PlatformError(f"cannot listen on {address} ({error.strerror})", "give another address with --http") from error
-    # Accepted connections inherit it; without, head and body of an answer wait for a delayed acknowledgement in between.
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return listener
-
-
 async def _serve(
     fabric: Fabric,
     journal: Journal,
@@ -108,21 +92,14 @@ async def _serve(
     switch_address: tuple[str, int],
     seed: int,
     watch: WatchOptions,
+    limits: Limits,
+    connections: int,
 ) -> None:
     def drive(on_event: Callable[[SwitchEvent], None]) -> SwitchDriver:
         return SwitchDriver(fabric, *switch_address, on_event)
 
-    runtime = Runtime(fabric, journal, policy, queues, drive, seed, SteadyClock(), watch, mode)
-    config = uvicorn.Config(
-        create_app(runtime),
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        ws_ping_interval=AGENT_PING_S,
-        ws_ping_timeout=AGENT_PING_S,
-        timeout_graceful_shutdown=LAST_REQUESTS_S,
-    )
-    server = _Server(config)
+    runtime = Runtime(fabric, journal, policy, queues, drive, seed, SteadyClock(), watch, mode, limits)
+    server = http_server(create_app(runtime), limits, connections)
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, server.stop)
     try:
@@ -132,17 +109,6 @@ async def _serve(
     finally:
         await runtime.stop()
     log.info("stopped, rules and queues stay")
-
-
-class _Server(uvicorn.Server):
-    """Leaves signals to the loop: uvicorn would raise them again before the runtime has stopped."""
-
-    def stop(self) -> None:
-        self.should_exit = True
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 def _log_to_stderr() -> None:

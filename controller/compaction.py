@@ -8,6 +8,7 @@ import asyncio
 import json
 import os
 import sys
+from dataclasses import asdict
 from typing import Any
 
 import structlog
@@ -17,6 +18,7 @@ from beamer.network.fabric import Fabric
 from beamer.studies.journal.batches import Batches
 from beamer.studies.journal.chain import Link
 from beamer.studies.journal.store import Journal, Location, Snapshot
+from beamer.studies.known import Kept
 from controller.replay import snapshot
 
 NICENESS = 10  # a snapshot is never urgent
@@ -33,9 +35,10 @@ class Compaction:
     events: how many there are already.
     """
 
-    def __init__(self, batches: Batches, fabric: Fabric, every: int, events: int) -> None:
+    def __init__(self, batches: Batches, fabric: Fabric, kept: Kept, every: int, events: int) -> None:
         self._batches = batches
         self._fabric = fabric
+        self._kept = kept
         self._every = every
         self._events = events
         self._task: asyncio.Task[None] | None = None
@@ -55,7 +58,7 @@ class Compaction:
 
     async def _compact(self) -> None:
         try:
-            made = await made_elsewhere(self._batches.location, self._fabric)
+            made = await made_elsewhere(self._batches.location, self._fabric, self._kept)
             self._batches.compact(made)
             log.info("the journal is compacted", events=made.link.number, snapshot_bytes=len(made.content))
         except BeamerError as error:
@@ -64,13 +67,14 @@ class Compaction:
             self._task = None
 
 
-async def made_elsewhere(url: Location, fabric: Fabric) -> Snapshot:
+async def made_elsewhere(url: Location, fabric: Fabric, kept: Kept) -> Snapshot:
     """Return a snapshot of what the journal holds, made in a process of its own. Raises `PlatformError` if it cannot be."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "controller.compaction",
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
-    request = {"url": url if isinstance(url, str) else url.render_as_string(hide_password=False), "fabric": fabric.to_dict()}
+    location = url if isinstance(url, str) else url.render_as_string(hide_password=False)
+    request = {"url": location, "fabric": fabric.to_dict(), "kept": asdict(kept)}
     try:
         answer, errors = await process.communicate(json.dumps(request).encode())
     finally:
@@ -91,7 +95,7 @@ def main() -> int:
     try:
         journal = Journal(request["url"], writes=False)
         try:
-            made = snapshot(journal, Fabric.from_dict(request["fabric"]))
+            made = snapshot(journal, Fabric.from_dict(request["fabric"]), Kept(**request["kept"]))
         finally:
             journal.close()
     except BeamerError as error:

@@ -14,6 +14,7 @@ from beamer.studies.events import Event
 from beamer.studies.journal.chain import BEGINNING, Link
 from beamer.studies.journal.store import Journal, sqlite_file
 from controller.command import read_fabric
+from controller.limits import Limits
 from controller.replay import recover, snapshot
 
 LOOKS = 3  # at a journal that a running controller compacts meanwhile
@@ -60,7 +61,7 @@ def check(url: str, fabric: Path | None, removed: Path | None) -> None:
         begins = f"a snapshot at event {before.link.number}, " if before else ""
         print(f"{begins}{link.number} events, the last one of {last.at_s:.3f} s" if last else f"{begins}no event after it")
         if fabric is not None:
-            recovered = recover(opened, read_fabric(fabric), grace_s=1.0)
+            recovered = recover(opened, read_fabric(fabric), 1.0, Limits().kept)
             trials = recovered.tracker.trials
             print(f"{len(recovered.tracker.studies)} studies, {len(trials)} trials, {len(recovered.tracker.running)} running")
     finally:
@@ -105,7 +106,7 @@ def compact(url: str, fabric: Path | None, removed: Path | None) -> None:
         raise InputError("fabric", None, "the network's file, as beamer-controller has it")
     opened = Journal(url)
     try:
-        made = snapshot(opened, read_fabric(fabric))
+        made = snapshot(opened, read_fabric(fabric), Limits().kept)
         opened.compact(made)
         print(f"a snapshot of {len(made.content)} bytes stands for the first {made.link.number} events")
     finally:

@@ -13,6 +13,7 @@ import structlog
 from beamer.errors import InputError, PlatformError, TakenError
 from beamer.network.fabric import Fabric
 from beamer.studies.journal.store import Journal, Location, sqlite_file
+from beamer.studies.known import Kept
 from controller.replay import Recovered, recover
 
 POLL_S = 0.3  # between two attempts to lead, each of which takes in what was written meanwhile
@@ -28,8 +29,8 @@ class Lead:
     recovered: Recovered
 
 
-async def lead(url: Location, fabric: Fabric, grace_s: float) -> Lead:
-    """Return when this process leads. grace_s: as of `Leases`.
+async def lead(url: Location, fabric: Fabric, grace_s: float, kept: Kept) -> Lead:
+    """Return when this process leads. grace_s: as of `Leases`. kept: as of `Tracker`.
 
     Raises `InputError` and `PlatformError` as `Journal`, and `TakenError` where another controller writes a SQLite journal.
     """
@@ -43,9 +44,9 @@ async def lead(url: Location, fabric: Fabric, grace_s: float) -> Lead:
                     raise
             else:
                 known = follower.recovered if follower else None
-                return await asyncio.to_thread(_taken_over, journal, fabric, grace_s, known)
+                return await asyncio.to_thread(_taken_over, journal, fabric, grace_s, kept, known)
             if follower is None:
-                follower = await asyncio.to_thread(Follower, url, fabric, grace_s)
+                follower = await asyncio.to_thread(Follower, url, fabric, grace_s, kept)
                 log.info("following another controller, which leads", events=follower.recovered.link.number)
             try:
                 await asyncio.to_thread(follower.follow)
@@ -60,22 +61,23 @@ async def lead(url: Location, fabric: Fabric, grace_s: float) -> Lead:
 class Follower:
     """Takes in what another controller writes to the journal."""
 
-    def __init__(self, url: Location, fabric: Fabric, grace_s: float) -> None:
+    def __init__(self, url: Location, fabric: Fabric, grace_s: float, kept: Kept) -> None:
         self._journal = Journal(url, writes=False)
         self._fabric = fabric
         self._grace_s = grace_s
-        self.recovered = recover(self._journal, fabric, grace_s)
+        self._kept = kept
+        self.recovered = recover(self._journal, fabric, grace_s, kept)
 
     def follow(self) -> None:
         """Take in what was written since the last time. Raises as `recover`."""
-        self.recovered = caught_up(self._journal, self._fabric, self._grace_s, self.recovered)
+        self.recovered = caught_up(self._journal, self._fabric, self._grace_s, self._kept, self.recovered)
 
     def close(self) -> None:
         """Let go of the database."""
         self._journal.close()
 
 
-def caught_up(journal: Journal, fabric: Fabric, grace_s: float, known: Recovered) -> Recovered:
+def caught_up(journal: Journal, fabric: Fabric, grace_s: float, kept: Kept, known: Recovered) -> Recovered:
     """Return what all of the journal leads to. known: what its beginning did; it is used up. Raises as `recover`."""
     try:
         known.follow(journal)
@@ -83,13 +85,13 @@ def caught_up(journal: Journal, fabric: Fabric, grace_s: float, known: Recovered
         snapshot = journal.snapshot()
         if snapshot is None or snapshot.link.number <= known.link.number:
             raise
-        return recover(journal, fabric, grace_s)  # what comes after the last one known was compacted meanwhile
+        return recover(journal, fabric, grace_s, kept)  # what comes after the last one known was compacted meanwhile
     return known
 
 
-def _taken_over(journal: Journal, fabric: Fabric, grace_s: float, known: Recovered | None) -> Lead:
+def _taken_over(journal: Journal, fabric: Fabric, grace_s: float, kept: Kept, known: Recovered | None) -> Lead:
     try:
-        recovered = caught_up(journal, fabric, grace_s, known) if known else recover(journal, fabric, grace_s)
+        recovered = caught_up(journal, fabric, grace_s, kept, known) if known else recover(journal, fabric, grace_s, kept)
     except BaseException:
         journal.close()
         raise

@@ -13,6 +13,7 @@ from beamer.network.ledger import NetworkLedger, check_on_fabric
 from beamer.studies.events import AttemptEnded
 from beamer.studies.journal.chain import BEGINNING, Link
 from beamer.studies.journal.store import Journal, Snapshot
+from beamer.studies.known import Kept
 from beamer.studies.model import EndReason, TrialStatus
 from beamer.studies.tracker import Tracker
 from controller.leases import Leases
@@ -46,10 +47,13 @@ class Recovered:
             raise journal.damage(what) from error
 
 
-def recover(journal: Journal, fabric: Fabric, grace_s: float) -> Recovered:
-    """Return what a journal leads to. grace_s: as of `Leases`. Raises `InputError` for a journal that was not written so."""
+def recover(journal: Journal, fabric: Fabric, grace_s: float, kept: Kept) -> Recovered:
+    """Return what a journal leads to. grace_s: as of `Leases`. kept: as of `Tracker`.
+
+    Raises `InputError` for a journal that was not written so.
+    """
     network = NetworkLedger(fabric, converged_step)
-    tracker, leases = Tracker(network), Leases(fabric, grace_s)
+    tracker, leases = Tracker(network, kept=kept), Leases(fabric, grace_s)
     recovered = Recovered(network, tracker, leases, BEGINNING, 0)
     last = journal.snapshot()
     if last is not None:
@@ -64,9 +68,9 @@ def recover(journal: Journal, fabric: Fabric, grace_s: float) -> Recovered:
     return recovered
 
 
-def snapshot(journal: Journal, fabric: Fabric) -> Snapshot:
+def snapshot(journal: Journal, fabric: Fabric, kept: Kept) -> Snapshot:
     """Return what the events that are in a journal lead to, to take their place."""
-    recovered = recover(journal, fabric, grace_s=1.0)
+    recovered = recover(journal, fabric, 1.0, kept)
     return Snapshot(recovered.link, json.dumps({**recovered.tracker.state(), _LEASES: recovered.leases.state()}))
 
 

@@ -44,13 +44,14 @@ def trial_response(runtime: Runtime, study: str, run: str | None, trial: str) ->
 
 
 def plan_response(runtime: Runtime) -> dict[str, Any]:
-    """Return the plan in force and which generation of it runs where (0: not known)."""
+    """Return the plan in force, what it leaves out and why, and which generation of it runs where (0: not known)."""
     installation = runtime.installation
     return {
         "policy": runtime.policy,
         "generation": installation.generation,
         "queues": runtime.plan.queues,
         "jobs": {key: {"class": job.klass, "cap_bps": job.cap_bps} for key, job in runtime.plan.jobs.items()},
+        "set_aside": dict(runtime.set_aside.reasons),
         "installed": {"switches": dict(installation.switches), "agents": dict(installation.agents)},
         "installed_everywhere": installation.everywhere,
     }
@@ -163,6 +164,7 @@ def _trial(runtime: Runtime, trial: TrialRecord, unattached: Mapping[str, list[U
         ],
         "attempts": [_attempt(attempt) for attempt in trial.attempts.values()],
         "class": planned.klass if planned else None,
+        "set_aside": runtime.set_aside.reasons.get(trial.key) if runs else None,
         "plane": runtime.fabric.plane_of(attempt.seq) if attempt and runs else None,
         "unattached": [
             {"rank": found.rank, "agent": found.agent, "reason": found.reason}

@@ -15,7 +15,7 @@ import structlog
 
 from beamer.clock import SteadyClock
 from beamer.decision.core import DecisionCore, Proposal, seeded
-from beamer.errors import PlatformError
+from beamer.errors import PlatformError, shortened
 from beamer.network.decide import check_plan, decide
 from beamer.network.events import ConnectionsSeen, Measured, PlanChanged, Planned
 from beamer.network.fabric import Fabric
@@ -48,9 +48,13 @@ from controller.alarm import Alarm
 from controller.compaction import EVENTS, Compaction
 from controller.estimates import Estimates
 from controller.installation import Installation
+from controller.limits import Limits
 from controller.openflow.reports import PairCount, SwitchConnected, SwitchEvent, SwitchInstalled, SwitchLost
 from controller.openflow.rules import JobRules
+from controller.ownership import Ownership
+from controller.quiet import LogLimit
 from controller.replay import Recovered, impossible, recover
+from controller.set_aside import SetAside
 from controller.targets import Targets, agent_ports, targets
 from controller.watch import Watch, WatchOptions
 
@@ -107,7 +111,7 @@ class Runtime:
     fabric: the network. journal: replayed first, then written before anything takes effect. policy: decides the order.
     queues: classes per port. make_switches: returns what installs rules on switches, given the callback for their events.
     clock: is moved forward to the journal's latest event. watch: for how long something may be missing. mode: how the order
-    becomes a plan. snapshot_events: after how many events a snapshot takes their place; 0: never.
+    becomes a plan. limits: what is taken on. snapshot_events: after how many events a snapshot takes their place; 0: never.
     recovered: what all of the journal led to, if that is known already. Raises `InputError` for queues that no port can have.
     """
 
@@ -122,20 +126,24 @@ class Runtime:
         clock: SteadyClock,
         watch: WatchOptions = WatchOptions(),  # noqa: B008  # frozen
         mode: PlanMode | None = None,
+        limits: Limits = Limits(),  # noqa: B008  # frozen
         snapshot_events: int = EVENTS,
         recovered: Recovered | None = None,
     ) -> None:
         self.fabric = fabric
         self.clock = clock
         self.policy = policy.name
+        self.limits = limits
         if recovered is None:
-            recovered = recover(journal, fabric, watch.grace_s)
+            recovered = recover(journal, fabric, watch.grace_s, limits.kept)
         self.network, self.tracker, leases = recovered.network, recovered.tracker, recovered.leases
-        self.agents = AgentHub(fabric.agents, self)
+        self.agents = AgentHub(fabric.agents, self, limits)
+        self._ownership = Ownership(fabric, self.tracker)
+        self._foreign = LogLimit(1, 3600.0)
         self._ports = agent_ports(fabric)
         check_queues(queues)
         self._batches = Batches(journal)
-        self._compaction = Compaction(self._batches, fabric, snapshot_events, recovered.events)
+        self._compaction = Compaction(self._batches, fabric, limits.kept, snapshot_events, recovered.events)
         self._caused_at_s: list[float] = []
         self._unmatched: dict[str, dict[str, int]] = {}
         clock.not_before(self.tracker.now_s)
@@ -150,6 +158,7 @@ class Runtime:
         self._core: DecisionCore[Any, Snapshot, Plan] = DecisionCore(
             policy, decide(policy, queues, mode), check_plan, last, seeded(seed)
         )
+        self.set_aside = SetAside(self._propose, self.tracker, self.network.profiles)
         self._targets = self._targets_of(self.plan)
         self.installation = Installation((s.name for s in fabric.switches), self._ports, generation)
         self._deciding = Alarm(self._decide_now)
@@ -232,15 +241,17 @@ class Runtime:
         elif isinstance(message, Workers):
             self.watch.report(agent, message)
         elif isinstance(message, Connections):
-            # A trial that has ended, or that another journal knew, may still be in a report that was under way.
-            unmatched = {job: size for job, size in message.unmatched_bytes.items() if job in self.tracker.trials}
+            own = self._ownership
+            unmatched = {job: message.unmatched_bytes[job] for job in own.jobs(agent, message.unmatched_bytes)}
             self._unmatched.setdefault(agent, {}).update(unmatched)
-            known = tuple(c for c in message.connections if c.job in self.tracker.trials)
-            self.record(ConnectionsSeen(self.clock(), agent, known))
+            foreign = sum(not own.is_local(agent, c) for c in message.connections)
+            if foreign and self._foreign.take(agent):
+                log.warning("an agent's connections of other hosts than its own are left out", agent=agent, connections=foreign)
+            self.record(ConnectionsSeen(self.clock(), agent, own.connections(agent, message.connections)))
         elif message.error is None:
             self.installation.agent_applied(agent, message.generation, self.clock())
         else:
-            log.error("agent could not apply", agent=agent, generation=message.generation, error=message.error)
+            log.error("agent could not apply", agent=agent, generation=message.generation, error=shortened(message.error))
 
     def agent_lost(self, agent: str) -> None:
         """Take in that an agent is gone; it keeps what it has applied until that expires."""
@@ -271,12 +282,15 @@ class Runtime:
 
     def _decide_now(self) -> None:
         now = self.clock()
-        generation = self.installation.generation + 1
-        proposal = self._core.propose(lambda: self.network.snapshot(self.tracker), self.plan, now, generation)
+        proposal = self.set_aside.propose()
         if self._install(proposal, self._caused_at_s) and not proposal.failed:
             self._caused_at_s = []
         if proposal.wake_s is not None:
             self._deciding.within(max(proposal.wake_s - now, COALESCE_S))
+
+    def _propose(self, without: frozenset[str]) -> Proposal[Any, Plan]:
+        generation = self.installation.generation + 1
+        return self._core.propose(lambda: self.network.snapshot(self.tracker, without), self.plan, self.clock(), generation)
 
     def _renew_targets(self) -> None:
         self._install(self._core.standing(self.plan))

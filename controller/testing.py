@@ -1,9 +1,28 @@
-"""Fakes for those who test the controller or build on it: switches that exist in memory only."""
+"""For those who test the controller or build on it: switches that exist in memory only, and a served controller of its own."""
 
-from collections.abc import Callable, Sequence
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
 
+from beamer.clock import SteadyClock
+from beamer.network.fabric import Fabric
+from beamer.network.policies import network_policy
+from beamer.studies.journal.store import Journal
+from controller.address import listen
+from controller.api import create_app
+from controller.http_server import HttpServer, http_server
+from controller.limits import Limits
 from controller.openflow.reports import PairCount, SwitchConnected, SwitchEvent, SwitchInstalled, SwitchLost
 from controller.openflow.rules import JobRules
+from controller.runtime import Runtime
+
+PATIENCE_S = 30.0  # for what must come; nothing is measured by it
+
+_Answer = TypeVar("_Answer")
 
 
 class SwitchesInMemory:
@@ -46,3 +65,77 @@ class SwitchesInMemory:
     async def counters(self) -> tuple[PairCount, ...]:
         """Return `pairs`."""
         return self.pairs
+
+
+class Served:
+    """A controller that is served at `url` from another thread."""
+
+    def __init__(self, url: str, runtime: Runtime, loop: asyncio.AbstractEventLoop, server: HttpServer) -> None:
+        self.url = url
+        self.runtime = runtime
+        self.loop = loop
+        self.server = server
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens."""
+        host, _, port = self.url.removeprefix("http://").rpartition(":")
+        return host, int(port)
+
+    def ask(self, read: Callable[[Runtime], _Answer]) -> _Answer:
+        """Return what is read of the runtime on its own thread."""
+
+        async def reading() -> _Answer:
+            return read(self.runtime)
+
+        return asyncio.run_coroutine_threadsafe(reading(), self.loop).result(PATIENCE_S)
+
+    def until(self, holds: Callable[[Runtime], bool]) -> bool:
+        """Wait until something holds of the runtime; return whether it does."""
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            if self.ask(holds):
+                return True
+            time.sleep(0.002)
+        return False
+
+
+@contextmanager
+def served(fabric: Fabric, journal: Path, policy: str = "fifo", limits: Limits = Limits()) -> Iterator[Served]:  # noqa: B008
+    """Serve a controller that keeps its journal in a file."""
+    started: list[tuple[HttpServer, Runtime, asyncio.AbstractEventLoop]] = []
+    ready = threading.Event()
+    listener = listen("127.0.0.1:0")
+
+    async def serve() -> None:
+        names = [switch.name for switch in fabric.switches]
+        runtime = Runtime(
+            fabric,
+            Journal(f"sqlite:///{journal}"),
+            network_policy(policy),
+            8,
+            lambda on_event: SwitchesInMemory(names, on_event),
+            0,
+            SteadyClock(),
+            limits=limits,
+        )
+        await runtime.start()
+        server = http_server(create_app(runtime), limits, limits.connections)
+        started.append((server, runtime, asyncio.get_running_loop()))
+        asyncio.get_running_loop().call_later(0, ready.set)
+        await server.serve([listener])
+        await runtime.stop()
+
+    port = listener.getsockname()[1]
+    thread = threading.Thread(target=asyncio.run, args=(serve(),), daemon=True)
+    thread.start()
+    if not ready.wait(PATIENCE_S):
+        raise RuntimeError("the controller did not start")
+    server, runtime, loop = started[0]
+    while not server.started:
+        time.sleep(0.01)
+    try:
+        yield Served(f"http://127.0.0.1:{port}", runtime, loop, server)
+    finally:
+        server.stop()
+        thread.join(PATIENCE_S)

@@ -34,7 +34,7 @@ class Proposal(Generic[S, D]):
     """What a policy decided and remembers, and when to ask it again.
 
     plain_state: the state as the journal keeps it, None in a simulation. failed: whether the policy failed, so that all else is
-    what was in force before.
+    what was in force before; error: how.
     """
 
     state: S
@@ -42,6 +42,7 @@ class Proposal(Generic[S, D]):
     wake_s: float | None
     plain_state: Any
     failed: bool = False
+    error: str = ""
 
 
 class DecisionCore(Generic[S, V, D]):
@@ -92,8 +93,9 @@ class DecisionCore(Generic[S, V, D]):
         except Exception as error:  # a policy's defect must not stop what runs
             if not self._live:
                 raise
-            self._log_failure(error)
-            return Proposal(self._state, in_force, now + RETRY_S, self._plain_state, failed=True)
+            text = f"{type(error).__name__}: {error}"
+            self._log_failure(text, error)
+            return Proposal(self._state, in_force, now + RETRY_S, self._plain_state, failed=True, error=text)
         self._logged = ""
         return Proposal(state, content, wake_s, plain)
 
@@ -101,9 +103,8 @@ class DecisionCore(Generic[S, V, D]):
         """Take note that a proposal is in force."""
         self._state, self._plain_state = proposal.state, proposal.plain_state
 
-    def _log_failure(self, error: Exception) -> None:
+    def _log_failure(self, text: str, error: Exception) -> None:
         """Log a failure once, however often the policy is asked again."""
-        text = f"{type(error).__name__}: {error}"
         level = logging.DEBUG if text == self._logged else logging.ERROR
         self._logged = text
         log.log(level, "policy %s failed, the old decision stays in force: %s", self._policy.name, text, exc_info=error)

@@ -115,6 +115,20 @@ COLLECTIVES: dict[str, Collective] = {
     "all-to-all": all_to_all,
 }
 
+_TRANSFERS: dict[str, Callable[[int, int], int]] = {
+    "ring": lambda workers, servers: workers,
+    "halving-doubling": lambda workers, servers: workers,
+    "parameter-server": lambda workers, servers: workers * servers,
+    "fsdp": lambda workers, servers: workers,
+    "all-to-all": lambda workers, servers: workers * (workers - 1),
+}
+
+
+def transfers_in_phase(collective: str, workers: int, servers: int) -> int:
+    """Return how many transfers the phases of a collective have at most, without making them; 0 for an unknown one."""
+    count = _TRANSFERS.get(collective)
+    return 0 if count is None else count(workers, servers)
+
 
 def phases(spec: JobSpec) -> tuple[Phase, ...]:
     """Return the phases of one synchronisation of `spec`, sizes in payload bytes. Raises `InputError`."""

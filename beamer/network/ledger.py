@@ -1,7 +1,7 @@
 """What the network level knows: the fabric, the connections of trials that run and the last decision."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import astuple, dataclass, replace
 from types import MappingProxyType
 
@@ -134,19 +134,26 @@ class NetworkLedger(Ledger):
         self.profiles, self._connections, self._decision = read.profiles, read.connections, read.decision
         self.forecasts.restore(read.forecasts)
 
-    def snapshot(self, tracker: Tracker) -> Snapshot:
-        """Return what a policy decides on: the running jobs, and their studies' rungs yet to come."""
-        return Snapshot.of(self.fabric, self.views(tracker), self.footprints)
+    def snapshot(self, tracker: Tracker, without: Container[str] = frozenset()) -> Snapshot:
+        """Return what a policy decides on: the running jobs, and their studies' rungs yet to come.
 
-    def views(self, tracker: Tracker) -> tuple[StudyView, ...]:
-        """Return the studies with their running trials by what waits for them, and rungs yet to come."""
+        without: jobs that are left out, and with all of a study's running jobs the study.
+        """
+        return Snapshot.of(self.fabric, self.views(tracker, without), self.footprints)
+
+    def views(self, tracker: Tracker, without: Container[str] = frozenset()) -> tuple[StudyView, ...]:
+        """Return the studies with their running trials by what waits for them, and rungs yet to come, `without` some."""
         running: dict[str, list[TrialRecord]] = {}
+        left_out: set[str] = set()
         for trial in tracker.running:
-            running.setdefault(trial.study, []).append(trial)
+            if trial.key in without:
+                left_out.add(trial.study)
+            else:
+                running.setdefault(trial.study, []).append(trial)
         views = (
             self._view(study, running.get(study.name, ()))
             for study in tracker.studies.values()
-            if study.status is StudyStatus.ACTIVE
+            if study.status is StudyStatus.ACTIVE and (study.name in running or study.name not in left_out)
         )
         return tuple(view for view in views if view.stages or view.later)
 

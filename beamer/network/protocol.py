@@ -5,14 +5,58 @@ difference) at once and at every change; it reconciles, reads back and answers `
 between it sends `Workers` and `Connections` (the full set of each, whenever that changes) and `Counters` (periodically).
 """
 
+from dataclasses import astuple
+from ipaddress import ip_address
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, TypeAdapter
 
+from beamer.errors import InputError
 from beamer.network.connection import Connection
 from beamer.network.plan import QUEUES, UNREGISTERED_SHARE
-from beamer.studies.model import Process
+from beamer.studies.model import MOST_RANK, Process
+from beamer.studies.registration import check_process
 from beamer.units import ETHERNET_HEADER, ETHERNET_MTU
+
+MOST_GENERATION = 2**53  # decisions; one every 2 ms for half a million years, and exact in JSON
+MOST_COUNTED = 2**63 - 1  # bytes and packets: the kernel's counters, as far as they fit a signed 64-bit integer
+MOST_TEXT = 16 * 1024  # characters of an error or a reason: a traceback
+MOST_NAME = 127  # characters of a trial's key, a study's and a trial's name of 63 with a slash between them
+MOST_UNIX_S = 2.0**33  # the year 2242
+
+Generation = Annotated[int, Strict(), Field(ge=0, le=MOST_GENERATION)]
+WorkerRank = Annotated[int, Strict(), Field(ge=0, le=MOST_RANK)]
+Counted = Annotated[int, Strict(), Field(ge=0, le=MOST_COUNTED)]
+Name = Annotated[str, Field(max_length=MOST_NAME)]
+Text = Annotated[str, Field(max_length=MOST_TEXT)]
+
+
+def check_connection(connection: Connection) -> Connection:
+    """Return a connection if it can be one between two addresses. Raises `InputError`."""
+    if not (0 <= connection.rank <= MOST_RANK and len(connection.job) <= MOST_NAME):
+        raise InputError("connection", astuple(connection), f"a trial's key and a rank from 0 to {MOST_RANK}")
+    for name in ("local_port", "remote_port"):
+        port = getattr(connection, name)
+        if not 1 <= port <= 65535:
+            raise InputError(name, port, f"a TCP port as {name}, 1 to 65535")
+    for name in ("local_ip", "remote_ip"):
+        address = getattr(connection, name)
+        try:
+            ip_address(address)
+        except ValueError:
+            raise InputError(name, address, f"an IP address as {name}") from None
+    return connection
+
+
+def check_leased(process: Process) -> Process:
+    """Return a process if its numbers are such as a machine has. Raises `InputError`."""
+    if process.pid > 1:  # one that is 0 or 1 is reported back as not attached, see `controller.leases`
+        check_process(process)
+    return process
+
+
+ReportedConnection = Annotated[Connection, AfterValidator(check_connection)]
+ReportedProcess = Annotated[Process, AfterValidator(check_leased)]
 
 
 class Message(BaseModel):
@@ -64,17 +108,17 @@ class Hello(Message):
     """The first message of a connection. generation: of the assignment in force on the agent, 0 if none."""
 
     kind: Literal["hello"] = "hello"
-    agent: str
-    generation: int
+    agent: Name
+    generation: Generation
 
 
 class Applied(Message):
     """An assignment was applied and read back (error None), or could not be. changes: kernel objects changed."""
 
     kind: Literal["applied"] = "applied"
-    generation: int
-    changes: int
-    error: str | None = None
+    generation: Generation
+    changes: Counted
+    error: Text | None = None
 
 
 class WorkerLease(Message):
@@ -83,18 +127,18 @@ class WorkerLease(Message):
     run: of the study; None: the present one. process: as the agent sees it, whatever the process itself says.
     """
 
-    study: str
-    trial: str
-    rank: int
-    run: str | None = None
-    process: Process
+    study: Name
+    trial: Name
+    rank: WorkerRank
+    run: Name | None = None
+    process: ReportedProcess
 
 
 class WorkerId(Message):
     """A worker of a job."""
 
-    job: str
-    rank: int
+    job: Name
+    rank: WorkerRank
 
 
 class Workers(Message):
@@ -105,34 +149,34 @@ class Workers(Message):
     """
 
     kind: Literal["workers"] = "workers"
-    leases: tuple[WorkerLease, ...] = ()
-    gone: tuple[WorkerId, ...] = ()
-    refused: tuple[tuple[WorkerId, str], ...] = ()
+    leases: Annotated[tuple[WorkerLease, ...], Field(fail_fast=True)] = ()
+    gone: Annotated[tuple[WorkerId, ...], Field(fail_fast=True)] = ()
+    refused: Annotated[tuple[tuple[WorkerId, Text], ...], Field(fail_fast=True)] = ()
 
 
 class Connections(Message):
     """All connections of this host's registered workers. unmatched_bytes: sent by them before they were first seen, by job."""
 
     kind: Literal["connections"] = "connections"
-    connections: tuple[Connection, ...]
-    unmatched_bytes: dict[str, int] = Field(default_factory=dict)
+    connections: Annotated[tuple[ReportedConnection, ...], Field(fail_fast=True)]
+    unmatched_bytes: dict[Name, Counted] = Field(default_factory=dict)
 
 
 class ClassCounter(Message):
     """One queue's counters since its creation, from the kernel; `klass` None is unregistered traffic."""
 
-    klass: int | None
-    sent_bytes: int
-    sent_packets: int
-    dropped_packets: int
-    backlog_bytes: int
+    klass: Annotated[int, Strict(), Field(ge=0, lt=QUEUES)] | None
+    sent_bytes: Counted
+    sent_packets: Counted
+    dropped_packets: Counted
+    backlog_bytes: Counted
 
 
 class PortCounters(Message):
     """Counters of all queues of one interface."""
 
-    interface: str
-    classes: tuple[ClassCounter, ...]
+    interface: Name
+    classes: Annotated[tuple[ClassCounter, ...], Field(fail_fast=True)]
 
 
 class WorkerBytes(Message):
@@ -141,18 +185,18 @@ class WorkerBytes(Message):
     The count begins anew with an agent that is started again, and with a worker that is assigned again.
     """
 
-    job: str
-    rank: int
-    sent_bytes: int
+    job: Name
+    rank: WorkerRank
+    sent_bytes: Counted
 
 
 class Counters(Message):
     """What the agent's interfaces have carried, and its workers sent. at_s: Unix time of the reading."""
 
     kind: Literal["counters"] = "counters"
-    at_s: float
-    ports: tuple[PortCounters, ...]
-    workers: tuple[WorkerBytes, ...] = ()
+    at_s: Annotated[float, Field(ge=0, le=MOST_UNIX_S, allow_inf_nan=False)]
+    ports: Annotated[tuple[PortCounters, ...], Field(fail_fast=True)]
+    workers: Annotated[tuple[WorkerBytes, ...], Field(fail_fast=True)] = ()
 
 
 AgentReport = Hello | Applied | Workers | Connections | Counters

@@ -94,7 +94,10 @@ class Changes:
             self._hear(event.study)
             return
         if known is not None:
-            self._known.past.setdefault(event.study, []).append(known)
+            past = self._known.past.setdefault(event.study, [])
+            past.append(known)
+            if self._known.kept.past_runs is not None:
+                del past[: -self._known.kept.past_runs]
             self._move_study(known, StudyInput.END)
             known.ended_s = known.ended_s or event.at_s
             for trial in known.trials.values():
@@ -156,6 +159,8 @@ class Changes:
             trial.attempts[event.attempt] = AttemptRecord(
                 event.attempt, self._known.attempts, workers, event.profile, event.at_s, processes=staying
             )  # fmt: skip
+            if self._known.kept.attempts is not None and len(trial.attempts) > max(self._known.kept.attempts, 2):
+                del trial.attempts[list(trial.attempts)[1]]
         self._move(event.trial, TrialInput.START)
 
     def _progress(self, trial: TrialRecord, step: int, loss: float | None, at_s: float) -> None:

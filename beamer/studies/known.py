@@ -1,14 +1,25 @@
 """What the tracker knows: studies, trials and stages by name, and the questions that are asked of them."""
 
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
+from dataclasses import dataclass
 from typing import TypeVar
 
-from beamer.errors import NotFoundError
+from beamer.errors import NotFoundError, hint
 from beamer.studies.model import StudyStatus, TrialStatus
 from beamer.studies.records import StageRecord, StudyRecord, TrialRecord
 
 _Record = TypeVar("_Record")
+
+
+@dataclass(frozen=True)
+class Kept:
+    """How much is kept of what is over; None: everything, as simulations do.
+
+    past_runs: of a study, the latest. attempts: of a trial: the first one, with which its makespan begins, and the latest.
+    """
+
+    past_runs: int | None = None
+    attempts: int | None = None
 
 
 class Known:
@@ -18,7 +29,8 @@ class Known:
     these, those that run. attempts, registered: how many attempts and trials there have been in all.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, kept: Kept = Kept()) -> None:
+        self.kept = kept
         self.studies: dict[str, StudyRecord] = {}
         self.past: dict[str, list[StudyRecord]] = {}
         self.trials: dict[str, TrialRecord] = {}
@@ -90,6 +102,4 @@ def find(known: Mapping[str, _Record], field_name: str, name: str) -> _Record:
 
 def _unknown(field_name: str, name: str, known: Iterable[str]) -> NotFoundError:
     """Name the nearest one only: a search registers thousands."""
-    close = get_close_matches(name, known, n=1)
-    hint = f" (did you mean {close[0]!r}?)" if close else ""
-    return NotFoundError(field_name, name, f"a registered {field_name}{hint}")
+    return NotFoundError(field_name, name, f"a registered {field_name}{hint(name, known)}")

@@ -15,7 +15,7 @@ from beamer.errors import ConflictError, InputError
 from beamer.studies.changes import Changes
 from beamer.studies.checks import Checks
 from beamer.studies.events import Decision, Event, StageSealed, StudyEnded, StudyRegistered, TrialEnded
-from beamer.studies.known import Known
+from beamer.studies.known import Kept, Known
 from beamer.studies.known_state import known_state, restore_known
 from beamer.studies.model import TrialStatus
 from beamer.studies.records import StageRecord, StudyRecord, TrialRecord
@@ -56,13 +56,14 @@ class Ledger(ABC):
 class Tracker:
     """Know every study, trial and stage; only `apply` changes it, records are for reading.
 
-    ledgers: of the levels whose events it takes in. Two trackers are equal when all that they and their ledgers know is.
+    ledgers: of the levels whose events it takes in. kept: how much of what is over. Two trackers are equal when all that they
+    and their ledgers know is.
     Its time never goes back: what happens after a clock was set back happens at the latest time known.
     """
 
-    def __init__(self, *ledgers: Ledger) -> None:
+    def __init__(self, *ledgers: Ledger, kept: Kept = Kept()) -> None:  # noqa: B008  # frozen
         self.ledgers = ledgers
-        self._known = Known()
+        self._known = Known(kept)
         self._checks = Checks(self._known)
         self._changes = Changes(self._known)
         self._now_s = 0.0

@@ -10,7 +10,7 @@ import pytest
 
 from beamer.client import RUN_VARIABLE, Client, Role, Rung, Worker
 from beamer.studies.model import StageStatus, StudyStatus, TrialStatus
-from tests.served import PATIENCE_S, Served, served
+from controller.testing import PATIENCE_S, Served, served
 from topologies.single import build
 
 FABRIC = build(hosts=2)

@@ -1,14 +1,17 @@
 import asyncio
+import json
 import socket
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
 import uvicorn
 from fastapi import FastAPI, WebSocket
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
+from beamer.network.connection import Connection
 from beamer.network.protocol import (
     Applied,
     Assignment,
@@ -20,7 +23,8 @@ from beamer.network.protocol import (
     PortCounters,
     Workers,
 )
-from controller.agents import REFUSED, REPLACED, AgentHub
+from controller.agents import HELLO_S, REFUSED, SUCCESSION_S, AgentHub, Pace
+from controller.limits import Limits
 
 
 class Listener:
@@ -39,10 +43,11 @@ class Listener:
 
 
 ConnectAs = Callable[[str], Any]
+LIMITS = Limits()
 
 
 @asynccontextmanager
-async def serving(hub: AgentHub) -> AsyncIterator[ConnectAs]:
+async def serving(hub: AgentHub, ping_s: float) -> AsyncIterator[ConnectAs]:
     app = FastAPI()
 
     @app.websocket("/v1/agents/{name}")
@@ -50,7 +55,10 @@ async def serving(hub: AgentHub) -> AsyncIterator[ConnectAs]:
         await hub.serve(name, websocket)
 
     listener = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_config=None, access_log=False))
+    config = uvicorn.Config(
+        app, lifespan="off", log_config=None, access_log=False, ws_ping_interval=ping_s, ws_ping_timeout=ping_s
+    )
+    server = uvicorn.Server(config)
     task = asyncio.create_task(server.serve([listener]))
     try:
         yield lambda name: connect(f"ws://127.0.0.1:{listener.getsockname()[1]}/v1/agents/{name}")
@@ -59,11 +67,17 @@ async def serving(hub: AgentHub) -> AsyncIterator[ConnectAs]:
         await task
 
 
-def scene(play: Callable[[AgentHub, Listener, ConnectAs], Coroutine[Any, Any, None]]) -> None:
+def scene(
+    play: Callable[[AgentHub, Listener, ConnectAs], Coroutine[Any, Any, None]],
+    limits: Limits = LIMITS,
+    succession_s: float = SUCCESSION_S,
+    hello_s: float = HELLO_S,
+    ping_s: float = 20.0,
+) -> None:
     async def run() -> None:
         listener = Listener()
-        hub = AgentHub(["h1", "h2"], listener)
-        async with serving(hub) as connect_as:
+        hub = AgentHub(["h1", "h2"], listener, limits, succession_s, hello_s)
+        async with serving(hub, ping_s) as connect_as:
             await play(hub, listener, connect_as)
 
     asyncio.run(run())
@@ -145,17 +159,191 @@ def test_agent_that_sends_something_else_first_gets_the_reason() -> None:
     scene(play)
 
 
-def test_newest_connection_of_a_name_wins() -> None:
+async def joined(connection: ClientConnection, name: str = "h1") -> None:
+    await send(connection, Hello(agent=name, generation=0))
+    await connection.recv()
+
+
+def test_of_two_of_a_name_the_one_that_is_served_stays() -> None:
     async def play(hub: AgentHub, listener: Listener, connect_as: ConnectAs) -> None:
-        async with connect_as("h1") as old, connect_as("h1") as new:
-            await send(old, Hello(agent="h1", generation=0))
-            await old.recv()
-            await send(new, Hello(agent="h1", generation=0))
-            await new.recv()
-            assert (await closed(old))[0] == REPLACED
+        async with connect_as("h1") as served:
+            await joined(served)
+            for _ in range(3):
+                async with connect_as("h1") as second:
+                    await send(second, Hello(agent="h1", generation=0))
+                    code, reason = await closed(second)
+                assert code == REFUSED
+                assert "one is, and answers" in (reason or "")
             assert hub.connected == {"h1"}
             hub.send("h1", Assignment(generation=9))
-            assert Assignment.model_validate_json(await new.recv()).generation == 9
+            assert Assignment.model_validate_json(await served.recv()).generation == 9
             assert not listener.lost
 
+    scene(play, succession_s=0.1)
+
+
+def test_one_that_is_dead_gives_way_to_its_successor() -> None:
+    async def play(hub: AgentHub, listener: Listener, connect_as: ConnectAs) -> None:
+        async with connect_as("h1") as dead, connect_as("h1") as successor:
+            await joined(dead)
+            dead.transport.pause_reading()  # it does not answer pings any more
+            await send(successor, Hello(agent="h1", generation=0))
+            assert Assignment.model_validate_json(await successor.recv()).generation == 7
+            assert listener.lost == ["h1"]
+            assert hub.connected == {"h1"}
+            dead.transport.abort()
+
+    scene(play, ping_s=0.05)
+
+
+def test_a_connection_without_a_hello_is_closed() -> None:
+    async def play(hub: AgentHub, listener: Listener, connect_as: ConnectAs) -> None:
+        async with connect_as("h1") as connection:
+            code, reason = await closed(connection)
+        assert code == REFUSED
+        assert "a hello of agent 'h1' within" in (reason or "")
+        assert not listener.lost
+
+    scene(play, hello_s=0.05)
+
+
+def test_a_frame_of_bytes_is_refused_in_words() -> None:
+    async def play(hub: AgentHub, listener: Listener, connect_as: ConnectAs) -> None:
+        for first in (True, False):
+            async with connect_as("h1") as connection:
+                if not first:
+                    await joined(connection)
+                await connection.send(b"\x00")
+                code, reason = await closed(connection)
+            assert (code, "a text frame" in (reason or "")) == (REFUSED, True)
+
     scene(play)
+
+
+CONNECTION = {"job": "m/t", "rank": 0, "local_ip": "10.0.0.1", "local_port": 1, "remote_ip": "10.0.0.2", "remote_port": 2}
+COUNTER = {"klass": 0, "sent_bytes": 1, "sent_packets": 1, "dropped_packets": 0, "backlog_bytes": 0}
+
+
+@pytest.mark.parametrize(
+    ("message", "field"),
+    [
+        *(
+            ({"kind": "connections", "connections": [{**CONNECTION, name: value}]}, name)
+            for name, value in (
+                ("local_port", 10**9), ("local_port", -1), ("local_port", 0), ("remote_port", 65536), ("local_ip", "x" * 29),
+                ("remote_ip", ""),
+            )
+        ),
+        ({"kind": "connections", "connections": [{**CONNECTION, "rank": 2**64}]}, "connection"),
+        ({"kind": "connections", "connections": [{**CONNECTION, "rank": -1}]}, "connection"),
+        ({"kind": "connections", "connections": [CONNECTION] * 6}, "connections"),
+        ({"kind": "connections", "connections": [], "unmatched_bytes": {"m/t": -1}}, "unmatched_bytes"),
+        ({"kind": "connections", "connections": [], "unmatched_bytes": {"m/t": 10**400}}, "unmatched_bytes"),
+        ({"kind": "applied", "generation": 10**400, "changes": 0}, "generation"),
+        ({"kind": "applied", "generation": -1, "changes": 0}, "generation"),
+        ({"kind": "applied", "generation": 1, "changes": 0, "error": "x" * 20_000}, "error"),
+        ({"kind": "counters", "at_s": 1e300, "ports": []}, "at_s"),
+        ({"kind": "counters", "at_s": "nan", "ports": []}, "at_s"),
+        ({"kind": "counters", "at_s": 1, "ports": [{"interface": "x" * 999, "classes": []}]}, "interface"),
+        ({"kind": "counters", "at_s": 1, "ports": [{"interface": "e", "classes": [{**COUNTER, "klass": 99}]}]}, "klass"),
+        ({"kind": "counters", "at_s": 1, "ports": [{"interface": "e", "classes": [{**COUNTER, "sent_bytes": 2**64}]}]}, "sent"),
+        ({"kind": "counters", "at_s": 1, "ports": [{"interface": "e", "classes": [COUNTER] * 6}]}, "classes"),
+        ({"kind": "counters", "at_s": 1, "ports": [{"interface": "e", "classes": []}] * 6}, "ports"),
+        ({"kind": "workers", "leases": [{"study": "m", "trial": "t", "rank": 2**64, "process": {"pid": 9}}]}, "rank"),
+        ({"kind": "workers", "leases": [{"study": "m", "trial": "t", "rank": 0, "process": {"pid": 2**64}}]}, "process"),
+        ({"kind": "workers", "leases": [{"study": "m", "trial": "t", "rank": 0, "process": {"pid": 9, "start": -1}}]}, "pro"),
+        ({"kind": "workers", "leases": [{"study": "m", "trial": "t", "rank": 0, "process": {"pid": 9, "uid": -3}}]}, "process"),
+        ({"kind": "workers", "gone": [{"job": "m/t", "rank": 0}] * 6}, "gone"),
+        ({"kind": "hello", "agent": "h1", "generation": 1}, "hello"),
+        ({"kind": "nothing"}, ""),
+        ([[[]]], ""),
+    ],
+)  # fmt: skip
+def test_what_no_host_can_report_is_refused_in_words(message: object, field: str) -> None:
+    async def play(hub: AgentHub, listener: Listener, connect_as: ConnectAs) -> None:
+        async with connect_as("h1") as connection:
+            await joined(connection)
+            await connection.send(json.dumps(message))
+            code, reason = await closed(connection)
+        assert code == REFUSED
+        assert field in (reason or "")
+        assert not [message for _, message in listener.received]
+        async with connect_as("h1") as connection:
+            await joined(connection)
+            await send(connection, Applied(generation=7, changes=0))
+            await until(lambda: len(listener.received) == 1)
+
+    scene(play, Limits(agent_connections=5, agent_leases=5, agent_ports=5, agent_classes=5))
+
+
+@pytest.mark.parametrize("text", ['{"kind": "hello", "agent": "\\ud800", "generation": 0}', "[" * 10_000, "\x00", "1" * 9_000])
+def test_text_that_is_no_message_is_refused_in_words(text: str) -> None:
+    async def play(hub: AgentHub, listener: Listener, connect_as: ConnectAs) -> None:
+        async with connect_as("h1") as connection:
+            await connection.send(text)
+            code, reason = await closed(connection)
+        assert (code, bool(reason)) == (REFUSED, True)
+
+    scene(play)
+
+
+def test_of_reports_that_wait_the_latest_counts() -> None:
+    """A host whose connections change faster than they may be taken in is heard of at intervals."""
+
+    async def play(hub: AgentHub, listener: Listener, connect_as: ConnectAs) -> None:
+        def of(ports: Sequence[int]) -> Connections:
+            seen = (Connection("m/t", 0, "10.0.0.1", port, "10.0.0.2", 5000) for port in ports)
+            return Connections(connections=tuple(seen))
+
+        async with connect_as("h1") as connection:
+            await joined(connection)
+            for first in range(1, 61):
+                await send(connection, of(range(first, first + 100)))
+            last = of((9,))
+            await send(connection, last)
+            await until(lambda: bool(listener.received) and listener.received[-1][1] == last)
+        taken = [message for _, message in listener.received]
+        assert len(taken) < 20, "6 000 entries at 500 a second, of whose messages 1 000 are read in a second"
+
+    scene(play, Limits(messages_per_s=1000, entries_per_s=500))
+
+
+def test_an_agent_that_never_stops_is_read_at_a_bounded_rate() -> None:
+    read: list[float] = []
+    pace = Pace(per_s=50)
+    now = 0.0
+    for _ in range(1000):
+        now += pace.wait_s(now)
+        pace.count(now, 1)
+        read.append(now)
+    assert sum(at_s <= 0 for at_s in read) <= 51
+    assert sum(at_s <= 10 for at_s in read) <= 51 + 10 * 50
+
+
+def test_refusals_and_changes_of_an_agent_fill_no_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+    monkeypatch.setattr("controller.agents.log", Recorder(lines))
+
+    async def play(hub: AgentHub, listener: Listener, connect_as: ConnectAs) -> None:
+        for attempt in range(30):
+            async with connect_as(f"stranger{attempt}") as connection:
+                await closed(connection)
+            async with connect_as("h1") as connection:
+                await joined(connection)
+                await connection.send("nonsense")
+                await closed(connection)
+        await until(lambda: len(listener.lost) == 30)
+
+    scene(play)
+    assert lines.count("agent refused") == 2
+    assert lines.count("agent joined") == 10
+
+
+class Recorder:
+    """A log that keeps what was said."""
+
+    def __init__(self, lines: list[str]) -> None:
+        self._lines = lines
+
+    def __getattr__(self, level: str) -> Callable[..., None]:
+        return lambda event, **what: self._lines.append(event)

@@ -15,8 +15,8 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from beamer.network.protocol import Assignment, Hello
+from controller.address import listen, parse_address
 from controller.cli import main
-from controller.command import listen, parse_address
 from topologies.single import build
 
 MAIN = [sys.executable, "-m", "controller.cli"]

@@ -83,7 +83,7 @@ class Desk:
                 SteadyClock(self.clock, self.clock),
                 watch or WatchOptions(),
                 mode,
-                snapshot_events,
+                snapshot_events=snapshot_events,
             )
             refused.pop_all()
         self.recorded: list[Event] = []

@@ -1,0 +1,115 @@
+"""What is taken in of what is legal: counts against the controller's limits, before anything is worked out from them.
+
+Pure: what is known and an event come in, an error comes out or nothing does. What is known already is always taken.
+"""
+
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+from beamer.errors import InputError
+from beamer.network.collectives import transfers_in_phase
+from beamer.network.protocol import AgentReport, Connections, Counters, Workers
+from beamer.studies.events import AttemptStarted, Event, StageRegistered, StudyRegistered, TargetSet, TrialRegistered
+from beamer.studies.model import Role, TrialStatus
+from beamer.studies.tracker import Tracker
+from controller.limits import Limits
+
+
+def check_admission(event: Event, tracker: Tracker, limits: Limits) -> None:
+    """Check that there is room for what an event adds. Raises `InputError` that names field, value and limit."""
+    if check := _CHECKS.get(type(event)):
+        check(event, tracker, limits)
+
+
+def _check_study(event: StudyRegistered, tracker: Tracker, limits: Limits) -> None:
+    _check_room("study", event.study, tracker.studies, limits.studies, "studies")
+    if len(event.rungs) > limits.rungs:
+        raise InputError("rungs", len(event.rungs), f"at most {limits.rungs} rungs")
+    declared = sum(rung.trials for rung in event.rungs)
+    if declared > limits.declared_trials:
+        raise InputError("rungs.trials", declared, f"at most {limits.declared_trials} trials in all rungs of a study together")
+
+
+def _check_stage(event: StageRegistered, tracker: Tracker, limits: Limits) -> None:
+    if study := tracker.studies.get(event.study):
+        _check_room("stage", event.stage, study.stages, limits.stages, "stages of a study")
+
+
+def _check_trial(event: TrialRegistered, tracker: Tracker, limits: Limits) -> None:
+    if study := tracker.studies.get(event.study):
+        _check_room("trial", event.trial, study.trials, limits.trials, "trials of a study")
+
+
+def _check_target(event: TargetSet, tracker: Tracker, limits: Limits) -> None:
+    trial = tracker.trials.get(event.trial)
+    if trial and len(trial.targets) >= limits.targets and (event.step, event.stage) not in (
+        (target.step, target.stage) for target in trial.targets
+    ):  # fmt: skip
+        raise InputError("step", event.step, f"one of at most {limits.targets} targets of a trial")
+
+
+def _check_attempt(event: AttemptStarted, tracker: Tracker, limits: Limits) -> None:
+    if len(event.workers) > limits.workers:
+        raise InputError("workers", len(event.workers), f"at most {limits.workers} workers")
+    servers = sum(worker.role is Role.SERVER for worker in event.workers)
+    transfers = transfers_in_phase(event.profile.collective, len(event.workers) - servers, servers)
+    if transfers > limits.transfers:
+        expected = (
+            f"fewer: {event.profile.collective} among them makes {transfers} transfers in a phase, at most {limits.transfers}"
+        )
+        raise InputError("workers", len(event.workers), expected)
+    trial = tracker.trials.get(event.trial)
+    starts = trial is not None and trial.status is not TrialStatus.RUNNING and event.attempt not in trial.attempts
+    if starts and len(tracker.running) >= limits.jobs:
+        raise InputError("attempt", event.attempt, f"one of at most {limits.jobs} trials that run at once")
+
+
+def _check_room(field: str, name: str, known: Collection[str], limit: int, what: str) -> None:
+    if name not in known and len(known) >= limit:
+        raise InputError(field, name, f"one of at most {limit} {what}")
+
+
+_CHECKS: dict[type[Event], Callable[[Any, Tracker, Limits], None]] = {
+    StudyRegistered: _check_study,
+    StageRegistered: _check_stage,
+    TrialRegistered: _check_trial,
+    TargetSet: _check_target,
+    AttemptStarted: _check_attempt,
+}
+
+
+def check_report(report: AgentReport, limits: Limits) -> None:
+    """Check that an agent's report is no longer than it may be. Raises `InputError` that names field, value and limit."""
+    for field, size, limit in _sizes(report, limits):
+        if size > limit:
+            raise InputError(field, size, f"at most {limit} of them in a report")
+
+
+def entries_of(report: AgentReport) -> int:
+    """Return how many things a report names, at least 1."""
+    match report:
+        case Workers():
+            return 1 + len(report.leases) + len(report.gone) + len(report.refused)
+        case Connections():
+            return 1 + len(report.connections) + len(report.unmatched_bytes)
+        case Counters():
+            return 1 + sum(len(port.classes) for port in report.ports) + len(report.workers)
+        case _:
+            return 1
+
+
+def _sizes(report: AgentReport, limits: Limits) -> Iterator[tuple[str, int, int]]:
+    """Yield what a report has several of: field, how many, how many there may be."""
+    match report:
+        case Workers():
+            yield "leases", len(report.leases), limits.agent_leases
+            yield "gone", len(report.gone), limits.agent_leases
+            yield "refused", len(report.refused), limits.agent_leases
+        case Connections():
+            yield "connections", len(report.connections), limits.agent_connections
+            yield "unmatched_bytes", len(report.unmatched_bytes), limits.agent_connections
+        case Counters():
+            yield "workers", len(report.workers), limits.agent_leases
+            yield "ports", len(report.ports), limits.agent_ports
+            for i, port in enumerate(report.ports):
+                yield f"ports[{i}].classes", len(port.classes), limits.agent_classes

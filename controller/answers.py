@@ -1,0 +1,48 @@
+"""The HTTP API's refusals: one form for all, which whatever is refused, and however large, can be put into."""
+
+import json
+
+from fastapi.responses import JSONResponse
+
+from beamer.errors import ConflictError, InputError, NotFoundError, shortened
+
+STATUS_OF = ((NotFoundError, 404), (ConflictError, 409), (InputError, 422))
+"""The status of each kind of bad input, the first that fits."""
+
+
+class AsciiResponse(JSONResponse):
+    """JSON in ASCII, as a lone surrogate that came in as an escape has no UTF-8 form to go out in."""
+
+    def render(self, content: object) -> bytes:
+        """Return the body. Raises `ValueError` for a number that JSON has no form for."""
+        return json.dumps(content, allow_nan=False).encode("ascii")
+
+
+def refusal(status: int, message: str, expected: str, field: str | None = None, value: object = None) -> AsciiResponse:
+    """Return the answer that refuses a request: which field, which value, what was expected instead."""
+    return AsciiResponse(refusal_content(message, expected, field, value), status)
+
+
+def refusal_content(message: str, expected: str, field: str | None = None, value: object = None) -> dict[str, object]:
+    """Return a refusal as plain data; long values and those that JSON has no form for come as the beginning of their text."""
+    error = {
+        "field": field if field is None else shortened(field),
+        "value": _plain(value),
+        "expected": expected,
+        "message": message,
+    }
+    return {"error": error}
+
+
+def refused_input(error: InputError) -> AsciiResponse:
+    """Return the answer to bad input."""
+    status = next(status for kind, status in STATUS_OF if isinstance(error, kind))
+    return refusal(status, str(error), error.expected, error.field, error.value)
+
+
+def _plain(value: object) -> object:
+    try:
+        text = json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        return shortened(repr(value))
+    return value if shortened(text) == text else shortened(text)

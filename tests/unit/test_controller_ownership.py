@@ -1,0 +1,73 @@
+"""An agent speaks of its own hosts' workers alone, and numbers of connections grow no faster than they are taken in."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from beamer.clock import SteadyClock
+from beamer.network.connection import Connection
+from beamer.network.policies import network_policy
+from beamer.network.protocol import Connections
+from beamer.studies.events import AttemptStarted, StudyRegistered, TrialRegistered
+from beamer.studies.journal.store import Journal
+from beamer.studies.model import Profile, Worker
+from controller.runtime import Runtime
+from controller.testing import SwitchesInMemory
+from topologies.single import build
+
+FABRIC = build(hosts=3)
+A, B, C = FABRIC.hosts
+WORKERS = (Worker(0, A.name), Worker(1, B.name))
+OWN = Connection("m/t", 0, A.ip, 4000, B.ip, 5000)
+
+
+def scene(path: Path, play: Callable[[Runtime], Coroutine[Any, Any, None]]) -> None:
+    async def run() -> None:
+        def switches(on_event: Callable[..., None]) -> SwitchesInMemory:
+            return SwitchesInMemory([s.name for s in FABRIC.switches], on_event)
+
+        journal = Journal(f"sqlite:///{path / 'journal.db'}")
+        runtime = Runtime(FABRIC, journal, network_policy("fifo"), 8, switches, 0, SteadyClock())
+        await runtime.start()
+        runtime.record(StudyRegistered(1.0, "m"))
+        runtime.record(TrialRegistered(1.0, "m", "t"))
+        runtime.record(AttemptStarted(1.0, "m/t", "one", WORKERS, Profile(1000)))
+        try:
+            await play(runtime)
+        finally:
+            await runtime.stop()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        Connection("m/t", 1, B.ip, 4000, A.ip, 5000),  # another host's
+        Connection("m/t", 0, "192.0.2.1", 4000, B.ip, 5000),  # nobody's
+        Connection("m/t", 1, A.ip, 4001, B.ip, 5000),  # a rank that runs elsewhere
+        Connection("m/t", 7, A.ip, 4001, B.ip, 5000),  # a rank that the trial does not have
+        Connection("m/other", 0, A.ip, 4001, B.ip, 5000),  # a trial that is not known
+    ],
+)
+def test_what_is_not_an_agents_own_is_left_out(tmp_path: Path, foreign: Connection) -> None:
+    async def play(runtime: Runtime) -> None:
+        runtime.on_agent_message(A.agent, Connections(connections=(foreign, OWN), unmatched_bytes={"m/t": 5, foreign.job: 6}))
+        assert runtime.network.connections[A.agent] == (OWN,)
+        runtime.on_agent_message(C.agent, Connections(connections=(OWN, foreign), unmatched_bytes={"m/t": 99}))
+        assert C.agent not in runtime.network.connections
+        assert runtime.unmatched_bytes() == {"m/t": 6 if foreign.job == "m/t" else 5}
+
+    scene(tmp_path, play)
+
+
+def test_foreign_connections_are_logged_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    async def play(runtime: Runtime) -> None:
+        for port in range(1, 50):
+            runtime.on_agent_message(C.agent, Connections(connections=(Connection("m/t", 0, A.ip, port, B.ip, 5000),)))
+
+    scene(tmp_path, play)
+    assert capfd.readouterr().out.count("left out") == 1

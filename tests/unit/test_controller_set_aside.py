@@ -1,0 +1,191 @@
+import asyncio
+import math
+from collections.abc import Callable, Coroutine
+from itertools import combinations
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from beamer.clock import SteadyClock
+from beamer.decision.policy import Stateless
+from beamer.network.policies import NetworkPolicy, Order
+from beamer.network.policy import Tier
+from beamer.network.snapshot import Snapshot
+from beamer.studies.events import AttemptStarted, Event, StudyRegistered, TrialEnded, TrialRegistered
+from beamer.studies.journal.store import Journal
+from beamer.studies.model import Profile, TrialStatus, Worker
+from beamer.units import frame_bytes
+from controller.responses import plan_response, trial_response
+from controller.runtime import Runtime
+from controller.set_aside import MOST_TRIES, culprits
+from controller.testing import SwitchesInMemory
+from topologies.single import build
+
+FABRIC = build(hosts=3)
+WORKERS = (Worker(0, FABRIC.hosts[0].name), Worker(1, FABRIC.hosts[1].name))
+PROFILE = Profile(600_000)
+
+STUDIES = [tuple(f"s{s}/t{t}" for t in range(8)) for s in range(16)]
+ALL = frozenset(job for study in STUDIES for job in study)
+
+
+class Policy:
+    """Fails where it is given any of `bad`, or all of `together`, and counts how often it is asked."""
+
+    def __init__(self, bad: frozenset[str], together: frozenset[str] = frozenset()) -> None:
+        self.bad, self.together, self.asked = bad, together, 0
+
+    def __call__(self, jobs: frozenset[str]) -> bool:
+        self.asked += 1
+        return not (jobs & self.bad) and not (self.together and self.together <= jobs)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"s0/t0"},
+        {"s15/t7"},
+        {"s3/t4", "s3/t5"},
+        {"s1/t1", "s9/t2"},
+        set(STUDIES[2]),
+        {"s1/t1", "s5/t5", "s9/t0"},
+    ],
+)
+def test_exactly_those_that_fail_are_found(bad: set[str]) -> None:
+    policy = Policy(frozenset(bad))
+    assert culprits(STUDIES, policy) == bad
+    assert policy.asked <= MOST_TRIES
+
+
+def test_one_culprit_takes_as_many_tries_as_the_halvings_twice() -> None:
+    policy = Policy(frozenset({"s7/t3"}))
+    culprits(STUDIES, policy)
+    assert policy.asked <= 2 * math.log2(len(ALL)) + 2
+
+
+@pytest.mark.parametrize("together", list(combinations(("s0/t0", "s0/t7", "s8/t1"), 2)))
+def test_of_those_that_fail_only_together_the_others_are_planned(together: tuple[str, ...]) -> None:
+    policy = Policy(frozenset(), frozenset(together))
+    found = culprits(STUDIES, policy)
+    assert found
+    assert policy(ALL - found)
+    assert policy.asked <= MOST_TRIES + 1
+
+
+def test_where_many_fail_the_tries_are_bounded_and_some_are_planned() -> None:
+    policy = Policy(frozenset(study[0] for study in STUDIES))
+    found = culprits(STUDIES, policy)
+    assert found >= policy.bad
+    assert found != ALL
+    assert policy.asked <= MOST_TRIES
+
+
+def test_a_policy_that_always_fails_has_no_culprit() -> None:
+    policy = Policy(ALL)
+    assert culprits(STUDIES, policy) == frozenset()
+    assert culprits([], policy) == frozenset()
+    assert culprits([("a/b",)], Policy(frozenset({"a/b"}))) == frozenset()
+
+
+class Choosy(NetworkPolicy[Stateless]):
+    """Orders jobs by name, and raises for one that synchronises `POISON` bytes."""
+
+    name = "choosy"
+    State = Stateless
+    POISON_BITS = 8 * 1_000_003
+
+    def order(self, state: Stateless, snapshot: Snapshot, now: float, rng: Random) -> tuple[Stateless, Order, float | None]:
+        longest = snapshot.jobs.longest_bits / frame_bytes(1.0, FABRIC.mtu)
+        if any(round(float(bits)) == self.POISON_BITS for bits in longest):
+            raise ZeroDivisionError("a policy's defect")
+        return state, tuple(Tier((key,)) for key in sorted(snapshot.jobs.key)), None
+
+
+POISONED = Profile(1_000_003)
+
+
+def started(study: str, name: str, profile: Profile = PROFILE, attempt: str = "one") -> tuple[Event, ...]:
+    key = f"{study}/{name}"
+    return TrialRegistered(1.0, study, name), AttemptStarted(1.0, key, attempt, WORKERS, profile)
+
+
+def scene(path: Path, play: Callable[[Runtime], Coroutine[Any, Any, None]], policy: NetworkPolicy[Any] | None = None) -> None:
+    async def run() -> None:
+        journal = Journal(f"sqlite:///{path / 'journal.db'}")
+        runtime = Runtime(
+            FABRIC, journal, policy or Choosy(), 8, lambda on_event: SwitchesInMemory(["s1"], on_event), 0, SteadyClock()
+        )
+        await runtime.start()
+        try:
+            await play(runtime)
+        finally:
+            await runtime.stop()
+
+    asyncio.run(run())
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    while not holds():
+        await asyncio.sleep(0.001)
+
+
+def test_one_that_breaks_decisions_is_set_aside_and_all_others_are_planned(tmp_path: Path) -> None:
+    good = {f"{study}/{name}" for study in ("x", "y") for name in "abcd"}
+
+    async def begin(runtime: Runtime) -> None:
+        for study in ("x", "y"):
+            runtime.record(StudyRegistered(1.0, study, barriers=False))
+            for name in "abcd":
+                for event in started(study, name):
+                    runtime.record(event)
+        for event in started("y", "bad", POISONED):
+            runtime.record(event)
+        await until(lambda: runtime.plan.jobs.keys() == good)
+        assert dict(runtime.set_aside.reasons) == {"y/bad": "ZeroDivisionError: a policy's defect"}
+        assert plan_response(runtime)["set_aside"] == {"y/bad": "ZeroDivisionError: a policy's defect"}
+        trial = trial_response(runtime, "y", None, "bad")
+        assert (trial["class"], trial["set_aside"]) == (None, "ZeroDivisionError: a policy's defect")
+        assert trial_response(runtime, "y", None, "a")["set_aside"] is None
+        for event in started("x", "late"):
+            runtime.record(event)
+        await until(lambda: runtime.plan.jobs.keys() == good | {"x/late"})
+
+    async def go_on(runtime: Runtime) -> None:
+        assert runtime.plan.jobs.keys() == good | {"x/late"}
+        assert runtime.set_aside.reasons.keys() == {"y/bad"}
+        runtime.record(started("y", "bad", attempt="two")[1])
+        await until(lambda: "y/bad" in runtime.plan.jobs)
+        assert not runtime.set_aside.reasons
+        runtime.record(started("y", "bad", POISONED, "three")[1])
+        await until(lambda: "y/bad" not in runtime.plan.jobs)
+        runtime.record(TrialEnded(1.0, "y/bad", TrialStatus.KILLED))
+        await until(lambda: not runtime.set_aside.reasons)
+
+    scene(tmp_path, begin)
+    scene(tmp_path, go_on)
+
+
+def test_a_policy_that_always_fails_is_not_asked_about_the_same_jobs_again_and_again(tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    class Broken(Choosy):
+        def order(self, state: Stateless, snapshot: Snapshot, now: float, rng: Random) -> tuple[Stateless, Order, float | None]:
+            asked.append(len(snapshot.jobs.key))
+            raise ZeroDivisionError("always")
+
+    async def play(runtime: Runtime) -> None:
+        runtime.record(StudyRegistered(1.0, "x", barriers=False))
+        for name in "abcd":
+            for event in started("x", name):
+                runtime.record(event)
+        await until(lambda: 4 in asked)
+        before = len(asked)
+        for weight in range(2, 12):
+            runtime.record(StudyRegistered(1.0, "x", weight=float(weight), barriers=False))
+            await until(lambda: len(asked) > before + weight - 2)  # noqa: B023  # awaited at once
+        assert len(asked) <= before + 2 * 10
+        assert not runtime.set_aside.reasons
+
+    scene(tmp_path, play, Broken())
