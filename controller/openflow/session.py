@@ -10,8 +10,7 @@ a host that keeps marking with a class that its job has lost has it no longer th
 """
 
 import asyncio
-from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -31,6 +30,7 @@ SETTLE_S = 1.2  # two readings, further apart than the revalidator's passes
 LINGER_S = 15.0
 AUDIT_S = HARD_S / 5
 RETRY_S = 5.0
+MOST_COUNTS = 1 << 17  # pairs and classes per switch whose final counts are kept: some 40 MB; 1000 jobs of 60 pairs
 
 log = structlog.get_logger("beamer-controller")
 
@@ -67,13 +67,15 @@ class RetiredRule:
 class FlowCounts:
     """Bytes and packets by host pair, class and whether the host had marked them with it."""
 
-    by_pair: dict[tuple[HostPair, int, bool], tuple[int, int]] = field(default_factory=lambda: defaultdict(lambda: (0, 0)))
+    by_pair: dict[tuple[HostPair, int, bool], tuple[int, int]] = field(default_factory=dict)
 
     def add(self, rule: Rule, sent_bytes: int, sent_packets: int) -> None:
-        """Add what `rule`, one of a host pair's, has counted."""
+        """Add what `rule`, one of a host pair's, has counted; new pairs count no more once there are `MOST_COUNTS`."""
         assert rule.pair is not None
         key = rule.pair, rule.klass, not rule.climbs
-        before_bytes, before_packets = self.by_pair[key]
+        if key not in self.by_pair and len(self.by_pair) >= MOST_COUNTS:
+            return
+        before_bytes, before_packets = self.by_pair.get(key, (0, 0))
         self.by_pair[key] = before_bytes + sent_bytes, before_packets + sent_packets
 
 
@@ -101,6 +103,7 @@ class SwitchSession:
         self._present: dict[RuleKey, Rule] = {}
         self._meters: dict[int, RateMeter] = {}
         self._retired: Mapping[RuleKey, RetiredRule] = {}
+        self._asked: set[int] = set()  # the transactions whose refusals are of interest
         self._refused: dict[int, str] = {}
         self._audit_at = 0.0
         self._wake = asyncio.Event()
@@ -137,7 +140,7 @@ class SwitchSession:
         answer = await self._channel.request(wire.stats_request(self._channel.datapath))
         self._present = {rule.key: rule for rule, _, _ in wire.observed(answer)}
         self._meters = await self._read_meters()
-        wanted = (r for key, r in self._present.items() if r.counts and key not in self._retired)
+        wanted = (r for key, r in self._present.items() if r.counts and key not in self._retired and wire.is_ours(r))
         self._channel.send(*(wire.renewal(self._channel.datapath, rule) for rule in wanted))
         self._audit_at = now + AUDIT_S
 
@@ -188,12 +191,9 @@ class SwitchSession:
         if not different:
             return True
         datapath = self._channel.datapath
-        self._refused.clear()
-        self._channel.send(
-            *(
-                (wire.meter_change if meter.id in self._meters else wire.meter_addition)(datapath, meter)
-                for meter in sorted(different, key=lambda meter: meter.id)
-            )
+        self._ask(
+            (wire.meter_change if meter.id in self._meters else wire.meter_addition)(datapath, meter)
+            for meter in sorted(different, key=lambda meter: meter.id)
         )
         await self._channel.request(wire.barrier(datapath))
         self._meters = await self._read_meters()
@@ -246,23 +246,32 @@ class SwitchSession:
             self._channel.send(wire.renewal(datapath, ACCESS_RULE))
             await self._channel.request(wire.barrier(datapath))
             await asyncio.sleep(FLUSH_S)
-        self._refused.clear()
-        sent = dict(zip(self._channel.send(*(message(datapath, rule) for rule in rules)), rules, strict=True))
+        sent = dict(zip(self._ask(message(datapath, rule) for rule in rules), rules, strict=True))
         for rule in rules:
             if message is wire.removal:
                 self._present.pop(rule.key, None)
             else:
                 self._present[rule.key] = rule
         await self._channel.request(wire.barrier(datapath))
-        for xid in sent.keys() & self._refused.keys():
+        refused = sorted(sent.keys() & self._refused.keys())
+        for xid in refused:
             self._present.pop(sent[xid].key, None)
-            log.error("switch refused a rule", switch=self._switch, reason=self._refused[xid], rule=sent[xid])
-        return not sent.keys() & self._refused.keys()
+        if refused:
+            reasons = sorted({self._refused[xid] for xid in refused})
+            log.error("switch refused rules", switch=self._switch, rules=len(refused), reasons=reasons, first=sent[refused[0]])
+        return not refused
+
+    def _ask(self, messages: Iterable[Any]) -> list[int]:
+        """Send changes and return their transactions; refusals of these are kept until the next ones."""
+        xids = self._channel.send(*messages)
+        self._asked, self._refused = set(xids), {}
+        return xids
 
     def _on_message(self, message: Any) -> None:
         """Take in a message that answers no request."""
         if isinstance(message, parser.OFPErrorMsg):
-            self._refused[message.xid] = describe(message)
+            if message.xid in self._asked:
+                self._refused[message.xid] = describe(message)
         elif isinstance(message, parser.OFPFlowRemoved) and (rule := wire.removed(message)) and rule.counts:
             self._final.add(rule, message.byte_count, message.packet_count)
             # One that Beamer removed is no longer present; any other timed out and may still be wanted.

@@ -1,6 +1,7 @@
 """Switches that exist in memory only: where rules lead a packet, and a peer that speaks OpenFlow without forwarding."""
 
 import asyncio
+import ssl
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -124,9 +125,9 @@ class FakeSwitch:
         self._datapath = ofproto_protocol.ProtocolDesc(version=ofp.OFP_VERSION)
         self._writer: asyncio.StreamWriter | None = None
 
-    async def connect(self, host: str, port: int) -> None:
+    async def connect(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
         """Connect and serve until the controller or `disconnect` ends it."""
-        reader, self._writer = await asyncio.open_connection(host, port)
+        reader, self._writer = await asyncio.open_connection(host, port, ssl=tls)
         self.mods.clear()
         self.meter_mods.clear()
         self._write(ofp.OFPT_HELLO, 0, b"")
