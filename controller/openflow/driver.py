@@ -27,7 +27,7 @@ from controller.openflow.session import FlowCounts, SwitchSession, SwitchTarget
 
 UNSERVED = 32  # connections beyond the fabric's own whose peer is not known yet: few, as each may hold 128 kB unread
 ALIVE_S = 2.0  # for a switch to answer when another connection claims to be it; a busy one takes tenths of a second
-SERVE_AGAIN_S = 1.0  # between two sessions of a switch: Open vSwitch waits as long, and each is logged and journalled
+SERVE_AGAIN_S = 1.0  # as long as Open vSwitch waits before it connects again; every session is logged
 HOST_RULES = 4096  # at its edge: 8 jobs with 120 peers each, 2 connections and 2 pair rules per peer
 
 log = structlog.get_logger("beamer-controller")
@@ -47,7 +47,8 @@ class SwitchDriver:
 
     host, port: where switches connect; port 0 takes a free one, see `address`. on_event: called on the loop.
     tls: how switches connect, in plain text if there is none; it has to ask for certificates. datapath_of: the datapath id
-    that a peer's certificate is for, an `InputError` if none. Raises `InputError` if `tls` lets anybody in.
+    that a peer's certificate is for, an `InputError` if none. serve_again_s: least time between the beginnings of two sessions
+    of a switch. Raises `InputError` if `tls` lets anybody in.
     Until the first `install` a switch is left as it is found; after `stop` it keeps forwarding by the rules it has.
     """
 
@@ -61,11 +62,13 @@ class SwitchDriver:
         *,
         tls: ssl.SSLContext | None = None,
         datapath_of: Callable[[PeerCertificate | None], int] = switch_of,
+        serve_again_s: float = SERVE_AGAIN_S,
     ) -> None:
         if tls is not None:
             require_mutual(tls)
         self._tls = tls
         self._datapath_of = datapath_of
+        self._serve_again_s = serve_again_s
         self._fabric = fabric
         self._listen_on = host, port
         self._on_event = on_event
@@ -208,7 +211,7 @@ class SwitchDriver:
                 served.task.cancel()
                 await asyncio.wait({served.task})
             await asyncio.sleep(self._may_serve_at.get(name, 0.0) - loop.time())
-            self._may_serve_at[name] = loop.time() + SERVE_AGAIN_S
+            self._may_serve_at[name] = loop.time() + self._serve_again_s
             session = SwitchSession(name, channel, self._final[name], self._on_event, self._clock)
             self._served[name] = ServedSwitch(task, channel, session)
             self._unserved.pop(task, None)

@@ -39,7 +39,7 @@ class Bench:
 
     def __init__(self, fabric: Fabric) -> None:
         self.events: list[SwitchEvent] = []
-        self.driver = SwitchDriver(fabric, "127.0.0.1", 0, self.events.append, clock=lambda: 12.5)
+        self.driver = SwitchDriver(fabric, "127.0.0.1", 0, self.events.append, clock=lambda: 12.5, serve_again_s=0.01)
         self.connections: list[asyncio.Task[None]] = []
 
     def connect(self, switch: FakeSwitch) -> None:

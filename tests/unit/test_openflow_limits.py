@@ -25,7 +25,6 @@ ENDLESS_HELLO = frame(ofp.OFPT_HELLO, struct.pack("!HH", 1, 0))
 def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, seconds in (("SETTLE_S", 0.1), ("LINGER_S", 0.1), ("FLUSH_S", 0.001), ("RETRY_S", 0.05)):
         monkeypatch.setattr(session, name, seconds)
-    monkeypatch.setattr(driver, "SERVE_AGAIN_S", 0.01)
 
 
 class RawPeer:
