@@ -8,7 +8,7 @@ bounds, and a peer that keeps sending gets half of the loop's time at most.
 
 import asyncio
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,10 +68,11 @@ ANSWERS: Mapping[type, type] = {
 
 @dataclass
 class PendingAnswer:
-    """A request under way. size: entries and parts of its answer so far."""
+    """A request under way. read: makes entries of a part's body. size: entries and parts of its answer so far."""
 
     expected: type
     future: asyncio.Future[list[Any]]
+    read: Callable[[Iterable[Any]], Iterable[Any]]
     entries: list[Any] = field(default_factory=list)
     size: int = 0
 
@@ -142,12 +143,13 @@ class Channel:
         self._writer.write(data)
         return xids
 
-    async def request(self, message: Any) -> list[Any]:
+    async def request(self, message: Any, read: Callable[[Iterable[Any]], Iterable[Any]] = iter) -> list[Any]:
         """Send a request and return its answer, the bodies of a multipart one joined.
 
+        read: what to make of each part as it comes, so that a long answer is not dealt with in one turn of the loop.
         Raises `RefusedError` if the switch answers by an error and `ChannelError` if it does not answer.
         """
-        answer = PendingAnswer(ANSWERS[type(message)], asyncio.get_running_loop().create_future())
+        answer = PendingAnswer(ANSWERS[type(message)], asyncio.get_running_loop().create_future(), read)
         message.set_xid(next(self._xids) & 0xFFFFFFFF)
         self._waiting[message.xid] = answer
         try:
@@ -234,7 +236,7 @@ class Channel:
         pending.size += 1 + len(entries)
         if pending.size > self.most_entries:
             raise ExcessError(f"{pending.expected.__name__} of more than {self.most_entries} entries")
-        pending.entries += entries
+        pending.entries += pending.read(entries)
         if not getattr(message, "flags", 0) & ofp.OFPMPF_REPLY_MORE:
             pending.future.set_result(pending.entries)
 

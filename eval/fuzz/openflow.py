@@ -14,6 +14,7 @@ import struct
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,18 @@ from beamer.testing.fabrics import two_spines
 from controller.openflow.driver import SwitchDriver
 from controller.openflow.reports import SwitchEvent, SwitchInstalled, SwitchLost
 from controller.openflow.rules import JobRules
-from controller.openflow.samples import ENTRY, NOT_READ, READ, features_reply, flow_entry, frame, hello, match, multipart
+from controller.openflow.samples import (
+    IPV4,
+    METADATA,
+    NOT_READ,
+    READ,
+    features_reply,
+    flow_entry,
+    frame,
+    hello,
+    match,
+    multipart,
+)
 from controller.openflow.testing import FakeSwitch, MeterMod, desired_rules
 from eval.fuzz.findings import SLOW_TURN_S, Findings, FuzzFailure
 from eval.fuzz.mutations import mutated
@@ -33,9 +45,11 @@ FABRIC = two_spines()
 GOOD, FREE, UNKNOWN = 1, 2, 0xBAD  # datapath ids: of the good switch, of one that nobody else is, of none of the fabric
 PATIENCE_S = 20.0  # for what the driver does in milliseconds
 STILL_CONNECTED_S = 0.1  # after a changed frame: the driver drops a peer within a turn or two
+REMOVAL_S = 2.0  # for the driver to remove the rules that it was told of
 WARM_UP = 50  # inputs, after which memory is compared
 MARK = b"still there?"
-ECHO_REQUEST, MULTIPART_REQUEST, FLOW, REPLY_MORE = 2, 18, 1, 1  # OpenFlow 1.3.5, 7.1.1 and 7.3.5
+ECHO_REQUEST, MULTIPART_REQUEST, BARRIER_REQUEST, BARRIER_REPLY = 2, 18, 20, 21  # OpenFlow 1.3.5, 7.1.1
+FLOW, METERS, REPLY_MORE = 1, 10, 1  # 7.3.5
 FRAMES = (*READ.values(), *NOT_READ.values())
 
 
@@ -125,7 +139,8 @@ class OpenflowFuzzer:
         failures: list[FuzzFailure] = []
         accepted = refused = before_bytes = 0
         try:
-            await self._disturbance()
+            if what := await self._disturbance():
+                failures.append(FuzzFailure(what, ()))
             while not failures and time.monotonic() < until and accepted + refused != most_inputs:
                 one = HostileInput()
                 await self._rng.choices(*_SHARES)[0](self, one)
@@ -235,19 +250,29 @@ class OpenflowFuzzer:
             task.cancel()
 
     async def _entries(self, one: HostileInput) -> None:
-        """Answer the first request by parts that are as large as can be, of entries as small as can be, without an end."""
+        """Answer the first request by parts that are as large as can be, without an end or by rules that are to be removed."""
         sent = one.connection()
         reader, writer = await asyncio.open_connection(*self._driver.address)
-        entry = self._rng.choice((ENTRY, flow_entry(match())))
-        part = (entry * (65000 // len(entry)),)
+        parts = self._rng.choice((1, 4, 20, 60))
+        flags = self._rng.choice((0, REPLY_MORE))
+        matched = self._rng.choice((match(), match(IPV4, METADATA)))
+        most = 65000 // len(flow_entry(matched))
         try:
             async with asyncio.timeout(PATIENCE_S):
                 writer.write(hello() + features_reply(FREE))
                 xid = await _next_xid(reader, MULTIPART_REQUEST)
-                for _ in range(self._rng.choice((1, 4, 60))):
-                    sent[:] = multipart(FLOW, *part, xid=xid, flags=REPLY_MORE)
+                for part in range(parts):
+                    entries = (flow_entry(matched, priority=(part * most + i) & 0xFFFF) for i in range(most))
+                    sent[:] = multipart(FLOW, *entries, xid=xid, flags=flags if part == parts - 1 else REPLY_MORE)
                     writer.write(sent)
                     await writer.drain()
+                if flags == 0:  # it has no meters either
+                    xid = await _next_xid(reader, MULTIPART_REQUEST)
+                    writer.write(multipart(METERS, xid=xid))
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(REMOVAL_S):
+                            while True:
+                                writer.write(frame(BARRIER_REPLY, xid=await _next_xid(reader, BARRIER_REQUEST)))
                 await asyncio.sleep(STILL_CONNECTED_S)
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
             one.refused = True
