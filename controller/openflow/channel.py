@@ -39,7 +39,11 @@ class VersionError(ChannelError):
 
 
 class IdentityError(ChannelError):
-    """The switch is none of the fabric's, or not the one that it may be."""
+    """The switch is none of the fabric's."""
+
+
+class CertificateError(ChannelError):
+    """The peer shows no certificate that counts, or one for another switch."""
 
 
 class DuplicateError(ChannelError):

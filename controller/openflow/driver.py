@@ -13,6 +13,7 @@ from beamer.network.fabric import Fabric
 from controller.identity import PeerCertificate, require_mutual, switch_of
 from controller.openflow.channel import (
     HANDSHAKE_S,
+    CertificateError,
     Channel,
     ChannelError,
     DuplicateError,
@@ -81,7 +82,7 @@ class SwitchDriver:
         self._contended = {switch.name: asyncio.Lock() for switch in fabric.switches}
         self._may_serve_at: dict[str, float] = {}
         self._connections: set[asyncio.Task[None]] = set()
-        self._unserved: dict[asyncio.Task[None], None] = {}  # of the connections, oldest first
+        self._unserved: dict[asyncio.Task[None], str] = {}  # of the connections, oldest first, with their addresses
         self._most_entries = {name: _most_entries(fabric, name, len(rules)) for name, rules in self._static.items()}
         self._refusals = RefusalLog()
         self._server: asyncio.Server | None = None
@@ -150,9 +151,9 @@ class SwitchDriver:
         task = asyncio.current_task()
         assert task is not None  # a connection's callback always runs in one
         address = str((writer.get_extra_info("peername") or ("unknown",))[0])
-        self._make_room(address)
+        self._make_room()
         self._connections.add(task)
-        self._unserved[task] = None
+        self._unserved[task] = address
         channel, name = Channel(reader, writer, lambda message: None), None
         try:
             await self._secure(writer)
@@ -168,14 +169,14 @@ class SwitchDriver:
             self._unserved.pop(task, None)
             channel.close()
 
-    def _make_room(self, address: str) -> None:
+    def _make_room(self) -> None:
         """Drop the connections that have gone unserved for longest, if there are too many.
 
         Not the newest: a switch says who it is within milliseconds, so the oldest are those that never will.
         """
         most = UNSERVED + 2 * len(self._name_of)  # all switches at once, and again before their old connections are found dead
         while len(self._unserved) >= most:
-            oldest = next(iter(self._unserved))
+            oldest, address = next(iter(self._unserved.items()))
             del self._unserved[oldest]
             oldest.cancel()
             self._log_end(address, ExcessError(f"more than {most} connections that are not served; the oldest is dropped"))
@@ -186,17 +187,20 @@ class SwitchDriver:
             try:
                 await writer.start_tls(self._tls, ssl_handshake_timeout=HANDSHAKE_S)
             except OSError as error:  # ssl.SSLError and time-outs are
-                raise IdentityError(f"no mutual TLS: {error}") from error
+                raise CertificateError(f"no mutual TLS: {error}") from error
 
     def _identify(self, dpid: int, writer: asyncio.StreamWriter) -> str:
-        """Return the switch that a peer is, by what it says and what its certificate allows. Raises `IdentityError`."""
+        """Return the switch that a peer is, by what it says and what its certificate allows.
+
+        Raises `CertificateError` and `IdentityError`.
+        """
         if self._tls is not None:
             try:
                 allowed = self._datapath_of(writer.get_extra_info("peercert"))
             except InputError as error:
-                raise IdentityError(f"{dpid:016x}: {error}") from error
+                raise CertificateError(f"{dpid:016x}: {error}") from error
             if allowed != dpid:
-                raise IdentityError(f"{dpid:016x}: its certificate is for {allowed:016x}")
+                raise CertificateError(f"{dpid:016x}: its certificate is for {allowed:016x}")
         if (name := self._name_of.get(dpid)) is None:
             raise IdentityError(f"{dpid:016x}: the topology names no such switch")
         return name

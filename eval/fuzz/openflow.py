@@ -161,7 +161,7 @@ class OpenflowFuzzer:
         self._generation += 1
         self._driver.install(self._generation, self._jobs)
         deadline = time.monotonic() + PATIENCE_S
-        while not (done := [e for e in self._driver.events if self._is_installed(e)]):
+        while (done := self._installed()) is None:
             if time.monotonic() > deadline:
                 return f"no generation was installed for {PATIENCE_S:g} s"
             await asyncio.sleep(0.001)
@@ -172,12 +172,16 @@ class OpenflowFuzzer:
         if lost:
             return "the good switch was lost"
         first = self._generation == 1
-        if self._good.entries.keys() != {rule.key for rule in self._rules["l1"]} or (done[0].changes and not first):
+        if self._good.entries.keys() != {rule.key for rule in self._rules[FABRIC.switches[0].name]} or (
+            done.changes and not first
+        ):
             return "the good switch's rules have changed"
         return None
 
-    def _is_installed(self, event: SwitchEvent) -> bool:
-        return isinstance(event, SwitchInstalled) and (event.switch, event.generation) == ("l1", self._generation)
+    def _installed(self) -> SwitchInstalled | None:
+        """Return the good switch's acknowledgement of the latest generation."""
+        found = (e for e in self._driver.events if isinstance(e, SwitchInstalled) and e.generation == self._generation)
+        return next((event for event in found if event.switch == FABRIC.switches[0].name), None)
 
     async def _stream(self, one: HostileInput) -> None:
         rng = self._rng

@@ -270,6 +270,27 @@ def test_an_endless_stream_of_echo_requests_leaves_the_loop_to_others() -> None:
     asyncio.run(scenario())
 
 
+def test_a_peer_whose_messages_are_costly_leaves_as_much_time_to_others() -> None:
+    costly = multipart(ofp.OFPMP_FLOW, *[flow_entry(samples.match())] * 1000, xid=0xFFFF)  # nobody has asked for it
+    messages = 40
+
+    async def scenario() -> int:
+        async with bench() as b:
+            peer = await RawPeer.identified(b, dpid=1)
+            await b.until(lambda: b.events)
+            peer.writer.write(costly * messages + frame(ofp.OFPT_ECHO_REQUEST))
+            answered = asyncio.create_task(peer.request(ofp.OFPT_ECHO_REPLY))
+            turns = 0
+            while not answered.done():
+                await asyncio.sleep(0)
+                turns += 1
+            peer.writer.close()
+            return turns
+
+    # Without pauses there is a turn or two per message; one lasts milliseconds, and as many fit a hundred turns of nothing.
+    assert asyncio.run(scenario()) > 20 * messages
+
+
 def test_connections_that_say_nothing_make_room_for_switches(capsys: pytest.CaptureFixture[str]) -> None:
     most = driver.UNSERVED + 2
 

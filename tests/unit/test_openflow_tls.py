@@ -3,7 +3,7 @@
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,7 @@ import pytest
 from beamer.errors import InputError
 from beamer.testing.fabrics import two_spines
 from controller.identity import CONTROLLER_URI, agent_uri, mutual_tls, switch_uri
-from controller.openflow import driver, session
+from controller.openflow import driver, samples, session
 from controller.openflow.driver import SwitchDriver
 from controller.openflow.reports import SwitchLost
 from controller.openflow.testing import FakeSwitch
@@ -136,7 +136,7 @@ def test_without_a_certificate_of_the_authority_nothing_is_said(keys: Keys, tmp_
     asyncio.run(scenario())
 
 
-def test_a_peer_that_says_nothing_gets_no_tls_either(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_that_says_nothing_gets_no_tls_either(keys: Keys) -> None:
     most = driver.UNSERVED + 2 * len(FABRIC_OF_FOUR.switches)
 
     async def scenario() -> None:
@@ -149,6 +149,29 @@ def test_a_peer_that_says_nothing_gets_no_tls_either(keys: Keys, monkeypatch: py
                 writer.close()
 
     asyncio.run(scenario())
+
+
+def test_what_is_no_tls_at_all_ends_quietly(keys: Keys, capsys: pytest.CaptureFixture[str]) -> None:
+    faults: list[object] = []
+
+    async def scenario() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context))
+        async with secured(keys) as b:
+            for data in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\xff\xff" + bytes(99), samples.hello(), b"\x16", b""):
+                for _ in range(5):
+                    reader, writer = await asyncio.open_connection(*b.driver.address)
+                    writer.write(data)
+                    writer.write_eof()
+                    async with asyncio.timeout(10):
+                        with suppress(ConnectionError):
+                            await reader.read()
+                    writer.transport.abort()
+            connect(b, FakeSwitch(1), keys.client(switch_uri(1)))
+            await b.installed(1)
+
+    asyncio.run(scenario())
+    assert faults == []
+    assert capsys.readouterr().out.count("no mutual TLS") == 1
 
 
 def test_a_context_that_lets_anybody_in_is_refused() -> None:
