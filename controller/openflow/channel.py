@@ -1,181 +1,293 @@
 """One switch's OpenFlow 1.3 connection on the asyncio loop, with os-ken's messages.
 
 os-ken's own server runs threads that cannot be stopped and notices a dead peer only while it sends; the loop that serves
-everything else runs its protocol as well, so that switch state needs no lock and stopping is prompt.
+everything else runs its protocol as well, so that switch state needs no lock and stopping is prompt. Nothing that a peer sends
+may hold that loop, or fill the memory: frames are checked before os-ken sees them (`frames`), answers and what is unread have
+bounds, and a peer that keeps sending gets half of the loop's time at most.
 """
 
 import asyncio
 import itertools
-import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from os_ken.exception import OSKenException
-from os_ken.ofproto import ofproto_parser, ofproto_protocol
+from os_ken.ofproto import ofproto_protocol
 from os_ken.ofproto import ofproto_v1_3 as ofp
 from os_ken.ofproto import ofproto_v1_3_parser as parser
 
+from controller.openflow.frames import HEADER, FrameError, FrameHeader, hello_versions, readable
+
 HANDSHAKE_S = 10.0
 ECHO_S = 3.0  # of silence, then an echo request is sent
-SILENCE_S = 10.0  # after which the switch is taken for dead
+SILENCE_S = 10.0  # after which the switch is taken for dead; also if it takes in nothing that is sent for so long
 ANSWER_S = 10.0
-HEADER = ofp.OFP_HEADER_SIZE
+HANDSHAKE_BYTES = 2048  # of a frame before the peer is known: a hello, an error or a features reply has less than 200
+HANDSHAKE_FRAMES = 32  # before the peer is known: a switch sends two, and port changes of its own accord
+UNREAD_BYTES = 1 << 25  # 32 MiB not yet taken by the peer: the rules of 100 000 connections, sent in one piece
+ECHO_UNREAD_BYTES = 1 << 16  # beyond it echo requests stay unanswered: the peer sees by what is on its way that we live
+ANSWER_ENTRIES = 1 << 17  # of a multipart answer, if the caller knows no better: some 10 kB of memory each
+SLICE_S = 0.01  # of work for one peer, after which the others get as much
 
 
 class ChannelError(Exception):
-    """The switch is gone, silent, or does not speak OpenFlow 1.3."""
+    """The switch is gone or silent; of these kinds, it is turned away."""
+
+
+class VersionError(ChannelError):
+    """The switch does not speak OpenFlow 1.3."""
+
+
+class IdentityError(ChannelError):
+    """The switch is none of the fabric's."""
+
+
+class CertificateError(ChannelError):
+    """The peer shows no certificate that counts, or one for another switch."""
+
+
+class DuplicateError(ChannelError):
+    """The switch is served on another connection."""
+
+
+class MalformedError(ChannelError):
+    """The switch sent what contradicts the protocol."""
+
+
+class ExcessError(ChannelError):
+    """The switch sends more, or takes in less, than any that serves its purpose."""
 
 
 class RefusedError(Exception):
     """The switch answered a request by an error message."""
 
 
+ANSWERS: Mapping[type, type] = {
+    parser.OFPBarrierRequest: parser.OFPBarrierReply,
+    parser.OFPFlowStatsRequest: parser.OFPFlowStatsReply,
+    parser.OFPMeterConfigStatsRequest: parser.OFPMeterConfigStatsReply,
+}
+"""The requests that are made, each with what answers it."""
+
+
+@dataclass
+class PendingAnswer:
+    """A request under way. read: makes entries of a part's body. size: entries and parts of its answer so far."""
+
+    expected: type
+    future: asyncio.Future[list[Any]]
+    read: Callable[[Iterable[Any]], Iterable[Any]]
+    entries: list[Any] = field(default_factory=list)
+    size: int = 0
+
+
 class Channel:
     """Requests and answers to one switch; `serve` has to run for answers to come.
 
-    on_message: called on the loop with every message that answers no request, errors included.
+    on_message: called on the loop with every message that answers no request, errors included. most_entries: of an answer.
     """
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, on_message: Callable[[Any], None]) -> None:
         self.datapath = ofproto_protocol.ProtocolDesc(version=ofp.OFP_VERSION)
         self.on_message = on_message
+        self.most_entries = ANSWER_ENTRIES
         self._reader = reader
         self._writer = writer
         self._xids = itertools.count(1)
         self._received_at = 0.0
-        self._waiting: dict[int, tuple[asyncio.Future[list[Any]], list[Any]]] = {}
-
-    @property
-    def peer(self) -> str:
-        """The switch's address, for log messages."""
-        return "{}:{}".format(*self._writer.get_extra_info("peername", ("unknown", 0))[:2])
+        self._received = asyncio.Event()
+        self._written_bytes = 0
+        self._waiting: dict[int, PendingAnswer] = {}
 
     async def handshake(self) -> int:
         """Agree on OpenFlow 1.3 and return the switch's datapath id. Raises `ChannelError`."""
         try:
             async with asyncio.timeout(HANDSHAKE_S):
                 self.send(parser.OFPHello(self.datapath))
-                self._check_version(await self._frame())
+                self._check_version(await self._frame(HANDSHAKE_BYTES))
                 self.send(parser.OFPFeaturesRequest(self.datapath))
-                while not isinstance(message := await self._next(), parser.OFPSwitchFeatures):
+                for _ in range(HANDSHAKE_FRAMES):
+                    message = self._read(await self._frame(HANDSHAKE_BYTES))
+                    if isinstance(message, parser.OFPSwitchFeatures):
+                        return int(message.datapath_id)
                     self._dispatch(message)
         except TimeoutError:
             raise ChannelError(f"no OpenFlow handshake within {HANDSHAKE_S:g} s") from None
-        return int(message.datapath_id)
+        raise ExcessError(f"{HANDSHAKE_FRAMES} messages and no features reply")
 
     async def serve(self) -> None:
         """Take in messages until the switch is gone. Raises `ChannelError`, and so does every request under way."""
+        reason = ChannelError("connection closed")
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._receive())
                 tasks.create_task(self._keep_alive())
         except* ChannelError as group:
-            reason = group.exceptions[0]
-            for future, _ in self._waiting.values():
-                if not future.done():
-                    future.set_exception(reason)
+            found = group.exceptions[0]
+            assert isinstance(found, ChannelError)
+            reason = found
             raise reason from None
+        finally:
+            for answer in self._waiting.values():
+                if not answer.future.done():
+                    answer.future.set_exception(reason)
 
     def send(self, *messages: Any) -> list[int]:
-        """Send messages in one piece and return their transaction ids."""
+        """Send messages in one piece and return their transaction ids. Raises `ExcessError` if the peer does not read."""
+        if (unread := self._unread_bytes) > UNREAD_BYTES:
+            raise ExcessError(f"{unread} bytes are waiting for it to read them, more than {UNREAD_BYTES}")
         xids = []
         for message in messages:
             if message.xid is None:
                 message.set_xid(next(self._xids) & 0xFFFFFFFF)
             message.serialize()
             xids.append(int(message.xid))
-        self._writer.write(b"".join(bytes(message.buf) for message in messages))
+        data = b"".join(bytes(message.buf) for message in messages)
+        self._written_bytes += len(data)
+        self._writer.write(data)
         return xids
 
-    async def request(self, message: Any) -> list[Any]:
+    async def request(self, message: Any, read: Callable[[Iterable[Any]], Iterable[Any]] = iter) -> list[Any]:
         """Send a request and return its answer, the bodies of a multipart one joined.
 
+        read: what to make of each part as it comes, so that a long answer is not dealt with in one turn of the loop.
         Raises `RefusedError` if the switch answers by an error and `ChannelError` if it does not answer.
         """
-        future: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
+        answer = PendingAnswer(ANSWERS[type(message)], asyncio.get_running_loop().create_future(), read)
         message.set_xid(next(self._xids) & 0xFFFFFFFF)
-        self._waiting[message.xid] = (future, [])
+        self._waiting[message.xid] = answer
         try:
             self.send(message)
             async with asyncio.timeout(ANSWER_S):
-                return await future
+                return await answer.future
         except TimeoutError:
             raise ChannelError(f"no answer to {type(message).__name__} within {ANSWER_S:g} s") from None
         finally:
             del self._waiting[message.xid]
 
+    async def is_alive(self, within_s: float) -> bool:
+        """Return whether the switch sends anything within a time after an echo request; `serve` has to run."""
+        try:
+            self._received.clear()
+            self.send(parser.OFPEchoRequest(self.datapath))
+            async with asyncio.timeout(within_s):
+                await self._received.wait()
+        except (TimeoutError, ChannelError):
+            return False
+        return True
+
     def close(self) -> None:
         """Drop the connection; the switch keeps its rules and connects again."""
         self._writer.close()
+        # What the peer does not read would keep the socket open, and so would its part in ending TLS.
+        if self._unread_bytes or self._writer.get_extra_info("ssl_object"):
+            self._writer.transport.abort()
+
+    @property
+    def _unread_bytes(self) -> int:
+        return int(self._writer.transport.get_write_buffer_size())
 
     async def _receive(self) -> None:
+        loop = asyncio.get_running_loop()
+        busy_s = 0.0
         while True:
-            self._dispatch(await self._next())
+            frame = await self._frame()
+            began = loop.time()
+            self._dispatch(self._read(frame))
+            busy_s += loop.time() - began
             # The task that awaits this answer runs before the next message is handled: removals and counts stay in order.
             await asyncio.sleep(0)
+            if busy_s > SLICE_S:
+                await asyncio.sleep(busy_s)
+                busy_s = 0.0
 
     async def _keep_alive(self) -> None:
         loop = asyncio.get_running_loop()
-        self._received_at = loop.time()
+        self._received_at = reading_at = loop.time()
+        read_bytes = -1
         while (silent := loop.time() - self._received_at) < SILENCE_S:
+            unread = self._unread_bytes
+            if not unread or self._written_bytes - unread != read_bytes:
+                read_bytes, reading_at = self._written_bytes - unread, loop.time()
+            elif loop.time() - reading_at >= SILENCE_S:
+                raise ExcessError(f"it has read nothing for {SILENCE_S:g} s, and {unread} bytes are waiting")
             if silent >= ECHO_S:
                 self.send(parser.OFPEchoRequest(self.datapath))
             await asyncio.sleep(ECHO_S)
         raise ChannelError(f"silent for {silent:.0f} s")
 
     def _dispatch(self, message: Any) -> None:
-        future, bodies = self._waiting.get(message.xid, (None, []))
+        if message is None or isinstance(message, parser.OFPEchoReply):
+            return  # its arrival is all that counts
         if isinstance(message, parser.OFPEchoRequest):
-            answer = parser.OFPEchoReply(self.datapath, data=message.data)
-            answer.set_xid(message.xid)
-            self.send(answer)
-        elif isinstance(message, parser.OFPEchoReply):
-            pass  # its arrival is all that counts
-        elif future is None or future.done():
+            if self._unread_bytes <= ECHO_UNREAD_BYTES:
+                answer = parser.OFPEchoReply(self.datapath, data=message.data)
+                answer.set_xid(message.xid)
+                self.send(answer)
+            return
+        pending = self._waiting.get(message.xid)
+        if pending is None or pending.future.done():
             self.on_message(message)
         elif isinstance(message, parser.OFPErrorMsg):
-            future.set_exception(RefusedError(describe(message)))
+            pending.future.set_exception(RefusedError(describe(message)))
+        elif not isinstance(message, pending.expected):
+            raise MalformedError(f"{type(message).__name__} in answer to a request for {pending.expected.__name__}")
         else:
-            bodies += getattr(message, "body", ())
-            if not getattr(message, "flags", 0) & ofp.OFPMPF_REPLY_MORE:
-                future.set_result(bodies)
+            self._take_part(pending, message)
 
-    async def _next(self) -> Any:
-        while True:
-            frame = await self._frame()
-            try:
-                # None: os-ken has logged what it could not read; the stream is still in step.
-                if message := ofproto_parser.msg(self.datapath, *ofproto_parser.header(frame), frame):
-                    return message
-            except OSKenException as error:
-                raise ChannelError(f"a message that cannot be read: {error}") from error
+    def _take_part(self, pending: PendingAnswer, message: Any) -> None:
+        entries = getattr(message, "body", ())
+        pending.size += 1 + len(entries)
+        if pending.size > self.most_entries:
+            raise ExcessError(f"{pending.expected.__name__} of more than {self.most_entries} entries")
+        pending.entries += pending.read(entries)
+        if not getattr(message, "flags", 0) & ofp.OFPMPF_REPLY_MORE:
+            pending.future.set_result(pending.entries)
 
-    async def _frame(self) -> bytes:
+    def _read(self, frame: bytes) -> Any:
+        """Return the message in a frame, None if it is not for Beamer."""
+        try:
+            if (checked := readable(frame)) is None:
+                return None
+            head = FrameHeader.of(checked)
+            return parser.msg_parser(self.datapath, head.version, head.kind, head.length, head.xid, checked)
+        except FrameError as error:
+            raise MalformedError(f"malformed: {error}") from error
+        except Exception as error:
+            raise MalformedError(f"a message that os-ken cannot read: {type(error).__name__}: {error}") from error
+
+    async def _frame(self, most_bytes: int = 0xFFFF) -> bytes:
         try:
             head = await self._reader.readexactly(HEADER)
-            (length,) = struct.unpack_from("!H", head, 2)
-            if length < HEADER:
-                raise ChannelError(f"a message of {length} bytes")
+            length = FrameHeader.of(head).length
+            if length > most_bytes:
+                raise ExcessError(f"a frame of {length} bytes, more than {most_bytes}, before it is known who sends it")
             body = await self._reader.readexactly(length - HEADER)
+        except FrameError as error:
+            raise MalformedError(f"malformed: {error}") from error
         except (asyncio.IncompleteReadError, OSError) as error:
             raise ChannelError("connection closed") from error
         self._received_at = asyncio.get_running_loop().time()
+        self._received.set()
         return head + body
 
     def _check_version(self, frame: bytes) -> None:
-        version, kind, length, xid = ofproto_parser.header(frame)
-        if kind != ofp.OFPT_HELLO:
-            raise ChannelError(f"expected an OpenFlow hello, got message type {kind}")
-        versions = {
-            v for e in parser.OFPHello.parser(self.datapath, version, kind, length, xid, frame).elements for v in e.versions
-        }
+        head = FrameHeader.of(frame)
+        if head.kind != ofp.OFPT_HELLO:
+            raise MalformedError(f"expected an OpenFlow hello, got message type {head.kind}")
+        try:
+            versions = hello_versions(frame)
+        except FrameError as error:
+            raise MalformedError(f"malformed: {error}") from error
         # Without a list of versions the lower of both sides' is used (section 6.3.1 of OpenFlow 1.3.5).
-        if version < ofp.OFP_VERSION or (versions and ofp.OFP_VERSION not in versions):
+        if head.version < ofp.OFP_VERSION or (versions and ofp.OFP_VERSION not in versions):
             reason = b"OpenFlow 1.3 only"
             self.send(parser.OFPErrorMsg(self.datapath, ofp.OFPET_HELLO_FAILED, ofp.OFPHFC_INCOMPATIBLE, reason))
-            raise ChannelError(f"it does not speak OpenFlow 1.3 (hello of version {version}); set protocols=OpenFlow13")
+            raise VersionError(f"it does not speak OpenFlow 1.3 (hello of version {head.version}); set protocols=OpenFlow13")
 
 
 def describe(message: Any) -> str:
-    """Return an error message's type and code by name."""
+    """Return an error message's type and code by name, an experimenter's by its number."""
+    if message.type == ofp.OFPET_EXPERIMENTER:
+        return f"error {message.exp_type} of experimenter {message.experimenter:#010x}"
     return f"{ofp.ofp_error_type_to_str(message.type)}, {ofp.ofp_error_code_to_str(message.type, message.code)}"

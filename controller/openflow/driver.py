@@ -1,25 +1,55 @@
 """Installs plans on the switches: listens for them, identifies them by datapath id and keeps each at the latest plan."""
 
 import asyncio
+import ssl
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import structlog
 
-from beamer.errors import PlatformError
+from beamer.errors import InputError, PlatformError
 from beamer.network.fabric import Fabric
-from controller.openflow.channel import Channel, ChannelError, RefusedError
+from controller.identity import PeerCertificate, require_mutual, switch_of
+from controller.openflow.channel import (
+    HANDSHAKE_S,
+    CertificateError,
+    Channel,
+    ChannelError,
+    DuplicateError,
+    ExcessError,
+    IdentityError,
+    RefusedError,
+)
+from controller.openflow.refusals import RefusalLog
 from controller.openflow.reports import PairCount, SwitchConnected, SwitchEvent, SwitchLost
 from controller.openflow.rules import JobRules, job_meters, job_rules, merged, static_rules
 from controller.openflow.session import FlowCounts, SwitchSession, SwitchTarget
 
+UNSERVED = 32  # connections beyond the fabric's own whose peer is not known yet: few, as each may hold 128 kB unread
+ALIVE_S = 2.0  # for a switch to answer when another connection claims to be it; a busy one takes tenths of a second
+SERVE_AGAIN_S = 1.0  # as long as Open vSwitch waits before it connects again; every session is logged
+HOST_RULES = 4096  # at its edge: 8 jobs with 120 peers each, 2 connections and 2 pair rules per peer
+
 log = structlog.get_logger("beamer-controller")
+
+
+@dataclass(frozen=True)
+class ServedSwitch:
+    """The one connection on which a switch is kept at its target."""
+
+    task: asyncio.Task[None]
+    channel: Channel
+    session: SwitchSession
 
 
 class SwitchDriver:
     """All switches of a fabric; every method runs on one asyncio loop.
 
     host, port: where switches connect; port 0 takes a free one, see `address`. on_event: called on the loop.
+    tls: how switches connect, in plain text if there is none; it has to ask for certificates. datapath_of: the datapath id
+    that a peer's certificate is for, an `InputError` if none. serve_again_s: least time between the beginnings of two sessions
+    of a switch. Raises `InputError` if `tls` lets anybody in.
     Until the first `install` a switch is left as it is found; after `stop` it keeps forwarding by the rules it has.
     """
 
@@ -30,7 +60,16 @@ class SwitchDriver:
         port: int,
         on_event: Callable[[SwitchEvent], None],
         clock: Callable[[], float] = time.time,
+        *,
+        tls: ssl.SSLContext | None = None,
+        datapath_of: Callable[[PeerCertificate | None], int] = switch_of,
+        serve_again_s: float = SERVE_AGAIN_S,
     ) -> None:
+        if tls is not None:
+            require_mutual(tls)
+        self._tls = tls
+        self._datapath_of = datapath_of
+        self._serve_again_s = serve_again_s
         self._fabric = fabric
         self._listen_on = host, port
         self._on_event = on_event
@@ -39,9 +78,13 @@ class SwitchDriver:
         self._name_of = {switch.dpid: switch.name for switch in fabric.switches}
         self._targets: dict[str, SwitchTarget] = {}
         self._final = {switch.name: FlowCounts() for switch in fabric.switches}
-        self._sessions: dict[str, SwitchSession] = {}
-        self._serving: dict[str, asyncio.Task[None]] = {}
+        self._served: dict[str, ServedSwitch] = {}
+        self._contended = {switch.name: asyncio.Lock() for switch in fabric.switches}
+        self._may_serve_at: dict[str, float] = {}
         self._connections: set[asyncio.Task[None]] = set()
+        self._unserved: dict[asyncio.Task[None], str] = {}  # of the connections, oldest first, with their addresses
+        self._most_entries = {name: _most_entries(fabric, name, len(rules)) for name, rules in self._static.items()}
+        self._refusals = RefusalLog()
         self._server: asyncio.Server | None = None
 
     @property
@@ -80,17 +123,17 @@ class SwitchDriver:
         meters = job_meters(self._fabric, jobs)
         for name, rules in merged(self._static, job_rules(self._fabric, jobs)).items():
             self._targets[name] = SwitchTarget(generation, rules, meters[name])
-            if name in self._sessions:
-                self._sessions[name].set_target(self._targets[name])
+            if name in self._served:
+                self._served[name].session.set_target(self._targets[name])
 
     async def counters(self) -> tuple[PairCount, ...]:
         """Return what each host pair has sent in each class; of a switch that does not answer, only what is final."""
         found: list[PairCount] = []
         for name, final in self._final.items():
             live = FlowCounts()
-            if name in self._sessions:
+            if name in self._served:
                 try:
-                    live, final = await self._sessions[name].count()
+                    live, final = await self._served[name].session.count()
                 except (ChannelError, RefusedError) as error:
                     log.warning("switch gave no counters", switch=name, reason=str(error))
             found += self._pair_counts(name, live, final=False)
@@ -107,36 +150,103 @@ class SwitchDriver:
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None  # a connection's callback always runs in one
+        address = str((writer.get_extra_info("peername") or ("unknown",))[0])
+        self._make_room()
         self._connections.add(task)
-        channel = Channel(reader, writer, lambda message: None)
+        self._unserved[task] = address
+        channel, name = Channel(reader, writer, lambda message: None), None
         try:
+            await self._secure(writer)
             dpid = await channel.handshake()
-            if name := self._name_of.get(dpid):
-                await self._serve(name, channel, task)
-            else:
-                log.error("refused a switch that the topology does not name", dpid=f"{dpid:016x}", peer=channel.peer)
+            name = self._identify(dpid, writer)
+            await self._serve(name, channel, task)
         except* (ChannelError, RefusedError) as group:
-            log.warning("switch connection ended", peer=channel.peer, reason=str(group.exceptions[0]))
+            self._log_end(address, _leaf(group), name)
         except* asyncio.CancelledError:
-            pass  # by `stop`, or by the same switch connecting again; asyncio's server would report it as a fault
+            pass  # by `stop`, or to make room for another connection; asyncio's server would report it as a fault
         finally:
             self._connections.discard(task)
+            self._unserved.pop(task, None)
             channel.close()
 
+    def _make_room(self) -> None:
+        """Drop the connections that have gone unserved for longest, if there are too many.
+
+        Not the newest: a switch says who it is within milliseconds, so the oldest are those that never will.
+        """
+        most = UNSERVED + 2 * len(self._name_of)  # all switches at once, and again before their old connections are found dead
+        while len(self._unserved) >= most:
+            oldest, address = next(iter(self._unserved.items()))
+            del self._unserved[oldest]
+            oldest.cancel()
+            self._log_end(address, ExcessError(f"more than {most} connections that are not served; the oldest is dropped"))
+
+    async def _secure(self, writer: asyncio.StreamWriter) -> None:
+        """Agree on TLS, if that is asked for. To be awaited before anything is read from the connection."""
+        if self._tls is not None:
+            try:
+                await writer.start_tls(self._tls, ssl_handshake_timeout=HANDSHAKE_S)
+            except OSError as error:  # ssl.SSLError and time-outs are
+                raise CertificateError(f"no mutual TLS: {error}") from error
+
+    def _identify(self, dpid: int, writer: asyncio.StreamWriter) -> str:
+        """Return the switch that a peer is, by what it says and what its certificate allows.
+
+        Raises `CertificateError` and `IdentityError`.
+        """
+        if self._tls is not None:
+            try:
+                allowed = self._datapath_of(writer.get_extra_info("peercert"))
+            except InputError as error:
+                raise CertificateError(f"{dpid:016x}: {error}") from error
+            if allowed != dpid:
+                raise CertificateError(f"{dpid:016x}: its certificate is for {allowed:016x}")
+        if (name := self._name_of.get(dpid)) is None:
+            raise IdentityError(f"{dpid:016x}: the topology names no such switch")
+        return name
+
     async def _serve(self, name: str, channel: Channel, task: asyncio.Task[None]) -> None:
-        if stale := self._serving.get(name):
-            # It connected again before its old connection was found dead.
-            stale.cancel()
-            await asyncio.wait({stale})
-        session = SwitchSession(name, channel, self._final[name], self._on_event, self._clock)
-        self._serving[name], self._sessions[name] = task, session
-        self._on_event(SwitchConnected(name))
+        """Serve a switch until it is gone, unless it is served on another connection that is alive."""
+        loop = asyncio.get_running_loop()
+        async with self._contended[name]:
+            if (served := self._served.get(name)) is not None:
+                if await served.channel.is_alive(ALIVE_S):
+                    raise DuplicateError(f"{name} is connected already, and answers there")
+                served.task.cancel()
+                await asyncio.wait({served.task})
+            await asyncio.sleep(self._may_serve_at.get(name, 0.0) - loop.time())
+            self._may_serve_at[name] = loop.time() + self._serve_again_s
+            session = SwitchSession(name, channel, self._final[name], self._on_event, self._clock)
+            self._served[name] = ServedSwitch(task, channel, session)
+            self._unserved.pop(task, None)
+        channel.most_entries = self._most_entries[name]
         if name in self._targets:
             session.set_target(self._targets[name])
         try:
+            self._on_event(SwitchConnected(name))
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(channel.serve())
                 tasks.create_task(session.run())
         finally:
-            del self._serving[name], self._sessions[name]
+            del self._served[name]
             self._on_event(SwitchLost(name))
+
+    def _log_end(self, address: str, reason: Exception, switch: str | None = None) -> None:
+        """Log that a connection has ended: once in a while per peer and kind of reason."""
+        now = asyncio.get_running_loop().time()
+        if (left_out := self._refusals.due((address, switch, type(reason)), now)) is not None:
+            log.warning("switch connection ended", peer=address, switch=switch, reason=str(reason), others_alike=left_out)
+
+
+def _leaf(group: BaseExceptionGroup[Exception]) -> Exception:
+    """Return the first exception in nested groups."""
+    found: Exception | BaseExceptionGroup[Exception] = group
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    return found
+
+
+def _most_entries(fabric: Fabric, switch: str, static: int) -> int:
+    """Return a bound on the entries of a switch's answer: twice what it may hold, as the old stays while the new is added."""
+    hosts = sum(edge == switch for edge in fabric.edge_of.values())
+    return 2 * (static + hosts * HOST_RULES)

@@ -8,7 +8,7 @@ is no longer wanted stays until no packet has met it for a while and its counts 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from controller.openflow.rules import Match, Rule, RuleKey
+from controller.openflow.rules import Band, Match, Rule, RuleKey
 
 REBASE = 30_000  # of 65 535 priorities: a pair that has climbed so far starts anew below
 
@@ -37,9 +37,10 @@ def difference(present: Iterable[Rule], wanted: Iterable[Rule]) -> Difference:
 
 
 def _placed(rule: Rule, top: Rule | None) -> Rule:
-    """Return `rule` at the priority it has, or has to have to be met before `top`."""
+    """Return `rule` at the priority it has, or has to have to be met before `top`, which may be too high for that."""
     if top is None:
         return rule
     if replace(top, priority=rule.priority) == rule:
         return top if top.priority < REBASE else rule
-    return replace(rule, priority=top.priority + 1)
+    above = top.priority + 1
+    return replace(rule, priority=above) if above < Band.MARKED.priority else rule

@@ -135,8 +135,10 @@ class Rule:
 
     @property
     def counts(self) -> bool:
-        """Whether it counts a pair's traffic."""
-        return self._band in (Band.PAIR.number, Band.MARKED.number)
+        """Whether it counts a pair's traffic: a switch may hold rules of such a band that name no pair."""
+        return self._band in (Band.PAIR.number, Band.MARKED.number) and any(
+            name == "metadata" and isinstance(value, int) for name, value in self.match
+        )
 
     @property
     def pair(self) -> "HostPair | None":

@@ -10,13 +10,13 @@ a host that keeps marking with a class that its job has lost has it no longer th
 """
 
 import asyncio
-from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
+from os_ken.ofproto import ofproto_v1_3 as ofp
 from os_ken.ofproto import ofproto_v1_3_parser as parser
 
 from controller.openflow import wire
@@ -31,6 +31,11 @@ SETTLE_S = 1.2  # two readings, further apart than the revalidator's passes
 LINGER_S = 15.0
 AUDIT_S = HARD_S / 5
 RETRY_S = 5.0
+MOST_COUNTS = 1 << 17  # pairs and classes per switch whose final counts are kept: some 40 MB; 1000 jobs of 60 pairs
+
+BATCH = 256  # messages written in one turn of the loop: some 20 ms
+
+Item = TypeVar("Item")
 
 log = structlog.get_logger("beamer-controller")
 
@@ -67,13 +72,15 @@ class RetiredRule:
 class FlowCounts:
     """Bytes and packets by host pair, class and whether the host had marked them with it."""
 
-    by_pair: dict[tuple[HostPair, int, bool], tuple[int, int]] = field(default_factory=lambda: defaultdict(lambda: (0, 0)))
+    by_pair: dict[tuple[HostPair, int, bool], tuple[int, int]] = field(default_factory=dict)
 
     def add(self, rule: Rule, sent_bytes: int, sent_packets: int) -> None:
-        """Add what `rule`, one of a host pair's, has counted."""
+        """Add what `rule`, one of a host pair's, has counted; new pairs count no more once there are `MOST_COUNTS`."""
         assert rule.pair is not None
         key = rule.pair, rule.klass, not rule.climbs
-        before_bytes, before_packets = self.by_pair[key]
+        if key not in self.by_pair and len(self.by_pair) >= MOST_COUNTS:
+            return
+        before_bytes, before_packets = self.by_pair.get(key, (0, 0))
         self.by_pair[key] = before_bytes + sent_bytes, before_packets + sent_packets
 
 
@@ -101,6 +108,7 @@ class SwitchSession:
         self._present: dict[RuleKey, Rule] = {}
         self._meters: dict[int, RateMeter] = {}
         self._retired: Mapping[RuleKey, RetiredRule] = {}
+        self._asked: set[int] = set()  # the transactions whose refusals are of interest
         self._refused: dict[int, str] = {}
         self._audit_at = 0.0
         self._wake = asyncio.Event()
@@ -125,20 +133,20 @@ class SwitchSession:
 
     async def count(self) -> tuple[FlowCounts, FlowCounts]:
         """Return the counts of the rules in force, and of those removed by the time of that reading."""
-        answer = await self._channel.request(wire.stats_request(self._channel.datapath, Table.CLASS))
         live = FlowCounts()
-        for rule, sent_bytes, sent_packets in wire.observed(answer):
+        for rule, sent_bytes, sent_packets in await self._read_rules(Table.CLASS):
             if rule.counts:
                 live.add(rule, sent_bytes, sent_packets)
         return live, self._final
 
     async def _audit(self, now: float) -> None:
         """Read what the switch holds and restart the time-outs of pairs that are in use."""
-        answer = await self._channel.request(wire.stats_request(self._channel.datapath))
-        self._present = {rule.key: rule for rule, _, _ in wire.observed(answer)}
+        self._present = {rule.key: rule for rule, _, _ in await self._read_rules()}
         self._meters = await self._read_meters()
-        wanted = (r for key, r in self._present.items() if r.counts and key not in self._retired)
-        self._channel.send(*(wire.renewal(self._channel.datapath, rule) for rule in wanted))
+        in_use = [r for key, r in self._present.items() if r.counts and key not in self._retired and wire.is_ours(r)]
+        for batch in _batches(in_use):
+            self._channel.send(*(wire.renewal(self._channel.datapath, rule) for rule in batch))
+            await asyncio.sleep(0)
         self._audit_at = now + AUDIT_S
 
     async def _step(self, now: float) -> float:
@@ -172,6 +180,10 @@ class SwitchSession:
         await self._remove_meters(target.meters)
         return min((self._audit_at, *(retired.due for retired in self._retired.values())))
 
+    async def _read_rules(self, table: int = ofp.OFPTT_ALL) -> list[tuple[Rule, int, int]]:
+        """Return our rules on the switch, each with its bytes and packets."""
+        return await self._channel.request(wire.stats_request(self._channel.datapath, table), wire.observed)
+
     async def _read_meters(self) -> dict[int, RateMeter]:
         """Return our meters on the switch; none on one that has no meters at all."""
         try:
@@ -188,13 +200,12 @@ class SwitchSession:
         if not different:
             return True
         datapath = self._channel.datapath
-        self._refused.clear()
-        self._channel.send(
-            *(
-                (wire.meter_change if meter.id in self._meters else wire.meter_addition)(datapath, meter)
-                for meter in sorted(different, key=lambda meter: meter.id)
+        self._asked, self._refused = set(), {}
+        for batch in _batches(sorted(different, key=lambda meter: meter.id)):
+            self._ask(
+                (wire.meter_change if meter.id in self._meters else wire.meter_addition)(datapath, meter) for meter in batch
             )
-        )
+            await asyncio.sleep(0)
         await self._channel.request(wire.barrier(datapath))
         self._meters = await self._read_meters()
         missing = [meter for meter in different if self._meters.get(meter.id) != meter]
@@ -213,8 +224,10 @@ class SwitchSession:
         """Remove the meters that neither the target nor any rule still there refers to."""
         in_use = {meter.id for meter in wanted} | {rule.meter for rule in self._present.values()}
         unused = [self._meters.pop(number) for number in sorted(self._meters.keys() - in_use)]
+        for batch in _batches(unused):
+            self._channel.send(*(wire.meter_removal(self._channel.datapath, meter) for meter in batch))
+            await asyncio.sleep(0)
         if unused:
-            self._channel.send(*(wire.meter_removal(self._channel.datapath, meter) for meter in unused))
             await self._channel.request(wire.barrier(self._channel.datapath))
 
     async def _unused(self, keys: list[RuleKey], now: float) -> list[RuleKey]:
@@ -222,8 +235,7 @@ class SwitchSession:
         counting = {key for key in keys if self._present[key].counts}
         if not counting:
             return keys
-        answer = await self._channel.request(wire.stats_request(self._channel.datapath, Table.CLASS))
-        packets = {rule.key: count for rule, _, count in wire.observed(answer)}
+        packets = {rule.key: count for rule, _, count in await self._read_rules(Table.CLASS)}
         retired = dict(self._retired)
         unused = []
         for key in keys:
@@ -239,35 +251,54 @@ class SwitchSession:
         """Forget retired rules that timed out while an answer was awaited."""
         self._retired = {key: retired for key, retired in self._retired.items() if key in self._present}
 
-    async def _change(self, message: Callable[[Any, Rule], Any], rules: tuple[Rule, ...] | list[Rule]) -> bool:
+    async def _change(self, message: Callable[[Any, Rule], Any], rules: Sequence[Rule]) -> bool:
         """Send one message per rule and wait for the barrier; return whether the switch took them all."""
         datapath = self._channel.datapath
         if message is wire.addition and any(rule.table == Table.ADMISSION for rule in rules):
             self._channel.send(wire.renewal(datapath, ACCESS_RULE))
             await self._channel.request(wire.barrier(datapath))
             await asyncio.sleep(FLUSH_S)
-        self._refused.clear()
-        sent = dict(zip(self._channel.send(*(message(datapath, rule) for rule in rules)), rules, strict=True))
-        for rule in rules:
-            if message is wire.removal:
-                self._present.pop(rule.key, None)
-            else:
-                self._present[rule.key] = rule
+        self._asked, self._refused = set(), {}
+        sent: dict[int, Rule] = {}
+        for batch in _batches(rules):
+            sent |= zip(self._ask(message(datapath, rule) for rule in batch), batch, strict=True)
+            for rule in batch:
+                if message is wire.removal:
+                    self._present.pop(rule.key, None)
+                else:
+                    self._present[rule.key] = rule
+            await asyncio.sleep(0)
         await self._channel.request(wire.barrier(datapath))
-        for xid in sent.keys() & self._refused.keys():
+        refused = sorted(sent.keys() & self._refused.keys())
+        for xid in refused:
             self._present.pop(sent[xid].key, None)
-            log.error("switch refused a rule", switch=self._switch, reason=self._refused[xid], rule=sent[xid])
-        return not sent.keys() & self._refused.keys()
+        if refused:
+            reasons = sorted({self._refused[xid] for xid in refused})
+            log.error("switch refused rules", switch=self._switch, rules=len(refused), reasons=reasons, first=sent[refused[0]])
+        return not refused
+
+    def _ask(self, messages: Iterable[Any]) -> list[int]:
+        """Send changes and return their transactions, whose refusals are of interest."""
+        xids = self._channel.send(*messages)
+        self._asked.update(xids)
+        return xids
 
     def _on_message(self, message: Any) -> None:
         """Take in a message that answers no request."""
         if isinstance(message, parser.OFPErrorMsg):
-            self._refused[message.xid] = describe(message)
+            if message.xid in self._asked:
+                self._refused[message.xid] = describe(message)
         elif isinstance(message, parser.OFPFlowRemoved) and (rule := wire.removed(message)) and rule.counts:
             self._final.add(rule, message.byte_count, message.packet_count)
             # One that Beamer removed is no longer present; any other timed out and may still be wanted.
             if self._present.pop(rule.key, None):
                 self._wake.set()
+
+
+def _batches(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
+    """Yield items in groups of `BATCH`: the loop turns between them, as writing thousands of messages takes seconds."""
+    for start in range(0, len(items), BATCH):
+        yield items[start : start + BATCH]
 
 
 def _patience_s(rule: Rule, in_use: Collection[HostPair | None]) -> float:

@@ -1,6 +1,7 @@
 """Switches that exist in memory only: where rules lead a packet, and a peer that speaks OpenFlow without forwarding."""
 
 import asyncio
+import ssl
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -106,7 +107,7 @@ class FakeSwitch:
 
     answering: while clear, nothing but the handshake is read. refuse: whether a flow modification is answered by an
     error. mods: every flow modification since it connected, as (command, key). has_meters: or answers by errors what
-    concerns them. meters: their messages by id. meter_mods: as (command, id).
+    concerns them. meters: their messages by id. meter_mods: as (command, id). distort: what becomes of a frame it sends.
     """
 
     dpid: int
@@ -118,15 +119,16 @@ class FakeSwitch:
     has_meters: bool = True
     meters: dict[int, "MeterMod"] = field(default_factory=dict)
     meter_mods: list[tuple[int, int]] = field(default_factory=list)
+    distort: Callable[[bytes], bytes] = field(default=lambda frame: frame)
 
     def __post_init__(self) -> None:
         self.answering.set()
         self._datapath = ofproto_protocol.ProtocolDesc(version=ofp.OFP_VERSION)
         self._writer: asyncio.StreamWriter | None = None
 
-    async def connect(self, host: str, port: int) -> None:
+    async def connect(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
         """Connect and serve until the controller or `disconnect` ends it."""
-        reader, self._writer = await asyncio.open_connection(host, port)
+        reader, self._writer = await asyncio.open_connection(host, port, ssl=tls)
         self.mods.clear()
         self.meter_mods.clear()
         self._write(ofp.OFPT_HELLO, 0, b"")
@@ -220,7 +222,8 @@ class FakeSwitch:
 
     def _write(self, kind: int, xid: int, body: bytes) -> None:
         assert self._writer
-        self._writer.write(struct.pack("!BBHI", self.version, kind, ofp.OFP_HEADER_SIZE + len(body), xid) + body)
+        frame = struct.pack("!BBHI", self.version, kind, ofp.OFP_HEADER_SIZE + len(body), xid) + body
+        self._writer.write(self.distort(frame))
 
 
 @dataclass(frozen=True)

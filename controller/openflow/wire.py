@@ -10,6 +10,7 @@ from controller.openflow.meters import RateMeter
 from controller.openflow.rules import COOKIE_MASK, COOKIE_PREFIX, Match, Output, Rule, RuleAction, SetField, SetQueue
 
 COOKIE = COOKIE_PREFIX << 48
+REWRITTEN = frozenset({"ip_dscp", "eth_dst"})
 METER_FLAGS = ofp.OFPMF_KBPS | ofp.OFPMF_BURST
 
 
@@ -21,6 +22,11 @@ def addition(datapath: Any, rule: Rule) -> Any:
 def renewal(datapath: Any, rule: Rule) -> Any:
     """Return the message that restarts the hard time-out of `rule` and keeps its counts; no effect if it is gone."""
     return _flow_mod(datapath, rule, ofp.OFPFC_MODIFY_STRICT)
+
+
+def is_ours(rule: Rule) -> bool:
+    """Return whether a rule under our cookie has actions that Beamer writes: any other cannot be written again."""
+    return all(not isinstance(action, SetField) or action.field in REWRITTEN for action in rule.actions)
 
 
 def removal(datapath: Any, rule: Rule) -> Any:

@@ -11,7 +11,7 @@ from os_ken.ofproto import ofproto_v1_3 as ofp
 from beamer.errors import PlatformError
 from beamer.network.fabric import Fabric
 from beamer.testing.fabrics import star, two_spines
-from controller.openflow import channel, session, wire
+from controller.openflow import channel, driver, session, wire
 from controller.openflow.driver import SwitchDriver
 from controller.openflow.reports import PairCount, SwitchConnected, SwitchEvent, SwitchInstalled, SwitchLost
 from controller.openflow.rules import JobRules, RuleKey
@@ -39,7 +39,7 @@ class Bench:
 
     def __init__(self, fabric: Fabric) -> None:
         self.events: list[SwitchEvent] = []
-        self.driver = SwitchDriver(fabric, "127.0.0.1", 0, self.events.append, clock=lambda: 12.5)
+        self.driver = SwitchDriver(fabric, "127.0.0.1", 0, self.events.append, clock=lambda: 12.5, serve_again_s=0.01)
         self.connections: list[asyncio.Task[None]] = []
 
     def connect(self, switch: FakeSwitch) -> None:
@@ -245,17 +245,21 @@ def test_a_stranger_and_another_version_are_turned_away(capsys: pytest.CaptureFi
     assert "OpenFlow 1.3" in out
 
 
-def test_a_switch_that_connects_again_replaces_its_old_connection() -> None:
+def test_a_switch_that_connects_again_replaces_its_old_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "ALIVE_S", 0.2)
+
     async def scenario() -> None:
         switch = FakeSwitch(dpid=1)
         async with bench() as b:
             b.driver.install(1, [])
             b.connect(switch)
             await b.installed(1)
+            switch.answering.clear()  # its old connection is dead, and nobody has noticed
             b.connect(FakeSwitch(dpid=1, entries=switch.entries))
             assert (await b.installed(1, times=2)).changes == 0
             names = [type(e) for e in b.events]
             assert names == [SwitchConnected, SwitchInstalled, SwitchLost, SwitchConnected, SwitchInstalled]
+            switch.answering.set()
 
     asyncio.run(scenario())
 

@@ -1,0 +1,281 @@
+"""What may reach os-ken's parsers: frames whose every length is consistent, of the types that Beamer reads.
+
+os-ken believes the lengths in a message: its parsers advance by them, so that a length of 0 keeps one busy for ever, and look
+kinds up without a default. Everything that it relies on is checked here first, on the bytes; what Beamer does not read is
+dropped unparsed. A hello is read here alone, as os-ken does not step over an element's padding (OpenFlow 1.3.5, A.1).
+
+    hello                (elements)                         the versions that the peer speaks
+    features reply, error, echo request and reply, barrier reply
+    flow removed         of a rule of Beamer's: match of fields
+    multipart reply      flow entries: match of fields, instructions of actions, of which some hold a field
+                         meter configurations of bands
+"""
+
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from os_ken.ofproto import ofproto_v1_3 as ofp
+
+from controller.openflow.rules import COOKIE_MASK, COOKIE_PREFIX
+
+HEADER = ofp.OFP_HEADER_SIZE
+UNKNOWN_VENDOR = 0  # of no extension that os-ken parses: it keeps such an action as bytes
+
+_KIND_LENGTH = struct.Struct("!HH")
+_LENGTH = struct.Struct("!H")
+_WORD = struct.Struct("!I")
+_COOKIE = struct.Struct("!Q")
+_ALIGNED = 8
+_MULTIPART = ofp.OFP_MULTIPART_REPLY_SIZE
+_FLOW_STATS = ofp.OFP_FLOW_STATS_0_SIZE
+_FLOW_REMOVED = HEADER + 40  # what precedes the match
+_OXM_HEADER = 4
+_BASIC_CLASS = 0x8000  # the fields of the standard: a rule of Beamer's has no other
+
+_FIELD_BYTES: Mapping[int, int] = {field.num: field.type.size for field in ofp.oxm_types if isinstance(field.num, int)}
+_INSTRUCTION_BYTES: Mapping[int, int] = {
+    ofp.OFPIT_GOTO_TABLE: 8,
+    ofp.OFPIT_WRITE_METADATA: 24,
+    ofp.OFPIT_METER: 8,
+}
+_ACTION_LISTS = frozenset({ofp.OFPIT_WRITE_ACTIONS, ofp.OFPIT_APPLY_ACTIONS, ofp.OFPIT_CLEAR_ACTIONS})
+_ACTION_BYTES: Mapping[int, int] = {
+    ofp.OFPAT_OUTPUT: 16,
+    ofp.OFPAT_COPY_TTL_OUT: 8,
+    ofp.OFPAT_COPY_TTL_IN: 8,
+    ofp.OFPAT_SET_MPLS_TTL: 8,
+    ofp.OFPAT_DEC_MPLS_TTL: 8,
+    ofp.OFPAT_PUSH_VLAN: 8,
+    ofp.OFPAT_POP_VLAN: 8,
+    ofp.OFPAT_PUSH_MPLS: 8,
+    ofp.OFPAT_POP_MPLS: 8,
+    ofp.OFPAT_SET_QUEUE: 8,
+    ofp.OFPAT_GROUP: 8,
+    ofp.OFPAT_SET_NW_TTL: 8,
+    ofp.OFPAT_DEC_NW_TTL: 8,
+    ofp.OFPAT_PUSH_PBB: 8,
+    ofp.OFPAT_POP_PBB: 8,
+}
+_BAND_BYTES: Mapping[int, int] = {ofp.OFPMBT_DROP: 16, ofp.OFPMBT_DSCP_REMARK: 16, ofp.OFPMBT_EXPERIMENTER: 16}
+
+
+class FrameError(Exception):
+    """A frame that contradicts itself or the standard: says what is wrong, and at which byte."""
+
+
+@dataclass(frozen=True)
+class FrameHeader:
+    """The first bytes of a frame. length: of the whole, in bytes."""
+
+    version: int
+    kind: int
+    length: int
+    xid: int
+
+    @classmethod
+    def of(cls, head: bytes) -> "FrameHeader":
+        """Return the header that a frame begins with. Raises `FrameError` if its length does not include itself."""
+        found = cls(*struct.unpack_from("!BBHI", head))
+        if found.length < HEADER:
+            raise FrameError(f"a frame of {found.length} bytes, expected at least {HEADER}")
+        return found
+
+
+def hello_versions(frame: bytes) -> frozenset[int]:
+    """Return the versions of OpenFlow that a hello lists, none if it lists none. Raises `FrameError`."""
+    versions: set[int] = set()
+    offset = HEADER
+    while offset < len(frame):
+        end = _end(frame, offset, len(frame), 4, "a hello element")
+        if _KIND_LENGTH.unpack_from(frame, offset)[0] == ofp.OFPHET_VERSIONBITMAP:
+            for word in range((end - offset - 4) // 4):
+                (bits,) = _WORD.unpack_from(frame, offset + 4 + 4 * word)
+                versions.update(32 * word + bit for bit in range(32) if bits >> bit & 1)
+        offset = end + -(end - offset) % _ALIGNED
+    return frozenset(versions)
+
+
+def readable(frame: bytes) -> bytes | None:
+    """Return a frame as os-ken may parse it, or None if it is of a type that Beamer does not read.
+
+    An action that is not of the standard is handed on as one of an unknown vendor: what Beamer has to know of it is that it is
+    not Beamer's. Raises `FrameError`.
+    """
+    head = FrameHeader.of(frame)
+    if head.length != len(frame):
+        raise FrameError(f"a frame of {len(frame)} bytes whose header says {head.length}")
+    if head.version != ofp.OFP_VERSION:
+        raise FrameError(f"a frame of OpenFlow version {head.version:#04x}, expected {ofp.OFP_VERSION:#04x}")
+    check = _CHECKS.get(head.kind)
+    if check is None:
+        return None
+    checked = bytearray(frame)
+    return bytes(checked) if check(checked) else None
+
+
+def _any(frame: bytearray) -> bool:
+    return True
+
+
+def _barrier_reply(frame: bytearray) -> bool:
+    return _exactly(frame, HEADER, "a barrier reply")
+
+
+def _features_reply(frame: bytearray) -> bool:
+    return _exactly(frame, HEADER + 24, "a features reply")
+
+
+def _error(frame: bytearray) -> bool:
+    _at_least(frame, HEADER + 4, "an error")
+    if _LENGTH.unpack_from(frame, HEADER)[0] == ofp.OFPET_EXPERIMENTER:
+        _at_least(frame, HEADER + 8, "an experimenter's error")
+    return True
+
+
+def _flow_removed(frame: bytearray) -> bool:
+    _at_least(frame, _FLOW_REMOVED + 8, "a flow removed")
+    if _COOKIE.unpack_from(frame, HEADER)[0] & COOKIE_MASK != COOKIE_PREFIX << 48:
+        return False  # of another's rule, which may match by anything
+    if (end := _match(frame, _FLOW_REMOVED, len(frame))) != len(frame):
+        raise FrameError(f"a flow removed with {len(frame) - end} bytes behind its match, at byte {end}")
+    return True
+
+
+def _multipart_reply(frame: bytearray) -> bool:
+    _at_least(frame, _MULTIPART, "a multipart reply")
+    check = _PARTS.get(_LENGTH.unpack_from(frame, HEADER)[0])
+    if check is None:
+        return False
+    check(frame)
+    return True
+
+
+def _flow_entries(frame: bytearray) -> None:
+    for offset, end in _elements(frame, _MULTIPART, len(frame), _FLOW_STATS + 8, "a flow entry", length_at=0):
+        at = _match(frame, offset + _FLOW_STATS, end)
+        for instruction, instruction_end in _elements(frame, at, end, 8, "an instruction"):
+            _instruction(frame, instruction, instruction_end)
+
+
+def _instruction(frame: bytearray, offset: int, end: int) -> None:
+    (kind,) = _LENGTH.unpack_from(frame, offset)
+    if kind not in _ACTION_LISTS:
+        _known_size(kind, _INSTRUCTION_BYTES, offset, end, "an instruction")
+        return
+    for action, action_end in _elements(frame, offset + 8, end, 8, "an action", aligned=True):
+        (kind,) = _LENGTH.unpack_from(frame, action)
+        if kind in _ACTION_BYTES:
+            _known_size(kind, _ACTION_BYTES, action, action_end, "an action")
+        elif kind != ofp.OFPAT_SET_FIELD or not _plain_field(frame, action + 4, action_end):
+            struct.pack_into("!HHI", frame, action, ofp.OFPAT_EXPERIMENTER, action_end - action, UNKNOWN_VENDOR)
+
+
+def _plain_field(frame: bytearray, offset: int, end: int) -> bool:
+    """Return whether a rewriting action's field is one of the standard, without a mask. Raises `FrameError`."""
+    header, field_end = _field(frame, offset, end)
+    if field_end + -(field_end - offset + 4) % _ALIGNED != end:
+        raise FrameError(f"a field of {field_end - offset} bytes at byte {offset} in an action that ends at byte {end}")
+    return header >> 16 == _BASIC_CLASS and not header & 0x100
+
+
+def _meter_configs(frame: bytearray) -> None:
+    for offset, end in _elements(frame, _MULTIPART, len(frame), 8, "a meter", length_at=0):
+        for band, band_end in _elements(frame, offset + 8, end, 12, "a meter band"):
+            _known_size(_LENGTH.unpack_from(frame, band)[0], _BAND_BYTES, band, band_end, "a meter band")
+
+
+def _match(frame: bytearray, offset: int, limit: int) -> int:
+    """Check a match and return where its padding ends."""
+    end = _end(frame, offset, limit, 4, "a match")
+    (kind,) = _LENGTH.unpack_from(frame, offset)
+    if kind != ofp.OFPMT_OXM:
+        raise FrameError(f"a match of type {kind} at byte {offset}, expected {ofp.OFPMT_OXM}")
+    padded = end + -(end - offset) % _ALIGNED
+    if padded > limit:
+        raise FrameError(f"a match at byte {offset} whose padding ends at byte {padded}, behind byte {limit}")
+    seen: set[int] = set()
+    at = offset + 4
+    while at < end:
+        header, at_next = _field(frame, at, end)
+        if header >> 16 != _BASIC_CLASS:
+            raise FrameError(f"a field of class {header >> 16:#06x} at byte {at}, which no rule of Beamer's has")
+        if header >> 9 in seen:  # so there are 40 at most
+            raise FrameError(f"a match at byte {offset} with a field for the second time, at byte {at}")
+        seen.add(header >> 9)
+        at = at_next
+    return padded
+
+
+def _field(frame: bytearray, offset: int, limit: int) -> tuple[int, int]:
+    """Check a match field's lengths and return its header and where it ends."""
+    if limit - offset < _OXM_HEADER:
+        raise FrameError(f"a match field at byte {offset} with {limit - offset} bytes of its header")
+    (header,) = _WORD.unpack_from(frame, offset)
+    length = header & 0xFF
+    end = offset + _OXM_HEADER + length
+    if not 0 < length <= limit - offset - _OXM_HEADER:
+        raise FrameError(f"a match field at byte {offset}: length {length}, expected 1 to {limit - offset - _OXM_HEADER}")
+    if header >> 16 == _BASIC_CLASS:
+        size = _FIELD_BYTES.get(header >> 9)
+        if size is None:
+            raise FrameError(f"a match field at byte {offset}: number {header >> 9 & 0x7F}, which the standard does not define")
+        expected = 2 * size if header & 0x100 else size
+        if length != expected:
+            raise FrameError(f"a match field at byte {offset}: length {length}, expected {expected}")
+    return header, end
+
+
+def _elements(
+    frame: bytearray, offset: int, limit: int, least: int, what: str, *, length_at: int = 2, aligned: bool = False
+) -> Iterator[tuple[int, int]]:
+    """Yield where each of consecutive elements begins and ends; together they fill the space up to `limit`."""
+    while offset < limit:
+        end = _end(frame, offset, limit, least, what, length_at)
+        if aligned and (end - offset) % _ALIGNED:
+            raise FrameError(f"{what} at byte {offset}: length {end - offset}, expected a multiple of {_ALIGNED}")
+        yield offset, end
+        offset = end
+
+
+def _end(frame: bytes | bytearray, offset: int, limit: int, least: int, what: str, length_at: int = 2) -> int:
+    """Return where the element at `offset` ends, by its length of at least `least` bytes."""
+    if limit - offset < least:
+        raise FrameError(f"{what} at byte {offset}: {limit - offset} bytes are left, expected at least {least}")
+    (length,) = _LENGTH.unpack_from(frame, offset + length_at)
+    if not least <= length <= limit - offset:
+        raise FrameError(f"{what} at byte {offset}: length {length}, expected {least} to {limit - offset}")
+    return offset + int(length)
+
+
+def _known_size(kind: int, sizes: Mapping[int, int], offset: int, end: int, what: str) -> None:
+    if sizes.get(kind) != end - offset:
+        expected = sizes.get(kind, "a known type")
+        raise FrameError(f"{what} of type {kind} at byte {offset}: length {end - offset}, expected {expected}")
+
+
+def _exactly(frame: bytearray, size: int, what: str) -> bool:
+    if len(frame) != size:
+        raise FrameError(f"{what} of {len(frame)} bytes, expected {size}")
+    return True
+
+
+def _at_least(frame: bytearray, size: int, what: str) -> None:
+    if len(frame) < size:
+        raise FrameError(f"{what} of {len(frame)} bytes, expected at least {size}")
+
+
+_PARTS: Mapping[int, Callable[[bytearray], None]] = {
+    ofp.OFPMP_FLOW: _flow_entries,
+    ofp.OFPMP_METER_CONFIG: _meter_configs,
+}
+_CHECKS: Mapping[int, Callable[[bytearray], bool]] = {
+    ofp.OFPT_ERROR: _error,
+    ofp.OFPT_ECHO_REQUEST: _any,
+    ofp.OFPT_ECHO_REPLY: _any,
+    ofp.OFPT_FEATURES_REPLY: _features_reply,
+    ofp.OFPT_BARRIER_REPLY: _barrier_reply,
+    ofp.OFPT_MULTIPART_REPLY: _multipart_reply,
+    ofp.OFPT_FLOW_REMOVED: _flow_removed,
+}
+"""Each returns whether Beamer reads the message; a multipart reply may be of a kind that it does not."""

@@ -1,0 +1,188 @@
+"""Which bytes reach os-ken's parsers: what contradicts itself does not, and what does reach them is read without a surprise."""
+
+import random
+import struct
+from typing import Any
+
+import pytest
+from os_ken.ofproto import ofproto_protocol
+from os_ken.ofproto import ofproto_v1_3 as ofp
+from os_ken.ofproto import ofproto_v1_3_parser as parser
+
+from controller.openflow import samples, wire
+from controller.openflow.frames import FrameError, FrameHeader, hello_versions, readable
+from controller.openflow.samples import (
+    DSCP,
+    ENTRY,
+    IPV4,
+    apply_actions,
+    band,
+    element,
+    field,
+    flow_entry,
+    flow_removed,
+    frame,
+    goto,
+    hello,
+    match,
+    meter,
+    multipart,
+    rewrite,
+)
+
+DATAPATH = ofproto_protocol.ProtocolDesc(version=ofp.OFP_VERSION)
+
+
+def read(data: bytes) -> Any:
+    """Return os-ken's message of a frame that may reach it."""
+    checked = readable(data)
+    assert checked is not None
+    head = FrameHeader.of(checked)
+    return parser.msg_parser(DATAPATH, head.version, head.kind, head.length, head.xid, checked)
+
+
+def written(message: Any) -> None:
+    message.set_xid(1)
+    message.serialize()
+
+
+def with_length(part: bytes, length: int, at: int = 2) -> bytes:
+    """Return a part whose length says otherwise."""
+    return part[:at] + struct.pack("!H", length) + part[at + 2 :]
+
+
+def entries(*parts: bytes) -> bytes:
+    return multipart(ofp.OFPMP_FLOW, *parts)
+
+
+def meters(*parts: bytes) -> bytes:
+    return multipart(ofp.OFPMP_METER_CONFIG, *parts)
+
+
+MATCH = match(IPV4)
+WRONG = {
+    "shorter than its header": b"\x04\x02\x00\x04\x00\x00\x00\x00",
+    "length beyond its end": with_length(frame(ofp.OFPT_ECHO_REPLY), 9),
+    "another version": frame(ofp.OFPT_BARRIER_REPLY, version=1),
+    "barrier with a body": frame(ofp.OFPT_BARRIER_REPLY, bytes(8)),
+    "features too short": frame(ofp.OFPT_FEATURES_REPLY, bytes(23)),
+    "error without a code": frame(ofp.OFPT_ERROR, bytes(2)),
+    "experimenter's error without its number": frame(ofp.OFPT_ERROR, struct.pack("!HH", ofp.OFPET_EXPERIMENTER, 0)),
+    "multipart without a type": frame(ofp.OFPT_MULTIPART_REPLY, bytes(2)),
+    "flow entry of length 0": entries(with_length(ENTRY, 0, at=0)),
+    "flow entry shorter than its fixed part": entries(with_length(ENTRY, 40, at=0)),
+    "flow entry beyond the frame": entries(with_length(ENTRY, len(ENTRY) + 8, at=0)),
+    "rest of a flow entry": entries(ENTRY, bytes(3)),
+    "match of length 0": entries(flow_entry(with_length(MATCH, 0))),
+    "match beyond its entry": entries(flow_entry(with_length(MATCH, 0x100))),
+    "match of the old type": entries(flow_entry(b"\x00\x00" + MATCH[2:])),
+    "match without its padding": flow_removed(MATCH[:-4]),
+    "bytes behind the match": flow_removed(MATCH + bytes(8)),
+    "field of length 0": entries(flow_entry(match(field(5, b"")))),
+    "field of another length": entries(flow_entry(match(field(5, b"\x08\x00\x00")))),
+    "field with half a mask": entries(flow_entry(match(field(5, b"\x08\x00", b"\xff")))),
+    "field beyond its match": entries(flow_entry(match(IPV4[:3] + b"\x20" + IPV4[4:]))),
+    "field that is not defined": entries(flow_entry(match(field(99, b"\x01")))),
+    "field of a vendor": entries(flow_entry(match(field(0, bytes(4), oxm_class=1)))),
+    "field twice": entries(flow_entry(match(IPV4, IPV4))),
+    "rest of a field": entries(flow_entry(match(IPV4, b"\x80\x00"))),
+    "instruction of length 0": entries(flow_entry(MATCH, with_length(goto(1), 0))),
+    "instruction beyond its entry": entries(flow_entry(MATCH, with_length(goto(1), 16))),
+    "instruction of another length": entries(flow_entry(MATCH, element(ofp.OFPIT_GOTO_TABLE, bytes(12)))),
+    "instruction that is not defined": entries(flow_entry(MATCH, element(77, bytes(4)))),
+    "instruction of an experimenter": entries(flow_entry(MATCH, element(ofp.OFPIT_EXPERIMENTER, bytes(4)))),
+    "action of length 0": entries(flow_entry(MATCH, apply_actions(with_length(samples.QUEUE, 0)))),
+    "action beyond its instruction": entries(flow_entry(MATCH, apply_actions(with_length(samples.QUEUE, 16)))),
+    "action of another length": entries(flow_entry(MATCH, apply_actions(element(ofp.OFPAT_SET_QUEUE, bytes(12))))),
+    "action not of a multiple of 8": entries(flow_entry(MATCH, apply_actions(element(77, bytes(6))))),
+    "rewritten field beyond its action": entries(flow_entry(MATCH, apply_actions(rewrite(DSCP[:3] + b"\x40")))),
+    "rewritten field of another length": entries(flow_entry(MATCH, apply_actions(rewrite(field(8, b"\x01\x01"))))),
+    "action longer than its field": entries(flow_entry(MATCH, apply_actions(rewrite(DSCP + bytes(8))))),
+    "meter of length 0": meters(with_length(meter(1, band()), 0, at=0)),
+    "meter beyond the frame": meters(with_length(meter(1, band()), 64, at=0)),
+    "band of length 0": meters(meter(1, with_length(band(), 0))),
+    "band of another length": meters(meter(1, element(ofp.OFPMBT_DROP, bytes(16)))),
+    "band that is not defined": meters(meter(1, band(77))),
+}
+
+
+@pytest.mark.parametrize("data", WRONG.values(), ids=WRONG.keys())
+def test_what_contradicts_itself_is_refused_with_its_place(data: bytes) -> None:
+    with pytest.raises(FrameError, match=r"byte|version"):
+        readable(data)
+
+
+@pytest.mark.parametrize("name", samples.READ)
+def test_what_beamer_reads_is_handed_on_as_it_came(name: str) -> None:
+    assert readable(samples.READ[name]) == samples.READ[name]
+    read(samples.READ[name])
+
+
+@pytest.mark.parametrize("name", samples.NOT_READ)
+def test_what_beamer_does_not_read_never_reaches_the_parsers(name: str) -> None:
+    assert readable(samples.NOT_READ[name]) is None
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        element(77, bytes(12)),
+        element(ofp.OFPAT_EXPERIMENTER, struct.pack("!IHH4x", 0x2320, 16, 0)),  # Nicira's "learn", whose parser loops
+        rewrite(field(0, bytes(4), oxm_class=1)),
+        rewrite(field(11, bytes(4), bytes(4))),
+    ],
+    ids=["undefined", "vendor's", "vendor's field", "masked field"],
+)
+def test_a_rule_with_an_action_of_no_rule_of_beamers_is_read_as_such(action: bytes) -> None:
+    ((rule, _, _),) = wire.observed(read(entries(flow_entry(MATCH, apply_actions(samples.QUEUE, action), goto(3)))).body)
+    assert not wire.is_ours(rule)
+    assert rule.goto == 3, "what comes after it is still in step"
+
+
+@pytest.mark.parametrize(
+    ("data", "versions"),
+    [
+        (hello(), set()),
+        (hello(1 << 4 | 1 << 1), {1, 4}),
+        (hello(1 << 4, 1 << 31), {4, 63}),  # an element of 12 bytes and its padding of 4
+        (frame(ofp.OFPT_HELLO, element(9, bytes(4)) + hello(1 << 4)[8:]), {4}),
+    ],
+)
+def test_versions_of_a_hello(data: bytes, versions: set[int]) -> None:
+    assert hello_versions(data) == versions
+
+
+@pytest.mark.parametrize("rest", [b"\x00\x01\x00\x00", b"\x00\x01\x00\x03", b"\x00\x01\x00\x08", b"\x00"])
+def test_a_hello_whose_element_has_a_wrong_length_is_refused(rest: bytes) -> None:
+    with pytest.raises(FrameError, match="hello element at byte 8"):
+        hello_versions(frame(ofp.OFPT_HELLO, rest))
+
+
+def test_whatever_of_a_changed_frame_passes_is_parsed_without_a_surprise() -> None:
+    rng = random.Random(7)
+    nested = [samples.READ[name] for name in ("flow entries", "flow removed", "masked match", "meters")]
+    originals = [*samples.READ.values(), *samples.NOT_READ.values(), *3 * nested]
+    outcomes = {"refused": 0, "dropped": 0, "parsed": 0}
+    for _ in range(6000):
+        data = bytearray(rng.choice(originals))
+        for _ in range(rng.choice((1, 1, 2, 4))):
+            data[rng.randrange(4, len(data))] = rng.choice((0, 1, 2, 4, 8, 16, 0x80, 0xFF, rng.randrange(256)))
+        try:
+            passed = readable(bytes(data))
+        except FrameError:
+            outcomes["refused"] += 1
+            continue
+        outcomes["dropped" if passed is None else "parsed"] += 1
+        if passed is not None:
+            message = read(bytes(data))
+            if isinstance(message, parser.OFPFlowStatsReply):
+                for rule, _, _ in wire.observed(message.body):
+                    assert (rule.pair is not None) == rule.counts
+                    written(wire.removal(DATAPATH, rule))
+                    if wire.is_ours(rule):
+                        written(wire.renewal(DATAPATH, rule))
+            elif isinstance(message, parser.OFPMeterConfigStatsReply):
+                wire.observed_meters(message.body)
+            elif isinstance(message, parser.OFPFlowRemoved):
+                wire.removed(message)
+    assert min(outcomes.values()) > 500, outcomes
