@@ -45,7 +45,7 @@ _HANDLER_PAUSE_S = 0.05  # before looking again whether a signal's handler has e
 _UNKNOWN = 404
 _CONFLICT = 409
 _OVERLOADED = {408, 425, 429, 502, 503, 504}  # of the controller, whatever is asked of it
-_NOT_OURS = {401, 403, *range(100, 200), *range(300, 400)}  # whatever is asked, and hence logged once
+_NOT_OURS = {401, 403, *range(300, 400)}  # whatever is asked, and hence logged once
 
 _log = logging.getLogger("beamer.client")
 _live: "weakref.WeakSet[Outbox]" = weakref.WeakSet()

@@ -9,7 +9,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from unittest.mock import ANY
@@ -22,61 +21,9 @@ from beamer.client.forking import RUNNING
 from beamer.client.transport import Answer, Transport
 from beamer.errors import InputError
 from beamer.studies.model import Role, Rung, Worker
+from tests.fake_controller import PATIENCE_S, FakeBeamer, refusal, warnings
 
 TRIAL = "/v1/studies/s/trials/t"
-PATIENCE_S = 30.0  # for what must come; nothing is measured by it
-
-
-class FakeBeamer:
-    """A controller that keeps what it receives, and of which runs that is.
-
-    It answers as `answer` returns: a status and a body, by method and path.
-    """
-
-    def __init__(self, port: int = 0) -> None:
-        self.received: list[tuple[str, Any]] = []
-        self.runs: list[str | None] = []
-        self.answer: Callable[[str, str], tuple[int, Any]] = lambda method, path: (200, {})
-        fake = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_PUT(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-                path, _, query = self.path.partition("?run=")
-                status, answer = fake.answer("PUT", path)
-                if status == 200:
-                    fake.received.append((path, json.loads(body) if body else None))
-                    fake.runs.append(query or None)
-                self._respond(status, answer)
-
-            def do_GET(self) -> None:
-                self._respond(*fake.answer("GET", self.path.partition("?")[0]))
-
-            def _respond(self, status: int, answer: Any) -> None:
-                content = json.dumps(answer).encode()
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
-        self._thread.start()
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-
-    def paths(self) -> list[str]:
-        return [path for path, _ in self.received]
-
-    def stop(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
 
 
 @pytest.fixture(autouse=True)
@@ -115,14 +62,6 @@ def absent(free_port: int) -> Iterator[Client]:
     client = Client(f"http://127.0.0.1:{free_port}")
     yield client
     client.close(0.0)
-
-
-def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-
-
-def refusal(message: str) -> dict[str, Any]:
-    return {"error": {"field": "f", "value": None, "expected": "e", "message": message}}
 
 
 def test_blocks_tell_a_search_in_order(beamer: FakeBeamer, client: Client) -> None:
