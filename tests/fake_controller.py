@@ -28,6 +28,7 @@ class FakeBeamer:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True  # its two writes would wait for each other
 
             def do_PUT(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
