@@ -183,7 +183,7 @@ class Outbox:
                     return True
                 if answer.status_code in _NOT_OURS:
                     self._refuse(PutRequest(address), _reason(answer)[0], (answer.status_code,))
-            except (ConnectionError, ValueError, LookupError, TypeError) as error:
+            except (ConnectionError, ValueError, LookupError, TypeError, RecursionError) as error:
                 _log.debug("reading %s: %s", url, error)
             left_s = deadline - time.monotonic()
             if left_s <= 0:
@@ -351,7 +351,7 @@ def _reason(answer: "Answer") -> tuple[str, str | None]:
     try:
         error = answer.json()["error"]
         return str(error["message"]), error.get("field")
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return f"HTTP {answer.status_code}", None
 
 
