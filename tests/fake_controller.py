@@ -3,6 +3,7 @@
 import json
 import logging
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -17,10 +18,10 @@ PATIENCE_S = 30.0  # for what must come; nothing is measured by it
 class FakeBeamer:
     """A controller that keeps what it receives, and of which runs that is.
 
-    It answers as `answer` returns: a status and a body, by method and path.
+    It answers as `answer` returns: a status and a body, by method and path. context: of a controller at https.
     """
 
-    def __init__(self, port: int = 0) -> None:
+    def __init__(self, port: int = 0, context: ssl.SSLContext | None = None) -> None:
         self.received: list[tuple[str, Any]] = []
         self.runs: list[str | None] = []
         self.answer: Callable[[str, str], tuple[int, Any]] = lambda method, path: (200, {})
@@ -54,6 +55,9 @@ class FakeBeamer:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
         self._server.daemon_threads = True
+        if context is not None:  # the handshake is the thread's that serves the connection
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
+            self._server.handle_error = lambda *_: None  # type: ignore[method-assign]  of clients that trust it not
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
         self._thread.start()
         self.url = f"http://127.0.0.1:{self._server.server_port}"

@@ -127,7 +127,7 @@ class AgentLease:
         with RUNNING.inside():
             try:
                 self._keep_attached()
-            except Exception:  # a defect, which ends this lease alone
+            except Exception:  # noqa: BLE001  a defect, which ends this lease alone
                 with suppress(Exception):  # a log handler's, too
                     _log.warning("a defect of Beamer's client ends the lease of %s", self._name, exc_info=True)
             self._disconnect()

@@ -1,7 +1,8 @@
 """Sends a trainer's requests in the background, in order, for as long as it takes; the trainer itself never waits.
 
-A request waits in memory until the controller has answered it; `pending` says in which order, and what is dropped where too much
-waits. A trial's progress that still waits gives way to newer progress. Every request is idempotent, so that sending again is safe.
+A request waits in memory until the controller has answered it; `pending` says in which order, and what is dropped where too
+much waits. A trial's progress that still waits gives way to newer progress. Every request is idempotent, so that sending again
+is safe.
 
 What the controller answers decides what becomes of a request:
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 2.0
 UNKNOWN_TRIES = 6  # about 6 s: another process may be about to register what this one names
-OWN_FAILURES = 20  # about 35 s in which the controller fails at one request and carries out others: then it is the request's fault
+OWN_FAILURES = 20  # about 35 s in which the controller fails at one request and carries out others
 EXIT_PATIENCE_S = 1.0
 MOST_WAITING = 10_000  # requests: a search of 1000 trials in its whole length
 MOST_WAITING_BYTES = 16 << 20  # of their contents: 1600 each, where an attempt of 20 workers has as many
@@ -46,6 +47,11 @@ _UNKNOWN = 404
 _CONFLICT = 409
 _OVERLOADED = {408, 425, 429, 502, 503, 504}  # of the controller, whatever is asked of it
 _NOT_OURS = {401, 403, *range(300, 400)}  # whatever is asked, and hence logged once
+
+_TOO_MANY = (
+    "more than Beamer's client keeps, %d requests or %d bytes, waits for the controller at %s: the first of the trials that "
+    "have ended are dropped, and else what comes last"
+)
 
 _log = logging.getLogger("beamer.client")
 _live: "weakref.WeakSet[Outbox]" = weakref.WeakSet()
@@ -124,11 +130,7 @@ class Outbox:
             if dropped:
                 self._dropped += len(dropped)
                 done_with += dropped
-                self.warn_once(
-                    "more than Beamer's client keeps, %d requests or %d bytes, waits for the controller at %s: of trials that have "
-                    "ended, the first are dropped, and else what comes last",
-                    *(MOST_WAITING, MOST_WAITING_BYTES, self._url),
-                )
+                self.warn_once(_TOO_MANY, MOST_WAITING, MOST_WAITING_BYTES, self._url)
         return done_with
 
     def flush(self, timeout_s: float) -> bool:
@@ -236,7 +238,7 @@ class Outbox:
         """Send as `_send` does; a defect takes this request alone."""
         try:
             return self._send(http, entry)
-        except Exception:  # whatever it is: the thread must go on
+        except Exception:  # noqa: BLE001  whatever it is: the thread must go on
             with self._changed:
                 self._dropped += 1
             with suppress(Exception):  # a log handler's, too
@@ -342,7 +344,7 @@ def _finish(request: PutRequest) -> None:
     if request.then is not None:
         try:
             request.then()
-        except Exception:  # a defect, which must not end the sender
+        except Exception:  # noqa: BLE001  a defect, which must not end the sender
             _log.warning("after %s", request, exc_info=True)
 
 

@@ -1,10 +1,10 @@
 """What waits to be sent, in an order that holds wherever it matters and nowhere else, within bounds.
 
-Requests are sent in the order in which they came, but for those that must wait: one that is to be tried again later holds up what
-builds on it, and nothing else. What builds on what is as between readers and writers (Courtois, Heymans and Parnas 1971): a request
-changes the study, stage or trial that it is about, and reads the study and the stage that it names. It follows all earlier changes
-of what it reads, and all earlier reads, too, of what it changes. So the trials of a study are independent of each other, the end
-of a study follows all of them, and a stage is sealed after every target that names it.
+Requests are sent in the order in which they came, but for those that must wait: one that is to be tried again later holds up
+what builds on it, and nothing else. What builds on what is as between readers and writers (Courtois, Heymans and Parnas 1971):
+a request changes the study, stage or trial that it is about, and reads the study and the stage that it names. It follows all
+earlier changes of what it reads, and all earlier reads, too, of what it changes. So the trials of a study are independent of
+each other, the end of a study follows all of them, and a stage is sealed after every target that names it.
 
 Pure but for its own state: time is an argument.
 """
@@ -20,8 +20,8 @@ from beamer.client.request import PutRequest, Scope
 class Entry:
     """A request in the queue.
 
-    tries: how often the answer was that its names are unknown. failures: how often the controller failed at it, and how often of
-    these just after it had answered something else.
+    tries: how often the answer was that its names are unknown. failures: how often the controller failed at it, and how often
+    of these just after it had answered something else.
     """
 
     request: PutRequest
@@ -68,8 +68,8 @@ class PendingRequests:
     def put(self, request: PutRequest) -> list[PutRequest]:
         """Add a request; return those that are dropped for want of room.
 
-        These are what waits of the first trial that has ended: all of it if the controller has not heard of the trial, or else all
-        but its end. Where no such trial waits, it is the request itself.
+        These are what waits of the first trial that has ended: all of it if the controller has not heard of the trial, or else
+        all but its end. Where no such trial waits, it is the request itself.
         """
         older = self._progress.get(request.address.scope) if request.progress else None
         if older is not None:
@@ -117,7 +117,7 @@ class PendingRequests:
         heapq.heappush(self._delayed, (until, entry.number, entry))
 
     def done(self, entry: Entry) -> None:
-        """Forget a request that was taken: what builds on it may be sent. One that was cleared meanwhile is forgotten already."""
+        """Forget a request that was taken, unless it was cleared meanwhile: what builds on it may be sent."""
         if entry not in self._entries:
             return
         self._remove(entry)

@@ -1,4 +1,4 @@
-"""Says once what is wrong, within bounds: a loop's repeats would hide the first line, and what is remembered of them fill memory."""
+"""Says once what is wrong, within bounds: a loop's repeats would hide the first line, and their record would fill memory."""
 
 import logging
 from collections.abc import Hashable

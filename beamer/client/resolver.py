@@ -1,8 +1,8 @@
 """Finds a controller's addresses in bounded time, whatever the name service does and whenever the process forks.
 
-`getaddrinfo` cannot be interrupted, and where a process forks during a call, a name service's module may leave a lock in the child
-that nobody unlocks. So a thread of its own calls it, nobody waits for that for longer than he likes, and a child that was forked
-meanwhile falls back on the addresses that its parent knew, or else on asking another program.
+`getaddrinfo` cannot be interrupted, and where a process forks during a call, a name service's module may leave a lock in the
+child that nobody unlocks. So a thread of its own calls it, nobody waits for that for longer than he likes, and a child that
+was forked meanwhile falls back on the addresses that its parent knew, or else on asking another program.
 """
 
 import ipaddress
@@ -25,7 +25,8 @@ class Resolver:
     """The addresses of one host and port. known: those found last."""
 
     def __init__(self, host: str, port: int, known: tuple[SocketAddress, ...] = ()) -> None:
-        host.encode("idna")  # as the call will do: its codec is imported here, in the caller's thread, which forks no child meanwhile
+        # As the call will do: the codec is imported here, in the caller's thread, which does not fork meanwhile.
+        host.encode("idna")
         self.known = known
         self._host = host
         self._port = port
@@ -68,7 +69,7 @@ class Resolver:
         try:
             with _resolving.inside():
                 found = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
-            self.known = tuple((family, address) for family, _, _, _, address in found)
+            self.known = tuple((family, tuple(address)) for family, _, _, _, address in found if isinstance(address[0], str))
             pending.set_result(self.known)
         except Exception as error:  # noqa: BLE001  whoever waits for it gets it
             pending.set_exception(error if isinstance(error, OSError | UnicodeError) else OSError(repr(error)))
@@ -90,8 +91,9 @@ def _ask_getent(host: str, port: int, timeout_s: float) -> tuple[SocketAddress, 
 
     try:
         with RUNNING.outside():
+            command = ["getent", "ahosts", host]
             asked = subprocess.run(
-                ["getent", "ahosts", host], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True, timeout=timeout_s
+                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True, timeout=timeout_s
             )
     except (OSError, ValueError, subprocess.SubprocessError):
         return ()

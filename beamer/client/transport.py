@@ -1,7 +1,8 @@
 """HTTP requests to the controller that end in time, in bounded memory, whatever answers them.
 
-A module of its own, as httpcore takes longer to import than the rest of the client. Its time-outs are each socket operation's: an
-answer that drips would last for ever. So its connections are made here, as streams that know by when the whole request must end.
+A module of its own, as httpcore takes longer to import than the rest of the client. Its time-outs are each socket operation's:
+an answer that drips would last for ever. So its connections are made here, as streams that know by when the whole request must
+end.
 """
 
 import json
@@ -57,8 +58,8 @@ class Answer:
 class Transport:
     """Send requests to the controller at `url`, each aborted after `timeout_s` seconds. Raises `InputError` for a bad URL.
 
-    headers: sent with each. ca: the file of the certificates that sign the controller's; None: those that the system trusts. known:
-    addresses of its host that were found before. May be used by several threads; a forked child makes one of its own.
+    headers: sent with each. ca: the file of the certificates that sign the controller's; None: those that the system trusts.
+    known: addresses of its host that were found before. May be used by several threads; a forked child makes one of its own.
     """
 
     def __init__(
@@ -98,8 +99,8 @@ class Transport:
     def request(self, method: str, path: str, content: bytes | None = None) -> Answer:
         """Return the response to a request, read whole.
 
-        Raises `ConnectionError` if none arrives in time, or none of HTTP or of a reasonable size, and `ValueError` for a path that
-        cannot be part of a URL.
+        Raises `ConnectionError` if none arrives in time, or none of HTTP or of a reasonable size, and `ValueError` for a path
+        that cannot be part of a URL.
         """
         scheme, host, port = self._origin
         try:
@@ -139,7 +140,7 @@ class _Backend(httpcore.NetworkBackend):
     def __init__(self, resolver: Resolver) -> None:
         self._resolver = resolver
         self._request = threading.local()
-        self._streams: "weakref.WeakSet[_Stream]" = weakref.WeakSet()
+        self._streams: weakref.WeakSet[_Stream] = weakref.WeakSet()
 
     def begin(self, timeout_s: float) -> None:
         """Start the time of this thread's next request."""

@@ -366,9 +366,7 @@ def test_training_does_not_wait_for_an_answer_and_only_newest_progress_waits(
     assert beamer.received[1][1] == {"step": 9999, "loss": 0.5}, "the newest loss, of whichever step"
 
 
-def _held(
-    handle: Callable[..., Answer], entered: threading.Event, release: threading.Event
-) -> Callable[..., Answer]:
+def _held(handle: Callable[..., Answer], entered: threading.Event, release: threading.Event) -> Callable[..., Answer]:
     def held(transport: Transport, *request: Any) -> Answer:
         assert threading.current_thread() is not threading.main_thread()
         entered.set()

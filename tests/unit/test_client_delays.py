@@ -189,7 +189,8 @@ print(step, handled, client.flush(30))
 
 
 def test_a_signals_handler_may_report_too(beamer: FakeBeamer) -> None:
-    ended = subprocess.run([sys.executable, "-c", HANDLED, beamer.url], capture_output=True, text=True, check=False, timeout=120)
+    command = [sys.executable, "-c", HANDLED, beamer.url]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert (ended.returncode, ended.stderr) == (0, "")
     step, handled, flushed = ended.stdout.split()
     assert flushed == "True"

@@ -1,4 +1,4 @@
-"""The client in a process that forks at any moment: both processes go on with a client that works, each with its own requests."""
+"""The client in a process that forks at any moment: both processes go on, each with a client that sends its own requests."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ import pytest
 from beamer.client.forking import Gate
 from tests.fake_controller import PATIENCE_S, FakeBeamer
 
-# Forks while a name is being resolved. `lock`: as a name service's module that holds a lock meanwhile, which the child inherits.
+# Forks while a name is being resolved. `lock`: a name service's module holds a lock meanwhile, which the child inherits.
 RESOLVING = """
 import contextlib, os, socket, sys, threading, time
 lock = threading.Lock() if sys.argv[2] == "lock" else contextlib.nullcontext()

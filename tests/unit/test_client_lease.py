@@ -1,5 +1,6 @@
 """The client and an agent that is none: whatever listens at its path, the trainer does not wait, and does not fail."""
 
+import itertools
 import socket
 import subprocess
 import sys
@@ -120,15 +121,13 @@ def test_an_agent_that_lets_go_at_once_is_asked_ever_more_rarely(
         while len(came) < 7 and time.monotonic() < deadline:
             time.sleep(0.01)
         held.close()
-    pauses = [later - earlier for earlier, later in zip(came, came[1:], strict=False)]
+    pauses = [later - earlier for earlier, later in itertools.pairwise(came)]
     assert len(pauses) >= 6
     assert pauses[5] >= 0.01 * 2**5, "a pause is at least as long as it was meant to be"
     assert len(caplog.messages) == 1
 
 
-def test_a_defect_ends_the_lease_alone(
-    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_defect_ends_the_lease_alone(path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     def fail(_: object) -> None:
         raise AssertionError("a defect")
 
