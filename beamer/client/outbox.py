@@ -136,7 +136,7 @@ class Outbox:
     def flush(self, timeout_s: float) -> bool:
         """Wait until everything was answered, at most `timeout_s` seconds; return whether it was."""
         with self._changed:
-            return self._changed.wait_for(lambda: not self._waiting and not self._arrived, timeout_s)
+            return self._changed.wait_for(lambda: not self._waiting and not self._arrived, _bounded(timeout_s))
 
     def close(self, timeout_s: float) -> None:
         """Wait like `flush`, then drop what is left and log how much that is, and was before."""
@@ -156,7 +156,7 @@ class Outbox:
         for request in left:
             _finish(request)
         if thread is not None:
-            thread.join(timeout_s)
+            thread.join(_bounded(timeout_s))
         elif self._http is not None:
             self._http.close()
 
@@ -332,6 +332,11 @@ class Outbox:
 
     def _refuse(self, request: PutRequest, reason: str, kind: tuple[object, ...] | None = None) -> None:
         self._refusals.log(str(request), reason, kind or _kind(request))
+
+
+def _bounded(timeout_s: float) -> float:
+    """Return a time-out that threads can wait for: neither infinite nor below 0."""
+    return min(max(0.0, timeout_s), threading.TIMEOUT_MAX)
 
 
 def _kind(request: PutRequest) -> tuple[object, ...]:

@@ -25,7 +25,7 @@ from beamer.client.resolver import Resolver, SocketAddress
 from beamer.errors import InputError
 
 MOST_ANSWER_BYTES = 4 << 20  # a stage of 40 000 trials whose names are as long as they may be
-KEEP_ALIVE_S = 5.0  # of an idle connection, which uvicorn closes after as long
+KEEP_ALIVE_S = 4.0  # of an idle connection, which uvicorn closes after 5 s: one that it closes is not to be used meanwhile
 _PORTS = {"http": 80, "https": 443}
 _EXAMPLE = "the controller's URL such as 'http://127.0.0.1:8265'"
 

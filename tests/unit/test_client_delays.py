@@ -163,6 +163,14 @@ def test_nothing_waits_for_a_pause_when_closing(beamer: FakeBeamer, monkeypatch:
     assert beamer.paths() == ["/v1/studies/s"]
 
 
+def test_endless_patience_is_patience(beamer: FakeBeamer) -> None:
+    client = Client(beamer.url, timeout_s=PATIENCE_S)
+    client.study("s")
+    assert client.flush(float("inf"))
+    assert client.flush(-1.0)
+    client.close(float("inf"))
+
+
 HANDLED = """
 import signal, sys, time
 from beamer.client import Client

@@ -77,6 +77,34 @@ print(failed, client.flush(20))
 """
 
 
+# Forks while the sender logs through a handler that has a lock of its own, as a stream's buffer has.
+LOGGING = """
+import logging, os, sys, threading, time
+from beamer.client import Client
+lock = threading.Lock()
+logged = threading.Event()
+class Slow(logging.Handler):
+    def emit(self, record):
+        with lock:
+            logged.set()
+            time.sleep(0.03)
+logging.getLogger("beamer.client").addHandler(Slow())
+failed = 0
+for number in range(10):
+    logged.clear()
+    client = Client("http://127.0.0.1:9", timeout_s=5.0)
+    client.study("s")
+    assert logged.wait(20)
+    child = os.fork()
+    if child == 0:
+        threading.Timer(5.0, os._exit, (1,)).start()
+        logging.getLogger("beamer.client").warning("the child's")
+        os._exit(0)
+    failed += os.waitpid(child, 0)[1] != 0
+    client.close(0)
+print(failed)
+"""
+
 # Counts the sockets that a forked child has.
 CONNECTED = """
 import os, sys
@@ -127,6 +155,10 @@ def test_forks_at_random_moments_while_requests_flow(beamer: FakeBeamer) -> None
     assert len(parents) > 40, "nothing flowed"
     assert sorted(parents, key=lambda name: int(name[6:])) == [f"parent{i}" for i in range(len(parents))]
     assert set(paths.values()) == {1}, "something was sent twice"
+
+
+def test_a_child_may_log_whatever_the_sender_logged_at_the_fork(beamer: FakeBeamer) -> None:
+    assert run(LOGGING, beamer) == "0"
 
 
 def test_a_childs_connections_are_its_own(beamer: FakeBeamer) -> None:
