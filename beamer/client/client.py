@@ -25,14 +25,21 @@ import uuid
 from collections import Counter
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
+from beamer.client.credentials import CA_VARIABLE, authorization
 from beamer.client.handles import StageHandle, StudyHandle, TrialHandle
-from beamer.client.outbox import Address, Outbox
+from beamer.client.outbox import Outbox
+from beamer.client.request import Address
+from beamer.errors import InputError
 from beamer.studies.model import Rung
+
+if TYPE_CHECKING:
+    from beamer.client.transport import Transport
 
 URL = "http://127.0.0.1:8265"
 RUN_VARIABLE = "BEAMER_RUN"
+MOST_TIMEOUT_S = 3600.0  # an hour without an answer is none
 _PROCESS_RUN = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{uuid.uuid4().hex[:8]}"
 
 _ended: Counter[str] = Counter()  # runs of this process that have ended, by study
@@ -46,12 +53,24 @@ def _run_of_process(study: str) -> str:
 class Client:
     """Send to the controller at `url`; a request is aborted and tried again after `timeout_s` seconds.
 
-    May be used by several threads, and after a fork by both processes. Raises `InputError` for an invalid URL or time-out;
-    nothing else here raises.
+    token: sent as a bearer token; None: `BEAMER_TOKEN`, or what the file that `BEAMER_TOKEN_FILE` names holds, or none. ca: of
+    a controller at https, the file of the certificates in PEM that sign its own; None: `BEAMER_CA`, or those that the system
+    trusts. May be used by several threads, and after a fork by both processes. Raises `InputError` for an invalid URL,
+    time-out, token or file; nothing else here raises.
     """
 
-    def __init__(self, url: str = URL, timeout_s: float = 0.5) -> None:
-        self._outbox = Outbox(url, timeout_s)
+    def __init__(self, url: str = URL, timeout_s: float = 0.5, token: str | None = None, ca: str | None = None) -> None:
+        if not 0 < timeout_s <= MOST_TIMEOUT_S:
+            raise InputError("timeout_s", timeout_s, f"seconds above 0, at most {MOST_TIMEOUT_S:g}")
+        headers = authorization(token, os.environ)
+        authority = ca or os.environ.get(CA_VARIABLE) or None
+
+        def connect(before: "Transport | None") -> "Transport":
+            from beamer.client.transport import Transport  # here, so that importing Beamer costs a trainer little
+
+            return Transport(url, timeout_s, headers, authority, before.known if before else ())
+
+        self._outbox = Outbox(url, connect)
 
     def study(
         self,

@@ -9,7 +9,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from beamer.client import lease
-from beamer.client.outbox import Address, Outbox, PutRequest
+from beamer.client.outbox import Outbox
+from beamer.client.request import Address, PutRequest
 from beamer.studies.model import Rung, StageStatus, TrialStatus, Worker
 
 _NO_AGENT = (

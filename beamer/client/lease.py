@@ -5,7 +5,8 @@
         ...  # no agent here: report the process itself, `describe_process()`, to the controller
 
 A daemon thread holds the connection and attaches again when the agent goes away and comes back; nothing here raises or lets
-training wait longer than `CONNECT_S`. A forked child does not hold its parent's lease; it attaches for itself.
+training wait longer than `CONNECT_S`, whatever listens at the agent's path. A forked child does not hold its parent's lease; it
+attaches for itself.
 """
 
 import json
@@ -14,18 +15,21 @@ import os
 import re
 import socket
 import threading
+import time
 import weakref
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from beamer.client.forking import RUNNING
+from beamer.client.refusals import clip
 from beamer.process_stat import process_stat
 from beamer.studies.model import Process
 
 AGENT_VARIABLE = "BEAMER_AGENT"
 AGENT_PATH = "/run/beamer/agent.sock"
 CONNECT_S = 0.25  # for the agent's answer, which takes less than a millisecond on a machine that is not overloaded
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0  # before attaching again
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0  # before attaching again; a lease that lasted for longer was a good one
 _MOST_LINE_BYTES = 65536
 _NAMESPACE = re.compile(r"pid:\[(\d+)\]")
 
@@ -85,26 +89,33 @@ class AgentLease:
     def _connect(self) -> bool:
         """Attach once; return whether that worked."""
         try:
-            with _opening:
-                sock = self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            sock.settimeout(CONNECT_S)
-            sock.connect(self._path)
-            with suppress(BrokenPipeError):  # one that has too many answers without listening
-                sock.sendall(self._request)
-            answer = _read_line(sock)
-            sock.settimeout(None)
-        except (OSError, ValueError) as error:
+            with RUNNING.outside():
+                answer = self._ask(time.monotonic() + CONNECT_S)
+            refusal = clip(str(answer.get("error", answer)))
+            agent = clip(str(answer.get("agent", "")))
+        except (OSError, ValueError, RecursionError) as error:  # the last of what is nested
             _log.debug("Beamer's agent at %s: %s", self._path, error)
             return False
         if answer.get("attached") is not True:
-            refusal = str(answer.get("error", answer))
             if refusal != self._refusal:
                 _log.warning("Beamer's agent at %s does not take %s: %s", self._path, self._name, refusal)
                 self._refusal = refusal
             return False
-        self.agent = str(answer.get("agent", ""))
+        self.agent = agent
         self._attached = True
         return True
+
+    def _ask(self, deadline: float) -> dict[str, Any]:
+        with _opening:
+            sock = self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        sock.settimeout(_left_s(deadline))
+        sock.connect(self._path)
+        sock.settimeout(_left_s(deadline))
+        with suppress(BrokenPipeError):  # one that has too many answers without listening
+            sock.sendall(self._request)
+        answer = _read_line(sock, deadline)
+        sock.settimeout(None)
+        return answer
 
     def _disconnect(self) -> None:
         self._attached = False
@@ -113,16 +124,32 @@ class AgentLease:
             sock.close()
 
     def _keep(self) -> None:
+        with RUNNING.inside():
+            try:
+                self._keep_attached()
+            except Exception:  # noqa: BLE001  a defect, which ends this lease alone
+                with suppress(Exception):  # a log handler's, too
+                    _log.warning("a defect of Beamer's client ends the lease of %s", self._name, exc_info=True)
+            self._disconnect()
+
+    def _keep_attached(self) -> None:
+        pause_s = FIRST_PAUSE_S
         while not self._closed.is_set():
+            began = time.monotonic()
             error = self._until_ended()
             self._disconnect()
             if error is not None:
                 _log.warning("Beamer's agent %s has ended the lease of %s: %s", self.agent, self._name, error)
                 break
-            if not self._closed.is_set():
-                _log.info("Beamer's agent %s is away; %s will attach again", self.agent, self._name)
-                self._attach_again()
-        self._disconnect()
+            if self._closed.is_set():
+                break
+            # One that attaches and at once lets go again, over and over, is not asked more often than one that is away.
+            pause_s = FIRST_PAUSE_S if time.monotonic() - began > LONGEST_PAUSE_S else pause_s
+            _log.log(
+                logging.INFO if pause_s == FIRST_PAUSE_S else logging.DEBUG,
+                *("Beamer's agent %s is away; %s will attach again", self.agent, self._name),
+            )
+            pause_s = self._attach_again(pause_s)
 
     def _until_ended(self) -> str | None:
         """Wait until the connection ends; return the agent's reason, None if the agent itself has ended."""
@@ -130,19 +157,25 @@ class AgentLease:
         if sock is None:
             return None
         try:
-            return str(_read_line(sock)["error"])
-        except (OSError, ValueError, LookupError):
+            with RUNNING.outside():
+                return clip(str(_read_line(sock)["error"]))
+        except (OSError, ValueError, LookupError, RecursionError):
             return None
 
-    def _attach_again(self) -> None:
-        pause_s = FIRST_PAUSE_S
-        while not self._closed.wait(pause_s):
+    def _attach_again(self, pause_s: float) -> float:
+        """Attach after ever longer pauses; return the next one."""
+        while not self._wait(pause_s):
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
             if self._connect():
                 if self._closed.is_set():  # meanwhile, and without this connection
                     self._disconnect()
-                return
+                break
             self._disconnect()
-            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+        return pause_s
+
+    def _wait(self, pause_s: float) -> bool:
+        with RUNNING.outside():
+            return self._closed.wait(pause_s)
 
 
 def attach(study: str, trial: str, rank: int, run: str | None = None, path: str | None = None) -> AgentLease | None:
@@ -153,7 +186,7 @@ def attach(study: str, trial: str, rank: int, run: str | None = None, path: str 
     request = {"study": study, "trial": trial, "rank": rank} | ({} if run is None else {"run": run})
     try:
         lease = AgentLease(request, path or os.environ.get(AGENT_VARIABLE) or AGENT_PATH)
-    except (TypeError, ValueError) as error:
+    except Exception as error:  # noqa: BLE001  the values are the trainer's
         _log.warning("worker %s of %s/%s cannot attach: %s", rank, study, trial, error)
         return None
     return lease if lease.start() else None
@@ -175,18 +208,30 @@ def describe_process(pid: int | None = None, proc: Path = Path("/proc")) -> Proc
     return Process(os.getpid() if pid is None else pid, stat.started if stat else 0, int(match[1]) if match else 0)
 
 
-def _read_line(sock: socket.socket) -> dict[str, Any]:
-    """Return the JSON object of one line. Raises `OSError` or `ValueError` where none comes."""
-    data = b""
+def _read_line(sock: socket.socket, deadline: float | None = None) -> dict[str, Any]:
+    """Return the JSON object of one line.
+
+    Raises `OSError` or `ValueError` where none comes, by the deadline if there is one, `RecursionError` for one that is nested.
+    """
+    data = bytearray()
     while not data.endswith(b"\n"):
+        if deadline is not None:
+            sock.settimeout(_left_s(deadline))
         more = sock.recv(4096)
         if not more or len(data) > _MOST_LINE_BYTES:
             raise ValueError("the connection has ended")
         data += more
     answer = json.loads(data)
     if not isinstance(answer, dict):
-        raise ValueError(f"got {answer!r}, expected an object")
+        raise ValueError(f"got {clip(repr(answer))}, expected an object")
     return answer
+
+
+def _left_s(deadline: float) -> float:
+    left_s = deadline - time.monotonic()
+    if left_s <= 0:
+        raise TimeoutError("no answer in time")
+    return left_s
 
 
 def _abandon_in_child() -> None:

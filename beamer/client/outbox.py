@@ -1,183 +1,174 @@
 """Sends a trainer's requests in the background, in order, for as long as it takes; the trainer itself never waits.
 
-A request waits in memory until the controller has answered it. A trial's progress that still waits gives way to newer progress,
-so that what waits is bounded by what was registered. Every request is idempotent, so that sending again is safe.
+A request waits in memory until the controller has answered it; `pending` says in which order, and what is dropped where too
+much waits. A trial's progress that still waits gives way to newer progress. Every request is idempotent, so that sending again
+is safe.
+
+What the controller answers decides what becomes of a request:
+
+    2xx                                it is done with
+    none, garbage, 408, 425, 429, 5xx  it is tried again, for as long as the controller answers nothing else either
+    404                                it is tried again for a while: another process may be about to register what it names
+    else                               it is refused
+
+One that is tried again delays only what builds on it. Two failures in a row are the controller's: then everything pauses.
 """
 
 import atexit
-import json
 import logging
 import os
 import threading
 import time
 import weakref
-from collections import OrderedDict
+from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, is_dataclass
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from beamer.client.forking import RUNNING
+from beamer.client.pending import Entry, PendingRequests
+from beamer.client.refusals import Refusals, clip
+from beamer.client.request import Address, PutRequest, Scope
 from beamer.errors import InputError
-from beamer.studies.model import check_name
 
 if TYPE_CHECKING:
-    from httpx import Response
+    from beamer.client.transport import Answer, Transport
 
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 2.0
 UNKNOWN_TRIES = 6  # about 6 s: another process may be about to register what this one names
+OWN_FAILURES = 20  # about 35 s in which the controller fails at one request and carries out others
 EXIT_PATIENCE_S = 1.0
-MOST_REASONS = 5  # that are logged of one request's refusals
-MOST_REFUSED = 1000  # requests whose refusals are logged
+MOST_WAITING = 10_000  # requests: a search of 1000 trials in its whole length
+MOST_WAITING_BYTES = 16 << 20  # of their contents: 1600 each, where an attempt of 20 workers has as many
+MOST_UNKNOWN = 1000  # names that were given up, and are not waited for again
+_HANDLER_PAUSE_S = 0.05  # before looking again whether a signal's handler has ended
 _UNKNOWN = 404
 _CONFLICT = 409
-_UNAVAILABLE = {429, 502, 503, 504}
+_OVERLOADED = {408, 425, 429, 502, 503, 504}  # of the controller, whatever is asked of it
+_NOT_OURS = {401, 403, *range(300, 400)}  # whatever is asked, and hence logged once
+
+_TOO_MANY = (
+    "more than Beamer's client keeps, %d requests or %d bytes, waits for the controller at %s: the first of the trials that "
+    "have ended are dropped, and else what comes last"
+)
 
 _log = logging.getLogger("beamer.client")
 _live: "weakref.WeakSet[Outbox]" = weakref.WeakSet()
 
 
-@dataclass(frozen=True)
-class Address:
-    """What a request is about: a run of a study (None: the present one), or a stage or a trial of it."""
-
-    study: str
-    run: str | None = None
-    stage: str | None = None
-    trial: str | None = None
-
-    def path(self, *parts: str) -> str:
-        """Return the API's path of it, and of `parts` below. Raises `InputError` for a name that none may have."""
-        named = [("study", "studies", self.study), ("stage", "stages", self.stage), ("trial", "trials", self.trial)]
-        path = "/v1" + "".join(f"/{folder}/{check_name(name, kind)}" for kind, folder, name in named if name is not None)
-        path += "".join(f"/{check_name(part, 'name')}" for part in parts)
-        return path if self.run is None else f"{path}?run={check_name(self.run, 'run')}"
-
-    def __str__(self) -> str:
-        return "/".join(str(name) for name in (self.study, self.stage, self.trial) if name is not None)
-
-
-Kind = tuple[str, tuple[str, ...]]
-"""What refusals are told apart by, besides their reasons: whom requests are about, and what they do."""
-
-
-@dataclass
-class PutRequest:
-    """A PUT to a study, stage or trial.
-
-    parts: of the path below it: what is done, in every other place a name. body: sent as JSON unless None. progress: newer
-    progress of the same trial replaces it. then: called when it is done with, answered or not. tries: how often the answer was
-    that the names are unknown.
-    """
-
-    address: Address
-    parts: tuple[str, ...] = ()
-    body: dict[str, Any] | None = None
-    progress: bool = False
-    then: Callable[[], None] | None = None
-    tries: int = 0
-    key: object = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.key = self.address if self.progress else object()
-
-    @property
-    def kind(self) -> Kind:
-        """What it does to whom, whichever the worker or attempt."""
-        return str(self.address), self.parts[::2]
-
-    def follow(self, older: "PutRequest") -> None:
-        """Take the place of older progress that was not sent: its loss is the last one known unless this has one."""
-        if self.body is not None and older.body is not None and "loss" in older.body:
-            self.body.setdefault("loss", older.body["loss"])
-
-    def content(self) -> bytes | None:
-        """Return the body as JSON. Raises `TypeError` or `ValueError` if there is no such form."""
-        return None if self.body is None else json.dumps(self.body, default=_plain, allow_nan=False).encode()
-
-    def __str__(self) -> str:
-        return "/".join((str(self.address), *self.parts))
-
-
 class Outbox:
-    """Send requests to the controller at `url`; a request that takes longer than `timeout_s` seconds is tried again.
+    """Send requests to the controller at `url` through what `connect` makes.
 
     One warning is logged when the controller is away, one line when it is back, and one for each way in which it refuses
-    something. A forked child starts with an empty outbox of its own. Raises `InputError` for a URL or time-out that cannot be.
+    something. A forked child starts with an empty outbox of its own.
+
+    connect: makes a transport; is given the one before a fork, if any. Raises what `connect` raises.
     """
 
-    def __init__(self, url: str, timeout_s: float) -> None:
-        if not timeout_s > 0:
-            raise InputError("timeout_s", timeout_s, "seconds above 0")
+    def __init__(self, url: str, connect: "Callable[[Transport | None], Transport]") -> None:
         self._url = url
-        self._timeout_s = timeout_s
+        self._connect = connect
+        # Here, in the caller's thread: a fork while another thread imports what it needs would leave import locks held.
+        self._http: Transport | None = connect(None)
+        self._before_fork: Transport | None = None
         self._reset()
         _live.add(self)
 
     def _reset(self) -> None:
-        # Imported here, so that importing Beamer costs a trainer little; and in the caller's thread: a fork while another
-        # thread imports what it needs would leave import locks held.
-        from beamer.client.transport import Transport
-
-        self._http = Transport(self._url, self._timeout_s)
         self._changed = threading.Condition()
-        self._waiting: OrderedDict[object, PutRequest] = OrderedDict()
-        self._sending = False
+        self._arrived: deque[PutRequest] = deque()
+        self._is_taking = False
+        self._waiting = PendingRequests(MOST_WAITING, MOST_WAITING_BYTES)
+        self._sent: Entry | None = None  # and not answered yet
+        self._dropped = 0
         self._closing = self._closed = False
         self._thread: threading.Thread | None = None
         self._away = False
+        self._failures = 0  # since the last answer
         self._pause_s = FIRST_PAUSE_S
-        self._unknown: set[Address] = set()
-        self._refused: dict[Kind, set[str]] = {}
+        self._resume_at = 0.0
+        self._unknown: dict[Scope, None] = {}
+        self._refusals = Refusals()
         self._warned: set[str] = set()
 
     def put(self, request: PutRequest) -> None:
         """Take a request; return at once and never raise for its outcome."""
-        with self._changed:
+        try:
+            request.encode()
+        except Exception as error:  # noqa: BLE001  its values are the trainer's
+            self._refuse(request, str(error) or repr(error))
+            _finish(request)
+            return
+        self._arrived.append(request)
+        changed = self._changed  # another one after a fork in a signal's handler
+        with changed:
+            # A signal's handler may put something while its thread is in the midst of this: it is taken in afterwards.
+            if self._is_taking:
+                return
+            self._is_taking = True
+            try:
+                done_with = self._take_arrived()
+                if self._waiting:
+                    self._ensure_thread()
+                changed.notify_all()
+            finally:
+                self._is_taking = False
+        for one in done_with:
+            _finish(one)
+
+    def _take_arrived(self) -> list[PutRequest]:
+        """Let what has arrived wait; return what does not."""
+        done_with: list[PutRequest] = []
+        while self._arrived:
+            request = self._arrived.popleft()
             if self._closed:
                 self._refuse(request, "the client is closed")
-                if request.then is not None:
-                    request.then()
-                return
-            older = self._waiting.get(request.key)
-            if older is not None:
-                request.follow(older)
-            self._waiting[request.key] = request
-            self._ensure_thread()
-            self._changed.notify_all()
+                done_with.append(request)
+                continue
+            dropped = self._waiting.put(request)
+            if dropped:
+                self._dropped += len(dropped)
+                done_with += dropped
+                self.warn_once(_TOO_MANY, MOST_WAITING, MOST_WAITING_BYTES, self._url)
+        return done_with
 
     def flush(self, timeout_s: float) -> bool:
         """Wait until everything was answered, at most `timeout_s` seconds; return whether it was."""
         with self._changed:
-            return self._changed.wait_for(lambda: not self._waiting and not self._sending, timeout_s)
+            return self._changed.wait_for(lambda: not self._waiting and not self._arrived, _bounded(timeout_s))
 
     def close(self, timeout_s: float) -> None:
-        """Wait like `flush`, then drop what is left and log how much that is."""
+        """Wait like `flush`, then drop what is left and log how much that is, and was before."""
         with self._changed:
             if self._closed:
                 return
             self._closing = True  # there is no pause any more before what is unknown is tried again: what follows would be lost
             self._changed.notify_all()
-            if not self.flush(timeout_s):
-                left = len(self._waiting) + self._sending
-                _log.warning("Beamer at %s did not receive everything: %d requests are dropped", self._url, left)
-            self._waiting.clear()
+            self.flush(timeout_s)
+            lost = len(self._waiting) + self._dropped
+            if lost:
+                _log.warning("Beamer at %s did not receive everything: %d requests are dropped", self._url, lost)
+            left = self._waiting.clear()
             self._closed = True
             self._changed.notify_all()
             thread = self._thread
-        if thread is None:
+        for request in left:
+            _finish(request)
+        if thread is not None:
+            thread.join(_bounded(timeout_s))
+        elif self._http is not None:
             self._http.close()
-        else:
-            thread.join(timeout_s)
 
     def close_at_exit(self) -> None:
         """Close without waiting for a controller that is away."""
         self.close(0.0 if self._away else EXIT_PATIENCE_S)
 
-    def warn_once(self, message: str, *values: object) -> None:
-        """Log a warning unless it was logged before."""
+    def warn_once(self, message: str, *values: object, exc_info: bool = False) -> None:
+        """Log a warning unless it was logged before. message: one of this package's, which are few."""
         if message not in self._warned:
             self._warned.add(message)
-            _log.warning(message, *values)
+            _log.warning(message, *values, exc_info=exc_info)
 
     def poll(self, address: Address, until: Callable[[Any], bool], timeout_s: float) -> bool:
         """Read a stage until `until` holds of the answer, at most `timeout_s` seconds; return whether it does."""
@@ -189,10 +180,12 @@ class Outbox:
             return False
         while not self._closed:
             try:
-                answer = self._http.request("GET", url)
+                answer = self._transport().request("GET", url)
                 if answer.is_success and until(answer.json()):
                     return True
-            except (ConnectionError, ValueError, LookupError, TypeError) as error:
+                if answer.status_code in _NOT_OURS:
+                    self._refuse(PutRequest(address), _reason(answer)[0], (answer.status_code,))
+            except (ConnectionError, ValueError, LookupError, TypeError, RecursionError) as error:
                 _log.debug("reading %s: %s", url, error)
             left_s = deadline - time.monotonic()
             if left_s <= 0:
@@ -202,108 +195,170 @@ class Outbox:
 
     def reset_after_fork(self) -> None:
         """Forget the parent's requests, which the parent sends, and its thread and connection, which this process lacks."""
+        if self._http is not None:
+            self._http.abandon()
+            self._before_fork, self._http = self._http, None
         self._reset()
+
+    def _transport(self) -> "Transport":
+        if self._http is None:
+            self._http = self._connect(self._before_fork)
+            self._before_fork = None
+        return self._http
 
     def _ensure_thread(self) -> None:
         if self._thread is not None and self._thread.is_alive():
             return
-        self._thread = threading.Thread(target=self._run, name="beamer-client", daemon=True)
+        if self._sent is not None:  # with a thread that has ended
+            self._waiting.delay(self._sent, 0.0)
+            self._sent = None
         try:
+            self._thread = threading.Thread(target=self._run, args=(self._transport(),), name="beamer-client", daemon=True)
             self._thread.start()
-        except RuntimeError as error:
+        except (RuntimeError, InputError) as error:  # no thread can be started; a child's certificates have gone
             self._thread = None
             self._report_away(str(error))
 
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._waiting or self._closed)
-                if self._closed:
-                    break
-                _, request = self._waiting.popitem(last=False)
-                self._sending = True
-            pause_s = self._send(request)
-            if pause_s is None and request.then is not None:
-                request.then()
-            with self._changed:
-                self._sending = False
-                if pause_s is not None:
-                    self._put_back(request)
-                    self._changed.wait_for(lambda: self._closed or (self._closing and not self._away), pause_s)
-                self._changed.notify_all()
-        self._http.close()
+    def _run(self, http: "Transport") -> None:
+        with RUNNING.inside():
+            while (entry := self._next()) is not None:
+                delay_s = self._try(http, entry)
+                if delay_s is None:
+                    _finish(entry.request)
+                with self._changed:
+                    self._sent = None
+                    if delay_s is None:
+                        self._waiting.done(entry)
+                    else:
+                        self._waiting.delay(entry, time.monotonic() + delay_s)
+                    self._changed.notify_all()
+            http.close()
 
-    def _put_back(self, request: PutRequest) -> None:
-        newer = self._waiting.get(request.key)
-        if newer is not None:
-            newer.tries = request.tries
-            newer.follow(request)
-        elif not self._closed:
-            self._waiting[request.key] = request
-            self._waiting.move_to_end(request.key, last=False)
-
-    def _send(self, request: PutRequest) -> float | None:
-        """Return None when done with the request, or else the seconds to wait before trying again."""
+    def _try(self, http: "Transport", entry: Entry) -> float | None:
+        """Send as `_send` does; a defect takes this request alone."""
         try:
-            answer = self._http.request("PUT", request.address.path(*request.parts), request.content())
+            return self._send(http, entry)
+        except Exception:  # noqa: BLE001  whatever it is: the thread must go on
+            with self._changed:
+                self._dropped += 1
+            with suppress(Exception):  # a log handler's, too
+                self.warn_once("a defect of Beamer's client: %s is dropped", entry.request, exc_info=True)
+            return None
+
+    def _next(self) -> Entry | None:
+        """Wait for the next request that may be sent; return None once the outbox is closed."""
+        with self._changed:
+            while not self._closed:
+                if self._is_taking:  # by a thread that waits for this one in a signal's handler
+                    self._wait(_HANDLER_PAUSE_S)
+                    continue
+                now = time.monotonic()
+                at_once = self._closing and not self._away
+                resume_at = 0.0 if at_once else self._resume_at
+                self._sent = self._waiting.take(now, at_once) if resume_at <= now else None
+                if self._sent is not None:
+                    return self._sent
+                until = resume_at if resume_at > now else self._waiting.due()
+                self._wait(None if until is None else max(until - now, 0.0))
+        return None
+
+    def _wait(self, timeout_s: float | None) -> None:
+        with RUNNING.outside():
+            self._changed.wait(timeout_s)
+
+    def _send(self, http: "Transport", entry: Entry) -> float | None:
+        """Return None when done with the request, or else the seconds to wait before trying again."""
+        request = entry.request
+        try:
+            answer = http.request("PUT", request.path, request.content)
         except ConnectionError as error:
-            return self._report_away(str(error))
-        except (ValueError, TypeError) as error:
+            return self._fail(entry, str(error), is_overload=False)
+        except ValueError as error:
             self._refuse(request, str(error))
             return None
-        if answer.status_code in _UNAVAILABLE:
-            return self._report_away(f"HTTP {answer.status_code}")
-        if self._away:
-            self._away = False
-            _log.info("Beamer at %s answers again", self._url)
-        self._pause_s = FIRST_PAUSE_S
-        if answer.is_success:
-            return None
+        if answer.status_code in _OVERLOADED or answer.status_code >= 500:
+            return self._fail(entry, f"HTTP {answer.status_code}", answer.status_code in _OVERLOADED)
+        self._report_back()
+        return None if answer.is_success else self._judge(entry, answer)
+
+    def _judge(self, entry: Entry, answer: "Answer") -> float | None:
+        """Refuse a request as its answer says, or return the seconds after which it may be known what it names."""
+        request = entry.request
         reason, field_name = _reason(answer)
-        kind = request.kind
+        kind: tuple[object, ...] = _kind(request)
         if answer.status_code == _UNKNOWN:
-            if request.address not in self._unknown and request.tries < UNKNOWN_TRIES:
-                request.tries += 1
-                return FIRST_PAUSE_S * float(2 ** (request.tries - 1))
-            self._unknown.add(request.address)
-            kind = str(request.address), ()
+            scope = request.address.scope
+            if scope not in self._unknown and entry.tries < UNKNOWN_TRIES:
+                entry.tries += 1
+                return FIRST_PAUSE_S * float(2 ** (entry.tries - 1))
+            self._unknown[scope] = None
+            if len(self._unknown) > MOST_UNKNOWN:
+                del self._unknown[next(iter(self._unknown))]
+            kind = scope
+        elif answer.status_code in _NOT_OURS:
+            kind = (answer.status_code,)
         elif answer.status_code == _CONFLICT and field_name == "run":  # so is everything else that is said of it
-            kind = request.address.study, ()
+            kind = (request.address.study,)
         self._refuse(request, reason, kind)
         return None
 
-    def _report_away(self, reason: str) -> float:
+    def _fail(self, entry: Entry, reason: str, is_overload: bool) -> float | None:
+        """Return the seconds after which to try again, None if it is the request that the controller always fails at."""
+        self._failures += 1
+        entry.failures += 1
+        if self._failures > 1 or is_overload:
+            self._report_away(reason)
+        else:
+            entry.own_failures += 1
+            if entry.own_failures >= OWN_FAILURES:
+                self._refuse(entry.request, f"{reason}, {OWN_FAILURES} times")
+                return None
+        return min(FIRST_PAUSE_S * float(2 ** min(entry.failures - 1, 16)), LONGEST_PAUSE_S)
+
+    def _report_away(self, reason: str) -> None:
         if not self._away:
             self._away = True
+            reason = clip(reason)
             _log.warning("Beamer at %s does not answer (%s); training continues without it", self._url, reason)
-        pause_s = self._pause_s
-        self._pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
-        return pause_s
+        self._resume_at = time.monotonic() + self._pause_s
+        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
 
-    def _refuse(self, request: PutRequest, reason: str, kind: Kind | None = None) -> None:
-        """Warn once of every way in which a request is refused, within bounds: the repeats of a loop would hide the first."""
-        kind = kind or request.kind
-        reasons = self._refused.setdefault(kind, set()) if len(self._refused) < MOST_REFUSED else self._refused.get(kind)
-        is_new = reasons is not None and reason not in reasons and len(reasons) < MOST_REASONS
-        if reasons is not None and is_new:
-            reasons.add(reason)
-        _log.log(logging.WARNING if is_new else logging.DEBUG, "Beamer refused %s: %s", request, reason)
+    def _report_back(self) -> None:
+        if self._away:
+            self._away = False
+            _log.info("Beamer at %s answers again", self._url)
+        self._failures = 0
+        self._pause_s = FIRST_PAUSE_S
 
-
-def _plain(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        return asdict(value)
-    if hasattr(value, "item"):  # a number of NumPy or PyTorch
-        return value.item()
-    raise TypeError(f"{value!r} has no JSON form")
+    def _refuse(self, request: PutRequest, reason: str, kind: tuple[object, ...] | None = None) -> None:
+        self._refusals.log(str(request), reason, kind or _kind(request))
 
 
-def _reason(answer: "Response") -> tuple[str, str | None]:
+def _bounded(timeout_s: float) -> float:
+    """Return a time-out that threads can wait for: neither infinite nor below 0."""
+    return min(max(0.0, timeout_s), threading.TIMEOUT_MAX)
+
+
+def _kind(request: PutRequest) -> tuple[object, ...]:
+    """Return what refusals are told apart by, besides their reasons: whom requests are about, and what they do."""
+    return (clip(str(request.address)), *map(clip, request.kind))
+
+
+def _finish(request: PutRequest) -> None:
+    """Call what is to be called when a request is done with."""
+    if request.then is not None:
+        try:
+            request.then()
+        except Exception:  # noqa: BLE001  a defect, which must not end the sender
+            _log.warning("after %s", request, exc_info=True)
+
+
+def _reason(answer: "Answer") -> tuple[str, str | None]:
     """Return why a request was refused, and the field that is to blame."""
     try:
         error = answer.json()["error"]
         return str(error["message"]), error.get("field")
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return f"HTTP {answer.status_code}", None
 
 

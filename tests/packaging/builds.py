@@ -46,7 +46,7 @@ def build(directory: Path) -> tuple[Path, Path]:
 
 def download(wheel: Path, extras: Sequence[str], directory: Path) -> None:
     """Collect wheels of everything that extras depend on; skips the test where the package index is out of reach."""
-    probe = run([*PIP, "download", "--quiet", "--no-deps", *CONSTRAINTS, "-d", directory, "httpx"])
+    probe = run([*PIP, "download", "--quiet", "--no-deps", *CONSTRAINTS, "-d", directory, "httpcore"])
     if probe.returncode:
         pytest.skip(f"no package index within reach: {probe.stderr.strip().splitlines()[-1]}")
     checked([*PIP, "wheel", "--quiet", "--retries", "10", *CONSTRAINTS, "-w", directory, f"{wheel}[{','.join(extras)}]"])

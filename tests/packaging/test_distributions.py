@@ -47,4 +47,4 @@ def test_the_base_asks_for_an_http_client_alone(distributions: tuple[Path, Path]
         metadata = message_from_bytes(wheel.read(name))
     assert metadata["Name"] == DISTRIBUTION
     required = [text for text in metadata.get_all("Requires-Dist", []) if "extra ==" not in text]
-    assert [re.split(r"[^\w-]", text)[0] for text in required] == ["httpx"]
+    assert [re.split(r"[^\w-]", text)[0] for text in required] == ["httpcore"]

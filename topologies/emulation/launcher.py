@@ -16,9 +16,7 @@ import sys
 import traceback
 from typing import Any
 
-import httpcore  # noqa: F401  httpx imports it at its first use, which would be in every forked trainer
-
-from beamer.client import Client
+from beamer.client import Client, transport  # noqa: F401  the latter is imported at its first use, in every forked trainer else
 from topologies.emulation import trainer
 
 

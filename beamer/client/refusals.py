@@ -1,0 +1,31 @@
+"""Says once what is wrong, within bounds: a loop's repeats would hide the first line, and their record would fill memory."""
+
+import logging
+from collections.abc import Hashable
+
+MOST_REASONS = 5  # that are logged of one kind of request: a controller may answer every one differently
+MOST_KINDS = 1000  # whose refusals are logged, of which each has taken a line
+MOST_CHARACTERS = 500  # of a text that is logged and remembered: of a message, all that helps
+
+_log = logging.getLogger("beamer.client")
+
+
+def clip(text: str) -> str:
+    """Return a text, or its beginning if it is long."""
+    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}..."
+
+
+class Refusals:
+    """What has been logged, by kind of request."""
+
+    def __init__(self) -> None:
+        self._reasons: dict[Hashable, set[str]] = {}
+
+    def log(self, what: str, reason: str, kind: Hashable) -> None:
+        """Log that `what` is refused for a reason: as a warning if that is new of its kind."""
+        what, reason = clip(what), clip(reason)
+        reasons = self._reasons.setdefault(kind, set()) if len(self._reasons) < MOST_KINDS else self._reasons.get(kind)
+        is_new = reasons is not None and reason not in reasons and len(reasons) < MOST_REASONS
+        if reasons is not None and is_new:
+            reasons.add(reason)
+        _log.log(logging.WARNING if is_new else logging.DEBUG, "Beamer refused %s: %s", what, reason)
