@@ -26,6 +26,7 @@ UNREGISTERED = 0x10009
 _FIRST_MANAGED = 0x10010
 _FIRST_CAPPED = 0x10100
 _CAPPED = 0xE00  # ids that capped jobs are spread over
+MOST_CAPPED = _CAPPED // 2  # capped jobs: with half of the ids free, the next free one is near
 LOWEST_PRIORITY = 7  # HTB turns anything above into this
 
 _MAX_BURST_US = 60_000_000  # HTB remembers no longer than this
@@ -109,9 +110,15 @@ def caps_of(workers: Iterable[LocalWorker]) -> dict[str, Cap]:
 
 
 def cap_ids(jobs: Iterable[str]) -> dict[str, int]:
-    """Return a class id per capped job: the same for the same set of jobs, and rarely moved when the set changes."""
+    """Return a class id per capped job: the same for the same set of jobs, and rarely moved when the set changes.
+
+    Raises `InputError` for more jobs than `MOST_CAPPED`.
+    """
+    ordered = sorted(jobs)
+    if len(ordered) > MOST_CAPPED:
+        raise InputError("workers.cap_bps", len(ordered), f"at most {MOST_CAPPED} jobs with a cap")
     taken: dict[int, str] = {}
-    for job in sorted(jobs):
+    for job in ordered:
         slot = zlib.crc32(job.encode()) % _CAPPED
         while slot in taken:
             slot = (slot + 1) % _CAPPED

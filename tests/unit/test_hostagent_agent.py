@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from beamer.errors import PlatformError
-from beamer.network.protocol import Applied, Assignment, Connections, Counters, Hello, Port, WorkerId, Workers
+from beamer.network.protocol import Applied, Assignment, Connections, Counters, Hello, Port, PortCounters, WorkerId, Workers
 from hostagent import agent as module
 from hostagent.agent import Agent, AgentOptions
 from hostagent.desired import DesiredState
@@ -43,6 +43,7 @@ class FakeEnforcer:
         self.gone: tuple[WorkerId, ...] = ()
         self.refused: tuple[tuple[WorkerId, str], ...] = ()
         self.attempts: list[tuple[int, float]] = []
+        self.ports: tuple[str, ...] = ("data",)
 
     def apply(self, wanted: DesiredState) -> int:
         generation = wanted.assignment.generation
@@ -61,8 +62,8 @@ class FakeEnforcer:
             raise self.verifying
         return 0
 
-    def counters(self) -> tuple[()]:
-        return ()
+    def counters(self) -> tuple[PortCounters, ...]:
+        return tuple(PortCounters(interface=name, classes=()) for name in self.ports)
 
     def worker_bytes(self) -> tuple[()]:
         return ()
@@ -96,7 +97,7 @@ def serving(
 ) -> Iterator[None]:
     """Run an agent over `enforcer` in a thread until the block ends; it has to end at once then."""
     monkeypatch.setattr(module, "Enforcer", lambda _: enforcer)
-    agent = Agent(AgentOptions("h1", controller.url, counters_s=0.05), StateDirectory(tmp_path / "h1"))
+    agent = Agent(AgentOptions("h1", (controller.url,), counters_s=0.05), StateDirectory(tmp_path / "h1"))
     loop, started = asyncio.new_event_loop(), threading.Event()
 
     async def run() -> None:

@@ -25,6 +25,12 @@ class FakeQueues:
     def __init__(self) -> None:
         self.trees: dict[str, Tree] = {}
         self.refusing: set[str] = set()
+        self.indices = {port.interface: place for place, port in enumerate(PORTS, 1)}
+
+    def index(self, interface: str) -> int:
+        if interface not in self.indices:
+            raise InputError("ports.interface", interface, "an interface of this network namespace")
+        return self.indices[interface]
 
     def observe(self, interface: str) -> Tree | None:
         return self.trees.get(interface)
