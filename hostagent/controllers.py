@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from random import Random
 
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import WebSocketException
+from websockets.exceptions import ConnectionClosed, WebSocketException
 
 from hostagent.complaints import Complaints
 from hostagent.limits import MOST_MESSAGE_BYTES
@@ -116,7 +116,9 @@ class ControllerLink:
             waiting = connection is not None and not connection.accepted
             self._reasons[url] = f"no assignment within {_ASSIGNMENT_S:g} s" if waiting else "no answer in time"
         except* (OSError, WebSocketException) as errors:
-            self._reasons[url] = connection_trouble(_first(errors))
+            error = _first(errors)
+            closed = error.rcvd if isinstance(error, ConnectionClosed) else None
+            self._reasons[url] = f"closed: {closed}" if closed else connection_trouble(error, url.startswith("wss:"))
         except* Exception as errors:  # noqa: BLE001 - a defect, which is logged; a new connection brings the whole assignment again
             self._complaints.add("defect", f"the exchange with {url} failed", error=_first(errors))
             self._reasons[url] = repr(_first(errors))

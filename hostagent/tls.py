@@ -39,8 +39,8 @@ def _present(context: ssl.SSLContext, cert: Path, key: Path | None) -> None:
         raise InputError("cert, key", f"{cert}, {key or cert}", f"{expected} ({_reason(error)})") from error
 
 
-def connection_trouble(error: BaseException) -> str:
-    """Return what an attempt to connect failed of, in words."""
+def connection_trouble(error: BaseException, tls: bool) -> str:
+    """Return what an attempt to connect failed of, in words. tls: whether it was to speak it."""
     match error:
         case ssl.SSLCertVerificationError():
             return f"its certificate is refused: {error.verify_message}"
@@ -50,6 +50,9 @@ def connection_trouble(error: BaseException) -> str:
             return f"it refuses the agent's certificate or version of TLS: {error.reason}"
         case ssl.SSLError():
             return f"TLS fails: {error.reason or error}"
+        case _ if tls and (isinstance(error, ConnectionResetError) or isinstance(error.__cause__, EOFError)):
+            # In TLS 1.3 a client has finished by the time its certificate is refused.
+            return "it closes without an answer: it may ask for a certificate of the agent's own that it trusts"
         case _:
             return str(error) or type(error).__name__
 

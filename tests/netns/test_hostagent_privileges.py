@@ -45,9 +45,7 @@ def somebody_elses(bench: Bench, agent_socket: Path) -> Trainer:
     return Trainer(bench, agent_socket, rank=None, prefix=user)
 
 
-def start(
-    bench: Bench, at: Path, uid: int, *capabilities: str, expiry_s: float = 60
-) -> tuple["subprocess.Popen[str]", Path]:
+def start(bench: Bench, at: Path, uid: int, *capabilities: str, expiry_s: float = 60) -> tuple["subprocess.Popen[str]", Path]:
     """Start an agent as user `uid`; return it with the file of what it logs."""
     log = at.with_suffix(".log")
     for directory in (bench.state.path, at.parent):
