@@ -51,8 +51,8 @@ def connection_trouble(error: BaseException, tls: bool) -> str:
         case ssl.SSLError():
             return f"TLS fails: {error.reason or error}"
         case _ if tls and (isinstance(error, ConnectionResetError) or isinstance(error.__cause__, EOFError)):
-            # In TLS 1.3 a client has finished by the time its certificate is refused.
-            return "it closes without an answer: it may ask for a certificate of the agent's own that it trusts"
+            # In TLS 1.3 a client has finished its part by the time that its certificate is refused.
+            return "it closes without an answer: it may ask for a certificate of the agent's own, or speak no TLS"
         case _:
             return str(error) or type(error).__name__
 

@@ -256,7 +256,7 @@ def test_what_tls_fails_of_is_said_in_words(authority: Authority, tmp_path: Path
         Server(lead, authority.server_context("other")): "certificate is refused: .*'localhost'",
         Server(lead, Authority(tmp_path, "another").server_context("localhost")): "certificate is refused: .*issuer",
         Server(lead, authority.server_context("localhost", ask=True)): "may ask for a certificate",
-        Server(lead): "does not speak TLS",
+        Server(lead): "speak no TLS",
     }
     leader = Server(lead, authority.server_context("localhost"))
     urls = [f"wss://localhost:{server.port}" for server in (*wrong, leader)]
