@@ -9,7 +9,7 @@ from beamer.errors import InputError
 from beamer.network.codepoints import codepoint
 from beamer.network.protocol import Assignment
 from beamer.validation import input_error
-from hostagent.limits import check_limits
+from hostagent.limits import check_limits, check_shape
 from hostagent.process import Mark
 from hostagent.tree import UNREGISTERED, Cap, Tree, cap_ids, caps_of, class_id, port_tree
 
@@ -36,6 +36,7 @@ class _Numbered(BaseModel):
 
 def parse_assignment(frame: str | bytes) -> Assignment:
     """Return the assignment that a message holds. Raises `InputError` for anything else."""
+    check_shape(frame)
     try:
         return Assignment.model_validate_json(frame)
     except ValidationError as error:

@@ -3,13 +3,18 @@
 from collections import Counter
 from collections.abc import Collection
 
+from pydantic_core import from_json
+
 from beamer.errors import InputError
+from beamer.network.plan import check_queues
 from beamer.network.protocol import Assignment, LocalWorker, Port
 from beamer.units import ETHERNET_HEADER
 
 MOST_MESSAGE_BYTES = 4 * 2**20  # some four times what MOST_WORKERS take, with as much again for connections
 MOST_PORTS = 1024  # above what the largest switches have
 MOST_WORKERS = 4096  # as many as can attach
+MOST_CONNECTIONS = 2**15  # eight for each of the workers: of those of one host that cross the network
+MOST_ADDRESSES = 2**16  # of hosts, above what any fabric of one controller has
 MOST_CLASSES = 2**16  # on all ports together: each takes the kernel a request, so that these take some seconds
 MOST_RATE_BPS = 10**13  # above any interface; the kernel counts in bytes and 64 bits
 MOST_PORT_FRAME_BYTES = 2**16 + ETHERNET_HEADER  # the loopback's, above any other interface's
@@ -18,13 +23,41 @@ MOST_JOB_CHARACTERS = 255  # two names of 63 and what joins them, with room
 _MOST_PID = 2**22  # PID_MAX_LIMIT
 _MOST_INTEGER = 2**63  # what other programs can read of JSON's integers
 _NO_INTERFACE = ("", ".", "..")
+_MOST_ELEMENTS = {"ports": MOST_PORTS, "workers": MOST_WORKERS, "connections": MOST_CONNECTIONS, "addresses": MOST_ADDRESSES}
+_MOST_KEYS = 16  # twice what an assignment or any part of it has
+
+
+def check_shape(frame: str | bytes) -> None:
+    """Raise `InputError` if a message is no JSON object, or holds more than an assignment can.
+
+    Every wrong element becomes a finding with a copy of it: of a message full of them, gigabytes.
+    """
+    try:
+        content = from_json(frame)
+    except ValueError as error:
+        raise InputError("message", frame[:80], f"JSON ({error})") from error
+    if not isinstance(content, dict):
+        raise InputError("message", frame[:80], "an object")
+    for field, most in _MOST_ELEMENTS.items():
+        if isinstance(content.get(field), list):
+            _at_most(field, content[field], most)
+    parts: list[object] = [content]
+    while parts:
+        part = parts.pop()
+        if isinstance(part, dict):
+            if len(part) > _MOST_KEYS:
+                raise InputError("message", f"an object of {len(part)} keys", f"at most {_MOST_KEYS}")
+            parts += part.values()
+        elif isinstance(part, list):
+            parts += part
 
 
 def check_limits(assignment: Assignment) -> None:
     """Raise `InputError` naming the field of `assignment` that no host can carry out."""
     _within("generation", assignment.generation, 0, _MOST_INTEGER - 1)
-    _at_most("ports", assignment.ports, MOST_PORTS)
-    _at_most("workers", assignment.workers, MOST_WORKERS)
+    for field, most in _MOST_ELEMENTS.items():
+        _at_most(field, getattr(assignment, field), most)
+    check_queues(assignment.queues)
     for port in assignment.ports:
         _check_port(port)
     repeated = [name for name, count in Counter(port.interface for port in assignment.ports).items() if count > 1]

@@ -205,3 +205,21 @@ def test_queues_that_somebody_removed_come_back(bench: Bench) -> None:
     bench.controller.applied(bench.assign(1))
     bench.here.run("tc", "qdisc", "del", "dev", "data", "root")
     eventually(lambda: len(bench.classes()) == 10)
+
+
+def test_an_interface_that_goes_away_is_reported_and_so_is_its_return(bench: Bench) -> None:
+    bench.here.run("ip", "link", "add", "other", "type", "veth", "peer", "name", "other2")
+    bench.agent()
+    ports = PORT, PORT.model_copy(update={"interface": "other"})
+    assert bench.controller.applied(bench.assign(1, ports=ports)).error is None
+    after = len(bench.controller.received)
+    bench.here.run("ip", "link", "del", "other")
+    lost = bench.controller.wait(Applied, lambda m: m.error is not None, after)
+    assert lost.generation == 1
+    assert "other" in (lost.error or "")
+    refused = bench.controller.applied(bench.assign(2, ports=(ports[0].model_copy(update={"rate_bps": 10**7}), ports[1])))
+    assert "other" in (refused.error or "")
+    assert "rate 10Mbit ceil 10Mbit" in bench.here.run("tc", "class", "show", "dev", "data"), "the newest plan is in force"
+    bench.here.run("ip", "link", "add", "other", "type", "veth", "peer", "name", "other2")
+    assert bench.controller.wait(Applied, lambda m: m.error is None, after).generation == 2
+    assert "htb 1:" in bench.here.run("tc", "qdisc", "show", "dev", "other")
