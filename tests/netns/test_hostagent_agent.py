@@ -221,5 +221,11 @@ def test_an_interface_that_goes_away_is_reported_and_so_is_its_return(bench: Ben
     assert "other" in (refused.error or "")
     assert "rate 10Mbit ceil 10Mbit" in bench.here.run("tc", "class", "show", "dev", "data"), "the newest plan is in force"
     bench.here.run("ip", "link", "add", "other", "type", "veth", "peer", "name", "other2")
-    assert bench.controller.wait(Applied, lambda m: m.error is None, after).generation == 2
+    bench.controller.wait(Applied, lambda m: m.error is None and m.generation == 2, after)
     assert "htb 1:" in bench.here.run("tc", "qdisc", "show", "dev", "other")
+
+
+def test_the_agent_finds_the_controller_that_is_there(bench: Bench) -> None:
+    bench.agent("--controller", f"ws://127.0.0.1:1,{bench.controller.url}")
+    assert bench.controller.applied(bench.assign(1)).error is None
+    assert bench.classes()

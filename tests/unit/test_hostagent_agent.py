@@ -17,6 +17,7 @@ from beamer.errors import PlatformError
 from beamer.network.protocol import Applied, Assignment, Connections, Counters, Hello, Port, PortCounters, WorkerId, Workers
 from hostagent import agent as module
 from hostagent.agent import Agent, AgentOptions
+from hostagent.attach import listening
 from hostagent.desired import DesiredState
 from hostagent.enforce import PollResult
 from hostagent.limits import MOST_MESSAGE_BYTES
@@ -108,10 +109,11 @@ def serving(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     expiry_s: float = 60,
+    attaching: socket.socket | None = None,
 ) -> Iterator[None]:
     """Run an agent over `enforcer` in a thread until the block ends; it has to end at once then."""
     monkeypatch.setattr(module, "Enforcer", lambda _: enforcer)
-    agent = Agent(AgentOptions("h1", (controller.url,), expiry_s, counters_s=0.05), StateDirectory(tmp_path / "h1"))
+    agent = Agent(AgentOptions("h1", (controller.url,), expiry_s, counters_s=0.05), StateDirectory(tmp_path / "h1"), attaching)
     loop, started = asyncio.new_event_loop(), threading.Event()
 
     async def run() -> None:
@@ -353,3 +355,22 @@ def test_an_interface_that_goes_away_is_reported_and_so_is_its_return(
         enforcer.hopeless = ()
         enforcer.ports = ("data",)
         assert controller.wait(Applied, lambda m: m.error is None, after) == Applied(generation=1, changes=3)
+
+
+def test_who_attaches_and_detaches_in_a_loop_does_not_flood_the_controller(
+    controller: FakeController, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds = 150
+    with listening(tmp_path / "agent.sock") as attaching:
+        began = time.monotonic()
+        with serving(FakeEnforcer(), controller, tmp_path, monkeypatch, attaching=attaching):
+            for rank in range(rounds):
+                with socket.socket(socket.AF_UNIX) as sock:
+                    sock.settimeout(20)
+                    sock.connect(str(tmp_path / "agent.sock"))
+                    sock.sendall(f'{{"study": "s", "trial": "t", "rank": {rank}}}\n'.encode())
+                    assert b"attached" in sock.recv(4096)
+            controller.wait(Workers, lambda m: not m.leases, after=len(controller.received) - 1)
+            reports = [m for m in controller.received if isinstance(m, Workers)]
+        least = min(rounds, int((time.monotonic() - began) / module._LEASES_PAUSE_S))
+    assert len(reports) <= least + 3
