@@ -307,7 +307,9 @@ def test_a_flood_from_one_user_keeps_no_other_out_and_ends_with_it(
     monkeypatch.setattr(module, "_CREDENTIALS", Other())
     served.server._most_connections = 20 * module._FULL_USERS  # as with few descriptors, so that the flood is short
     with contextlib.ExitStack() as stack:
-        flood(path, stack, 400, line)
+        opened = flood(path, stack, 400, line)
+        opened[-1].settimeout(20)
+        assert b"too many" in opened[-1].recv(4096)
         eventually(lambda: served.server._connections[1] == 20)
         uid = 2
         other = attach("s", "other", 0, path=str(path))
