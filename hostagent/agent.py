@@ -1,37 +1,38 @@
-"""The agent: connect to the controller, apply its assignments, report connections and counters, expire the queues without it.
+"""The agent: apply a controller's assignments, report connections and counters, expire the queues without a controller.
 
-The event loop only communicates; everything that touches the kernel runs in one thread beside it, in order.
+The event loop only communicates; everything that touches the kernel runs in one thread beside it, in order. A controller is
+believed nothing: what is no assignment, or one that no host can carry out, is answered and changes nothing.
 """
 
 import asyncio
 import logging
 import socket
+import ssl
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from random import Random
 from typing import ParamSpec, TypeVar
 
-from pydantic import ValidationError
-from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
 from beamer.errors import BeamerError, InputError
-from beamer.network.protocol import Applied, Assignment, Connections, Counters, Hello, Message, WorkerId, Workers
+from beamer.network.protocol import Applied, Assignment, Connections, Counters, Hello, Message, PortCounters, WorkerId, Workers
 from hostagent.attach import AttachServer
-from hostagent.desired import DesiredState, desired_state
+from hostagent.complaints import Complaints, shortened
+from hostagent.controllers import ControllerConnection, ControllerLink
+from hostagent.desired import DesiredState, desired_state, generation_of, parse_assignment
 from hostagent.enforce import Enforcer, PollResult
 from hostagent.guard import Guard
 from hostagent.lease import DEFAULT_DURATION_S, HeldQueueLease, QueueLease
 from hostagent.state import StateDirectory
 
-_FIRST_RETRY_S, _LAST_RETRY_S = 0.1, 1.0  # of connecting
 _FIRST_ATTEMPT_S, _LAST_ATTEMPT_S = 1.0, 10.0  # between attempts at an assignment that could not be applied
-_CONNECT_S = 5.0
-_PING_EVERY_S, _PING_ANSWER_S = 5.0, 15.0
 _IDLE_AFTER_S = 0.5  # after the last change of connections
 _IDLE_FACTOR = 4  # by which sockets are polled less often then
+_LEASES_PAUSE_S = 0.05  # between reports of leases: who attaches and detaches in a loop makes a report of all of them each time
 
 log = logging.getLogger("beamer.hostagent")
 _Args = ParamSpec("_Args")
@@ -42,30 +43,37 @@ _Result = TypeVar("_Result")
 class AgentOptions:
     """How an agent behaves.
 
-    name: in the controller's fabric. controller: `ws://HOST:PORT`. expiry_s: how long queues stay without a controller; an
-    agent that still runs removes the marks with them; otherwise they end with their connections, without effect once the edge
-    switch's rules have expired. poll_s: between polls for new sockets. counters_s: between reports of counters.
+    name: in the controller's fabric. controllers: `ws://HOST:PORT` or `wss://HOST:PORT` of each, of which one leads. expiry_s:
+    how long queues stay without a controller; an agent that still runs removes the marks with them; otherwise they end with
+    their connections, without effect once the edge switch's rules have expired. poll_s: between polls for new sockets.
+    counters_s: between reports of counters. tls: for wss://.
     """
 
     name: str
-    controller: str
+    controllers: tuple[str, ...]
     expiry_s: float = DEFAULT_DURATION_S
     poll_s: float = 0.1
     counters_s: float = 1.0
+    tls: ssl.SSLContext | None = None
 
 
 class _Inbox:
     """The newest assignment received; it replaces one that was not taken yet."""
 
     def __init__(self) -> None:
-        self._newest: Assignment | None = None
+        self._newest: DesiredState | None = None
         self._arrived = asyncio.Event()
 
-    def put(self, assignment: Assignment) -> None:
-        self._newest = assignment
+    def put(self, wanted: DesiredState) -> None:
+        self._newest = wanted
         self._arrived.set()
 
-    async def take(self) -> Assignment:
+    def renew(self) -> None:
+        """Have the assignment that was taken last applied again."""
+        if self._newest is not None:
+            self._arrived.set()
+
+    async def take(self) -> DesiredState:
         await self._arrived.wait()
         self._arrived.clear()
         assert self._newest is not None
@@ -82,15 +90,23 @@ class _Inbox:
 class Agent:
     """One agent; `run` lasts until it is cancelled and leaves the queues in place until their lease ends.
 
-    attaching: a listening Unix socket, where workers attach; none do without one.
+    attaching: a listening Unix socket, where workers attach; none do without one. random: spreads agents' attempts to connect.
     """
 
-    def __init__(self, options: AgentOptions, state: StateDirectory, attaching: socket.socket | None = None) -> None:
+    def __init__(
+        self,
+        options: AgentOptions,
+        state: StateDirectory,
+        attaching: socket.socket | None = None,
+        random: Random | None = None,
+    ) -> None:
         self._options = options
+        self._link = ControllerLink(options.name, options.controllers, options.tls, random or Random())
         self._state = state
         self._guard = Guard(state)
         self._thread = ThreadPoolExecutor(1, "kernel")
-        self._connection: ClientConnection | None = None
+        self._connection: ControllerConnection | None = None
+        self._inbox = _Inbox()
         self._wanted: Assignment | None = None  # and perhaps not applied yet
         self._in_force: Assignment | None = None
         self._lease = HeldQueueLease(QueueLease(state), options.expiry_s)
@@ -103,14 +119,14 @@ class Agent:
         self._gone: tuple[WorkerId, ...] = ()
         self._refused: dict[WorkerId, str] = {}
         self._reported_workers: Workers | None = None
-        self._logged: dict[str, str] = {}
+        self._complaints = Complaints(log)
 
     async def run(self) -> None:
         """Serve until cancelled."""
         self._enforcer = await self._kernel(Enforcer, self._state)
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._stay_connected())
+                tasks.create_task(self._link.stay_connected(self._serve))
                 tasks.create_task(self._keep_lease())
                 tasks.create_task(self._watch_sockets())
                 tasks.create_task(self._report_counters())
@@ -124,71 +140,46 @@ class Agent:
     async def _kernel(self, call: Callable[_Args, _Result], *args: _Args.args, **kwargs: _Args.kwargs) -> _Result:
         return await asyncio.get_running_loop().run_in_executor(self._thread, lambda: call(*args, **kwargs))
 
-    async def _stay_connected(self) -> None:
-        url = f"{self._options.controller.rstrip('/')}/v1/agents/{self._options.name}"
-        retry, reported = _FIRST_RETRY_S, ""
-        while True:
-            began = time.monotonic()
-            try:
-                async with connect(
-                    url,
-                    open_timeout=_CONNECT_S,
-                    ping_interval=_PING_EVERY_S,
-                    ping_timeout=_PING_ANSWER_S,
-                    compression=None,
-                    proxy=None,
-                    max_size=None,
-                ) as connection:
-                    log.info("connected to %s", url)
-                    reported = ""
-                    await self._exchange(connection)
-                    reason = f"closed: {connection.close_code} {connection.close_reason}".rstrip()
-            except* (OSError, WebSocketException) as errors:
-                reason = str(errors.exceptions[0]) or type(errors.exceptions[0]).__name__
-            except* Exception as errors:  # a defect; a new connection brings the whole assignment again
-                log.exception("the exchange with %s failed", url)
-                reason = repr(errors.exceptions[0])
-            finally:
-                self._connection = None
-            if (this := asyncio.current_task()) and this.cancelling():  # a task group that fails meanwhile may swallow it
-                raise asyncio.CancelledError
-            if reason != reported:
-                log.warning("no controller at %s (%s); keeping the last plan, connecting again", url, reason)
-                reported = reason
-            if time.monotonic() - began > _LAST_RETRY_S:
-                retry = _FIRST_RETRY_S
-            await asyncio.sleep(retry)
-            retry = min(2 * retry, _LAST_RETRY_S)
+    async def _serve(self, connection: ControllerConnection) -> None:
+        try:
+            await self._exchange(connection)
+        finally:
+            self._connection = None
 
-    async def _exchange(self, connection: ClientConnection) -> None:
+    async def _exchange(self, connection: ControllerConnection) -> None:
         generation = self._in_force.generation if self._in_force else 0
-        await connection.send(Hello(agent=self._options.name, generation=generation).model_dump_json())
+        await connection.socket.send(Hello(agent=self._options.name, generation=generation).model_dump_json())
         self._connection = connection
         self._reported_workers = None
         await self._report_workers()
         if self._wanted:
-            self._renew()
             self._reported = None
             await self._poll_sockets()
-        inbox = _Inbox()
+        self._inbox = _Inbox()
         async with asyncio.TaskGroup() as tasks:
-            applying = tasks.create_task(self._apply_newest(inbox))
-            async for text in connection:
-                try:
-                    inbox.put(Assignment.model_validate_json(text))
-                except ValidationError as error:
-                    log.error("not an assignment: %s", error)
+            applying = tasks.create_task(self._apply_newest(self._inbox))
+            async for frame in connection.socket:
+                await self._receive(frame, connection)
             applying.cancel()
+
+    async def _receive(self, frame: str | bytes, connection: ControllerConnection) -> None:
+        """Have an assignment applied; answer one that cannot be, which leaves the one before as it is."""
+        try:
+            wanted = desired_state(parse_assignment(frame))
+        except InputError as error:  # a later attempt would fail as well
+            self._complaints.add("assignment refused", error)
+            generation = generation_of(frame)
+            if generation is not None:
+                await self._send(_failed(generation, error))
+            return
+        self._complaints.forget("assignment refused")
+        connection.accept()
+        self._inbox.put(wanted)
 
     async def _apply_newest(self, inbox: _Inbox) -> None:
         """Apply assignments as they arrive, skipping those that a newer one has replaced."""
         while True:
-            assignment = await inbox.take()
-            try:
-                wanted = desired_state(assignment)
-            except InputError as error:  # a later attempt would fail as well
-                await self._send(_failed(assignment, error))
-                continue
+            wanted = await inbox.take()
             pause, reported = _FIRST_ATTEMPT_S, None
             while True:
                 answer = await self._apply(wanted)
@@ -207,35 +198,31 @@ class Agent:
         try:
             changes = await self._kernel(self._enforcer.apply, wanted)
         except (BeamerError, OSError) as error:
-            return _failed(wanted.assignment, error)
+            self._complaints.add("assignment not applied", error)
+            return _failed(wanted.assignment.generation, error)
+        self._complaints.forget("assignment not applied")
         self._in_force = wanted.assignment
         return Applied(generation=wanted.assignment.generation, changes=changes)
 
     async def _send(self, message: Message) -> None:
-        """Send a message if there is a controller; `_stay_connected` handles its absence."""
+        """Send a message if there is a controller; `ControllerLink` handles its absence."""
         if self._connection is not None:
             try:
-                await self._connection.send(message.model_dump_json())
+                await self._connection.socket.send(message.model_dump_json())
             except WebSocketException:
                 self._connection = None
-
-    def _log_once(self, where: str, error: Exception) -> None:
-        """Log an error, once as long as it stays the same."""
-        if self._logged.get(where) != str(error):
-            self._logged[where] = str(error)
-            log.error("%s: %s", where, error)
 
     def _renew(self) -> None:
         try:
             if self._lease.renew():
                 self._guard.ensure()
         except OSError as error:
-            self._log_once("lease", error)
+            self._complaints.add("lease", error)
 
     async def _keep_lease(self) -> None:
         """Renew the lease while there is a controller; without one, remove everything when it has run out."""
         while True:
-            if self._connection is not None and self._lease.granted:
+            if self._connection is not None and self._connection.accepted and self._lease.granted:
                 self._renew()
             elif self._lease.expired:
                 log.warning("no controller for %g s: removing the queues", self._lease.duration_s)
@@ -245,7 +232,7 @@ class Agent:
                 try:
                     await self._kernel(self._enforcer.expire)
                 except (BeamerError, OSError) as error:  # the guard tries too, repeatedly
-                    self._log_once("removal", error)
+                    self._complaints.add("removal", error)
             await asyncio.sleep(self._lease.wait_s())
 
     async def _watch_sockets(self) -> None:
@@ -261,7 +248,7 @@ class Agent:
         """Poll the workers' sockets and report what changed; return whether the next poll may be delayed."""
         seen = await self._kernel(self._enforcer.poll)
         if seen.error is not None:
-            self._log_once("sockets", seen.error)
+            self._complaints.add("sockets", seen.error)
         await self._report_found(seen)
         if seen.report != self._reported:
             self._reported = seen.report
@@ -283,6 +270,7 @@ class Agent:
             await self._leases_changed.wait()
             self._leases_changed.clear()
             await self._report_workers()
+            await asyncio.sleep(_LEASES_PAUSE_S)
 
     async def _report_workers(self) -> None:
         """Report leases and workers without a process that is marked, if that has changed since it was last reported."""
@@ -298,16 +286,22 @@ class Agent:
                 try:
                     await self._kernel(self._enforcer.verify)
                 except (BeamerError, OSError) as error:
-                    self._log_once("marks", error)
+                    self._complaints.add("marks", error)
                 try:
                     ports = await self._kernel(self._enforcer.counters)
                 except (BeamerError, OSError) as error:
-                    self._log_once("counters", error)
+                    self._complaints.add("counters", error)
                     continue
                 sent = await self._kernel(self._enforcer.worker_bytes)
                 await self._send(Counters(at_s=time.time(), ports=ports, workers=sent))
+                self._miss(ports)
+
+    def _miss(self, ports: tuple[PortCounters, ...]) -> None:
+        """Have the assignment applied again when an interface is gone: that says so, and goes on until it is back."""
+        wanted = {port.interface for port in self._in_force.ports} if self._in_force else set()
+        if wanted - {port.interface for port in ports}:
+            self._inbox.renew()
 
 
-def _failed(assignment: Assignment, error: Exception) -> Applied:
-    log.error("generation %d: %s", assignment.generation, error)
-    return Applied(generation=assignment.generation, changes=0, error=str(error))
+def _failed(generation: int, error: Exception) -> Applied:
+    return Applied(generation=generation, changes=0, error=shortened(error))

@@ -8,6 +8,7 @@ worker: then the older one gets an `error`, as a sign not to come back.
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import json
 import logging
@@ -44,6 +45,7 @@ _LOCK_PAUSE_S = 0.02  # between tries
 _SO_PEERPIDFD = 77  # Linux 6.5, asm-generic/socket.h
 _CREDENTIALS = struct.Struct("iII")  # struct ucred: process id, user, group
 _EVERYBODY = 0o666
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 log = logging.getLogger("beamer.hostagent")
 
@@ -215,7 +217,10 @@ class AttachServer:
             return str(error)
         if request is None:
             return None
-        handle = _open_process(sock, peer.pid)
+        try:
+            handle = _open_process(sock, peer.pid)
+        except OSError as error:  # too many open files, say
+            return f"the agent cannot watch the process now ({error.strerror}): attach again later"
         if handle is None:
             return "the process is in a namespace that the agent cannot see into"
         try:
@@ -295,16 +300,22 @@ def _send(writer: asyncio.StreamWriter, answer: dict[str, object]) -> None:
 
 
 def _open_process(sock: socket.socket, pid: int) -> int | None:
-    """Return a descriptor of the process at a connection's other end, None if it is not seen from here or has ended."""
+    """Return a descriptor of the process at a connection's other end, None if it is not seen from here or has ended.
+
+    Raises `OSError` where there is no descriptor left.
+    """
     if pid <= 0:
         return None
     try:
         return sock.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
-    except OSError:  # an older kernel
-        pass
+    except OSError as error:
+        if error.errno in _EXHAUSTED:
+            raise
     try:
-        return os.pidfd_open(pid)
-    except OSError:
+        return os.pidfd_open(pid)  # an older kernel
+    except OSError as error:
+        if error.errno in _EXHAUSTED:
+            raise
         return None
 
 

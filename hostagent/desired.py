@@ -3,9 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pydantic import BaseModel, Field, ValidationError
+
 from beamer.errors import InputError
 from beamer.network.codepoints import codepoint
 from beamer.network.protocol import Assignment
+from beamer.validation import input_error
+from hostagent.limits import check_limits, check_shape
 from hostagent.process import Mark
 from hostagent.tree import UNREGISTERED, Cap, Tree, cap_ids, caps_of, class_id, port_tree
 
@@ -24,8 +28,32 @@ class DesiredState:
     marks: Mapping[str, Mark]
 
 
+class _Numbered(BaseModel):
+    """Of what may be no assignment, the number to answer it under."""
+
+    generation: int = Field(ge=0, lt=2**63)
+
+
+def parse_assignment(frame: str | bytes) -> Assignment:
+    """Return the assignment that a message holds. Raises `InputError` for anything else."""
+    check_shape(frame)
+    try:
+        return Assignment.model_validate_json(frame)
+    except ValidationError as error:
+        raise input_error(error, Assignment) from error
+
+
+def generation_of(frame: str | bytes) -> int | None:
+    """Return the generation that a message names, None where it names none."""
+    try:
+        return _Numbered.model_validate_json(frame).generation
+    except ValidationError:
+        return None
+
+
 def desired_state(assignment: Assignment) -> DesiredState:
     """Return what `assignment` describes. Raises `InputError` for one that no host can ever apply."""
+    check_limits(assignment)
     caps = caps_of(assignment.workers)
     trees = {
         port.interface: port_tree(port, assignment.queues, assignment.unregistered_share, caps) for port in assignment.ports

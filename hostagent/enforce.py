@@ -3,11 +3,11 @@
 All of it blocks and belongs to one thread; `hostagent.agent` communicates with the controller beside it.
 """
 
-from collections.abc import Mapping
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Set
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
 
-from beamer.errors import BeamerError, InputError
+from beamer.errors import BeamerError, InputError, PlatformError
 from beamer.network.protocol import ClassCounter, Connections, PortCounters, WorkerBytes, WorkerId
 from hostagent.desired import DesiredState
 from hostagent.guard import remove_queues
@@ -18,6 +18,8 @@ from hostagent.tree import Tree
 
 # Reading a whole tree costs several times what its counters cost: each port's is read once in so many reports.
 WHOLE_TREE_EVERY = 20
+_MOST_NAMED = 5  # interfaces in an error: enough to see what they have in common
+_ABSENT = 0  # no interface's index
 _NOTHING = ClassCount(0, 0, 0, 0)
 
 
@@ -36,6 +38,17 @@ class PollResult:
     error: Exception | None = None
 
 
+@dataclass(frozen=True)
+class _Installed:
+    """A tree that was read back. index: of the interface that had it; one that is made anew under the name has another.
+
+    With the index of no interface it is wanted, and installed when the interface comes.
+    """
+
+    index: int
+    tree: Tree
+
+
 class Enforcer:
     """The kernel objects of one agent, kept as its assignment says."""
 
@@ -47,7 +60,7 @@ class Enforcer:
             self._sockets = SocketTable()
             opened.callback(self._sockets.close)
             self._opened = opened.pop_all()
-        self._trees: dict[str, Tree] = {}
+        self._trees: dict[str, _Installed] = {}
         self._classes: Mapping[str, Mapping[int | None, tuple[int, ...]]] = {}
         self._readings = 0
         self._cleared = False  # of marks that another agent has left
@@ -59,38 +72,75 @@ class Enforcer:
     def apply(self, wanted: DesiredState) -> int:
         """Make queues and marks what is wanted, read both back, and return how many kernel objects changed.
 
-        Raises `InputError` before the first change, or `PlatformError`; in either case, calling it again completes the work.
-        A tree that was read back before is not read again here: `counters` watches it.
+        Raises `InputError` before the first change for an interface that never was this agent's and cannot be. What goes wrong
+        with some interfaces keeps nothing else from being applied, and is raised at the end, as a `PlatformError` that names
+        them. Calling it again completes the work. A tree that was read back before is not read again here, unless its interface
+        has been replaced: `counters` watches it.
         """
         with self._state.changing():
-            changes = self._apply_trees(wanted.trees)
+            changes, failed = self._apply_trees(wanted.trees)
         self._classes = wanted.classes
         assignment = wanted.assignment
         changes += self._sockets.assign(assignment.workers, assignment.addresses, assignment.connections, wanted.marks)
         if not self._cleared and any(port.classify == "mark" for port in assignment.ports):
             self._sockets.unmark_leftovers()
             self._cleared = True
+        if failed := self._lost() | failed:
+            raise _incomplete(failed)
         return changes
 
-    def _apply_trees(self, wanted: Mapping[str, Tree]) -> int:
+    def _apply_trees(self, wanted: Mapping[str, Tree]) -> tuple[int, dict[str, str]]:
+        """Return how many kernel objects changed, and by interface what failed."""
         owned = self._state.owned()
-        changed = [name for name in wanted if self._trees.get(name) != wanted[name]]
-        for name in changed:
-            if self._queues.observe(name) is not None and name not in owned:
-                raise InputError(f"ports[{name}]", "htb 1:", "an interface whose queues no other program manages")
+        changed, failed = self._changed(wanted, owned)
         dropped = owned - wanted.keys()
         self._state.own(owned | wanted.keys())
         changes = 0
         for name in sorted(dropped):
             self._trees.pop(name, None)
-            changes += self._remove(name)
-        for name in changed:
+            with _noting(failed, name):
+                changes += self._remove(name)
+        for name, index in changed.items():
             self._trees.pop(name, None)
-            changes += self._queues.reconcile(name, wanted[name])
-            self._trees[name] = wanted[name]
+            with _noting(failed, name):
+                changes += self._queues.reconcile(name, wanted[name])
+                self._trees[name] = _Installed(index, wanted[name])
         if dropped:
-            self._state.own(wanted)
-        return changes
+            self._state.own(wanted.keys() | (dropped & failed.keys()))
+        return changes, failed
+
+    def _changed(self, wanted: Mapping[str, Tree], owned: Set[str]) -> tuple[dict[str, int], dict[str, str]]:
+        """Return the indices of the interfaces whose trees are to be read or changed, and why others cannot be; change nothing.
+
+        Raises `InputError` for one that cannot be and was not this agent's before.
+        """
+        changed: dict[str, int] = {}
+        failed: dict[str, str] = {}
+        for name, tree in wanted.items():
+            try:
+                index = self._queues.index(name)
+                if self._trees.get(name) == _Installed(index, tree):
+                    continue
+                if self._queues.observe(name) is not None and name not in owned:
+                    raise InputError(f"ports[{name}]", "htb 1:", "an interface whose queues no other program manages")
+            except InputError as error:
+                if name not in owned:
+                    raise
+                self._trees[name] = _Installed(_ABSENT, tree)
+                failed[name] = str(error)
+            else:
+                changed[name] = index
+        return changed, failed
+
+    def _lost(self) -> dict[str, str]:
+        """Return the interfaces that went away, or were replaced, since their trees were read back."""
+        lost: dict[str, str] = {}
+        for name, installed in self._trees.items():
+            with suppress(InputError):
+                if self._queues.index(name) == installed.index:
+                    continue
+            lost[name] = f"{name} went away while its queues were being made"
+        return lost
 
     def _remove(self, interface: str) -> int:
         try:
@@ -134,11 +184,13 @@ class Enforcer:
 
     def _watched_counts(self, interface: str, whole: bool) -> dict[int, ClassCount]:
         counts = self._queues.counts(interface)
-        tree = self._trees.get(interface)
-        if tree is not None and (whole or counts.keys() != tree.classes.keys()):
+        installed = self._trees.get(interface)
+        if installed is not None and (whole or counts.keys() != installed.tree.classes.keys()):
             with self._state.changing():
                 self._state.own(self._state.owned() | {interface})
-                changes = self._queues.reconcile(interface, tree)
+                index = self._queues.index(interface)
+                changes = self._queues.reconcile(interface, installed.tree)
+                self._trees[interface] = replace(installed, index=index)
             if changes:
                 counts = self._queues.counts(interface)
         return counts
@@ -152,6 +204,21 @@ class Enforcer:
         finally:
             with self._state.changing():
                 remove_queues(self._state)
+
+
+@contextmanager
+def _noting(failed: dict[str, str], interface: str) -> Iterator[None]:
+    """Note what fails with an interface, so that the others are served all the same."""
+    try:
+        yield
+    except (BeamerError, OSError) as error:
+        failed[interface] = str(error)
+
+
+def _incomplete(failed: Mapping[str, str]) -> PlatformError:
+    named = [reason if name in reason else f"{name}: {reason}" for name, reason in sorted(failed.items())]
+    more = f"; and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
+    return PlatformError("; ".join(named[:_MOST_NAMED]) + more, "everything else was applied, and this is tried again")
 
 
 def _counter(klass: int | None, ids: tuple[int, ...], counts: dict[int, ClassCount]) -> ClassCounter:

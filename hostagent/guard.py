@@ -10,7 +10,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from beamer.errors import InputError, PlatformError
+from beamer.errors import BeamerError, InputError, PlatformError
 from hostagent.lease import QueueLease, now
 from hostagent.state import StateDirectory
 
@@ -78,7 +78,7 @@ def watch(state: StateDirectory) -> None:
     lease = QueueLease(state)
     while state.path.is_dir():
         if lease.expired():
-            with state.changing(), suppress(PlatformError):  # tried again at the next poll
+            with state.changing(), suppress(BeamerError, OSError):  # tried again at the next poll
                 if lease.expired():
                     remove_queues(state)
         until = lease.until()

@@ -13,7 +13,8 @@ from pyroute2.iproute import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 from pyroute2.netlink.rtnl import TC_H_ROOT
 
-from beamer.errors import InputError, PlatformError
+from beamer.errors import BeamerError, InputError, PlatformError
+from hostagent.capabilities import DEPLOYMENT, NET_ADMIN
 from hostagent.tree import ROOT, Change, DscpFilter, HtbClass, Root, Tree, difference
 
 _ETH_P_IP = 0x0800
@@ -23,6 +24,10 @@ _TOS_OFFSET = 1
 # pyroute2 0.9 decodes a u32 key from 4 bytes too early, so the key is read from the message itself: mask and value in
 # network order, then the offset in the machine's.
 _KEY_AT = 4 + 16  # behind the attribute's header and the selector's own fields
+_LOOPBACK = 1  # the index of `lo`, which every network namespace has
+_UNUSED = 0xFFFE0000  # a handle of no discipline
+_NO_VERSION = 0  # of HTB's interface, which is at 3
+_MODULES = {"sch_htb": "HTB queueing discipline", "cls_u32": "u32 classifier"}
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,22 @@ class Queues:
     def close(self) -> None:
         """Release the netlink socket."""
         self._ip.close()
+
+    def check(self) -> None:
+        """Raise `PlatformError` if queues cannot be managed here: not allowed, or no HTB in the kernel.
+
+        The kernel is asked for an HTB of a version that does not exist. It refuses that before it changes anything, but first
+        checks that asking is allowed and that there is HTB (net/sched/sch_api.c, `qdisc_create`; sch_htb.c, `htb_init`).
+        """
+        try:
+            self._ip.tc("replace", "htb", _LOOPBACK, _UNUSED, version=_NO_VERSION)
+        except NetlinkError as error:
+            if error.code != errno.EINVAL:
+                raise _refusal("lo", "sch_htb", error) from error
+
+    def index(self, interface: str) -> int:
+        """Return the number that the kernel gave an interface when it was made. Raises `InputError` for an unknown one."""
+        return _index(interface)
 
     def observe(self, interface: str) -> Tree | None:
         """Return the HTB tree at the root of `interface`, None for the kernel's default.
@@ -73,8 +94,8 @@ class Queues:
         if not changes:
             return 0
         index = _index(interface)
-        with _naming(interface):
-            for change in changes:
+        for change in changes:
+            with _naming(interface, "cls_u32" if isinstance(change.what, DscpFilter) else "sch_htb"):
                 self._apply(index, change)
         left = difference(self.observe(interface), desired)
         if left:
@@ -123,7 +144,7 @@ def _index(interface: str) -> int:
     try:
         return socket.if_nametoindex(interface)
     except OSError as error:
-        raise InputError("ports.interface", interface, "an interface of this network namespace") from error
+        raise _unknown(interface) from error
 
 
 def _bytes(rate: int, burst_us: int) -> float:
@@ -165,16 +186,26 @@ def _count(message: Any) -> ClassCount:
 
 
 @contextmanager
-def _naming(interface: str) -> Iterator[None]:
-    """Turn the kernel's error numbers into what is missing."""
+def _naming(interface: str, module: str = "sch_htb") -> Iterator[None]:
+    """Turn the kernel's error numbers into what is missing. module: of the kernel, with what is asked for."""
     try:
         yield
     except NetlinkError as error:
-        if error.code in (errno.ENOENT, errno.EOPNOTSUPP):
-            raise PlatformError(
-                f"{interface}: the kernel has no HTB queueing discipline or no u32 classifier ({error})",
-                "load sch_htb and cls_u32",
-            ) from error
-        if error.code in (errno.EPERM, errno.EACCES):
-            raise PlatformError(f"{interface}: not allowed to manage queues", "run as root") from error
-        raise PlatformError(f"{interface}: the kernel refused ({error})", "see the kernel's log") from error
+        raise _refusal(interface, module, error) from error
+
+
+def _refusal(interface: str, module: str, error: NetlinkError) -> BeamerError:
+    match error.code:
+        case errno.ENODEV:
+            return _unknown(interface)
+        case errno.ENOENT | errno.EOPNOTSUPP:
+            return PlatformError(f"{interface}: the kernel has no {_MODULES[module]} ({error})", f"load {module}")
+        case errno.EPERM | errno.EACCES:
+            missing = f"{interface}: not allowed to manage queues: no {NET_ADMIN} in this network namespace"
+            return PlatformError(missing, f"run as root, or give it {NET_ADMIN}; {DEPLOYMENT}")
+        case _:
+            return PlatformError(f"{interface}: the kernel refused ({error})", "see the kernel's log")
+
+
+def _unknown(interface: str) -> InputError:
+    return InputError("ports.interface", interface, "an interface of this network namespace")

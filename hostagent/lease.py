@@ -4,6 +4,7 @@ The agent renews it while there is a controller and removes the queues when it i
 agent is gone. Only the standard library is imported here: the guard imports little else.
 """
 
+import math
 import time
 
 from hostagent.state import StateDirectory
@@ -25,9 +26,18 @@ class QueueLease:
         self._state = state
 
     def until(self) -> float | None:
-        """Return until when the queues may stay, in seconds of `now`; None where there is nothing to guard."""
+        """Return until when the queues may stay, in seconds of `now`; None where there is nothing to guard.
+
+        A record that cannot be read is over: otherwise nobody would remove the queues.
+        """
         text = self._state.read("lease")
-        return None if text is None else float(text)
+        if text is None:
+            return None
+        try:
+            until = float(text)
+        except ValueError:
+            return 0.0
+        return until if math.isfinite(until) else 0.0
 
     def expired(self) -> bool:
         """Return whether there is a lease and its time is over."""

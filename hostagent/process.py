@@ -8,6 +8,7 @@ import socket
 from dataclasses import dataclass
 
 from beamer.errors import PlatformError
+from hostagent.capabilities import DAC_READ_SEARCH, DEPLOYMENT, SYS_PTRACE
 from hostagent.procfs import Procfs
 
 _PIDFD_GETFD = 438
@@ -25,7 +26,7 @@ def socket_descriptors(pid: int) -> dict[int, int]:
     try:
         directory = os.open(f"/proc/{pid}/fd", os.O_RDONLY | os.O_DIRECTORY)
     except PermissionError as error:
-        raise _unreachable(pid) from error
+        raise _unreachable(pid, DAC_READ_SEARCH) from error
     except (FileNotFoundError, ProcessLookupError):
         return found
     try:
@@ -39,7 +40,7 @@ def socket_descriptors(pid: int) -> dict[int, int]:
     except ProcessLookupError:  # ended since
         pass
     except PermissionError as error:
-        raise _unreachable(pid) from error
+        raise _unreachable(pid, SYS_PTRACE) from error
     finally:
         os.close(directory)
     return found
@@ -64,7 +65,7 @@ def borrow(pid: int, descriptor: int, inode: int, start: int | None = None) -> s
         os.close(process)
     if ours < 0:
         if ctypes.get_errno() == errno.EPERM:
-            raise _unreachable(pid)
+            raise _unreachable(pid, SYS_PTRACE)
         return None
     if os.fstat(ours).st_ino != inode:  # the descriptor has been reused
         os.close(ours)
@@ -109,5 +110,5 @@ def _mark_of(sock: socket.socket) -> Mark:
     return Mark(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY), sock.getsockopt(socket.IPPROTO_IP, socket.IP_TOS) >> 2)
 
 
-def _unreachable(pid: int) -> PlatformError:
-    return PlatformError(f"the sockets of process {pid} cannot be reached", "run as root, with CAP_SYS_PTRACE")
+def _unreachable(pid: int, capability: str) -> PlatformError:
+    return PlatformError(f"the sockets of process {pid} cannot be reached", f"give the agent {capability}; {DEPLOYMENT}")

@@ -128,6 +128,14 @@ class FakeController:
         """Send `assignment` to every agent that is connected, and to each that will be."""
         asyncio.run_coroutine_threadsafe(self._send(assignment), self._loop).result(_PATIENCE_S)
 
+    def send(self, frame: str | bytes) -> None:
+        """Send every agent that is connected a message of any content."""
+        asyncio.run_coroutine_threadsafe(self._send_frame(frame), self._loop).result(_PATIENCE_S)
+
+    def forget(self) -> None:
+        """Send agents that connect from now on no assignment."""
+        self._assignment = None
+
     def disconnect_agents(self) -> None:
         """Close every connection; agents may connect again."""
         asyncio.run_coroutine_threadsafe(self._disconnect_agents(), self._loop).result(_PATIENCE_S)
@@ -176,9 +184,12 @@ class FakeController:
 
     async def _send(self, assignment: Assignment) -> None:
         self._assignment = assignment.model_copy(update={"connections": self._known})
+        await self._send_frame(self._assignment.model_dump_json())
+
+    async def _send_frame(self, frame: str | bytes) -> None:
         for connection in tuple(self._connections):
             with suppress(ConnectionClosed):  # of an agent that has just ended
-                await connection.send(self._assignment.model_dump_json())
+                await connection.send(frame)
 
     async def _disconnect_agents(self) -> None:
         for connection in tuple(self._connections):

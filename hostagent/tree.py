@@ -12,13 +12,14 @@ which HTB honours without a filter) or, on a switch's port, by u32 filters on th
 
 import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from beamer.errors import InputError
 from beamer.network.codepoints import codepoint
 from beamer.network.plan import QUEUES, check_queues
 from beamer.network.protocol import LocalWorker, Port
+from beamer.units import ETHERNET_HEADER, ETHERNET_MTU
 
 ROOT = 0x10000
 LINK = 0x10001
@@ -26,8 +27,10 @@ UNREGISTERED = 0x10009
 _FIRST_MANAGED = 0x10010
 _FIRST_CAPPED = 0x10100
 _CAPPED = 0xE00  # ids that capped jobs are spread over
+MOST_CAPPED = _CAPPED // 2  # capped jobs: with half of the ids free, the next free one is near
 LOWEST_PRIORITY = 7  # HTB turns anything above into this
 
+_INNER_QUANTUM = ETHERNET_MTU + ETHERNET_HEADER  # of a class with others below it, where it is not used and never changed
 _MAX_BURST_US = 60_000_000  # HTB remembers no longer than this
 
 
@@ -109,9 +112,15 @@ def caps_of(workers: Iterable[LocalWorker]) -> dict[str, Cap]:
 
 
 def cap_ids(jobs: Iterable[str]) -> dict[str, int]:
-    """Return a class id per capped job: the same for the same set of jobs, and rarely moved when the set changes."""
+    """Return a class id per capped job: the same for the same set of jobs, and rarely moved when the set changes.
+
+    Raises `InputError` for more jobs than `MOST_CAPPED`.
+    """
+    ordered = sorted(jobs)
+    if len(ordered) > MOST_CAPPED:
+        raise InputError("workers.cap_bps", len(ordered), f"at most {MOST_CAPPED} jobs with a cap")
     taken: dict[int, str] = {}
-    for job in sorted(jobs):
+    for job in ordered:
         slot = zlib.crc32(job.encode()) % _CAPPED
         while slot in taken:
             slot = (slot + 1) % _CAPPED
@@ -133,7 +142,7 @@ def port_tree(port: Port, queues: int, unregistered_share: float, caps: Mapping[
     link, frame = port.rate_bps // 8, port.frame_bytes
     token = max(1, link // 1000)  # HTB refuses a class without a rate of its own; this little hardly bends strictness
     least = max(1, int(link * unregistered_share))
-    classes = [_htb_class(LINK, ROOT, 0, link, link, frame)]
+    classes = [replace(_htb_class(LINK, ROOT, 0, link, link, frame), quantum=_INNER_QUANTUM)]
     classes += [_htb_class(class_id(k), LINK, k, token, link, frame) for k in range(queues)]
     classes.append(_htb_class(UNREGISTERED, LINK, LOWEST_PRIORITY, least, link, frame))
     if port.classify == "mark":

@@ -205,3 +205,27 @@ def test_queues_that_somebody_removed_come_back(bench: Bench) -> None:
     bench.controller.applied(bench.assign(1))
     bench.here.run("tc", "qdisc", "del", "dev", "data", "root")
     eventually(lambda: len(bench.classes()) == 10)
+
+
+def test_an_interface_that_goes_away_is_reported_and_so_is_its_return(bench: Bench) -> None:
+    bench.here.run("ip", "link", "add", "other", "type", "veth", "peer", "name", "other2")
+    bench.agent()
+    ports = PORT, PORT.model_copy(update={"interface": "other"})
+    assert bench.controller.applied(bench.assign(1, ports=ports)).error is None
+    after = len(bench.controller.received)
+    bench.here.run("ip", "link", "del", "other")
+    lost = bench.controller.wait(Applied, lambda m: m.error is not None, after)
+    assert lost.generation == 1
+    assert "other" in (lost.error or "")
+    refused = bench.controller.applied(bench.assign(2, ports=(ports[0].model_copy(update={"rate_bps": 10**7}), ports[1])))
+    assert "other" in (refused.error or "")
+    assert "rate 10Mbit ceil 10Mbit" in bench.here.run("tc", "class", "show", "dev", "data"), "the newest plan is in force"
+    bench.here.run("ip", "link", "add", "other", "type", "veth", "peer", "name", "other2")
+    bench.controller.wait(Applied, lambda m: m.error is None and m.generation == 2, after)
+    assert "htb 1:" in bench.here.run("tc", "qdisc", "show", "dev", "other")
+
+
+def test_the_agent_finds_the_controller_that_is_there(bench: Bench) -> None:
+    bench.agent("--controller", f"ws://127.0.0.1:1,{bench.controller.url}")
+    assert bench.controller.applied(bench.assign(1)).error is None
+    assert bench.classes()

@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 
+from beamer.errors import PlatformError
 from beamer.network.protocol import Assignment, PortCounters
 from hostagent.desired import desired_state
 from hostagent.enforce import WHOLE_TREE_EVERY, Enforcer
 from hostagent.htb import Queues
+from hostagent.limits import MOST_PORT_FRAME_BYTES, MOST_RATE_BPS
 from hostagent.state import StateDirectory
 from hostagent.testing import Namespace, cabled_namespaces
-from hostagent.tree import Tree
+from hostagent.tree import Change, Tree
 
 pytestmark = pytest.mark.netns
 
@@ -22,6 +24,9 @@ PORTS = (
     {"interface": "data", "rate_bps": 20_000_000, "classify": "dscp"},
     {"interface": "lo", "rate_bps": 10**9, "classify": "dscp"},
 )
+
+
+WANTED = desired_state(Assignment.model_validate({"generation": 1, "ports": PORTS}))
 
 
 @pytest.fixture
@@ -34,7 +39,7 @@ def with_enforcer(space: Namespace, state: Path, use: Callable[[Enforcer], Any])
     def inside() -> Any:
         enforcer = Enforcer(StateDirectory(state))
         try:
-            enforcer.apply(desired_state(Assignment.model_validate({"generation": 1, "ports": PORTS})))
+            enforcer.apply(WANTED)
             return use(enforcer)
         finally:
             enforcer.close()
@@ -99,3 +104,46 @@ def test_reading_changes_nothing_and_no_repair_resets_a_counter(
         assert sorted(reconciled[2:]) == [("data", 1), ("lo", 0)]
 
     with_enforcer(spaces[0], tmp_path, read_counters)
+
+
+def test_an_interface_that_is_deleted_while_a_plan_is_applied_is_named_and_served_when_it_is_back(
+    spaces: tuple[Namespace, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = spaces[0]
+    apply = Queues._apply
+
+    def lose(queues: Queues, index: int, change: Change) -> None:
+        """Delete the interface when the first change to it goes in."""
+        apply(queues, index, change)
+        if index == socket.if_nametoindex("data"):
+            monkeypatch.setattr(Queues, "_apply", apply)
+            here.run("ip", "link", "del", "data")
+
+    def inside() -> None:
+        enforcer = Enforcer(StateDirectory(tmp_path))
+        try:
+            monkeypatch.setattr(Queues, "_apply", lose)
+            for _ in range(2):  # when it goes, and as long as it is away
+                with pytest.raises(PlatformError, match="data"):
+                    enforcer.apply(WANTED)
+                assert len(here.run("tc", "class", "show", "dev", "lo").splitlines()) == 10, "the other one is served"
+            assert [port.interface for port in enforcer.counters()] == ["lo"]
+            here.run("ip", "link", "add", "data", "type", "veth", "peer", "name", "data2")
+            assert enforcer.apply(WANTED) == 1 + 10 + 8, "root, classes, filters"
+            assert enforcer.apply(WANTED) == 0
+            assert len(here.run("tc", "class", "show", "dev", "data").splitlines()) == 10
+        finally:
+            enforcer.close()
+
+    here.call(inside)
+
+
+def test_the_largest_rate_and_frame_that_are_taken_read_back(spaces: tuple[Namespace, ...], tmp_path: Path) -> None:
+    port = {"interface": "data", "rate_bps": MOST_RATE_BPS, "classify": "mark", "frame_bytes": MOST_PORT_FRAME_BYTES}
+    fastest = desired_state(Assignment.model_validate({"generation": 2, "ports": (port,)}))
+
+    def use(enforcer: Enforcer) -> None:
+        assert enforcer.apply(fastest) > 0
+        assert enforcer.apply(fastest) == 0
+
+    with_enforcer(spaces[0], tmp_path, use)

@@ -230,7 +230,6 @@ def test_a_module_that_is_missing_in_the_middle_of_a_command_is_no_missing_extra
 
 
 def test_the_agent_names_its_extra_for_what_it_imports_late(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
     for name in {"websockets", *(name for name in sys.modules if name.startswith("websockets."))}:
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.delitem(sys.modules, "hostagent.agent", raising=False)

@@ -14,11 +14,13 @@ from typing import Any
 import pytest
 
 from beamer.errors import PlatformError
-from beamer.network.protocol import Applied, Assignment, Connections, Counters, Hello, Port, WorkerId, Workers
+from beamer.network.protocol import Applied, Assignment, Connections, Counters, Hello, Port, PortCounters, WorkerId, Workers
 from hostagent import agent as module
 from hostagent.agent import Agent, AgentOptions
+from hostagent.attach import listening
 from hostagent.desired import DesiredState
 from hostagent.enforce import PollResult
+from hostagent.limits import MOST_MESSAGE_BYTES
 from hostagent.state import StateDirectory
 from hostagent.testing import FakeController
 
@@ -43,6 +45,8 @@ class FakeEnforcer:
         self.gone: tuple[WorkerId, ...] = ()
         self.refused: tuple[tuple[WorkerId, str], ...] = ()
         self.attempts: list[tuple[int, float]] = []
+        self.ports: tuple[str, ...] = ("data",)
+        self.expired = False
 
     def apply(self, wanted: DesiredState) -> int:
         generation = wanted.assignment.generation
@@ -61,15 +65,23 @@ class FakeEnforcer:
             raise self.verifying
         return 0
 
-    def counters(self) -> tuple[()]:
-        return ()
+    def counters(self) -> tuple[PortCounters, ...]:
+        return tuple(PortCounters(interface=name, classes=()) for name in self.ports)
 
     def worker_bytes(self) -> tuple[()]:
         return ()
 
-    def expire(self) -> None: ...
+    def expire(self) -> None:
+        self.expired = True
 
     def close(self) -> None: ...
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    until = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < until, "did not come true"
+        time.sleep(0.02)
 
 
 class NoGuard:
@@ -92,11 +104,16 @@ def controller(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeController]:
 
 @contextmanager
 def serving(
-    enforcer: FakeEnforcer, controller: FakeController, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    enforcer: FakeEnforcer,
+    controller: FakeController,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    expiry_s: float = 60,
+    attaching: socket.socket | None = None,
 ) -> Iterator[None]:
     """Run an agent over `enforcer` in a thread until the block ends; it has to end at once then."""
     monkeypatch.setattr(module, "Enforcer", lambda _: enforcer)
-    agent = Agent(AgentOptions("h1", controller.url, counters_s=0.05), StateDirectory(tmp_path / "h1"))
+    agent = Agent(AgentOptions("h1", (controller.url,), expiry_s, counters_s=0.05), StateDirectory(tmp_path / "h1"), attaching)
     loop, started = asyncio.new_event_loop(), threading.Event()
 
     async def run() -> None:
@@ -238,3 +255,122 @@ def test_workers_are_reported_first_and_whenever_they_change(
         controller.wait(Workers, lambda m: m == Workers(refused=enforcer.refused), after=received)
         assert len([m for m in controller.received if isinstance(m, Workers)]) == 4
     assert caplog.text.count("another user's") == 1
+
+
+GARBAGE: dict[str, str | bytes] = {
+    "nothing": "",
+    "no JSON": "{",
+    "bytes": b"\xff\xfe\x00",
+    "a list": "[]",
+    "a number": "7",
+    "deep": "[" * 100_000,
+    "digits": '{"generation": ' + "9" * 100_000 + "}",
+    "another message": Hello(agent="h1", generation=1).model_dump_json(),
+    "not a number": '{"generation": NaN}',
+    "many errors": '{"workers": [' + ",".join(["0"] * 100_000) + "]}",
+    "many keys": "{" + ",".join(f'"{n}": 0' for n in range(100_000)) + "}",
+}
+
+
+@pytest.mark.parametrize("frame", GARBAGE.values(), ids=GARBAGE.keys())
+def test_what_is_no_assignment_changes_nothing_and_is_logged_once(
+    controller: FakeController,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    frame: str | bytes,
+) -> None:
+    enforcer = FakeEnforcer()
+    with serving(enforcer, controller, tmp_path, monkeypatch):
+        assert controller.applied(assign(1)).error is None
+        hellos = [m for m in controller.received if isinstance(m, Hello)]
+        for _ in range(5):
+            controller.send(frame)
+        assert controller.applied(assign(2)).error is None
+        assert [m for m in controller.received if isinstance(m, Hello)] == hellos, "the connection lasted"
+    assert [generation for generation, _ in enforcer.attempts] == [1, 2]
+    errors = [record for record in caplog.records if record.levelno >= logging.ERROR]
+    assert len(errors) == 1
+    assert len(errors[0].getMessage()) < 1000
+
+
+def test_an_assignment_that_is_wrong_is_answered_under_its_number_and_the_one_before_stays(
+    controller: FakeController, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enforcer = FakeEnforcer(hopeless=(1,))
+    with serving(enforcer, controller, tmp_path, monkeypatch):
+        assert controller.applied(assign(1)).error == str(BROKEN)
+        after, tried = len(controller.received), len(enforcer.attempts)
+        controller.send('{"generation": 2, "ports": [{"interface": "data"}]}')
+        refused = controller.wait(Applied, lambda m: m.generation == 2, after)
+        assert "rate_bps" in (refused.error or "")
+        eventually(lambda: len(enforcer.attempts) > tried + 2)  # what could not be applied yet is still tried
+    assert {generation for generation, _ in enforcer.attempts} == {1}
+
+
+def test_a_message_that_is_too_large_ends_the_connection_alone(
+    controller: FakeController, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enforcer = FakeEnforcer()
+    with serving(enforcer, controller, tmp_path, monkeypatch):
+        assert controller.applied(assign(1)).error is None
+        after = len(controller.received)
+        controller.send(" " * (MOST_MESSAGE_BYTES + 1))
+        assert controller.wait(Hello, after=after).generation == 1
+        assert controller.applied(assign(2)).error is None
+    assert not enforcer.expired
+
+
+def test_who_sends_no_assignment_does_not_keep_the_last_one_in_force(
+    controller: FakeController, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enforcer = FakeEnforcer()
+    with serving(enforcer, controller, tmp_path, monkeypatch, expiry_s=1):
+        assert controller.applied(assign(1)).error is None
+        time.sleep(1.5)
+        assert not enforcer.expired, "a controller that has said what it wants need not say it again"
+        controller.forget()
+        after = len(controller.received)
+        controller.disconnect_agents()
+        controller.wait(Hello, after=after)
+        until = time.monotonic() + 20
+        while not enforcer.expired:
+            assert time.monotonic() < until
+            controller.send("garbage")
+            time.sleep(0.05)
+
+
+def test_an_interface_that_goes_away_is_reported_and_so_is_its_return(
+    controller: FakeController, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enforcer = FakeEnforcer()
+    with serving(enforcer, controller, tmp_path, monkeypatch):
+        assert controller.applied(assign(1)).error is None
+        time.sleep(0.3)
+        assert len(enforcer.attempts) == 1
+        after = len(controller.received)
+        enforcer.hopeless = (1,)
+        enforcer.ports = ()
+        assert controller.wait(Applied, after=after).error == str(BROKEN)
+        enforcer.hopeless = ()
+        enforcer.ports = ("data",)
+        assert controller.wait(Applied, lambda m: m.error is None, after) == Applied(generation=1, changes=3)
+
+
+def test_who_attaches_and_detaches_in_a_loop_does_not_flood_the_controller(
+    controller: FakeController, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds = 150
+    with listening(tmp_path / "agent.sock") as attaching:
+        began = time.monotonic()
+        with serving(FakeEnforcer(), controller, tmp_path, monkeypatch, attaching=attaching):
+            for rank in range(rounds):
+                with socket.socket(socket.AF_UNIX) as sock:
+                    sock.settimeout(20)
+                    sock.connect(str(tmp_path / "agent.sock"))
+                    sock.sendall(f'{{"study": "s", "trial": "t", "rank": {rank}}}\n'.encode())
+                    assert b"attached" in sock.recv(4096)
+            controller.wait(Workers, lambda m: not m.leases, after=len(controller.received) - 1)
+            reports = [m for m in controller.received if isinstance(m, Workers)]
+        least = min(rounds, int((time.monotonic() - began) / module._LEASES_PAUSE_S))
+    assert len(reports) <= least + 3

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -268,6 +269,97 @@ def test_a_few_users_do_not_keep_the_others_out(served: Served, path: Path, monk
         assert "too many" in str(talk(path, json.dumps(REQUEST).encode() + b"\n")["error"])
         uid = 3
         assert talk(path, json.dumps(REQUEST).encode() + b"\n").get("attached")
+
+
+def flood(path: Path, stack: contextlib.ExitStack, count: int, line: Callable[[int], bytes]) -> list[socket.socket]:
+    """Open `count` connections that say a line each and are kept open."""
+    opened = []
+    for number in range(count):
+        sock = stack.enter_context(socket.socket(socket.AF_UNIX))
+        sock.connect(str(path))  # waits where the queue of those that are to be accepted is full
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # closed by an agent that has enough of this user's
+            sock.sendall(line(number))
+        opened.append(sock)
+    return opened
+
+
+def request(number: int) -> bytes:
+    return json.dumps(REQUEST | {"rank": number}).encode() + b"\n"
+
+
+def first_byte(number: int) -> bytes:
+    return b"{"
+
+
+@pytest.mark.parametrize("line", [request, first_byte], ids=["leases", "half of a line"])
+def test_a_flood_from_one_user_keeps_no_other_out_and_ends_with_it(
+    served: Served, path: Path, monkeypatch: pytest.MonkeyPatch, line: Callable[[int], bytes]
+) -> None:
+    credentials = module._CREDENTIALS
+    uid = 1
+
+    class Other:
+        size = credentials.size
+
+        def unpack(self, data: bytes) -> tuple[int, int, int]:
+            return credentials.unpack(data)[0], uid, uid
+
+    monkeypatch.setattr(module, "_CREDENTIALS", Other())
+    served.server._most_connections = 20 * module._FULL_USERS  # as with few descriptors, so that the flood is short
+    with contextlib.ExitStack() as stack:
+        opened = flood(path, stack, 400, line)
+        opened[-1].settimeout(20)
+        assert b"too many" in opened[-1].recv(4096)
+        eventually(lambda: served.server._connections[1] == 20)
+        uid = 2
+        other = attach("s", "other", 0, path=str(path))
+        assert other is not None
+        stack.callback(other.close)
+        assert len(served.leases) == 1 + (20 if line is request else 0)
+    eventually(lambda: served.leases == ())
+    eventually(lambda: not served.server._connections)
+    uid = 1
+    eventually(lambda: talk(path, json.dumps(REQUEST).encode() + b"\n").get("attached"))
+
+
+def test_an_agent_without_descriptors_says_so_and_goes_on(served: Served, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def exhausted(*_: object) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_SO_PEERPIDFD", 9999)
+        patch.setattr(os, "pidfd_open", exhausted)
+        error = str(talk(path, json.dumps(REQUEST).encode() + b"\n")["error"])
+        assert "Too many open files" in error
+        assert "later" in error
+    assert talk(path, json.dumps(REQUEST).encode() + b"\n").get("attached")
+
+
+# Serves with few descriptors allowed.
+FEW_DESCRIPTORS = """
+import asyncio, resource, sys
+from pathlib import Path
+from hostagent.attach import AttachServer, listening
+resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
+with listening(Path(sys.argv[1])) as sock:
+    print("listening", flush=True)
+    asyncio.run(AttachServer("h1", lambda: None).serve(sock))
+"""
+
+
+def test_an_agent_that_runs_out_of_descriptors_recovers(path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", FEW_DESCRIPTORS, str(path)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as agent:
+        try:
+            assert agent.stdout
+            agent.stdout.readline()
+            with contextlib.ExitStack() as stack:
+                flood(path, stack, 100, first_byte)
+            eventually(lambda: talk(path, json.dumps(REQUEST).encode() + b"\n").get("attached"))
+            assert agent.poll() is None
+        finally:
+            agent.kill()
 
 
 @pytest.mark.parametrize(("hard", "most"), [(resource.RLIM_INFINITY, module.MOST_CONNECTIONS), (4096, 1792), (64, 16)])

@@ -1,15 +1,17 @@
+import errno
 import io
-import os
 import sys
 from contextlib import redirect_stderr
 from pathlib import Path
 from unittest import mock
 
 import pytest
+from pyroute2.netlink.exceptions import NetlinkError
 
-from hostagent import probe
+from hostagent import htb, probe
 from hostagent.attach import listening
 from hostagent.cli import main
+from hostagent.command import parse_urls
 from hostagent.state import StateDirectory
 
 GOOD = {"--name": "h1", "--controller": "ws://127.0.0.1:8265"}
@@ -32,6 +34,13 @@ def invoke(state: Path, *flags: str, **options: str) -> tuple[int, str]:
         ("controller", "http://127.0.0.1:8265"),
         ("controller", "ws://127.0.0.1"),
         ("controller", "ws://127.0.0.1:port"),
+        ("controller", "ws://127.0.0.1:0"),
+        ("controller", "ws://127.0.0.1:99999"),
+        ("controller", "ws://127.0.0.1:1?x=1"),
+        ("controller", "ws://user:word@127.0.0.1:1"),
+        ("controller", "ws://127.0.0.1:1,"),
+        ("controller", "ws://127.0.0.1:1,ws://127.0.0.1:1"),
+        ("controller", ",".join(f"ws://127.0.0.1:{port}" for port in range(1, 18))),
         ("expiry", "0"),
         ("expiry", "nan"),
         ("poll", "-1"),
@@ -49,26 +58,49 @@ def test_bad_input_is_one_line_that_names_it(tmp_path: Path, option: str, value:
 @pytest.fixture
 def as_root(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pass for root on a machine that lacks nothing; what follows needs neither."""
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(probe, "check_platform", lambda: None)
 
 
-@pytest.mark.parametrize("flags", [(), ("--remove",)])
-@pytest.mark.parametrize("existing", [False, True])
-def test_without_root_it_says_so_and_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...], existing: bool
+def test_an_agent_that_may_not_manage_queues_says_what_it_needs_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    state = tmp_path / "state"
-    if existing:
-        (state / "h1" / "agent.lock").mkdir(parents=True)  # whoever opens it fails, like an ordinary user at root's
-        monkeypatch.setattr(os, "access", lambda *_: False)  # what the option parser goes by
-    before = list(tmp_path.rglob("*"))
-    code, output = invoke(state, *flags)
+    class Forbidden:
+        def tc(self, *_: object, **__: object) -> None:
+            raise NetlinkError(errno.EPERM, "Operation not permitted")
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr(htb, "IPRoute", Forbidden)
+    code, output = invoke(tmp_path / "state", attach=str(tmp_path / "agent.sock"))
     assert code == 2
     assert output.count("\n") == 1
-    assert "root" in output
-    assert list(tmp_path.rglob("*")) == before
+    assert "CAP_NET_ADMIN" in output
+    assert list(tmp_path.rglob("*")) == []
+
+
+@pytest.mark.parametrize(
+    ("controller", "options", "named"),
+    [
+        ("wss://h:1", {"ca": "/nonexistent"}, "ca: got '/nonexistent'"),
+        ("wss://h:1", {"ca": __file__}, f"ca: got '{__file__}'"),
+        ("wss://h:1", {"cert": "/nonexistent"}, "cert: got '/nonexistent'"),
+        ("wss://h:1", {"cert": __file__}, "cert, key: got"),
+        ("wss://h:1", {"key": __file__}, "cert: got None"),
+        ("ws://h:1", {"ca": __file__}, "wss://"),
+    ],
+)
+def test_a_wrong_certificate_is_named_before_anything_is_done(
+    tmp_path: Path, controller: str, options: dict[str, str], named: str
+) -> None:
+    code, output = invoke(tmp_path / "state", controller=controller, **options)
+    assert code == 2
+    assert output.count("\n") == 1
+    assert named in output
+    assert not (tmp_path / "state").exists()
+
+
+def test_several_controllers_are_separated_by_commas() -> None:
+    assert parse_urls("ws://a:1, wss://[::1]:2/base") == ("ws://a:1", "wss://[::1]:2/base")
 
 
 @pytest.mark.parametrize("flags", [(), ("--remove",)])

@@ -25,6 +25,12 @@ class FakeQueues:
     def __init__(self) -> None:
         self.trees: dict[str, Tree] = {}
         self.refusing: set[str] = set()
+        self.indices = {port.interface: place for place, port in enumerate(PORTS, 1)}
+
+    def index(self, interface: str) -> int:
+        if interface not in self.indices:
+            raise InputError("ports.interface", interface, "an interface of this network namespace")
+        return self.indices[interface]
 
     def observe(self, interface: str) -> Tree | None:
         return self.trees.get(interface)
@@ -104,6 +110,65 @@ def test_connections_are_reported_even_if_no_sockets_are_listed(
     seen = Enforcer(StateDirectory(tmp_path / "h1")).poll()
     assert seen.report.unmatched_bytes == {"s/t/j": 5}
     assert seen.error is sockets.failure
+
+
+def test_one_interface_that_fails_keeps_nothing_else_from_being_applied(
+    tmp_path: Path, queues: FakeQueues, sockets: FakeSockets
+) -> None:
+    enforcer = Enforcer(StateDirectory(tmp_path / "h1"))
+    queues.refusing = {"e0"}
+    with pytest.raises(PlatformError, match="e0"):
+        enforcer.apply(wanted())
+    assert set(queues.trees) == {"e1"}
+    assert sockets.marks == {"s/t/j": Mark(class_id(2), 8 * 2 + 3)}
+
+
+def test_an_interface_that_goes_away_between_the_steps_is_named_and_served_when_it_is_back(
+    tmp_path: Path, queues: FakeQueues, sockets: FakeSockets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enforcer = Enforcer(StateDirectory(tmp_path / "h1"))
+    reconcile = FakeQueues.reconcile
+
+    def reconcile_and_lose(made: FakeQueues, interface: str, desired: Tree) -> int:
+        changes = reconcile(made, interface, desired)
+        queues.indices.pop("e0", None)  # after its turn
+        queues.trees.pop("e0", None)
+        return changes
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FakeQueues, "reconcile", reconcile_and_lose)
+        with pytest.raises(PlatformError, match="e0 went away"):
+            enforcer.apply(wanted())
+    assert set(queues.trees) == {"e1"}
+    other = wanted(unregistered_share=0.2)
+    with pytest.raises(PlatformError, match="e0"):
+        enforcer.apply(other)
+    assert queues.trees == {"e1": other.trees["e1"]}, "the other interface goes with the newest assignment"
+    queues.indices["e0"] = 77
+    assert enforcer.apply(other) == 2, "the interface that is back, and the socket"
+    assert queues.trees == other.trees
+
+
+def test_an_interface_that_was_replaced_gets_its_tree_again(tmp_path: Path, queues: FakeQueues, sockets: FakeSockets) -> None:
+    enforcer = Enforcer(StateDirectory(tmp_path / "h1"))
+    enforcer.apply(wanted())
+    assert enforcer.apply(wanted()) == 1, "the socket alone"
+    del queues.trees["e0"]
+    queues.indices["e0"] = 77
+    assert enforcer.apply(wanted()) == 2
+    assert queues.trees == wanted().trees
+
+
+def test_an_interface_that_never_was_there_is_refused_before_anything_is_changed(
+    tmp_path: Path, queues: FakeQueues, sockets: FakeSockets
+) -> None:
+    enforcer = Enforcer(StateDirectory(tmp_path / "h1"))
+    del queues.indices["e1"]
+    with pytest.raises(InputError, match="e1"):
+        enforcer.apply(wanted())
+    assert queues.trees == {}
+    assert sockets.marks is None
+    assert StateDirectory(tmp_path / "h1").owned() == frozenset()
 
 
 @pytest.mark.parametrize(

@@ -89,3 +89,10 @@ def test_a_lease_that_cannot_be_written_holds_for_the_running_agent(state: State
         held.renew()
     assert held.granted
     assert not held.renew()
+
+
+@pytest.mark.parametrize("text", ["", "soon\n", "nan\n", "inf\n", "1e999\n", "\x00\x00"])
+def test_a_lease_that_cannot_be_read_is_over(state: StateDirectory, clock: Clock, text: str) -> None:
+    state.write("lease", text)
+    assert QueueLease(state).expired()
+    assert HeldQueueLease(QueueLease(state), 20.0).expired

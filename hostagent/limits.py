@@ -1,0 +1,99 @@
+"""What no host can carry out, or would be kept busy by: refused as a whole, before anything is computed from it. Pure."""
+
+from collections import Counter
+from collections.abc import Collection
+
+from pydantic_core import from_json
+
+from beamer.errors import InputError
+from beamer.network.plan import check_queues
+from beamer.network.protocol import Assignment, LocalWorker, Port
+from beamer.units import ETHERNET_HEADER
+
+MOST_MESSAGE_BYTES = 4 * 2**20  # some four times what MOST_WORKERS take, with as much again for connections
+MOST_PORTS = 1024  # above what the largest switches have
+MOST_WORKERS = 4096  # as many as can attach
+MOST_CONNECTIONS = 2**15  # eight for each of the workers: of those of one host that cross the network
+MOST_ADDRESSES = 2**16  # of hosts, above what any fabric of one controller has
+MOST_CLASSES = 2**16  # on all ports together: each takes the kernel a request, so that these take some seconds
+MOST_RATE_BPS = 10**13  # above any interface; the kernel counts in bytes and 64 bits
+MOST_PORT_FRAME_BYTES = 2**16 + ETHERNET_HEADER  # the loopback's, above any other interface's
+MOST_INTERFACE_CHARACTERS = 15  # IFNAMSIZ less the zero at the end
+MOST_JOB_CHARACTERS = 255  # two names of 63 and what joins them, with room
+_MOST_PID = 2**22  # PID_MAX_LIMIT
+_MOST_INTEGER = 2**63  # what other programs can read of JSON's integers
+_NO_INTERFACE = ("", ".", "..")
+_MOST_ELEMENTS = {"ports": MOST_PORTS, "workers": MOST_WORKERS, "connections": MOST_CONNECTIONS, "addresses": MOST_ADDRESSES}
+_MOST_KEYS = 16  # twice what an assignment or any part of it has
+
+
+def check_shape(frame: str | bytes) -> None:
+    """Raise `InputError` if a message is no JSON object, or holds more than an assignment can.
+
+    Every wrong element becomes a finding with a copy of it: of a message full of them, gigabytes.
+    """
+    try:
+        content = from_json(frame)
+    except ValueError as error:
+        raise InputError("message", frame[:80], f"JSON ({error})") from error
+    if not isinstance(content, dict):
+        raise InputError("message", frame[:80], "an object")
+    for field, most in _MOST_ELEMENTS.items():
+        if isinstance(content.get(field), list):
+            _at_most(field, content[field], most)
+    parts: list[object] = [content]
+    while parts:
+        part = parts.pop()
+        if isinstance(part, dict):
+            if len(part) > _MOST_KEYS:
+                raise InputError("message", f"an object of {len(part)} keys", f"at most {_MOST_KEYS}")
+            parts += part.values()
+        elif isinstance(part, list):
+            parts += part
+
+
+def check_limits(assignment: Assignment) -> None:
+    """Raise `InputError` naming the field of `assignment` that no host can carry out."""
+    _within("generation", assignment.generation, 0, _MOST_INTEGER - 1)
+    for field, most in _MOST_ELEMENTS.items():
+        _at_most(field, getattr(assignment, field), most)
+    check_queues(assignment.queues)
+    for port in assignment.ports:
+        _check_port(port)
+    repeated = [name for name, count in Counter(port.interface for port in assignment.ports).items() if count > 1]
+    if repeated:
+        raise InputError("ports.interface", repeated[0], "every interface once")
+    for worker in assignment.workers:
+        _check_worker(worker)
+    capped = {worker.job for worker in assignment.workers if worker.cap_bps is not None}
+    classes = sum(assignment.queues + 2 + (len(capped) if port.classify == "mark" else 0) for port in assignment.ports)
+    if classes > MOST_CLASSES:
+        raise InputError("ports", classes, f"at most {MOST_CLASSES} classes on all of them together")
+
+
+def _check_port(port: Port) -> None:
+    name = port.interface
+    # What the kernel takes for a name (net/core/dev.c, dev_valid_name).
+    odd = any(character in "/:\0" or character.isspace() for character in name)
+    if name in _NO_INTERFACE or len(name.encode(errors="replace")) > MOST_INTERFACE_CHARACTERS or odd:
+        raise InputError("ports.interface", name[:80], f"the name of an interface, 1 to {MOST_INTERFACE_CHARACTERS} characters")
+    if port.rate_bps > MOST_RATE_BPS:
+        raise InputError(f"ports[{name}].rate_bps", port.rate_bps, f"a rate of at most {MOST_RATE_BPS} bit/s")
+    _within(f"ports[{name}].frame_bytes", port.frame_bytes, 1, MOST_PORT_FRAME_BYTES)
+
+
+def _check_worker(worker: LocalWorker) -> None:
+    if len(worker.job) > MOST_JOB_CHARACTERS or not worker.job.isprintable():
+        raise InputError("workers.job", worker.job[:80], f"at most {MOST_JOB_CHARACTERS} printable characters")
+    _within(f"workers[{worker.job}].rank", worker.rank, 0, 2**31 - 1)
+    _within(f"workers[{worker.job}].process.pid", worker.process.pid, 0, _MOST_PID)
+
+
+def _within(field: str, value: int, least: int, most: int) -> None:
+    if not least <= value <= most:
+        raise InputError(field, value, f"{least} to {most}")
+
+
+def _at_most(field: str, items: Collection[object], most: int) -> None:
+    if len(items) > most:
+        raise InputError(field, len(items), f"at most {most}")

@@ -1,0 +1,58 @@
+"""The unit for systemd and docs/deployment.md name what the agent asks for: capabilities, options, bounds."""
+
+import inspect
+import re
+from configparser import ConfigParser
+from pathlib import Path
+
+from hostagent import attach, limits
+from hostagent.capabilities import NET_ADMIN, OPTIONAL
+from hostagent.command import serve
+from hostagent.tree import MOST_CAPPED
+
+ROOT = Path(__file__).parents[2]
+DOCS = (ROOT / "docs" / "deployment.md").read_text()
+NEEDED = {NET_ADMIN, *(need.capability for need in OPTIONAL)}
+
+
+def unit() -> ConfigParser:
+    parser = ConfigParser(interpolation=None, strict=True)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.read(ROOT / "deploy" / "beamer-hostagent.service")
+    return parser
+
+
+def test_the_unit_gives_the_capabilities_that_are_needed_and_no_others() -> None:
+    service = unit()["Service"]
+    assert set(service["AmbientCapabilities"].split()) == NEEDED
+    assert set(service["CapabilityBoundingSet"].split()) == NEEDED
+    assert service["NoNewPrivileges"] == "yes"
+    assert service["KillMode"] == "process", "the guard outlives the agent"
+
+
+def test_the_units_command_is_one_that_the_agent_takes() -> None:
+    options = re.findall(r"--([a-z-]+)", unit()["Service"]["ExecStart"])
+    assert options
+    assert {option.replace("-", "_") for option in options} <= inspect.signature(serve).parameters.keys()
+    wanted = attach._OTHER_DESCRIPTORS + attach._DESCRIPTORS_EACH * attach.MOST_CONNECTIONS
+    assert int(unit()["Service"]["LimitNOFILE"]) >= wanted
+
+
+def test_the_docs_have_a_row_for_every_capability() -> None:
+    assert set(re.findall(r"^\| `(CAP_\w+)`", DOCS, re.MULTILINE)) == NEEDED
+
+
+def test_the_docs_state_the_bounds() -> None:
+    stated = {int(number.replace(" ", "")) for number in re.findall(r"\d+(?: \d{3})*", DOCS)}
+    assert stated >= {
+        limits.MOST_PORTS,
+        limits.MOST_WORKERS,
+        limits.MOST_CONNECTIONS,
+        limits.MOST_ADDRESSES,
+        limits.MOST_CLASSES,
+        MOST_CAPPED,
+        attach.MOST_CONNECTIONS,
+        attach.MOST_PER_USER,
+    }
+    assert limits.MOST_MESSAGE_BYTES == 4 * 2**20
+    assert limits.MOST_RATE_BPS == 10 * 10**12
