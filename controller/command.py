@@ -6,6 +6,8 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,14 +22,15 @@ from beamer.network.fabric import Fabric
 from beamer.network.plan import QUEUES, check_queues
 from beamer.network.plan_modes import DEFAULT_MODE, PLAN_MODES, PlanMode, plan_mode
 from beamer.network.policies import NetworkPolicy, network_policy
-from beamer.studies.journal.store import Journal
 from controller.address import listen, parse_address
 from controller.api import create_app
 from controller.http_server import connections_within, http_server, raise_descriptor_limit
+from controller.leadership import lead
 from controller.limits import Limits, read_limits
 from controller.openflow.driver import SwitchDriver
 from controller.openflow.reports import SwitchEvent
 from controller.runtime import Runtime
+from controller.standby import Switchboard, following
 from controller.watch import GRACE_S, SILENCE_S, WatchOptions
 
 log = structlog.get_logger("beamer-controller")
@@ -61,12 +64,26 @@ def serve(
     watch = WatchOptions(grace, silence)
     most = Limits() if limits is None else read_limits(limits)
     connections = connections_within(raise_descriptor_limit(), most, len(network.switches) + len(network.agents))
+    service = Service(network, journal, chosen, queues, carried_out, switch_address, seed, watch, most, connections)
     with listen(http) as listener:
-        opened = Journal(journal)
         _log_to_stderr()
-        asyncio.run(
-            _serve(network, opened, chosen, queues, carried_out, listener, switch_address, seed, watch, most, connections)
-        )
+        asyncio.run(_serve(service, listener))
+
+
+@dataclass(frozen=True)
+class Service:
+    """What a controller is asked to do. connections: of HTTP, at once. The others: as of `serve`."""
+
+    fabric: Fabric
+    journal: str
+    policy: NetworkPolicy[Any]
+    queues: int
+    mode: PlanMode
+    switch_address: tuple[str, int]
+    seed: int
+    watch: WatchOptions
+    limits: Limits
+    connections: int
 
 
 def read_fabric(path: Path) -> Fabric:
@@ -82,33 +99,73 @@ def read_fabric(path: Path) -> Fabric:
     return Fabric.from_dict(data)
 
 
-async def _serve(
-    fabric: Fabric,
-    journal: Journal,
-    policy: NetworkPolicy[Any],
-    queues: int,
-    mode: PlanMode,
-    listener: socket.socket,
-    switch_address: tuple[str, int],
-    seed: int,
-    watch: WatchOptions,
-    limits: Limits,
-    connections: int,
-) -> None:
-    def drive(on_event: Callable[[SwitchEvent], None]) -> SwitchDriver:
-        return SwitchDriver(fabric, *switch_address, on_event)
+async def _serve(service: Service, listener: socket.socket) -> None:
+    """Serve until asked to stop: first as a follower where another controller leads.
 
-    runtime = Runtime(fabric, journal, policy, queues, drive, seed, SteadyClock(), watch, mode, limits)
-    server = http_server(create_app(runtime), limits, connections)
+    Raises `TakenError` where another one has begun to lead.
+    """
+    switchboard = Switchboard()
+    server = http_server(switchboard, service.limits, service.connections)
+    decided, stopping = asyncio.Event(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, server.stop)
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    leading = asyncio.create_task(_lead(service, switchboard, listener, decided.set))
+    await _first(leading, decided, stopping)
+    if not (leading.done() or stopping.is_set()):
+        serving = asyncio.create_task(server.serve([listener]))
+        await _first(leading, stopping)
+        server.stop()
+        await serving
+    leading.cancel()
+    with suppress(asyncio.CancelledError):
+        await leading
+    log.info("stopped, rules and queues stay")
+
+
+async def _first(task: asyncio.Task[None], *events: asyncio.Event) -> None:
+    """Return when a task is done or an event happens."""
+    waiting = {asyncio.create_task(event.wait()) for event in events}
+    await asyncio.wait({task, *waiting}, return_when=asyncio.FIRST_COMPLETED)
+    for one in waiting:
+        one.cancel()
+
+
+async def _lead(service: Service, switchboard: Switchboard, listener: socket.socket, decided: Callable[[], None]) -> None:
+    """Lead as soon as it is possible, until cancelled. Raises `TakenError` where another controller has begun to lead.
+
+    decided: called when it leads, or follows.
+    """
+    lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    grace_s, kept = service.watch.grace_s, service.limits.kept
+    led = await lead(service.journal, service.fabric, grace_s, kept, decided)
+
+    def drive(on_event: Callable[[SwitchEvent], None]) -> SwitchDriver:
+        return SwitchDriver(service.fabric, *service.switch_address, on_event, term=led.journal.term)
+
+    runtime = Runtime(
+        service.fabric,
+        led.journal,
+        service.policy,
+        service.queues,
+        drive,
+        service.seed,
+        SteadyClock(),
+        service.watch,
+        service.mode,
+        service.limits,
+        recovered=led.recovered,
+        on_taken=lambda error: None if lost.done() else lost.set_exception(error),
+    )
     try:
         await runtime.start()
-        log.info("serving", http="{}:{}".format(*listener.getsockname()[:2]), openflow="{}:{}".format(*switch_address))
-        await server.serve([listener])
+        switchboard.application = create_app(runtime)
+        address = "{}:{}".format(*listener.getsockname()[:2])
+        log.info("serving", http=address, openflow="{}:{}".format(*service.switch_address), term=led.journal.term)
+        decided()
+        await lost
     finally:
+        switchboard.application = following
         await runtime.stop()
-    log.info("stopped, rules and queues stay")
 
 
 def _log_to_stderr() -> None:

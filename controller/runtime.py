@@ -15,7 +15,7 @@ import structlog
 
 from beamer.clock import SteadyClock
 from beamer.decision.core import DecisionCore, Proposal, seeded
-from beamer.errors import PlatformError, shortened
+from beamer.errors import PlatformError, TakenError, shortened
 from beamer.network.decide import check_plan, decide
 from beamer.network.events import ConnectionsSeen, Measured, PlanChanged, Planned
 from beamer.network.fabric import Fabric
@@ -112,7 +112,8 @@ class Runtime:
     queues: classes per port. make_switches: returns what installs rules on switches, given the callback for their events.
     clock: is moved forward to the journal's latest event. watch: for how long something may be missing. mode: how the order
     becomes a plan. limits: what is taken on. snapshot_events: after how many events a snapshot takes their place; 0: never.
-    recovered: what all of the journal led to, if that is known already. Raises `InputError` for queues that no port can have.
+    recovered: what all of the journal led to, if that is known already. on_taken: as of `Batches`. Raises `InputError` for
+    queues that no port can have.
     """
 
     def __init__(
@@ -129,6 +130,7 @@ class Runtime:
         limits: Limits = Limits(),  # noqa: B008  # frozen
         snapshot_events: int = EVENTS,
         recovered: Recovered | None = None,
+        on_taken: Callable[[TakenError], None] = lambda error: None,
     ) -> None:
         self.fabric = fabric
         self.clock = clock
@@ -142,7 +144,7 @@ class Runtime:
         self._foreign = LogLimit(1, 3600.0)
         self._ports = agent_ports(fabric)
         check_queues(queues)
-        self._batches = Batches(journal)
+        self._batches = Batches(journal, on_taken)
         self._compaction = Compaction(self._batches, fabric, limits.kept, snapshot_events, recovered.events)
         self._caused_at_s: list[float] = []
         self._unmatched: dict[str, dict[str, int]] = {}
@@ -172,6 +174,7 @@ class Runtime:
     async def start(self) -> None:
         """Install what the journal says, re-decided for the time that has passed, and listen for switches."""
         self._decide_now()
+        self._batches.keep()
         await self._batches.written()
         # Before any switch can connect, or the first one would be asked to drop rules that still hold.
         self._switches.install(self.installation.generation, self._targets.rules)

@@ -47,6 +47,7 @@ class SwitchDriver:
     """All switches of a fabric; every method runs on one asyncio loop.
 
     host, port: where switches connect; port 0 takes a free one, see `address`. on_event: called on the loop.
+    term: of this controller's leadership; switches refuse those of earlier ones.
     tls: how switches connect, in plain text if there is none; it has to ask for certificates. datapath_of: the datapath id
     that a peer's certificate is for, an `InputError` if none. serve_again_s: least time between the beginnings of two sessions
     of a switch. Raises `InputError` if `tls` lets anybody in.
@@ -61,12 +62,14 @@ class SwitchDriver:
         on_event: Callable[[SwitchEvent], None],
         clock: Callable[[], float] = time.time,
         *,
+        term: int = 1,
         tls: ssl.SSLContext | None = None,
         datapath_of: Callable[[PeerCertificate | None], int] = switch_of,
         serve_again_s: float = SERVE_AGAIN_S,
     ) -> None:
         if tls is not None:
             require_mutual(tls)
+        self._term = term
         self._tls = tls
         self._datapath_of = datapath_of
         self._serve_again_s = serve_again_s
@@ -216,7 +219,7 @@ class SwitchDriver:
                 await asyncio.wait({served.task})
             await asyncio.sleep(self._may_serve_at.get(name, 0.0) - loop.time())
             self._may_serve_at[name] = loop.time() + self._serve_again_s
-            session = SwitchSession(name, channel, self._final[name], self._on_event, self._clock)
+            session = SwitchSession(name, channel, self._final[name], self._on_event, self._clock, self._term)
             self._served[name] = ServedSwitch(task, channel, session)
             self._unserved.pop(task, None)
         channel.most_entries = self._most_entries[name]

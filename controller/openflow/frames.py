@@ -5,7 +5,7 @@ kinds up without a default. Everything that it relies on is checked here first, 
 dropped unparsed. A hello is read here alone, as os-ken does not step over an element's padding (OpenFlow 1.3.5, A.1).
 
     hello                (elements)                         the versions that the peer speaks
-    features reply, error, echo request and reply, barrier reply
+    features reply, error, echo request and reply, barrier reply, role reply
     flow removed         of a rule of Beamer's: match of fields
     multipart reply      flow entries: match of fields, instructions of actions, of which some hold a field
                          meter configurations of bands
@@ -120,6 +120,10 @@ def _any(frame: bytearray) -> bool:
 
 def _barrier_reply(frame: bytearray) -> bool:
     return _exactly(frame, HEADER, "a barrier reply")
+
+
+def _role_reply(frame: bytearray) -> bool:
+    return _exactly(frame, HEADER + 16, "a role reply")
 
 
 def _features_reply(frame: bytearray) -> bool:
@@ -275,6 +279,7 @@ _CHECKS: Mapping[int, Callable[[bytearray], bool]] = {
     ofp.OFPT_ECHO_REPLY: _any,
     ofp.OFPT_FEATURES_REPLY: _features_reply,
     ofp.OFPT_BARRIER_REPLY: _barrier_reply,
+    ofp.OFPT_ROLE_REPLY: _role_reply,
     ofp.OFPT_MULTIPART_REPLY: _multipart_reply,
     ofp.OFPT_FLOW_REMOVED: _flow_removed,
 }

@@ -88,6 +88,7 @@ class SwitchSession:
     """One switch from its connecting to its loss.
 
     final: takes the counts of removed rules. report: called with every generation that is installed. clock: Unix seconds.
+    term: of the controller's leadership: the switch obeys the latest leader alone.
     """
 
     def __init__(
@@ -97,8 +98,10 @@ class SwitchSession:
         final: FlowCounts,
         report: Callable[[SwitchEvent], None],
         clock: Callable[[], float],
+        term: int,
     ) -> None:
         self._switch = switch
+        self._term = term
         self._channel = channel
         self._final = final
         self._report = report
@@ -120,8 +123,9 @@ class SwitchSession:
         self._wake.set()
 
     async def run(self) -> None:
-        """Keep the switch at its target. Raises `ChannelError` when it is gone."""
+        """Keep the switch at its target. Raises `ChannelError` when it is gone, `RefusedError` where a later leader has it."""
         loop = asyncio.get_running_loop()
+        await self._channel.request(wire.leading(self._channel.datapath, self._term))
         while True:
             if loop.time() >= self._audit_at:
                 await self._audit(loop.time())

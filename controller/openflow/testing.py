@@ -108,6 +108,7 @@ class FakeSwitch:
     answering: while clear, nothing but the handshake is read. refuse: whether a flow modification is answered by an
     error. mods: every flow modification since it connected, as (command, key). has_meters: or answers by errors what
     concerns them. meters: their messages by id. meter_mods: as (command, id). distort: what becomes of a frame it sends.
+    term: the latest leader's.
     """
 
     dpid: int
@@ -120,6 +121,7 @@ class FakeSwitch:
     meters: dict[int, "MeterMod"] = field(default_factory=dict)
     meter_mods: list[tuple[int, int]] = field(default_factory=list)
     distort: Callable[[bytes], bytes] = field(default=lambda frame: frame)
+    term: int = 0
 
     def __post_init__(self) -> None:
         self.answering.set()
@@ -167,6 +169,8 @@ class FakeSwitch:
                 self._write(ofp.OFPT_ECHO_REPLY, xid, frame[ofp.OFP_HEADER_SIZE :])
             case ofp.OFPT_BARRIER_REQUEST:
                 self._write(ofp.OFPT_BARRIER_REPLY, xid, b"")
+            case ofp.OFPT_ROLE_REQUEST:
+                self._answer_role_request(xid, frame)
             case ofp.OFPT_MULTIPART_REQUEST if (
                 struct.unpack_from("!H", frame, ofp.OFP_HEADER_SIZE)[0] == ofp.OFPMP_METER_CONFIG
             ):
@@ -203,6 +207,15 @@ class FakeSwitch:
             self._write(ofp.OFPT_ERROR, xid, struct.pack("!HH", ofp.OFPET_METER_MOD_FAILED, code) + frame[:64])
         else:
             self.meters[mod.id] = mod
+
+    def _answer_role_request(self, xid: int, frame: bytes) -> None:
+        _, term = struct.unpack_from("!IxxxxQ", frame, ofp.OFP_HEADER_SIZE)
+        if term < self.term:
+            code = struct.pack("!HH", ofp.OFPET_ROLE_REQUEST_FAILED, ofp.OFPRRFC_STALE)
+            self._write(ofp.OFPT_ERROR, xid, code + frame[:64])
+        else:
+            self.term = term
+            self._write(ofp.OFPT_ROLE_REPLY, xid, frame[ofp.OFP_HEADER_SIZE :])
 
     def _answer_meters_request(self, xid: int, frame: bytes) -> None:
         if not self.has_meters:

@@ -39,6 +39,14 @@ def barrier(datapath: Any) -> Any:
     return parser.OFPBarrierRequest(datapath)
 
 
+def leading(datapath: Any, term: int) -> Any:
+    """Return the request to take this controller's changes alone, unless one of a later term has asked so.
+
+    OpenFlow 1.3.5, 6.3.6: the switch makes every other controller a follower, and refuses requests of earlier terms as stale.
+    """
+    return parser.OFPRoleRequest(datapath, ofp.OFPCR_ROLE_MASTER, term)
+
+
 def meter_addition(datapath: Any, meter: RateMeter) -> Any:
     """Return the message that adds `meter`."""
     return _meter_mod(datapath, meter, ofp.OFPMC_ADD)

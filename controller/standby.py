@@ -1,0 +1,34 @@
+"""What a controller says that follows another one: that it does not lead, to whoever asks, until it does."""
+
+from http import HTTPStatus
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from controller.answers import refusal
+
+NOT_LEADING = 4001
+"""The code that closes an agent's WebSocket: it is to try the next controller."""
+
+_REASON = "this controller follows another one, which leads"
+
+
+async def following(scope: Scope, receive: Receive, send: Send) -> None:
+    """Refuse everything, as an ASGI application."""
+    if scope["type"] == "websocket":
+        await receive()
+        await send({"type": "websocket.accept"})
+        await send({"type": "websocket.close", "code": NOT_LEADING, "reason": _REASON})
+    elif scope["type"] == "http":
+        answer = refusal(HTTPStatus.SERVICE_UNAVAILABLE, _REASON, "the address of the controller that leads")
+        await answer(scope, receive, send)
+
+
+class Switchboard:
+    """An ASGI application that another one takes the place of while the server runs: `application`."""
+
+    def __init__(self) -> None:
+        self.application: ASGIApp = following
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hand a request to the application of this moment."""
+        await self.application(scope, receive, send)
