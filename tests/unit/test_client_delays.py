@@ -1,10 +1,12 @@
 """What the controller refuses, or does not know yet, delays nothing else; and what waits for it is bounded."""
 
+import gc
 import signal
 import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -161,6 +163,24 @@ def test_nothing_waits_for_a_pause_when_closing(beamer: FakeBeamer, monkeypatch:
     client.study("s")
     client.close(PATIENCE_S)
     assert beamer.paths() == ["/v1/studies/s"]
+
+
+def test_a_client_that_nobody_holds_is_freed(beamer: FakeBeamer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox, "IDLE_S", 0.05)
+
+    def threads() -> list[threading.Thread]:
+        return [thread for thread in threading.enumerate() if thread.name == "beamer-client"]
+
+    client = Client(beamer.url, timeout_s=PATIENCE_S)
+    for name in "ab":
+        client.study(name)
+        assert client.flush(PATIENCE_S)
+        eventually(lambda: not threads())
+    held = weakref.ref(client._outbox)
+    del client
+    gc.collect()
+    assert held() is None
+    assert beamer.paths() == ["/v1/studies/a", "/v1/studies/b"]
 
 
 def test_endless_patience_is_patience(beamer: FakeBeamer) -> None:
