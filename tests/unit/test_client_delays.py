@@ -223,9 +223,10 @@ def test_a_signals_handler_may_report_too(beamer: FakeBeamer) -> None:
     step, handled, flushed = ended.stdout.split()
     assert flushed == "True"
     paths = beamer.paths()
-    assert [path for path in paths if path.endswith("/status")] == [
+    # In whichever order: a handler may be interrupted by the next one.
+    assert sorted(path for path in paths if path.endswith("/status")) == sorted(
         f"/v1/studies/s/trials/t{number + 1}/status" for number in range(int(handled))
-    ]
+    )
     assert len([path for path in paths if path.endswith("/target")]) == int(step)
     assert int(handled) > 1
 
