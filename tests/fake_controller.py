@@ -24,12 +24,17 @@ class FakeBeamer:
     def __init__(self, port: int = 0, context: ssl.SSLContext | None = None) -> None:
         self.received: list[tuple[str, Any]] = []
         self.runs: list[str | None] = []
+        self.connections = 0
         self.answer: Callable[[str, str], tuple[int, Any]] = lambda method, path: (200, {})
         fake = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
             disable_nagle_algorithm = True  # its two writes would wait for each other
+
+            def setup(self) -> None:
+                super().setup()
+                fake.connections += 1
 
             def do_PUT(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))

@@ -1,9 +1,9 @@
 """Keeps forks apart from the client's own threads, so that a child inherits no lock that one of them held.
 
 A forked child has the forking thread alone; a lock that another thread held at that moment stays locked in it for ever: an
-import's, that of standard error's buffer, one inside the C library's resolver. So the client's threads run under a `Gate` that
-a fork passes, too, and leave it wherever they wait: for the network, or for something to do. A fork hence waits for well below
-a millisecond; a gate's patience bounds the wait where something else, such as a log handler, keeps a thread inside for longer.
+import's, that of standard error's buffer, one inside the C library's resolver. So the client's threads run inside a `Gate` that
+a fork waits for, and leave it wherever they wait themselves: for the network, or for something to do. A fork hence waits for
+well below a millisecond; a gate's patience bounds that where something else, such as a log handler, keeps a thread inside.
 
     with gate.inside():  # the client's thread
         ...
@@ -17,25 +17,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _gates: "list[Gate]" = []
+_passed = threading.local()  # the gates that the thread which forks has passed: one may be made meanwhile
 
 
 class Gate:
-    """A lock that threads hold while they are inside, and every fork of this process while it takes place.
+    """What threads are inside of at times, and what a fork of this process waits to be empty.
 
-    patience_s: how long a fork waits for a thread to leave. interrupted: whether this process was forked, or one that it
-    descends from, while a thread had not left in time. A gate lasts as long as the process.
+    patience_s: how long a fork waits. interrupted: whether this process was forked, or one that it descends from, while a
+    thread had not left in time. A gate lasts as long as the process.
     """
 
     def __init__(self, patience_s: float) -> None:
         self.interrupted = False
         self._patience_s = patience_s
-        self._reset()
+        self._changed = threading.Condition(threading.Lock())
+        self._inside: set[int] = set()  # threads
         _gates.append(self)
-
-    def _reset(self) -> None:
-        self._lock = threading.Lock()
-        self._holder: int | None = None  # the thread that is inside
-        self._forker: int | None = None  # the thread that holds the lock for a fork
 
     @contextmanager
     def inside(self) -> Iterator[None]:
@@ -49,7 +46,7 @@ class Gate:
     @contextmanager
     def outside(self) -> Iterator[None]:
         """Let forks happen during the block, in a thread that is inside; elsewhere, do nothing."""
-        if self._holder != threading.get_ident():
+        if threading.get_ident() not in self._inside:
             yield
             return
         self._leave()
@@ -59,41 +56,42 @@ class Gate:
             self._enter()
 
     def _enter(self) -> None:
-        self._lock.acquire()
-        self._holder = threading.get_ident()
+        with self._changed:
+            self._inside.add(threading.get_ident())
 
     def _leave(self) -> None:
-        # Not where the thread itself has forked: the child's lock is a new one, which it does not hold.
-        if self._holder == threading.get_ident():
-            self._holder = None
-            self._lock.release()
+        with self._changed:
+            self._inside.discard(threading.get_ident())
+            self._changed.notify_all()
+
+    def _others(self) -> set[int]:
+        """Return the threads that are inside, but for the one that asks: it may fork, as a log handler may do."""
+        return self._inside - {threading.get_ident()}
 
     def before_fork(self) -> None:
-        """Wait until no thread is inside, for as long as the patience lasts."""
-        own = self._holder == threading.get_ident()  # such as a log handler that forks
-        if not own and self._lock.acquire(timeout=self._patience_s):
-            self._forker = threading.get_ident()
+        """Wait until no other thread is inside, for as long as the patience lasts, and let none enter."""
+        self._changed.acquire()
+        self._changed.wait_for(lambda: not self._others(), self._patience_s)
 
     def after_in_parent(self) -> None:
-        """Let the threads go on."""
-        if self._forker == threading.get_ident():
-            self._forker = None
-            self._lock.release()
+        """Let threads enter."""
+        self._changed.release()
 
     def after_in_child(self) -> None:
-        """Begin anew: the threads that might be inside are not in this process."""
-        own = threading.get_ident() in (self._forker, self._holder)
-        self.interrupted = self.interrupted or not own
-        self._reset()
+        """Begin anew: no other thread is in this process."""
+        self.interrupted = self.interrupted or bool(self._others())
+        self._inside &= {threading.get_ident()}
+        self._changed = threading.Condition(threading.Lock())
 
 
 def _before_fork() -> None:
-    for gate in _gates:
+    _passed.gates = tuple(_gates)
+    for gate in _passed.gates:
         gate.before_fork()
 
 
 def _after_in_parent() -> None:
-    for gate in _gates:
+    for gate in _passed.gates:
         gate.after_in_parent()
 
 

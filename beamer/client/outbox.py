@@ -39,6 +39,7 @@ LONGEST_PAUSE_S = 2.0
 UNKNOWN_TRIES = 6  # about 6 s: another process may be about to register what this one names
 OWN_FAILURES = 20  # about 35 s in which the controller fails at one request and carries out others
 EXIT_PATIENCE_S = 1.0
+IDLE_S = 10.0  # after which the thread ends, so that a client that nobody holds any more is freed
 MOST_WAITING = 10_000  # requests: a search of 1000 trials in its whole length
 MOST_WAITING_BYTES = 16 << 20  # of their contents: 1600 each, where an attempt of 20 workers has as many
 MOST_UNKNOWN = 1000  # names that were given up, and are not waited for again
@@ -221,7 +222,7 @@ class Outbox:
 
     def _run(self, http: "Transport") -> None:
         with RUNNING.inside():
-            while (entry := self._next()) is not None:
+            while (entry := self._next(http)) is not None:
                 delay_s = self._try(http, entry)
                 if delay_s is None:
                     _finish(entry.request)
@@ -232,7 +233,6 @@ class Outbox:
                     else:
                         self._waiting.delay(entry, time.monotonic() + delay_s)
                     self._changed.notify_all()
-            http.close()
 
     def _try(self, http: "Transport", entry: Entry) -> float | None:
         """Send as `_send` does; a defect takes this request alone."""
@@ -245,8 +245,8 @@ class Outbox:
                 self.warn_once("a defect of Beamer's client: %s is dropped", entry.request, exc_info=True)
             return None
 
-    def _next(self) -> Entry | None:
-        """Wait for the next request that may be sent; return None once the outbox is closed."""
+    def _next(self, http: "Transport") -> Entry | None:
+        """Wait for the next request that may be sent; return None once the outbox is closed, or has been idle for long."""
         with self._changed:
             while not self._closed:
                 if self._is_taking:  # by a thread that waits for this one in a signal's handler
@@ -259,12 +259,17 @@ class Outbox:
                 if self._sent is not None:
                     return self._sent
                 until = resume_at if resume_at > now else self._waiting.due()
-                self._wait(None if until is None else max(until - now, 0.0))
+                if self._waiting or self._arrived:
+                    self._wait(None if until is None else max(until - now, 0.0))
+                elif not self._wait(IDLE_S) and not self._waiting and not self._arrived:
+                    break
+            http.close()
+            self._thread = None
         return None
 
-    def _wait(self, timeout_s: float | None) -> None:
+    def _wait(self, timeout_s: float | None) -> bool:
         with RUNNING.outside():
-            self._changed.wait(timeout_s)
+            return self._changed.wait(timeout_s)
 
     def _send(self, http: "Transport", entry: Entry) -> float | None:
         """Return None when done with the request, or else the seconds to wait before trying again."""

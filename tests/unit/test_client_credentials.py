@@ -1,5 +1,6 @@
 """Tokens and certificates: where they come from, what is sent, and that a token is never shown."""
 
+import os
 import socket
 import ssl
 import traceback
@@ -137,6 +138,21 @@ def test_a_controller_whose_certificate_is_trusted_is_told(
         assert not client.wait_stage("s", "r", 0.05)
     assert len(secure.paths()) == 3
     assert warnings(caplog) == []
+
+
+def test_a_forked_child_has_a_secure_connection_of_its_own(secure: FakeBeamer, ca: str) -> None:
+    with Client(at_localhost(secure), PATIENCE_S, ca=ca) as client:
+        client.study("parent")
+        assert client.flush(PATIENCE_S)
+        child = os.fork()
+        if child == 0:
+            client.study("child")
+            os._exit(0 if client.flush(PATIENCE_S) else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        client.study("again")
+        assert client.flush(PATIENCE_S)
+    assert secure.paths() == [f"/v1/studies/{name}" for name in ("parent", "child", "again")]
+    assert secure.connections == 2, "the parent's was broken"
 
 
 @pytest.mark.parametrize("reason", ["another authority", "another name", "no authority"])

@@ -220,6 +220,20 @@ def test_a_fork_that_lost_its_patience_is_known_to_all_descendants() -> None:
     assert forked(gate), "the parent's gate is as it was"
 
 
+def test_several_threads_are_inside_at_once(gate: Gate) -> None:
+    met = threading.Barrier(2, timeout=PATIENCE_S)
+
+    def meet() -> None:
+        with gate.inside():
+            met.wait()
+
+    thread = threading.Thread(target=meet)
+    thread.start()
+    meet()
+    thread.join()
+    assert not met.broken
+
+
 def test_a_thread_that_is_inside_may_fork_itself(gate: Gate) -> None:
     with gate.inside():
         child = os.fork()

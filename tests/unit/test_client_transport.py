@@ -80,6 +80,21 @@ def test_one_thread_waits_for_a_name_service_that_hangs(names: NameService) -> N
     assert hanging.known == FOUND, "what is found later is known then"
 
 
+def test_a_name_service_that_hangs_for_one_controller_serves_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    hangs = threading.Event()
+
+    def resolve(host: str, port: int, type: int) -> list[Any]:
+        if host == "lost":
+            assert hangs.wait(PATIENCE_S)
+        return [(family, type, 6, "", address) for family, address in FOUND]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    with pytest.raises(OSError, match="lost: "):
+        Resolver("lost", 80).addresses(0.02)
+    assert Resolver("controller", 80).addresses(PATIENCE_S) == FOUND
+    hangs.set()
+
+
 def test_without_a_thread_to_be_had_the_name_is_not_found(names: NameService, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
