@@ -21,12 +21,12 @@ from websockets.exceptions import WebSocketException
 from beamer.errors import BeamerError, InputError
 from beamer.network.protocol import Applied, Assignment, Connections, Counters, Hello, Message, PortCounters, WorkerId, Workers
 from hostagent.attach import AttachServer
-from hostagent.complaints import Complaints, shortened
 from hostagent.controllers import ControllerConnection, ControllerLink
 from hostagent.desired import DesiredState, desired_state, generation_of, parse_assignment
 from hostagent.enforce import Enforcer, PollResult
 from hostagent.guard import Guard
 from hostagent.lease import DEFAULT_DURATION_S, HeldQueueLease, QueueLease
+from hostagent.rate_limited_log import RateLimitedLog, shortened
 from hostagent.state import StateDirectory
 
 _FIRST_ATTEMPT_S, _LAST_ATTEMPT_S = 1.0, 10.0  # between attempts at an assignment that could not be applied
@@ -119,7 +119,7 @@ class Agent:
         self._gone: tuple[WorkerId, ...] = ()
         self._refused: dict[WorkerId, str] = {}
         self._reported_workers: Workers | None = None
-        self._complaints = Complaints(log)
+        self._limited_log = RateLimitedLog(log)
 
     async def run(self) -> None:
         """Serve until cancelled."""
@@ -167,12 +167,12 @@ class Agent:
         try:
             wanted = desired_state(parse_assignment(frame))
         except InputError as error:  # a later attempt would fail as well
-            self._complaints.add("assignment refused", error)
+            self._limited_log.add("assignment refused", error)
             generation = generation_of(frame)
             if generation is not None:
                 await self._send(_failed(generation, error))
             return
-        self._complaints.forget("assignment refused")
+        self._limited_log.reset("assignment refused")
         connection.accept()
         self._inbox.put(wanted)
 
@@ -198,9 +198,9 @@ class Agent:
         try:
             changes = await self._kernel(self._enforcer.apply, wanted)
         except (BeamerError, OSError) as error:
-            self._complaints.add("assignment not applied", error)
+            self._limited_log.add("assignment not applied", error)
             return _failed(wanted.assignment.generation, error)
-        self._complaints.forget("assignment not applied")
+        self._limited_log.reset("assignment not applied")
         self._in_force = wanted.assignment
         return Applied(generation=wanted.assignment.generation, changes=changes)
 
@@ -217,7 +217,7 @@ class Agent:
             if self._lease.renew():
                 self._guard.ensure()
         except OSError as error:
-            self._complaints.add("lease", error)
+            self._limited_log.add("lease", error)
 
     async def _keep_lease(self) -> None:
         """Renew the lease while there is a controller; without one, remove everything when it has run out."""
@@ -232,7 +232,7 @@ class Agent:
                 try:
                     await self._kernel(self._enforcer.expire)
                 except (BeamerError, OSError) as error:  # the guard tries too, repeatedly
-                    self._complaints.add("removal", error)
+                    self._limited_log.add("removal", error)
             await asyncio.sleep(self._lease.wait_s())
 
     async def _watch_sockets(self) -> None:
@@ -248,7 +248,7 @@ class Agent:
         """Poll the workers' sockets and report what changed; return whether the next poll may be delayed."""
         seen = await self._kernel(self._enforcer.poll)
         if seen.error is not None:
-            self._complaints.add("sockets", seen.error)
+            self._limited_log.add("sockets", seen.error)
         await self._report_found(seen)
         if seen.report != self._reported:
             self._reported = seen.report
@@ -286,17 +286,17 @@ class Agent:
                 try:
                     await self._kernel(self._enforcer.verify)
                 except (BeamerError, OSError) as error:
-                    self._complaints.add("marks", error)
+                    self._limited_log.add("marks", error)
                 try:
                     ports = await self._kernel(self._enforcer.counters)
                 except (BeamerError, OSError) as error:
-                    self._complaints.add("counters", error)
+                    self._limited_log.add("counters", error)
                     continue
                 sent = await self._kernel(self._enforcer.worker_bytes)
                 await self._send(Counters(at_s=time.time(), ports=ports, workers=sent))
-                self._miss(ports)
+                self._check_interfaces(ports)
 
-    def _miss(self, ports: tuple[PortCounters, ...]) -> None:
+    def _check_interfaces(self, ports: tuple[PortCounters, ...]) -> None:
         """Have the assignment applied again when an interface is gone: that says so, and goes on until it is back."""
         wanted = {port.interface for port in self._in_force.ports} if self._in_force else set()
         if wanted - {port.interface for port in ports}:

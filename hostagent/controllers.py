@@ -15,9 +15,9 @@ from random import Random
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
-from hostagent.complaints import Complaints
 from hostagent.limits import MOST_MESSAGE_BYTES
-from hostagent.tls import connection_trouble
+from hostagent.rate_limited_log import RateLimitedLog
+from hostagent.tls import connection_failure
 
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.1, 1.0  # between rounds; before jitter, which takes up to half of it
 _ASSIGNMENT_S = 15.0  # until the first assignment, which a controller sends at once
@@ -83,7 +83,7 @@ class ControllerLink:
         self._rotation = Rotation(urls, random)
         self._urls = tuple(urls)
         self._reasons: dict[str, str] = {}
-        self._complaints = Complaints(log)
+        self._limited_log = RateLimitedLog(log)
 
     async def stay_connected(self, exchange: Callable[[ControllerConnection], Awaitable[None]]) -> None:
         """Connect, let `exchange` talk until it returns or fails, and connect again, until cancelled."""
@@ -94,13 +94,13 @@ class ControllerLink:
                 raise asyncio.CancelledError
             served = accepted and time.monotonic() - began_s > LAST_PAUSE_S  # of one that closes at once there may be many
             if served:
-                self._complaints.forget("connected")
-                self._complaints.forget("connection")
+                self._limited_log.reset("connected")
+                self._limited_log.reset("connection")
                 self._reasons = {url: self._reasons[url]}
             pause_s = self._rotation.move_on(served)
             if pause_s or served:
                 reasons = "; ".join(f"{tried}: {reason}" for tried, reason in self._reasons.items())
-                self._complaints.add("connection", f"no controller ({reasons}); keeping the last plan", logging.WARNING)
+                self._limited_log.add("connection", f"no controller ({reasons}); keeping the last plan", logging.WARNING)
             await asyncio.sleep(pause_s)
 
     async def _talk(self, url: str, exchange: Callable[[ControllerConnection], Awaitable[None]]) -> bool:
@@ -109,7 +109,7 @@ class ControllerLink:
         try:
             async with self._connect(url) as socket, asyncio.timeout(_ASSIGNMENT_S) as patience:
                 connection = ControllerConnection(socket, patience)
-                self._complaints.add("connected", url, logging.INFO)
+                self._limited_log.add("connected", url, logging.INFO)
                 await exchange(connection)
                 self._reasons[url] = f"closed: {socket.close_code} {socket.close_reason}".rstrip()
         except* TimeoutError:
@@ -118,9 +118,9 @@ class ControllerLink:
         except* (OSError, WebSocketException) as errors:
             error = _first(errors)
             closed = error.rcvd if isinstance(error, ConnectionClosed) else None
-            self._reasons[url] = f"closed: {closed}" if closed else connection_trouble(error, url.startswith("wss:"))
+            self._reasons[url] = f"closed: {closed}" if closed else connection_failure(error, url.startswith("wss:"))
         except* Exception as errors:  # noqa: BLE001 - a defect, which is logged; a new connection brings the whole assignment again
-            self._complaints.add("defect", f"the exchange with {url} failed", error=_first(errors))
+            self._limited_log.add("defect", f"the exchange with {url} failed", error=_first(errors))
             self._reasons[url] = repr(_first(errors))
         return connection is not None and connection.accepted
 

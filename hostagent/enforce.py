@@ -98,11 +98,11 @@ class Enforcer:
         changes = 0
         for name in sorted(dropped):
             self._trees.pop(name, None)
-            with _noting(failed, name):
+            with _collecting(failed, name):
                 changes += self._remove(name)
         for name, index in changed.items():
             self._trees.pop(name, None)
-            with _noting(failed, name):
+            with _collecting(failed, name):
                 changes += self._queues.reconcile(name, wanted[name])
                 self._trees[name] = _Installed(index, wanted[name])
         if dropped:
@@ -207,7 +207,7 @@ class Enforcer:
 
 
 @contextmanager
-def _noting(failed: dict[str, str], interface: str) -> Iterator[None]:
+def _collecting(failed: dict[str, str], interface: str) -> Iterator[None]:
     """Note what fails with an interface, so that the others are served all the same."""
     try:
         yield

@@ -39,7 +39,7 @@ def _present(context: ssl.SSLContext, cert: Path, key: Path | None) -> None:
         raise InputError("cert, key", f"{cert}, {key or cert}", f"{expected} ({_reason(error)})") from error
 
 
-def connection_trouble(error: BaseException, tls: bool) -> str:
+def connection_failure(error: BaseException, tls: bool) -> str:
     """Return what an attempt to connect failed of, in words. tls: whether it was to speak it."""
     match error:
         case ssl.SSLCertVerificationError():

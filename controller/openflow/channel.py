@@ -64,6 +64,7 @@ class RefusedError(Exception):
 
 ANSWERS: Mapping[type, type] = {
     parser.OFPBarrierRequest: parser.OFPBarrierReply,
+    parser.OFPRoleRequest: parser.OFPRoleReply,
     parser.OFPFlowStatsRequest: parser.OFPFlowStatsReply,
     parser.OFPMeterConfigStatsRequest: parser.OFPMeterConfigStatsReply,
 }

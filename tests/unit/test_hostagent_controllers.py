@@ -17,7 +17,7 @@ from websockets.exceptions import ConnectionClosed
 from beamer.errors import InputError
 from hostagent import controllers as module
 from hostagent.controllers import FIRST_PAUSE_S, LAST_PAUSE_S, ControllerConnection, ControllerLink, Rotation
-from hostagent.tls import client_context
+from hostagent.tls import client_context, connection_failure
 from tests.server_certificates import Authority
 
 PATIENCE_S = 20.0
@@ -134,7 +134,7 @@ def test_the_leader_is_found_among_those_that_do_not_lead_or_are_not_there(caplo
     with caplog.at_level(logging.WARNING):
         talked = exchange(first, second, urls=[unused_url(), first.url, second.url])
     assert talked == [first.port, second.port]
-    assert caplog.text == "", "there is nothing to complain about"
+    assert caplog.text == "", "it is no failure"
 
 
 def test_when_the_leader_changes_the_next_one_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +197,7 @@ def test_one_that_drips_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     assert exchange(dripping, leader) == [dripping.port, leader.port]
 
 
-def test_one_that_closes_at_once_is_tried_at_a_bounded_rate_and_complained_of_once(
+def test_one_that_closes_at_once_is_tried_at_a_bounded_rate_and_logged_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paused: list[float] = []
@@ -286,3 +286,22 @@ def test_a_key_with_a_passphrase_is_refused_instead_of_asked_for(authority: Auth
 def test_old_tls_is_not_spoken(authority: Authority) -> None:
     assert client_context(authority.ca).minimum_version == ssl.TLSVersion.TLSv1_2
     assert client_context(authority.ca).check_hostname
+
+
+@pytest.mark.parametrize(
+    ("reason", "tls", "said"),
+    [
+        ("WRONG_VERSION_NUMBER", True, "does not speak TLS"),
+        ("TLSV13_ALERT_CERTIFICATE_REQUIRED", True, "refuses the agent's certificate"),
+        ("UNSUPPORTED_PROTOCOL", True, "TLS fails: UNSUPPORTED_PROTOCOL"),
+    ],
+)
+def test_openssls_reasons_are_put_in_words(reason: str, tls: bool, said: str) -> None:
+    error = ssl.SSLError(1, "[SSL] error")
+    error.reason = reason
+    assert said in connection_failure(error, tls)
+
+
+def test_a_failure_without_tls_is_what_the_system_says() -> None:
+    assert connection_failure(ConnectionResetError(), tls=False) == "ConnectionResetError"
+    assert connection_failure(OSError(111, "Connection refused"), tls=False) == "[Errno 111] Connection refused"

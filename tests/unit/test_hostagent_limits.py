@@ -10,7 +10,6 @@ from beamer.errors import InputError
 from beamer.network.protocol import Assignment, LocalWorker, Port
 from beamer.studies.model import Process
 from hostagent import attach
-from hostagent.complaints import MOST_CHARACTERS, shortened
 from hostagent.desired import desired_state, generation_of, parse_assignment
 from hostagent.limits import (
     MOST_CLASSES,
@@ -21,6 +20,7 @@ from hostagent.limits import (
     MOST_WORKERS,
     check_shape,
 )
+from hostagent.rate_limited_log import MOST_CHARACTERS, shortened
 from hostagent.tree import MOST_CAPPED, cap_ids
 
 PORT = Port(interface="e0", rate_bps=20_000_000, classify="mark")

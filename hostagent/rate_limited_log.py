@@ -1,4 +1,4 @@
-"""What an agent logs of trouble that may come back many times a second: each text once in a minute, and few of them."""
+"""Logging of failures that may be repeated many times a second: each text once in a minute, and few texts of a kind."""
 
 import logging
 import time
@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 _AGAIN_S = 60.0  # after which the same is said again
-_MOST_TEXTS = 5  # of a kind within that time: enough for what takes turns, few where somebody else chooses the text
-MOST_CHARACTERS = 500  # of a text: it may quote what somebody else has sent
+_MOST_TEXTS = 5  # of a kind within that time: enough for failures that alternate, few where another program chooses the text
+MOST_CHARACTERS = 500  # of a text: it may quote what another program has sent
 
 
 def shortened(text: object) -> str:
@@ -22,8 +22,8 @@ class _Kind:
     texts: set[str] = field(default_factory=set)
 
 
-class Complaints:
-    """Logs trouble by kind. A kind is one of few, never what somebody else has sent."""
+class RateLimitedLog:
+    """Logs failures by kind. A kind is one of few constants, never what another program has sent."""
 
     def __init__(self, log: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
         self._log = log
@@ -40,6 +40,6 @@ class Complaints:
             said.texts.add(text)
             self._log.log(level, "%s: %s", kind, text, exc_info=error)
 
-    def forget(self, kind: str) -> None:
+    def reset(self, kind: str) -> None:
         """Log the next of a kind, whatever it is: it was over in between."""
         self._kinds.pop(kind, None)
