@@ -92,7 +92,8 @@ def _add_studies(app: FastAPI, runtime: Runtime) -> None:
     @app.put(STUDY)
     async def register_study(study: str, body: StudyBody | None = None, run: Run = None) -> JsonObject:
         body = body or StudyBody()
-        given = {name: getattr(body, name) for name in body.model_fields_set - {"run", "rungs"}}
+        named = {"weight": body.weight, "barriers": body.barriers}
+        given: JsonObject = {name: value for name, value in named.items() if value is not None}
         if body.rungs is not None:
             given["rungs"] = tuple(rung.rung() for rung in body.rungs)
         if body.run is not None and run not in (None, body.run):

@@ -126,7 +126,8 @@ _TRANSFERS: dict[str, Callable[[int, int], int]] = {
 
 def transfers_in_phase(collective: str, workers: int, servers: int) -> int:
     """Return how many transfers the phases of a collective have at most, without making them; 0 for an unknown one."""
-    return _TRANSFERS.get(collective, lambda workers, servers: 0)(workers, servers)
+    count = _TRANSFERS.get(collective)
+    return 0 if count is None else count(workers, servers)
 
 
 def phases(spec: JobSpec) -> tuple[Phase, ...]:

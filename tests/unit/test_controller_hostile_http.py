@@ -182,6 +182,13 @@ def test_whatever_is_sent_is_refused_in_words(controller: Served, path: str, con
     assert [study["name"] for study in get(controller, "/v1/studies")["studies"]] == ["mnist"]
 
 
+def test_null_is_as_good_as_missing(controller: Served) -> None:
+    for body in ({"weight": 2.0, "barriers": False}, {"weight": None, "rungs": None, "barriers": None, "run": None}):
+        assert put(controller, STUDY, body).status_code == 200
+    study = get(controller, STUDY)
+    assert (study["weight"], study["barriers"], study["rungs"]) == (2.0, False, [])
+
+
 @pytest.mark.parametrize("query", ["?", "?run", "?run=", "?x=%00", "?%ff=%ff", "?run=1&x[]=2", "?" + "a&" * 3000])
 def test_whatever_is_asked_is_answered(controller: Served, query: str) -> None:
     register(controller)
