@@ -93,7 +93,7 @@ class HttpFuzzer:
         if part == "{rank}":
             return str(self._rng.choice((0, 0, 1, 2, -1, 10**400)))
         if self._rng.random() < 0.95:
-            return self._rng.choice(NAMES[:3])
+            return self._rng.choice(NAMES[:2])
         hostile = str(self._rng.choice(HOSTILE)).encode("utf-8", "surrogatepass")
         return quote(hostile, safe="") or "%20"
 

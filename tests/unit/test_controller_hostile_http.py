@@ -3,10 +3,12 @@
 import asyncio
 import json
 import logging
+import re
 import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -436,6 +438,12 @@ def test_limits_that_cannot_be_are_named(tmp_path: Path, text: str, said: str) -
     path.write_text(text)
     with pytest.raises(InputError, match=said):
         read_limits(path)
+
+
+def test_every_limit_is_documented_with_its_default() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "limits.md").read_text("utf-8")
+    documented = {name: int(default) for name, default in re.findall(r"^\| `(\w+)` \| (\d+) \|", text, re.MULTILINE)}
+    assert documented == asdict(Limits())
 
 
 def test_what_is_taken_in_grows_with_what_comes_in(controller: Served) -> None:
