@@ -457,6 +457,6 @@ def test_others_are_answered_while_many_studies_are_written(scene: Scene) -> Non
         studies = (await api.get("/v1/studies"))["studies"]
         running.cancel()
         assert [study["name"] for study in studies] == [f"s{i}" for i in range(50)]
-        assert turns > 50
+        assert turns >= 50
 
     scene(play)
