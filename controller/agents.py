@@ -29,6 +29,7 @@ FAILED = 1011
 REASON_BYTES = 123  # what fits into a close frame
 HELLO_S = 5.0  # from the connection to the hello, which an agent sends at once
 SUCCESSION_S = 2 * AGENT_PING_S + 1  # after which an agent that is dead has been given up by its pings
+_COUNTED_CHARACTERS = 20_000  # of a message, which counts as several if it is longer: reading them takes under a millisecond
 _BURST_S = 1.0  # of messages and entries that may come at once: an agent that has just connected reports everything
 
 log = structlog.get_logger("beamer-controller")
@@ -94,10 +95,10 @@ class _AgentSession:
         message = await self.websocket.receive()
         if message["type"] == "websocket.disconnect":
             raise WebSocketDisconnect(message.get("code", 1005))
-        self._messages.count(loop.time(), 1)
         text = message.get("text")
         if text is None:
             raise InputError("message", "bytes", "a text frame with a JSON object")
+        self._messages.count(loop.time(), 1 + len(text) // _COUNTED_CHARACTERS)
         report = _parse(text)
         check_report(report, self._limits)
         return report

@@ -3,6 +3,8 @@
 All routes run on the event loop, which is what makes the runtime single-threaded.
 """
 
+import asyncio
+import json
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -96,7 +98,8 @@ def _add_studies(app: FastAPI, runtime: Runtime) -> None:
     @app.put(STUDY)
     async def register_study(study: str, body: StudyBody | None = None, run: Run = None) -> JSONResponse:
         body = body or StudyBody()
-        given = {name: getattr(body, name) for name in body.model_fields_set - {"run", "rungs"}}
+        named = {"weight": body.weight, "barriers": body.barriers}
+        given: JsonObject = {name: value for name, value in named.items() if value is not None}
         if body.rungs is not None:
             given["rungs"] = tuple(rung.rung() for rung in body.rungs)
         if body.run is not None and run not in (None, body.run):
@@ -172,8 +175,12 @@ def _add_trials(app: FastAPI, runtime: Runtime) -> None:
 
 def _add_reads(app: FastAPI, runtime: Runtime) -> None:
     @app.get("/v1/studies")
-    async def studies() -> JsonObject:
-        return responses.studies_response(runtime)
+    async def studies() -> Response:
+        written: list[str] = []
+        for study in responses.studies_responses(runtime):
+            written.append(json.dumps(study, allow_nan=False))
+            await asyncio.sleep(0)  # all of them at once would keep others waiting
+        return Response(f'{{"studies": [{", ".join(written)}]}}', media_type="application/json")
 
     @app.get(STUDY)
     async def study(study: str, run: Run = None) -> JsonObject:

@@ -249,6 +249,14 @@ class _WebSocket(WebSocketsSansIOProtocol):
         super().connection_lost(exc)
         self._uncount()
 
+    def keepalive_timeout(self) -> None:
+        if not self.read_paused:
+            super().keepalive_timeout()
+            return
+        # Its answer waits behind what is not read yet, at the rate that is granted to it.
+        self.pong_timer = self.pending_ping_payload = None
+        self.schedule_ping()
+
     async def run_asgi(self) -> None:
         cast(dict[str, Any], self.scope)["state"][UNCOUNT] = self._uncount
         await super().run_asgi()

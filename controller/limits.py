@@ -31,9 +31,10 @@ class Limits:
     5 microseconds once, all-to-all among 128 workers has 16 256.
 
     Of agents' reports. message_bytes: of a message; 4 096 connections take 550 kB. messages_per_s: of an agent, whose reports
-    come once a second or with changes. entries_per_s: connections, leases and counters of its reports that are taken in, each
-    of which may become an entry of the journal; of reports that wait, the latest counts. agent_connections, agent_leases: in a
-    report; a host of 8 GPUs has some hundred. agent_ports: of the fabric's largest switch. agent_classes: of a port.
+    come once a second or with changes; one of more than 20 kB counts as several. entries_per_s: connections, leases and
+    counters of its reports that are taken in, each of which may become an entry of the journal; of reports that wait, the
+    latest counts. agent_connections, agent_leases: in a report; a host of 8 GPUs has some hundred. agent_ports: of the fabric's
+    largest switch. agent_classes: of a port.
     """
 
     body_bytes: int = 512 * 1024

@@ -1,8 +1,7 @@
 """The HTTP API's responses: the runtime's state as plain data; times are Unix seconds, their differences seconds."""
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from beamer.errors import NotFoundError
@@ -15,10 +14,11 @@ from controller.runs import find_run
 from controller.runtime import Runtime
 
 
-def studies_response(runtime: Runtime) -> dict[str, Any]:
-    """Return the present run of every study in order of registration, with its stages and trials."""
+def studies_responses(runtime: Runtime) -> Iterator[dict[str, Any]]:
+    """Yield the present run of every study in order of registration, with its stages and trials."""
     unattached = _by_trial(runtime)
-    return {"studies": [_study(runtime, study, unattached) for study in runtime.tracker.studies.values()]}
+    for study in tuple(runtime.tracker.studies.values()):
+        yield _study(runtime, study, unattached)
 
 
 def study_response(runtime: Runtime, study: str, run: str | None) -> dict[str, Any]:
@@ -114,7 +114,7 @@ def _study(runtime: Runtime, study: StudyRecord, unattached: Mapping[str, list[U
         "past_runs": [past.run for past in runtime.tracker.past_runs(study.name) if past is not study],
         "status": study.status,
         "weight": study.weight,
-        "rungs": [asdict(rung) for rung in study.rungs],
+        "rungs": [dict(vars(rung)) for rung in study.rungs],
         "barriers": study.barriers,
         "registered_s": study.registered_s,
         "ended_s": study.ended_s,
@@ -174,11 +174,11 @@ def _trial(runtime: Runtime, trial: TrialRecord, unattached: Mapping[str, list[U
 
 
 def _attempt(attempt: AttemptRecord) -> dict[str, Any]:
-    processes = {rank: asdict(process) for rank, process in attempt.processes.items()}
+    processes = {rank: dict(vars(process)) for rank, process in attempt.processes.items()}
     return {
         "name": attempt.name,
-        "workers": [{**asdict(worker), "process": processes.get(worker.rank)} for worker in attempt.workers],
-        "profile": asdict(attempt.profile),
+        "workers": [{**vars(worker), "process": processes.get(worker.rank)} for worker in attempt.workers],
+        "profile": dict(vars(attempt.profile)),
         "started_s": attempt.started_s,
         "ended_s": attempt.ended_s,
         "reason": attempt.reason,

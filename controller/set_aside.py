@@ -24,7 +24,7 @@ Group = tuple[str, ...]
 log = structlog.get_logger("beamer-controller")
 
 
-class Outcome(Protocol):
+class DecisionOutcome(Protocol):
     """A decision, or a failure to make one."""
 
     @property
@@ -36,7 +36,7 @@ class Outcome(Protocol):
         """Why not."""
 
 
-P = TypeVar("P", bound=Outcome)
+P = TypeVar("P", bound=DecisionOutcome)
 
 
 @dataclass

@@ -6,6 +6,7 @@ between it sends `Workers` and `Connections` (the full set of each, whenever tha
 """
 
 from dataclasses import astuple
+from functools import lru_cache
 from ipaddress import ip_address
 from typing import Annotated, Literal
 
@@ -41,11 +42,18 @@ def check_connection(connection: Connection) -> Connection:
             raise InputError(name, port, f"a TCP port as {name}, 1 to 65535")
     for name in ("local_ip", "remote_ip"):
         address = getattr(connection, name)
-        try:
-            ip_address(address)
-        except ValueError:
-            raise InputError(name, address, f"an IP address as {name}") from None
+        if not _is_address(address):
+            raise InputError(name, address, f"an IP address as {name}")
     return connection
+
+
+@lru_cache(maxsize=4096)  # hosts' addresses, which come again with every report
+def _is_address(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def check_leased(process: Process) -> Process:

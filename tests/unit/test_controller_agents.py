@@ -320,6 +320,22 @@ def test_an_agent_that_never_stops_is_read_at_a_bounded_rate() -> None:
     assert sum(at_s <= 10 for at_s in read) <= 51 + 10 * 50
 
 
+def test_long_messages_are_read_at_a_bounded_rate_too() -> None:
+    async def play(hub: AgentHub, listener: Listener, connect_as: ConnectAs) -> None:
+        long = Connections(
+            connections=tuple(Connection("m/t", 0, "10.0.0.1", port, "10.0.0.2", 5000) for port in range(1, 3000))
+        )
+        async with connect_as("h1") as connection:
+            await joined(connection)
+            for _ in range(4):
+                await send(connection, long)
+            began = asyncio.get_running_loop().time()
+            await until(lambda: len(listener.received) >= 3)
+            assert asyncio.get_running_loop().time() - began > 0.5, "of 17 messages' worth each, at 20 a second"
+
+    scene(play, Limits(messages_per_s=20, entries_per_s=10**6))
+
+
 def test_refusals_and_changes_of_an_agent_fill_no_log(monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
     monkeypatch.setattr("controller.agents.log", Recorder(lines))

@@ -440,3 +440,24 @@ def test_metrics_are_scrapable(scene: Scene) -> None:
         assert 'beamer_installed_generation{kind="switch",name="s1"}' in text
 
     scene(play)
+
+
+def test_others_are_answered_while_many_studies_are_written(scene: Scene) -> None:
+    async def play(api: Api) -> None:
+        for i in range(50):
+            assert (await api.put(f"/v1/studies/s{i}", {})).status_code == 200
+        turns = 0
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        running = asyncio.create_task(others())
+        studies = (await api.get("/v1/studies"))["studies"]
+        running.cancel()
+        assert [study["name"] for study in studies] == [f"s{i}" for i in range(50)]
+        assert turns >= 50
+
+    scene(play)

@@ -124,6 +124,48 @@ def running(fabric: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
         process.wait()
 
 
+def test_more_sockets_than_descriptors_disturb_nobody_who_is_served(fabric: Path) -> None:
+    """Six hundred sockets against three hundred descriptors: an agent is heard, health is answered, the log stays short."""
+    port, log_path = free_port(), fabric.parent / "log"
+    limits = fabric.parent / "limits.yaml"
+    limits.write_text("request_s: 1\n")
+    command = arguments(fabric, http=f"127.0.0.1:{port}", openflow=f"127.0.0.1:{free_port()}", limits=str(limits))
+    health = f"http://127.0.0.1:{port}/v1/health"
+    with log_path.open("wb") as log, contextlib.ExitStack() as stack:
+        process = subprocess.Popen(["bash", "-c", 'ulimit -n 300; exec "$@"', "bash", *command], stderr=log)
+        stack.callback(process.wait)
+        stack.callback(process.kill)
+        wait_for_health(health)
+        agent = stack.enter_context(connect(f"ws://127.0.0.1:{port}/v1/agents/h1"))
+        agent.send(Hello(agent="h1", generation=0).model_dump_json())
+        agent.recv()
+        for _ in range(600):
+            with contextlib.suppress(OSError):
+                stack.enter_context(socket.create_connection(("127.0.0.1", port), 30))
+        wait_for_health(health)  # while they are open: the idle ones are given up
+        agent.ping().wait(30)
+        assert httpx.get(health).json()["agents"]["connected"] == 1
+        assert process.poll() is None
+    assert len(log_path.read_text().splitlines()) < 30
+
+
+def wait_for_health(url: str) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        with contextlib.suppress(httpx.TransportError):
+            httpx.get(url, timeout=30).raise_for_status()
+            return
+        time.sleep(0.02)
+    raise AssertionError("health was never answered")
+
+
+@pytest.mark.parametrize("limits", ["study: 3", "[]"])
+def test_limits_that_cannot_be_are_one_line(fabric: Path, refused: Refused, limits: str) -> None:
+    path = fabric.parent / "limits.yaml"
+    path.write_text(limits)
+    assert "limits" in refused(arguments(fabric, limits=str(path)))
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_and_no_thread_holds_it_back(fabric: Path, number: signal.Signals) -> None:
     with running(fabric, free_port()) as process:

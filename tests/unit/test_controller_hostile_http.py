@@ -3,10 +3,12 @@
 import asyncio
 import json
 import logging
+import re
 import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +182,13 @@ def test_whatever_is_sent_is_refused_in_words(controller: Served, path: str, con
     refused(put(controller, path, content=content, headers=headers), 400, 404, 409, 422)
     assert get(controller, "/v1/plan") == plan
     assert [study["name"] for study in get(controller, "/v1/studies")["studies"]] == ["mnist"]
+
+
+def test_null_is_as_good_as_missing(controller: Served) -> None:
+    for body in ({"weight": 2.0, "barriers": False}, {"weight": None, "rungs": None, "barriers": None, "run": None}):
+        assert put(controller, STUDY, body).status_code == 200
+    study = get(controller, STUDY)
+    assert (study["weight"], study["barriers"], study["rungs"]) == (2.0, False, [])
 
 
 @pytest.mark.parametrize("query", ["?", "?run", "?run=", "?x=%00", "?%ff=%ff", "?run=1&x[]=2", "?" + "a&" * 3000])
@@ -427,6 +436,12 @@ def test_limits_that_cannot_be_are_named(tmp_path: Path, text: str, said: str) -
     path.write_text(text)
     with pytest.raises(InputError, match=said):
         read_limits(path)
+
+
+def test_every_limit_is_documented_with_its_default() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "limits.md").read_text("utf-8")
+    documented = {name: int(default) for name, default in re.findall(r"^\| `(\w+)` \| (\d+) \|", text, re.MULTILINE)}
+    assert documented == asdict(Limits())
 
 
 def test_what_is_taken_in_grows_with_what_comes_in(controller: Served) -> None:

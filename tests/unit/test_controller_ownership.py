@@ -20,6 +20,7 @@ from topologies.single import build
 
 FABRIC = build(hosts=3)
 A, B, C = FABRIC.hosts
+AGENT_A, AGENT_C = f"{A.agent}", f"{C.agent}"
 WORKERS = (Worker(0, A.name), Worker(1, B.name))
 OWN = Connection("m/t", 0, A.ip, 4000, B.ip, 5000)
 
@@ -55,10 +56,10 @@ def scene(path: Path, play: Callable[[Runtime], Coroutine[Any, Any, None]]) -> N
 )
 def test_what_is_not_an_agents_own_is_left_out(tmp_path: Path, foreign: Connection) -> None:
     async def play(runtime: Runtime) -> None:
-        runtime.on_agent_message(A.agent, Connections(connections=(foreign, OWN), unmatched_bytes={"m/t": 5, foreign.job: 6}))
-        assert runtime.network.connections[A.agent] == (OWN,)
-        runtime.on_agent_message(C.agent, Connections(connections=(OWN, foreign), unmatched_bytes={"m/t": 99}))
-        assert C.agent not in runtime.network.connections
+        runtime.on_agent_message(AGENT_A, Connections(connections=(foreign, OWN), unmatched_bytes={"m/t": 5, foreign.job: 6}))
+        assert runtime.network.connections[AGENT_A] == (OWN,)
+        runtime.on_agent_message(AGENT_C, Connections(connections=(OWN, foreign), unmatched_bytes={"m/t": 99}))
+        assert AGENT_C not in runtime.network.connections
         assert runtime.unmatched_bytes() == {"m/t": 6 if foreign.job == "m/t" else 5}
 
     scene(tmp_path, play)
@@ -67,7 +68,7 @@ def test_what_is_not_an_agents_own_is_left_out(tmp_path: Path, foreign: Connecti
 def test_foreign_connections_are_logged_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     async def play(runtime: Runtime) -> None:
         for port in range(1, 50):
-            runtime.on_agent_message(C.agent, Connections(connections=(Connection("m/t", 0, A.ip, port, B.ip, 5000),)))
+            runtime.on_agent_message(AGENT_C, Connections(connections=(Connection("m/t", 0, A.ip, port, B.ip, 5000),)))
 
     scene(tmp_path, play)
     assert capfd.readouterr().out.count("left out") == 1

@@ -1,10 +1,21 @@
 """Errors as they come back from another process."""
 
 import pickle
+from collections.abc import Iterator
 
 import pytest
 
-from beamer.errors import BeamerError, ConflictError, EngineError, InputError, NotFoundError, PlatformError
+from beamer.errors import (
+    MOST_COMPARED,
+    MOST_SHOWN,
+    BeamerError,
+    ConflictError,
+    EngineError,
+    InputError,
+    NotFoundError,
+    PlatformError,
+    hint,
+)
 
 
 @pytest.mark.parametrize(
@@ -23,3 +34,23 @@ def test_an_error_comes_back_from_another_process(error: BeamerError) -> None:
     assert type(again) is type(error)
     assert str(again) == str(error)
     assert vars(again) == vars(error)
+
+
+def test_a_long_value_is_shown_in_part() -> None:
+    error = InputError("run", "x" * 10**6, "a name")
+    assert len(str(error)) < MOST_SHOWN + 100
+    assert error.value == "x" * 10**6
+
+
+def test_a_misspelt_name_is_compared_with_a_bounded_number_of_others() -> None:
+    """Whoever is told of it must not keep all others waiting, however many names there are."""
+    looked_at: list[int] = []
+
+    def names() -> Iterator[str]:
+        for i in range(10**6):
+            looked_at.append(i)
+            yield f"trial-{i}"
+
+    assert hint("trial_7", names()) == " (did you mean 'trial-7'?)"
+    assert len(looked_at) <= MOST_COMPARED + 1
+    assert hint("trial_7", []) == ""

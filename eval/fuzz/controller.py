@@ -1,0 +1,110 @@
+"""A served controller to send hostile input to, beside a study that behaves and whose plan has to stay as it is."""
+
+import asyncio
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from beamer.network.fabric import Fabric
+from beamer.testing.fabrics import star
+from controller.limits import Limits
+from controller.testing import Served, served
+from eval.fuzz.findings import SLOW_TURN_S, Findings, FuzzFailure
+from eval.fuzz.turns import TurnProbe
+
+FABRIC: Fabric = star(4)
+GOOD = "good"  # the study that behaves; no hostile input names it
+PATIENCE_S = 20.0  # for what a controller does in milliseconds
+WARM_UP = 50  # inputs, after which memory is compared
+LIMITS = Limits(studies=50, request_s=2)
+
+
+class FuzzedController:
+    """A controller under test, and what is noted while inputs are tried on it."""
+
+    def __init__(self, controller: Served, http: httpx.Client) -> None:
+        self.served = controller
+        self.http = http
+        self.probe = TurnProbe()
+        self.accepted = self.refused = 0
+        self.failures: list[FuzzFailure] = []
+        self._before_bytes = 0
+        self._register()
+        self._plan = self.plan()
+
+    def plan(self) -> dict[str, Any]:
+        """Return the classes of the good study's jobs."""
+        jobs: dict[str, Any] = self.http.get("/v1/plan").json()["jobs"]
+        return {key: job for key, job in jobs.items() if key.startswith(f"{GOOD}/")}
+
+    def note(self, refused: bool, what: str | None, data: bytes) -> None:
+        """Take note of an input that was tried, and of in what it failed."""
+        self.accepted, self.refused = self.accepted + (not refused), self.refused + refused
+        disturbance = what or self._disturbance()
+        if disturbance:
+            self.failures.append(FuzzFailure(disturbance, (data.hex(),)))
+        if self.accepted + self.refused <= WARM_UP:
+            self._before_bytes = _resident_bytes()
+
+    def findings(self, target: str, seed: int) -> Findings:
+        """Return what was found."""
+        turns = max(self.probe.late_s, default=0.0), self.probe.quantile(0.99), self.probe.slower_than(SLOW_TURN_S)
+        grown, inputs = _resident_bytes() - self._before_bytes, self.accepted + self.refused
+        return Findings(target, seed, inputs, self.accepted, self.refused, *turns, grown, tuple(self.failures))
+
+    def _register(self) -> None:
+        hosts = [host.name for host in FABRIC.hosts]
+        study = f"/v1/studies/{GOOD}"
+        trial = f"{study}/trials/t"
+        workers = [{"rank": rank, "host": host} for rank, host in enumerate(hosts[:2])]
+        for path, body in (
+            (study, {}),
+            (f"{study}/stages/s", {}),
+            (trial, {}),
+            (f"{trial}/target", {"step": 5, "stage": "s"}),
+            (f"{trial}/attempts/1", {"workers": workers, "sync_bytes": 1000}),
+        ):
+            self.http.put(path, json=body).raise_for_status()
+        if not self.served.until(lambda runtime: f"{GOOD}/t" in runtime.plan.jobs):
+            raise RuntimeError("the study that behaves was not planned")
+
+    def _disturbance(self) -> str | None:
+        """Return in what the good study is served worse than before, None if in nothing."""
+        try:
+            plan = self.plan()
+        except (httpx.HTTPError, ValueError, KeyError) as error:
+            return f"the plan is not answered: {error!r}"
+        return None if plan == self._plan else f"the plan of the study that behaves has changed: {plan}"
+
+
+@contextmanager
+def fuzzed_controller() -> Iterator[FuzzedController]:
+    """Serve a controller with first-in, first-out order, in which the good study's class depends on no later one."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        served(FABRIC, Path(folder) / "journal.db", "fifo", LIMITS) as controller,
+        httpx.Client(base_url=controller.url, timeout=PATIENCE_S, trust_env=False) as http,
+    ):
+        fuzzed = FuzzedController(controller, http)
+        probing = asyncio.run_coroutine_threadsafe(fuzzed.probe.run(), controller.loop)
+        try:
+            yield fuzzed
+        finally:
+            probing.cancel()
+
+
+def goes_on(fuzzed: FuzzedController, until: float, most_inputs: int | None) -> bool:
+    """Say whether another input is to be tried: until a failure, a time in monotonic seconds, or so many."""
+    tried = fuzzed.accepted + fuzzed.refused
+    return not fuzzed.failures and time.monotonic() < until and tried != most_inputs
+
+
+def _resident_bytes() -> int:
+    """Return the resident memory of this process (proc(5), statm)."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
