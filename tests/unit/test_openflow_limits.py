@@ -45,12 +45,14 @@ class RawPeer:
         return await cls.to(made, hello() + features_reply(dpid))
 
     async def request(self, kind: int) -> int:
-        """Return the transaction of the next request of this type."""
+        """Return the transaction of the next request of this type; the request to lead is granted on the way."""
         while True:
             _, got, length, xid = struct.unpack("!BBHI", await self.reader.readexactly(8))
-            await self.reader.readexactly(length - 8)
+            body = await self.reader.readexactly(length - 8)
             if got == kind:
                 return int(xid)
+            if got == ofp.OFPT_ROLE_REQUEST:
+                self.writer.write(frame(ofp.OFPT_ROLE_REPLY, body, xid=xid))
 
     async def ended(self) -> bool:
         """Wait until the driver has closed the connection."""
