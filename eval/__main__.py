@@ -20,7 +20,7 @@ COMMANDS = {
     "bench": Command(
         "eval.bench:bench",
         "testing",
-        "Measure ordering, trace replay, simulation at scale and the decisions of GPU policies.",
+        "Measure ordering, trace replay, simulation at scale, a controller under load and the decisions of GPU policies.",
     ),
     "emulation": Command(
         "eval.emulation:emulation",
