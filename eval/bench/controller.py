@@ -75,7 +75,7 @@ class Server:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-class Connection:
+class LoadConnection:
     """A connection to the controller on which one request follows another."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -83,7 +83,7 @@ class Connection:
         self._writer = writer
 
     @classmethod
-    async def open(cls, port: int) -> "Connection":
+    async def open(cls, port: int) -> "LoadConnection":
         """Connect."""
         return cls(*await asyncio.open_connection("127.0.0.1", port))
 
@@ -187,7 +187,7 @@ async def _reported() -> dict[str, float]:
         parts = (trials[i::CONNECTIONS] for i in range(CONNECTIONS))
         steps = await asyncio.gather(*(_report(server.port, part, waits) for part in parts))
         cpu = (server.cpu_s() - before) / (time.perf_counter() - began)
-        connection = await Connection.open(server.port)
+        connection = await LoadConnection.open(server.port)
         lost = 0
         for i, part in enumerate(steps):
             for path in trials[i::CONNECTIONS]:
@@ -198,7 +198,7 @@ async def _reported() -> dict[str, float]:
 
 async def _report(port: int, trials: list[str], waits: list[float]) -> int:
     """Report a step of every trial once in `REPORT_S`, spread over it; return the last step."""
-    connection = await Connection.open(port)
+    connection = await LoadConnection.open(port)
     began, step = time.perf_counter(), 0
     while time.perf_counter() - began < REPORTING_S:
         step += 1
@@ -212,7 +212,7 @@ async def _report(port: int, trials: list[str], waits: list[float]) -> int:
 
 
 async def _send(port: int, groups: list[list[Request]]) -> None:
-    connection = await Connection.open(port)
+    connection = await LoadConnection.open(port)
     for group in groups:
         for path, body in group:
             await connection.ask("PUT", path, body)
@@ -220,7 +220,7 @@ async def _send(port: int, groups: list[list[Request]]) -> None:
 
 
 async def _probe(port: int, waits: list[float]) -> None:
-    connection = await Connection.open(port)
+    connection = await LoadConnection.open(port)
     while True:
         began = time.perf_counter()
         await connection.ask("GET", "/v1/health")
@@ -323,7 +323,7 @@ async def _answers(port: int) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while True:
         try:
-            connection = await Connection.open(port)
+            connection = await LoadConnection.open(port)
             await connection.ask("GET", "/v1/health")
         except (OSError, RuntimeError, asyncio.IncompleteReadError):
             if time.monotonic() > deadline:

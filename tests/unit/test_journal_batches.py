@@ -12,7 +12,7 @@ from beamer.errors import PlatformError
 from beamer.studies.events import Event, StageRegistered
 from beamer.studies.journal import batches as module
 from beamer.studies.journal.batches import Batches
-from beamer.studies.journal.store import Journal, Snapshot
+from beamer.studies.journal.store import Journal, JournalSnapshot
 
 EVENTS = [StageRegistered(float(i), "s", f"r{i}") for i in range(10)]
 
@@ -151,6 +151,6 @@ def test_a_snapshot_is_written_between_events(gate: Gate, scene: Scene) -> None:
         head = batches._journal.head
         for event in EVENTS[5:]:
             batches.put(event)
-        batches.compact(Snapshot(head, "the first five"))
+        batches.compact(JournalSnapshot(head, "the first five"))
 
     assert scene(play) == EVENTS[5:]

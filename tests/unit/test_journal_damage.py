@@ -11,8 +11,8 @@ import pytest
 
 from beamer.errors import InputError, PlatformError
 from beamer.studies.events import StageRegistered, StudyRegistered
-from beamer.studies.journal.chain import Link
-from beamer.studies.journal.store import Journal, Snapshot
+from beamer.studies.journal.chain import ChainLink
+from beamer.studies.journal.store import Journal, JournalSnapshot
 from controller.journal_command import check, repair
 
 EVENTS = (StudyRegistered(1.0, "s"), *(StageRegistered(float(i), "s", f"r{i}") for i in range(2, 7)))
@@ -141,15 +141,15 @@ def test_a_snapshot_takes_the_place_of_events(file: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr("beamer.studies.journal.store._DELETED_AT_ONCE", 2)
     with closing(Journal(_url(file))) as journal:
         *_, (link, _) = ((link, event) for link, event in journal.entries() if link.number <= 4)
-        journal.compact(Snapshot(link, "what they led to"))
-        assert journal.snapshot() == Snapshot(link, "what they led to")
+        journal.compact(JournalSnapshot(link, "what they led to"))
+        assert journal.snapshot() == JournalSnapshot(link, "what they led to")
         assert list(journal.replay()) == list(EVENTS[4:])
         journal.append(EVENTS[0])
     assert _read(file) == [*EVENTS[4:], EVENTS[0]]
     with closing(Journal(_url(file))) as journal:
         head = journal.head
         assert head.number == 7
-        journal.compact(Snapshot(head, "all of it"))
+        journal.compact(JournalSnapshot(head, "all of it"))
         assert list(journal.replay()) == []
         journal.append(EVENTS[0])
         assert journal.head.number == 8
@@ -176,4 +176,4 @@ def test_a_journal_of_before_is_chained_as_it_is(tmp_path: Path) -> None:
         Journal(_url(path), writes=False)
     assert _read(path) == list(EVENTS)
     with closing(Journal(_url(path))) as journal:
-        assert journal.head == Link(6, journal.head.checksum)
+        assert journal.head == ChainLink(6, journal.head.checksum)

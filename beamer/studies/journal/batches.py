@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from beamer.errors import BeamerError, PlatformError, TakenError
 from beamer.studies.events import Event
-from beamer.studies.journal.store import Journal, Location, Snapshot
+from beamer.studies.journal.store import Journal, JournalSnapshot, Location
 
 MOST_WAITING = 20_000  # events: some seconds' worth of what a controller takes in
 MOST_AT_ONCE = 2_000  # in a transaction, so that nobody waits for much more than his own
@@ -37,7 +37,7 @@ class Batches:
         self._put = self._written = 0
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._actions: deque[tuple[int, Callable[[], None]]] = deque()
-        self._snapshots: deque[Snapshot] = deque()
+        self._snapshots: deque[JournalSnapshot] = deque()
         self._failure: PlatformError | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -61,7 +61,7 @@ class Batches:
         """Where the journal is."""
         return self._journal.location
 
-    def compact(self, snapshot: Snapshot) -> None:
+    def compact(self, snapshot: JournalSnapshot) -> None:
         """Have a snapshot written in place of the events that it was made from."""
         self._snapshots.append(snapshot)
         self._ensure_task()
