@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 
 from beamer.errors import BeamerError, PlatformError, TakenError
-from beamer.studies.events import Event
+from beamer.studies.events import EncodedEvent, Event, encode
 from beamer.studies.journal.store import Journal, JournalSnapshot, Location
 
 MOST_WAITING = 20_000  # events: some seconds' worth of what a controller takes in
@@ -33,7 +33,7 @@ class Batches:
         self._on_taken = on_taken
         self._keeping: asyncio.Task[None] | None = None
         self._keep_due = self._taken = False
-        self._waiting: deque[Event] = deque()
+        self._waiting: deque[EncodedEvent] = deque()
         self._put = self._written = 0
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._actions: deque[tuple[int, Callable[[], None]]] = deque()
@@ -52,7 +52,7 @@ class Batches:
             raise self._failure
         if len(self._waiting) >= MOST_WAITING:
             raise PlatformError(f"{len(self._waiting)} events wait to be written to the journal", "send them again later")
-        self._waiting.append(event)
+        self._waiting.append(encode(event))
         self._put += 1
         self._ensure_task()
 
@@ -68,15 +68,18 @@ class Batches:
 
     async def written(self) -> None:
         """Wait until everything that was put so far is durable. Raises `PlatformError` if the journal cannot be written."""
-        if self._failure is not None:
-            raise self._failure
         if self._written < self._put:
+            if self._failure is not None:
+                raise self._failure
             waiter = asyncio.get_running_loop().create_future()
             self._waiters.append((self._put, waiter))
             await waiter
 
     def then(self, action: Callable[[], None]) -> None:
-        """Call `action` on the loop when everything that was put so far is durable, however long that takes."""
+        """Call `action` on the loop when everything that was put so far is durable, however long that takes.
+
+        It is called before whoever waits for the same goes on.
+        """
         self._actions.append((self._put, action))
         self._ensure_task()
 
@@ -121,18 +124,24 @@ class Batches:
         batch = [self._waiting[i] for i in range(min(len(self._waiting), MOST_AT_ONCE))]
         try:
             if batch:
-                await asyncio.to_thread(self._journal.append, *batch)
+                await asyncio.to_thread(self._journal.append_encoded, batch)
             elif self._snapshots:
-                await asyncio.to_thread(self._journal.compact, self._snapshots[0])
-                self._snapshots.popleft()
+                await self._compact(self._snapshots.popleft())
             elif self._keep_due:
                 await asyncio.to_thread(self._journal.keep)
-        except BeamerError as error:
+        except TakenError as error:
             self._fail(error)
-            if isinstance(error, TakenError):
-                self._taken = True
-                self._on_taken(error)
-            return self._taken
+            self._taken = True
+            self._on_taken(error)
+            return True
+        except PlatformError as error:
+            self._fail(error)
+            return False
+        except Exception as error:  # noqa: BLE001  # a defect here must not keep all that comes later from being written
+            self._fail(
+                PlatformError(f"an event cannot be written ({type(error).__name__}: {error})", "see the controller's log")
+            )
+            return False
         self._keep_due = False
         if self._failure is not None:
             log.warning("the journal takes events again")
@@ -140,18 +149,28 @@ class Batches:
         for _ in batch:
             self._waiting.popleft()
         self._written += len(batch)
+        loop = asyncio.get_running_loop()
+        while self._actions and self._actions[0][0] <= self._written:
+            loop.call_soon(self._actions.popleft()[1])
         while self._waiters and self._waiters[0][0] <= self._written:
             waiter = self._waiters.popleft()[1]
             if not waiter.done():
                 waiter.set_result(None)
-        while self._actions and self._actions[0][0] <= self._written:
-            self._actions.popleft()[1]()
         return True
 
-    def _fail(self, error: BeamerError) -> None:
+    async def _compact(self, snapshot: JournalSnapshot) -> None:
+        """Write a snapshot, or leave the events as they are: they can do without it. Raises `TakenError`."""
+        try:
+            await asyncio.to_thread(self._journal.compact, snapshot)
+        except TakenError:
+            raise
+        except BeamerError as error:
+            log.error("the journal takes no snapshot: %s", error)
+
+    def _fail(self, error: PlatformError) -> None:
         if self._failure is None:
             log.error("the journal takes no events: %s", error)
-        self._failure = error if isinstance(error, PlatformError) else PlatformError(str(error), "see the controller's log")
+        self._failure = error
         for _, waiter in self._waiters:
             if not waiter.done():
                 waiter.set_exception(self._failure)

@@ -5,7 +5,7 @@ It lives in SQLite unless a URL names another database. An event is durable agai
 written is chained by checksums, and read back only as it was written. A snapshot of what events led to may take their place.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from alembic.util import CommandError
 
 from beamer.errors import InputError, PlatformError, TakenError
 from beamer.lazy_commands import install_command
-from beamer.studies.events import Event, decode, encode
+from beamer.studies.events import EncodedEvent, Event, decode, encode
 from beamer.studies.journal.chain import BEGINNING, ChainLink, checksum
 from beamer.studies.journal.writing import FileLock, lock_session
 
@@ -136,9 +136,12 @@ class Journal:
 
     def append(self, *events: Event) -> None:
         """Write events in one transaction: all of them are durable when this returns, or none is kept."""
+        self.append_encoded([encode(event) for event in events])
+
+    def append_encoded(self, events: Sequence[EncodedEvent]) -> None:
+        """Write events as `append` does, as `encode` returned them."""
         link, rows = self._head, []
-        for event in events:
-            kind, content = encode(event)
+        for kind, content in events:
             link = link.next(kind, content)
             rows.append({"number": link.number, "kind": kind, "content": content, "checksum": link.checksum})
         if rows:
