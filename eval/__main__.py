@@ -27,6 +27,16 @@ COMMANDS = {
         "emulation",
         "Compare network policies on drawn works, emulated and simulated.",
     ),
+    "faults": Command(
+        "eval.faults.command:faults",
+        "postgresql",
+        "Kill, stop and disturb real controllers, their journals and their peers, and say what was lost.",
+    ),
+    "fuzz": Command(
+        "eval.fuzz.command:fuzz",
+        "testing",
+        "Send hostile input to everything that listens, and say what it was disturbed by.",
+    ),
     "gpu": Command(
         "eval.gpu.command:gpu",
         "testing",

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from beamer.errors import InputError, PlatformError
 from beamer.studies.events import StageRegistered, StudyRegistered
 from beamer.studies.journal.store import Journal, Snapshot
-from tests.postgresql import PostgreSQL, binaries, postgresql
+from beamer.testing.postgresql import PostgreSQL, binaries, postgresql
 
 EVENTS = (StudyRegistered(1.0, "s"), *(StageRegistered(float(i), "s", f"r{i}") for i in range(2, 7)))
 
