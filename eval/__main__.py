@@ -29,13 +29,13 @@ COMMANDS = {
     ),
     "faults": Command(
         "eval.faults.command:faults",
-        "postgresql",
-        "Kill, stop and disturb real controllers, their journals and their peers, and say what was lost.",
+        "emulation",
+        "Make faults happen to controllers, their journals and their peers; ends with 1 if anything was lost or failed.",
     ),
     "fuzz": Command(
         "eval.fuzz.command:fuzz",
-        "testing",
-        "Send hostile input to everything that listens, and say what it was disturbed by.",
+        "emulation",
+        "Send hostile input to whatever of the controller listens; ends with 1 if any of it was disturbed.",
     ),
     "gpu": Command(
         "eval.gpu.command:gpu",

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from eval.faults import kills
+from eval.faults import failover, kills
 from eval.faults.base import Fault
 
-FAULTS: Mapping[str, Fault] = {fault.name: fault for module in (kills,) for fault in module.FAULTS}
+FAULTS: Mapping[str, Fault] = {fault.name: fault for module in (kills, failover) for fault in module.FAULTS}
