@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 
-from eval.faults import failover, kills
+from eval.faults import clock, failover, garbage, journals, kills, reconnects
 from eval.faults.base import Fault
 
-FAULTS: Mapping[str, Fault] = {fault.name: fault for module in (kills, failover) for fault in module.FAULTS}
+_MODULES = (kills, failover, journals, clock, reconnects, garbage)
+
+FAULTS: Mapping[str, Fault] = {fault.name: fault for module in _MODULES for fault in module.FAULTS}

@@ -59,9 +59,7 @@ async def _kills(directory: Path, journal: Location, times: int, seed: int) -> F
             await load.look(controller.url)
         counts = {"writes repeated": load.retries}
         acknowledged, lost = len(load.acknowledged), len(load.lost)
-        return FaultOutcome(
-            times, acknowledged, lost, plans, differing, tuple(recovery_s), counts, tuple(load.failures)
-        )
+        return FaultOutcome(times, acknowledged, lost, plans, differing, tuple(recovery_s), counts, tuple(load.failures))
 
 
 RECOVERY = "from the kill to the first write that is acknowledged, the process started again at once"

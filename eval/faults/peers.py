@@ -9,8 +9,8 @@ from typing import Self
 
 from beamer.network.connection import Connection
 from beamer.network.protocol import Applied, Assignment, Connections, Hello
-from controller.openflow.testing import FakeSwitch, FlowEntry, MeterMod
 from controller.openflow.rules import RuleKey, Table
+from controller.openflow.testing import FakeSwitch, FlowEntry, MeterMod
 from eval.faults.base import PATIENCE_S
 from eval.faults.site import FABRIC, POLL_S, ControllerProcess
 from hostagent.controllers import ControllerConnection, ControllerLink

@@ -31,7 +31,7 @@ class FaultStudy:
         return {"seeds": dict(self.seeds), "faults": {name: one.as_json() for name, one in self.outcomes.items()}}
 
     def with_newer(self, newer: "FaultStudy") -> "FaultStudy":
-        """Return this study with the outcomes of a newer one in place of its own of the same faults, in the catalogue's order."""
+        """Return this study with the outcomes of a newer one in place of its own, in the catalogue's order."""
         outcomes, seeds = {**self.outcomes, **newer.outcomes}, {**self.seeds, **newer.seeds}
         names = [name for name in FAULTS if name in outcomes]
         return FaultStudy({name: outcomes[name] for name in names}, {name: seeds[name] for name in names})

@@ -100,9 +100,11 @@ class ControllerProcess:
 
     async def plan(self) -> dict[str, Any]:
         """Return its plan."""
-        async with http_client() as http:
-            plan: dict[str, Any] = (await http.get(f"{self.url}/v1/plan")).raise_for_status().json()
-            return plan
+        return await self._get("/v1/plan")
+
+    async def health(self) -> dict[str, Any]:
+        """Return what it says of itself."""
+        return await self._get("/v1/health")
 
     async def settled_plan(self) -> dict[str, Any]:
         """Return the jobs of its plan once no new generation has come for a while. Raises `TimeoutError`."""
@@ -114,6 +116,11 @@ class ControllerProcess:
                 if plan["generation"] == before["generation"]:
                     jobs: dict[str, Any] = plan["jobs"]
                     return jobs
+
+    async def _get(self, path: str) -> dict[str, Any]:
+        async with http_client() as http:
+            found: dict[str, Any] = (await http.get(self.url + path)).raise_for_status().json()
+            return found
 
     @property
     def _log_file(self) -> Path:
