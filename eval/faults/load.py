@@ -185,13 +185,16 @@ class Load:
                     await self._going.wait()
                 self._busy += 1
                 try:
-                    at = await self._acknowledge(http, write, at)
+                    answered = await self._acknowledge(http, write, at)
                 finally:
                     self._busy -= 1
+                if answered is None:
+                    return
+                at = answered
                 await asyncio.sleep(PAUSE_S)
 
-    async def _acknowledge(self, http: httpx.AsyncClient, write: Write, at: int) -> int:
-        """Send a write until it is answered; return at which address it was."""
+    async def _acknowledge(self, http: httpx.AsyncClient, write: Write, at: int) -> int | None:
+        """Send a write until it is acknowledged; return at which address it was, None for a failure, which ends the search."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
             began_s, status = time.monotonic(), 0
@@ -206,7 +209,7 @@ class Load:
                 return at
             if 400 <= status < 500 or status == 500 or time.monotonic() > deadline:
                 self.failures.append(f"PUT {write.path}: {status} {text[:300]}")
-                return at
+                return None
             self.retries += 1
             at += 1
             await asyncio.sleep(RETRY_S)
