@@ -29,7 +29,9 @@ class PostgreSQL:
     def run(self, program: str, *arguments: str) -> str:
         """Run one of PostgreSQL's programs as its user and return what it prints."""
         command = [str(self._binaries / program), *arguments]
-        done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=self._directory, **_as_user())
+        done: subprocess.CompletedProcess[str] = subprocess.run(
+            command, check=False, capture_output=True, text=True, cwd=self._directory, **_as_user()
+        )
         if done.returncode != 0:
             raise PlatformError(f"{program} failed: {done.stderr.strip()}", "see PostgreSQL's documentation")
         return done.stdout

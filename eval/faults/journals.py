@@ -51,7 +51,7 @@ def locked_postgresql(times: int, seed: int) -> FaultOutcome:
     async def locked(url: str, controller: ControllerProcess, more_s: float) -> AsyncIterator[None]:
         import psycopg
 
-        with closing(await asyncio.to_thread(psycopg.connect, url.replace("+psycopg", ""))) as other:
+        with closing(psycopg.connect(url.replace("+psycopg", ""))) as other:
             await asyncio.to_thread(other.execute, "LOCK TABLE events IN ACCESS EXCLUSIVE MODE")
             await asyncio.sleep(LOCKED_S + more_s)
             yield

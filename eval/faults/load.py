@@ -30,9 +30,9 @@ class KnownStudies:
     """What a controller says that it knows, from `/v1/studies`."""
 
     def __init__(self, studies: Iterable[Mapping[str, Any]]) -> None:
-        self._studies = {study["name"]: study for study in studies}
-        self._stages = {(name, stage["name"]): stage for name, study in self._studies.items() for stage in study["stages"]}
-        self._trials = {(name, trial["name"]): trial for name, study in self._studies.items() for trial in study["trials"]}
+        self._studies: dict[str, Mapping[str, Any]] = {study["name"]: study for study in studies}
+        self._stages = self._by_name("stages")
+        self._trials = self._by_name("trials")
 
     def study(self, study: str) -> Mapping[str, Any]:
         """Return a study, empty if it is not known."""
@@ -45,6 +45,9 @@ class KnownStudies:
     def trial(self, study: str, trial: str) -> Mapping[str, Any]:
         """Return a trial, empty if it is not known."""
         return self._trials.get((study, trial), {})
+
+    def _by_name(self, what: str) -> dict[tuple[str, str], Mapping[str, Any]]:
+        return {(name, one["name"]): one for name, study in self._studies.items() for one in study[what]}
 
 
 @dataclass(frozen=True)
