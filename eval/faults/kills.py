@@ -3,15 +3,26 @@
 import asyncio
 import random
 import time
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
-from beamer.studies.journal.store import Location, sqlite_url
+from beamer.studies.journal.store import Journal, Location, sqlite_url
 from beamer.testing.postgresql import binaries, missing, postgresql
 from eval.faults.base import Fault, FaultOutcome
 from eval.faults.load import Load
-from eval.faults.site import ControllerProcess, ending, site_directory
+from eval.faults.site import SERVE, ControllerProcess, ending, site_directory
 
 LIFE_S = 1.0  # at most, between an acknowledgement after a restart and the next kill
+COMPACTED_LIFE_S = 4.0  # a snapshot takes a second or two to make, and is to be written now and then
+SNAPSHOT_EVENTS = 300  # after which a snapshot takes their place: less than what is written between two kills
+COMPACTING = f"""
+import controller.compaction
+controller.compaction.EVENTS = {SNAPSHOT_EVENTS}
+from controller.cli import main
+main()
+"""
 QUIET_EVERY = 10  # kills, one of which comes without load, so that the plans on both sides of it can be compared
 
 
@@ -29,9 +40,23 @@ def in_postgresql(times: int, seed: int) -> FaultOutcome:
         return asyncio.run(_kills(directory, server.database(), times, seed))
 
 
-async def _kills(directory: Path, journal: Location, times: int, seed: int) -> FaultOutcome:
+def while_compacting(times: int, seed: int) -> FaultOutcome:
+    """Kill a controller that has a snapshot made all the time, before, while or after it is written."""
+    with site_directory() as directory:
+        journal = sqlite_url(directory / "journal.db")
+        outcome = asyncio.run(_kills(directory, journal, times, seed, ("-c", COMPACTING), COMPACTED_LIFE_S))
+        with closing(Journal(journal, writes=False)) as opened:
+            last = opened.snapshot()
+    if last is None:
+        return replace(outcome, failures=(*outcome.failures, "no snapshot was written"))
+    return replace(outcome, counts={**outcome.counts, "events in the last snapshot": last.link.number})
+
+
+async def _kills(
+    directory: Path, journal: Location, times: int, seed: int, program: Sequence[str] = SERVE, life_s: float = LIFE_S
+) -> FaultOutcome:
     rng = random.Random(seed)
-    controller = ControllerProcess(directory, "controller", journal)
+    controller = ControllerProcess(directory, "controller", journal, program)
     recovery_s: list[float] = []
     plans = differing = 0
     with ending(controller):
@@ -39,7 +64,7 @@ async def _kills(directory: Path, journal: Location, times: int, seed: int) -> F
         await controller.answers()
         async with Load([controller.url], seed) as load:
             for number in range(times):
-                await asyncio.sleep(rng.uniform(0, LIFE_S))
+                await asyncio.sleep(rng.uniform(0, life_s))
                 if quiet := number % QUIET_EVERY == QUIET_EVERY - 1 or number == times - 1:
                     await load.pause()
                     before = await controller.settled_plan()
@@ -65,5 +90,12 @@ async def _kills(directory: Path, journal: Location, times: int, seed: int) -> F
 RECOVERY = "from the kill to the first write that is acknowledged, the process started again at once"
 FAULTS = (
     Fault("kill-sqlite", "SIGKILL under load, journal in SQLite", RECOVERY, in_sqlite, 100),
+    Fault(
+        "kill-compacting",
+        f"SIGKILL under load, a snapshot after every {SNAPSHOT_EVENTS} events, SQLite",
+        RECOVERY,
+        while_compacting,
+        30,
+    ),
     Fault("kill-postgresql", "SIGKILL under load, journal in PostgreSQL", RECOVERY, in_postgresql, 100, missing),
 )

@@ -5,7 +5,14 @@ import pytest
 from eval.faults.base import Fault
 from eval.faults.catalogue import FAULTS
 
-TIMES = {"kill-sqlite": 3, "kill-postgresql": 3, "garbage-openflow": 60, "garbage-http": 200, "garbage-agents": 60}
+TIMES = {
+    "kill-sqlite": 3,
+    "kill-compacting": 3,
+    "kill-postgresql": 3,
+    "garbage-openflow": 60,
+    "garbage-http": 200,
+    "garbage-agents": 60,
+}
 """Where it is not once."""
 MEASURED_ELSEWHERE = {"garbage-openflow", "garbage-http", "garbage-agents", "damaged"}
 """Nothing is written while these happen."""
