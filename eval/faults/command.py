@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from beamer.errors import InputError, nearest
-from eval.faults.base import Fault
+from eval.faults.base import Fault, FaultOutcome
 from eval.faults.catalogue import FAULTS
 from eval.faults.report import COMMITTED, FaultStudy
 
@@ -64,5 +64,8 @@ def run(several: list[Fault], times: int | None, seed: int, say: Callable[[str],
             say(f"{fault.name}: left out, {reason}")
             continue
         say(f"{fault.name}: {fault.about}, {times or fault.times} times")
-        outcomes[fault.name] = fault.run(times or fault.times, seed)
+        try:
+            outcomes[fault.name] = fault.run(times or fault.times, seed)
+        except (TimeoutError, RuntimeError) as error:  # of what waits for a controller or a peer; the other faults are tried
+            outcomes[fault.name] = FaultOutcome(times or fault.times, failures=(repr(error),))
     return FaultStudy(outcomes, dict.fromkeys(outcomes, seed))

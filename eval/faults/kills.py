@@ -29,7 +29,7 @@ QUIET_EVERY = 10  # kills, one of which comes without load, so that the plans on
 def in_sqlite(times: int, seed: int) -> FaultOutcome:
     """Kill a controller whose journal is in SQLite."""
     with site_directory() as directory:
-        return asyncio.run(_kills(directory, sqlite_url(directory / "journal.db"), times, seed))
+        return asyncio.run(repeated_kills(directory, sqlite_url(directory / "journal.db"), times, seed))
 
 
 def in_postgresql(times: int, seed: int) -> FaultOutcome:
@@ -37,14 +37,14 @@ def in_postgresql(times: int, seed: int) -> FaultOutcome:
     programs = binaries()
     assert programs is not None
     with site_directory() as directory, postgresql(programs) as server:
-        return asyncio.run(_kills(directory, server.database(), times, seed))
+        return asyncio.run(repeated_kills(directory, server.database(), times, seed))
 
 
 def while_compacting(times: int, seed: int) -> FaultOutcome:
     """Kill a controller that has a snapshot made all the time, before, while or after it is written."""
     with site_directory() as directory:
         journal = sqlite_url(directory / "journal.db")
-        outcome = asyncio.run(_kills(directory, journal, times, seed, ("-c", COMPACTING), COMPACTED_LIFE_S))
+        outcome = asyncio.run(repeated_kills(directory, journal, times, seed, ("-c", COMPACTING), COMPACTED_LIFE_S))
         with closing(Journal(journal, writes=False)) as opened:
             last = opened.snapshot()
     if last is None:
@@ -52,9 +52,10 @@ def while_compacting(times: int, seed: int) -> FaultOutcome:
     return replace(outcome, counts={**outcome.counts, "events in the last snapshot": last.link.number})
 
 
-async def _kills(
+async def repeated_kills(
     directory: Path, journal: Location, times: int, seed: int, program: Sequence[str] = SERVE, life_s: float = LIFE_S
 ) -> FaultOutcome:
+    """Kill a controller so many times. program: which serves it. life_s: at most, from an acknowledgement to the next kill."""
     rng = random.Random(seed)
     controller = ControllerProcess(directory, "controller", journal, program)
     recovery_s: list[float] = []
@@ -63,23 +64,27 @@ async def _kills(
         controller.start()
         await controller.answers()
         async with Load([controller.url], seed) as load:
-            for number in range(times):
-                await asyncio.sleep(rng.uniform(0, life_s))
-                if quiet := number % QUIET_EVERY == QUIET_EVERY - 1 or number == times - 1:
-                    await load.pause()
-                    before = await controller.settled_plan()
-                known = len(load.acknowledged)
-                controller.kill()
-                killed_s = time.monotonic()
-                controller.start()
-                if quiet:
-                    await controller.answers()
-                    plans += 1
-                    differing += (await controller.plan())["jobs"] != before or not before
-                    load.go()
-                else:
-                    recovery_s.append(await load.recovered(killed_s))
-                await load.look(controller.url, known)
+            try:
+                for number in range(times):
+                    await asyncio.sleep(rng.uniform(0, life_s))
+                    if quiet := number % QUIET_EVERY == QUIET_EVERY - 1 or number == times - 1:
+                        await load.pause()
+                        before = await controller.settled_plan()
+                    known = len(load.acknowledged)
+                    controller.kill()
+                    killed_s = time.monotonic()
+                    controller.start()
+                    if quiet:
+                        await controller.answers()
+                        plans += 1
+                        differing += (await controller.plan())["jobs"] != before or not before
+                        load.go()
+                    else:
+                        recovery_s.append(await load.recovered(killed_s))
+                    await load.look(controller.url, known)
+            except TimeoutError as error:
+                load.failures.append(f"after {number} kills: {error or 'no recovery in time'}")
+                await controller.answers()
             await load.pause()
             await load.look(controller.url)
         counts = {"writes repeated": load.retries}

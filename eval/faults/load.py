@@ -161,9 +161,14 @@ class Load:
                 await asyncio.sleep(POLL_S)
 
     async def recovered(self, since_s: float) -> float:
-        """Wait until a request that began later is acknowledged; return the seconds until then. Raises `TimeoutError`."""
+        """Wait until a request that began later is acknowledged; return the seconds until then.
+
+        Raises `TimeoutError`, at once if every search has ended.
+        """
         async with asyncio.timeout(PATIENCE_S):
             while self._answered[0] <= since_s:
+                if all(task.done() for task in self._tasks):
+                    raise TimeoutError("every search has ended")
                 await asyncio.sleep(POLL_S)
         return self._answered[1] - since_s
 

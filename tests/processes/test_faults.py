@@ -1,9 +1,14 @@
 """Every fault a few times against real processes: nothing that was acknowledged is lost, and plans are as before."""
 
+import asyncio
+from pathlib import Path
+
 import pytest
 
+from beamer.studies.journal.store import sqlite_url
 from eval.faults.base import Fault
 from eval.faults.catalogue import FAULTS
+from eval.faults.kills import repeated_kills
 
 TIMES = {
     "kill-sqlite": 3,
@@ -27,3 +32,31 @@ def test_nothing_that_was_acknowledged_is_lost(fault: Fault) -> None:
     assert outcome.is_good, outcome
     assert outcome.times >= TIMES.get(fault.name, 1)
     assert bool(outcome.acknowledged) == (fault.name not in MEASURED_ELSEWHERE)
+
+
+HASTY = """
+import time
+from beamer.studies.journal.store import Journal
+from controller.cli import main
+from controller.runtime import Runtime
+
+append = Journal.append
+
+def late(journal, *events):
+    time.sleep(0.5)
+    append(journal, *events)
+
+async def at_once(runtime):
+    pass
+
+Journal.append, Runtime.written = late, at_once
+main()
+"""
+"""A controller that acknowledges what it has not committed."""
+
+
+@pytest.mark.timeout(300)
+def test_what_was_acknowledged_before_it_was_committed_is_found(tmp_path: Path) -> None:
+    outcome = asyncio.run(repeated_kills(tmp_path, sqlite_url(tmp_path / "journal.db"), 3, 7, ("-c", HASTY)))
+    assert outcome.lost > 0
+    assert not outcome.is_good

@@ -118,6 +118,16 @@ def test_what_is_not_installed_is_left_out_by_name() -> None:
     assert said == ["a: left out, PostgreSQL is not installed"]
 
 
+def test_a_fault_that_nobody_recovers_from_is_a_failure_and_the_others_are_tried() -> None:
+    def never(times: int, seed: int) -> FaultOutcome:
+        raise TimeoutError("no answer")
+
+    several = [Fault("a", "a fault", "never", never, 2), Fault("b", "another one", "never", lambda times, seed: GOOD, 1)]
+    outcomes = command.run(several, None, SEED, lambda line: None).outcomes
+    assert outcomes["a"] == FaultOutcome(2, failures=("TimeoutError('no answer')",))
+    assert outcomes["b"] == GOOD
+
+
 def test_newer_outcomes_take_the_place_of_older_ones_in_the_order_of_the_catalogue() -> None:
     first, second = list(FAULTS)[:2]
     newer = FaultOutcome(5)
