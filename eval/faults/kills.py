@@ -23,6 +23,7 @@ controller.compaction.EVENTS = {SNAPSHOT_EVENTS}
 from controller.cli import main
 main()
 """
+START_S = 3.0  # at most, from a start to the next kill: a start takes about two
 QUIET_EVERY = 10  # kills, one of which comes without load, so that the plans on both sides of it can be compared
 
 
@@ -50,6 +51,39 @@ def while_compacting(times: int, seed: int) -> FaultOutcome:
     if last is None:
         return replace(outcome, failures=(*outcome.failures, "no snapshot was written"))
     return replace(outcome, counts={**outcome.counts, "events in the last snapshot": last.link.number})
+
+
+def while_starting(times: int, seed: int) -> FaultOutcome:
+    """Kill a controller while it starts or soon after, from the moment when there is no journal yet."""
+    with site_directory() as directory:
+        return asyncio.run(_kills_at_start(directory, sqlite_url(directory / "journal.db"), times, seed))
+
+
+async def _kills_at_start(directory: Path, journal: Location, times: int, seed: int) -> FaultOutcome:
+    rng = random.Random(seed)
+    controller = ControllerProcess(directory, "controller", journal)
+    served = 0
+    with ending(controller):
+        for _ in range(times // 3):  # some before anything could be written
+            controller.start()
+            await asyncio.sleep(rng.uniform(0, START_S))
+            controller.kill()
+        controller.start()
+        await controller.answers()
+        async with Load([controller.url], seed) as load:
+            for _ in range(times - times // 3):
+                before = len(load.acknowledged)
+                controller.kill()
+                controller.start()
+                await asyncio.sleep(rng.uniform(0, START_S))
+                served += len(load.acknowledged) > before
+            controller.kill()
+            controller.start()
+            await controller.answers()
+            await load.pause()
+            await load.look(controller.url)
+        counts = {"writes repeated": load.retries, "starts after which writes were acknowledged": served}
+        return FaultOutcome(times, len(load.acknowledged), len(load.lost), counts=counts, failures=tuple(load.failures))
 
 
 async def repeated_kills(
@@ -102,5 +136,6 @@ FAULTS = (
         while_compacting,
         30,
     ),
+    Fault("kill-starting", "SIGKILL while the controller starts, journal in SQLite", "not measured", while_starting, 60),
     Fault("kill-postgresql", "SIGKILL under load, journal in PostgreSQL", RECOVERY, in_postgresql, 100, missing),
 )

@@ -13,6 +13,7 @@ from eval.faults.kills import repeated_kills
 TIMES = {
     "kill-sqlite": 3,
     "kill-compacting": 3,
+    "kill-starting": 6,
     "kill-postgresql": 3,
     "garbage-openflow": 60,
     "garbage-http": 200,
