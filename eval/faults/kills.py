@@ -23,7 +23,8 @@ controller.compaction.EVENTS = {SNAPSHOT_EVENTS}
 from controller.cli import main
 main()
 """
-START_S = 3.0  # at most, from a start to the next kill: a start takes about two
+START_S = 2.0  # at most, from a start to the next kill: about what a start takes
+SERVES_EVERY = 3  # starts, one of which may go on until it has acknowledged something: the load is given up after a minute
 QUIET_EVERY = 10  # kills, one of which comes without load, so that the plans on both sides of it can be compared
 
 
@@ -71,10 +72,12 @@ async def _kills_at_start(directory: Path, journal: Location, times: int, seed: 
         controller.start()
         await controller.answers()
         async with Load([controller.url], seed) as load:
-            for _ in range(times - times // 3):
-                before = len(load.acknowledged)
+            for number in range(times - times // 3):
+                before, killed_s = len(load.acknowledged), time.monotonic()
                 controller.kill()
                 controller.start()
+                if number % SERVES_EVERY == 0:
+                    await load.recovered(killed_s)
                 await asyncio.sleep(rng.uniform(0, START_S))
                 served += len(load.acknowledged) > before
             controller.kill()

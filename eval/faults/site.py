@@ -26,6 +26,7 @@ FABRIC: Fabric = star(4)
 FIRST_PORT, LAST_PORT = 20_000, 30_000  # below those of outgoing connections, one of which could take the port meanwhile
 POLL_S = 0.01
 SETTLED_S = 1.2  # without a new generation: progress alone re-orders every 0.5 s
+POLICY = "fifo"  # whose order does not depend on the time that has passed: a controller decides anew when it starts
 SERVE: Sequence[str] = ("-m", "controller.cli")
 
 
@@ -43,7 +44,8 @@ class ControllerProcess:
         self.openflow = ("127.0.0.1", free_port())
         fabric = directory / "fabric.json"
         fabric.write_text(json.dumps(FABRIC.to_dict()))
-        options = {"fabric": fabric, "journal": journal, "http": self.url[7:], "openflow": f"127.0.0.1:{self.openflow[1]}"}
+        listens = {"http": self.url[7:], "openflow": f"127.0.0.1:{self.openflow[1]}"}
+        options = {"fabric": fabric, "journal": journal, "policy": POLICY, **listens}
         self.command = [sys.executable, *program, *(f"--{option}={value}" for option, value in options.items())]
         self._process: subprocess.Popen[bytes] | None = None
 
