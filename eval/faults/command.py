@@ -12,6 +12,7 @@ from beamer.errors import InputError, nearest
 from eval.faults.base import Fault, FaultOutcome
 from eval.faults.catalogue import FAULTS
 from eval.faults.report import COMMITTED, FaultStudy
+from eval.faults.site import POLICY
 
 Only = Annotated[str | None, typer.Option("--only", help=f"One fault alone: {', '.join(FAULTS)}.")]
 Times = Annotated[int | None, typer.Option("--times", min=1, help="How often each happens, instead of the committed number.")]
@@ -39,7 +40,7 @@ def faults(
             console.print(table)
     console.print(f"figures: {json_file}")
     if docs:
-        known = COMMITTED.read() if COMMITTED.results.exists() else FaultStudy({}, {})
+        known = COMMITTED.read() if COMMITTED.results.exists() else FaultStudy({}, {}, {})
         whole = known.with_newer(study)
         COMMITTED.write(whole, COMMITTED.results)
         COMMITTED.renew(whole)
@@ -68,4 +69,4 @@ def run(several: list[Fault], times: int | None, seed: int, say: Callable[[str],
             outcomes[fault.name] = fault.run(times or fault.times, seed)
         except (TimeoutError, RuntimeError) as error:  # of what waits for a controller or a peer; the other faults are tried
             outcomes[fault.name] = FaultOutcome(times or fault.times, failures=(repr(error),))
-    return FaultStudy(outcomes, dict.fromkeys(outcomes, seed))
+    return FaultStudy(outcomes, dict.fromkeys(outcomes, seed), dict.fromkeys(outcomes, POLICY))

@@ -11,30 +11,47 @@ from eval.committed import Committed
 from eval.faults.base import FaultOutcome
 from eval.faults.catalogue import FAULTS
 
-COLUMNS = ("fault", "times", "acknowledged", "lost", "plans that differ", "recovery: median (longest)", "also", "failures")
+COLUMNS = (
+    "fault",
+    "times",
+    "acknowledged",
+    "lost",
+    "plans that differ (policy)",
+    "recovery: median (longest)",
+    "also",
+    "failures",
+)
 
 
 @dataclass(frozen=True)
 class FaultStudy:
-    """What came of faults, by name. seeds: that each was run with."""
+    """What came of faults, by name. seeds, policies: that each was run with."""
 
     outcomes: Mapping[str, FaultOutcome]
     seeds: Mapping[str, int]
+    policies: Mapping[str, str]
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "FaultStudy":
         """Return the study that a file's content is of."""
-        return cls({name: FaultOutcome.from_json(one) for name, one in document["faults"].items()}, document["seeds"])
+        return cls(
+            {name: FaultOutcome.from_json(one) for name, one in document["faults"].items()},
+            document["seeds"],
+            document["policies"],
+        )
 
     def as_json(self) -> dict[str, Any]:
         """Return it as plain JSON."""
-        return {"seeds": dict(self.seeds), "faults": {name: one.as_json() for name, one in self.outcomes.items()}}
+        outcomes = {name: one.as_json() for name, one in self.outcomes.items()}
+        return {"seeds": dict(self.seeds), "policies": dict(self.policies), "faults": outcomes}
 
     def with_newer(self, newer: "FaultStudy") -> "FaultStudy":
         """Return this study with the outcomes of a newer one in place of its own, in the catalogue's order."""
         outcomes, seeds = {**self.outcomes, **newer.outcomes}, {**self.seeds, **newer.seeds}
+        policies = {**self.policies, **newer.policies}
         names = [name for name in FAULTS if name in outcomes]
-        return FaultStudy({name: outcomes[name] for name in names}, {name: seeds[name] for name in names})
+        by_name = ({name: of[name] for name in names} for of in (outcomes, seeds, policies))
+        return FaultStudy(*by_name)
 
     def tables(self) -> dict[str, list[Table]]:
         """Return every table by the name of its section."""
@@ -47,7 +64,7 @@ class FaultStudy:
         for name, one in self.outcomes.items():
             also = ", ".join(f"{what}: {how_many}" for what, how_many in one.counts.items())
             lost = f"{one.lost}" if one.acknowledged else ""
-            plans = f"{one.differing_plans} of {one.plans}" if one.plans else ""
+            plans = f"{one.differing_plans} of {one.plans} ({self.policies[name]})" if one.plans else ""
             acknowledged = f"{one.acknowledged}" if one.acknowledged else ""
             failures = "; ".join(one.failures) or "0"
             table.add_row(

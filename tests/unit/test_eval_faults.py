@@ -114,7 +114,7 @@ def test_the_command_ends_with_1_if_anything_was_lost_differs_or_failed(
 def test_what_is_not_installed_is_left_out_by_name() -> None:
     said: list[str] = []
     fault = Fault("a", "a fault", "never", lambda times, seed: GOOD, 1, lambda: "PostgreSQL is not installed")
-    assert command.run([fault], None, SEED, said.append) == FaultStudy({}, {})
+    assert command.run([fault], None, SEED, said.append) == FaultStudy({}, {}, {})
     assert said == ["a: left out, PostgreSQL is not installed"]
 
 
@@ -131,9 +131,11 @@ def test_a_fault_that_nobody_recovers_from_is_a_failure_and_the_others_are_tried
 def test_newer_outcomes_take_the_place_of_older_ones_in_the_order_of_the_catalogue() -> None:
     first, second = list(FAULTS)[:2]
     newer = FaultOutcome(5)
-    study = FaultStudy({second: GOOD}, {second: 1}).with_newer(FaultStudy({first: GOOD, second: newer}, {first: 2, second: 3}))
+    older = FaultStudy({second: GOOD}, {second: 1}, {second: "beamer"})
+    policies = {first: "fifo", second: "fifo"}
+    study = older.with_newer(FaultStudy({first: GOOD, second: newer}, {first: 2, second: 3}, policies))
     assert list(study.outcomes.items()) == [(first, GOOD), (second, newer)]
-    assert study.seeds == {first: 2, second: 3}
+    assert (study.seeds, study.policies) == ({first: 2, second: 3}, policies)
 
 
 def test_unknown_faults_and_targets_are_named() -> None:
