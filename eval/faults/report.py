@@ -1,15 +1,17 @@
 """The table of faults, for docs/reliability.md."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 from rich.table import Table
 
 from eval.committed import Committed
 from eval.faults.base import FaultOutcome
 from eval.faults.catalogue import FAULTS
+
+T = TypeVar("T")
 
 COLUMNS = (
     "fault",
@@ -47,11 +49,12 @@ class FaultStudy:
 
     def with_newer(self, newer: "FaultStudy") -> "FaultStudy":
         """Return this study with the outcomes of a newer one in place of its own, in the catalogue's order."""
-        outcomes, seeds = {**self.outcomes, **newer.outcomes}, {**self.seeds, **newer.seeds}
-        policies = {**self.policies, **newer.policies}
-        names = [name for name in FAULTS if name in outcomes]
-        by_name = ({name: of[name] for name in names} for of in (outcomes, seeds, policies))
-        return FaultStudy(*by_name)
+        names = [name for name in FAULTS if name in {**self.outcomes, **newer.outcomes}]
+        return FaultStudy(
+            _newest(names, self.outcomes, newer.outcomes),
+            _newest(names, self.seeds, newer.seeds),
+            _newest(names, self.policies, newer.policies),
+        )
 
     def tables(self) -> dict[str, list[Table]]:
         """Return every table by the name of its section."""
@@ -79,6 +82,10 @@ class FaultStudy:
         for name in self.outcomes:
             table.add_row(f"`{name}`", FAULTS[name].recovery)
         return table
+
+
+def _newest(names: Iterable[str], older: Mapping[str, T], newer: Mapping[str, T]) -> dict[str, T]:
+    return {name: newer[name] if name in newer else older[name] for name in names}
 
 
 def _seconds(one: FaultOutcome) -> str:
