@@ -27,6 +27,16 @@ COMMANDS = {
         "emulation",
         "Compare network policies on drawn works, emulated and simulated.",
     ),
+    "faults": Command(
+        "eval.faults.command:faults",
+        "emulation",
+        "Make faults happen to controllers, their journals and their peers; ends with 1 if anything was lost or failed.",
+    ),
+    "fuzz": Command(
+        "eval.fuzz.command:fuzz",
+        "emulation",
+        "Send hostile input to whatever of the controller listens; ends with 1 if any of it was disturbed.",
+    ),
     "gpu": Command(
         "eval.gpu.command:gpu",
         "testing",

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from beamer.engines.local.supervisor.groups import KINDS
-from tests.postgresql import PostgreSQL, binaries, postgresql
+from beamer.testing.postgresql import PostgreSQL, binaries, postgresql
 from tests.processes.site import Site, of_directory, until, works
 
 

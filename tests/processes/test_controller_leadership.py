@@ -14,9 +14,9 @@ from beamer.studies.journal import batches as batches_module
 from beamer.studies.journal.batches import Batches
 from beamer.studies.journal.store import Journal
 from beamer.studies.known import Kept
+from beamer.testing.postgresql import PostgreSQL
 from controller.leadership import Lead, lead
 from controller.replay import snapshot
-from tests.postgresql import PostgreSQL
 from topologies.single import build
 
 FABRIC: Fabric = build(hosts=2)

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from beamer.errors import InputError, PlatformError
 from beamer.studies.events import StageRegistered, StudyRegistered
 from beamer.studies.journal.store import Journal, JournalSnapshot
-from tests.postgresql import PostgreSQL
+from beamer.testing.postgresql import PostgreSQL
 
 EVENTS = (StudyRegistered(1.0, "s"), *(StageRegistered(float(i), "s", f"r{i}") for i in range(2, 7)))
 
