@@ -68,7 +68,16 @@ Rank = Annotated[int, Path(ge=0, le=MOST_RANK)]
 def create_app(runtime: Runtime) -> FastAPI:
     """Return the application that serves `runtime`, which the caller starts and stops."""
     app = FastAPI(title="Beamer", summary="Trials and stages in, classes out", docs_url="/docs", redoc_url=None)
-    app.add_exception_handler(InputError, _refuse)
+
+    async def refuse(request: Request, error: Exception) -> Response:
+        """Refuse an input, unless another controller leads by now, which may know more."""
+        try:
+            await runtime.confirm()
+        except PlatformError as unavailable:
+            return await _unavailable(request, unavailable)
+        return await _refuse(request, error)
+
+    app.add_exception_handler(InputError, refuse)
     app.add_exception_handler(RequestValidationError, _refuse_body)
     app.add_exception_handler(PlatformError, _unavailable)
     app.add_exception_handler(HTTPException, _unserved)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from beamer.errors import TakenError
+from beamer.errors import PlatformError, TakenError
 from beamer.network.fabric import Fabric
 from beamer.studies.events import Event, Progressed, StageRegistered, StudyRegistered, TargetSet, TrialRegistered
 from beamer.studies.journal import batches as batches_module
@@ -94,6 +94,28 @@ def test_a_leader_of_whom_nothing_is_heard_is_replaced_and_told(
         write(taken, *events("t"))
         await batches.close()
         taken.journal.close()
+
+    asyncio.run(play())
+
+
+def test_a_leader_knows_that_it_leads_only_as_of_when_it_asked(
+    server: PostgreSQL, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches_module, "KEEP_S", PATIENCE_S)
+
+    async def play() -> None:
+        first = await leading(url)
+        batches = Batches(first.journal)
+        batches.put(events("s")[0])
+        await batches.confirm()
+        assert not batches.waiting, "what is written confirms as much"
+        await asyncio.gather(*(batches.confirm() for _ in range(10)))
+        second = await leading(url)  # after a silence
+        with closing(second.journal):
+            for _ in range(2):
+                with pytest.raises(PlatformError):
+                    await batches.confirm()
+        await batches.close()
 
     asyncio.run(play())
 

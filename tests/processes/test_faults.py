@@ -87,7 +87,6 @@ async def _answer_of_a_leader_of_before(directory: Path, journal: str) -> int:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.xfail(strict=True, reason="a leader of before answers from what it knew, until it finds that another one leads")
 def test_a_leader_of_before_refuses_nothing_that_the_new_one_takes(tmp_path: Path) -> None:
     if reason := missing():
         pytest.skip(reason)

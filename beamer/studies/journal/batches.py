@@ -7,7 +7,7 @@ reported it, and plans on their way to switches and agents. While the journal ca
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from beamer.errors import BeamerError, PlatformError, TakenError
 from beamer.studies.events import EncodedEvent, Event, encode
@@ -36,6 +36,7 @@ class Batches:
         self._waiting: deque[EncodedEvent] = deque()
         self._put = self._written = 0
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._asked: list[asyncio.Future[None]] = []
         self._actions: deque[tuple[int, Callable[[], None]]] = deque()
         self._snapshots: deque[JournalSnapshot] = deque()
         self._failure: PlatformError | None = None
@@ -74,6 +75,18 @@ class Batches:
             waiter = asyncio.get_running_loop().create_future()
             self._waiters.append((self._put, waiter))
             await waiter
+
+    async def confirm(self) -> None:
+        """Wait until this process has been found to have the right to write, after now. Raises `PlatformError` if it is not."""
+        if not self._journal.is_shared:
+            return
+        if self._taken and self._failure is not None:
+            raise self._failure
+        waiter = asyncio.get_running_loop().create_future()
+        self._asked.append(waiter)
+        self._keep_due = True
+        self._ensure_task()
+        await waiter
 
     def then(self, action: Callable[[], None]) -> None:
         """Call `action` on the loop when everything that was put so far is durable, however long that takes.
@@ -122,6 +135,7 @@ class Batches:
     async def _write_some(self) -> bool:
         """Write the events that wait now, or a snapshot where none do; return whether that could be done."""
         batch = [self._waiting[i] for i in range(min(len(self._waiting), MOST_AT_ONCE))]
+        asked = len(self._asked)
         try:
             if batch:
                 await asyncio.to_thread(self._journal.append_encoded, batch)
@@ -142,7 +156,9 @@ class Batches:
                 PlatformError(f"an event cannot be written ({type(error).__name__}: {error})", "see the controller's log")
             )
             return False
-        self._keep_due = False
+        _resolve(self._asked[:asked])
+        del self._asked[:asked]
+        self._keep_due = bool(self._asked)  # whoever has asked meanwhile needs a later sign
         if self._failure is not None:
             log.warning("the journal takes events again")
             self._failure = None
@@ -153,9 +169,7 @@ class Batches:
         while self._actions and self._actions[0][0] <= self._written:
             loop.call_soon(self._actions.popleft()[1])
         while self._waiters and self._waiters[0][0] <= self._written:
-            waiter = self._waiters.popleft()[1]
-            if not waiter.done():
-                waiter.set_result(None)
+            _resolve([self._waiters.popleft()[1]])
         return True
 
     async def _compact(self, snapshot: JournalSnapshot) -> None:
@@ -171,7 +185,14 @@ class Batches:
         if self._failure is None:
             log.error("the journal takes no events: %s", error)
         self._failure = error
-        for _, waiter in self._waiters:
+        for waiter in (*self._asked, *(waiter for _, waiter in self._waiters)):
             if not waiter.done():
                 waiter.set_exception(self._failure)
+        self._asked.clear()
         self._waiters.clear()
+
+
+def _resolve(waiters: Iterable[asyncio.Future[None]]) -> None:
+    for waiter in waiters:
+        if not waiter.done():  # nobody waits any more
+            waiter.set_result(None)

@@ -130,6 +130,11 @@ class Journal:
             raise
 
     @property
+    def is_shared(self) -> bool:
+        """Whether another process may get the right to write while this one lives."""
+        return self._lock is None
+
+    @property
     def head(self) -> ChainLink:
         """The link of the last event that was written."""
         return self._head
