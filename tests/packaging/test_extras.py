@@ -32,7 +32,7 @@ MODULES: Mapping[str | None, list[str]] = {  # the modules and packages, with al
     "emulation": ["topologies", "controller", "hostagent"],
     "gpu": ["beamer.schedule", "beamer.gpu", "beamer.engines.local", "beamer.engines.simulated", "beamer.studies"],
     "parquet": ["beamer.report"],
-    "postgresql": ["psycopg", "beamer.studies"],
+    "postgresql": ["controller", "beamer.studies"],
     "ray": ["beamer.engines.ray_tune"],
     "sim": ["beamer.sim", "beamer.network", "beamer.workloads", "beamer.report", "beamer.bounds"],
     "testing": ["beamer.testing"],
