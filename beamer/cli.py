@@ -27,7 +27,7 @@ COMMANDS = {
     "journal": Command(
         "controller.journal_command:journal",
         "controller",
-        "Check, repair or compact the journal of a controller.",
+        "Check a journal, repair it, or compact it: let a snapshot take the place of its events.",
     ),
     "certs": Command(
         "controller.certificates_command:certs",

@@ -82,7 +82,16 @@ def create_app(runtime: Runtime, credentials: Credentials = NO_CREDENTIALS) -> F
         dependencies=[authorization],
     )
     app.add_exception_handler(DeniedError, _deny)  # type: ignore[arg-type]  # of both kinds of connection
-    app.add_exception_handler(InputError, _refuse)
+
+    async def refuse(request: Request, error: Exception) -> Response:
+        """Refuse an input, unless another controller leads by now, which may know more."""
+        try:
+            await runtime.confirm()
+        except PlatformError as unavailable:
+            return await _unavailable(request, unavailable)
+        return await _refuse(request, error)
+
+    app.add_exception_handler(InputError, refuse)
     app.add_exception_handler(RequestValidationError, _refuse_body)
     app.add_exception_handler(PlatformError, _unavailable)
     app.add_exception_handler(HTTPException, _unserved)

@@ -22,6 +22,7 @@ from beamer.network.plan_modes import DEFAULT_MODE, PLAN_MODES, PlanMode, plan_m
 from beamer.network.policies import NetworkPolicy, network_policy
 from controller.address import listen, parse_address
 from controller.api import create_app
+from controller.collector import collect_rarely
 from controller.credentials import Credentials, check_exposure, read_credentials
 from controller.fabric_file import read_fabric
 from controller.http_server import connections_within, http_server, raise_descriptor_limit
@@ -160,6 +161,7 @@ async def _lead(service: Service, switchboard: Switchboard, listener: socket.soc
         on_taken=lambda error: None if lost.done() else lost.set_exception(error),
     )
     try:
+        collect_rarely()
         await runtime.start()
         switchboard.application = create_app(runtime, service.credentials)
         address = "{}:{}".format(*listener.getsockname()[:2])

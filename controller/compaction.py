@@ -16,8 +16,8 @@ import structlog
 from beamer.errors import BeamerError, PlatformError
 from beamer.network.fabric import Fabric
 from beamer.studies.journal.batches import Batches
-from beamer.studies.journal.chain import Link
-from beamer.studies.journal.store import Journal, Location, Snapshot
+from beamer.studies.journal.chain import ChainLink
+from beamer.studies.journal.store import Journal, JournalSnapshot, Location
 from beamer.studies.known import Kept
 from controller.replay import snapshot
 
@@ -67,7 +67,7 @@ class Compaction:
             self._task = None
 
 
-async def made_elsewhere(url: Location, fabric: Fabric, kept: Kept) -> Snapshot:
+async def made_elsewhere(url: Location, fabric: Fabric, kept: Kept) -> JournalSnapshot:
     """Return a snapshot of what the journal holds, made in a process of its own. Raises `PlatformError` if it cannot be."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "controller.compaction",
@@ -85,7 +85,7 @@ async def made_elsewhere(url: Location, fabric: Fabric, kept: Kept) -> Snapshot:
         reason = (errors.decode(errors="replace").strip().splitlines() or [str(process.returncode)])[-1]
         raise PlatformError(f"no snapshot of the journal was made ({reason})", "'beamer journal check' tells whether it can be")
     made: dict[str, Any] = await asyncio.to_thread(json.loads, answer)
-    return Snapshot(Link(**made["link"]), made["content"])
+    return JournalSnapshot(ChainLink(**made["link"]), made["content"])
 
 
 def main() -> int:

@@ -11,7 +11,7 @@ import typer
 from beamer.errors import InputError, PlatformError
 from beamer.network import events as _network_events  # noqa: F401  # read by the names that importing it makes known
 from beamer.studies.events import Event
-from beamer.studies.journal.chain import BEGINNING, Link
+from beamer.studies.journal.chain import BEGINNING, ChainLink
 from beamer.studies.journal.store import Journal, sqlite_file
 from controller.fabric_file import read_fabric
 from controller.limits import Limits
@@ -20,7 +20,7 @@ from controller.replay import recover, snapshot
 LOOKS = 3  # at a journal that a running controller compacts meanwhile
 
 
-class Action(StrEnum):
+class JournalAction(StrEnum):
     """What is done with a journal."""
 
     CHECK = "check"
@@ -29,7 +29,7 @@ class Action(StrEnum):
 
 
 def journal(
-    action: Annotated[Action, typer.Argument(help="check, repair or compact.", metavar="ACTION")],
+    action: Annotated[JournalAction, typer.Argument(help="check, repair or compact.", metavar="ACTION")],
     url: Annotated[str, typer.Argument(help="The journal's database URL, as beamer-controller has it.", metavar="URL")],
     fabric: Annotated[
         Path | None, typer.Option(help="The network, as beamer-controller has it: check tells more with it, compact needs it.")
@@ -113,10 +113,10 @@ def compact(url: str, fabric: Path | None, removed: Path | None) -> None:
         opened.close()
 
 
-ACTIONS = {Action.CHECK: check, Action.REPAIR: repair, Action.COMPACT: compact}
+ACTIONS = {JournalAction.CHECK: check, JournalAction.REPAIR: repair, JournalAction.COMPACT: compact}
 
 
-def _last_sound(opened: Journal) -> Link:
+def _last_sound(opened: Journal) -> ChainLink:
     """Return the link of the last event before which none is damaged. Raises `InputError` where the snapshot is."""
     begins = opened.snapshot()
     link = begins.link if begins else BEGINNING
@@ -126,7 +126,7 @@ def _last_sound(opened: Journal) -> Link:
     return link
 
 
-def _read(opened: Journal) -> tuple[Link, Event | None]:
+def _read(opened: Journal) -> tuple[ChainLink, Event | None]:
     last = opened.snapshot()
     link, event = (last.link if last else BEGINNING), None
     for link, event in opened.entries():  # noqa: B007

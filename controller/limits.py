@@ -1,6 +1,6 @@
 """What one controller takes on, so that no request and no agent can keep it from answering all others.
 
-Every limit may be set in a file; the defaults are for the largest site that the decisions are measured for, 4 096 jobs at once.
+Every limit may be set in a file; the defaults are for the largest site that decisions are measured for, 10 000 jobs at once.
 """
 
 from collections.abc import Mapping
@@ -51,7 +51,7 @@ class Limits:
     declared_trials: int = 65_536
     targets: int = 4096
     attempts: int = 100
-    jobs: int = 4096
+    jobs: int = 16_384
     workers: int = 4096
     transfers: int = 16_384
     message_bytes: int = 1024 * 1024

@@ -11,8 +11,8 @@ from beamer.network.fabric import Fabric
 from beamer.network.job import job_spec
 from beamer.network.ledger import NetworkLedger, check_on_fabric
 from beamer.studies.events import AttemptEnded
-from beamer.studies.journal.chain import BEGINNING, Link
-from beamer.studies.journal.store import Journal, Snapshot
+from beamer.studies.journal.chain import BEGINNING, ChainLink
+from beamer.studies.journal.store import Journal, JournalSnapshot
 from beamer.studies.known import Kept
 from beamer.studies.model import EndReason, TrialStatus
 from beamer.studies.tracker import Tracker
@@ -30,7 +30,7 @@ class Recovered:
     network: NetworkLedger
     tracker: Tracker
     leases: Leases
-    link: Link
+    link: ChainLink
     events: int
 
     def follow(self, journal: Journal) -> None:
@@ -68,10 +68,10 @@ def recover(journal: Journal, fabric: Fabric, grace_s: float, kept: Kept) -> Rec
     return recovered
 
 
-def snapshot(journal: Journal, fabric: Fabric, kept: Kept) -> Snapshot:
+def snapshot(journal: Journal, fabric: Fabric, kept: Kept) -> JournalSnapshot:
     """Return what the events that are in a journal lead to, to take their place."""
     recovered = recover(journal, fabric, 1.0, kept)
-    return Snapshot(recovered.link, json.dumps({**recovered.tracker.state(), _LEASES: recovered.leases.state()}))
+    return JournalSnapshot(recovered.link, json.dumps({**recovered.tracker.state(), _LEASES: recovered.leases.state()}))
 
 
 def impossible(tracker: Tracker, fabric: Fabric, now: float) -> list[AttemptEnded]:

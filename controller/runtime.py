@@ -195,6 +195,10 @@ class Runtime:
         """Wait until everything that was recorded so far is durable. Raises `PlatformError` if it cannot be written."""
         await self._batches.written()
 
+    async def confirm(self) -> None:
+        """Wait until this controller has been found to lead, after now. Raises `PlatformError` if it does not."""
+        await self._batches.confirm()
+
     def record(self, event: Event) -> bool:
         """Take in an event; return whether it changed anything. Raises `InputError` and changes nothing if it cannot be.
 

@@ -20,12 +20,22 @@ COMMANDS = {
     "bench": Command(
         "eval.bench:bench",
         "testing",
-        "Measure ordering, trace replay, simulation at scale and the decisions of GPU policies.",
+        "Measure ordering, trace replay, simulation at scale, a controller under load and the decisions of GPU policies.",
     ),
     "emulation": Command(
         "eval.emulation:emulation",
         "emulation",
         "Compare network policies on drawn works, emulated and simulated.",
+    ),
+    "faults": Command(
+        "eval.faults.command:faults",
+        "emulation",
+        "Make faults happen to controllers, their journals and their peers; ends with 1 if anything was lost or failed.",
+    ),
+    "fuzz": Command(
+        "eval.fuzz.command:fuzz",
+        "emulation",
+        "Send hostile input to whatever of the controller listens; ends with 1 if any of it was disturbed.",
     ),
     "gpu": Command(
         "eval.gpu.command:gpu",

@@ -35,7 +35,7 @@ from beamer.errors import InputError
 from beamer.studies.model import Rung
 
 if TYPE_CHECKING:
-    from beamer.client.transport import Transport
+    from beamer.client.controllers import Controllers
 
 URL = "http://127.0.0.1:8265"
 RUN_VARIABLE = "BEAMER_RUN"
@@ -53,10 +53,11 @@ def _run_of_process(study: str) -> str:
 class Client:
     """Send to the controller at `url`; a request is aborted and tried again after `timeout_s` seconds.
 
-    token: sent as a bearer token; None: `BEAMER_TOKEN`, or what the file that `BEAMER_TOKEN_FILE` names holds, or none. ca: of
-    a controller at https, the file of the certificates in PEM that sign its own; None: `BEAMER_CA`, or those that the system
-    trusts. May be used by several threads, and after a fork by both processes. Raises `InputError` for an invalid URL,
-    time-out, token or file; nothing else here raises.
+    url: or several, separated by commas, of controllers of which one leads. token: sent as a bearer token; None:
+    `BEAMER_TOKEN`, or what the file that `BEAMER_TOKEN_FILE` names holds, or none. ca: of a controller at https, the file of
+    the certificates in PEM that sign its own; None: `BEAMER_CA`, or those that the system trusts. May be used by several
+    threads, and after a fork by both processes. Raises `InputError` for an invalid URL, time-out, token or file; nothing else
+    here raises.
     """
 
     def __init__(self, url: str = URL, timeout_s: float = 0.5, token: str | None = None, ca: str | None = None) -> None:
@@ -65,10 +66,14 @@ class Client:
         headers = authorization(token, os.environ)
         authority = ca or os.environ.get(CA_VARIABLE) or None
 
-        def connect(before: "Transport | None") -> "Transport":
-            from beamer.client.transport import Transport  # here, so that importing Beamer costs a trainer little
+        urls = [one.strip() for one in url.split(",")]
 
-            return Transport(url, timeout_s, headers, authority, before.known if before else ())
+        def connect(before: "Controllers | None") -> "Controllers":
+            # here, so that importing Beamer costs a trainer little
+            from beamer.client.controllers import Controllers
+            from beamer.client.transport import Transport
+
+            return Controllers(urls, lambda one, known: Transport(one, timeout_s, headers, authority, known), before)
 
         self._outbox = Outbox(url, connect)
 

@@ -32,7 +32,8 @@ from beamer.client.request import Address, PutRequest, Scope
 from beamer.errors import InputError
 
 if TYPE_CHECKING:
-    from beamer.client.transport import Answer, Transport
+    from beamer.client.controllers import Controllers
+    from beamer.client.transport import Answer
 
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 2.0
@@ -67,12 +68,12 @@ class Outbox:
     connect: makes a transport; is given the one before a fork, if any. Raises what `connect` raises.
     """
 
-    def __init__(self, url: str, connect: "Callable[[Transport | None], Transport]") -> None:
+    def __init__(self, url: str, connect: "Callable[[Controllers | None], Controllers]") -> None:
         self._url = url
         self._connect = connect
         # Here, in the caller's thread: a fork while another thread imports what it needs would leave import locks held.
-        self._http: Transport | None = connect(None)
-        self._before_fork: Transport | None = None
+        self._http: Controllers | None = connect(None)
+        self._before_fork: Controllers | None = None
         self._reset()
         _live.add(self)
 
@@ -201,7 +202,7 @@ class Outbox:
             self._before_fork, self._http = self._http, None
         self._reset()
 
-    def _transport(self) -> "Transport":
+    def _transport(self) -> "Controllers":
         if self._http is None:
             self._http = self._connect(self._before_fork)
             self._before_fork = None
@@ -220,7 +221,7 @@ class Outbox:
             self._thread = None
             self._report_away(str(error))
 
-    def _run(self, http: "Transport") -> None:
+    def _run(self, http: "Controllers") -> None:
         with RUNNING.inside():
             while (entry := self._next(http)) is not None:
                 delay_s = self._try(http, entry)
@@ -234,7 +235,7 @@ class Outbox:
                         self._waiting.delay(entry, time.monotonic() + delay_s)
                     self._changed.notify_all()
 
-    def _try(self, http: "Transport", entry: Entry) -> float | None:
+    def _try(self, http: "Controllers", entry: Entry) -> float | None:
         """Send as `_send` does; a defect takes this request alone."""
         try:
             return self._send(http, entry)
@@ -245,7 +246,7 @@ class Outbox:
                 self.warn_once("a defect of Beamer's client: %s is dropped", entry.request, exc_info=True)
             return None
 
-    def _next(self, http: "Transport") -> Entry | None:
+    def _next(self, http: "Controllers") -> Entry | None:
         """Wait for the next request that may be sent; return None once the outbox is closed, or has been idle for long."""
         with self._changed:
             while not self._closed:
@@ -271,7 +272,7 @@ class Outbox:
         with RUNNING.outside():
             return self._changed.wait(timeout_s)
 
-    def _send(self, http: "Transport", entry: Entry) -> float | None:
+    def _send(self, http: "Controllers", entry: Entry) -> float | None:
         """Return None when done with the request, or else the seconds to wait before trying again."""
         request = entry.request
         try:

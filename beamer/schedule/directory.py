@@ -1,4 +1,4 @@
-"""The directory of a search: which search was started in it, and which command runs it now."""
+"""The directory of a search: which search was started in it, and which command runs it now. Its journal has its own lock."""
 
 import json
 import os
@@ -19,12 +19,13 @@ WRITTEN = "what this command has written there"
 
 
 class SearchDirectory:
-    """A search's directory and journal, held by one command at a time.
+    """A search's directory, held by one command at a time.
 
         search  what was started, JSON     lock  held by the command, with its process id
         jobs/   of the local engine      checkpoints/  by configuration, where the search names no others
 
-    path: of the directory. journal: where it is; "": in the directory. Raises `InputError` where another command holds them.
+    path: of the directory. journal: where it is; "": in the directory. Raises `InputError` where another command holds the
+    directory.
     """
 
     def __init__(self, path: Path, journal: str = "") -> None:
@@ -33,15 +34,13 @@ class SearchDirectory:
         self._held = ExitStack()
 
     def __enter__(self) -> "SearchDirectory":
-        database = self._database()
+        self._check_journal()
         with self._held:
             try:
                 self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             except OSError as error:
                 raise _unwritable(self.path, error) from error
-            self._hold("--dir", self.path / "lock")
-            if database is not None:
-                self._hold("--journal", database.with_name(f"{database.name}.lock"))
+            self._hold(self.path / "lock")
             self._held = self._held.pop_all()
         return self
 
@@ -95,8 +94,8 @@ class SearchDirectory:
         except OSError as error:
             raise _unwritable(self.path, error) from error
 
-    def _database(self) -> Path | None:
-        """Return the file of the journal, None where it is none. Raises `InputError`."""
+    def _check_journal(self) -> None:
+        """Check that there is a folder for the journal, if it is a file. Raises `InputError`."""
         try:
             database = sqlite_file(self.journal)
         except InputError as error:
@@ -105,7 +104,6 @@ class SearchDirectory:
             folder = database.resolve().parent
             if folder != self.path.resolve() and not folder.is_dir():
                 raise InputError("--journal", str(self.journal), f"a file in a directory that exists: {folder} does not")
-        return database
 
     def _records(self) -> list[Record]:
         """Return what the engine has written down of jobs. Raises `InputError` for what cannot be read."""
@@ -120,14 +118,14 @@ class SearchDirectory:
             found.append(record)
         return found
 
-    def _hold(self, option: str, path: Path) -> None:
+    def _hold(self, path: Path) -> None:
         try:
             descriptor = take(path)
         except OSError as error:
-            raise InputError(option, str(path), f"a file that can be written ({error.strerror})") from error
+            raise InputError("--dir", str(path), f"a file that can be written ({error.strerror})") from error
         if descriptor is None:
             owner = path.read_text() or "another process"
-            raise InputError(option, str(path.parent), f"one that no other command uses: process {owner} does")
+            raise InputError("--dir", str(path.parent), f"one that no other command uses: process {owner} does")
         self._held.callback(os.close, descriptor)
         os.truncate(descriptor, 0)
         os.write(descriptor, str(os.getpid()).encode())

@@ -179,7 +179,11 @@ class Decision(Event, journaled=False):
     state: Any
 
 
-def encode(event: Event) -> tuple[str, str]:
+EncodedEvent = tuple[str, str]
+"""An event's kind and its content as JSON text."""
+
+
+def encode(event: Event) -> EncodedEvent:
     """Return an event's kind and its content as JSON text."""
     kind = type(event).__name__
     return kind, _adapter(kind).dump_json(event).decode()

@@ -36,26 +36,35 @@ class Known:
         self.trials: dict[str, TrialRecord] = {}
         self.running: dict[str, TrialRecord] = {}
         self._in_order: tuple[TrialRecord, ...] | None = ()
+        self._is_sorted = True
         self.attempts = 0
         self.registered = 0
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Known) and {**vars(self), "_in_order": None} == {**vars(other), "_in_order": None}
+        return isinstance(other, Known) and self._facts() == other._facts()
 
     __hash__ = None  # type: ignore[assignment]  # it changes
 
+    def _facts(self) -> dict[str, object]:
+        return {name: value for name, value in vars(self).items() if not name.startswith("_")}
+
     def set_running(self, trial: TrialRecord, runs: bool) -> None:
         """Take note that a trial runs, perhaps in another attempt than before, or does not."""
+        was = self.running.pop(trial.key, None)
         if runs:
+            last = next(reversed(self.running.values()), None)
+            self._is_sorted = self._is_sorted and (last is None or _attempt_number(last) < _attempt_number(trial))
             self.running[trial.key] = trial
-        elif self.running.pop(trial.key, None) is None:
-            return
-        self._in_order = None
+        if runs or was is not None:
+            self._in_order = None
 
     def running_in_order(self) -> tuple[TrialRecord, ...]:
         """Return the trials that run, in the order in which their attempts started."""
         if self._in_order is None:
-            self._in_order = tuple(sorted(self.running.values(), key=_attempt_number))
+            if not self._is_sorted:  # an attempt goes on that was taken for over
+                self.running = {trial.key: trial for trial in sorted(self.running.values(), key=_attempt_number)}
+                self._is_sorted = True
+            self._in_order = tuple(self.running.values())
         return self._in_order
 
     def study(self, name: str) -> StudyRecord:

@@ -99,6 +99,11 @@ class Tracker:
         return self._known.running_in_order()
 
     @property
+    def running_count(self) -> int:
+        """How many trials run."""
+        return len(self._known.running)
+
+    @property
     def now_s(self) -> float:
         """The time of the latest event."""
         return self._now_s

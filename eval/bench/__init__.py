@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from eval.bench.controller import controller_table, reports_table, restart_table
 from eval.bench.gpu import SIZES, measure
 from eval.bench.ordering import ordering_table
 from eval.bench.scale import scale_table
@@ -19,11 +20,12 @@ def bench(
     stages: Annotated[int, typer.Option(min=100, help="The most stages that are ordered.")] = 10_000,
     scale: Annotated[bool, typer.Option(help="Simulate 2 000 jobs on 512 hosts, too (minutes).")] = True,
     network: Annotated[bool, typer.Option(help="Measure the network level.")] = True,
+    controller: Annotated[bool, typer.Option(help="Measure a controller under load and its restart, too (minutes).")] = True,
     gpu: Annotated[bool, typer.Option(help="Measure decisions about 10 000 jobs on 4 000 GPUs, too (minutes).")] = True,
     gpus: Annotated[int, typer.Option(min=64, help="The largest cluster for GPU policies.")] = SIZES[-1],
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the GPU level's figures here.")] = None,
 ) -> None:
-    """Measure ordering, trace replay, simulation at scale and the decisions of GPU policies."""
+    """Measure ordering, trace replay, simulation at scale, a controller under load and the decisions of GPU policies."""
     console = Console(width=None if sys.stdout.isatty() else 160)
     if network:
         console.print(ordering_table([n for n in (100, 300, 1_000, 3_000, 10_000) if n <= stages]))
@@ -31,6 +33,9 @@ def bench(
         console.print(trace_table(trace))
     if network and scale:
         console.print(scale_table())
+    if controller:
+        for table in (controller_table, reports_table, restart_table):
+            console.print(table())
     if gpu:
         figures = measure([size for size in SIZES if size <= gpus], console)
         if json_file is not None:

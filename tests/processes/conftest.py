@@ -1,4 +1,4 @@
-"""Real processes on the local engine; whatever a test starts is gone when it ends."""
+"""Real processes: jobs on the local engine, databases, controllers; whatever a test starts is gone when it ends."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from beamer.engines.local.supervisor.groups import KINDS
+from beamer.testing.postgresql import PostgreSQL, binaries, postgresql
 from tests.processes.site import Site, of_directory, until, works
 
 
@@ -30,3 +31,20 @@ def group(request: pytest.FixtureRequest, site: Site) -> str:
         pytest.skip(f"no process group of kind {kind} can be made here: needs root and its hierarchy")
     site.group = kind
     return kind
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[PostgreSQL]:
+    """Return a PostgreSQL server."""
+    pytest.importorskip("psycopg", reason="psycopg is not installed")
+    programs = binaries()
+    if programs is None:
+        pytest.skip("PostgreSQL is not installed")
+    with postgresql(programs) as running:
+        yield running
+
+
+@pytest.fixture
+def url(server: PostgreSQL) -> str:
+    """Return the URL of a new database."""
+    return server.database()

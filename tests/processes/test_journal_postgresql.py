@@ -1,6 +1,5 @@
 """The journal in PostgreSQL: one writer by the session that writes, and what becomes of it when that session ends."""
 
-from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
@@ -8,25 +7,10 @@ import sqlalchemy as sa
 
 from beamer.errors import InputError, PlatformError
 from beamer.studies.events import StageRegistered, StudyRegistered
-from beamer.studies.journal.store import Journal, Snapshot
-from tests.postgresql import PostgreSQL, binaries, postgresql
+from beamer.studies.journal.store import Journal, JournalSnapshot
+from beamer.testing.postgresql import PostgreSQL
 
 EVENTS = (StudyRegistered(1.0, "s"), *(StageRegistered(float(i), "s", f"r{i}") for i in range(2, 7)))
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgreSQL]:
-    pytest.importorskip("psycopg", reason="psycopg is not installed")
-    programs = binaries()
-    if programs is None:
-        pytest.skip("PostgreSQL is not installed")
-    with postgresql(programs) as running:
-        yield running
-
-
-@pytest.fixture
-def url(server: PostgreSQL) -> str:
-    return server.database()
 
 
 def test_replays_what_was_written(url: str) -> None:
@@ -36,10 +20,10 @@ def test_replays_what_was_written(url: str) -> None:
     with closing(Journal(url)) as journal:
         assert list(journal.replay()) == list(EVENTS)
         *_, (link, _) = ((link, event) for link, event in journal.entries() if link.number <= 4)
-        journal.compact(Snapshot(link, "what they led to"))
+        journal.compact(JournalSnapshot(link, "what they led to"))
         journal.append(EVENTS[0])
     with closing(Journal(url, writes=False)) as journal:
-        assert journal.snapshot() == Snapshot(link, "what they led to")
+        assert journal.snapshot() == JournalSnapshot(link, "what they led to")
         assert list(journal.replay()) == [*EVENTS[4:], EVENTS[0]]
 
 

@@ -156,7 +156,7 @@ class ScheduleCommand:
         return [path for name in names for _, path in candidates(name) if path]
 
     def allocations(self) -> list[Allocated]:
-        with closing(Journal(f"sqlite:///{self.directory}/journal.db")) as journal:
+        with closing(Journal(f"sqlite:///{self.directory}/journal.db", writes=False)) as journal:
             return [event for event in journal.replay() if isinstance(event, Allocated)]
 
 

@@ -64,7 +64,7 @@ def journal_of(folder: Path) -> str:
 
 def events(folder: Path, kind: type[E]) -> list[E]:
     """Return the events of a kind that a search's journal holds."""
-    journal = Journal(journal_of(folder))
+    journal = Journal(journal_of(folder), writes=False)
     try:
         return [event for event in journal.replay() if isinstance(event, kind)]
     finally:
@@ -73,7 +73,7 @@ def events(folder: Path, kind: type[E]) -> list[E]:
 
 def suspensions(folder: Path) -> dict[str, int]:
     """Return how often each trial was taken off its GPUs or moved to others."""
-    journal, statistics = Journal(journal_of(folder)), SearchStatistics()
+    journal, statistics = Journal(journal_of(folder), writes=False), SearchStatistics()
     try:
         for event in journal.replay():
             statistics.apply(event)

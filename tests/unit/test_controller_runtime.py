@@ -1,6 +1,6 @@
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +22,7 @@ from beamer.network.protocol import Applied, Assignment, Connections
 from beamer.network.snapshot import Snapshot
 from beamer.studies.events import (
     AttemptStarted,
+    EncodedEvent,
     Event,
     Progressed,
     StageRegistered,
@@ -236,15 +237,15 @@ def test_agents_wait_long_for_a_silent_switch_and_not_for_a_lost_one(
 
 def test_a_decision_is_installed_when_the_journal_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("beamer.studies.journal.batches.RETRY_S", 0.02)
-    append, full = Journal.append, [True]
+    append, full = Journal.append_encoded, [True]
 
-    def append_if_there_is_room(journal: Journal, *events: Event) -> None:
-        if any(isinstance(event, Planned) for event in events) and full:
+    def append_if_there_is_room(journal: Journal, events: Sequence[EncodedEvent]) -> None:
+        if any(kind == "Planned" for kind, _ in events) and full:
             full.pop()
             raise PlatformError("the journal is full", "make room")
-        append(journal, *events)
+        append(journal, events)
 
-    monkeypatch.setattr(Journal, "append", append_if_there_is_room)
+    monkeypatch.setattr(Journal, "append_encoded", append_if_there_is_room)
 
     async def play() -> None:
         desk = Desk(tmp_path)

@@ -11,12 +11,14 @@ from eval.asynchronous.report import COMMITTED as ASYNCHRONOUS
 from eval.committed import FOLDER, Committed
 from eval.documents import SECTION, rewritten
 from eval.emulation import COMMITTED as EMULATION
+from eval.faults.catalogue import FAULTS as KNOWN_FAULTS
+from eval.faults.report import COMMITTED as FAULTS
 from eval.network.results_file import COMMITTED as NETWORK
 from eval.rates.report import COMMITTED as RATES
 from eval.trials.report import COMMITTED as TRIALS
 
 each_study = pytest.mark.parametrize(
-    "committed", [ASYNCHRONOUS, EMULATION, NETWORK, RATES, TRIALS], ids=lambda one: one.command
+    "committed", [ASYNCHRONOUS, EMULATION, FAULTS, NETWORK, RATES, TRIALS], ids=lambda one: one.command
 )
 
 
@@ -40,6 +42,12 @@ def test_no_table_of_what_was_tried_is_written_by_hand() -> None:
     tried = [part for part in re.split(r"^##+ ", text, flags=re.MULTILINE) if "tried" in part.partition("\n")[0]]
     assert tried, "nothing was read"
     assert not [line for part in tried for line in part.splitlines() if line.startswith("|")]
+
+
+def test_every_fault_was_tried_and_nothing_was_lost() -> None:
+    outcomes = FAULTS.read().outcomes
+    assert list(outcomes) == list(KNOWN_FAULTS)
+    assert {name: one for name, one in outcomes.items() if not one.is_good} == {}
 
 
 def test_the_sections_of_other_commands_stay_and_unknown_ones_are_refused() -> None:

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("beamer", "controller", "hostagent", "topologies", "eval")
 OTHERS = FOLDERS[1:]  # the library imports none of them
-JOURNAL = ("beamer/studies/journal/store.py", "beamer/studies/journal/migrations/")
+JOURNAL = ("beamer/studies/journal/",)
 HOMES: dict[str, tuple[str, ...]] = {
     "os_ken": ("controller/openflow/",),
     "fastapi": ("controller/",),

@@ -2,17 +2,18 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from beamer.errors import PlatformError
-from beamer.studies.events import Event, StageRegistered
+from beamer.network.events import Planned
+from beamer.studies.events import EncodedEvent, Event, StageRegistered
 from beamer.studies.journal import batches as module
 from beamer.studies.journal.batches import Batches
-from beamer.studies.journal.store import Journal, Snapshot
+from beamer.studies.journal.store import Journal, JournalSnapshot
 
 EVENTS = [StageRegistered(float(i), "s", f"r{i}") for i in range(10)]
 
@@ -23,18 +24,18 @@ class Gate:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.open = threading.Event()
         self.refusing = False
-        self.batches: list[tuple[Event, ...]] = []
-        append = Journal.append
+        self.batches: list[Sequence[EncodedEvent]] = []
+        append = Journal.append_encoded
 
-        def gated(journal: Journal, *events: Event) -> None:
+        def gated(journal: Journal, events: Sequence[EncodedEvent]) -> None:
             assert threading.current_thread() is not threading.main_thread()
             assert self.open.wait(30)
             if self.refusing:
                 raise PlatformError("the disk is full", "make room")
             self.batches.append(events)
-            append(journal, *events)
+            append(journal, events)
 
-        monkeypatch.setattr(Journal, "append", gated)
+        monkeypatch.setattr(Journal, "append_encoded", gated)
 
 
 @pytest.fixture
@@ -151,6 +152,71 @@ def test_a_snapshot_is_written_between_events(gate: Gate, scene: Scene) -> None:
         head = batches._journal.head
         for event in EVENTS[5:]:
             batches.put(event)
-        batches.compact(Snapshot(head, "the first five"))
+        batches.compact(JournalSnapshot(head, "the first five"))
 
     assert scene(play) == EVENTS[5:]
+
+
+def test_a_snapshot_that_cannot_be_written_keeps_no_event_back(
+    gate: Gate, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(journal: Journal, snapshot: JournalSnapshot) -> None:
+        raise PlatformError("the disk is full", "make room")
+
+    monkeypatch.setattr(Journal, "compact", refuse)
+    gate.open.set()
+
+    async def play(batches: Batches) -> None:
+        batches.put(EVENTS[0])
+        await batches.written()
+        batches.compact(JournalSnapshot(batches._journal.head, "the first one"))
+        await asyncio.sleep(0.05)
+        batches.put(EVENTS[1])
+        await batches.written()
+
+    assert scene(play) == EVENTS[:2]
+
+
+def test_an_action_that_fails_keeps_nothing_back(gate: Gate, scene: Scene) -> None:
+    gate.open.set()
+
+    async def play(batches: Batches) -> None:
+        failed: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: failed.append(context["exception"]))
+        batches.put(EVENTS[0])
+        batches.then(lambda: [][0])
+        batches.put(EVENTS[1])
+        await batches.written()
+        assert [type(error) for error in failed] == [IndexError]
+
+    assert scene(play) == EVENTS[:2]
+
+
+def test_an_event_that_has_no_form_is_refused_at_once(gate: Gate, scene: Scene) -> None:
+    gate.open.set()
+
+    async def play(batches: Batches) -> None:
+        with pytest.raises(Exception, match="Unable to serialize"):
+            batches.put(Planned(1.0, "beamer", 1, object(), 8, {}))
+        batches.put(EVENTS[0])
+        await batches.written()
+
+    assert scene(play) == EVENTS[:1]
+
+
+def test_what_is_durable_is_said_so_while_nothing_more_can_be(gate: Gate, scene: Scene) -> None:
+    gate.open.set()
+
+    async def play(batches: Batches) -> None:
+        batches.put(EVENTS[0])
+        await batches.written()
+        gate.refusing = True
+        batches.put(EVENTS[1])
+        with pytest.raises(PlatformError):
+            await batches.written()
+        gate.refusing = False
+        while batches.waiting:
+            await asyncio.sleep(0.01)
+        await batches.written()
+
+    assert scene(play) == EVENTS[:2]

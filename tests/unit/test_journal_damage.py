@@ -1,21 +1,20 @@
 """Journals that were damaged, that two want to write, that are compacted: what is said, and what is kept."""
 
 import json
-import sqlite3
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from beamer.errors import InputError, PlatformError
-from beamer.studies.events import StageRegistered, StudyRegistered
-from beamer.studies.journal.chain import Link
-from beamer.studies.journal.store import Journal, Snapshot
+from beamer.studies.journal.chain import ChainLink
+from beamer.studies.journal.store import Journal, JournalSnapshot
+from beamer.testing.journal_damage import BEYOND_REPAIR, DAMAGES, EVENTS
+from beamer.testing.journal_damage import damage as damage_journal
 from controller.journal_command import check, repair
-
-EVENTS = (StudyRegistered(1.0, "s"), *(StageRegistered(float(i), "s", f"r{i}") for i in range(2, 7)))
 
 
 @pytest.fixture
@@ -31,38 +30,9 @@ def _url(path: Path) -> str:
     return f"sqlite:///{path}"
 
 
-def _alter(path: Path, *statements: str) -> None:
-    with closing(sqlite3.connect(path)) as other, other:
-        for statement in statements:
-            other.execute(statement)
-
-
 def _read(path: Path) -> list[object]:
     with closing(Journal(_url(path))) as journal:
         return list(journal.replay())
-
-
-DAMAGES: dict[str, tuple[str, ...]] = {
-    "content altered": ("UPDATE events SET content = replace(content, 'r3', 'r9') WHERE number = 3",),
-    "kind altered": ("UPDATE events SET kind = 'StageSealed' WHERE number = 3",),
-    "content is no JSON": ("UPDATE events SET content = '{' WHERE number = 3",),
-    "content is empty": ("UPDATE events SET content = '' WHERE number = 3",),
-    "checksum altered": ("UPDATE events SET checksum = checksum + 1 WHERE number = 3",),
-    "an event lost": ("DELETE FROM events WHERE number = 3",),
-    "the first lost": ("DELETE FROM events WHERE number = 1",),
-    "the last lost": ("DELETE FROM events WHERE number = 6",),
-    "all lost": ("DELETE FROM events",),
-    "two exchanged": (
-        "UPDATE events SET number = 100 WHERE number = 3",
-        "UPDATE events SET number = 3 WHERE number = 4",
-        "UPDATE events SET number = 4 WHERE number = 100",
-    ),
-    "one added": ("INSERT INTO events SELECT 7, kind, content, checksum FROM events WHERE number = 6",),
-    "the head lost": ("DELETE FROM head",),
-    "the head set back": ("UPDATE head SET number = 5",),
-    "the table lost": ("DROP TABLE events",),
-    "a column lost": ("ALTER TABLE events DROP COLUMN checksum",),
-}
 
 
 ROWS_LEFT = {"an event lost": 5, "the first lost": 5, "the last lost": 5, "all lost": 0, "one added": 7}
@@ -70,15 +40,15 @@ ROWS_LEFT = {"an event lost": 5, "the first lost": 5, "the last lost": 5, "all l
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
-def test_a_damaged_journal_is_named_with_a_remedy(file: Path, damage: tuple[str, ...]) -> None:
-    _alter(file, *damage)
+def test_a_damaged_journal_is_named_with_a_remedy(file: Path, damage: Sequence[str]) -> None:
+    damage_journal(file, damage)
     with pytest.raises(InputError, match="beamer journal"):
         _read(file)
 
 
-@pytest.mark.parametrize("name", [name for name in DAMAGES if name not in ("the table lost", "a column lost")])
+@pytest.mark.parametrize("name", sorted(DAMAGES.keys() - BEYOND_REPAIR))
 def test_repair_keeps_what_comes_before_the_damage(file: Path, name: str) -> None:
-    _alter(file, *DAMAGES[name])
+    damage_journal(file, DAMAGES[name])
     with pytest.raises(InputError, match="beamer journal"):
         check(_url(file), None, None)
     repair(_url(file), None, None)
@@ -99,7 +69,7 @@ def test_what_is_not_damaged_is_not_repaired(file: Path, capsys: pytest.CaptureF
 
 def test_what_was_removed_before_is_not_written_over(file: Path) -> None:
     file.with_name("journal.db.removed.jsonl").write_text("precious")
-    _alter(file, *DAMAGES["an event lost"])
+    damage_journal(file, DAMAGES["an event lost"])
     with pytest.raises(InputError, match="removed: got"):
         repair(_url(file), None, None)
     assert file.with_name("journal.db.removed.jsonl").read_text() == "precious"
@@ -112,7 +82,7 @@ def test_the_command_tells_and_its_exit_code_too(file: Path) -> None:
 
     sound = run()
     assert (sound.returncode, sound.stdout) == (0, "6 events, the last one of 6.000 s\n"), sound.stderr
-    _alter(file, *DAMAGES["kind altered"])
+    damage_journal(file, DAMAGES["kind altered"])
     damaged = run()
     assert damaged.returncode == 2
     assert "event 3 is not as it was written" in damaged.stderr
@@ -141,19 +111,19 @@ def test_a_snapshot_takes_the_place_of_events(file: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr("beamer.studies.journal.store._DELETED_AT_ONCE", 2)
     with closing(Journal(_url(file))) as journal:
         *_, (link, _) = ((link, event) for link, event in journal.entries() if link.number <= 4)
-        journal.compact(Snapshot(link, "what they led to"))
-        assert journal.snapshot() == Snapshot(link, "what they led to")
+        journal.compact(JournalSnapshot(link, "what they led to"))
+        assert journal.snapshot() == JournalSnapshot(link, "what they led to")
         assert list(journal.replay()) == list(EVENTS[4:])
         journal.append(EVENTS[0])
     assert _read(file) == [*EVENTS[4:], EVENTS[0]]
     with closing(Journal(_url(file))) as journal:
         head = journal.head
         assert head.number == 7
-        journal.compact(Snapshot(head, "all of it"))
+        journal.compact(JournalSnapshot(head, "all of it"))
         assert list(journal.replay()) == []
         journal.append(EVENTS[0])
         assert journal.head.number == 8
-    _alter(file, "UPDATE snapshots SET content = 'none of it'")
+    damage_journal(file, ["UPDATE snapshots SET content = 'none of it'"])
     with pytest.raises(InputError, match="the snapshot at event 7 is not as it was written"):
         _read(file)
 
@@ -171,9 +141,9 @@ def test_a_journal_of_before_is_chained_as_it_is(tmp_path: Path) -> None:
         "ALTER TABLE older RENAME TO events",
         "UPDATE alembic_version SET version_num = '0001'",
     )
-    _alter(path, *older)
+    damage_journal(path, older)
     with pytest.raises(InputError, match="of this version of Beamer"):
         Journal(_url(path), writes=False)
     assert _read(path) == list(EVENTS)
     with closing(Journal(_url(path))) as journal:
-        assert journal.head == Link(6, journal.head.checksum)
+        assert journal.head == ChainLink(6, journal.head.checksum)

@@ -13,7 +13,7 @@ from beamer.engines.local import LaunchSpec
 from beamer.engines.local.record import Record
 from beamer.engines.local.retire import retire
 from beamer.engines.local.states import Phase
-from beamer.errors import InputError
+from beamer.errors import InputError, TakenError
 from beamer.gpu.engine import Placement
 from beamer.gpu.events import NodesSeen
 from beamer.schedule.command import schedule
@@ -80,14 +80,11 @@ def test_nothing_is_stopped_where_nothing_was_begun(tmp_path: Path) -> None:
 
 def test_a_place_is_held_by_one_command_at_a_time(tmp_path: Path) -> None:
     journal = f"sqlite:///{tmp_path}/j.db"
-    with SearchDirectory(tmp_path / "a", journal):
+    with SearchDirectory(tmp_path / "a", journal) as first, closing(Journal(first.journal)):
         with pytest.raises(InputError, match=r"--dir: got .*no other command uses: process"), SearchDirectory(tmp_path / "a"):
             pass
-        with (
-            pytest.raises(InputError, match=r"--journal: got .*no other command uses: process"),
-            SearchDirectory(tmp_path / "b", journal),
-        ):
-            pass
+        with SearchDirectory(tmp_path / "b", journal) as second, pytest.raises(TakenError, match="written by another process"):
+            Journal(second.journal)
     with SearchDirectory(tmp_path / "a", journal):
         pass
 

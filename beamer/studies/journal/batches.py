@@ -7,11 +7,11 @@ reported it, and plans on their way to switches and agents. While the journal ca
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from beamer.errors import BeamerError, PlatformError, TakenError
-from beamer.studies.events import Event
-from beamer.studies.journal.store import Journal, Location, Snapshot
+from beamer.studies.events import EncodedEvent, Event, encode
+from beamer.studies.journal.store import Journal, JournalSnapshot, Location
 
 MOST_WAITING = 20_000  # events: some seconds' worth of what a controller takes in
 MOST_AT_ONCE = 2_000  # in a transaction, so that nobody waits for much more than his own
@@ -33,11 +33,12 @@ class Batches:
         self._on_taken = on_taken
         self._keeping: asyncio.Task[None] | None = None
         self._keep_due = self._taken = False
-        self._waiting: deque[Event] = deque()
+        self._waiting: deque[EncodedEvent] = deque()
         self._put = self._written = 0
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._asked: list[asyncio.Future[None]] = []
         self._actions: deque[tuple[int, Callable[[], None]]] = deque()
-        self._snapshots: deque[Snapshot] = deque()
+        self._snapshots: deque[JournalSnapshot] = deque()
         self._failure: PlatformError | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -52,7 +53,7 @@ class Batches:
             raise self._failure
         if len(self._waiting) >= MOST_WAITING:
             raise PlatformError(f"{len(self._waiting)} events wait to be written to the journal", "send them again later")
-        self._waiting.append(event)
+        self._waiting.append(encode(event))
         self._put += 1
         self._ensure_task()
 
@@ -61,22 +62,37 @@ class Batches:
         """Where the journal is."""
         return self._journal.location
 
-    def compact(self, snapshot: Snapshot) -> None:
+    def compact(self, snapshot: JournalSnapshot) -> None:
         """Have a snapshot written in place of the events that it was made from."""
         self._snapshots.append(snapshot)
         self._ensure_task()
 
     async def written(self) -> None:
         """Wait until everything that was put so far is durable. Raises `PlatformError` if the journal cannot be written."""
-        if self._failure is not None:
-            raise self._failure
         if self._written < self._put:
+            if self._failure is not None:
+                raise self._failure
             waiter = asyncio.get_running_loop().create_future()
             self._waiters.append((self._put, waiter))
             await waiter
 
+    async def confirm(self) -> None:
+        """Wait until this process has been found to have the right to write, after now. Raises `PlatformError` if it is not."""
+        if not self._journal.is_shared:
+            return
+        if self._taken and self._failure is not None:
+            raise self._failure
+        waiter = asyncio.get_running_loop().create_future()
+        self._asked.append(waiter)
+        self._keep_due = True
+        self._ensure_task()
+        await waiter
+
     def then(self, action: Callable[[], None]) -> None:
-        """Call `action` on the loop when everything that was put so far is durable, however long that takes."""
+        """Call `action` on the loop when everything that was put so far is durable, however long that takes.
+
+        It is called before whoever waits for the same goes on.
+        """
         self._actions.append((self._put, action))
         self._ensure_task()
 
@@ -119,40 +135,64 @@ class Batches:
     async def _write_some(self) -> bool:
         """Write the events that wait now, or a snapshot where none do; return whether that could be done."""
         batch = [self._waiting[i] for i in range(min(len(self._waiting), MOST_AT_ONCE))]
+        asked = len(self._asked)
         try:
             if batch:
-                await asyncio.to_thread(self._journal.append, *batch)
+                await asyncio.to_thread(self._journal.append_encoded, batch)
             elif self._snapshots:
-                await asyncio.to_thread(self._journal.compact, self._snapshots[0])
-                self._snapshots.popleft()
+                await self._compact(self._snapshots.popleft())
             elif self._keep_due:
                 await asyncio.to_thread(self._journal.keep)
-        except BeamerError as error:
+        except TakenError as error:
             self._fail(error)
-            if isinstance(error, TakenError):
-                self._taken = True
-                self._on_taken(error)
-            return self._taken
-        self._keep_due = False
+            self._taken = True
+            self._on_taken(error)
+            return True
+        except PlatformError as error:
+            self._fail(error)
+            return False
+        except Exception as error:  # noqa: BLE001  # a defect here must not keep all that comes later from being written
+            self._fail(
+                PlatformError(f"an event cannot be written ({type(error).__name__}: {error})", "see the controller's log")
+            )
+            return False
+        _resolve(self._asked[:asked])
+        del self._asked[:asked]
+        self._keep_due = bool(self._asked)  # whoever has asked meanwhile needs a later sign
         if self._failure is not None:
             log.warning("the journal takes events again")
             self._failure = None
         for _ in batch:
             self._waiting.popleft()
         self._written += len(batch)
-        while self._waiters and self._waiters[0][0] <= self._written:
-            waiter = self._waiters.popleft()[1]
-            if not waiter.done():
-                waiter.set_result(None)
+        loop = asyncio.get_running_loop()
         while self._actions and self._actions[0][0] <= self._written:
-            self._actions.popleft()[1]()
+            loop.call_soon(self._actions.popleft()[1])
+        while self._waiters and self._waiters[0][0] <= self._written:
+            _resolve([self._waiters.popleft()[1]])
         return True
 
-    def _fail(self, error: BeamerError) -> None:
+    async def _compact(self, snapshot: JournalSnapshot) -> None:
+        """Write a snapshot, or leave the events as they are: they can do without it. Raises `TakenError`."""
+        try:
+            await asyncio.to_thread(self._journal.compact, snapshot)
+        except TakenError:
+            raise
+        except BeamerError as error:
+            log.error("the journal takes no snapshot: %s", error)
+
+    def _fail(self, error: PlatformError) -> None:
         if self._failure is None:
             log.error("the journal takes no events: %s", error)
-        self._failure = error if isinstance(error, PlatformError) else PlatformError(str(error), "see the controller's log")
-        for _, waiter in self._waiters:
+        self._failure = error
+        for waiter in (*self._asked, *(waiter for _, waiter in self._waiters)):
             if not waiter.done():
                 waiter.set_exception(self._failure)
+        self._asked.clear()
         self._waiters.clear()
+
+
+def _resolve(waiters: Iterable[asyncio.Future[None]]) -> None:
+    for waiter in waiters:
+        if not waiter.done():  # nobody waits any more
+            waiter.set_result(None)

@@ -8,18 +8,18 @@ from zlib import crc32
 
 
 @dataclass(frozen=True)
-class Link:
+class ChainLink:
     """An event's number, from 1, and the checksum of it and all events before it."""
 
     number: int
     checksum: int
 
-    def next(self, kind: str, content: str) -> "Link":
+    def next(self, kind: str, content: str) -> "ChainLink":
         """Return the link of the event after this one."""
-        return Link(self.number + 1, crc32(f"{kind}\0{content}".encode(), self.checksum))
+        return ChainLink(self.number + 1, crc32(f"{kind}\0{content}".encode(), self.checksum))
 
 
-BEGINNING = Link(0, 0)
+BEGINNING = ChainLink(0, 0)
 """The link before the first event."""
 
 

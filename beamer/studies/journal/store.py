@@ -5,7 +5,7 @@ It lives in SQLite unless a URL names another database. An event is durable agai
 written is chained by checksums, and read back only as it was written. A snapshot of what events led to may take their place.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +19,8 @@ from alembic.util import CommandError
 
 from beamer.errors import InputError, PlatformError, TakenError
 from beamer.lazy_commands import install_command
-from beamer.studies.events import Event, decode, encode
-from beamer.studies.journal.chain import BEGINNING, Link, checksum
+from beamer.studies.events import EncodedEvent, Event, decode, encode
+from beamer.studies.journal.chain import BEGINNING, ChainLink, checksum
 from beamer.studies.journal.writing import FileLock, lock_session
 
 _METADATA = sa.MetaData()
@@ -61,10 +61,10 @@ Location = str | sa.URL
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class JournalSnapshot:
     """What the events up to one led to, as JSON. link: that event's."""
 
-    link: Link
+    link: ChainLink
     content: str
 
 
@@ -130,15 +130,23 @@ class Journal:
             raise
 
     @property
-    def head(self) -> Link:
+    def is_shared(self) -> bool:
+        """Whether another process may get the right to write while this one lives."""
+        return self._lock is None
+
+    @property
+    def head(self) -> ChainLink:
         """The link of the last event that was written."""
         return self._head
 
     def append(self, *events: Event) -> None:
         """Write events in one transaction: all of them are durable when this returns, or none is kept."""
+        self.append_encoded([encode(event) for event in events])
+
+    def append_encoded(self, events: Sequence[EncodedEvent]) -> None:
+        """Write events as `append` does, as `encode` returned them."""
         link, rows = self._head, []
-        for event in events:
-            kind, content = encode(event)
+        for kind, content in events:
             link = link.next(kind, content)
             rows.append({"number": link.number, "kind": kind, "content": content, "checksum": link.checksum})
         if rows:
@@ -147,7 +155,7 @@ class Journal:
                 connection.execute(_HEAD.update().values(number=link.number, checksum=link.checksum))
             self._head = link
 
-    def snapshot(self) -> Snapshot | None:
+    def snapshot(self) -> JournalSnapshot | None:
         """Return the latest snapshot, None where there is none."""
         query = sa.select(_SNAPSHOTS).order_by(_SNAPSHOTS.c.number.desc()).limit(1)
         with self._reporting(), self._engine.connect() as connection:
@@ -156,13 +164,13 @@ class Journal:
             return None
         if checksum(found.content) != found.content_checksum:
             raise self.damage(f"the snapshot at event {found.number} is not as it was written")
-        return Snapshot(Link(found.number, found.checksum), found.content)
+        return JournalSnapshot(ChainLink(found.number, found.checksum), found.content)
 
     def replay(self) -> Iterator[Event]:
         """Yield every event after the latest snapshot, or from the first one, in the order of appending."""
         return (event for _, event in self.entries())
 
-    def entries(self, after: Link | None = None, to_head: bool = True) -> Iterator[tuple[Link, Event]]:
+    def entries(self, after: ChainLink | None = None, to_head: bool = True) -> Iterator[tuple[ChainLink, Event]]:
         """Yield the events that `replay` yields, or those after a link, with their links.
 
         to_head: whether they have to end where the journal says that it does; otherwise it is only looked at one by one.
@@ -191,7 +199,7 @@ class Journal:
             if head is not None and link != head:
                 raise self.damage(f"the events after {link.number} are missing, of {head.number}")
 
-    def compact(self, snapshot: Snapshot) -> None:
+    def compact(self, snapshot: JournalSnapshot) -> None:
         """Let a snapshot take the place of the events that it was made from, and of the snapshots before it."""
         link, content = snapshot.link, snapshot.content
         row = {"number": link.number, "checksum": link.checksum, "content": content, "content_checksum": checksum(content)}
@@ -205,7 +213,7 @@ class Journal:
                 if not connection.execute(old).rowcount:
                     break
 
-    def rows_after(self, link: Link) -> Iterator[tuple[int, str, str]]:
+    def rows_after(self, link: ChainLink) -> Iterator[tuple[int, str, str]]:
         """Yield number, kind and content of every row after an event, whether or not it is as it was written."""
         query = sa.select(_EVENTS).where(_EVENTS.c.number > link.number).order_by(_EVENTS.c.number)
         with self._reporting(), self._engine.connect() as connection:
@@ -214,7 +222,7 @@ class Journal:
                 for row in rows:
                     yield row.number, row.kind, row.content
 
-    def cut(self, link: Link) -> None:
+    def cut(self, link: ChainLink) -> None:
         """Remove every row after an event, which becomes the last."""
         head = {"number": link.number, "checksum": link.checksum}
         with self._reporting(), self._writing() as connection:
@@ -277,13 +285,13 @@ class Journal:
             raise
         return connection
 
-    def _stored_head(self, damaged: bool) -> Link:
+    def _stored_head(self, damaged: bool) -> ChainLink:
         """Return the last event's link. Raises `InputError` if the last event is another one, unless it may be."""
         with self._reporting(), self._engine.connect() as connection:
             head = BEGINNING if damaged else self._head_of(connection)
             last = connection.execute(sa.select(_EVENTS).order_by(_EVENTS.c.number.desc()).limit(1)).one_or_none()
         snapshot = self.snapshot()
-        known = Link(last.number, last.checksum) if last else snapshot.link if snapshot else BEGINNING
+        known = ChainLink(last.number, last.checksum) if last else snapshot.link if snapshot else BEGINNING
         if known.number != head.number and not damaged:
             raise self.damage(f"its last event is {known.number}, {head.number} were written")
         return head
@@ -297,11 +305,11 @@ class Journal:
     def _term_of(self, connection: sa.Connection) -> int:
         return connection.execute(sa.select(_HEAD.c.term)).scalar_one_or_none() or 0
 
-    def _head_of(self, connection: sa.Connection) -> Link:
+    def _head_of(self, connection: sa.Connection) -> ChainLink:
         found = connection.execute(sa.select(_HEAD.c.number, _HEAD.c.checksum)).one_or_none()
         if found is None:
             raise self.damage("how many events were written is not known")
-        return Link(found.number, found.checksum)
+        return ChainLink(found.number, found.checksum)
 
     def _check_version(self) -> None:
         with self._reporting(), self._engine.connect() as connection:

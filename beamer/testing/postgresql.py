@@ -1,4 +1,4 @@
-"""A PostgreSQL server of a test's own, from Debian's packages, reachable over a Unix socket alone."""
+"""A PostgreSQL server of a test's or an experiment's own, from Debian's packages, reachable over a Unix socket alone."""
 
 import os
 import shutil
@@ -8,7 +8,11 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
+
+from beamer.errors import PlatformError
 
 USER = "postgres"  # which Debian's package makes; the server refuses to run as root
 PATIENCE_S = 60.0
@@ -25,8 +29,11 @@ class PostgreSQL:
     def run(self, program: str, *arguments: str) -> str:
         """Run one of PostgreSQL's programs as its user and return what it prints."""
         command = [str(self._binaries / program), *arguments]
-        done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=self._directory, **_as_user())
-        assert done.returncode == 0, done.stderr
+        done: subprocess.CompletedProcess[str] = subprocess.run(
+            command, check=False, capture_output=True, text=True, cwd=self._directory, **_as_user()
+        )
+        if done.returncode != 0:
+            raise PlatformError(f"{program} failed: {done.stderr.strip()}", "see PostgreSQL's documentation")
         return done.stdout
 
     def database(self) -> str:
@@ -39,6 +46,13 @@ class PostgreSQL:
     def query(self, text: str, database: str = "postgres") -> str:
         """Return what a statement returns, as text."""
         return self.run("psql", "-h", str(self._directory), "-U", USER, "-d", database, "-tAc", text)
+
+
+def missing() -> str | None:
+    """Return why no journal can be kept in PostgreSQL here, None if one can."""
+    if find_spec("psycopg") is None:
+        return "psycopg is not installed"
+    return "PostgreSQL is not installed" if binaries() is None else None
 
 
 def binaries() -> Path | None:
@@ -62,18 +76,7 @@ def postgresql(programs: Path) -> Iterator[PostgreSQL]:
         log = (directory / "log").open("w")
         running = subprocess.Popen(command, stdout=log, stderr=log, cwd=directory, **_as_user())
         try:
-            deadline = time.monotonic() + PATIENCE_S
-            while running.poll() is None and not (directory / ".s.PGSQL.5432").exists():
-                assert time.monotonic() < deadline, (directory / "log").read_text()
-                time.sleep(0.05)
-            while (
-                "accepting"
-                not in subprocess.run(
-                    [str(programs / "pg_isready"), "-h", str(directory)], check=False, capture_output=True, text=True
-                ).stdout
-            ):
-                assert time.monotonic() < deadline, (directory / "log").read_text()
-                time.sleep(0.05)
+            _await_start(programs, directory, running)
             yield server
         finally:
             running.send_signal(signal.SIGINT)  # a fast shutdown: sessions are ended
@@ -83,5 +86,15 @@ def postgresql(programs: Path) -> Iterator[PostgreSQL]:
         shutil.rmtree(directory)
 
 
-def _as_user() -> dict[str, object]:
+def _await_start(programs: Path, directory: Path, running: "subprocess.Popen[bytes]") -> None:
+    """Wait until the server accepts sessions."""
+    deadline = time.monotonic() + PATIENCE_S
+    asking = [str(programs / "pg_isready"), "-h", str(directory)]
+    while subprocess.run(asking, check=False, capture_output=True).returncode != 0:
+        if running.poll() is not None or time.monotonic() > deadline:
+            raise PlatformError(f"PostgreSQL did not start: {(directory / 'log').read_text()}", "see its log")
+        time.sleep(0.05)
+
+
+def _as_user() -> dict[str, Any]:
     return {"user": USER, "group": USER, "extra_groups": []} if os.geteuid() == 0 else {}

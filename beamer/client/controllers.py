@@ -1,0 +1,57 @@
+"""Several controllers, of which one leads: requests go to the one that has answered, and to the next where it does not lead."""
+
+from collections.abc import Callable, Sequence
+
+from beamer.client.resolver import SocketAddress
+from beamer.client.transport import Answer, Transport
+
+NOT_LEADING = 503
+"""The status of a controller that follows another one, and of one that cannot serve now."""
+
+
+class Controllers:
+    """Send requests to the controllers at `urls`, as `Transport` does to one.
+
+    connect: makes the transport to one, given the addresses of its host that were found before. before: those of a parent.
+    """
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        connect: Callable[[str, tuple[SocketAddress, ...]], Transport],
+        before: "Controllers | None" = None,
+    ) -> None:
+        known: list[tuple[SocketAddress, ...]] = before.known if before else [()] * len(urls)
+        self._transports: list[Transport] = [connect(*found) for found in zip(urls, known, strict=True)]
+        self._present: int = before._present if before else 0
+
+    @property
+    def known(self) -> list[tuple[SocketAddress, ...]]:
+        """The addresses of each that were found last."""
+        return [transport.known for transport in self._transports]
+
+    def request(self, method: str, path: str, content: bytes | None = None) -> Answer:
+        """Return the response to a request, as `Transport.request`; where none comes, the next request goes to the next one."""
+        present = self._present
+        try:
+            answer = self._transports[present].request(method, path, content)
+        except ConnectionError:
+            self._leave(present)
+            raise
+        if answer.status_code == NOT_LEADING:
+            self._leave(present)
+        return answer
+
+    def close(self) -> None:
+        """Close the connections."""
+        for transport in self._transports:
+            transport.close()
+
+    def abandon(self) -> None:
+        """Close the descriptors of a parent's connections in a forked child, as `Transport.abandon`."""
+        for transport in self._transports:
+            transport.abandon()
+
+    def _leave(self, present: int) -> None:
+        if self._present == present:  # unless another thread has left it already
+            self._present = (present + 1) % len(self._transports)

@@ -1,0 +1,88 @@
+"""The wall clock set back under a running controller, and under one that starts again."""
+
+import asyncio
+import os
+import random
+import time
+from contextlib import closing
+from itertools import pairwise
+from pathlib import Path
+
+from beamer.network import events as _network_events  # noqa: F401  # read by the names that importing it makes known
+from beamer.studies.journal.store import Journal, sqlite_url
+from eval.faults.base import Fault, FaultOutcome
+from eval.faults.load import Load
+from eval.faults.site import ControllerProcess, ending, site_directory
+
+BACK_S = 3600.0
+RUNS_ON_S = 1.0  # under the new time, before it is started again
+PROGRAM = """
+import pathlib, sys, time
+offset, wall = pathlib.Path(sys.argv.pop(1)), time.time
+time.time = lambda: wall() + float(offset.read_text())
+from controller.cli import main
+main()
+"""
+
+
+def set_back(times: int, seed: int) -> FaultOutcome:
+    """Set the clock back by an hour each time: the controller's own, as that of the machine is not ours to set."""
+    with site_directory() as directory:
+        return asyncio.run(_set_back(directory, times, seed))
+
+
+async def _set_back(directory: Path, times: int, seed: int) -> FaultOutcome:
+    rng = random.Random(seed)
+    offset, url = directory / "offset", sqlite_url(directory / "journal.db")
+    _replace(offset, 0.0)
+    controller = ControllerProcess(directory, "controller", url, ("-c", PROGRAM, str(offset)))
+    recovery_s: list[float] = []
+    differing = 0
+    with ending(controller):
+        controller.start()
+        await controller.answers()
+        async with Load([controller.url], seed) as load:
+            for number in range(1, times + 1):
+                await asyncio.sleep(rng.uniform(0, RUNS_ON_S))
+                _replace(offset, -BACK_S * number)
+                await asyncio.sleep(RUNS_ON_S)
+                await load.pause()
+                before = await controller.settled_plan()
+                known = len(load.acknowledged)
+                controller.kill()
+                controller.start()
+                killed_s = time.monotonic()
+                await controller.answers()
+                differing += (await controller.plan())["jobs"] != before or not before
+                load.go()
+                recovery_s.append(await load.recovered(killed_s))
+                await load.look(controller.url, known)
+            await load.pause()
+            await load.look(controller.url)
+    with closing(Journal(url, writes=False)) as journal:
+        at_s = [event.at_s for event in journal.replay()]
+    backward = sum(after < before for before, after in pairwise(at_s))
+    failures = list(load.failures)
+    if backward or not at_s:
+        failures.append(f"{backward} of {len(at_s)} events are older than the one before")
+    counts = {"events": len(at_s), "events out of order": backward}
+    acknowledged, lost = len(load.acknowledged), len(load.lost)
+    return FaultOutcome(times, acknowledged, lost, times, differing, tuple(recovery_s), counts, tuple(failures))
+
+
+def _replace(file: Path, seconds: float) -> None:
+    """Write the offset so that a reader finds the one before or this one."""
+    new = file.with_suffix(".new")
+    new.write_text(f"{seconds}")
+    os.replace(new, file)
+
+
+FAULTS = (
+    Fault(
+        "clock",
+        f"the controller's clock set back by {BACK_S:g} s while it runs, then SIGKILL: it starts under that clock",
+        "from the kill to the first acknowledgement, with the wait for a plan in between",
+        set_back,
+        10,
+    ),
+)

@@ -1,0 +1,144 @@
+"""A controller that is killed at random moments under load and started again."""
+
+import asyncio
+import random
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+from beamer.studies.journal.store import Journal, Location, sqlite_url
+from beamer.testing.postgresql import binaries, missing, postgresql
+from eval.faults.base import Fault, FaultOutcome
+from eval.faults.load import Load
+from eval.faults.site import SERVE, ControllerProcess, ending, site_directory
+
+LIFE_S = 1.0  # at most, between an acknowledgement after a restart and the next kill
+COMPACTED_LIFE_S = 4.0  # a snapshot takes a second or two to make, and is to be written now and then
+SNAPSHOT_EVENTS = 300  # after which a snapshot takes their place: less than what is written between two kills
+COMPACTING = f"""
+import controller.compaction
+controller.compaction.EVENTS = {SNAPSHOT_EVENTS}
+from controller.cli import main
+main()
+"""
+START_S = 2.0  # at most, from a start to the next kill: about what a start takes
+SERVES_EVERY = 3  # starts, one of which may go on until it has acknowledged something: the load is given up after a minute
+QUIET_EVERY = 10  # kills, one of which comes without load, so that the plans on both sides of it can be compared
+
+
+def in_sqlite(times: int, seed: int) -> FaultOutcome:
+    """Kill a controller whose journal is in SQLite."""
+    with site_directory() as directory:
+        return asyncio.run(repeated_kills(directory, sqlite_url(directory / "journal.db"), times, seed))
+
+
+def in_postgresql(times: int, seed: int) -> FaultOutcome:
+    """Kill a controller whose journal is in PostgreSQL."""
+    programs = binaries()
+    assert programs is not None
+    with site_directory() as directory, postgresql(programs) as server:
+        return asyncio.run(repeated_kills(directory, server.database(), times, seed))
+
+
+def while_compacting(times: int, seed: int) -> FaultOutcome:
+    """Kill a controller that has a snapshot made all the time, before, while or after it is written."""
+    with site_directory() as directory:
+        journal = sqlite_url(directory / "journal.db")
+        outcome = asyncio.run(repeated_kills(directory, journal, times, seed, ("-c", COMPACTING), COMPACTED_LIFE_S))
+        with closing(Journal(journal, writes=False)) as opened:
+            last = opened.snapshot()
+    if last is None:
+        return replace(outcome, failures=(*outcome.failures, "no snapshot was written"))
+    return replace(outcome, counts={**outcome.counts, "events in the last snapshot": last.link.number})
+
+
+def while_starting(times: int, seed: int) -> FaultOutcome:
+    """Kill a controller while it starts or soon after, from the moment when there is no journal yet."""
+    with site_directory() as directory:
+        return asyncio.run(_kills_at_start(directory, sqlite_url(directory / "journal.db"), times, seed))
+
+
+async def _kills_at_start(directory: Path, journal: Location, times: int, seed: int) -> FaultOutcome:
+    rng = random.Random(seed)
+    controller = ControllerProcess(directory, "controller", journal)
+    served = 0
+    with ending(controller):
+        for _ in range(times // 3):  # some before anything could be written
+            controller.start()
+            await asyncio.sleep(rng.uniform(0, START_S))
+            controller.kill()
+        controller.start()
+        await controller.answers()
+        async with Load([controller.url], seed) as load:
+            for number in range(times - times // 3):
+                before, killed_s = len(load.acknowledged), time.monotonic()
+                controller.kill()
+                controller.start()
+                if number % SERVES_EVERY == 0:
+                    await load.recovered(killed_s)
+                await asyncio.sleep(rng.uniform(0, START_S))
+                served += len(load.acknowledged) > before
+            controller.kill()
+            controller.start()
+            await controller.answers()
+            await load.pause()
+            await load.look(controller.url)
+        counts = {"writes repeated": load.retries, "starts after which writes were acknowledged": served}
+        return FaultOutcome(times, len(load.acknowledged), len(load.lost), counts=counts, failures=tuple(load.failures))
+
+
+async def repeated_kills(
+    directory: Path, journal: Location, times: int, seed: int, program: Sequence[str] = SERVE, life_s: float = LIFE_S
+) -> FaultOutcome:
+    """Kill a controller so many times. program: which serves it. life_s: at most, from an acknowledgement to the next kill."""
+    rng = random.Random(seed)
+    controller = ControllerProcess(directory, "controller", journal, program)
+    recovery_s: list[float] = []
+    plans = differing = 0
+    with ending(controller):
+        controller.start()
+        await controller.answers()
+        async with Load([controller.url], seed) as load:
+            try:
+                for number in range(times):
+                    await asyncio.sleep(rng.uniform(0, life_s))
+                    if quiet := number % QUIET_EVERY == QUIET_EVERY - 1 or number == times - 1:
+                        await load.pause()
+                        before = await controller.settled_plan()
+                    known = len(load.acknowledged)
+                    controller.kill()
+                    killed_s = time.monotonic()
+                    controller.start()
+                    if quiet:
+                        await controller.answers()
+                        plans += 1
+                        differing += (await controller.plan())["jobs"] != before or not before
+                        load.go()
+                    else:
+                        recovery_s.append(await load.recovered(killed_s))
+                    await load.look(controller.url, known)
+            except TimeoutError as error:
+                load.failures.append(f"after {number} kills: {error or 'no recovery in time'}")
+                await controller.answers()
+            await load.pause()
+            await load.look(controller.url)
+        counts = {"writes repeated": load.retries}
+        acknowledged, lost = len(load.acknowledged), len(load.lost)
+        return FaultOutcome(times, acknowledged, lost, plans, differing, tuple(recovery_s), counts, tuple(load.failures))
+
+
+RECOVERY = "from the kill to the first write that is acknowledged, the process started again at once"
+FAULTS = (
+    Fault("kill-sqlite", "SIGKILL under load, journal in SQLite", RECOVERY, in_sqlite, 100),
+    Fault(
+        "kill-compacting",
+        f"SIGKILL under load, a snapshot after every {SNAPSHOT_EVENTS} events, SQLite",
+        RECOVERY,
+        while_compacting,
+        30,
+    ),
+    Fault("kill-starting", "SIGKILL while the controller starts, journal in SQLite", "not measured", while_starting, 60),
+    Fault("kill-postgresql", "SIGKILL under load, journal in PostgreSQL", RECOVERY, in_postgresql, 100, missing),
+)

@@ -1,0 +1,95 @@
+"""The table of faults, for docs/reliability.md."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, TypeVar
+
+from rich.table import Table
+
+from eval.committed import Committed
+from eval.faults.base import FaultOutcome
+from eval.faults.catalogue import FAULTS
+
+T = TypeVar("T")
+
+COLUMNS = (
+    "fault",
+    "times",
+    "acknowledged",
+    "lost",
+    "plans that differ (policy)",
+    "recovery: median (longest)",
+    "also",
+    "failures",
+)
+
+
+@dataclass(frozen=True)
+class FaultStudy:
+    """What came of faults, by name. seeds, policies: that each was run with."""
+
+    outcomes: Mapping[str, FaultOutcome]
+    seeds: Mapping[str, int]
+    policies: Mapping[str, str]
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> "FaultStudy":
+        """Return the study that a file's content is of."""
+        return cls(
+            {name: FaultOutcome.from_json(one) for name, one in document["faults"].items()},
+            document["seeds"],
+            document["policies"],
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as plain JSON."""
+        outcomes = {name: one.as_json() for name, one in self.outcomes.items()}
+        return {"seeds": dict(self.seeds), "policies": dict(self.policies), "faults": outcomes}
+
+    def with_newer(self, newer: "FaultStudy") -> "FaultStudy":
+        """Return this study with the outcomes of a newer one in place of its own, in the catalogue's order."""
+        names = [name for name in FAULTS if name in {**self.outcomes, **newer.outcomes}]
+        return FaultStudy(
+            _newest(names, self.outcomes, newer.outcomes),
+            _newest(names, self.seeds, newer.seeds),
+            _newest(names, self.policies, newer.policies),
+        )
+
+    def tables(self) -> dict[str, list[Table]]:
+        """Return every table by the name of its section."""
+        return {"outcomes": [self._outcomes()], "recovery": [self._recovery()]}
+
+    def _outcomes(self) -> Table:
+        table = Table(title="what was tried, and what came of it", title_justify="left")
+        for column in COLUMNS:
+            table.add_column(column)
+        for name, one in self.outcomes.items():
+            also = ", ".join(f"{what}: {how_many}" for what, how_many in one.counts.items())
+            lost = f"{one.lost}" if one.acknowledged else ""
+            plans = f"{one.differing_plans} of {one.plans} ({self.policies[name]})" if one.plans else ""
+            acknowledged = f"{one.acknowledged}" if one.acknowledged else ""
+            failures = "; ".join(one.failures) or "0"
+            table.add_row(
+                f"{FAULTS[name].about} (`{name}`)", f"{one.times}", acknowledged, lost, plans, _seconds(one), also, failures
+            )
+        return table
+
+    def _recovery(self) -> Table:
+        table = Table(title="how the time to recover is measured", title_justify="left")
+        for column in ("fault", "from when to when"):
+            table.add_column(column)
+        for name in self.outcomes:
+            table.add_row(f"`{name}`", FAULTS[name].recovery)
+        return table
+
+
+def _newest(names: Iterable[str], older: Mapping[str, T], newer: Mapping[str, T]) -> dict[str, T]:
+    return {name: newer[name] if name in newer else older[name] for name in names}
+
+
+def _seconds(one: FaultOutcome) -> str:
+    return f"{median(one.recovery_s):.2f} s ({max(one.recovery_s):.2f} s)" if one.recovery_s else ""
+
+
+COMMITTED: Committed[FaultStudy] = Committed("faults", "reliability.md", FaultStudy.from_json)

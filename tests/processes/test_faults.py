@@ -1,0 +1,96 @@
+"""Every fault a few times against real processes: nothing that was acknowledged is lost, and plans are as before."""
+
+import asyncio
+import signal
+from pathlib import Path
+
+import pytest
+
+from beamer.studies.journal.store import sqlite_url
+from beamer.testing.postgresql import binaries, missing, postgresql
+from eval.faults.base import Fault
+from eval.faults.catalogue import FAULTS
+from eval.faults.kills import repeated_kills
+from eval.faults.site import ControllerProcess, ending, http_client
+
+TIMES = {
+    "kill-sqlite": 3,
+    "kill-compacting": 3,
+    "kill-starting": 6,
+    "kill-postgresql": 3,
+    "garbage-openflow": 60,
+    "garbage-http": 200,
+    "garbage-agents": 60,
+}
+"""Where it is not once."""
+MEASURED_ELSEWHERE = {"garbage-openflow", "garbage-http", "garbage-agents", "damaged"}
+"""Nothing is written while these happen."""
+
+
+@pytest.mark.timeout(300)  # each takes a quarter of a minute, and twice as long on a machine that does other things
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
+def test_nothing_that_was_acknowledged_is_lost(fault: Fault) -> None:
+    if reason := fault.missing():
+        pytest.skip(reason)
+    outcome = fault.run(TIMES.get(fault.name, 1), 7)
+    assert outcome.is_good, outcome
+    assert outcome.times >= TIMES.get(fault.name, 1)
+    assert bool(outcome.acknowledged) == (fault.name not in MEASURED_ELSEWHERE)
+
+
+HASTY = """
+import time
+from beamer.studies.journal.store import Journal
+from controller.cli import main
+from controller.runtime import Runtime
+
+append = Journal.append
+
+def late(journal, *events):
+    time.sleep(0.5)
+    append(journal, *events)
+
+async def at_once(runtime):
+    pass
+
+Journal.append, Runtime.written = late, at_once
+main()
+"""
+"""A controller that acknowledges what it has not committed."""
+
+
+@pytest.mark.timeout(300)
+def test_what_was_acknowledged_before_it_was_committed_is_found(tmp_path: Path) -> None:
+    outcome = asyncio.run(repeated_kills(tmp_path, sqlite_url(tmp_path / "journal.db"), 3, 7, ("-c", HASTY)))
+    assert outcome.lost > 0
+    assert not outcome.is_good
+
+
+async def _answer_of_a_leader_of_before(directory: Path, journal: str) -> int:
+    """Return what a stopped leader, continued, answers to a write that is valid for the one that leads by now."""
+    old, new = both = [ControllerProcess(directory, name, journal) for name in ("old", "new")]
+    with ending(*both):
+        old.start()
+        await old.answers()
+        new.start()
+        await new.answers(503)
+        async with http_client(60) as http:
+            old.signal(signal.SIGSTOP)
+            await new.answers()
+            for path in ("/v1/studies/s", "/v1/studies/s/stages/r", "/v1/studies/s/trials/t"):
+                (await http.put(new.url + path, json={})).raise_for_status()
+            target = {"step": 5, "stage": "r"}
+            asked = asyncio.create_task(http.put(f"{old.url}/v1/studies/s/trials/t/target", json=target))
+            await asyncio.sleep(0.5)  # it waits in the socket of the stopped process
+            old.signal(signal.SIGCONT)
+            return (await asked).status_code
+
+
+@pytest.mark.timeout(300)
+def test_a_leader_of_before_refuses_nothing_that_the_new_one_takes(tmp_path: Path) -> None:
+    if reason := missing():
+        pytest.skip(reason)
+    programs = binaries()
+    assert programs is not None
+    with postgresql(programs) as server:
+        assert asyncio.run(_answer_of_a_leader_of_before(tmp_path, server.database())) == 503
