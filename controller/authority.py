@@ -1,7 +1,7 @@
 """A certificate authority of a deployment's own: it signs who the controller, each agent and each switch is (see `identity`).
 
 Its key signs nothing but these, needs to be nowhere but where certificates are made, and is made once. A certificate says
-what it is for: the controller's that it serves, the others' that they are clients, so that none can stand in for the controller.
+what it is for: the controller's that it serves, the others' that they are clients, so that none passes for the controller.
 """
 
 import ipaddress

@@ -57,7 +57,7 @@ def subjects(fabric: Fabric, dns: tuple[str, ...], ips: tuple[str, ...]) -> Iter
     Raises `InputError` for a name that cannot be a file's and an identity's.
     """
     yield Subject("controller", (CONTROLLER_URI,), dns, ips)
-    for agent in fabric.agents:
+    for agent in sorted(fabric.agents):
         yield Subject(f"agent-{check_name(agent, 'agent')}", (agent_uri(agent),))
     for switch in fabric.switches:
         yield Subject(f"switch-{check_name(switch.name, 'switch')}", (switch_uri(switch.dpid),))

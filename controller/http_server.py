@@ -255,9 +255,9 @@ class _Protocol(H11Protocol):
             self._timer = self.loop.call_later(self._request_s, self.transport.abort) if phase else None
 
 
-def _accepted(config: _Config, server_state: ServerState, app_state: dict[str, Any]) -> asyncio.Protocol:
-    """Return the protocol of a connection that has just been accepted."""
-    make = partial(_Protocol, config, server_state, app_state)
+def _accepted(config: _Config, server_state: ServerState, **more: Any) -> asyncio.Protocol:
+    """Return the protocol of a connection that has just been accepted. more: what uvicorn gives its own beside."""
+    make = partial(_Protocol, config=config, server_state=server_state, **more)
     if config.tls is None:
         return make()
     admission, tasks, failed = config.open_connections, server_state.tasks, config.log_failed_handshake

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,6 +15,7 @@ from beamer.network.policies import network_policy
 from beamer.studies.journal.store import Journal
 from controller.address import listen
 from controller.api import create_app
+from controller.authority import Authority, KeyFiles, Subject
 from controller.credentials import NO_CREDENTIALS, Credentials
 from controller.http_server import HttpServer, http_server
 from controller.limits import Limits
@@ -99,6 +101,18 @@ class Served:
                 return True
             time.sleep(0.002)
         return False
+
+
+def made_authority(directory: Path) -> Authority:
+    """Return a new authority, its files in a directory of its own."""
+    directory.mkdir(parents=True, exist_ok=True)
+    return Authority.make(directory, datetime.now(UTC))
+
+
+def signed(authority: Authority, name: str, *uris: str, dns: str = "", valid_s: float = 86_400) -> KeyFiles:
+    """Return a certificate and its key, in files of that name. dns: of a server, which others connect to."""
+    now = datetime.now(UTC)
+    return authority.issue(Subject(name, uris, (dns,) if dns else ()), now, now + timedelta(seconds=valid_s))
 
 
 @contextmanager
