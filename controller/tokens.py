@@ -124,7 +124,7 @@ def parse_role(text: str) -> TokenRole:
     try:
         return TokenRole(text)
     except ValueError:
-        raise InputError("role", text, nearest(text, list(TokenRole))) from None
+        raise InputError("role", text, nearest(text, [role.value for role in TokenRole])) from None
 
 
 def sign_token(key: TokenKey, claims: Claims, now_s: float, valid_s: float) -> str:
