@@ -29,6 +29,16 @@ COMMANDS = {
         "controller",
         "Check a journal, repair it, or compact it: let a snapshot take the place of its events.",
     ),
+    "certs": Command(
+        "controller.certificates_command:certs",
+        "identity",
+        "Make certificates for a controller, its agents and its switches.",
+    ),
+    "token": Command(
+        "controller.token_command:token",
+        "identity",
+        "Print a token that allows a study's trainers, a reader or an operator to use the controller's API.",
+    ),
     "clean": Command(
         "topologies.emulation.command:clean",
         "emulation",

@@ -126,7 +126,7 @@ class _AgentSession:
     async def close(self, code: int, reason: str) -> None:
         # The peer may have closed first.
         with suppress(WebSocketDisconnect, RuntimeError):
-            await self.websocket.close(code, reason.encode(errors="replace")[:REASON_BYTES].decode(errors="ignore"))
+            await self.websocket.close(code, close_reason(reason))
 
 
 class AgentHub:
@@ -252,6 +252,11 @@ class AgentHub:
     def _log_change(self, change: str, name: str, **what: int) -> None:
         if self._changes.take((change, name)):
             log.info(change, agent=name, **what)
+
+
+def close_reason(reason: str) -> str:
+    """Return as much of a reason as fits into a close frame."""
+    return reason.encode(errors="replace")[:REASON_BYTES].decode(errors="ignore")
 
 
 def _do_nothing() -> None:

@@ -8,11 +8,12 @@ import json
 from http import HTTPStatus
 from typing import Annotated, Any
 
-from fastapi import FastAPI, Path, Request, Response, WebSocket
+from fastapi import Depends, FastAPI, Path, Request, Response, WebSocket
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
+from starlette.requests import HTTPConnection
 
 from beamer.errors import InputError, NotFoundError, PlatformError
 from beamer.studies.events import (
@@ -35,7 +36,9 @@ from beamer.studies.model import MOST_RANK, EndReason, TrialStatus, trial_key
 from beamer.validation import finding_error
 from controller import responses
 from controller.admission import check_admission
+from controller.agents import REFUSED, close_reason
 from controller.answers import refusal, refused_input
+from controller.authorization import AGENT, HEALTH, STUDIES, Authorization, DeniedError
 from controller.bodies import (
     AttachBody,
     AttemptBody,
@@ -49,11 +52,13 @@ from controller.bodies import (
     TargetBody,
     TrialBody,
 )
+from controller.credentials import NO_CREDENTIALS, Credentials
 from controller.metrics import exposition
 from controller.runs import check_run, study_event
 from controller.runtime import Runtime
+from controller.tokens import Claims
 
-STUDY = "/v1/studies/{study}"
+STUDY = STUDIES + "/{study}"
 STAGE = STUDY + "/stages/{stage}"
 TRIAL = STUDY + "/trials/{trial}"
 ATTEMPT = TRIAL + "/attempts/{attempt}"
@@ -65,9 +70,18 @@ Run = str | None
 Rank = Annotated[int, Path(ge=0, le=MOST_RANK)]
 
 
-def create_app(runtime: Runtime) -> FastAPI:
-    """Return the application that serves `runtime`, which the caller starts and stops."""
-    app = FastAPI(title="Beamer", summary="Trials and stages in, classes out", docs_url="/docs", redoc_url=None)
+def create_app(runtime: Runtime, credentials: Credentials = NO_CREDENTIALS) -> FastAPI:
+    """Return the application that serves `runtime`, which the caller starts and stops, to whom `credentials` let in."""
+    certified = credentials.http is not None
+    authorization = Depends(Authorization(credentials.tokens, certified, runtime.clock))
+    app = FastAPI(
+        title="Beamer",
+        summary="Trials and stages in, classes out",
+        docs_url="/docs",
+        redoc_url=None,
+        dependencies=[authorization],
+    )
+    app.add_exception_handler(DeniedError, _deny)  # type: ignore[arg-type]  # of both kinds of connection
 
     async def refuse(request: Request, error: Exception) -> Response:
         """Refuse an input, unless another controller leads by now, which may know more."""
@@ -83,9 +97,9 @@ def create_app(runtime: Runtime) -> FastAPI:
     app.add_exception_handler(HTTPException, _unserved)
     _add_studies(app, runtime)
     _add_trials(app, runtime)
-    _add_reads(app, runtime)
+    _add_reads(app, runtime, authorization)
 
-    @app.websocket("/v1/agents/{name}")
+    @app.websocket(AGENT)
     async def agent(websocket: WebSocket, name: str) -> None:
         await runtime.agents.serve(name, websocket)
 
@@ -182,11 +196,11 @@ def _add_trials(app: FastAPI, runtime: Runtime) -> None:
         return await _record(runtime, study, run, TrialEnded(clock(), trial_key(study, trial), TrialStatus(body.status)))
 
 
-def _add_reads(app: FastAPI, runtime: Runtime) -> None:
-    @app.get("/v1/studies")
-    async def studies() -> Response:
+def _add_reads(app: FastAPI, runtime: Runtime, authorization: Any) -> None:
+    @app.get(STUDIES)
+    async def studies(claims: Claims = authorization) -> Response:
         written: list[str] = []
-        for study in responses.studies_responses(runtime):
+        for study in responses.studies_responses(runtime, claims.covers):
             written.append(json.dumps(study, allow_nan=False))
             await asyncio.sleep(0)  # all of them at once would keep others waiting
         return Response(f'{{"studies": [{", ".join(written)}]}}', media_type="application/json")
@@ -215,13 +229,25 @@ def _add_reads(app: FastAPI, runtime: Runtime) -> None:
     async def counters() -> JsonObject:
         return responses.counters_response(runtime, await runtime.pair_counts())
 
-    @app.get("/v1/health")
+    @app.get(HEALTH)
     async def health() -> JsonObject:
         return responses.health_response(runtime)
 
     @app.get("/metrics")
     async def metrics() -> Response:
         return Response(exposition(runtime), media_type=CONTENT_TYPE_LATEST)
+
+
+async def _deny(connection: HTTPConnection, error: Exception) -> Response | None:
+    assert isinstance(error, DeniedError)
+    if isinstance(connection, WebSocket):
+        await connection.accept()  # so that the agent is told why
+        await connection.close(REFUSED, close_reason(str(error)))
+        return None
+    answer = refusal(error.status, str(error), error.expected)
+    if error.status == HTTPStatus.UNAUTHORIZED:
+        answer.headers["www-authenticate"] = "Bearer"
+    return answer
 
 
 async def _refuse(_request: Request, error: Exception) -> Response:

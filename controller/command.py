@@ -13,10 +13,8 @@ from typing import Annotated, Any
 
 import structlog
 import typer
-import yaml
 
 from beamer.clock import SteadyClock
-from beamer.errors import InputError
 from beamer.network.allocation import Classes, check_pair
 from beamer.network.fabric import Fabric
 from beamer.network.plan import QUEUES, check_queues
@@ -25,6 +23,8 @@ from beamer.network.policies import NetworkPolicy, network_policy
 from controller.address import listen, parse_address
 from controller.api import create_app
 from controller.collector import collect_rarely
+from controller.credentials import Credentials, check_exposure, read_credentials
+from controller.fabric_file import read_fabric
 from controller.http_server import connections_within, http_server, raise_descriptor_limit
 from controller.leadership import lead
 from controller.limits import Limits, read_limits
@@ -55,6 +55,15 @@ def serve(
     limits: Annotated[
         Path | None, typer.Option(help="What the controller takes on: a YAML or JSON mapping, see docs/limits.md.")
     ] = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="This controller's certificate, PEM, for HTTP and OpenFlow.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="The certificate's key, PEM.")] = None,
+    tls_ca: Annotated[Path | None, typer.Option(help="The authority of agents' and switches' certificates, PEM.")] = None,
+    token_key: Annotated[
+        Path | None, typer.Option(help="The key of the tokens that HTTP requests need: see beamer token.")
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Listen on addresses other than loopback without credentials, too.")
+    ] = False,
 ) -> None:
     """Run the controller until it is stopped; what it has installed stays installed."""
     network = read_fabric(fabric)
@@ -64,8 +73,13 @@ def serve(
     switch_address = parse_address(openflow, "openflow")
     watch = WatchOptions(grace, silence)
     most = Limits() if limits is None else read_limits(limits)
+    credentials = read_credentials(tls_cert, tls_key, tls_ca, token_key)
+    if not insecure:
+        check_exposure(http, openflow, credentials)
     connections = connections_within(raise_descriptor_limit(), most, len(network.switches) + len(network.agents))
-    service = Service(network, journal, chosen, queues, carried_out, switch_address, seed, watch, most, connections)
+    service = Service(
+        network, journal, chosen, queues, carried_out, switch_address, seed, watch, most, connections, credentials
+    )
     with listen(http) as listener:
         _log_to_stderr()
         asyncio.run(_serve(service, listener))
@@ -85,19 +99,7 @@ class Service:
     watch: WatchOptions
     limits: Limits
     connections: int
-
-
-def read_fabric(path: Path) -> Fabric:
-    """Read a fabric from a JSON or YAML file. Raises `InputError`."""
-    try:
-        data = yaml.safe_load(path.read_text())
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError("fabric", str(path), f"a readable file ({error})") from error
-    except yaml.YAMLError as error:
-        raise InputError("fabric", str(path), f"valid JSON or YAML ({' '.join(str(error).split())})") from error
-    if not isinstance(data, dict):
-        raise InputError("fabric", str(path), "a mapping with name, hosts, switches and links")
-    return Fabric.from_dict(data)
+    credentials: Credentials
 
 
 async def _serve(service: Service, listener: socket.socket) -> None:
@@ -106,7 +108,7 @@ async def _serve(service: Service, listener: socket.socket) -> None:
     Raises `TakenError` where another one has begun to lead.
     """
     switchboard = Switchboard()
-    server = http_server(switchboard, service.limits, service.connections)
+    server = http_server(switchboard, service.limits, service.connections, service.credentials.http)
     decided, stopping = asyncio.Event(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
@@ -141,7 +143,8 @@ async def _lead(service: Service, switchboard: Switchboard, listener: socket.soc
     led = await lead(service.journal, service.fabric, grace_s, kept, decided)
 
     def drive(on_event: Callable[[SwitchEvent], None]) -> SwitchDriver:
-        return SwitchDriver(service.fabric, *service.switch_address, on_event, term=led.journal.term)
+        tls = service.credentials.switches
+        return SwitchDriver(service.fabric, *service.switch_address, on_event, term=led.journal.term, tls=tls)
 
     runtime = Runtime(
         service.fabric,
@@ -160,7 +163,7 @@ async def _lead(service: Service, switchboard: Switchboard, listener: socket.soc
     try:
         collect_rarely()
         await runtime.start()
-        switchboard.application = create_app(runtime)
+        switchboard.application = create_app(runtime, service.credentials)
         address = "{}:{}".format(*listener.getsockname()[:2])
         log.info("serving", http=address, openflow="{}:{}".format(*service.switch_address), term=led.journal.term)
         decided()

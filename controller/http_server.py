@@ -1,7 +1,8 @@
 """The HTTP server: uvicorn with bounds on connections, on the time that a request takes, and on what it may hold.
 
-    accepted -> counted, or closed at once -> headers and body within `request_s` -> body no larger than `body_bytes`
-             -> one of `requests` under way -> the application -> answer taken off within `request_s` -> idle or closed
+    accepted -> counted, or closed at once -> TLS, if any, and headers and body, each within `request_s`
+             -> body no larger than `body_bytes` -> one of `requests` under way -> the application
+             -> answer taken off within `request_s` -> idle or closed
 
 An agent's WebSocket leaves the count once the hub of agents, which has one of each name, serves it.
 """
@@ -11,9 +12,11 @@ import json
 import logging
 import resource
 import socket
+import ssl
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, cast
 
 import h11
@@ -22,9 +25,11 @@ import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from uvicorn.server import ServerState
 
 from beamer.errors import PlatformError
 from controller.answers import refusal, refusal_content
+from controller.http_tls import PEER_CERTIFICATE, TlsHandshake
 from controller.limits import Limits
 from controller.quiet import LimitedRecords, LogLimit
 
@@ -162,12 +167,27 @@ async def _refuse(
 
 
 class _Config(uvicorn.Config):
-    """uvicorn's configuration and what its connections need beside."""
+    """uvicorn's configuration and what its connections need beside. tls: not uvicorn's own, see `http_tls`."""
 
-    def __init__(self, app: ASGIApp, open_connections: OpenConnections, request_s: float, **options: Any) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        open_connections: OpenConnections,
+        log_limit: LogLimit,
+        request_s: float,
+        tls: ssl.SSLContext | None,
+        **options: Any,
+    ) -> None:
         super().__init__(app, **options)
         self.open_connections = open_connections
         self.request_s = request_s
+        self.tls = tls
+        self._log_limit = log_limit
+
+    def log_failed_handshake(self, address: str, reason: str) -> None:
+        """Log a peer with which TLS fails, once in a while."""
+        if self._log_limit.take(("handshake", address)) and self._log_limit.take("handshake"):
+            log.warning("no TLS with a peer", peer=address, reason=reason)
 
 
 class _Protocol(H11Protocol):
@@ -235,6 +255,15 @@ class _Protocol(H11Protocol):
             self._timer = self.loop.call_later(self._request_s, self.transport.abort) if phase else None
 
 
+def _accepted(config: _Config, server_state: ServerState, **more: Any) -> asyncio.Protocol:
+    """Return the protocol of a connection that has just been accepted. more: what uvicorn gives its own beside."""
+    make = partial(_Protocol, config=config, server_state=server_state, **more)
+    if config.tls is None:
+        return make()
+    admission, tasks, failed = config.open_connections, server_state.tasks, config.log_failed_handshake
+    return TlsHandshake(config.tls, config.request_s, admission, make, tasks, failed)
+
+
 class _WebSocket(WebSocketsSansIOProtocol):
     """uvicorn's WebSocket, counted until the application takes it out of the count, or it ends."""
 
@@ -258,7 +287,10 @@ class _WebSocket(WebSocketsSansIOProtocol):
         self.schedule_ping()
 
     async def run_asgi(self) -> None:
-        cast(dict[str, Any], self.scope)["state"][UNCOUNT] = self._uncount
+        state = cast(dict[str, Any], self.scope)["state"]
+        state[UNCOUNT] = self._uncount
+        if self.scheme == "wss":
+            state[PEER_CERTIFICATE] = self.transport.get_extra_info("peercert")
         await super().run_asgi()
 
     def _uncount(self) -> None:
@@ -286,8 +318,8 @@ class HttpServer(uvicorn.Server):
             listener.listen(KERNEL_BACKLOG)
 
 
-def http_server(app: ASGIApp, limits: Limits, connections: int) -> HttpServer:
-    """Return a server of `app` for at most so many connections; `serve` it on listening sockets."""
+def http_server(app: ASGIApp, limits: Limits, connections: int, tls: ssl.SSLContext | None = None) -> HttpServer:
+    """Return a server of `app` for at most so many connections; `serve` it on listening sockets. tls: None: plain text."""
     log_limit = LogLimit(1, 60.0)
     for name in _LIBRARY_LOGS:
         logger = logging.getLogger(name)
@@ -296,8 +328,10 @@ def http_server(app: ASGIApp, limits: Limits, connections: int) -> HttpServer:
     config = _Config(
         BoundedRequests(app, limits),
         OpenConnections(connections, limits.connections_per_address, log_limit),
+        log_limit,
         limits.request_s,
-        http=_Protocol,
+        tls,
+        http=_accepted,
         ws=_WebSocket,
         ws_max_size=limits.message_bytes,
         ws_ping_interval=AGENT_PING_S,

@@ -1,7 +1,7 @@
 """The HTTP API's responses: the runtime's state as plain data; times are Unix seconds, their differences seconds."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from beamer.errors import NotFoundError
@@ -14,11 +14,12 @@ from controller.runs import find_run
 from controller.runtime import Runtime
 
 
-def studies_responses(runtime: Runtime) -> Iterator[dict[str, Any]]:
-    """Yield the present run of every study in order of registration, with its stages and trials."""
+def studies_responses(runtime: Runtime, shown: Callable[[str], bool]) -> Iterator[dict[str, Any]]:
+    """Yield the present run of every study that is shown, by name, in order of registration, with its stages and trials."""
     unattached = _by_trial(runtime)
     for study in tuple(runtime.tracker.studies.values()):
-        yield _study(runtime, study, unattached)
+        if shown(study.name):
+            yield _study(runtime, study, unattached)
 
 
 def study_response(runtime: Runtime, study: str, run: str | None) -> dict[str, Any]:

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,6 +15,8 @@ from beamer.network.policies import network_policy
 from beamer.studies.journal.store import Journal
 from controller.address import listen
 from controller.api import create_app
+from controller.authority import Authority, KeyFiles, Subject
+from controller.credentials import NO_CREDENTIALS, Credentials
 from controller.http_server import HttpServer, http_server
 from controller.limits import Limits
 from controller.openflow.reports import PairCount, SwitchConnected, SwitchEvent, SwitchInstalled, SwitchLost
@@ -79,7 +82,7 @@ class Served:
     @property
     def address(self) -> tuple[str, int]:
         """Where it listens."""
-        host, _, port = self.url.removeprefix("http://").rpartition(":")
+        host, _, port = self.url.partition("://")[2].rpartition(":")
         return host, int(port)
 
     def ask(self, read: Callable[[Runtime], _Answer]) -> _Answer:
@@ -100,8 +103,26 @@ class Served:
         return False
 
 
+def made_authority(directory: Path) -> Authority:
+    """Return a new authority, its files in a directory of its own."""
+    directory.mkdir(parents=True, exist_ok=True)
+    return Authority.make(directory, datetime.now(UTC))
+
+
+def signed(authority: Authority, name: str, *uris: str, dns: str = "", valid_s: float = 86_400) -> KeyFiles:
+    """Return a certificate and its key, in files of that name. dns: of a server, which others connect to."""
+    now = datetime.now(UTC)
+    return authority.issue(Subject(name, uris, (dns,) if dns else ()), now, now + timedelta(seconds=valid_s))
+
+
 @contextmanager
-def served(fabric: Fabric, journal: Path, policy: str = "fifo", limits: Limits = Limits()) -> Iterator[Served]:  # noqa: B008
+def served(
+    fabric: Fabric,
+    journal: Path,
+    policy: str = "fifo",
+    limits: Limits = Limits(),  # noqa: B008  # frozen
+    credentials: Credentials = NO_CREDENTIALS,
+) -> Iterator[Served]:
     """Serve a controller that keeps its journal in a file."""
     started: list[tuple[HttpServer, Runtime, asyncio.AbstractEventLoop]] = []
     ready = threading.Event()
@@ -120,7 +141,7 @@ def served(fabric: Fabric, journal: Path, policy: str = "fifo", limits: Limits =
             limits=limits,
         )
         await runtime.start()
-        server = http_server(create_app(runtime), limits, limits.connections)
+        server = http_server(create_app(runtime, credentials), limits, limits.connections, credentials.http)
         started.append((server, runtime, asyncio.get_running_loop()))
         asyncio.get_running_loop().call_later(0, ready.set)
         await server.serve([listener])
@@ -135,7 +156,7 @@ def served(fabric: Fabric, journal: Path, policy: str = "fifo", limits: Limits =
     while not server.started:
         time.sleep(0.01)
     try:
-        yield Served(f"http://127.0.0.1:{port}", runtime, loop, server)
+        yield Served(f"{'https' if credentials.http else 'http'}://127.0.0.1:{port}", runtime, loop, server)
     finally:
         server.stop()
         thread.join(PATIENCE_S)

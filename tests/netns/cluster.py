@@ -111,6 +111,7 @@ class Cluster:
             *(sys.executable, "-m", "controller.cli", "--policy", "fifo"),
             *("--fabric", str(self.directory / "fabric.json"), "--journal", f"sqlite:///{self.directory}/journal.db"),
             *("--http", URL.removeprefix("http://"), "--openflow", f"{MANAGEMENT}:6653", *options),
+            "--insecure",  # in namespaces of its own
             log="controller",
         )
 

@@ -17,6 +17,9 @@ from websockets.sync.client import connect
 from beamer.network.protocol import Assignment, Hello
 from controller.address import listen, parse_address
 from controller.cli import main
+from controller.identity import CONTROLLER_URI
+from controller.testing import made_authority, signed
+from controller.tokens import make_key
 from topologies.single import build
 
 MAIN = [sys.executable, "-m", "controller.cli"]
@@ -74,6 +77,56 @@ def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 )
 def test_bad_input_is_one_line(fabric: Path, refused: Refused, options: dict[str, str], output: str) -> None:
     assert output in refused(arguments(fabric, **options))
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, str]:
+    """Return the options of all credentials."""
+    made_key, authority = tmp_path / "token.key", made_authority(tmp_path / "authority")
+    make_key(made_key)
+    own = signed(authority, "controller", CONTROLLER_URI, dns="localhost")
+    given = {"tls-cert": own.certificate, "tls-key": own.key, "tls-ca": authority.certificate, "token-key": made_key}
+    return {option: str(path) for option, path in given.items()}
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:0", "10.1.2.3:0", "[::]:0", "[2001:db8::1]:0", "no.such.host.invalid:0"])
+@pytest.mark.parametrize("option", ["http", "openflow"])
+def test_an_address_that_others_reach_needs_credentials(
+    fabric: Path, refused: Refused, files: dict[str, str], option: str, address: str
+) -> None:
+    said = refused(arguments(fabric, **{option: address}))
+    assert f"{option}: got {address!r}" in said
+    needed = ["tls-cert", "tls-key", "tls-ca", *(["token-key"] if option == "http" else [])]
+    assert all(f"--{name}" in said for name in (*needed, "insecure"))
+    del files[needed[-1]]  # what is half given is not enough either
+    assert "expected" in refused(arguments(fabric, **{option: address}, **files))
+
+
+@pytest.mark.parametrize(
+    ("address", "given"),
+    [("0.0.0.0:0", "--insecure"), ("0.0.0.0:0", "credentials"), ("127.9.9.9:0", ""), ("localhost:0", "")],
+)
+def test_a_controller_listens_where_it_may(fabric: Path, files: dict[str, str], address: str, given: str) -> None:
+    command = arguments(fabric, http=address, openflow=address, **(files if given == "credentials" else {}))
+    if given.startswith("--"):
+        command.append(given)
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        try:
+            assert any("serving" in line for line in process.stderr)
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("missing", ["tls-cert", "tls-key", "tls-ca"])
+def test_tls_is_given_whole(fabric: Path, refused: Refused, files: dict[str, str], missing: str) -> None:
+    del files[missing]
+    assert f"{missing}: got None, expected a file" in refused(arguments(fabric, **files))
+
+
+def test_files_that_are_no_credentials_are_one_line(fabric: Path, refused: Refused, files: dict[str, str]) -> None:
+    assert "token-key: got" in refused(arguments(fabric, **{**files, "token-key": files["tls-cert"]}))
+    assert "cannot use the TLS files" in refused(arguments(fabric, **{**files, "tls-key": files["token-key"]}))
 
 
 @pytest.mark.parametrize("text", ["[", "[]", "{hosts: [}"])

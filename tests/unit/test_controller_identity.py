@@ -18,7 +18,7 @@ from controller.identity import (
     switch_of,
     switch_uri,
 )
-from tests.certificates import Authority
+from controller.testing import made_authority, signed
 
 
 def naming(*uris: str) -> dict[str, Any]:
@@ -66,8 +66,8 @@ def test_a_name_that_cannot_stand_in_an_identity(name: str) -> None:
 
 
 def test_a_context_that_asks_for_no_certificate_or_speaks_old_tls_is_refused(tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
-    files = authority.sign("controller", [CONTROLLER_URI])
+    authority = made_authority(tmp_path)
+    files = signed(authority, "controller", CONTROLLER_URI, dns="localhost")
     context = mutual_tls(ssl.Purpose.CLIENT_AUTH, files.certificate, files.key, authority.certificate)
     require_mutual(context)
     context.verify_mode = ssl.CERT_OPTIONAL
@@ -80,7 +80,7 @@ def test_a_context_that_asks_for_no_certificate_or_speaks_old_tls_is_refused(tmp
 
 
 def test_files_that_cannot_be_used_are_one_clear_error(tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
-    files = authority.sign("controller", [CONTROLLER_URI])
+    authority = made_authority(tmp_path)
+    files = signed(authority, "controller", CONTROLLER_URI, dns="localhost")
     with pytest.raises(PlatformError, match="absent"):
         mutual_tls(ssl.Purpose.CLIENT_AUTH, files.certificate, tmp_path / "absent", authority.certificate)

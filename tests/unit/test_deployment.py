@@ -5,6 +5,8 @@ import re
 from configparser import ConfigParser
 from pathlib import Path
 
+import controller.command
+from controller.tokens import TokenRole
 from hostagent import attach, limits
 from hostagent.capabilities import NET_ADMIN, OPTIONAL
 from hostagent.command import serve
@@ -15,10 +17,10 @@ DOCS = (ROOT / "docs" / "deployment.md").read_text()
 NEEDED = {NET_ADMIN, *(need.capability for need in OPTIONAL)}
 
 
-def unit() -> ConfigParser:
+def unit(name: str = "beamer-hostagent") -> ConfigParser:
     parser = ConfigParser(interpolation=None, strict=True)
     parser.optionxform = str  # type: ignore[assignment,method-assign]
-    parser.read(ROOT / "deploy" / "beamer-hostagent.service")
+    parser.read(ROOT / "deploy" / f"{name}.service")
     return parser
 
 
@@ -36,6 +38,19 @@ def test_the_units_command_is_one_that_the_agent_takes() -> None:
     assert {option.replace("-", "_") for option in options} <= inspect.signature(serve).parameters.keys()
     wanted = attach._OTHER_DESCRIPTORS + attach._DESCRIPTORS_EACH * attach.MOST_CONNECTIONS
     assert int(unit()["Service"]["LimitNOFILE"]) >= wanted
+
+
+def test_the_controllers_unit_has_options_that_it_takes_all_credentials_among_them() -> None:
+    service = unit("beamer-controller")["Service"]
+    options = {option.replace("-", "_") for option in re.findall(r"--([a-z-]+)", service["ExecStart"].replace("\\\n", " "))}
+    assert options <= inspect.signature(controller.command.serve).parameters.keys()
+    assert options >= {"tls_cert", "tls_key", "tls_ca", "token_key"}
+    assert service["CapabilityBoundingSet"] == ""
+
+
+def test_the_docs_have_a_row_for_every_role() -> None:
+    (section,) = re.findall(r"^## Who may do what$(.*?)(?=^## )", DOCS, re.DOTALL | re.MULTILINE)
+    assert set(re.findall(r"^\| `(\w+)`", section, re.MULTILINE)) == set(TokenRole)
 
 
 def test_the_docs_have_a_row_for_every_capability() -> None:

@@ -11,14 +11,17 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from cryptography.hazmat.primitives import serialization
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
 from beamer.errors import InputError
+from controller.authority import Authority
+from controller.identity import agent_uri
+from controller.testing import made_authority, signed
 from hostagent import controllers as module
 from hostagent.controllers import FIRST_PAUSE_S, LAST_PAUSE_S, ControllerConnection, ControllerLink, Rotation
 from hostagent.tls import client_context, connection_failure
-from tests.server_certificates import Authority
 
 PATIENCE_S = 20.0
 
@@ -240,29 +243,41 @@ def test_a_defect_of_the_exchange_is_logged_with_where_it_is(caplog: pytest.LogC
 
 @pytest.fixture
 def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path)
+    return made_authority(tmp_path)
+
+
+def server_context(authority: Authority, host: str, *, ask: bool = False) -> ssl.SSLContext:
+    """Return a server's context. ask: for a certificate of this authority's from clients."""
+    files = signed(authority, host, dns=host)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(files.certificate, files.key)
+    if ask:
+        context.load_verify_locations(authority.certificate)
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
 
 
 @pytest.mark.parametrize("ask", [False, True])
 def test_a_controller_with_a_certificate_is_followed(authority: Authority, ask: bool) -> None:
-    leader = Server(lead, authority.server_context("localhost", ask=ask))
-    own = authority.issue("h1") if ask else (None, None)
-    assert exchange(leader, tls=client_context(authority.ca, *own)) == [leader.port]
+    leader = Server(lead, server_context(authority, "localhost", ask=ask))
+    own = signed(authority, "h1", agent_uri("h1"))
+    shown = (own.certificate, own.key) if ask else (None, None)
+    assert exchange(leader, tls=client_context(authority.certificate, *shown)) == [leader.port]
 
 
 def test_what_tls_fails_of_is_said_in_words(authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The wrong name, the wrong authority, no TLS at all, no certificate of the agent's own; then the right one."""
     wrong = {
-        Server(lead, authority.server_context("other")): "certificate is refused: .*'localhost'",
-        Server(lead, Authority(tmp_path, "another").server_context("localhost")): "certificate is refused: .*issuer",
-        Server(lead, authority.server_context("localhost", ask=True)): "may ask for a certificate",
+        Server(lead, server_context(authority, "other")): "certificate is refused: .*'localhost'",
+        Server(lead, server_context(made_authority(tmp_path / "another"), "localhost")): "certificate is refused: .*issuer",
+        Server(lead, server_context(authority, "localhost", ask=True)): "may ask for a certificate",
         Server(lead): "speak no TLS",
     }
-    leader = Server(lead, authority.server_context("localhost"))
+    leader = Server(lead, server_context(authority, "localhost"))
     urls = [f"wss://localhost:{server.port}" for server in (*wrong, leader)]
     reasons: dict[str, str] = {}
     monkeypatch.setattr(module.ControllerLink, "_talk", noting(module.ControllerLink._talk, reasons))
-    assert exchange(*wrong, leader, urls=urls, tls=client_context(authority.ca))[-1] == leader.port
+    assert exchange(*wrong, leader, urls=urls, tls=client_context(authority.certificate))[-1] == leader.port
     for server, reason in wrong.items():
         assert re.search(reason, reasons[f"wss://localhost:{server.port}"])
 
@@ -278,14 +293,17 @@ def noting(talk: Callable[..., Awaitable[bool]], reasons: dict[str, str]) -> Cal
 
 
 def test_a_key_with_a_passphrase_is_refused_instead_of_asked_for(authority: Authority) -> None:
-    cert, key = authority.issue("h1", passphrase=b"secret")
+    own = signed(authority, "h1", agent_uri("h1"))
+    key = serialization.load_pem_private_key(own.key.read_bytes(), None)
+    locked = serialization.BestAvailableEncryption(b"secret")
+    own.key.write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, locked))
     with pytest.raises(InputError, match="without a passphrase"):
-        client_context(authority.ca, cert, key)
+        client_context(authority.certificate, own.certificate, own.key)
 
 
 def test_old_tls_is_not_spoken(authority: Authority) -> None:
-    assert client_context(authority.ca).minimum_version == ssl.TLSVersion.TLSv1_2
-    assert client_context(authority.ca).check_hostname
+    assert client_context(authority.certificate).minimum_version == ssl.TLSVersion.TLSv1_2
+    assert client_context(authority.certificate).check_hostname
 
 
 @pytest.mark.parametrize(

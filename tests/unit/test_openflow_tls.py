@@ -10,12 +10,13 @@ import pytest
 
 from beamer.errors import InputError
 from beamer.testing.fabrics import two_spines
+from controller.authority import Authority
 from controller.identity import CONTROLLER_URI, agent_uri, mutual_tls, switch_uri
 from controller.openflow import driver, samples, session
 from controller.openflow.driver import SwitchDriver
 from controller.openflow.reports import SwitchLost
 from controller.openflow.testing import FakeSwitch
-from tests.certificates import Authority
+from controller.testing import made_authority, signed
 from tests.unit.test_openflow_driver import FABRIC, Bench
 
 FABRIC_OF_FOUR = two_spines()
@@ -30,14 +31,14 @@ class Keys:
     """Contexts signed by one authority."""
 
     def __init__(self, folder: Path) -> None:
-        self.authority = Authority(folder)
+        self.authority = made_authority(folder)
 
     def server(self) -> ssl.SSLContext:
-        files = self.authority.sign("controller", [CONTROLLER_URI])
+        files = signed(self.authority, "controller", CONTROLLER_URI, dns="localhost")
         return mutual_tls(ssl.Purpose.CLIENT_AUTH, files.certificate, files.key, self.authority.certificate)
 
     def client(self, *uris: str, trusting: Authority | None = None) -> ssl.SSLContext:
-        files = self.authority.sign("peer", uris)
+        files = signed(self.authority, "peer", *uris)
         trusted = (trusting or self.authority).certificate
         return mutual_tls(ssl.Purpose.SERVER_AUTH, files.certificate, files.key, trusted)
 

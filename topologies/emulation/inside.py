@@ -93,6 +93,7 @@ class NamespacedRun:
                 *("--policy", self.config.policy, "--queues", str(self._queues), "--seed", str(self.config.seed)),
                 *("--mode", self.config.mode),
                 *("--http", f"{CONTROLLER_ADDRESS}:{HTTP_PORT}", "--openflow", f"{CONTROLLER_ADDRESS}:{OPENFLOW_PORT}"),
+                "--insecure",  # the address is in the run's own network namespace, which nothing outside reaches
             ],
             stdin=subprocess.DEVNULL,
             stdout=self._log("beamer-controller"),

@@ -1,0 +1,118 @@
+"""The one place where it is decided whether a request may be carried out: by its token, or by its agent's certificate.
+
+    /v1/health              anybody
+    /v1/agents/{name}       the agent whose certificate has this name, where the controller speaks TLS
+    /v1/studies             whoever reads; of all studies, those of the token
+    .../{study}/...         GET: whoever reads the study, else: whoever writes to it
+    all else, by default    whoever reads what concerns all studies
+
+Study and name come from the path that the route has matched, so that what is checked is what is carried out.
+"""
+
+from collections.abc import Callable
+from http import HTTPStatus
+
+import structlog
+from starlette.requests import HTTPConnection
+
+from beamer.errors import BeamerError, InputError
+from controller.http_tls import PEER_CERTIFICATE
+from controller.identity import agent_of
+from controller.quiet import LogLimit
+from controller.tokens import EVERY_STUDY, Claims, Permission, TokenError, TokenKey, TokenRole, read_token
+
+HEALTH, STUDIES, AGENT = "/v1/health", "/v1/studies", "/v1/agents/{name}"
+LOG_AGAIN_S = 3600.0  # the same kind from the same peer
+MOST_LOGGED = 60  # of a kind in that time, from all peers: addresses cost an attacker little, the disk is shared
+_SCHEME = "bearer "
+_UNLIMITED = Claims(EVERY_STUDY, TokenRole.OPERATOR)
+
+log = structlog.get_logger("beamer-controller")
+
+
+class DeniedError(BeamerError):
+    """A request that is not carried out for who asks. kind: one of few words, by which it is logged."""
+
+    def __init__(self, status: HTTPStatus, kind: str, message: str, expected: str) -> None:
+        self.status = status
+        self.kind = kind
+        self.expected = expected
+        super().__init__(message)
+
+
+class Authorization:
+    """The dependency of every route. key: of the tokens, None: whoever reaches the controller may do everything.
+
+    certified: whether agents have to show certificates. clock: Unix time.
+    """
+
+    def __init__(self, key: TokenKey | None, certified: bool, clock: Callable[[], float]) -> None:
+        self._key = key
+        self._certified = certified
+        self._clock = clock
+        self._by_peer, self._by_kind = LogLimit(1, LOG_AGAIN_S), LogLimit(MOST_LOGGED, LOG_AGAIN_S)
+
+    async def __call__(self, connection: HTTPConnection) -> Claims | None:
+        """Return what the bearer of a request's token may do, None where none is asked for. Raises `DeniedError`."""
+        path = connection.scope["route"].path
+        try:
+            if path not in (HEALTH, AGENT):
+                return self._check_token(connection, path)
+            if path == AGENT and self._certified:
+                _check_agent(connection)
+        except DeniedError as error:
+            self._log(connection, path, error)
+            raise
+        return None
+
+    def _check_token(self, connection: HTTPConnection, path: str) -> Claims:
+        claims = self._claims(connection)
+        study = connection.path_params.get("study")
+        if study is not None:
+            reads = connection.scope["method"] in ("GET", "HEAD")
+            action = Permission.READ_STUDY if reads else Permission.WRITE_STUDY
+        elif path == STUDIES:
+            return claims  # every role may read some, and gets no others
+        else:
+            action = Permission.READ_NETWORK
+        if not claims.permits(action, study):
+            what = action if study is None else f"{action} {study!r}"
+            message = f"the {claims.role} of {_of(claims.study)} may not {what}"
+            kind = "study" if claims.study != EVERY_STUDY and claims.study != study else "role"
+            raise DeniedError(HTTPStatus.FORBIDDEN, kind, message, f"a token that allows to {what}")
+        return claims
+
+    def _claims(self, connection: HTTPConnection) -> Claims:
+        if self._key is None:
+            return _UNLIMITED
+        expected = "Authorization: Bearer and a valid token, as `beamer token` prints it"
+        given = connection.headers.getlist("authorization")
+        if not given:
+            raise DeniedError(HTTPStatus.UNAUTHORIZED, "none", "there is no token", expected)
+        if len(given) > 1 or not given[0].lower().startswith(_SCHEME):
+            raise DeniedError(HTTPStatus.UNAUTHORIZED, "malformed", "there is no bearer token", expected)
+        try:
+            return read_token(self._key, given[0][len(_SCHEME) :].strip(), self._clock())
+        except TokenError as error:
+            raise DeniedError(HTTPStatus.UNAUTHORIZED, error.kind, str(error), expected) from error
+
+    def _log(self, connection: HTTPConnection, path: str, error: DeniedError) -> None:
+        peer = connection.client.host if connection.client else "unknown"
+        if self._by_peer.take((error.kind, peer)) and self._by_kind.take(error.kind):
+            log.warning("request denied", peer=peer, path=path, reason=str(error))
+
+
+def _check_agent(connection: HTTPConnection) -> None:
+    name = connection.path_params["name"]
+    expected = f"the certificate of agent {name!r}"
+    try:
+        certified = agent_of(connection.scope.get("state", {}).get(PEER_CERTIFICATE))
+    except InputError as error:
+        raise DeniedError(HTTPStatus.UNAUTHORIZED, "certificate", f"agent {name!r}: {error}", expected) from error
+    if certified != name:
+        message = f"agent {name!r}: its certificate is for {certified}"
+        raise DeniedError(HTTPStatus.FORBIDDEN, "agent", message, expected)
+
+
+def _of(study: str) -> str:
+    return "every study" if study == EVERY_STUDY else f"study {study!r}"

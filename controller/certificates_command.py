@@ -1,0 +1,73 @@
+"""`beamer certs`: make the certificates of a deployment, and later those that it lacks, or new ones."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from beamer.errors import InputError
+from beamer.network.fabric import Fabric
+from beamer.studies.model import check_name
+from controller.authority import AUTHORITY, AUTHORITY_DAYS, Authority, Subject, files_of
+from controller.fabric_file import read_fabric
+from controller.identity import CONTROLLER_URI, agent_uri, switch_uri
+
+DEFAULT_DAYS = 365
+_DIRECTORY_HELP = "Where certificates and keys go; the authority in it is kept."
+
+
+def certs(
+    directory: Annotated[Path, typer.Argument(help=_DIRECTORY_HELP, metavar="DIR")],
+    fabric: Annotated[Path, typer.Option(help="The network, as beamer-controller has it.")],
+    name: Annotated[list[str] | None, typer.Option(help="A DNS name of the controller; may be repeated.")] = None,
+    ip: Annotated[list[str] | None, typer.Option(help="An IP address of the controller; may be repeated.")] = None,
+    days: Annotated[int, typer.Option(help="How long new certificates are valid.")] = DEFAULT_DAYS,
+    renew: Annotated[bool, typer.Option("--renew", help="Make new keys and certificates for those that have some.")] = False,
+) -> None:
+    """Make an authority, once, and certificates with keys for the controller, every agent and every switch of a network.
+
+    Keys are readable by their owner alone. A key that is there is kept unless --renew; the authority's always is.
+    """
+    if not 1 <= days <= AUTHORITY_DAYS:
+        raise InputError("days", days, f"1 to {AUTHORITY_DAYS}")
+    if not (name or ip):
+        raise InputError("name", None, "a DNS name of the controller, or an address by --ip: others find it by these")
+    wanted = list(subjects(read_fabric(fabric), tuple(name or ()), tuple(ip or ())))
+    for subject in wanted:
+        list(subject.alternative_names())
+    now = datetime.now(UTC)
+    authority = _authority(directory, now)
+    valid = {subject: None if renew else authority.kept(subject) for subject in wanted}
+    expires = now + timedelta(days=days)
+    if expires > authority.expires:
+        raise InputError("days", days, f"no more than the authority is valid, until {authority.expires:%Y-%m-%d}")
+    print(f"{authority.certificate}  valid until {authority.expires:%Y-%m-%d}")
+    for subject, until in valid.items():
+        if until is None:
+            print(f"{authority.issue(subject, now, expires).certificate}  made, valid until {expires:%Y-%m-%d}")
+        else:
+            print(f"{files_of(directory, subject.name).certificate}  kept, valid until {until:%Y-%m-%d}")
+
+
+def subjects(fabric: Fabric, dns: tuple[str, ...], ips: tuple[str, ...]) -> Iterator[Subject]:
+    """Yield everybody of a network who has a certificate, the controller by its names and addresses first.
+
+    Raises `InputError` for a name that cannot be a file's and an identity's.
+    """
+    yield Subject("controller", (CONTROLLER_URI,), dns, ips)
+    for agent in sorted(fabric.agents):
+        yield Subject(f"agent-{check_name(agent, 'agent')}", (agent_uri(agent),))
+    for switch in fabric.switches:
+        yield Subject(f"switch-{check_name(switch.name, 'switch')}", (switch_uri(switch.dpid),))
+
+
+def _authority(directory: Path, now: datetime) -> Authority:
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError("directory", str(directory), f"a directory that can be made ({error.strerror})") from error
+    if files_of(directory, AUTHORITY).key.exists():
+        return Authority.load(directory)
+    return Authority.make(directory, now)

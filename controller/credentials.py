@@ -1,0 +1,77 @@
+"""What the controller proves itself with and knows others by, and where it may do without: on loopback alone.
+
+Whoever reaches a port without credentials may register studies there, or claim to be a switch or an agent.
+"""
+
+import ipaddress
+import socket
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+
+from beamer.errors import InputError
+from controller.address import parse_address
+from controller.identity import mutual_tls
+from controller.tokens import TokenKey, read_key
+
+_TLS_OPTIONS = "--tls-cert, --tls-key and --tls-ca"
+
+
+@dataclass(frozen=True)
+class TlsFiles:
+    """The controller's certificate and its key, and the authority of agents' and switches' certificates, PEM."""
+
+    certificate: Path
+    key: Path
+    authority: Path
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """What a controller has been given. http, switches: contexts; None: plain text. tokens: None: none is asked for."""
+
+    http: ssl.SSLContext | None = None
+    switches: ssl.SSLContext | None = None
+    tokens: TokenKey | None = None
+
+
+NO_CREDENTIALS = Credentials()
+
+
+def read_credentials(cert: Path | None, key: Path | None, ca: Path | None, token_key: Path | None) -> Credentials:
+    """Read the files of credentials, of which those of TLS are given together or not at all.
+
+    Raises `InputError`, and `PlatformError` if TLS cannot use its files.
+    """
+    tokens = None if token_key is None else read_key(token_key, "token-key")
+    if cert is None and key is None and ca is None:
+        return Credentials(tokens=tokens)
+    for option, path in (("tls-cert", cert), ("tls-key", key), ("tls-ca", ca)):
+        if path is None:
+            raise InputError(option, None, f"a file: {_TLS_OPTIONS} belong together")
+    assert cert is not None
+    assert key is not None
+    assert ca is not None
+    http, switches = (mutual_tls(ssl.Purpose.CLIENT_AUTH, cert, key, ca) for _ in range(2))
+    http.verify_mode = ssl.CERT_OPTIONAL  # trainers come with tokens; of agents a certificate is asked later
+    return Credentials(http, switches, tokens)
+
+
+def check_exposure(http: str, openflow: str, credentials: Credentials) -> None:
+    """Raise `InputError` if an address is reached from other machines and lacks its credentials."""
+    for field, address, complete, needed in (
+        ("http", http, credentials.http and credentials.tokens, f"{_TLS_OPTIONS}, and --token-key"),
+        ("openflow", openflow, credentials.switches, _TLS_OPTIONS),
+    ):
+        if not complete and not is_loopback(parse_address(address, field)[0]):
+            expected = f"a loopback address, or {needed} (docs/deployment.md), or --insecure to let whoever reaches it in"
+            raise InputError(field, address, expected)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether nothing but this machine reaches a host's addresses, all of them; False for one that has none."""
+    try:
+        found = {str(address[0]) for *_, address in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
+    except (OSError, UnicodeError):
+        return False
+    return bool(found) and all(ipaddress.ip_address(address.partition("%")[0]).is_loopback for address in found)
