@@ -10,9 +10,9 @@ import typer
 from beamer.errors import InputError
 from beamer.network.fabric import Fabric
 from beamer.studies.model import check_name
-from controller.authority import AUTHORITY, AUTHORITY_DAYS, Authority, Subject, files_of
-from controller.fabric_file import read_fabric
-from controller.identity import CONTROLLER_URI, agent_uri, switch_uri
+from controller.commands.fabric_file import read_fabric
+from controller.identity.authority import AUTHORITY, AUTHORITY_DAYS, Authority, Subject, files_of
+from controller.identity.certificates import CONTROLLER_URI, agent_uri, switch_uri
 
 DEFAULT_DAYS = 365
 _DIRECTORY_HELP = "Where certificates and keys go; the authority in it is kept."

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from beamer.errors import InputError
-from controller.tokens import DAY_S, MOST_DAYS, Claims, TokenRole, make_key, parse_role, read_key, sign_token
+from controller.identity.tokens import DAY_S, MOST_DAYS, Claims, TokenRole, make_key, parse_role, read_key, sign_token
 
 DEFAULT_DAYS = 30.0
 
