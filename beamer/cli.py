@@ -37,7 +37,7 @@ COMMANDS = {
     "token": Command(
         "controller.commands.token:token",
         "identity",
-        "Print a token that allows a study's trainers, a reader or an operator to use the controller's API.",
+        "Print a token for the controller's HTTP API, or make the key that tokens are signed with.",
     ),
     "clean": Command(
         "topologies.emulation.command:clean",

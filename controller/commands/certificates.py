@@ -26,9 +26,10 @@ def certs(
     days: Annotated[int, typer.Option(help="How long new certificates are valid.")] = DEFAULT_DAYS,
     renew: Annotated[bool, typer.Option("--renew", help="Make new keys and certificates for those that have some.")] = False,
 ) -> None:
-    """Make an authority, once, and certificates with keys for the controller, every agent and every switch of a network.
+    """Make certificates for a controller, its agents and its switches.
 
-    Keys are readable by their owner alone. A key that is there is kept unless --renew; the authority's always is.
+    The authority that signs them is made once and always kept. Other keys and certificates that are there are kept unless
+    --renew is given. Keys are readable by their owner alone.
     """
     if not 1 <= days <= AUTHORITY_DAYS:
         raise InputError("days", days, f"1 to {AUTHORITY_DAYS}")
