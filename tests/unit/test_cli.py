@@ -261,9 +261,7 @@ def test_the_help_and_a_wrong_command_import_no_command() -> None:
     loaded = set(_run("-c", code).stdout.splitlines()[-1].split())
     commands = {command.target.partition(":")[0] for command in beamer.cli.COMMANDS.values()}
     assert "beamer.lazy_commands" in loaded
-    assert not {
-        name for name in loaded if name in commands or name.partition(".")[0] in ("typer", "numpy", "pydantic")
-    }
+    assert not {name for name in loaded if name in commands or name.partition(".")[0] in ("typer", "numpy", "pydantic")}
 
 
 @pytest.mark.parametrize(
