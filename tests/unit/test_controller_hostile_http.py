@@ -427,8 +427,8 @@ def test_limits_are_read_from_a_file(tmp_path: Path) -> None:
         ("studies: 0", "limits.studies: got 0, expected an integer above 0"),
         ("studies: true", "limits.studies: got True"),
         ("studies: many", "limits.studies: got 'many'"),
-        ("- studies", "limits: .* expected a mapping"),
-        ("{", "limits: .* expected valid JSON or YAML"),
+        ("- studies", "--limits: .* expected a mapping"),
+        ("{", "--limits: .* expected valid YAML"),
     ],
 )
 def test_limits_that_cannot_be_are_named(tmp_path: Path, text: str, said: str) -> None:
