@@ -165,7 +165,7 @@ async def _refuse(
 
 
 class _Config(uvicorn.Config):
-    """uvicorn's configuration and what its connections need beside. tls: not uvicorn's own, see `http_tls`."""
+    """uvicorn's configuration and what its connections need beside. tls: not uvicorn's own, see `controller.http.tls`."""
 
     def __init__(
         self,
@@ -258,8 +258,8 @@ def _accepted(config: _Config, server_state: ServerState, **more: Any) -> asynci
     make = partial(_Protocol, config=config, server_state=server_state, **more)
     if config.tls is None:
         return make()
-    admission, tasks, failed = config.open_connections, server_state.tasks, config.log_failed_handshake
-    return TlsHandshake(config.tls, config.request_s, admission, make, tasks, failed)
+    tasks, failed = server_state.tasks, config.log_failed_handshake
+    return TlsHandshake(config.tls, config.request_s, config.open_connections, make, tasks, failed)
 
 
 class _WebSocket(WebSocketsSansIOProtocol):
