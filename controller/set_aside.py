@@ -123,7 +123,7 @@ class SetAside(Generic[P]):
         self._hopeless = frozenset() if found else asked
         for key in sorted(found):
             error = shortened(errors.get(frozenset({key}), proposal.error))
-            log.error("set aside: no decision can be made with it", trial=key, error=error)
+            log.error("set aside: no decision can be made with it", trial=key, reason=error)
             self._left_out[key] = self._signature(running[key]), error
         return self._propose(frozenset(self._left_out)) if found else proposal
 
