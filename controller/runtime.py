@@ -45,18 +45,18 @@ from beamer.studies.journal.batches import Batches
 from beamer.studies.journal.store import Journal
 from controller.agents import AgentHub
 from controller.alarm import Alarm
-from controller.compaction import EVENTS, Compaction
 from controller.estimates import Estimates
 from controller.installation import Installation
+from controller.journal.compaction import EVENTS, Compaction
+from controller.journal.replay import Recovered, impossible, recover
 from controller.limits import Limits
+from controller.liveness.watch import Watch, WatchOptions
+from controller.log_limit import LogLimit
 from controller.openflow.reports import PairCount, SwitchConnected, SwitchEvent, SwitchInstalled, SwitchLost
 from controller.openflow.rules import JobRules
 from controller.ownership import Ownership
-from controller.quiet import LogLimit
-from controller.replay import Recovered, impossible, recover
 from controller.set_aside import SetAside
 from controller.targets import TargetBuilder, Targets
-from controller.watch import Watch, WatchOptions
 
 COALESCE_S = 0.002  # events of one burst make one decision
 PROGRESS_S = 0.5  # progress and measurements alone re-order no more often than this

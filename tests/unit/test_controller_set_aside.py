@@ -17,7 +17,7 @@ from beamer.studies.events import AttemptStarted, Event, StudyRegistered, TrialE
 from beamer.studies.journal.store import Journal
 from beamer.studies.model import Profile, TrialStatus, Worker
 from beamer.units import frame_bytes
-from controller.responses import plan_response, trial_response
+from controller.http.responses import plan_response, trial_response
 from controller.runtime import Runtime
 from controller.set_aside import MOST_TRIES, Group, culprits
 from controller.testing import SwitchesInMemory
