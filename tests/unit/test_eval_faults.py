@@ -155,7 +155,7 @@ def test_fuzz_prints_failures_as_hex_and_ends_with_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     def found(*failures: FuzzFailure) -> Findings:
-        return Findings("openflow", SEED, 10, 4, 6, 0.3, 0.002, 1, 2**20, failures)
+        return Findings("openflow", SEED, 10, 4, 6, 0.3, 0.002, 1, 0.1, 2**20, failures)
 
     monkeypatch.setitem(TARGETS, "openflow", lambda seconds, seed, most: found())  # type: ignore[arg-type]
     fuzz_command(minutes=0.01, only="openflow", json_file=tmp_path / "fuzz.json")
