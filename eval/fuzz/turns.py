@@ -1,4 +1,4 @@
-"""How long an event loop's turns take, seen from inside: by how much a timer is called too late, and what was computed meanwhile.
+"""How long an event loop's turns take, seen from inside: how late a timer is called, and what was computed meanwhile.
 
 On a machine with other work the first is what peers notice, the second what is due to the loop itself.
 """

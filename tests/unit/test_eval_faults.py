@@ -167,4 +167,4 @@ def test_fuzz_prints_failures_as_hex_and_ends_with_1(
     with pytest.raises(typer.Exit):
         fuzz_command(minutes=0.01, only="openflow")
     assert capsys.readouterr().out.endswith("openflow: answered 500\ndead\nbeef\n")
-    assert [list(column.cells) for column in findings_table([found(failure)]).columns][-3:] == [["1"], ["+1.0 MiB"], ["1"]]
+    assert [list(column.cells) for column in findings_table([found(failure)]).columns][-4:] == [["1"], ["100 ms"], ["+1.0 MiB"], ["1"]]
