@@ -55,6 +55,5 @@ def findings_table(found: list[Findings]) -> Table:
             f"{one.slow_turns}",
             f"{1000 * one.busiest_turn_s:.0f} ms",
         )
-        busiest = f"{1000 * one.busiest_turn_s:.0f} ms"
-        table.add_row(*map(str, counts), *turns, busiest, f"{one.grown_bytes / 2**20:+.1f} MiB", f"{len(one.failures)}")
+        table.add_row(*map(str, counts), *turns, f"{one.grown_bytes / 2**20:+.1f} MiB", f"{len(one.failures)}")
     return table
