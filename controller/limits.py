@@ -8,10 +8,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from beamer.errors import InputError, nearest
 from beamer.studies.known import Kept
+from beamer.yaml_files import read_mapping
 
 
 @dataclass(frozen=True)
@@ -86,12 +85,4 @@ class Limits:
 
 def read_limits(path: Path) -> Limits:
     """Read limits from a JSON or YAML file. Raises `InputError`."""
-    try:
-        data = yaml.safe_load(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError("limits", str(path), f"a readable file ({error})") from error
-    except (yaml.YAMLError, RecursionError) as error:
-        raise InputError("limits", str(path), f"valid JSON or YAML ({' '.join(str(error).split())})") from error
-    if not isinstance(data, dict):
-        raise InputError("limits", str(path), "a mapping of limits by name")
-    return Limits.from_dict(data)
+    return Limits.from_dict(read_mapping(path, "--limits", "of limits by name"))

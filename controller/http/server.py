@@ -28,10 +28,10 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from uvicorn.server import ServerState
 
 from beamer.errors import PlatformError
+from beamer.log_limit import LimitedRecords, LogLimit
 from controller.http.errors import refusal, refusal_content
 from controller.http.tls import TlsHandshake
 from controller.limits import Limits
-from controller.log_limit import LimitedRecords, LogLimit
 from controller.websocket import AGENT_PING_S, PEER_CERTIFICATE, UNCOUNT
 
 LAST_REQUESTS_S = 1  # for requests under way when asked to stop
@@ -90,8 +90,8 @@ class OpenConnections:
             if self._log_limit.take("connections"):
                 log.warning(
                     "surplus connections are closed at once",
-                    address=address,
-                    of_address=self._by_address[address],
+                    peer=address,
+                    of_peer=self._by_address[address],
                     of_all=self.total,
                     limits=(self._most_per_address, self._most),
                 )
@@ -165,7 +165,7 @@ async def _refuse(
 
 
 class _Config(uvicorn.Config):
-    """uvicorn's configuration and what its connections need beside. tls: not uvicorn's own, see `http_tls`."""
+    """uvicorn's configuration and what its connections need beside. tls: not uvicorn's own, see `controller.http.tls`."""
 
     def __init__(
         self,
@@ -184,7 +184,7 @@ class _Config(uvicorn.Config):
 
     def log_failed_handshake(self, address: str, reason: str) -> None:
         """Log a peer with which TLS fails, once in a while."""
-        if self._log_limit.take(("handshake", address)) and self._log_limit.take("handshake"):
+        if self._log_limit.take("handshake"):
             log.warning("no TLS with a peer", peer=address, reason=reason)
 
 
@@ -258,8 +258,8 @@ def _accepted(config: _Config, server_state: ServerState, **more: Any) -> asynci
     make = partial(_Protocol, config=config, server_state=server_state, **more)
     if config.tls is None:
         return make()
-    admission, tasks, failed = config.open_connections, server_state.tasks, config.log_failed_handshake
-    return TlsHandshake(config.tls, config.request_s, admission, make, tasks, failed)
+    tasks, failed = server_state.tasks, config.log_failed_handshake
+    return TlsHandshake(config.tls, config.request_s, config.open_connections, make, tasks, failed)
 
 
 class _WebSocket(WebSocketsSansIOProtocol):

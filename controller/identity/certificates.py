@@ -50,12 +50,6 @@ def agent_of(certificate: PeerCertificate | None) -> str:
     return _the_part(certificate, _AGENT, f"{TRUST_DOMAIN}/agent/<name>")
 
 
-def require_controller(certificate: PeerCertificate | None) -> None:
-    """Raise `InputError` unless a certificate is the controller's."""
-    if (uri := _the_uri(certificate)) != CONTROLLER_URI:
-        raise InputError("certificate", uri, CONTROLLER_URI)
-
-
 def mutual_tls(purpose: ssl.Purpose, certificate: Path, key: Path, authority: Path) -> ssl.SSLContext:
     """Return a context that shows a certificate and asks the peer for one of the same authority, in TLS 1.2 or newer.
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import logging
 import re
 import socket
 import time
@@ -16,10 +15,10 @@ import httpx
 import pytest
 
 from beamer.errors import InputError, PlatformError
+from beamer.log_limit import LogLimit
 from beamer.studies.model import MOST_RANK, MOST_SECONDS, MOST_STEPS, MOST_SYNC_BYTES
 from controller.http.server import BoundedRequests, OpenConnections, connections_within
 from controller.limits import Limits, read_limits
-from controller.log_limit import LimitedRecords, LogLimit
 from controller.testing import PATIENCE_S, Served, served
 from topologies.single import build
 
@@ -402,18 +401,6 @@ def test_requests_beyond_the_limit_are_put_off() -> None:
     asyncio.run(play())
 
 
-def test_a_log_takes_few_lines_of_a_kind() -> None:
-    now = [0.0]
-    limit = LogLimit(2, 60.0, lambda: now[0])
-    assert [limit.take("a"), limit.take("a"), limit.take("a"), limit.take("b")] == [True, True, False, True]
-    now[0] = 60.0
-    assert limit.take("a")
-    records = LimitedRecords(LogLimit(1, 60.0, lambda: now[0]))
-    accept = "socket.accept() out of system resource\nsocket: <socket.socket fd={}>"
-    made = [logging.LogRecord("asyncio", logging.ERROR, "", 0, accept.format(i), None, None) for i in range(3)]
-    assert [records.filter(record) for record in made] == [True, False, False]
-
-
 def test_limits_are_read_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "limits.yaml"
     path.write_text("studies: 7\nbody_bytes: 100\n")
@@ -427,8 +414,8 @@ def test_limits_are_read_from_a_file(tmp_path: Path) -> None:
         ("studies: 0", "limits.studies: got 0, expected an integer above 0"),
         ("studies: true", "limits.studies: got True"),
         ("studies: many", "limits.studies: got 'many'"),
-        ("- studies", "limits: .* expected a mapping"),
-        ("{", "limits: .* expected valid JSON or YAML"),
+        ("- studies", "--limits: .* expected a mapping"),
+        ("{", "--limits: .* expected valid YAML"),
     ],
 )
 def test_limits_that_cannot_be_are_named(tmp_path: Path, text: str, said: str) -> None:
