@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Path, Request, Response, WebSocket
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
@@ -50,7 +50,7 @@ from controller.http.bodies import (
     TargetBody,
     TrialBody,
 )
-from controller.http.errors import refusal, refused_input
+from controller.http.errors import DOCUMENTED, refusal, refused_input
 from controller.http.metrics import exposition
 from controller.http.runs import check_run, study_event
 from controller.identity.credentials import NO_CREDENTIALS, Credentials
@@ -80,6 +80,7 @@ def create_app(runtime: Runtime, credentials: Credentials = NO_CREDENTIALS) -> F
         docs_url="/docs",
         redoc_url=None,
         dependencies=[authorization],
+        responses=DOCUMENTED,
     )
     app.add_exception_handler(DeniedError, _deny)  # type: ignore[arg-type]  # of both kinds of connection
 
@@ -233,7 +234,7 @@ def _add_reads(app: FastAPI, runtime: Runtime, authorization: Any) -> None:
     async def health() -> JsonObject:
         return responses.health_response(runtime)
 
-    @app.get("/metrics")
+    @app.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> Response:
         return Response(exposition(runtime), media_type=CONTENT_TYPE_LATEST)
 

@@ -20,6 +20,8 @@ from eval.fuzz.turns import TurnProbe
 
 FABRIC: Fabric = star(4)
 GOOD = "good"  # the study that behaves; no hostile input names it
+PROGRESS = f"/v1/studies/{GOOD}/trials/t/progress"
+SPEAK_S = 60.0  # after which it repeats what it has reported: what is not heard of for long is left out of account
 PATIENCE_S = 20.0  # for what a controller does in milliseconds
 WARM_UP = 50  # inputs, after which memory is compared
 LIMITS = Limits(studies=50, request_s=2)
@@ -35,6 +37,7 @@ class FuzzedController:
         self.accepted = self.refused = 0
         self.failures: list[FuzzFailure] = []
         self._before_bytes = 0
+        self._spoke_at_s = time.monotonic()
         self._register()
         self._plan = self.plan()
 
@@ -54,7 +57,8 @@ class FuzzedController:
 
     def findings(self, target: str, seed: int) -> Findings:
         """Return what was found."""
-        turns = max(self.probe.late_s, default=0.0), self.probe.quantile(0.99), self.probe.slower_than(SLOW_TURN_S)
+        probe = self.probe
+        turns = max(probe.late_s, default=0.0), probe.quantile(0.99), probe.slower_than(SLOW_TURN_S), probe.busy_s
         grown, inputs = _resident_bytes() - self._before_bytes, self.accepted + self.refused
         return Findings(target, seed, inputs, self.accepted, self.refused, *turns, grown, tuple(self.failures))
 
@@ -69,6 +73,7 @@ class FuzzedController:
             (trial, {}),
             (f"{trial}/target", {"step": 5, "stage": "s"}),
             (f"{trial}/attempts/1", {"workers": workers, "sync_bytes": 1000}),
+            (PROGRESS, {"step": 1}),
         ):
             self.http.put(path, json=body).raise_for_status()
         if not self.served.until(lambda runtime: f"{GOOD}/t" in runtime.plan.jobs):
@@ -76,6 +81,9 @@ class FuzzedController:
 
     def _disturbance(self) -> str | None:
         """Return in what the good study is served worse than before, None if in nothing."""
+        if time.monotonic() > self._spoke_at_s + SPEAK_S:
+            self._spoke_at_s = time.monotonic()
+            self.http.put(PROGRESS, json={"step": 1})
         try:
             plan = self.plan()
         except (httpx.HTTPError, ValueError, KeyError) as error:

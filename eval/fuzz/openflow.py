@@ -153,7 +153,7 @@ class OpenflowFuzzer:
             serving.cancel()
             await asyncio.wait({serving})
         probe, grown = self._driver.probe, _resident_bytes() - before_bytes
-        turns = (max(probe.late_s, default=0.0), probe.quantile(0.99), probe.slower_than(SLOW_TURN_S))
+        turns = (max(probe.late_s, default=0.0), probe.quantile(0.99), probe.slower_than(SLOW_TURN_S), probe.busy_s)
         return Findings("openflow", self._seed, accepted + refused, accepted, refused, *turns, grown, tuple(failures))
 
     async def _disturbance(self) -> str | None:
