@@ -1,4 +1,4 @@
-"""What is taken in of what is legal: counts against the controller's limits, before anything is worked out from them.
+"""Admission control: valid input beyond the controller's limits is refused before anything is computed from it.
 
 Pure: what is known and an event come in, an error comes out or nothing does. What is known already is always taken.
 """

@@ -1,4 +1,4 @@
-"""What one controller takes on, so that no request and no agent can keep it from answering all others.
+"""The controller's limits: how much it accepts, so that no request and no agent can keep it from answering all others.
 
 Every limit may be set in a file; the defaults are for the largest site that decisions are measured for, 10 000 jobs at once.
 """

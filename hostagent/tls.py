@@ -1,4 +1,4 @@
-"""How an agent knows its controller, and shows who it is itself: TLS with certificates on both sides."""
+"""Mutual TLS of an agent with its controller: what verifies the controller, and what the agent authenticates itself by."""
 
 import ssl
 from pathlib import Path

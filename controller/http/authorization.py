@@ -1,4 +1,4 @@
-"""The one place where it is decided whether a request may be carried out: by its token, or by its agent's certificate.
+"""Authorization, in one place: whether a request may be carried out, by its token or by its agent's certificate.
 
     /v1/health              anybody
     /v1/agents/{name}       the agent whose certificate has this name, where the controller speaks TLS

@@ -1,4 +1,4 @@
-"""Who a peer is by its certificate: a URI among its alternative names, as SPIFFE writes it (SPIFFE ID and X.509-SVID, 2 and 5).
+"""A peer's identity in its certificate: a URI among its alternative names (SPIFFE ID and X.509-SVID, 2 and 5).
 
     spiffe://beamer/switch/<datapath id, 16 hex digits>
     spiffe://beamer/agent/<name of its host>

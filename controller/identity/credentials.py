@@ -1,4 +1,4 @@
-"""What the controller proves itself with and knows others by, and where it may do without: on loopback alone.
+"""How the controller authenticates itself and its peers, and where it need not: on loopback addresses alone.
 
 Whoever reaches a port without credentials may register studies there, or claim to be a switch or an agent.
 """
@@ -19,7 +19,7 @@ _TLS_OPTIONS = "--tls-cert, --tls-key and --tls-ca"
 
 @dataclass(frozen=True)
 class Credentials:
-    """What a controller has been given. http, switches: contexts; None: plain text. tokens: None: none is asked for."""
+    """The credentials of a controller. http, switches: contexts; None: plain text. tokens: None: none is asked for."""
 
     http: ssl.SSLContext | None = None
     switches: ssl.SSLContext | None = None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from beamer.errors import InputError, PlatformError
+from beamer.errors import InputError, PlatformError, first_of
 from beamer.log_limit import VariedLogLimit
 from beamer.network.fabric import Fabric
 from controller.identity.certificates import PeerCertificate, require_mutual, switch_of
@@ -166,7 +166,7 @@ class SwitchDriver:
             name = self._identify(dpid, writer)
             await self._serve(name, channel, task)
         except* (ChannelError, RefusedError) as group:
-            self._log_end(address, _leaf(group), name)
+            self._log_end(address, first_of(group), name)
         except* asyncio.CancelledError:
             pass  # by `stop`, or to make room for another connection; asyncio's server would report it as a fault
         finally:
@@ -242,14 +242,6 @@ class SwitchDriver:
         left_out = self._endings.left_out(kind)
         if self._endings.take(kind, (address, switch)):
             log.warning("switch connection ended", peer=address, switch=switch, reason=str(reason), others_alike=left_out)
-
-
-def _leaf(group: BaseExceptionGroup[Exception]) -> Exception:
-    """Return the first exception in nested groups."""
-    found: Exception | BaseExceptionGroup[Exception] = group
-    while isinstance(found, BaseExceptionGroup):
-        found = found.exceptions[0]
-    return found
 
 
 def _most_entries(fabric: Fabric, switch: str, static: int) -> int:
