@@ -92,6 +92,8 @@ class PacedConnection(asyncio.Transport, asyncio.Protocol):
         self._set_reading()
 
     def _set_reading(self) -> None:
+        if self._transport.is_closing():
+            return
         if self._kept or self._paused or self._unread or isinstance(self._turn, asyncio.TimerHandle):
             self._transport.pause_reading()
         else:
@@ -113,8 +115,8 @@ class PacedConnection(asyncio.Transport, asyncio.Protocol):
 
     def close(self) -> None:
         """Close when the peer has taken what was written, or has not for too long."""
-        self._transport.close()
-        if self._flush is None and not self._lost:
+        if self._flush is None and not self._lost:  # TLS takes a second time for the end: nothing more could be asked of it
+            self._transport.close()
             self._flush = self._loop.call_later(self._flush_s, self._transport.abort)
 
     def abort(self) -> None:
