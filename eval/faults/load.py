@@ -23,6 +23,7 @@ CONNECTIONS = 8  # searches at once: several writes share a transaction, and two
 ANSWER_S = 2.0  # that an answer is waited for before the write is repeated, perhaps elsewhere
 RETRY_S = 0.02
 PAUSE_S = 0.005  # between the writes of a search
+STEADY_HOSTS = tuple(host.name for host in FABRIC.hosts[:2])
 MOST_PROGRESS = 12  # reports of a trial, so that few trials run at once
 
 
@@ -66,10 +67,9 @@ def search(study: str, rng: random.Random) -> Iterator[Write]:
         yield from _trial(study, f"r{number}", f"t{number}", rng)
 
 
-def steady_search(study: str) -> Iterator[Write]:
-    """Yield the writes of a search whose one trial, `t`, runs on the first two hosts and is never heard of again."""
+def steady_search(study: str, hosts: Sequence[str] = STEADY_HOSTS) -> Iterator[Write]:
+    """Yield the writes of a search whose one trial, `t`, runs on some hosts and is never heard of again."""
     yield Write(f"/v1/studies/{study}", {}, lambda known: bool(known.study(study)))
-    hosts = [host.name for host in FABRIC.hosts[:2]]
     yield from _started(study, "r", "t", 1000, hosts)
 
 
@@ -133,7 +133,7 @@ class Load:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> "Load":
-        await self._write_all(steady_search("steady"))
+        await self.write(steady_search("steady"))
         self.go()
         self._tasks = [asyncio.create_task(self._run(number)) for number in range(self._connections)]
         return self
@@ -183,9 +183,10 @@ class Load:
         self.lost.update(i for i, write in enumerate(self.acknowledged[:first]) if not write.is_known(known))
 
     async def _run(self, number: int) -> None:
-        await self._write_all(search(f"c{number}", random.Random(self._seed * 1000 + number)))
+        await self.write(search(f"c{number}", random.Random(self._seed * 1000 + number)))
 
-    async def _write_all(self, writes: Iterator[Write]) -> None:
+    async def write(self, writes: Iterable[Write]) -> None:
+        """Have writes acknowledged one after the other, up to the first that is refused."""
         at = 0
         async with http_client(ANSWER_S) as http:
             for write in writes:

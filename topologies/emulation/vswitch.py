@@ -2,6 +2,7 @@
 
 import os
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 
 from hostagent.process import borrow, socket_descriptors
@@ -42,6 +43,19 @@ def start(directory: Path) -> int:
     os.setpriority(os.PRIO_PROCESS, pid, SWITCHES_NICE)
     prefer_session(pid, SWITCHES_NICE)
     return pid
+
+
+def set_controllers(switch: str, targets: Sequence[str]) -> list[str]:
+    """Return the command that points a switch at controllers; between attempts to connect it pauses for a second at most.
+
+    A switch's name stands for its controller's row only where it has a single one, hence the labels.
+    """
+    rows = [f"@c{number}" for number in range(len(targets))]
+    command = ["ovs-vsctl"]
+    for row, target in zip(rows, targets, strict=True):
+        settings = (f'target="{target}"', "connection-mode=out-of-band", "max_backoff=1000")
+        command += ["--", f"--id={row}", "create", "controller", *settings]
+    return [*command, "--", "set", "bridge", switch, f"controller={','.join(rows)}"]
 
 
 def enlarge_buffers(pid: int) -> int:
