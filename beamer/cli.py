@@ -25,19 +25,19 @@ COMMANDS = {
         "Run a scenario on real packets under each policy, and in the simulator beside it.",
     ),
     "journal": Command(
-        "controller.journal_command:journal",
+        "controller.commands.journal:journal",
         "controller",
         "Check a journal, repair it, or compact it: let a snapshot take the place of its events.",
     ),
     "certs": Command(
-        "controller.certificates_command:certs",
+        "controller.commands.certificates:certs",
         "identity",
         "Make certificates for a controller, its agents and its switches.",
     ),
     "token": Command(
-        "controller.token_command:token",
+        "controller.commands.token:token",
         "identity",
-        "Print a token that allows a study's trainers, a reader or an operator to use the controller's API.",
+        "Print a token for the controller's HTTP API, or make the key that tokens are signed with.",
     ),
     "clean": Command(
         "topologies.emulation.command:clean",

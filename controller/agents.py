@@ -19,14 +19,10 @@ from beamer.errors import InputError, PlatformError, nearest
 from beamer.network.protocol import AgentReport, Applied, Assignment, Connections, Counters, Hello, Workers, from_agent
 from beamer.validation import input_error
 from controller.admission import check_report, entries_of
-from controller.http_server import AGENT_PING_S, UNCOUNT
 from controller.limits import Limits
-from controller.quiet import LogLimit
+from controller.log_limit import LogLimit
+from controller.websocket import AGENT_PING_S, FAILED, REFUSED, UNAVAILABLE, UNCOUNT, close_reason
 
-REFUSED = 1008
-UNAVAILABLE = 1013
-FAILED = 1011
-REASON_BYTES = 123  # what fits into a close frame
 HELLO_S = 5.0  # from the connection to the hello, which an agent sends at once
 SUCCESSION_S = 2 * AGENT_PING_S + 1  # after which an agent that is dead has been given up by its pings
 _COUNTED_CHARACTERS = 20_000  # of a message, which counts as several if it is longer: reading them takes under a millisecond
@@ -252,11 +248,6 @@ class AgentHub:
     def _log_change(self, change: str, name: str, **what: int) -> None:
         if self._changes.take((change, name)):
             log.info(change, agent=name, **what)
-
-
-def close_reason(reason: str) -> str:
-    """Return as much of a reason as fits into a close frame."""
-    return reason.encode(errors="replace")[:REASON_BYTES].decode(errors="ignore")
 
 
 def _do_nothing() -> None:

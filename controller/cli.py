@@ -2,7 +2,7 @@
 
 from beamer.lazy_commands import Command, run_command
 
-SERVE = Command("controller.command:serve", "controller")
+SERVE = Command("controller.commands.serve:serve", "controller")
 
 
 def main() -> None:

@@ -45,18 +45,18 @@ from beamer.studies.journal.batches import Batches
 from beamer.studies.journal.store import Journal
 from controller.agents import AgentHub
 from controller.alarm import Alarm
-from controller.compaction import EVENTS, Compaction
 from controller.estimates import Estimates
 from controller.installation import Installation
+from controller.journal.compaction import EVENTS, Compaction
+from controller.journal.replay import Recovered, impossible, recover
 from controller.limits import Limits
+from controller.liveness.watch import Watch, WatchOptions
+from controller.log_limit import LogLimit
 from controller.openflow.reports import PairCount, SwitchConnected, SwitchEvent, SwitchInstalled, SwitchLost
 from controller.openflow.rules import JobRules
 from controller.ownership import Ownership
-from controller.quiet import LogLimit
-from controller.replay import Recovered, impossible, recover
 from controller.set_aside import SetAside
-from controller.targets import Targets, agent_ports, targets
-from controller.watch import Watch, WatchOptions
+from controller.targets import TargetBuilder, Targets
 
 COALESCE_S = 0.002  # events of one burst make one decision
 PROGRESS_S = 0.5  # progress and measurements alone re-order no more often than this
@@ -142,7 +142,7 @@ class Runtime:
         self.agents = AgentHub(fabric.agents, self, limits)
         self._ownership = Ownership(fabric, self.tracker)
         self._foreign = LogLimit(1, 3600.0)
-        self._ports = agent_ports(fabric)
+        self._builder = TargetBuilder(fabric)
         check_queues(queues)
         self._batches = Batches(journal, on_taken)
         self._compaction = Compaction(self._batches, fabric, limits.kept, snapshot_events, recovered.events)
@@ -162,8 +162,9 @@ class Runtime:
         )
         self.set_aside = SetAside(self._propose, self.tracker, self.network.profiles)
         self._targets = self._targets_of(self.plan)
-        self.installation = Installation((s.name for s in fabric.switches), self._ports, generation)
+        self.installation = Installation((s.name for s in fabric.switches), self._builder.ports, generation)
         self._deciding = Alarm(self._decide_now)
+        self._searching = Alarm(self._search_culprits)
         self._sent = GenerationTargets(generation, self._targets)
         self._pending: deque[GenerationTargets] = deque()
         self._durable = generation
@@ -185,6 +186,7 @@ class Runtime:
         """Stop, leaving switches and agents as they are."""
         self.watch.stop()
         self._deciding.cancel()
+        self._searching.cancel()
         self._switch_wait.cancel()
         self._renewing.cancel()
         await self._switches.stop()
@@ -294,6 +296,15 @@ class Runtime:
             self._caused_at_s = []
         if proposal.wake_s is not None:
             self._deciding.within(max(proposal.wake_s - now, COALESCE_S))
+        if self.set_aside.is_searching:
+            self._searching.within(0.0)
+
+    def _search_culprits(self) -> None:
+        self.set_aside.search()
+        if self.set_aside.is_searching:
+            self._searching.within(0.0)
+        else:
+            self._deciding.within(COALESCE_S)
 
     def _propose(self, without: frozenset[str]) -> Proposal[Any, Plan]:
         generation = self.installation.generation + 1
@@ -357,7 +368,7 @@ class Runtime:
         return self._sent.targets.assignments[agent].model_copy(update={"generation": self._sent.generation})
 
     def _targets_of(self, plan: Plan) -> Targets:
-        return targets(self.fabric, self._ports, self.tracker.running, self.network.connections, plan, self.network.sender_bps)
+        return self._builder.build(self.tracker.running, self.network.connections, plan, self.network.sender_bps)
 
 
 def _renewed(before: Targets, wanted: Targets) -> list[str]:

@@ -2,12 +2,12 @@
 
 A policy that raises leaves the old decision in force, for everybody and for as long as the job that it raises for runs. Here
 that job is found by asking the policy about parts of what runs, and is left out until it changes: its traffic is treated as
-what is not registered. The search, `culprits`, is pure: it asks through a function.
+what is not registered. The search, `culprits`, is pure: a generator of questions.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 import structlog
@@ -39,49 +39,58 @@ class DecisionOutcome(Protocol):
 P = TypeVar("P", bound=DecisionOutcome)
 
 
+Search = Generator[frozenset[str], bool, frozenset[str]]
+"""Yields jobs, is sent whether they can be planned with no others, and returns those that it was looking for."""
+
+
 @dataclass
-class _Question:
+class _Questions:
     """Whether jobs can be planned, asked no more than `left` times."""
 
-    plans: Callable[[frozenset[str]], bool]
     left: int
 
-    def fails(self, groups: Iterable[Group]) -> bool:
+    def fail(self, groups: Iterable[Group]) -> Generator[frozenset[str], bool, bool]:
         """Say whether the jobs of these groups alone cannot be planned, or nothing may be asked any more."""
         self.left -= 1
-        return self.left < 0 or not self.plans(frozenset(job for group in groups for job in group))
+        if self.left < 0:
+            return True
+        planned = yield frozenset(job for group in groups for job in group)
+        return not planned
 
 
-def culprits(studies: Sequence[Group], plans: Callable[[frozenset[str]], bool], tries: int = MOST_TRIES) -> frozenset[str]:
-    """Return jobs without which all others can be planned; none where no such are found in so many tries.
+def culprits(studies: Sequence[Group], tries: int = MOST_TRIES) -> Search:
+    """Search for jobs without which all others can be planned; none where no such are found in so many tries.
 
-    studies: the jobs of each, in order of their start. plans: says of jobs whether they can be planned with no other. Studies
-    are halved until those that fail are found, then their jobs: about 2 log2(n) tries for each. Of two halves that only fail
-    together the later one is left out, and what the tries do not suffice for is left out as a whole.
+    studies: the jobs of each, in order of their start. Studies are halved until those that fail are found, then their jobs:
+    about 2 log2(n) tries for each. Of two halves that only fail together the later one is left out, and what the tries do not
+    suffice for is left out as a whole.
     """
-    question = _Question(plans, tries - 1)  # the last one confirms
+    questions = _Questions(tries - 1)  # the last one confirms
     found: set[str] = set()
-    for study in _failing(studies, question):
-        alone = question.fails([study])  # otherwise it is the later one of two that only fail together
-        jobs = _failing([(job,) for job in study], question) if alone else [study]
+    for study in (yield from _failing(studies, questions)):
+        alone = yield from questions.fail([study])  # otherwise it is the later one of two that only fail together
+        jobs = (yield from _failing([(job,) for job in study], questions)) if alone else [study]
         found.update(job for group in jobs for job in group)
     others = frozenset(job for study in studies for job in study) - found
-    return frozenset(found) if found and others and plans(others) else frozenset()
+    return frozenset(found) if found and others and (yield others) else frozenset()
 
 
-def _failing(groups: Sequence[Group], question: _Question) -> list[Group]:
+def _failing(groups: Sequence[Group], questions: _Questions) -> Generator[frozenset[str], bool, list[Group]]:
     """Return the groups that fail, of groups that fail together."""
     if len(groups) <= 1:
         return list(groups)
-    halves = groups[: len(groups) // 2], groups[len(groups) // 2 :]
-    found = [group for half in halves if question.fails(half) for group in _failing(half, question)]
-    return found or list(halves[1])
+    found: list[Group] = []
+    for half in (groups[: len(groups) // 2], groups[len(groups) // 2 :]):
+        if (yield from questions.fail(half)):
+            found += yield from _failing(half, questions)
+    return found or list(groups[len(groups) // 2 :])
 
 
 class SetAside(Generic[P]):
     """Plan without the jobs that no decision can be made with, and remember which these are, why, and as what they failed.
 
-    propose: asks for a decision without some jobs. A job is taken up again when it is not what it was.
+    propose: asks for a decision without some jobs. A job is taken up again when it is not what it was. A search takes many
+    decisions, each as long as one of all jobs: whoever drives it leaves time for everything else in between.
     """
 
     def __init__(self, propose: Callable[[frozenset[str]], P], tracker: Tracker, profiles: ProfileEstimates) -> None:
@@ -89,6 +98,7 @@ class SetAside(Generic[P]):
         self._tracker = tracker
         self._profiles = profiles
         self._left_out: dict[str, tuple[object, str]] = {}
+        self._search: _Searched | None = None
         self._hopeless: AbstractSet[str] = frozenset()  # jobs among which no culprit was found
 
     @property
@@ -96,36 +106,56 @@ class SetAside(Generic[P]):
         """Why each job is left out, by its key."""
         return {key: reason for key, (_, reason) in self._left_out.items()}
 
+    @property
+    def is_searching(self) -> bool:
+        """Whether `search` is to be called."""
+        return self._search is not None
+
     def propose(self) -> P:
-        """Return a decision with all jobs that it can be made with, or the failed one where that is not found."""
+        """Return a decision with all jobs but those left out; a failed one begins a search for others."""
         running = {trial.key: trial for trial in self._tracker.running}
         self._left_out = {
             key: known for key, known in self._left_out.items() if key in running and self._signature(running[key]) == known[0]
         }
         proposal = self._propose(frozenset(self._left_out))
-        if not proposal.failed:
-            return proposal
         asked = running.keys() - self._left_out.keys()
-        if asked == self._hopeless:
-            return proposal
-        by_study: dict[str, list[str]] = {}
-        for key in running:
-            if key in asked:
-                by_study.setdefault(running[key].study, []).append(key)
-        errors: dict[frozenset[str], str] = {}
+        if not proposal.failed:
+            self._search = None
+        elif self._search is None and asked != self._hopeless:
+            by_study: dict[str, list[str]] = {}
+            for key in running:
+                if key in asked:
+                    by_study.setdefault(running[key].study, []).append(key)
+            self._search = _Searched(culprits([tuple(jobs) for jobs in by_study.values()]), asked, proposal.error)
+            self._go_on(None)
+        return proposal
 
-        def plans(jobs: frozenset[str]) -> bool:
-            tried = self._propose(frozenset(running.keys() - jobs))
-            errors[jobs] = tried.error
-            return not tried.failed
+    def search(self) -> None:
+        """Ask once more; at the search's end, leave out what it has found: then a decision is to be asked for again."""
+        search = self._search
+        if search is None:
+            return
+        running = frozenset(trial.key for trial in self._tracker.running)
+        tried = self._propose(running - search.question)
+        search.errors[search.question] = tried.error
+        self._go_on(not tried.failed)
 
-        found = culprits([tuple(jobs) for jobs in by_study.values()], plans)
-        self._hopeless = frozenset() if found else asked
-        for key in sorted(found):
-            error = shortened(errors.get(frozenset({key}), proposal.error))
+    def _go_on(self, answer: bool | None) -> None:
+        search = self._search
+        assert search is not None
+        try:
+            search.question = next(search.steps) if answer is None else search.steps.send(answer)
+        except StopIteration as end:
+            self._search = None
+            self._hopeless = frozenset() if end.value else search.asked
+            self._leave_out(end.value, search)
+
+    def _leave_out(self, found: frozenset[str], search: "_Searched") -> None:
+        running = {trial.key: trial for trial in self._tracker.running}
+        for key in sorted(found & running.keys()):
+            error = shortened(search.errors.get(frozenset({key}), search.error))
             log.error("set aside: no decision can be made with it", trial=key, error=error)
             self._left_out[key] = self._signature(running[key]), error
-        return self._propose(frozenset(self._left_out)) if found else proposal
 
     def _signature(self, trial: TrialRecord) -> object:
         """Return what decisions on a trial are made of, but for its progress."""
@@ -133,3 +163,14 @@ class SetAside(Generic[P]):
         assert attempt is not None
         targets = trial.farthest, len(trial.targets), trial.budget
         return attempt.seq, targets, study.weight, study.rungs, study.barriers, self._profiles.of_trial(trial.key)
+
+
+@dataclass
+class _Searched:
+    """A search under way. asked: the jobs that it is among. error: of the decision with all of them; errors: with some."""
+
+    steps: Search
+    asked: AbstractSet[str]
+    error: str
+    question: frozenset[str] = frozenset()
+    errors: dict[frozenset[str], str] = field(default_factory=dict)

@@ -14,10 +14,10 @@ from beamer.network.fabric import Fabric
 from beamer.network.policies import network_policy
 from beamer.studies.journal.store import Journal
 from controller.address import listen
-from controller.api import create_app
-from controller.authority import Authority, KeyFiles, Subject
-from controller.credentials import NO_CREDENTIALS, Credentials
-from controller.http_server import HttpServer, http_server
+from controller.http.api import create_app
+from controller.http.server import HttpServer, http_server
+from controller.identity.authority import Authority, KeyFiles, Subject
+from controller.identity.credentials import NO_CREDENTIALS, Credentials
 from controller.limits import Limits
 from controller.openflow.reports import PairCount, SwitchConnected, SwitchEvent, SwitchInstalled, SwitchLost
 from controller.openflow.rules import JobRules

@@ -103,7 +103,7 @@ class ProfileEstimates:
 
     def overruled_of(self, trial: str) -> frozenset[str]:
         """Return the fields of a trial's declaration that were contradicted."""
-        return frozenset(name for name in DECLARABLE if (trial, name) in self.overruled)
+        return frozenset(name for name in DECLARABLE if (trial, name) in self.overruled) if self.overruled else frozenset()
 
     def of_trial(self, trial: str) -> Measured | None:
         """Return the last measurement of any attempt of a trial that is used."""

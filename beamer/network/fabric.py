@@ -14,9 +14,11 @@ from ipaddress import IPv4Address
 from typing import Annotated, Any
 
 import networkx as nx
+import numpy as np
 from pydantic import ConfigDict, Field, Strict, TypeAdapter, ValidationError
 
 from beamer.errors import InputError, nearest
+from beamer.network.arrays import Floats
 from beamer.units import ETHERNET_MTU
 from beamer.validation import input_error
 
@@ -149,6 +151,13 @@ class Fabric:
     def link_index(self) -> dict[tuple[str, str], int]:
         """Position in `links` by (source, destination)."""
         return {(link.src, link.dst): i for i, link in enumerate(self.links)}
+
+    @cached_property
+    def capacity_bps(self) -> Floats:
+        """The rate of every link of `links`, bit/s; not to be written to."""
+        rates = np.array([link.rate_bps for link in self.links], np.float64)
+        rates.flags.writeable = False
+        return rates
 
     @cached_property
     def edge_of(self) -> dict[str, str]:

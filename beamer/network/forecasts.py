@@ -92,21 +92,24 @@ class Forecasts:
     fits: int = 0
     period_end_s: float = 0.0
 
-    def report(self, trial: TrialRecord, loss: float, at_s: float) -> None:
-        """Take in a loss at the step that a trial has come to. Times do not fall."""
+    def report(self, trial: TrialRecord, loss: float, at_s: float) -> tuple[str, ...]:
+        """Take in a loss at the step that a trial has come to; return the trials whose forecasts change. Times do not fall."""
         if trial.budget is not None or trial.targets or not isfinite(loss):
-            return
+            return ()
         history = self.histories.setdefault(trial.key, LossHistory())
         history.add(trial.done, loss)
         if history.is_due:
             self.waiting.setdefault(trial.key)
         if at_s >= self.period_end_s:
             self.fits, self.period_end_s = 0, at_s + FIT_PERIOD_S
+        renewed: list[str] = []
         while self.waiting and self.fits < MOST_FITS:
             first = next(iter(self.waiting))
             del self.waiting[first]
             self.histories[first].fitted = self.histories[first].points
             self.fits += 1
+            renewed.append(first)
+        return tuple(renewed)
 
     def end(self, trial: TrialRecord) -> None:
         """Take in that a trial has ended."""

@@ -1,10 +1,12 @@
 """What the network level knows: the fabric, the connections of trials that run and the last decision."""
 
 import math
-from collections.abc import Container, Iterable, Mapping
-from dataclasses import astuple, dataclass, replace
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import astuple, dataclass, field, replace
 from types import MappingProxyType
 
+import numpy as np
 from pydantic import TypeAdapter
 
 from beamer.errors import ConflictError, InputError, NotFoundError, nearest
@@ -16,7 +18,7 @@ from beamer.network.fabric import Fabric
 from beamer.network.footprint import Footprints
 from beamer.network.forecasts import Forecast, Forecasts, ForecastsState, no_forecast
 from beamer.network.job import JobSpec, job_spec
-from beamer.network.plan import check_queues
+from beamer.network.plan import JobPlan, check_queues
 from beamer.network.snapshot import Snapshot
 from beamer.network.views import JobView, StageView, StudyView
 from beamer.network.waiting import later_rungs, remaining_steps, waiting_stage
@@ -28,6 +30,7 @@ from beamer.studies.events import (
     Progressed,
     TrialEnded,
     WorkerAttached,
+    study_of,
 )
 from beamer.studies.model import StudyStatus, TrialStatus, by_rank, split_key
 from beamer.studies.records import AttemptRecord, StudyRecord, TrialRecord
@@ -47,6 +50,29 @@ class _State:
 _STATE = TypeAdapter(_State)
 
 
+@dataclass
+class UnchangedStudies:
+    """The columns of each study's jobs, until an event changes them: few studies change between two decisions.
+
+    It says nothing that is not known otherwise, so that any two are equal.
+    """
+
+    _kept: dict[str, Snapshot] = field(default_factory=dict, compare=False, repr=False)
+
+    def of(self, study: str) -> Snapshot | None:
+        """Return a study's columns, None if they have changed."""
+        return self._kept.get(study)
+
+    def keep(self, study: str, columns: Snapshot) -> None:
+        """Keep a study's columns, but for classes and caps: these change with every decision."""
+        self._kept[study] = columns
+
+    def forget(self, study: str | None) -> None:
+        """Take in that a study's columns may have changed. study: None: no one's have."""
+        if study is not None:
+            self._kept.pop(study, None)
+
+
 class NetworkLedger(Ledger):
     """Know the connections of running jobs on a fabric, what was measured of them, and the latest plan.
 
@@ -60,6 +86,7 @@ class NetworkLedger(Ledger):
         self._connections: dict[str, tuple[Connection, ...]] = {}
         self._decision: Planned | None = None
         self.footprints = Footprints(fabric)
+        self._unchanged = UnchangedStudies()
 
     @property
     def connections(self) -> Mapping[str, tuple[Connection, ...]]:
@@ -94,13 +121,15 @@ class NetworkLedger(Ledger):
 
     def apply(self, event: Event, tracker: Tracker) -> None:
         """Take in what agents see and measurements, losses and decisions, and forget connections of trials that do not run."""
+        self._unchanged.forget(study_of(event))
         match event:
             case AttemptStarted(trial=key):
                 self.profiles.start(key, _present(tracker, key))
             case Measured(trial=key):
                 self.profiles.measure(event, _present(tracker, key).profile)
             case Progressed(trial=key, loss=loss) if loss is not None:
-                self.forecasts.report(tracker.trial(key), loss, event.at_s)
+                for renewed in self.forecasts.report(tracker.trial(key), loss, event.at_s):
+                    self._unchanged.forget(split_key(renewed)[0])
             case ConnectionsSeen(agent=agent, connections=connections) if agent in self.fabric.agents:
                 self._connections[agent] = connections
                 self._prune(tracker)
@@ -134,27 +163,36 @@ class NetworkLedger(Ledger):
         self.profiles, self._connections, self._decision = read.profiles, read.connections, read.decision
         self.forecasts.restore(read.forecasts)
 
-    def snapshot(self, tracker: Tracker, without: Container[str] = frozenset()) -> Snapshot:
+    def snapshot(self, tracker: Tracker, without: AbstractSet[str] = frozenset()) -> Snapshot:
         """Return what a policy decides on: the running jobs, and their studies' rungs yet to come.
 
         without: jobs that are left out, and with all of a study's running jobs the study.
         """
-        return Snapshot.of(self.fabric, self.views(tracker, without), self.footprints)
+        active = [study for study in tracker.studies.values() if study.status is StudyStatus.ACTIVE]
+        lacking = {split_key(key)[0] for key in without}
+        kept = {study.name: None if study.name in lacking else self._unchanged.of(study.name) for study in active}
+        running = _by_study(tracker.running, {name for name, columns in kept.items() if columns is None})
+        found: list[Snapshot] = []
+        for study in active:
+            columns = kept[study.name]
+            if columns is None:
+                trials = [trial for trial in running.get(study.name, ()) if trial.key not in without]
+                columns = Snapshot.of_study(self.fabric, self._view(study, trials), self.footprints)
+                if study.name not in lacking:
+                    self._unchanged.keep(study.name, columns)
+            found.append(columns)
+        snapshot = Snapshot.joined(self.fabric, found)
+        plans = [self._planned(key, started_s) for key, started_s in snapshot.jobs.run]
+        klass = np.array([-1 if plan is None else plan.klass for plan in plans], np.int64)
+        capped = zip(snapshot.jobs.key, plans, strict=True)
+        caps = {key: plan.cap_bps for key, plan in capped if plan is not None and plan.cap_bps is not None}
+        return replace(snapshot, klass=klass, cap_bps=caps)
 
-    def views(self, tracker: Tracker, without: Container[str] = frozenset()) -> tuple[StudyView, ...]:
-        """Return the studies with their running trials by what waits for them, and rungs yet to come, `without` some."""
-        running: dict[str, list[TrialRecord]] = {}
-        left_out: set[str] = set()
-        for trial in tracker.running:
-            if trial.key in without:
-                left_out.add(trial.study)
-            else:
-                running.setdefault(trial.study, []).append(trial)
-        views = (
-            self._view(study, running.get(study.name, ()))
-            for study in tracker.studies.values()
-            if study.status is StudyStatus.ACTIVE and (study.name in running or study.name not in left_out)
-        )
+    def views(self, tracker: Tracker) -> tuple[StudyView, ...]:
+        """Return the studies with their running trials by what waits for them, and rungs yet to come."""
+        active = [study for study in tracker.studies.values() if study.status is StudyStatus.ACTIVE]
+        running = _by_study(tracker.running, {study.name for study in active})
+        views = (self._view(study, running.get(study.name, ())) for study in active)
         return tuple(view for view in views if view.stages or view.later)
 
     def remaining(self, study: StudyRecord, trial: TrialRecord) -> Sourced:
@@ -194,9 +232,7 @@ class NetworkLedger(Ledger):
 
     def _job(self, study: StudyRecord, trial: TrialRecord) -> JobView:
         attempt = _running(trial)
-        last = self._decision
-        # A new attempt has new connections, which no class has been given yet.
-        planned = last.jobs.get(trial.key) if last and last.at_s >= attempt.started_s else None
+        planned = self._planned(trial.key, attempt.started_s)
         return JobView(
             trial.key,
             self._spec(trial),
@@ -206,6 +242,11 @@ class NetworkLedger(Ledger):
             None if planned is None else planned.klass,
             None if planned is None else planned.cap_bps,
         )
+
+    def _planned(self, trial: str, started_s: float) -> JobPlan | None:
+        """Return what an attempt was given last: a new one has new connections, which have not been given any class yet."""
+        last = self._decision
+        return last.jobs.get(trial) if last and last.at_s >= started_s else None
 
     def _check_plan(self, event: Planned | PlanChanged, tracker: Tracker) -> bool:
         check_queues(event.queues)
@@ -245,6 +286,15 @@ def _present(tracker: Tracker, trial: str) -> AttemptRecord:
 def _running(trial: TrialRecord) -> AttemptRecord:
     assert trial.attempt is not None
     return trial.attempt
+
+
+def _by_study(running: Iterable[TrialRecord], studies: AbstractSet[str]) -> dict[str, list[TrialRecord]]:
+    """Return the trials of some studies by study."""
+    found: dict[str, list[TrialRecord]] = {}
+    for trial in running if studies else ():
+        if trial.study in studies:
+            found.setdefault(trial.study, []).append(trial)
+    return found
 
 
 def _of_running(connections: Iterable[Connection], tracker: Tracker) -> tuple[Connection, ...]:

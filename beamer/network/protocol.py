@@ -58,7 +58,7 @@ def _is_address(text: str) -> bool:
 
 def check_leased(process: Process) -> Process:
     """Return a process if its numbers are such as a machine has. Raises `InputError`."""
-    if process.pid > 1:  # one that is 0 or 1 is reported back as not attached, see `controller.leases`
+    if process.pid > 1:  # one that is 0 or 1 is reported back as not attached, see `controller.liveness.leases`
         check_process(process)
     return process
 

@@ -1,13 +1,16 @@
 """The input of a network policy: all running jobs, as columns.
 
 Policies read all jobs at once, thousands of times, so that arrays are their natural form. `Snapshot.of` makes the columns
-from the tracker's views; the simulator keeps them up to date itself. Positions in the columns are valid within a snapshot only.
+from the tracker's views, study by study; the simulator keeps them up to date itself. Positions in the columns are valid within
+a snapshot only.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -78,6 +81,23 @@ class JobColumns:
             seconds=self.seconds[entries],
         )
 
+    @classmethod
+    def joined(cls, parts: "Sequence[JobColumns]", stages: Sequence[int]) -> "JobColumns":
+        """Return the jobs of several studies one after the other. stages: how many each study has."""
+
+        def column(name: str) -> Any:
+            return np.concatenate([getattr(part, name) for part in parts])
+
+        counts = [len(part.key) for part in parts]
+        widths = np.concatenate([np.diff(part.first) for part in parts])
+        return cls(
+            key=tuple(chain.from_iterable(part.key for part in parts)),
+            stage=column("stage") + np.repeat(np.cumsum([0, *stages[:-1]]), counts),
+            study=np.repeat(np.arange(len(parts)), counts),
+            first=np.concatenate(([0], np.cumsum(widths))),
+            **{name: column(name) for name in _JOINED},
+        )
+
     @cached_property
     def run(self) -> tuple[Run, ...]:
         """What tells each job from earlier ones of the same trial."""
@@ -97,6 +117,12 @@ class JobColumns:
     def position(self) -> dict[str, int]:
         """Positions by key."""
         return {key: i for i, key in enumerate(self.key)}
+
+
+_JOINED = (
+    *("started_s", "compute_s", "overlap", "iteration_s", "size_bits", "longest_bits", "senders", "receivers", "sender_bps"),
+    *("link", "seconds"),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,44 +182,63 @@ class Snapshot:
     def of(cls, fabric: Fabric, studies: Sequence[StudyView], footprints: Footprints | None = None) -> "Snapshot":
         """Return the columns of the jobs in `studies`; studies and stages without running jobs are left out."""
         known = footprints or Footprints(fabric)
-        running = [(study, [stage for stage in study.stages if stage.jobs]) for study in studies]
-        running = [(study, stages) for study, stages in running if stages]
-        flat = [(stage, study) for study, stages in running for stage in stages]
-        alone = {study.name: sum(not stage.barrier for stage in stages) for study, stages in running}
-        views = [job for stage, _ in flat for job in stage.jobs]
-        study_of_stage = [i for i, (_, stages) in enumerate(running) for _ in stages]
-        stage = np.repeat(np.arange(len(flat)), [len(stage.jobs) for stage, _ in flat])
-        each = [known.of(view.spec, view.plane) for view in views]
+        return cls.joined(fabric, [cls.of_study(fabric, study, known) for study in studies])
+
+    @classmethod
+    def of_study(cls, fabric: Fabric, study: StudyView, footprints: Footprints) -> "Snapshot":
+        """Return the columns of one study's jobs."""
+        stages = [stage for stage in study.stages if stage.jobs]
+        views = [job for stage in stages for job in stage.jobs]
+        alone = sum(not stage.barrier for stage in stages)
+        each = [footprints.of(view.spec, view.plane) for view in views]
         compute_s = _floats(view.spec.compute_s for view in views)
         overlap = _floats(view.spec.overlap for view in views)
         jobs = JobColumns(
             key=tuple(view.key for view in views),
-            stage=stage,
-            study=np.array(study_of_stage, np.int64)[stage],
+            stage=np.repeat(np.arange(len(stages)), [len(stage.jobs) for stage in stages]),
+            study=np.zeros(len(views), np.int64),
             started_s=_floats(view.started_s for view in views),
             compute_s=compute_s,
             overlap=overlap,
             iteration_s=np.maximum(compute_s, (1 - overlap) * compute_s + _floats(footprint.gamma_s for footprint in each)),
             size_bits=_floats(footprint.size_bits for footprint in each),
             longest_bits=_floats(footprint.longest_bits for footprint in each),
-            senders=np.array([len(footprint.sender_bps) for footprint in each], np.int64),
-            receivers=np.array([footprint.receivers for footprint in each], np.int64),
+            senders=_ints(len(footprint.sender_bps) for footprint in each),
+            receivers=_ints(footprint.receivers for footprint in each),
             sender_bps=_floats(max(footprint.sender_bps.values(), default=0.0) for footprint in each),
             first=np.concatenate(([0], np.cumsum([len(footprint.link) for footprint in each]))).astype(np.int64),
             link=np.concatenate([np.zeros(0, np.int64), *(footprint.link for footprint in each)]),
             seconds=np.concatenate([np.zeros(0), *(footprint.seconds for footprint in each)]),
         )
         return cls(
-            capacity_bps=_floats(link.rate_bps for link in fabric.links),
-            studies=tuple(RunningStudy(study.name, study.weight, study.later) for study, _ in running),
-            stages=tuple(f"{study.name}/{stage.name}" for stage, study in flat),
-            stage_weight=_floats(study.weight if stage.barrier else study.weight / alone[study.name] for stage, study in flat),
-            since_s=_floats(stage.since_s for stage, _ in flat),
+            capacity_bps=fabric.capacity_bps,
+            studies=(RunningStudy(study.name, study.weight, study.later),) if stages else (),
+            stages=tuple(f"{study.name}/{stage.name}" for stage in stages),
+            stage_weight=_floats(study.weight if stage.barrier else study.weight / alone for stage in stages),
+            since_s=_floats(stage.since_s for stage in stages),
             jobs=jobs,
-            remaining=np.array([view.remaining for view in views], np.int64),
-            klass=np.array([-1 if view.klass is None else view.klass for view in views], np.int64),
+            remaining=_ints(view.remaining for view in views),
+            klass=_ints(-1 if view.klass is None else view.klass for view in views),
             coflows=CoflowColumns.to_come(jobs),
             cap_bps={view.key: view.cap_bps for view in views if view.cap_bps is not None},
+        )
+
+    @classmethod
+    def joined(cls, fabric: Fabric, studies: "Sequence[Snapshot]") -> "Snapshot":
+        """Return the columns of several studies, each of which is a snapshot of its own; what none of them has is left out."""
+        parts = [study for study in studies if study.studies] or [cls.of_study(fabric, _NOTHING, Footprints(fabric))]
+        jobs = JobColumns.joined([part.jobs for part in parts], [len(part.stages) for part in parts])
+        return cls(
+            capacity_bps=fabric.capacity_bps,
+            studies=tuple(chain.from_iterable(part.studies for part in parts)),
+            stages=tuple(chain.from_iterable(part.stages for part in parts)),
+            stage_weight=np.concatenate([part.stage_weight for part in parts]),
+            since_s=np.concatenate([part.since_s for part in parts]),
+            jobs=jobs,
+            remaining=np.concatenate([part.remaining for part in parts]),
+            klass=np.concatenate([part.klass for part in parts]),
+            coflows=CoflowColumns.to_come(jobs),
+            cap_bps=dict(chain.from_iterable(part.cap_bps.items() for part in parts)),
         )
 
     @cached_property
@@ -205,5 +250,12 @@ class Snapshot:
         )
 
 
+_NOTHING = StudyView("", 1.0, ())
+
+
 def _floats(values: Iterable[float]) -> Floats:
     return np.array(list(values), np.float64)
+
+
+def _ints(values: Iterable[int]) -> Ints:
+    return np.array(list(values), np.int64)

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from beamer.errors import InputError, nearest
-from beamer.studies.model import UNKNOWN, EndReason, Process, Profile, Rung, TrialStatus, Worker
+from beamer.studies.model import UNKNOWN, EndReason, Process, Profile, Rung, TrialStatus, Worker, split_key
 from beamer.validation import input_error
 
 _KINDS: "dict[str, type[Event]]" = {}
@@ -168,6 +168,13 @@ class FellSilent(Event):
     study: str
     stage: str | None = None
     trial: str | None = None
+
+
+def study_of(event: Event) -> str | None:
+    """Return the study that an event is of, None for one that is of none."""
+    study: str | None = getattr(event, "study", None)
+    trial: str | None = getattr(event, "trial", None)
+    return split_key(trial)[0] if study is None and trial is not None else study
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import structlog
 
 from beamer.errors import InputError, PlatformError
 from beamer.network.fabric import Fabric
-from controller.identity import PeerCertificate, require_mutual, switch_of
+from controller.identity.certificates import PeerCertificate, require_mutual, switch_of
 from controller.openflow.channel import (
     HANDSHAKE_S,
     CertificateError,

@@ -34,8 +34,8 @@ from beamer.studies.events import (
 from beamer.studies.journal.store import Journal
 from beamer.studies.model import Profile, Worker
 from beamer.studies.tracker import Tracker
+from controller.journal.replay import recover, snapshot
 from controller.limits import Limits
-from controller.replay import recover, snapshot
 from topologies.leaf_spine import build
 
 FABRIC: Fabric = build(leaves=8, spines=4, hosts_per_leaf=8, rate="10gbit", uplink_rate="40gbit")

@@ -18,8 +18,8 @@ LIFE_S = 1.0  # at most, between an acknowledgement after a restart and the next
 COMPACTED_LIFE_S = 4.0  # a snapshot takes a second or two to make, and is to be written now and then
 SNAPSHOT_EVENTS = 300  # after which a snapshot takes their place: less than what is written between two kills
 COMPACTING = f"""
-import controller.compaction
-controller.compaction.EVENTS = {SNAPSHOT_EVENTS}
+import controller.journal.compaction
+controller.journal.compaction.EVENTS = {SNAPSHOT_EVENTS}
 from controller.cli import main
 main()
 """

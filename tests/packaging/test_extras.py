@@ -31,7 +31,7 @@ MODULES: Mapping[str | None, list[str]] = {  # the modules and packages, with al
     "controller": ["controller", "beamer.network", "beamer.studies"],
     "emulation": ["topologies", "controller", "hostagent"],
     "gpu": ["beamer.schedule", "beamer.gpu", "beamer.engines.local", "beamer.engines.simulated", "beamer.studies"],
-    "identity": ["controller.certificates_command", "controller.token_command"],
+    "identity": ["controller.commands.certificates", "controller.commands.token"],
     "parquet": ["beamer.report"],
     "postgresql": ["controller", "beamer.studies"],
     "ray": ["beamer.engines.ray_tune"],

@@ -15,8 +15,8 @@ from beamer.studies.journal.batches import Batches
 from beamer.studies.journal.store import Journal
 from beamer.studies.known import Kept
 from beamer.testing.postgresql import PostgreSQL
-from controller.leadership import Lead, lead
-from controller.replay import snapshot
+from controller.journal.leadership import Lead, lead
+from controller.journal.replay import snapshot
 from topologies.single import build
 
 FABRIC: Fabric = build(hosts=2)

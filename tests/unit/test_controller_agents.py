@@ -23,8 +23,9 @@ from beamer.network.protocol import (
     PortCounters,
     Workers,
 )
-from controller.agents import HELLO_S, REFUSED, SUCCESSION_S, AgentHub, Pace
+from controller.agents import HELLO_S, SUCCESSION_S, AgentHub, Pace
 from controller.limits import Limits
+from controller.websocket import REFUSED
 
 
 class Listener:

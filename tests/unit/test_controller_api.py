@@ -12,11 +12,11 @@ from beamer.network.policies import network_policy
 from beamer.network.protocol import Applied, Connections, WorkerId, WorkerLease, Workers
 from beamer.studies.journal.store import Journal
 from beamer.studies.model import Process
-from controller.api import create_app
+from controller.http.api import create_app
+from controller.liveness.watch import WatchOptions
 from controller.openflow.reports import PairCount
 from controller.runtime import Runtime
 from controller.testing import SwitchesInMemory
-from controller.watch import WatchOptions
 from topologies.single import build
 
 FABRIC = build(hosts=3)

@@ -17,11 +17,11 @@ import pytest
 from starlette.requests import HTTPConnection
 
 from beamer.testing.fabrics import star
-from controller.api import create_app
-from controller.authorization import AGENT, HEALTH, MOST_LOGGED, STUDIES, Authorization, DeniedError
-from controller.credentials import Credentials
+from controller.http.api import create_app
+from controller.http.authorization import AGENT, HEALTH, MOST_LOGGED, STUDIES, Authorization, DeniedError
+from controller.identity.credentials import Credentials
+from controller.identity.tokens import DAY_S, Claims, TokenKey, TokenRole, sign_token
 from controller.testing import PATIENCE_S, Served, served
-from controller.tokens import DAY_S, Claims, TokenKey, TokenRole, sign_token
 
 FABRIC = star(2)
 KEY = TokenKey(secrets.token_bytes(32))

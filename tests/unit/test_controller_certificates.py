@@ -13,8 +13,8 @@ from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from beamer.cli import main
-from controller.authority import AUTHORITY_DAYS
-from controller.identity import CONTROLLER_URI, agent_of, mutual_tls, require_controller, switch_of
+from controller.identity.authority import AUTHORITY_DAYS
+from controller.identity.certificates import CONTROLLER_URI, agent_of, mutual_tls, require_controller, switch_of
 from topologies.leaf_spine import build
 
 FABRIC = build()

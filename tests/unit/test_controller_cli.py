@@ -17,9 +17,9 @@ from websockets.sync.client import connect
 from beamer.network.protocol import Assignment, Hello
 from controller.address import listen, parse_address
 from controller.cli import main
-from controller.identity import CONTROLLER_URI
+from controller.identity.certificates import CONTROLLER_URI
+from controller.identity.tokens import make_key
 from controller.testing import made_authority, signed
-from controller.tokens import make_key
 from topologies.single import build
 
 MAIN = [sys.executable, "-m", "controller.cli"]
@@ -50,7 +50,7 @@ Refused = Callable[[list[str]], str]
 def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Refused:
     def run(command: list[str]) -> str:
         monkeypatch.setattr(sys, "argv", ["beamer-controller", *command[len(MAIN) :]])
-        monkeypatch.setattr("controller.command._log_to_stderr", lambda: None)  # loggers would keep this test's stderr
+        monkeypatch.setattr("controller.commands.serve._log_to_stderr", lambda: None)  # loggers would keep this test's stderr
         with pytest.raises(SystemExit) as ended:
             main()
         output = capsys.readouterr().err

@@ -17,7 +17,7 @@ from beamer.network.protocol import Counters, WorkerBytes
 from beamer.studies.events import Event
 from beamer.studies.journal.store import Journal
 from beamer.studies.records import TrialRecord
-from controller.api import create_app
+from controller.http.api import create_app
 from controller.runtime import Runtime
 from controller.testing import SwitchesInMemory
 from topologies.single import build

@@ -17,9 +17,9 @@ import pytest
 
 from beamer.errors import InputError, PlatformError
 from beamer.studies.model import MOST_RANK, MOST_SECONDS, MOST_STEPS, MOST_SYNC_BYTES
-from controller.http_server import BoundedRequests, OpenConnections, connections_within
+from controller.http.server import BoundedRequests, OpenConnections, connections_within
 from controller.limits import Limits, read_limits
-from controller.quiet import LimitedRecords, LogLimit
+from controller.log_limit import LimitedRecords, LogLimit
 from controller.testing import PATIENCE_S, Served, served
 from topologies.single import build
 

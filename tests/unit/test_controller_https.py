@@ -16,12 +16,12 @@ from websockets.sync.client import ClientConnection, connect
 from beamer.client import Client
 from beamer.network.protocol import Assignment, Hello
 from beamer.testing.fabrics import star
-from controller.authority import Authority, KeyFiles
-from controller.credentials import Credentials, read_credentials
-from controller.identity import CONTROLLER_URI, agent_uri, switch_uri
+from controller.identity.authority import Authority, KeyFiles
+from controller.identity.certificates import CONTROLLER_URI, agent_uri, switch_uri
+from controller.identity.credentials import Credentials, read_credentials
+from controller.identity.tokens import DAY_S, Claims, TokenRole, make_key, read_key, sign_token
 from controller.limits import Limits
 from controller.testing import PATIENCE_S, Served, made_authority, served, signed
-from controller.tokens import DAY_S, Claims, TokenRole, make_key, read_key, sign_token
 
 FABRIC = star(2)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from beamer.errors import InputError, PlatformError
-from controller.identity import (
+from controller.identity.certificates import (
     CONTROLLER_URI,
     agent_of,
     agent_uri,

@@ -18,7 +18,7 @@ from beamer.studies.events import (
 )
 from beamer.studies.model import EndReason, Process, TrialStatus, Worker
 from beamer.studies.tracker import Tracker
-from controller.leases import Leases
+from controller.liveness.leases import Leases
 from topologies.single import build
 
 FABRIC = build(hosts=3)

@@ -35,9 +35,9 @@ from beamer.studies.events import (
 )
 from beamer.studies.journal.store import Journal
 from beamer.studies.model import Process, Profile, TrialStatus, Worker
+from controller.liveness.watch import WatchOptions
 from controller.runtime import Runtime
 from controller.testing import SwitchesInMemory
-from controller.watch import WatchOptions
 from topologies.dumbbell import build
 
 FABRIC = build(hosts_per_side=2)

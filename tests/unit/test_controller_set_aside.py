@@ -1,6 +1,6 @@
 import asyncio
 import math
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from itertools import combinations
 from pathlib import Path
 from random import Random
@@ -17,9 +17,9 @@ from beamer.studies.events import AttemptStarted, Event, StudyRegistered, TrialE
 from beamer.studies.journal.store import Journal
 from beamer.studies.model import Profile, TrialStatus, Worker
 from beamer.units import frame_bytes
-from controller.responses import plan_response, trial_response
+from controller.http.responses import plan_response, trial_response
 from controller.runtime import Runtime
-from controller.set_aside import MOST_TRIES, culprits
+from controller.set_aside import MOST_TRIES, Group, culprits
 from controller.testing import SwitchesInMemory
 from topologies.single import build
 
@@ -41,6 +41,17 @@ class Policy:
         self.asked += 1
         return not (jobs & self.bad) and not (self.together and self.together <= jobs)
 
+    def culprits(self, studies: Sequence[Group] = STUDIES) -> frozenset[str]:
+        """Return what is found with it."""
+        search = culprits(studies)
+        try:
+            question = next(search)
+            while True:
+                question = search.send(self(question))
+        except StopIteration as end:
+            found: frozenset[str] = end.value
+            return found
+
 
 @pytest.mark.parametrize(
     "bad",
@@ -55,20 +66,20 @@ class Policy:
 )
 def test_exactly_those_that_fail_are_found(bad: set[str]) -> None:
     policy = Policy(frozenset(bad))
-    assert culprits(STUDIES, policy) == bad
+    assert policy.culprits() == bad
     assert policy.asked <= MOST_TRIES
 
 
 def test_one_culprit_takes_as_many_tries_as_the_halvings_twice() -> None:
     policy = Policy(frozenset({"s7/t3"}))
-    culprits(STUDIES, policy)
+    policy.culprits()
     assert policy.asked <= 2 * math.log2(len(ALL)) + 2
 
 
 @pytest.mark.parametrize("together", list(combinations(("s0/t0", "s0/t7", "s8/t1"), 2)))
 def test_of_those_that_fail_only_together_the_others_are_planned(together: tuple[str, ...]) -> None:
     policy = Policy(frozenset(), frozenset(together))
-    found = culprits(STUDIES, policy)
+    found = policy.culprits()
     assert found
     assert policy(ALL - found)
     assert policy.asked <= MOST_TRIES + 1
@@ -76,7 +87,7 @@ def test_of_those_that_fail_only_together_the_others_are_planned(together: tuple
 
 def test_where_many_fail_the_tries_are_bounded_and_some_are_planned() -> None:
     policy = Policy(frozenset(study[0] for study in STUDIES))
-    found = culprits(STUDIES, policy)
+    found = policy.culprits()
     assert found >= policy.bad
     assert found != ALL
     assert policy.asked <= MOST_TRIES
@@ -84,9 +95,9 @@ def test_where_many_fail_the_tries_are_bounded_and_some_are_planned() -> None:
 
 def test_a_policy_that_always_fails_has_no_culprit() -> None:
     policy = Policy(ALL)
-    assert culprits(STUDIES, policy) == frozenset()
-    assert culprits([], policy) == frozenset()
-    assert culprits([("a/b",)], Policy(frozenset({"a/b"}))) == frozenset()
+    assert policy.culprits() == frozenset()
+    assert policy.culprits([]) == frozenset()
+    assert Policy(frozenset({"a/b"})).culprits([("a/b",)]) == frozenset()
 
 
 class Choosy(NetworkPolicy[Stateless]):
@@ -154,7 +165,8 @@ def test_one_that_breaks_decisions_is_set_aside_and_all_others_are_planned(tmp_p
 
     async def go_on(runtime: Runtime) -> None:
         assert runtime.plan.jobs.keys() == good | {"x/late"}
-        assert runtime.set_aside.reasons.keys() == {"y/bad"}
+        await until(lambda: runtime.set_aside.reasons.keys() == {"y/bad"})
+        assert runtime.plan.jobs.keys() == good | {"x/late"}
         runtime.record(started("y", "bad", attempt="two")[1])
         await until(lambda: "y/bad" in runtime.plan.jobs)
         assert not runtime.set_aside.reasons
@@ -189,3 +201,28 @@ def test_a_policy_that_always_fails_is_not_asked_about_the_same_jobs_again_and_a
         assert not runtime.set_aside.reasons
 
     scene(tmp_path, play, Broken())
+
+
+def test_the_search_leaves_time_for_everything_else_between_decisions(tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    class Counting(Choosy):
+        def order(self, state: Stateless, snapshot: Snapshot, now: float, rng: Random) -> tuple[Stateless, Order, float | None]:
+            asked.append(len(snapshot.jobs.key))
+            return super().order(state, snapshot, now, rng)
+
+    async def play(runtime: Runtime) -> None:
+        runtime.record(StudyRegistered(1.0, "x", barriers=False))
+        for number in range(64):
+            for event in started("x", f"t{number}", POISONED if number == 40 else PROFILE):
+                runtime.record(event)
+        in_a_turn = [0]
+        before = len(asked)
+        while not runtime.set_aside.reasons:
+            await asyncio.sleep(0)
+            in_a_turn.append(len(asked) - before)
+            before = len(asked)
+        assert sum(in_a_turn) > 6
+        assert max(in_a_turn) == 1
+
+    scene(tmp_path, play, Counting())

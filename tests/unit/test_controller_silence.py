@@ -16,7 +16,7 @@ from beamer.studies.events import (
 )
 from beamer.studies.model import StageStatus, StudyStatus, TrialStatus, Worker
 from beamer.studies.tracker import Tracker
-from controller.silence import Silence
+from controller.liveness.silence import Silence
 
 LIMIT_S = 900.0
 WORKERS = (Worker(0, "h1"), Worker(1, "h2"))

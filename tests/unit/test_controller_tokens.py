@@ -11,7 +11,7 @@ import pytest
 from beamer.cli import main
 from beamer.client.credentials import authorization
 from beamer.errors import InputError
-from controller.tokens import (
+from controller.identity.tokens import (
     ALLOWED,
     DAY_S,
     Claims,

@@ -12,8 +12,8 @@ from beamer.network.protocol import WorkerLease, Workers
 from beamer.studies.events import AttemptEnded, AttemptStarted, Event, StudyRegistered, TrialRegistered, WorkerAttached
 from beamer.studies.model import Process, TrialStatus, Worker
 from beamer.studies.tracker import Tracker
-from controller.leases import Leases
-from controller.watch import Watch, WatchOptions
+from controller.liveness.leases import Leases
+from controller.liveness.watch import Watch, WatchOptions
 from topologies.single import build
 
 FABRIC = build(hosts=2)
@@ -118,7 +118,7 @@ def test_an_end_that_is_refused_is_logged_once_and_keeps_no_other_back() -> None
 
 
 def test_an_end_is_logged_when_it_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("controller.watch._RETRY_S", 0.002)
+    monkeypatch.setattr("controller.liveness.watch._RETRY_S", 0.002)
     tries = 0
 
     def fail(event: Event) -> None:

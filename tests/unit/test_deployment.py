@@ -5,8 +5,8 @@ import re
 from configparser import ConfigParser
 from pathlib import Path
 
-import controller.command
-from controller.tokens import TokenRole
+import controller.commands.serve
+from controller.identity.tokens import TokenRole
 from hostagent import attach, limits
 from hostagent.capabilities import NET_ADMIN, OPTIONAL
 from hostagent.command import serve
@@ -43,7 +43,7 @@ def test_the_units_command_is_one_that_the_agent_takes() -> None:
 def test_the_controllers_unit_has_options_that_it_takes_all_credentials_among_them() -> None:
     service = unit("beamer-controller")["Service"]
     options = {option.replace("-", "_") for option in re.findall(r"--([a-z-]+)", service["ExecStart"].replace("\\\n", " "))}
-    assert options <= inspect.signature(controller.command.serve).parameters.keys()
+    assert options <= inspect.signature(controller.commands.serve.serve).parameters.keys()
     assert options >= {"tls_cert", "tls_key", "tls_ca", "token_key"}
     assert service["CapabilityBoundingSet"] == ""
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from controller import api, responses
+from controller.http import api, responses
 from controller.runtime import Runtime
 from eval.fuzz import agents, http
 from eval.fuzz.json_values import HOSTILE, hostile_json, to_json

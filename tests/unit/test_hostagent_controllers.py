@@ -16,8 +16,8 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
 from beamer.errors import InputError
-from controller.authority import Authority
-from controller.identity import agent_uri
+from controller.identity.authority import Authority
+from controller.identity.certificates import agent_uri
 from controller.testing import made_authority, signed
 from hostagent import controllers as module
 from hostagent.controllers import FIRST_PAUSE_S, LAST_PAUSE_S, ControllerConnection, ControllerLink, Rotation

@@ -13,8 +13,8 @@ OTHERS = FOLDERS[1:]  # the library imports none of them
 JOURNAL = ("beamer/studies/journal/",)
 HOMES: dict[str, tuple[str, ...]] = {
     "os_ken": ("controller/openflow/",),
-    "fastapi": ("controller/",),
-    "uvicorn": ("controller/",),
+    "fastapi": ("controller/http/", "controller/agents.py"),
+    "uvicorn": ("controller/http/",),
     "pyroute2": ("hostagent/",),
     "mininet": ("topologies/emulation/",),
     "numba": ("beamer/network/kernels/",),

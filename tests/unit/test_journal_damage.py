@@ -14,7 +14,7 @@ from beamer.studies.journal.chain import ChainLink
 from beamer.studies.journal.store import Journal, JournalSnapshot
 from beamer.testing.journal_damage import BEYOND_REPAIR, DAMAGES, EVENTS
 from beamer.testing.journal_damage import damage as damage_journal
-from controller.journal_command import check, repair
+from controller.commands.journal import check, repair
 
 
 @pytest.fixture

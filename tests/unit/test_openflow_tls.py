@@ -10,8 +10,8 @@ import pytest
 
 from beamer.errors import InputError
 from beamer.testing.fabrics import two_spines
-from controller.authority import Authority
-from controller.identity import CONTROLLER_URI, agent_uri, mutual_tls, switch_uri
+from controller.identity.authority import Authority
+from controller.identity.certificates import CONTROLLER_URI, agent_uri, mutual_tls, switch_uri
 from controller.openflow import driver, samples, session
 from controller.openflow.driver import SwitchDriver
 from controller.openflow.reports import SwitchLost

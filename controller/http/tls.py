@@ -10,9 +10,6 @@ import ssl
 from collections.abc import Callable
 from typing import Protocol
 
-PEER_CERTIFICATE = "beamer.certificate"
-"""The key in a WebSocket's `state` of the certificate that its peer has shown; absent without TLS."""
-
 SHUTDOWN_S = 2.0  # for the peer's part in closing, which need not come
 
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from beamer.errors import BeamerError, InputError, nearest
 from beamer.studies.model import check_name
-from controller.secret_files import create_secret, read_secret
+from controller.identity.secret_files import create_secret, read_secret
 
 EVERY_STUDY = "*"
 MOST_CHARACTERS = 4096  # of a token; ours have about 250, and clients send no longer ones

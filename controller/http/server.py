@@ -28,21 +28,19 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from uvicorn.server import ServerState
 
 from beamer.errors import PlatformError
-from controller.answers import refusal, refusal_content
-from controller.http_tls import PEER_CERTIFICATE, TlsHandshake
+from controller.http.errors import refusal, refusal_content
+from controller.http.tls import TlsHandshake
 from controller.limits import Limits
-from controller.quiet import LimitedRecords, LogLimit
+from controller.log_limit import LimitedRecords, LogLimit
+from controller.websocket import AGENT_PING_S, PEER_CERTIFICATE, UNCOUNT
 
 LAST_REQUESTS_S = 1  # for requests under way when asked to stop
-AGENT_PING_S = 5.0  # how soon a dead agent is noticed, and again until it is given up
 ACCEPTED_AT_ONCE = 32  # connections before any of them is counted
 KERNEL_BACKLOG = 1024  # connections that wait to be accepted: trainers of a large search start together
 OWN_DESCRIPTORS = 64  # the journal, logs, listening sockets, libraries
 _BEING_CLOSED = 4 * ACCEPTED_AT_ONCE  # surplus ones, whose descriptors are freed turns of the loop later
 _PER_ELEMENT = 4  # a switch or an agent, and the connection that replaces a dead one
 _CLOSE_S = 2.0  # for the other side of a WebSocket to answer that it closes, too
-UNCOUNT = "beamer.uncount"
-"""The key in a WebSocket's `state` of what takes its connection out of the count."""
 
 _LIBRARY_LOGS = ("asyncio", "uvicorn.error")
 

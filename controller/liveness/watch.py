@@ -11,8 +11,8 @@ from beamer.network.protocol import Workers
 from beamer.studies.events import AttemptEnded, AttemptStarted, Event, FellSilent, TrialEnded, WorkerAttached, WorkerDetached
 from beamer.studies.tracker import Tracker
 from controller.alarm import Alarm
-from controller.leases import Leases, Unattached
-from controller.silence import Silence
+from controller.liveness.leases import Leases, Unattached
+from controller.liveness.silence import Silence
 
 GRACE_S = 10.0  # an agent or a controller that is started again is back within about 2 s, and its clients' leases with it
 SILENCE_S = 900.0  # longer than steps of training and evaluations usually take

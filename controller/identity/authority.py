@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from beamer.errors import InputError
-from controller.secret_files import create_secret, read_secret, replace_secret
+from controller.identity.secret_files import create_secret, read_secret, replace_secret
 
 AUTHORITY = "ca"
 AUTHORITY_DAYS = 3650  # replacing it means new certificates everywhere at once

@@ -13,9 +13,9 @@ from beamer.network import events as _network_events  # noqa: F401  # read by th
 from beamer.studies.events import Event
 from beamer.studies.journal.chain import BEGINNING, ChainLink
 from beamer.studies.journal.store import Journal, sqlite_file
-from controller.fabric_file import read_fabric
+from controller.commands.fabric_file import read_fabric
+from controller.journal.replay import recover, snapshot
 from controller.limits import Limits
-from controller.replay import recover, snapshot
 
 LOOKS = 3  # at a journal that a running controller compacts meanwhile
 

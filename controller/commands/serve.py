@@ -21,18 +21,18 @@ from beamer.network.plan import QUEUES, check_queues
 from beamer.network.plan_modes import DEFAULT_MODE, PLAN_MODES, PlanMode, plan_mode
 from beamer.network.policies import NetworkPolicy, network_policy
 from controller.address import listen, parse_address
-from controller.api import create_app
-from controller.collector import collect_rarely
-from controller.credentials import Credentials, check_exposure, read_credentials
-from controller.fabric_file import read_fabric
-from controller.http_server import connections_within, http_server, raise_descriptor_limit
-from controller.leadership import lead
+from controller.commands.fabric_file import read_fabric
+from controller.garbage_collection import collect_rarely
+from controller.http.api import create_app
+from controller.http.server import connections_within, http_server, raise_descriptor_limit
+from controller.http.standby import Switchboard, following
+from controller.identity.credentials import Credentials, check_exposure, read_credentials
+from controller.journal.leadership import lead
 from controller.limits import Limits, read_limits
+from controller.liveness.watch import GRACE_S, SILENCE_S, WatchOptions
 from controller.openflow.driver import SwitchDriver
 from controller.openflow.reports import SwitchEvent
 from controller.runtime import Runtime
-from controller.standby import Switchboard, following
-from controller.watch import GRACE_S, SILENCE_S, WatchOptions
 
 log = structlog.get_logger("beamer-controller")
 

@@ -8,9 +8,9 @@ from beamer.errors import NotFoundError
 from beamer.measures import quantile
 from beamer.studies.model import TrialStatus
 from beamer.studies.records import AttemptRecord, StageRecord, StudyRecord, TrialRecord
-from controller.leases import Unattached
+from controller.http.runs import find_run
+from controller.liveness.leases import Unattached
 from controller.openflow.reports import PairCount
-from controller.runs import find_run
 from controller.runtime import Runtime
 
 

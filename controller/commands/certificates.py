@@ -10,9 +10,9 @@ import typer
 from beamer.errors import InputError
 from beamer.network.fabric import Fabric
 from beamer.studies.model import check_name
-from controller.authority import AUTHORITY, AUTHORITY_DAYS, Authority, Subject, files_of
-from controller.fabric_file import read_fabric
-from controller.identity import CONTROLLER_URI, agent_uri, switch_uri
+from controller.commands.fabric_file import read_fabric
+from controller.identity.authority import AUTHORITY, AUTHORITY_DAYS, Authority, Subject, files_of
+from controller.identity.certificates import CONTROLLER_URI, agent_uri, switch_uri
 
 DEFAULT_DAYS = 365
 _DIRECTORY_HELP = "Where certificates and keys go; the authority in it is kept."
@@ -26,9 +26,10 @@ def certs(
     days: Annotated[int, typer.Option(help="How long new certificates are valid.")] = DEFAULT_DAYS,
     renew: Annotated[bool, typer.Option("--renew", help="Make new keys and certificates for those that have some.")] = False,
 ) -> None:
-    """Make an authority, once, and certificates with keys for the controller, every agent and every switch of a network.
+    """Make certificates for a controller, its agents and its switches.
 
-    Keys are readable by their owner alone. A key that is there is kept unless --renew; the authority's always is.
+    The authority that signs them is made once and always kept. Other keys and certificates that are there are kept unless
+    --renew is given. Keys are readable by their owner alone.
     """
     if not 1 <= days <= AUTHORITY_DAYS:
         raise InputError("days", days, f"1 to {AUTHORITY_DAYS}")

@@ -15,7 +15,7 @@ from beamer.errors import InputError, PlatformError, TakenError
 from beamer.network.fabric import Fabric
 from beamer.studies.journal.store import Journal, Location, sqlite_file
 from beamer.studies.known import Kept
-from controller.replay import Recovered, recover
+from controller.journal.replay import Recovered, recover
 
 POLL_S = 0.3  # between two attempts to lead, each of which takes in what was written meanwhile
 

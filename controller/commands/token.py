@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from beamer.errors import InputError
-from controller.tokens import DAY_S, MOST_DAYS, Claims, TokenRole, make_key, parse_role, read_key, sign_token
+from controller.identity.tokens import DAY_S, MOST_DAYS, Claims, TokenRole, make_key, parse_role, read_key, sign_token
 
 DEFAULT_DAYS = 30.0
 
@@ -20,9 +20,10 @@ def token(
     days: Annotated[float, typer.Option(help=f"How long it is valid, above 0 and at most {MOST_DAYS}.")] = DEFAULT_DAYS,
     new_key: Annotated[Path | None, typer.Option(help="Write a new random key to this new file instead.")] = None,
 ) -> None:
-    """Print a token for --study and --role, or make a key by --new-key.
+    """Print a token for the controller's HTTP API, or make the key that tokens are signed with.
 
-    A token is a secret: redirect it to a file (umask 077), which clients read by BEAMER_TOKEN_FILE.
+    A token is for --study and --role; --new-key makes a key. A token is a secret: redirect it to a file (umask 077), which
+    clients read by BEAMER_TOKEN_FILE.
     """
     if new_key is not None:
         for option, given in (("key", key), ("study", study), ("role", role)):

@@ -16,10 +16,10 @@ import structlog
 from starlette.requests import HTTPConnection
 
 from beamer.errors import BeamerError, InputError
-from controller.http_tls import PEER_CERTIFICATE
-from controller.identity import agent_of
-from controller.quiet import LogLimit
-from controller.tokens import EVERY_STUDY, Claims, Permission, TokenError, TokenKey, TokenRole, read_token
+from controller.identity.certificates import agent_of
+from controller.identity.tokens import EVERY_STUDY, Claims, Permission, TokenError, TokenKey, TokenRole, read_token
+from controller.log_limit import LogLimit
+from controller.websocket import PEER_CERTIFICATE
 
 HEALTH, STUDIES, AGENT = "/v1/health", "/v1/studies", "/v1/agents/{name}"
 LOG_AGAIN_S = 3600.0  # the same kind from the same peer

@@ -4,10 +4,8 @@ from http import HTTPStatus
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from controller.answers import refusal
-
-NOT_LEADING = 4001
-"""The code that closes an agent's WebSocket: it is to try the next controller."""
+from controller.http.errors import refusal
+from controller.websocket import NOT_LEADING
 
 _REASON = "this controller follows another one, which leads"
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from beamer.errors import InputError
 from controller.address import parse_address
-from controller.identity import mutual_tls
-from controller.tokens import TokenKey, read_key
+from controller.identity.certificates import mutual_tls
+from controller.identity.tokens import TokenKey, read_key
 
 _TLS_OPTIONS = "--tls-cert, --tls-key and --tls-ca"
 

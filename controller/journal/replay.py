@@ -16,7 +16,7 @@ from beamer.studies.journal.store import Journal, JournalSnapshot
 from beamer.studies.known import Kept
 from beamer.studies.model import EndReason, TrialStatus
 from beamer.studies.tracker import Tracker
-from controller.leases import Leases
+from controller.liveness.leases import Leases
 
 _LEASES = "leases"
 

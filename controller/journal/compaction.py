@@ -19,7 +19,7 @@ from beamer.studies.journal.batches import Batches
 from beamer.studies.journal.chain import ChainLink
 from beamer.studies.journal.store import Journal, JournalSnapshot, Location
 from beamer.studies.known import Kept
-from controller.replay import snapshot
+from controller.journal.replay import snapshot
 
 NICENESS = 10  # a snapshot is never urgent
 
@@ -70,7 +70,7 @@ class Compaction:
 async def made_elsewhere(url: Location, fabric: Fabric, kept: Kept) -> JournalSnapshot:
     """Return a snapshot of what the journal holds, made in a process of its own. Raises `PlatformError` if it cannot be."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "controller.compaction",
+        sys.executable, "-m", "controller.journal.compaction",
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     location = url if isinstance(url, str) else url.render_as_string(hide_password=False)

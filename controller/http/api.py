@@ -34,12 +34,10 @@ from beamer.studies.events import (
 )
 from beamer.studies.model import MOST_RANK, EndReason, TrialStatus, trial_key
 from beamer.validation import finding_error
-from controller import responses
 from controller.admission import check_admission
-from controller.agents import REFUSED, close_reason
-from controller.answers import refusal, refused_input
-from controller.authorization import AGENT, HEALTH, STUDIES, Authorization, DeniedError
-from controller.bodies import (
+from controller.http import responses
+from controller.http.authorization import AGENT, HEALTH, STUDIES, Authorization, DeniedError
+from controller.http.bodies import (
     AttachBody,
     AttemptBody,
     AttemptEndBody,
@@ -52,11 +50,13 @@ from controller.bodies import (
     TargetBody,
     TrialBody,
 )
-from controller.credentials import NO_CREDENTIALS, Credentials
-from controller.metrics import exposition
-from controller.runs import check_run, study_event
+from controller.http.errors import refusal, refused_input
+from controller.http.metrics import exposition
+from controller.http.runs import check_run, study_event
+from controller.identity.credentials import NO_CREDENTIALS, Credentials
+from controller.identity.tokens import Claims
 from controller.runtime import Runtime
-from controller.tokens import Claims
+from controller.websocket import REFUSED, close_reason
 
 STUDY = STUDIES + "/{study}"
 STAGE = STUDY + "/stages/{stage}"

@@ -1,0 +1,1 @@
+"""Who is who: certificates of the controller, agents and switches; tokens of those who use the HTTP API."""

@@ -1,0 +1,1 @@
+"""What the controller does with its journal: replay it, compact it, and lead or follow by it."""

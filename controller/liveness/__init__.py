@@ -1,0 +1,1 @@
+"""Which workers still run, and of which studies something was heard lately."""
