@@ -100,7 +100,7 @@ async def _kills(site: EmulatedSite, times: int, seed: int, queues: list[Callabl
     rng = random.Random(seed)
     leader = site.controllers[0]
     for follower in site.controllers[1:]:
-        await follower.answers(FOLLOWING)
+        await follower.is_ready()
     recovery_s: list[float] = []
     failures: list[str] = []
     plans = differing = 0
@@ -131,7 +131,7 @@ async def _kills(site: EmulatedSite, times: int, seed: int, queues: list[Callabl
                 if quiet:
                     plans += 1
                     differing += (await leader.plan())["jobs"] != before or not before
-                    await leader.has_role("master")
+                    await leader.is_obeyed()
                     load.go()
                 else:
                     await load.recovered(killed_s)
@@ -140,6 +140,7 @@ async def _kills(site: EmulatedSite, times: int, seed: int, queues: list[Callabl
                 if len(site.controllers) > 1:
                     old.start()
                     await old.answers(FOLLOWING)
+                    await old.is_ready()
             await load.pause()
             await load.look(leader.url)
             await asyncio.sleep(UNUSED_S)

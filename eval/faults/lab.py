@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
@@ -31,6 +31,7 @@ from topologies.emulation.supervisor import EmulatedRun, emulated_run
 SWITCH = "s1"
 CONNECTIONS = 4  # of each pair of workers
 FIRST_PORT = 20_000
+ROLES_S = 0.5  # between readings of what Open vSwitch writes every 5 s
 # Hosts are called as those of `eval.faults.site.FABRIC`, on which the load registers trials. The study is never begun.
 SCENARIO = """
 name: faults
@@ -90,11 +91,18 @@ class EmulatedController(SiteController):
                 raise TimeoutError(f"{self.name} does not end")
             time.sleep(0.001)
 
-    async def has_role(self, role: str) -> None:
-        """Wait until Open vSwitch says that this controller has a role, and no other one has it. Raises `TimeoutError`."""
+    async def is_obeyed(self) -> None:
+        """Wait until Open vSwitch says that this controller is its master, and no other one is. Raises `TimeoutError`."""
+        await self._until(lambda found: [target for target, role in found.items() if role == "master"] == [self.openflow])
+
+    async def is_ready(self) -> None:
+        """Wait until Open vSwitch says that it is connected to this controller, which follows. Raises `TimeoutError`."""
+        await self._until(lambda found: found.get(self.openflow, "master") != "master")
+
+    async def _until(self, holds: Callable[[dict[str, str]], bool]) -> None:
         async with asyncio.timeout(PATIENCE_S):
-            while [target for target, found in roles(self._run).items() if found == role] != [self.openflow]:
-                await asyncio.sleep(POLL_S)
+            while not holds(roles(self._run)):
+                await asyncio.sleep(ROLES_S)
 
 
 @dataclass(frozen=True)

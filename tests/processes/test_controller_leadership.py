@@ -34,8 +34,11 @@ def events(study: str) -> list[Event]:
 
 
 async def leading(url: str, follows: Callable[[], None] = lambda: None) -> Lead:
+    async def on_following() -> None:
+        follows()
+
     async with asyncio.timeout(PATIENCE_S):
-        return await lead(url, FABRIC, 1.0, Kept(), follows)
+        return await lead(url, FABRIC, 1.0, Kept(), on_following)
 
 
 def write(led: Lead, *taken: Event) -> None:

@@ -35,6 +35,7 @@ from topologies.emulation.sampling import READER, Health, Sampler, queue_bytes
 from topologies.emulation.studies import Launchers, StudyRunner
 
 HTTP_PORT, OPENFLOW_PORT = 8265, 6653
+FOLLOWING = 503  # what a controller answers that follows another one
 READY_PATIENCE_S = 60.0
 SETTLE_S = 1.5  # queues drain and the switches' last counters arrive before they are read
 
@@ -65,7 +66,7 @@ class NamespacedRun:
         os.environ.update(vswitch.environment(self.directory / "ovs"))
         self.vswitchd = vswitch.start(self.directory / "ovs")
         self.network.start()
-        self.network.point_at_controllers(self._targets())
+        self.network.point_at_controllers(self._targets()[:1])
         leader, *followers = self.controllers
         self.start_controller(leader)
         agents = {h.agent: h.name for h in self.scenario.fabric.hosts if h.agent}
@@ -77,6 +78,9 @@ class NamespacedRun:
         self._wait_installed()
         for follower in followers:  # not before the first one leads
             self.start_controller(follower)
+            self._wait_following(follower)
+        if followers:
+            self.network.point_at_controllers(self._targets())
         self._enlarge_buffers()
 
     def _enlarge_buffers(self) -> None:
@@ -220,6 +224,16 @@ class NamespacedRun:
                 last = f"installed: {plan['installed']}"
             time.sleep(0.1)
         raise EmulationError(f"the first plan was not installed everywhere within {READY_PATIENCE_S:.0f} s; {last}")
+
+    def _wait_following(self, part: str) -> None:
+        """Wait until a controller follows, so that switches find it listening when they try it first."""
+        deadline = time.monotonic() + READY_PATIENCE_S
+        while time.monotonic() < deadline:
+            with contextlib.suppress(httpx.HTTPError):
+                if self.http.get(f"{self.urls[part]}/v1/health").status_code == FOLLOWING:
+                    return
+            time.sleep(0.1)
+        raise EmulationError(f"{part} did not follow within {READY_PATIENCE_S:.0f} s: {self._tail(part)}")
 
     def _log(self, name: str) -> IO[str]:
         return (self.directory / f"{name}.log").open("a")

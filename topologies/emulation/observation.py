@@ -26,7 +26,7 @@ Rule = tuple[str, str]
 
 @dataclass(frozen=True)
 class RuleReading:
-    """The rules that switches had. began_s, ended_s: monotonic. ages: seconds since each was added, not since it was changed."""
+    """The rules that switches had. began_s, ended_s: monotonic. ages: in seconds, since each was added, not changed."""
 
     began_s: float
     ended_s: float

@@ -46,15 +46,12 @@ def start(directory: Path) -> int:
 
 
 def set_controllers(switch: str, targets: Sequence[str]) -> list[str]:
-    """Return the command that points a switch at controllers; between attempts to connect it pauses for a second at most.
-
-    A switch's name stands for its controller's row only where it has a single one, hence the labels.
-    """
+    """Return the command that points a switch at controllers."""
+    # A switch's name stands for its controller's row only where it has a single one, hence the labels.
     rows = [f"@c{number}" for number in range(len(targets))]
     command = ["ovs-vsctl"]
     for row, target in zip(rows, targets, strict=True):
-        settings = (f'target="{target}"', "connection-mode=out-of-band", "max_backoff=1000")
-        command += ["--", f"--id={row}", "create", "controller", *settings]
+        command += ["--", f"--id={row}", "create", "controller", f'target="{target}"', "connection-mode=out-of-band"]
     return [*command, "--", "set", "bridge", switch, f"controller={','.join(rows)}"]
 
 
