@@ -141,13 +141,9 @@ async def _lead(service: Service, switchboard: Switchboard, listener: socket.soc
     lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     grace_s, kept = service.watch.grace_s, service.limits.kept
     driver = SwitchDriver(service.fabric, *service.switch_address, tls=service.credentials.switches)
-
-    async def follow() -> None:
-        await driver.start()
-        decided()
-
+    await driver.start()  # so that switches are connected, and wait, when the journal has been read
     try:
-        led = await lead(service.journal, service.fabric, grace_s, kept, follow)
+        led = await lead(service.journal, service.fabric, grace_s, kept, decided)
     except BaseException:
         await driver.stop()
         raise

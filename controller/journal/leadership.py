@@ -6,7 +6,7 @@ journal by then. A leader that finds its lock with another process ends at once,
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import structlog
@@ -30,10 +30,10 @@ class Lead:
     recovered: Recovered
 
 
-async def lead(url: Location, fabric: Fabric, grace_s: float, kept: Kept, on_following: Callable[[], Awaitable[None]]) -> Lead:
+async def lead(url: Location, fabric: Fabric, grace_s: float, kept: Kept, on_following: Callable[[], None]) -> Lead:
     """Return when this process leads.
 
-    grace_s: as of `Leases`. kept: as of `Tracker`. on_following: awaited when it begins to follow another one.
+    grace_s: as of `Leases`. kept: as of `Tracker`. on_following: called when it begins to follow another one.
 
     Raises `InputError` and `PlatformError` as `Journal`, and `TakenError` where another controller writes a SQLite journal.
     """
@@ -51,7 +51,7 @@ async def lead(url: Location, fabric: Fabric, grace_s: float, kept: Kept, on_fol
             if follower is None:
                 follower = await asyncio.to_thread(Follower, url, fabric, grace_s, kept)
                 log.info("following another controller, which leads", events=follower.recovered.link.number)
-                await on_following()
+                on_following()
             try:
                 await asyncio.to_thread(follower.follow)
             except PlatformError as error:

@@ -3,27 +3,29 @@
 import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 
 from beamer.testing import postgresql as databases
 from controller.openflow.session import LINGER_S
 from eval.faults import lab
 from eval.faults.base import Fault, FaultOutcome
 from eval.faults.lab import SWITCH, EmulatedSite, Traffic, emulated_site
-from eval.faults.load import Load, steady_search
+from eval.faults.load import Load
 from eval.faults.site import site_directory
-from eval.faults.traffic_worker import Progress
-from topologies.emulation.observation import RuleReading, queue_changes, read_rules
+from eval.faults.traffic_worker import ConnectionProgress
+from topologies.emulation.observation import Match, RuleReading, queue_changes, read_rules, unused_rules
 
+TOLD_S = 0.1  # that Open vSwitch's message of a rule that it has just removed may take
 LIFE_S = 1.0  # at most, between a recovery and the next fault
 QUIET_EVERY = 5  # faults, one of which comes without load, so that the plans on both sides of it can be compared
 FOLLOWING = 503  # what a follower answers
 TAKES_OVER_S = 5.0  # that a follower may take: what docs/reliability.md promises
-PAIRS = (("steady", ("h1", "h2")), ("other", ("h2", "h3")))
-"""The study and the hosts of workers that send to each other; `Load` registers the first one."""
+PAIRS: Mapping[str, Sequence[str]] = MappingProxyType({"first": ("h1", "h2"), "second": ("h2", "h3")})
+"""By study, the hosts of workers that send to each other. They come first, so that no other trial changes their class."""
 UNUSED_S = LINGER_S + 1.0  # after which a switch has lost the rules that a controller wanted no longer
 
 
@@ -33,6 +35,7 @@ class Effects:
 
     site: EmulatedSite
     traffic: Traffic
+    unused: Callable[[], set[Match]]
     rules: RuleReading
     marks: list[tuple[int, int]]
     broken: int = 0
@@ -40,17 +43,21 @@ class Effects:
     disturbed: int = 0
     remarked: int = 0
     longest_pause_s: float = 0.0
-    longest_pause_without_s: float = 0.0
     failures: list[str] = field(default_factory=list)
 
     async def look(self) -> None:
         """Add what has happened since the last time."""
         progress = await self.traffic.progress()
         rules = read_rules(self.site.run, [SWITCH])
-        disturbed = self.rules.disturbed(rules)
+        await asyncio.sleep(TOLD_S)
+        disturbed = self.rules.disturbed(rules, self.unused())
         self.failures += [f"rule lost or added anew: {rule}" for _, rule in disturbed]
         self.failures += [f"connection broken: {one.broken}" for one in progress if one.broken]
+        self.failures += ["a connection stood still" for one in progress if not one.received_bytes]
         marks = _marks(progress)
+        self.failures += [
+            f"mark {before} became {after}" for before, after in zip(self.marks, marks, strict=True) if before != after
+        ]
         self.broken += sum(bool(one.broken) for one in progress)
         self.still += sum(not one.received_bytes for one in progress)
         self.disturbed += len(disturbed)
@@ -70,7 +77,7 @@ class Effects:
         }
 
 
-def _marks(progress: list[Progress]) -> list[tuple[int, int]]:
+def _marks(progress: list[ConnectionProgress]) -> list[tuple[int, int]]:
     return [(one.priority, one.dscp) for one in progress]
 
 
@@ -91,67 +98,73 @@ def _in_lab(controllers: int, journal: str | None, times: int, seed: int) -> Fau
     with site_directory() as directory, emulated_site(directory, controllers, journal) as site, ExitStack() as stack:
         changes = [
             stack.enter_context(queue_changes(site.run, host, directory / f"queues-{host}"))
-            for host in (None, *sorted({host for _, hosts in PAIRS for host in hosts}))
+            for host in (None, *sorted({host for hosts in PAIRS.values() for host in hosts}))
         ]
-        return asyncio.run(_kills(site, times, seed, changes))
+        unused = stack.enter_context(unused_rules(site.run, SWITCH, directory / "rules"))
+        return asyncio.run(_kills(site, times, seed, changes, unused))
 
 
-async def _kills(site: EmulatedSite, times: int, seed: int, queues: list[Callable[[], list[str]]]) -> FaultOutcome:
+async def _kills(
+    site: EmulatedSite, times: int, seed: int, queues: list[Callable[[], list[str]]], unused: Callable[[], set[Match]]
+) -> FaultOutcome:
     rng = random.Random(seed)
-    leader = site.controllers[0]
-    for follower in site.controllers[1:]:
+    leader, *followers = site.controllers
+    for follower in followers:
         await follower.is_ready()
     recovery_s: list[float] = []
-    failures: list[str] = []
+    first_write_s: list[float] = []
     plans = differing = 0
-    async with Load([controller.url for controller in site.controllers], seed) as load:
-        for study, hosts in PAIRS[1:]:
-            await load.write(steady_search(study, hosts))
-        async with Traffic(site.run, site.run.parts["addresses"], PAIRS) as traffic:
-            await traffic.is_marked()
-            await load.pause()
-            await leader.settled_plan()
+    urls = [controller.url for controller in site.controllers]
+    async with Load(urls, seed, steady=PAIRS) as load, Traffic(site.run, PAIRS) as traffic:
+        await traffic.is_marked()
+        await load.pause()
+        await leader.settled_plan()
+        await leader.serves()
+        effects = Effects(site, traffic, unused, read_rules(site.run, [SWITCH]), _marks(await traffic.progress()))
+        load.go()
+        for number in range(times):
+            await asyncio.sleep(rng.uniform(0, LIFE_S))
+            if quiet := number % QUIET_EVERY == QUIET_EVERY - 1 or number == times - 1:
+                await load.pause()
+                before = await leader.settled_plan()
+            known, old = len(load.acknowledged), leader
+            old.kill()
+            killed_s = time.monotonic()
+            if followers:
+                leader, followers = followers[0], [*followers[1:], old]
+            else:
+                old.start()
+            written = asyncio.create_task(load.recovered(killed_s))
             await leader.serves()
-            effects = Effects(site, traffic, read_rules(site.run, [SWITCH]), _marks(await traffic.progress()))
-            load.go()
-            for number in range(times):
-                await asyncio.sleep(rng.uniform(0, LIFE_S))
-                if quiet := number % QUIET_EVERY == QUIET_EVERY - 1 or number == times - 1:
-                    await load.pause()
-                    before = await leader.settled_plan()
-                known = len(load.acknowledged)
-                leader.kill()
-                killed_s = time.monotonic()
-                if len(site.controllers) == 1:
-                    leader.start()
-                else:
-                    old, leader = leader, next(one for one in site.controllers if one is not leader)
-                await leader.serves()
-                recovery_s.append(time.monotonic() - killed_s)
-                if quiet:
-                    plans += 1
-                    differing += (await leader.plan())["jobs"] != before or not before
-                    await leader.is_obeyed()
-                    load.go()
-                else:
-                    await load.recovered(killed_s)
-                await load.look(leader.url, known)
-                await effects.look()
-                if len(site.controllers) > 1:
-                    old.start()
-                    await old.answers(FOLLOWING)
-                    await old.is_ready()
-            await load.pause()
-            await load.look(leader.url)
-            await asyncio.sleep(UNUSED_S)
+            recovery_s.append(time.monotonic() - killed_s)
+            if quiet:
+                plans += 1
+                differing += (await leader.plan())["jobs"] != before or not before
+                await leader.is_obeyed()
+                load.go()
+                await written
+            else:
+                first_write_s.append(await written)
+            await load.look(leader.url, known)
             await effects.look()
-            changed = [line for one in queues for line in one()]
-    failures += load.failures + effects.failures + [f"queue changed: {line}" for line in changed]
-    if effects.still or effects.remarked:
-        failures.append("a connection stood still, or lost its class")
-    if len(site.controllers) > 1 and max(recovery_s) > TAKES_OVER_S:
+            if followers:
+                old.start()
+                await old.answers(FOLLOWING)
+                await old.is_ready()
+        await load.pause()
+        await load.look(leader.url)
+        await asyncio.sleep(UNUSED_S)
+        await effects.look()
+        changed = [line for one in queues for line in one()]
+    failures = [*load.failures, *effects.failures, *(f"queue changed: {line}" for line in changed)]
+    if followers and max(recovery_s) > TAKES_OVER_S:
         failures.append(f"a follower took {max(recovery_s):.1f} s")
-    counts = {"writes repeated": load.retries, **effects.counts(), "queues changed": len(changed)}
+    counts = {
+        "writes repeated": load.retries,
+        "longest until a write is acknowledged in ms": round(1000 * max(first_write_s, default=0.0)),
+        **effects.counts(),
+        "queues changed": len(changed),
+    }
     acknowledged, lost = len(load.acknowledged), len(load.lost)
     return FaultOutcome(times, acknowledged, lost, plans, differing, tuple(recovery_s), counts, tuple(failures))
 

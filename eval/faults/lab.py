@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
@@ -21,11 +21,10 @@ from beamer.errors import PlatformError
 from beamer.process_stat import process_stat
 from eval.faults.base import PATIENCE_S
 from eval.faults.site import POLICY, POLL_S, SiteController
-from eval.faults.traffic_worker import Progress, TrafficTask
+from eval.faults.traffic_worker import ConnectionProgress, TrafficTask
 from hostagent.testing import entered
-from topologies.emulation.observation import roles
+from topologies.emulation.observation import environment, roles
 from topologies.emulation.platform import require
-from topologies.emulation.runfile import RUN_VARIABLE
 from topologies.emulation.supervisor import EmulatedRun, emulated_run
 
 SWITCH = "s1"
@@ -127,13 +126,11 @@ def emulated_site(directory: Path, controllers: int, journal: str | None) -> Ite
 
 
 class Traffic:
-    """Pairs of workers that send to each other while the context lasts.
+    """Pairs of workers that send to each other while the context lasts. pairs: their hosts by study, whose trial is `t`."""
 
-    addresses: of hosts by name. pairs: the study of each, whose trial is `t`, and its hosts.
-    """
-
-    def __init__(self, run: EmulatedRun, addresses: dict[str, str], pairs: Sequence[tuple[str, Sequence[str]]]) -> None:
+    def __init__(self, run: EmulatedRun, pairs: Mapping[str, Sequence[str]]) -> None:
         self._run = run
+        addresses = run.parts["addresses"]
         self._tasks = [
             (
                 host,
@@ -141,7 +138,7 @@ class Traffic:
                     study, "t", rank, rank == 0, addresses[host], (addresses[hosts[0]], FIRST_PORT + number), CONNECTIONS
                 ),
             )
-            for number, (study, hosts) in enumerate(pairs)
+            for number, (study, hosts) in enumerate(pairs.items())
             for rank, host in enumerate(hosts)
         ]
         self._processes: list[asyncio.subprocess.Process] = []
@@ -153,7 +150,7 @@ class Traffic:
                     *(*self._run.enter(host), sys.executable, "-m", "eval.faults.traffic_worker", json.dumps(asdict(task))),
                     stdin=asyncio.subprocess.PIPE,
                     stdout=asyncio.subprocess.PIPE,
-                    env={**os.environ, RUN_VARIABLE: self._run.run.id, AGENT_VARIABLE: self._run.parts["sockets"][host]},
+                    env={**environment(self._run), AGENT_VARIABLE: self._run.parts["sockets"][host]},
                 )
             )
         return self
@@ -167,7 +164,7 @@ class Traffic:
         for process in self._processes:
             await process.communicate()
 
-    async def progress(self) -> list[Progress]:
+    async def progress(self) -> list[ConnectionProgress]:
         """Return what came of each end of each connection since the last time. Raises `TimeoutError`, `RuntimeError`."""
         async with asyncio.timeout(PATIENCE_S):
             return [progress for process in self._processes for progress in await _progress(process)]
@@ -179,7 +176,7 @@ class Traffic:
                 await asyncio.sleep(POLL_S)
 
 
-async def _progress(process: asyncio.subprocess.Process) -> list[Progress]:
+async def _progress(process: asyncio.subprocess.Process) -> list[ConnectionProgress]:
     assert process.stdin is not None
     assert process.stdout is not None
     with suppress(ConnectionError):
@@ -188,4 +185,4 @@ async def _progress(process: asyncio.subprocess.Process) -> list[Progress]:
     line = await process.stdout.readline()
     if not line:
         raise RuntimeError("a worker has ended")
-    return [Progress(**one) for one in json.loads(line)]
+    return [ConnectionProgress(**one) for one in json.loads(line)]

@@ -35,7 +35,7 @@ class TrafficTask:
 
 
 @dataclass(frozen=True)
-class Progress:
+class ConnectionProgress:
     """What came of a connection. received_bytes, longest_pause_s: since the report before. priority, dscp: its marks now."""
 
     received_bytes: int
@@ -81,11 +81,11 @@ class TrafficConnection:
         self._received += count
         self._longest_s, self._last_s = max(self._longest_s, now - self._last_s), now
 
-    def progress(self, now: float) -> Progress:
+    def progress(self, now: float) -> ConnectionProgress:
         """Return what came of it since the last time. A pause that goes on counts, too."""
         priority = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY)
         dscp = self.sock.getsockopt(socket.IPPROTO_IP, socket.IP_TOS) >> 2
-        made = Progress(self._received, max(self._longest_s, now - self._last_s), self.broken, priority, dscp)
+        made = ConnectionProgress(self._received, max(self._longest_s, now - self._last_s), self.broken, priority, dscp)
         self._received, self._longest_s = 0, 0.0
         return made
 

@@ -34,11 +34,8 @@ def events(study: str) -> list[Event]:
 
 
 async def leading(url: str, follows: Callable[[], None] = lambda: None) -> Lead:
-    async def on_following() -> None:
-        follows()
-
     async with asyncio.timeout(PATIENCE_S):
-        return await lead(url, FABRIC, 1.0, Kept(), on_following)
+        return await lead(url, FABRIC, 1.0, Kept(), follows)
 
 
 def write(led: Lead, *taken: Event) -> None:

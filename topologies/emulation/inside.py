@@ -81,6 +81,7 @@ class NamespacedRun:
             self._wait_following(follower)
         if followers:
             self.network.point_at_controllers(self._targets())
+        self.network.shorten_pauses()
         self._enlarge_buffers()
 
     def _enlarge_buffers(self) -> None:

@@ -67,6 +67,11 @@ class EmulatedNetwork:
         for switch in self.fabric.switches:
             run(*vswitch.set_controllers(switch.name, targets))
 
+    def shorten_pauses(self) -> None:
+        """Have every switch try a lost controller again soon, once it is connected to all of them."""
+        for switch in self.fabric.switches:
+            vswitch.shorten_pauses(switch.name)
+
     def shell_pid(self, host: str) -> int:
         """Return the process whose network namespace is `host`'s."""
         pid: int = self._net.get(host).pid

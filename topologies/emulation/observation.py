@@ -12,16 +12,22 @@ from itertools import count
 from pathlib import Path
 
 from beamer.errors import EmulationError
+from topologies.emulation import vswitch
 from topologies.emulation.runfile import RUN_VARIABLE
 from topologies.emulation.supervisor import EmulatedRun
 
+_MISS_BYTES = 128  # of a packet that no rule matches; any number above 0 has Open vSwitch tell of removed rules, too
 PATIENCE_S = 20.0  # for a monitor to see a change
 _STATISTICS = re.compile(r" ?(duration|n_packets|n_bytes|idle_age|hard_age)=[^,]*,?")
 _AGE = re.compile(r"duration=([0-9.]+)s")
+_RULE = re.compile(r"table=(\d+).* (priority=\S+)")
+_UNUSED = re.compile(r"OFPT_FLOW_REMOVED .*(priority=\S+) reason=idle table_id=(\d+)")
 
 
 Rule = tuple[str, str]
 """A switch, and a rule of it as text without counts."""
+Match = tuple[str, str, str]
+"""A switch, a table's number, and a rule's priority with what it matches."""
 
 
 @dataclass(frozen=True)
@@ -32,13 +38,23 @@ class RuleReading:
     ended_s: float
     ages: Mapping[Rule, float]
 
-    def disturbed(self, later: "RuleReading") -> list[Rule]:
+    def disturbed(self, later: "RuleReading", unused: Collection[Match] = ()) -> list[Rule]:
         """Return the rules that are gone in a later reading or were added anew since this one.
 
-        Of those that were added while this one was read some may be among them.
+        unused: that timed out meanwhile because no packet met them, which are left out. Of the rules that were added while this
+        reading was made some may be among what is returned.
         """
         since_s = later.ended_s - self.began_s
-        return [rule for rule in self.ages if rule not in later.ages or later.ages[rule] < since_s]
+        return [
+            (switch, rule)
+            for switch, rule in self.ages
+            if later.ages.get((switch, rule), 0.0) < since_s and _match(switch, rule) not in unused
+        ]
+
+
+def environment(run: EmulatedRun) -> dict[str, str]:
+    """Return the variables of a process that belongs to a run, and ends with it at the latest."""
+    return {**os.environ, **vswitch.environment(run.run.directory / "ovs"), RUN_VARIABLE: run.run.id}
 
 
 def read_rules(run: EmulatedRun, switches: Collection[str]) -> RuleReading:
@@ -63,12 +79,43 @@ def roles(run: EmulatedRun) -> dict[str, str]:
     return {target: role for target, role, connected in json.loads(printed)["data"] if connected and isinstance(role, str)}
 
 
+def _match(switch: str, rule: str) -> Match | None:
+    found = _RULE.search(rule)
+    return (switch, found[1], found[2]) if found else None
+
+
+@contextmanager
+def unused_rules(run: EmulatedRun, switch: str, output: Path) -> Iterator[Callable[[], set[Match]]]:
+    """Watch what rules of a switch time out for want of packets; yield what returns those since the call before.
+
+    Open vSwitch tells everybody who is connected of the rules that ask for it, as those with time-outs do.
+    """
+    command = ["ovs-ofctl", "-O", "OpenFlow13", "monitor", switch, str(_MISS_BYTES)]
+    with output.open("w") as file:
+        monitor = subprocess.Popen(command, stdout=file, stderr=file, env=environment(run))
+    read = 0
+
+    def since() -> set[Match]:
+        nonlocal read
+        if monitor.poll() is not None:
+            raise EmulationError(f"`{' '.join(command)}` ended: {output.read_text()}")
+        lines = output.read_text().splitlines(keepends=True)
+        whole = len(lines) - (bool(lines) and not lines[-1].endswith("\n"))
+        seen, read = lines[read:whole], whole
+        return {(switch, found[2], found[1]) for line in seen if (found := _UNUSED.search(line))}
+
+    try:
+        yield since
+    finally:
+        monitor.kill()
+        monitor.wait()
+
+
 @contextmanager
 def queue_changes(run: EmulatedRun, host: str | None, output: Path) -> Iterator[Callable[[], list[str]]]:
     """Watch every queue of a host, or of the switches (None), by `tc monitor`; yield what returns the changes seen so far."""
-    environment = {**os.environ, RUN_VARIABLE: run.run.id}
     with output.open("w") as file:
-        monitor = subprocess.Popen([*run.enter(host), "tc", "monitor"], stdout=file, env=environment)
+        monitor = subprocess.Popen([*run.enter(host), "tc", "monitor"], stdout=file, env=environment(run))
     limits = count(1)
 
     def is_watching() -> bool:
