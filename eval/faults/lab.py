@@ -53,37 +53,37 @@ def missing() -> str | None:
 
 
 class EmulatedController(SiteController):
-    """A controller of an emulated run. part: its name there."""
+    """A controller of an emulated run. run: which. part: its name there."""
 
     def __init__(self, run: EmulatedRun, part: str) -> None:
         super().__init__(part, run.parts["urls"][part])
-        self._run = run
+        self.run = run
 
     @property
     def log(self) -> str:
         """What it has printed, of all its lives."""
-        return self._run.log(self.name)
+        return self.run.log(self.name)
 
     @property
     def is_alive(self) -> bool:
         """Whether it has been started and not ended."""
-        stat = process_stat(f"/proc/{self._run.pid(self.name)}/stat")
+        stat = process_stat(f"/proc/{self.run.pid(self.name)}/stat")
         return stat is not None and stat.state != "Z"
 
     @property
     def openflow(self) -> str:
         """Where it listens for switches, as Open vSwitch writes it."""
-        targets: dict[str, str] = self._run.parts["targets"]
+        targets: dict[str, str] = self.run.parts["targets"]
         return targets[self.name]
 
     def start(self) -> None:
         """Start it, without waiting for it."""
-        self._run.restart(self.name)
+        self.run.restart(self.name)
 
     def kill(self) -> None:
         """End it by SIGKILL, if it is alive. Raises `TimeoutError`."""
         if self.is_alive:
-            os.kill(self._run.pid(self.name), signal.SIGKILL)
+            os.kill(self.run.pid(self.name), signal.SIGKILL)
         deadline = time.monotonic() + PATIENCE_S
         while self.is_alive:  # its addresses are free again when it is gone
             if time.monotonic() > deadline:
@@ -100,7 +100,7 @@ class EmulatedController(SiteController):
 
     async def _until(self, holds: Callable[[dict[str, str]], bool]) -> None:
         async with asyncio.timeout(PATIENCE_S):
-            while not holds(roles(self._run)):
+            while not holds(roles(self.run)):
                 await asyncio.sleep(ROLES_S)
 
 
