@@ -55,8 +55,8 @@ class SwitchDriver:
     """All switches of a fabric; every method runs on one asyncio loop.
 
     host, port: where switches connect; port 0 takes a free one, see `address`. on_event, term: as of `lead`; None: this
-    controller follows another one, and keeps switches connected and as they are. None has to connect when it leads, for which
-    Open vSwitch may take 8 s: its longest pause between attempts (3.1 heeds `max_backoff` on established connections alone).
+    controller follows another one. It keeps switches connected and as they are, so that none has to connect when it leads:
+    Open vSwitch pauses for up to 8 s between attempts (3.1 heeds `max_backoff` on established connections alone).
     tls: how switches connect, in plain text if there is none; it has to ask for certificates. datapath_of: the datapath id
     that a peer's certificate is for, an `InputError` if none. serve_again_s: least time between the beginnings of two sessions
     of a switch. Raises `InputError` if `tls` lets anybody in.

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
 
+from beamer.client.controllers import NOT_LEADING
 from beamer.testing import postgresql as databases
 from controller.openflow.session import LINGER_S
 from eval.faults import lab
@@ -22,7 +23,6 @@ from topologies.emulation.observation import Match, RuleReading, queue_changes, 
 TOLD_S = 0.1  # that Open vSwitch's message of a rule that it has just removed may take
 LIFE_S = 1.0  # at most, between a recovery and the next fault
 QUIET_EVERY = 5  # faults, one of which comes without load, so that the plans on both sides of it can be compared
-FOLLOWING = 503  # what a follower answers
 TAKES_OVER_S = 5.0  # that a follower may take: what docs/reliability.md promises
 PAIRS: Mapping[str, Sequence[str]] = MappingProxyType({"first": ("h1", "h2"), "second": ("h2", "h3")})
 """By study, the hosts of workers that send to each other. They come first, so that no other trial changes their class."""
@@ -149,7 +149,7 @@ async def _kills(
             await effects.look()
             if followers:
                 old.start()
-                await old.answers(FOLLOWING)
+                await old.answers(NOT_LEADING)
                 await old.is_ready()
         await load.pause()
         await load.look(leader.url)

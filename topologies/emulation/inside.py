@@ -22,6 +22,7 @@ from typing import IO, Any
 import httpx
 from pydantic import TypeAdapter
 
+from beamer.client.controllers import NOT_LEADING
 from beamer.errors import BeamerError, EmulationError
 from beamer.network.plan_modes import plan_mode
 from beamer.workloads.scenario import Scenario, load
@@ -35,7 +36,6 @@ from topologies.emulation.sampling import READER, Health, Sampler, queue_bytes
 from topologies.emulation.studies import Launchers, StudyRunner
 
 HTTP_PORT, OPENFLOW_PORT = 8265, 6653
-FOLLOWING = 503  # what a controller answers that follows another one
 READY_PATIENCE_S = 60.0
 SETTLE_S = 1.5  # queues drain and the switches' last counters arrive before they are read
 
@@ -231,7 +231,7 @@ class NamespacedRun:
         deadline = time.monotonic() + READY_PATIENCE_S
         while time.monotonic() < deadline:
             with contextlib.suppress(httpx.HTTPError):
-                if self.http.get(f"{self.urls[part]}/v1/health").status_code == FOLLOWING:
+                if self.http.get(f"{self.urls[part]}/v1/health").status_code == NOT_LEADING:
                     return
             time.sleep(0.1)
         raise EmulationError(f"{part} did not follow within {READY_PATIENCE_S:.0f} s: {self._tail(part)}")
