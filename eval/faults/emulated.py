@@ -109,8 +109,6 @@ async def _kills(
 ) -> FaultOutcome:
     rng = random.Random(seed)
     leader, *followers = site.controllers
-    for follower in followers:
-        await follower.is_ready()
     recovery_s: list[float] = []
     first_write_s: list[float] = []
     plans = differing = 0
@@ -123,6 +121,9 @@ async def _kills(
         effects = Effects(site, traffic, unused, read_rules(site.run, [SWITCH]), _marks(await traffic.progress()))
         load.go()
         for number in range(times):
+            for follower in followers:
+                await follower.answers(NOT_LEADING)
+                await follower.is_ready()
             await asyncio.sleep(rng.uniform(0, LIFE_S))
             if quiet := number % QUIET_EVERY == QUIET_EVERY - 1 or number == times - 1:
                 await load.pause()
@@ -149,8 +150,6 @@ async def _kills(
             await effects.look()
             if followers:
                 old.start()
-                await old.answers(NOT_LEADING)
-                await old.is_ready()
         await load.pause()
         await load.look(leader.url)
         await asyncio.sleep(UNUSED_S)
