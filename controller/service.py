@@ -84,11 +84,17 @@ async def _lead(service: Service, served: ReplaceableApplication, listener: sock
     """
     lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     grace_s, kept = service.watch.grace_s, service.limits.kept
-    led = await lead(service.journal, service.fabric, grace_s, kept, decided)
+    driver = SwitchDriver(service.fabric, *service.switch_address, tls=service.credentials.switches)
+    await driver.start()  # so that switches are connected, and wait, when the journal has been read
+    try:
+        led = await lead(service.journal, service.fabric, grace_s, kept, decided)
+    except BaseException:
+        await driver.stop()
+        raise
 
     def drive(on_event: Callable[[SwitchEvent], None]) -> SwitchDriver:
-        tls = service.credentials.switches
-        return SwitchDriver(service.fabric, *service.switch_address, on_event, term=led.journal.term, tls=tls)
+        driver.lead(on_event, led.journal.term)
+        return driver
 
     runtime = Runtime(
         service.fabric,

@@ -8,7 +8,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
@@ -45,10 +45,8 @@ class Namespace:
 
         def inside() -> None:
             try:
-                with open(f"/run/netns/{self.name}") as file:
-                    if ctypes.CDLL(None, use_errno=True).setns(file.fileno(), _CLONE_NEWNET) != 0:
-                        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-                outcome.append(function())
+                with entered(self.name):
+                    outcome.append(function())
             except BaseException as error:  # noqa: BLE001 - raised to the caller below
                 failure.append(error)
 
@@ -58,6 +56,22 @@ class Namespace:
         if failure:
             raise failure[0]
         return outcome[0]
+
+
+@contextmanager
+def entered(name: str) -> Iterator[None]:
+    """Have this thread in a network namespace; sockets made, threads and processes started there stay in it."""
+    with open("/proc/thread-self/ns/net") as before, open(f"/run/netns/{name}") as wanted:
+        _enter(wanted)
+        try:
+            yield
+        finally:
+            _enter(before)
+
+
+def _enter(namespace: IO[str]) -> None:
+    if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), _CLONE_NEWNET) != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 @contextmanager

@@ -4,7 +4,7 @@ import asyncio
 import ssl
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -38,18 +38,27 @@ log = structlog.get_logger("beamer-controller")
 
 @dataclass(frozen=True)
 class ServedSwitch:
-    """The one connection on which a switch is kept at its target."""
+    """The one connection to a switch. session: that keeps it at its target, None while this controller follows."""
 
     task: asyncio.Task[None]
     channel: Channel
-    session: SwitchSession
+    session: SwitchSession | None = None
+
+
+@dataclass(frozen=True)
+class Leadership:
+    """What a controller needs to lead. on_event, term: as of `SwitchDriver.lead`."""
+
+    on_event: Callable[[SwitchEvent], None]
+    term: int
 
 
 class SwitchDriver:
     """All switches of a fabric; every method runs on one asyncio loop.
 
-    host, port: where switches connect; port 0 takes a free one, see `address`. on_event: called on the loop.
-    term: of this controller's leadership; switches refuse those of earlier ones.
+    host, port: where switches connect; port 0 takes a free one, see `address`. on_event, term: as of `lead`; None: this
+    controller follows another one. It keeps switches connected and as they are, so that none has to connect when it leads:
+    Open vSwitch pauses for up to 8 s between attempts (3.1 heeds `max_backoff` on established connections alone).
     tls: how switches connect, in plain text if there is none; it has to ask for certificates. datapath_of: the datapath id
     that a peer's certificate is for, an `InputError` if none. serve_again_s: least time between the beginnings of two sessions
     of a switch. Raises `InputError` if `tls` lets anybody in.
@@ -61,7 +70,7 @@ class SwitchDriver:
         fabric: Fabric,
         host: str,
         port: int,
-        on_event: Callable[[SwitchEvent], None],
+        on_event: Callable[[SwitchEvent], None] | None = None,
         clock: Callable[[], float] = time.time,
         *,
         term: int = 1,
@@ -71,13 +80,13 @@ class SwitchDriver:
     ) -> None:
         if tls is not None:
             require_mutual(tls)
-        self._term = term
         self._tls = tls
         self._datapath_of = datapath_of
         self._serve_again_s = serve_again_s
         self._fabric = fabric
         self._listen_on = host, port
-        self._on_event = on_event
+        self._lead = None if on_event is None else Leadership(on_event, term)
+        self._leading = asyncio.Event()
         self._clock = clock
         self._static = static_rules(fabric)
         self._name_of = {switch.dpid: switch.name for switch in fabric.switches}
@@ -100,8 +109,29 @@ class SwitchDriver:
         host, port = self._server.sockets[0].getsockname()[:2]
         return host, port
 
+    @property
+    def connected(self) -> frozenset[str]:
+        """The switches that are connected, whether this controller leads or follows."""
+        return frozenset(self._served)
+
+    def lead(self, on_event: Callable[[SwitchEvent], None], term: int) -> None:
+        """Have the next `start` take switches over from the controller that led before.
+
+        on_event: called on the loop. term: of this controller's leadership; switches refuse those of earlier ones.
+        """
+        self._lead = Leadership(on_event, term)
+
     async def start(self) -> None:
-        """Listen for switches. Raises `PlatformError` if the address is not available."""
+        """Listen for switches, if it does not already, and serve them if it leads.
+
+        Raises `PlatformError` if the address is not available.
+        """
+        if self._server is None:
+            await self._listen()
+        if self._lead is not None:
+            self._leading.set()
+
+    async def _listen(self) -> None:
         host, port = self._listen_on
         try:
             self._server = await asyncio.start_server(self._connected, host, port)
@@ -128,22 +158,25 @@ class SwitchDriver:
         meters = job_meters(self._fabric, jobs)
         for name, rules in merged(self._static, job_rules(self._fabric, jobs)).items():
             self._targets[name] = SwitchTarget(generation, rules, meters[name])
-            if name in self._served:
-                self._served[name].session.set_target(self._targets[name])
+            if session := self._session(name):
+                session.set_target(self._targets[name])
 
     async def counters(self) -> tuple[PairCount, ...]:
         """Return what each host pair has sent in each class; of a switch that does not answer, only what is final."""
         found: list[PairCount] = []
         for name, final in self._final.items():
             live = FlowCounts()
-            if name in self._served:
+            if session := self._session(name):
                 try:
-                    live, final = await self._served[name].session.count()
+                    live, final = await session.count()
                 except (ChannelError, RefusedError) as error:
                     log.warning("switch gave no counters", switch=name, reason=str(error))
             found += self._pair_counts(name, live, final=False)
             found += self._pair_counts(name, final, final=True)
         return tuple(found)
+
+    def _session(self, switch: str) -> SwitchSession | None:
+        return self._served[switch].session if switch in self._served else None
 
     def _pair_counts(self, switch: str, counts: FlowCounts, *, final: bool) -> Iterator[PairCount]:
         hosts = self._fabric.hosts
@@ -221,20 +254,30 @@ class SwitchDriver:
                 await asyncio.wait({served.task})
             await asyncio.sleep(self._may_serve_at.get(name, 0.0) - loop.time())
             self._may_serve_at[name] = loop.time() + self._serve_again_s
-            session = SwitchSession(name, channel, self._final[name], self._on_event, self._clock, self._term)
-            self._served[name] = ServedSwitch(task, channel, session)
+            self._served[name] = ServedSwitch(task, channel)
             self._unserved.pop(task, None)
         channel.most_entries = self._most_entries[name]
-        if name in self._targets:
-            session.set_target(self._targets[name])
         try:
-            self._on_event(SwitchConnected(name))
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(channel.serve())
-                tasks.create_task(session.run())
+                tasks.create_task(self._keep_at_target(name, channel))
         finally:
             del self._served[name]
-            self._on_event(SwitchLost(name))
+
+    async def _keep_at_target(self, name: str, channel: Channel) -> None:
+        """Keep a switch at its target from the moment on when this controller leads."""
+        await self._leading.wait()
+        assert self._lead is not None
+        on_event, term = self._lead.on_event, self._lead.term
+        session = SwitchSession(name, channel, self._final[name], on_event, self._clock, term)
+        self._served[name] = replace(self._served[name], session=session)
+        if name in self._targets:
+            session.set_target(self._targets[name])
+        on_event(SwitchConnected(name))
+        try:
+            await session.run()
+        finally:
+            on_event(SwitchLost(name))
 
     def _log_end(self, address: str, reason: Exception, switch: str | None = None) -> None:
         """Log that a connection has ended: once in a while per peer and kind of reason."""

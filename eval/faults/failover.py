@@ -6,6 +6,7 @@ import signal
 import time
 from pathlib import Path
 
+from beamer.client.controllers import NOT_LEADING
 from beamer.testing.postgresql import binaries, missing, postgresql
 from eval.faults.base import Fault, FaultOutcome
 from eval.faults.load import Load
@@ -14,7 +15,6 @@ from eval.faults.site import ControllerProcess, ending, site_directory
 
 LEADS_S = 1.0  # at most, between a follower's readiness and the next fault
 QUIET_EVERY = 4  # fail-overs, one of which comes without load, so that the plans on both sides of it can be compared
-FOLLOWING = 503  # what a follower answers
 
 
 def killed(times: int, seed: int) -> FaultOutcome:
@@ -44,7 +44,7 @@ async def _fail_overs(directory: Path, journal: str, times: int, seed: int, numb
         leader.start()
         await leader.answers()
         follower.start()
-        await follower.answers(FOLLOWING)
+        await follower.answers(NOT_LEADING)
         async with (
             Load([one.url for one in both], seed) as load,
             FollowingSwitch(both) as switch,
@@ -75,7 +75,7 @@ async def _fail_overs(directory: Path, journal: str, times: int, seed: int, numb
                 if not await leader.ended():
                     failures.append("the leader of before ended with success")
                 leader.start()
-                await leader.answers(FOLLOWING)
+                await leader.answers(NOT_LEADING)
                 leader, follower = follower, leader
             await load.pause()
             await load.look(leader.url)

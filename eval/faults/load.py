@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any
 
 import httpx
@@ -23,6 +23,7 @@ CONNECTIONS = 8  # searches at once: several writes share a transaction, and two
 ANSWER_S = 2.0  # that an answer is waited for before the write is repeated, perhaps elsewhere
 RETRY_S = 0.02
 PAUSE_S = 0.005  # between the writes of a search
+STEADY: Mapping[str, Sequence[str]] = MappingProxyType({"steady": tuple(host.name for host in FABRIC.hosts[:2])})
 MOST_PROGRESS = 12  # reports of a trial, so that few trials run at once
 
 
@@ -66,10 +67,9 @@ def search(study: str, rng: random.Random) -> Iterator[Write]:
         yield from _trial(study, f"r{number}", f"t{number}", rng)
 
 
-def steady_search(study: str) -> Iterator[Write]:
-    """Yield the writes of a search whose one trial, `t`, runs on the first two hosts and is never heard of again."""
+def steady_search(study: str, hosts: Sequence[str] = STEADY["steady"]) -> Iterator[Write]:
+    """Yield the writes of a search whose one trial, `t`, runs on some hosts and is never heard of again."""
     yield Write(f"/v1/studies/{study}", {}, lambda known: bool(known.study(study)))
-    hosts = [host.name for host in FABRIC.hosts[:2]]
     yield from _started(study, "r", "t", 1000, hosts)
 
 
@@ -115,16 +115,20 @@ def _has_come(study: str, trial: str, step: int) -> Callable[[KnownStudies], boo
 class Load:
     """Searches that run for as long as the context lasts, but while they are paused.
 
-    urls: of controllers, one of which leads. acknowledged: writes in the order of their answers. failures: what was refused,
+    urls: of controllers, one of which leads. steady: hosts by study, for `steady_search`, registered before all others.
+    acknowledged: writes in the order of their answers. failures: what was refused,
     or not acknowledged in time. retries: of writes.
     """
 
-    def __init__(self, urls: Sequence[str], seed: int, connections: int = CONNECTIONS) -> None:
+    def __init__(
+        self, urls: Sequence[str], seed: int, connections: int = CONNECTIONS, steady: Mapping[str, Sequence[str]] = STEADY
+    ) -> None:
         self.acknowledged: list[Write] = []
         self.failures: list[str] = []
         self.retries = 0
         self.lost: set[int] = set()
         self._urls = tuple(urls)
+        self._steady = steady
         self._seed = seed
         self._connections = connections
         self._going = asyncio.Event()
@@ -133,7 +137,8 @@ class Load:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> "Load":
-        await self._write_all(steady_search("steady"))
+        for study, hosts in self._steady.items():
+            await self._write_all(steady_search(study, hosts))
         self.go()
         self._tasks = [asyncio.create_task(self._run(number)) for number in range(self._connections)]
         return self

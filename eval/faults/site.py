@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -30,17 +30,88 @@ POLICY = "fifo"  # whose order does not depend on the time that has passed: a co
 SERVE: Sequence[str] = ("-m", "controller.cli")
 
 
-class ControllerProcess:
+class SiteController:
+    """A controller by its address, however often it is killed and started again. name: of it. url: where it listens."""
+
+    def __init__(self, name: str, url: str) -> None:
+        self.name = name
+        self.url = url
+
+    @property
+    def log(self) -> str:
+        """What it has printed, of all its lives."""
+        raise NotImplementedError
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it has been started and not ended."""
+        raise NotImplementedError
+
+    def start(self) -> None:
+        """Start it, without waiting for it."""
+        raise NotImplementedError
+
+    def kill(self) -> None:
+        """End it by SIGKILL, if it is alive."""
+        raise NotImplementedError
+
+    async def answers(self, status: int = 200) -> None:
+        """Wait until it answers with a status: 503 of one that follows. Raises `RuntimeError` with its log if it ends."""
+        deadline = time.monotonic() + PATIENCE_S
+        async with http_client() as http:
+            while True:
+                with suppress(httpx.TransportError):
+                    if (await http.get(f"{self.url}/v1/health")).status_code == status:
+                        return
+                if not self.is_alive or time.monotonic() > deadline:
+                    raise RuntimeError(f"{self.name} did not answer with {status}: {self.log[-2000:]}")
+                await asyncio.sleep(POLL_S)
+
+    async def serves(self) -> None:
+        """Wait until every switch and every agent has acknowledged a plan to it. Raises `TimeoutError`."""
+        async with asyncio.timeout(PATIENCE_S), http_client() as http:
+            while True:
+                with suppress(httpx.TransportError):
+                    answer = await http.get(f"{self.url}/v1/plan")
+                    if answer.status_code == 200 and all(map(_is_complete, answer.json()["installed"].values())):
+                        return
+                await asyncio.sleep(POLL_S)
+
+    async def plan(self) -> dict[str, Any]:
+        """Return its plan."""
+        return await self._get("/v1/plan")
+
+    async def health(self) -> dict[str, Any]:
+        """Return what it says of itself."""
+        return await self._get("/v1/health")
+
+    async def settled_plan(self) -> dict[str, Any]:
+        """Return the jobs of its plan once no new generation has come for a while. Raises `TimeoutError`."""
+        async with asyncio.timeout(PATIENCE_S):
+            plan = await self.plan()
+            while True:
+                await asyncio.sleep(SETTLED_S)
+                before, plan = plan, await self.plan()
+                if plan["generation"] == before["generation"]:
+                    jobs: dict[str, Any] = plan["jobs"]
+                    return jobs
+
+    async def _get(self, path: str) -> dict[str, Any]:
+        async with http_client() as http:
+            found: dict[str, Any] = (await http.get(self.url + path)).raise_for_status().json()
+            return found
+
+
+class ControllerProcess(SiteController):
     """A controller of its own process, at the same addresses however often it is started.
 
-    program: what Python runs. url, openflow: where it listens.
+    program: what Python runs. openflow: where it listens for switches.
     """
 
     def __init__(self, directory: Path, name: str, journal: Location, program: Sequence[str] = SERVE) -> None:
-        self._directory = directory
-        self.name = name
         self.address = ("127.0.0.1", free_port())
-        self.url = f"http://127.0.0.1:{self.address[1]}"
+        super().__init__(name, f"http://127.0.0.1:{self.address[1]}")
+        self._directory = directory
         self.openflow = ("127.0.0.1", free_port())
         fabric = directory / "fabric.json"
         fabric.write_text(json.dumps(FABRIC.to_dict()))
@@ -88,45 +159,13 @@ class ControllerProcess:
                 await asyncio.sleep(POLL_S)
         return status
 
-    async def answers(self, status: int = 200) -> None:
-        """Wait until it answers with a status: 503 of one that follows. Raises `RuntimeError` with its log if it ends."""
-        deadline = time.monotonic() + PATIENCE_S
-        async with http_client() as http:
-            while True:
-                with suppress(httpx.TransportError):
-                    if (await http.get(f"{self.url}/v1/health")).status_code == status:
-                        return
-                if not self.is_alive or time.monotonic() > deadline:
-                    raise RuntimeError(f"{self.name} did not answer with {status}: {self.log[-2000:]}")
-                await asyncio.sleep(POLL_S)
-
-    async def plan(self) -> dict[str, Any]:
-        """Return its plan."""
-        return await self._get("/v1/plan")
-
-    async def health(self) -> dict[str, Any]:
-        """Return what it says of itself."""
-        return await self._get("/v1/health")
-
-    async def settled_plan(self) -> dict[str, Any]:
-        """Return the jobs of its plan once no new generation has come for a while. Raises `TimeoutError`."""
-        async with asyncio.timeout(PATIENCE_S):
-            plan = await self.plan()
-            while True:
-                await asyncio.sleep(SETTLED_S)
-                before, plan = plan, await self.plan()
-                if plan["generation"] == before["generation"]:
-                    jobs: dict[str, Any] = plan["jobs"]
-                    return jobs
-
-    async def _get(self, path: str) -> dict[str, Any]:
-        async with http_client() as http:
-            found: dict[str, Any] = (await http.get(self.url + path)).raise_for_status().json()
-            return found
-
     @property
     def _log_file(self) -> Path:
         return self._directory / f"{self.name}.log"
+
+
+def _is_complete(generations: Mapping[str, int]) -> bool:
+    return bool(generations) and all(generations.values())
 
 
 def http_client(timeout_s: float = 10.0) -> httpx.AsyncClient:

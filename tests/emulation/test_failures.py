@@ -9,15 +9,16 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from itertools import count, permutations
+from itertools import permutations
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pytest
 
 from beamer.network.fabric import Host
 from beamer.workloads.scenario import Scenario
 from topologies.emulation.exchange import RunMeasurements
+from topologies.emulation.observation import queue_changes, read_rules
 from topologies.emulation.supervisor import EmulatedRun
 
 pytestmark = pytest.mark.emulation
@@ -34,13 +35,12 @@ import socket, sys
 for address in sys.argv[1:]:
     socket.create_connection((address, {PORT}), 5).close()
 """
-STATISTICS = re.compile(r" ?(duration|n_packets|n_bytes|idle_age|hard_age)=[^,]*,?")
 
 
 def test_controller_killed_mid_run(lasting_run: EmulatedRun, lasting: Scenario) -> None:
     run = lasting_run
     _begin(run, lasting)
-    connections, rules = _connections(run, lasting), _ages(run, lasting)
+    connections, rules = _connections(run, lasting), read_rules(run, lasting.fabric.switch)
     plan, jobs = _get(run, "/v1/plan"), _jobs(run)
     pace = _carried_in(run, lasting, DEAD_S)
 
@@ -55,7 +55,9 @@ def test_controller_killed_mid_run(lasting_run: EmulatedRun, lasting: Scenario) 
     assert all(recovered[key]["done"] >= jobs[key]["done"] for key in jobs)
     assert {job["status"] for job in recovered.values()} == {"running"}, "the scenario is too short for this test"
     assert _get(run, "/v1/plan")["jobs"] == plan["jobs"]
-    _assert_only_older(rules, _ages(run, lasting))
+    after = read_rules(run, lasting.fabric.switch)
+    assert after.ages.keys() == rules.ages.keys() != set()
+    assert rules.disturbed(after) == [], "rules were installed anew"
     broken = connections - _connections(run, lasting)
     assert len(broken) == 0, f"connections broke: {broken}"
 
@@ -70,7 +72,7 @@ def test_agents_killed_mid_run(lasting_run: EmulatedRun, lasting: Scenario, tmp_
     sent = _class_bytes(run)
     assert any(mark != "0" for mark in marks.values())
 
-    with _monitored(run, "h1", tmp_path / "h1") as on_host, _monitored(run, None, tmp_path / "switches") as on_switches:
+    with queue_changes(run, "h1", tmp_path / "h1") as on_host, queue_changes(run, None, tmp_path / "switches") as on_switches:
         pace = _sent_in(run, "h1", DEAD_S)
         _kill(run, "agent-h1")
         _kill(run, f"agent-{switches}")
@@ -186,23 +188,6 @@ def _marks(run: EmulatedRun, host: Host) -> dict[tuple[str, str], str]:
     return found
 
 
-def _ages(run: EmulatedRun, scenario: Scenario) -> dict[tuple[str, str], float]:
-    """Return by switch and rule, its counts aside, the rule's age in seconds."""
-    ages = {}
-    for switch in scenario.fabric.switch:
-        for line in run.execute("ovs-ofctl", "-O", "OpenFlow13", "dump-flows", switch).splitlines():
-            if age := re.search(r"duration=([0-9.]+)s", line):
-                ages[switch, STATISTICS.sub("", line)] = float(age[1])
-    assert ages
-    return ages
-
-
-def _assert_only_older(before: dict[tuple[str, str], float], after: dict[tuple[str, str], float]) -> None:
-    assert after.keys() == before.keys()
-    renewed = [rule for rule, age in before.items() if after[rule] <= age]
-    assert not renewed, "rules were installed anew"
-
-
 def _carried_in(run: EmulatedRun, scenario: Scenario, seconds: float) -> float:
     """Return the bytes per second that all switches sent over `seconds` from now."""
     files = [
@@ -226,30 +211,9 @@ def _rate(read: Callable[[], int], seconds: float) -> float:
 
 
 @contextmanager
-def _monitored(run: EmulatedRun, host: str | None, output: Path) -> Iterator[Callable[[], list[str]]]:
-    """Let `tc monitor` watch every queue of `host`, or of the switches; yield what returns the changes that it saw so far."""
-    with output.open("w") as file, _beside(run, host, "tc", "monitor", output=file):
-        limits = count(1)
-
-        def watching() -> bool:
-            limit = str(next(limits))
-            run.execute("tc", "qdisc", "replace", "dev", "lo", "root", "handle", "77:", "pfifo", "limit", limit, host=host)
-            time.sleep(0.1)
-            return f"limit {limit}p" in output.read_text()
-
-        def changes() -> list[str]:
-            # A change of our own that was seen shows that the monitor watches and has seen all that came before.
-            _await(watching)
-            return [line for line in output.read_text().splitlines() if " dev lo " not in line]
-
-        changes()
-        yield changes
-
-
-@contextmanager
-def _beside(run: EmulatedRun, host: str | None, *command: str, output: IO[str] | None = None) -> Iterator[None]:
-    """Run `command` on `host`, or beside the switches, for as long as the block lasts."""
-    process = subprocess.Popen([*run.enter(host), *command], stdout=output)
+def _beside(run: EmulatedRun, host: str, *command: str) -> Iterator[None]:
+    """Run `command` on `host` for as long as the block lasts."""
+    process = subprocess.Popen([*run.enter(host), *command])
     try:
         yield
         assert process.poll() is None, f"{command[0]} ended early"

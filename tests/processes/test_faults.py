@@ -5,10 +5,12 @@ import signal
 from pathlib import Path
 
 import pytest
+from os_ken.ofproto import ofproto_v1_3 as ofp
 
 from beamer.studies.journal.store import sqlite_url
 from beamer.testing.postgresql import binaries, missing, postgresql
-from eval.faults.base import Fault
+from eval.faults import emulated
+from eval.faults.base import PATIENCE_S, Fault
 from eval.faults.catalogue import FAULTS
 from eval.faults.kills import repeated_kills
 from eval.faults.site import ControllerProcess, ending, http_client
@@ -23,12 +25,14 @@ TIMES = {
     "garbage-agents": 60,
 }
 """Where it is not once."""
+WITHOUT_LAB = [fault for fault in FAULTS.values() if fault not in emulated.FAULTS]
+"""The others need root and Open vSwitch: `tests/emulation/test_faults.py`."""
 MEASURED_ELSEWHERE = {"garbage-openflow", "garbage-http", "garbage-agents", "damaged"}
 """Nothing is written while these happen."""
 
 
 @pytest.mark.timeout(300)  # each takes a quarter of a minute, and twice as long on a machine that does other things
-@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
+@pytest.mark.parametrize("fault", WITHOUT_LAB, ids=lambda fault: fault.name)
 def test_nothing_that_was_acknowledged_is_lost(fault: Fault) -> None:
     if reason := fault.missing():
         pytest.skip(reason)
@@ -64,6 +68,32 @@ def test_what_was_acknowledged_before_it_was_committed_is_found(tmp_path: Path) 
     outcome = asyncio.run(repeated_kills(tmp_path, sqlite_url(tmp_path / "journal.db"), 3, 7, ("-c", HASTY)))
     assert outcome.lost > 0
     assert not outcome.is_good
+
+
+async def _hello_of_a_follower(directory: Path, journal: str) -> bytes:
+    """Return the first bytes that a follower sends to a switch."""
+    leader, follower = both = [ControllerProcess(directory, name, journal) for name in ("leader", "follower")]
+    with ending(*both):
+        leader.start()
+        await leader.answers()
+        follower.start()
+        await follower.answers(503)
+        reader, writer = await asyncio.open_connection(*follower.openflow)
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                return await reader.readexactly(2)
+        finally:
+            writer.close()
+
+
+@pytest.mark.timeout(300)
+def test_switches_connect_to_a_follower_as_well(tmp_path: Path) -> None:
+    if reason := missing():
+        pytest.skip(reason)
+    programs = binaries()
+    assert programs is not None
+    with postgresql(programs) as server:
+        assert asyncio.run(_hello_of_a_follower(tmp_path, server.database())) == bytes((ofp.OFP_VERSION, ofp.OFPT_HELLO))
 
 
 async def _answer_of_a_leader_of_before(directory: Path, journal: str) -> int:

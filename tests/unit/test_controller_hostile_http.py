@@ -224,6 +224,7 @@ HEAD = b"PUT /v1/studies/mnist HTTP/1.1\r\nhost: x\r\ncontent-type: application/
         (b"GET / HTTP/1.1\r\nhost: x\r\n" + b"a: " + b"b" * 20_000, 400),
         (b"GET /v1/health HTTP/1.1\r\n\r\n", 400),
         (b"GET http://[/v1/health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n", 404),
+        (b"GET /v1/plan/ HTTP/1.1\r\nhost: elsewhere\r\nconnection: close\r\n\r\n", 404),
         (b"BREW /v1/health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n", 405),
         (b"GET /v1/agents/h1 HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n", 404),
     ],
@@ -234,6 +235,18 @@ def test_what_is_no_request_gets_an_answer(controller: Served, request_: bytes, 
     assert line.split()[1] == str(status).encode(), answer[:300]
     assert set(json.loads(rest.partition(b"\r\n\r\n")[2])["error"]) == {"field", "value", "expected", "message"}
     assert get(controller, "/v1/health")["status"] == "ok"
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", ""])
+def test_a_body_that_is_not_said_to_be_json_is_told_what_to_say(controller: Served, kind: str) -> None:
+    error = refused(put(controller, STUDY, content='{"run": "b"}', headers={"content-type": kind}), 422)
+    assert "Content-Type: application/json" in error["expected"]
+
+
+def test_a_method_that_a_path_does_not_have_is_told_which_it_has(controller: Served) -> None:
+    answer = httpx.delete(controller.url + STUDY, trust_env=False)
+    refused(answer, 405)
+    assert set(answer.headers["allow"].split(", ")) <= {"GET", "PUT"}
 
 
 def test_a_body_in_pieces_is_as_good_as_one_in_one(controller: Served) -> None:

@@ -283,6 +283,53 @@ def test_a_switch_that_falls_silent_is_lost(monkeypatch: pytest.MonkeyPatch) -> 
     asyncio.run(scenario())
 
 
+def test_a_switch_is_connected_to_a_follower_and_left_as_it_is_until_this_one_leads() -> None:
+    async def scenario() -> None:
+        switch, events = FakeSwitch(dpid=1), list[SwitchEvent]()
+        async with bench() as b:
+            b.driver.install(1, [job(2)])
+            b.connect(switch)
+            await b.installed(1)
+        driver = SwitchDriver(FABRIC, "127.0.0.1", 0, serve_again_s=0.01)
+        await driver.start()
+        connection = asyncio.create_task(switch.connect(*driver.address))
+        await b.until(lambda: driver.connected == {"s1"})
+        expired = next(key for key in switch.entries if key[0] == 1 and key[1] >= 1000)
+        switch.entries[expired].sent_bytes = 1000
+        switch.expire(expired)  # which it tells everybody who is connected
+        await asyncio.sleep(0.1)
+        assert (switch.mods, switch.term, connection.done()) == ([], 1, False)
+        driver.lead(events.append, term=2)
+        driver.install(2, [job(2)])
+        await driver.start()
+        await b.until(lambda: len(events) == 2)
+        assert [type(event) for event in events] == [SwitchConnected, SwitchInstalled]
+        assert [key for command, key in switch.mods if command == ofp.OFPFC_ADD] == [expired]
+        assert (switch.term, connection.done()) == (2, False)  # it had been connected all the time
+        assert {count.sent_bytes for count in await driver.counters()} == {0}  # the leader of before counted the others
+        await driver.stop()
+        await connection
+
+    asyncio.run(scenario())
+
+
+def test_of_two_of_a_name_a_follower_keeps_the_one_that_answers() -> None:
+    async def scenario() -> None:
+        first, second = FakeSwitch(dpid=1), FakeSwitch(dpid=1)
+        driver = SwitchDriver(FABRIC, "127.0.0.1", 0, serve_again_s=0.01)
+        await driver.start()
+        kept = asyncio.create_task(first.connect(*driver.address))
+        async with asyncio.timeout(10):
+            while driver.connected != {"s1"}:
+                await asyncio.sleep(0.005)
+            await second.connect(*driver.address)
+        assert not kept.done()
+        await driver.stop()
+        await kept
+
+    asyncio.run(scenario())
+
+
 def test_an_address_in_use_is_one_clear_error() -> None:
     async def scenario() -> None:
         async with bench() as b:

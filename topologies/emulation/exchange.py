@@ -14,6 +14,7 @@ class RunConfig:
 
     directory: the run's; scenario: path of its file. calibrate: whether to check fairness first. expiry_s: how long agents
     keep their queues without a controller. mode: how the order becomes a plan. queues: per port, if not the scenario's.
+    controllers: on one journal, the first of which leads at first. journal: URL; None: SQLite in the run's directory.
     """
 
     directory: str
@@ -24,6 +25,8 @@ class RunConfig:
     expiry_s: float = 120.0
     mode: str = DEFAULT_MODE
     queues: int | None = None
+    controllers: int = 1
+    journal: str | None = None
 
 
 @dataclass(frozen=True)

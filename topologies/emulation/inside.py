@@ -22,6 +22,7 @@ from typing import IO, Any
 import httpx
 from pydantic import TypeAdapter
 
+from beamer.client.controllers import NOT_LEADING
 from beamer.errors import BeamerError, EmulationError
 from beamer.network.plan_modes import plan_mode
 from beamer.workloads.scenario import Scenario, load
@@ -46,7 +47,12 @@ class NamespacedRun:
         self.config = config
         self.directory = Path(config.directory)
         self.scenario: Scenario = load(Path(config.scenario))
-        self.url = f"http://{CONTROLLER_ADDRESS}:{HTTP_PORT}"
+        self.controllers = {
+            f"beamer-controller{f'-{number + 1}' if number else ''}": (HTTP_PORT + number, OPENFLOW_PORT + number)
+            for number in range(config.controllers)
+        }
+        self.urls = {part: f"http://{CONTROLLER_ADDRESS}:{port}" for part, (port, _) in self.controllers.items()}
+        self.url = next(iter(self.urls.values()))
         self.network = EmulatedNetwork(self.scenario.fabric)
         self.processes: dict[str, subprocess.Popen[str]] = {}
         self.vswitchd = 0
@@ -55,13 +61,14 @@ class NamespacedRun:
         self.http = httpx.Client(base_url=self.url, timeout=5.0)
 
     def start(self) -> None:
-        """Bring up switches, hosts, controller, agents and launchers, and wait until the first plan is installed everywhere."""
+        """Bring up all parts, and wait until the first plan is installed everywhere."""
         (self.directory / "fabric.json").write_text(json.dumps(self.scenario.fabric.to_dict()))
         os.environ.update(vswitch.environment(self.directory / "ovs"))
         self.vswitchd = vswitch.start(self.directory / "ovs")
         self.network.start()
-        self.network.point_at_controller(OPENFLOW_PORT)
-        self.start_controller()
+        self.network.point_at_controllers(self._targets()[:1])
+        leader, *followers = self.controllers
+        self.start_controller(leader)
         agents = {h.agent: h.name for h in self.scenario.fabric.hosts if h.agent}
         for name in [*agents, *sorted({s.agent for s in self.scenario.fabric.switches if s.agent})]:
             self.start_agent(name)
@@ -69,6 +76,12 @@ class NamespacedRun:
         self.launchers = Launchers(self.network, self.scenario.fabric, sockets, self._log, self._tail)
         self.launchers.prepare(self.scenario, self.url)
         self._wait_installed()
+        for follower in followers:  # not before the first one leads
+            self.start_controller(follower)
+            self._wait_following(follower)
+        if followers:
+            self.network.point_at_controllers(self._targets())
+        self.network.shorten_pauses()
         self._enlarge_buffers()
 
     def _enlarge_buffers(self) -> None:
@@ -83,20 +96,21 @@ class NamespacedRun:
             subprocess.run([*self.network.enter(first.name), *command], check=True, stderr=subprocess.DEVNULL)
             time.sleep(0.05)
 
-    def start_controller(self) -> None:
-        """Start the controller on the management address (again)."""
-        self.processes["beamer-controller"] = subprocess.Popen(
+    def start_controller(self, part: str) -> None:
+        """Start a controller on the management address (again)."""
+        http, openflow = (f"{CONTROLLER_ADDRESS}:{port}" for port in self.controllers[part])
+        self.processes[part] = subprocess.Popen(
             [
                 *_control_command("controller"),
                 *("--fabric", str(self.directory / "fabric.json")),
-                *("--journal", f"sqlite:///{self.directory}/journal.db"),
+                *("--journal", self.config.journal or f"sqlite:///{self.directory}/journal.db"),
                 *("--policy", self.config.policy, "--queues", str(self._queues), "--seed", str(self.config.seed)),
                 *("--mode", self.config.mode),
-                *("--http", f"{CONTROLLER_ADDRESS}:{HTTP_PORT}", "--openflow", f"{CONTROLLER_ADDRESS}:{OPENFLOW_PORT}"),
+                *("--http", http, "--openflow", openflow),
                 "--insecure",  # the address is in the run's own network namespace, which nothing outside reaches
             ],
             stdin=subprocess.DEVNULL,
-            stdout=self._log("beamer-controller"),
+            stdout=self._log(part),
             stderr=subprocess.STDOUT,
             text=True,
         )
@@ -105,7 +119,7 @@ class NamespacedRun:
         """Start the agent called `name` (again): in its host's namespace, or in this one for the switches' ports."""
         command = [
             *_control_command("hostagent"),
-            *("--name", name, "--controller", f"ws://{CONTROLLER_ADDRESS}:{HTTP_PORT}"),
+            *("--name", name, "--controller", ",".join(url.replace("http", "ws", 1) for url in self.urls.values())),
             *("--expiry", str(self.config.expiry_s), "--state-dir", str(self.directory / "agents")),
             *("--attach", str(self._agent_socket(name))),
         ]
@@ -118,6 +132,10 @@ class NamespacedRun:
             text=True,
         )
 
+    def _targets(self) -> list[str]:
+        """Return where switches connect, by controller."""
+        return [f"tcp:{CONTROLLER_ADDRESS}:{port}" for _, port in self.controllers.values()]
+
     def _agent_socket(self, agent: str) -> Path:
         return self.directory / f"{agent}.sock"
 
@@ -128,6 +146,10 @@ class NamespacedRun:
             "processes": {name: process.pid for name, process in self.processes.items()},
             "vswitchd": self.vswitchd,
             "url": self.url,
+            "urls": self.urls,
+            "targets": dict(zip(self.controllers, self._targets(), strict=True)),
+            "addresses": {h.name: h.ip for h in self.scenario.fabric.hosts},
+            "sockets": {h.name: str(self._agent_socket(h.agent)) for h in self.scenario.fabric.hosts if h.agent},
         }
 
     def run_studies(self) -> RunMeasurements:
@@ -204,6 +226,16 @@ class NamespacedRun:
             time.sleep(0.1)
         raise EmulationError(f"the first plan was not installed everywhere within {READY_PATIENCE_S:.0f} s; {last}")
 
+    def _wait_following(self, part: str) -> None:
+        """Wait until a controller follows, so that switches find it listening when they try it first."""
+        deadline = time.monotonic() + READY_PATIENCE_S
+        while time.monotonic() < deadline:
+            with contextlib.suppress(httpx.HTTPError):
+                if self.http.get(f"{self.urls[part]}/v1/health").status_code == NOT_LEADING:
+                    return
+            time.sleep(0.1)
+        raise EmulationError(f"{part} did not follow within {READY_PATIENCE_S:.0f} s: {self._tail(part)}")
+
     def _log(self, name: str) -> IO[str]:
         return (self.directory / f"{name}.log").open("a")
 
@@ -261,7 +293,7 @@ def main(config_path: str) -> None:
             case "studies":
                 threading.Thread(target=_studies, args=(inside,), daemon=True).start()
             case "controller":
-                inside.start_controller()
+                inside.start_controller(request["part"])
                 emit("started", **inside.describe())
             case "agent":
                 inside.start_agent(request["name"])

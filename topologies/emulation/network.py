@@ -3,6 +3,7 @@
 Emulated links are veth pairs without a rate of their own: the host agents' queues give them one, under every policy alike.
 """
 
+from collections.abc import Sequence
 from ipaddress import IPv4Network
 
 from mininet.net import Mininet
@@ -10,6 +11,7 @@ from mininet.node import OVSSwitch
 
 from beamer.network.fabric import Fabric
 from topologies.cabling import DATA_NETWORK
+from topologies.emulation import vswitch
 from topologies.emulation.tools import run
 
 MANAGEMENT_NETWORK = IPv4Network("10.78.0.0/16")
@@ -60,11 +62,15 @@ class EmulatedNetwork:
             run("ip", "route", "change", *route, "rto_min", f"{PATIENCE_S}s", enter=self.enter(host.name))
         self._net.start()
 
-    def point_at_controller(self, openflow_port: int) -> None:
-        """Set the controller of every switch."""
+    def point_at_controllers(self, targets: Sequence[str]) -> None:
+        """Set the controllers of every switch, which connects to all of them."""
         for switch in self.fabric.switches:
-            run("ovs-vsctl", "set-controller", switch.name, f"tcp:{CONTROLLER_ADDRESS}:{openflow_port}")
-            run("ovs-vsctl", "set", "controller", switch.name, "connection-mode=out-of-band", "max_backoff=1000")
+            run(*vswitch.set_controllers(switch.name, targets))
+
+    def shorten_pauses(self) -> None:
+        """Have every switch try a lost controller again soon, once it is connected to all of them."""
+        for switch in self.fabric.switches:
+            vswitch.shorten_pauses(switch.name)
 
     def shell_pid(self, host: str) -> int:
         """Return the process whose network namespace is `host`'s."""

@@ -49,9 +49,9 @@ class EmulatedRun:
         return TypeAdapter(RunMeasurements).validate_json((self.run.directory / "measured.json").read_bytes())
 
     def restart(self, part: str) -> None:
-        """Start the controller (`beamer-controller`) or an agent (`agent-NAME`) again after it has ended."""
+        """Start a controller or an agent (`agent-NAME`) again after it has ended. part: one of `parts["processes"]`."""
         kind, _, name = part.partition("-")
-        self._ask({"do": "agent", "name": name} if kind == "agent" else {"do": "controller"})
+        self._ask({"do": "agent", "name": name} if kind == "agent" else {"do": "controller", "part": part})
         self.parts = self._await("started", 10.0)
 
     def pid(self, part: str) -> int:
@@ -116,12 +116,15 @@ def emulated_run(
     expiry_s: float = 120.0,
     mode: str = DEFAULT_MODE,
     queues: int | None = None,
+    controllers: int = 1,
+    journal: str | None = None,
 ) -> Iterator[EmulatedRun]:
     """Bring up `scenario` under `policy` in fresh namespaces; remove all of it when the block is left, by an exception, too.
 
     calibrate: whether to check first that equal jobs get equal shares. keep_logs: a directory to which the run's logs are
     copied before they are removed. expiry_s: how long agents keep their queues without a controller. mode: how the order
-    becomes a plan. queues: classes per port; the scenario's if None.
+    becomes a plan. queues: classes per port; the scenario's if None. controllers: how many on one journal, of which the first
+    leads at first; several need one in PostgreSQL. journal: URL; SQLite in the run's directory if None.
     """
     with contextlib.ExitStack() as stack:
         started: list[subprocess.Popen[str]] = []
@@ -131,7 +134,9 @@ def emulated_run(
         run.directory.mkdir()
         tools.run("ip", "netns", "add", run.namespace)
         config = run.directory / "config.json"
-        wanted = RunConfig(str(run.directory), str(scenario.resolve()), policy, seed, calibrate, expiry_s, mode, queues)
+        wanted = RunConfig(
+            str(run.directory), str(scenario.resolve()), policy, seed, calibrate, expiry_s, mode, queues, controllers, journal
+        )
         config.write_text(json.dumps(asdict(wanted)))
         with (run.directory / "inside.log").open("w") as log:
             inside = subprocess.Popen(

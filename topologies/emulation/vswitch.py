@@ -1,13 +1,16 @@
 """A private Open vSwitch: its own database and daemon in the run's namespace and directory, the machine's own left alone."""
 
 import os
+import re
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 
 from hostagent.process import borrow, socket_descriptors
 from topologies.emulation.priority import SWITCHES_NICE, prefer_session
 from topologies.emulation.tools import run
 
+CONNECTED_PATIENCE_S = 60
 BUFFER_BYTES = 512 * 2**20
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
@@ -42,6 +45,27 @@ def start(directory: Path) -> int:
     os.setpriority(os.PRIO_PROCESS, pid, SWITCHES_NICE)
     prefer_session(pid, SWITCHES_NICE)
     return pid
+
+
+def set_controllers(switch: str, targets: Sequence[str]) -> list[str]:
+    """Return the command that points a switch at controllers."""
+    # A switch's name stands for its controller's row only where it has a single one, hence the labels.
+    rows = [f"@c{number}" for number in range(len(targets))]
+    command = ["ovs-vsctl"]
+    for row, target in zip(rows, targets, strict=True):
+        command += ["--", f"--id={row}", "create", "controller", f'target="{target}"', "connection-mode=out-of-band"]
+    return [*command, "--", "set", "bridge", switch, f"controller={','.join(rows)}"]
+
+
+def shorten_pauses(switch: str) -> None:
+    """Have a switch pause for a second at most before it tries a lost controller again, instead of up to 8 s.
+
+    Waits until it is connected to all of them: Open vSwitch 3.1 takes `max_backoff` over for connections that exist, and keeps
+    it for those that follow. Raises `EmulationError`.
+    """
+    for row in re.findall(r"[0-9a-f-]{36}", run("ovs-vsctl", "get", "bridge", switch, "controller")):
+        wait = ("ovs-vsctl", "-t", f"{CONNECTED_PATIENCE_S}", "wait-until", "controller", row, "is_connected=true")
+        run(*wait, "--", "set", "controller", row, "max_backoff=1000")
 
 
 def enlarge_buffers(pid: int) -> int:

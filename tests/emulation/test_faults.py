@@ -1,0 +1,49 @@
+"""Controllers that are killed while Open vSwitch forwards: connections, rules and queues stay, and what does not is found."""
+
+from itertools import count
+
+import pytest
+
+from eval.faults import emulated
+from eval.faults.base import FaultOutcome
+from eval.faults.catalogue import FAULTS
+from eval.faults.lab import CONNECTIONS, SWITCH, EmulatedController
+
+pytestmark = pytest.mark.emulation
+
+TIMES = 2
+
+
+@pytest.fixture(autouse=True)
+def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(emulated, "UNUSED_S", 2.5)  # after which a rule without traffic that nobody wants is gone
+
+
+def outcome_of(name: str) -> FaultOutcome:
+    fault = FAULTS[name]
+    if reason := fault.missing():
+        pytest.skip(reason)
+    outcome = fault.run(TIMES, 7)
+    assert outcome.acknowledged
+    assert (outcome.lost, outcome.plans, outcome.differing_plans, len(outcome.recovery_s)) == (0, 1, 0, TIMES), outcome
+    assert outcome.counts["connections"] == CONNECTIONS * len(emulated.PAIRS)
+    return outcome
+
+
+def test_a_fail_over_breaks_no_connection_and_flushes_no_rule() -> None:
+    outcome = outcome_of("failover-emulated")
+    assert outcome.is_good, outcome
+
+
+def test_what_is_flushed_at_a_kill_is_found_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    killed, kills = EmulatedController.kill, count(1)
+
+    def kill(controller: EmulatedController) -> None:
+        killed(controller)
+        if next(kills) == TIMES:
+            controller.run.execute("ovs-ofctl", "-O", "OpenFlow13", "del-flows", SWITCH, "table=1")
+
+    monkeypatch.setattr(EmulatedController, "kill", kill)
+    outcome = outcome_of("kill-emulated")
+    assert outcome.counts["rules lost or added anew"] == len(outcome.failures) > 0
+    assert all("table=1" in failure for failure in outcome.failures), outcome
