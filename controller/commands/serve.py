@@ -15,7 +15,7 @@ from beamer.network.plan_modes import DEFAULT_MODE, PLAN_MODES, plan_mode
 from beamer.network.policies import network_policy
 from controller.address import listen, parse_address
 from controller.commands.fabric_file import read_fabric
-from controller.http.server import connections_within, raise_descriptor_limit
+from controller.http.connections import connections_within, raise_descriptor_limit
 from controller.identity.credentials import check_exposure, read_credentials
 from controller.limits import Limits, read_limits
 from controller.liveness.watch import GRACE_S, SILENCE_S, WatchOptions
