@@ -1,40 +1,25 @@
-"""`beamer-controller`: one process that takes registrations in, decides, and controls switches and host agents."""
+"""`beamer-controller`: checks the options, and runs a controller until it is stopped."""
 
 import asyncio
 import logging
-import signal
-import socket
 import sys
-from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import structlog
 import typer
 
-from beamer.clock import SteadyClock
 from beamer.network.allocation import Classes, check_pair
-from beamer.network.fabric import Fabric
 from beamer.network.plan import QUEUES, check_queues
-from beamer.network.plan_modes import DEFAULT_MODE, PLAN_MODES, PlanMode, plan_mode
-from beamer.network.policies import NetworkPolicy, network_policy
+from beamer.network.plan_modes import DEFAULT_MODE, PLAN_MODES, plan_mode
+from beamer.network.policies import network_policy
 from controller.address import listen, parse_address
 from controller.commands.fabric_file import read_fabric
-from controller.garbage_collection import collect_rarely
-from controller.http.api import create_app
-from controller.http.server import connections_within, http_server, raise_descriptor_limit
-from controller.http.standby import ReplaceableApplication, following
-from controller.identity.credentials import Credentials, check_exposure, read_credentials
-from controller.journal.leadership import lead
+from controller.http.connections import connections_within, raise_descriptor_limit
+from controller.identity.credentials import check_exposure, read_credentials
 from controller.limits import Limits, read_limits
 from controller.liveness.watch import GRACE_S, SILENCE_S, WatchOptions
-from controller.openflow.driver import SwitchDriver
-from controller.openflow.reports import SwitchEvent
-from controller.runtime import Runtime
-
-log = structlog.get_logger("beamer-controller")
+from controller.service import Service, serve_until_stopped
 
 
 def serve(
@@ -82,101 +67,7 @@ def serve(
     )
     with listen(http) as listener:
         _log_to_stderr()
-        asyncio.run(_serve(service, listener))
-
-
-@dataclass(frozen=True)
-class Service:
-    """What a controller is asked to do. connections: of HTTP, at once. The others: as of `serve`."""
-
-    fabric: Fabric
-    journal: str
-    policy: NetworkPolicy[Any]
-    queues: int
-    mode: PlanMode
-    switch_address: tuple[str, int]
-    seed: int
-    watch: WatchOptions
-    limits: Limits
-    connections: int
-    credentials: Credentials
-
-
-async def _serve(service: Service, listener: socket.socket) -> None:
-    """Serve until asked to stop: first as a follower where another controller leads.
-
-    Raises `TakenError` where another one has begun to lead.
-    """
-    served = ReplaceableApplication()
-    server = http_server(served, service.limits, service.connections, service.credentials.http)
-    decided, stopping = asyncio.Event(), asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    leading = asyncio.create_task(_lead(service, served, listener, decided.set))
-    await _first(leading, decided, stopping)
-    if not (leading.done() or stopping.is_set()):
-        serving = asyncio.create_task(server.serve([listener]))
-        await _first(leading, stopping)
-        server.stop()
-        await serving
-    leading.cancel()
-    with suppress(asyncio.CancelledError):
-        await leading
-    log.info("stopped, rules and queues stay")
-
-
-async def _first(task: asyncio.Task[None], *events: asyncio.Event) -> None:
-    """Return when a task is done or an event happens."""
-    waiting = {asyncio.create_task(event.wait()) for event in events}
-    await asyncio.wait({task, *waiting}, return_when=asyncio.FIRST_COMPLETED)
-    for one in waiting:
-        one.cancel()
-
-
-async def _lead(service: Service, served: ReplaceableApplication, listener: socket.socket, decided: Callable[[], None]) -> None:
-    """Lead as soon as it is possible, until cancelled. Raises `TakenError` where another controller has begun to lead.
-
-    decided: called when it leads, or follows.
-    """
-    lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    grace_s, kept = service.watch.grace_s, service.limits.kept
-    driver = SwitchDriver(service.fabric, *service.switch_address, tls=service.credentials.switches)
-    await driver.start()  # so that switches are connected, and wait, when the journal has been read
-    try:
-        led = await lead(service.journal, service.fabric, grace_s, kept, decided)
-    except BaseException:
-        await driver.stop()
-        raise
-
-    def drive(on_event: Callable[[SwitchEvent], None]) -> SwitchDriver:
-        driver.lead(on_event, led.journal.term)
-        return driver
-
-    runtime = Runtime(
-        service.fabric,
-        led.journal,
-        service.policy,
-        service.queues,
-        drive,
-        service.seed,
-        SteadyClock(),
-        service.watch,
-        service.mode,
-        service.limits,
-        recovered=led.recovered,
-        on_taken=lambda error: None if lost.done() else lost.set_exception(error),
-    )
-    try:
-        collect_rarely()
-        await runtime.start()
-        served.application = create_app(runtime, service.credentials)
-        address = "{}:{}".format(*listener.getsockname()[:2])
-        log.info("serving", http=address, openflow="{}:{}".format(*service.switch_address), term=led.journal.term)
-        decided()
-        await lost
-    finally:
-        served.application = following
-        await runtime.stop()
+        asyncio.run(serve_until_stopped(service, listener))
 
 
 def _log_to_stderr() -> None:

@@ -1,7 +1,8 @@
 """The HTTP server: uvicorn with bounds on connections, on the time that a request takes, and on what it may hold.
 
-    accepted -> counted, or closed at once -> TLS, if any, and headers and body, each within `request_s`, paced (`paced`)
-             -> body no larger than `body_bytes` -> one of `requests` under way -> the application
+    accepted -> counted (`connections`), or closed at once -> TLS, if any (`tls`), and headers and body, each within
+                `request_s`, a piece at a time (`paced`)
+             -> body no larger than `body_bytes` -> one of `requests` under way (`bounded_requests`) -> the application
              -> answer taken off within `request_s` -> idle or closed
 
 An agent's WebSocket leaves the count once the hub of agents, which has one of each name, serves it.
@@ -10,10 +11,8 @@ An agent's WebSocket leaves the count once the hub of agents, which has one of e
 import asyncio
 import json
 import logging
-import resource
 import socket
 import ssl
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -22,149 +21,29 @@ from typing import Any, cast
 import h11
 import structlog
 import uvicorn
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
 from websockets.frames import CloseCode, Frame
 
-from beamer.errors import PlatformError
 from beamer.log_limit import LimitedRecords, LogLimit
-from controller.http.errors import refusal, refusal_content
+from controller.http.bounded_requests import BoundedRequests
+from controller.http.connections import ACCEPTED_AT_ONCE, OpenConnections
+from controller.http.errors import refusal_content
 from controller.http.paced import PacedConnection
 from controller.http.tls import TlsHandshake
 from controller.limits import Limits
 from controller.websocket import AGENT_PING_S, PEER_CERTIFICATE, UNCOUNT
 
 LAST_REQUESTS_S = 1  # for requests under way when asked to stop
-ACCEPTED_AT_ONCE = 32  # connections before any of them is counted
 KERNEL_BACKLOG = 1024  # connections that wait to be accepted: trainers of a large search start together
-OWN_DESCRIPTORS = 64  # the journal, logs, listening sockets, libraries
-_BEING_CLOSED = 4 * ACCEPTED_AT_ONCE  # surplus ones, whose descriptors are freed turns of the loop later
-_PER_ELEMENT = 4  # a switch or an agent, and the connection that replaces a dead one
 _CLOSE_S = 2.0  # for the other side of a WebSocket to answer that it closes, too
 _MOST_FRAGMENTS = 1024  # of a message: each takes some 60 bytes more than its content, or any number of empty ones would do
 
 _LIBRARY_LOGS = ("asyncio", "uvicorn.error")
 
 log = structlog.get_logger("beamer-controller")
-
-
-def raise_descriptor_limit() -> int:
-    """Raise the process's soft limit of descriptors to the hard one, as far as it may be; return what it is then."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    except (OSError, ValueError):  # a hard limit that the kernel does not grant
-        return soft
-    return hard
-
-
-def connections_within(descriptors: int, limits: Limits, elements: int) -> int:
-    """Return how many HTTP connections may be open: what switches, agents and the journal need is kept for them.
-
-    descriptors: that the process may have. elements: switches and agents. Raises `PlatformError` if none is left.
-    """
-    reserved = OWN_DESCRIPTORS + _BEING_CLOSED + _PER_ELEMENT * elements
-    left = descriptors - reserved if descriptors != resource.RLIM_INFINITY else limits.connections
-    if left < 1:
-        remedy = f"let it open more than {reserved} (ulimit -n)"
-        raise PlatformError(f"the controller may open {descriptors} files, too few for its switches and agents", remedy)
-    return min(limits.connections, left)
-
-
-class OpenConnections:
-    """Count the connections that are open, in all and by address."""
-
-    def __init__(self, most: int, most_per_address: int, log_limit: LogLimit) -> None:
-        self._most = most
-        self._most_per_address = most_per_address
-        self._log_limit = log_limit
-        self._by_address: Counter[str] = Counter()
-
-    @property
-    def total(self) -> int:
-        """How many there are."""
-        return self._by_address.total()
-
-    def admit(self, address: str) -> bool:
-        """Count a connection from `address` and return True, or False if there are as many as may be."""
-        if self.total >= self._most or self._by_address[address] >= self._most_per_address:
-            if self._log_limit.take("connections"):
-                log.warning(
-                    "surplus connections are closed at once",
-                    peer=address,
-                    of_peer=self._by_address[address],
-                    of_all=self.total,
-                    limits=(self._most_per_address, self._most),
-                )
-            return False
-        self._by_address[address] += 1
-        return True
-
-    def leave(self, address: str) -> None:
-        """Count a connection no more."""
-        self._by_address[address] -= 1
-        if self._by_address[address] <= 0:
-            del self._by_address[address]
-
-
-class BoundedRequests:
-    """Hands requests to an application once their body has come, if it is no larger and they are no more than may be."""
-
-    def __init__(self, app: ASGIApp, limits: Limits) -> None:
-        self._app = app
-        self._limits = limits
-        self._under_way = 0
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request as ASGI has it; a WebSocket is handed on as it is."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-        elif self._under_way >= self._limits.requests:
-            expected = f"at most {self._limits.requests} requests at once: repeat it later"
-            await _refuse(503, "too many requests are under way", expected, None, scope, receive, send)
-        else:
-            self._under_way += 1
-            try:
-                await self._serve(scope, receive, send)
-            finally:
-                self._under_way -= 1
-
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        body = bytearray()
-        size = _declared_bytes(scope)
-        more = True
-        while more and size <= self._limits.body_bytes:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                return
-            body += message.get("body", b"")
-            size = max(size, len(body))
-            more = message.get("more_body", False)
-        if size > self._limits.body_bytes:
-            expected = f"at most {self._limits.body_bytes} bytes"
-            await _refuse(413, "the body is too large", expected, size, scope, receive, send)
-            return
-        whole: list[Message] = [{"type": "http.request", "body": bytes(body), "more_body": False}]
-
-        async def receive_whole() -> Message:
-            return whole.pop() if whole else await receive()
-
-        await self._app(scope, receive_whole, send)
-
-
-def _declared_bytes(scope: Scope) -> int:
-    """Return the length of the body that is announced, 0 where none is; h11 has checked that it is a number."""
-    return max((int(value) for name, value in scope["headers"] if name == b"content-length"), default=0)
-
-
-async def _refuse(
-    status: int, message: str, expected: str, size: int | None, scope: Scope, receive: Receive, send: Send
-) -> None:
-    answer = refusal(status, message, expected, None if size is None else "body", size)
-    answer.headers["connection"] = "close"  # what is left of the body is not read
-    await answer(scope, receive, send)
 
 
 class _Config(uvicorn.Config):

@@ -17,7 +17,8 @@ import pytest
 from beamer.errors import InputError, PlatformError
 from beamer.log_limit import LogLimit
 from beamer.studies.model import MOST_RANK, MOST_SECONDS, MOST_STEPS, MOST_SYNC_BYTES
-from controller.http.server import BoundedRequests, OpenConnections, connections_within
+from controller.http.bounded_requests import BoundedRequests
+from controller.http.connections import OpenConnections, connections_within
 from controller.limits import Limits, read_limits
 from controller.testing import PATIENCE_S, Served, served
 from topologies.single import build

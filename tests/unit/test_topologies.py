@@ -12,7 +12,7 @@ from beamer.errors import InputError
 from beamer.network.fabric import Fabric
 from beamer.sim import simulate
 from beamer.workloads.scenario import build_topology, parse
-from controller.commands.serve import read_fabric
+from controller.commands.fabric_file import read_fabric
 from tests.documented import install, register
 from topologies import dumbbell, fat_tree, leaf_spine, single
 
