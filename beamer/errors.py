@@ -13,6 +13,9 @@ BeamerError
 from collections.abc import Iterable
 from difflib import get_close_matches
 from itertools import islice
+from typing import TypeVar
+
+E = TypeVar("E", bound=BaseException)
 
 MOST_SHOWN = 1000  # characters of a value in a message: enough for what a person wrote
 MOST_COMPARED = 256  # names with a misspelt one: each takes about 50 microseconds, and whoever answers others waits
@@ -81,6 +84,14 @@ def hint(value: str, known: Iterable[str]) -> str:
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 
-def shortened(text: str) -> str:
-    """Return a text of which no more than `MOST_SHOWN` characters are kept."""
-    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}... ({len(text)} characters)"
+def shortened(text: str, most: int = MOST_SHOWN) -> str:
+    """Return a text, of a longer one its first `most` characters and how many there were."""
+    return text if len(text) <= most else f"{text[:most]}... ({len(text)} characters)"
+
+
+def first_of(group: BaseExceptionGroup[E]) -> E:
+    """Return the first exception in nested groups."""
+    found: E | BaseExceptionGroup[E] = group
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    return found

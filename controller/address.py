@@ -15,7 +15,7 @@ def parse_address(text: str, field: str) -> tuple[str, int]:
 
 def listen(address: str) -> socket.socket:
     """Return a socket bound to `address`. Raises `InputError`, or `PlatformError` if it cannot be had."""
-    host, port = parse_address(address, "http")
+    host, port = parse_address(address, "--http")
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         listener = socket.create_server((host, port), family=family)

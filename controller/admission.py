@@ -1,4 +1,4 @@
-"""What is taken in of what is legal: counts against the controller's limits, before anything is worked out from them.
+"""Admission control: valid input beyond the controller's limits is refused before anything is computed from it.
 
 Pure: what is known and an event come in, an error comes out or nothing does. What is known already is always taken.
 """
@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from beamer.errors import InputError
-from beamer.network.collectives import transfers_in_phase
+from beamer.network.collectives import different_transfers
 from beamer.network.protocol import AgentReport, Connections, Counters, Workers
 from beamer.studies.events import AttemptStarted, Event, StageRegistered, StudyRegistered, TargetSet, TrialRegistered
 from beamer.studies.model import Role, TrialStatus
@@ -52,10 +52,10 @@ def _check_attempt(event: AttemptStarted, tracker: Tracker, limits: Limits) -> N
     if len(event.workers) > limits.workers:
         raise InputError("workers", len(event.workers), f"at most {limits.workers} workers")
     servers = sum(worker.role is Role.SERVER for worker in event.workers)
-    transfers = transfers_in_phase(event.profile.collective, len(event.workers) - servers, servers)
+    transfers = different_transfers(event.profile.collective, len(event.workers) - servers, servers)
     if transfers > limits.transfers:
         expected = (
-            f"fewer: {event.profile.collective} among them makes {transfers} transfers in a phase, at most {limits.transfers}"
+            f"fewer: {event.profile.collective} among them makes {transfers} different transfers, at most {limits.transfers}"
         )
         raise InputError("workers", len(event.workers), expected)
     trial = tracker.trials.get(event.trial)

@@ -16,11 +16,11 @@ from fastapi import WebSocket, WebSocketDisconnect
 from pydantic import ValidationError
 
 from beamer.errors import InputError, PlatformError, nearest
+from beamer.log_limit import LogLimit
 from beamer.network.protocol import AgentReport, Applied, Assignment, Connections, Counters, Hello, Workers, from_agent
 from beamer.validation import input_error
 from controller.admission import check_report, entries_of
 from controller.limits import Limits
-from controller.log_limit import LogLimit
 from controller.websocket import AGENT_PING_S, FAILED, REFUSED, UNAVAILABLE, UNCOUNT, close_reason
 
 HELLO_S = 5.0  # from the connection to the hello, which an agent sends at once

@@ -1,8 +1,8 @@
-"""When Python looks for objects that nothing refers to any more but each other.
+"""When Python's collector looks for unreachable cycles of objects: rarely, as each search keeps the event loop waiting.
 
-A controller keeps what it knows of studies for as long as they last: hundreds of thousands of objects, which such a search
-visits one by one while everything else waits, as often as a quarter more of them have come. What it lets go of is in no cycle,
-but what exceptions and tasks leave behind.
+A controller keeps what it knows of studies for as long as they last: hundreds of thousands of objects, which a full collection
+visits one by one, by default whenever a quarter more of them have come. Little of what it lets go of is in a cycle: what
+exceptions and tasks leave behind.
 """
 
 import gc

@@ -1,4 +1,4 @@
-"""What one controller takes on, so that no request and no agent can keep it from answering all others.
+"""The controller's limits: how much it accepts, so that no request and no agent can keep it from answering all others.
 
 Every limit may be set in a file; the defaults are for the largest site that decisions are measured for, 10 000 jobs at once.
 """
@@ -8,10 +8,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from beamer.errors import InputError, nearest
 from beamer.studies.known import Kept
+from beamer.yaml_files import read_mapping
 
 
 @dataclass(frozen=True)
@@ -27,8 +26,8 @@ class Limits:
     Of what the tracker knows. studies: by name. past_runs: of a study that are kept; the oldest one is forgotten. rungs,
     stages, trials: of a study; a long search's. declared_trials: of all rungs of a study together. targets: of a trial; one a
     minute for three days. attempts: of a trial that are kept; the oldest but the first is forgotten. jobs: trials that run at
-    once. workers: of an attempt. transfers: of a phase of an attempt's synchronisation, from worker to worker: each costs about
-    5 microseconds once, all-to-all among 128 workers has 16 256.
+    once. workers: of an attempt. transfers: of an attempt's synchronisation, from worker to worker, there and back counted
+    once: each costs about 10 microseconds once, all-to-all among 128 workers has 16 256.
 
     Of agents' reports. message_bytes: of a message; 4 096 connections take 550 kB. messages_per_s: of an agent, whose reports
     come once a second or with changes; one of more than 20 kB counts as several. entries_per_s: connections, leases and
@@ -86,12 +85,4 @@ class Limits:
 
 def read_limits(path: Path) -> Limits:
     """Read limits from a JSON or YAML file. Raises `InputError`."""
-    try:
-        data = yaml.safe_load(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError("limits", str(path), f"a readable file ({error})") from error
-    except (yaml.YAMLError, RecursionError) as error:
-        raise InputError("limits", str(path), f"valid JSON or YAML ({' '.join(str(error).split())})") from error
-    if not isinstance(data, dict):
-        raise InputError("limits", str(path), "a mapping of limits by name")
-    return Limits.from_dict(data)
+    return Limits.from_dict(read_mapping(path, "--limits", "of limits by name"))

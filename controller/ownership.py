@@ -1,4 +1,4 @@
-"""Which of the connections that an agent reports it may speak of: those of workers on the hosts whose agent it is."""
+"""Which of the connections and jobs that an agent reports are counted: those of workers on the agent's own hosts."""
 
 from collections.abc import Iterable, Iterator
 

@@ -16,6 +16,7 @@ import structlog
 from beamer.clock import SteadyClock
 from beamer.decision.core import DecisionCore, Proposal, seeded
 from beamer.errors import PlatformError, TakenError, shortened
+from beamer.log_limit import LogLimit
 from beamer.network.decide import check_plan, decide
 from beamer.network.events import ConnectionsSeen, Measured, PlanChanged, Planned
 from beamer.network.fabric import Fabric
@@ -51,7 +52,6 @@ from controller.journal.compaction import EVENTS, Compaction
 from controller.journal.replay import Recovered, impossible, recover
 from controller.limits import Limits
 from controller.liveness.watch import Watch, WatchOptions
-from controller.log_limit import LogLimit
 from controller.openflow.reports import PairCount, SwitchConnected, SwitchEvent, SwitchInstalled, SwitchLost
 from controller.openflow.rules import JobRules
 from controller.ownership import Ownership

@@ -154,7 +154,7 @@ class SetAside(Generic[P]):
         running = {trial.key: trial for trial in self._tracker.running}
         for key in sorted(found & running.keys()):
             error = shortened(search.errors.get(frozenset({key}), search.error))
-            log.error("set aside: no decision can be made with it", trial=key, error=error)
+            log.error("set aside: no decision can be made with it", trial=key, reason=error)
             self._left_out[key] = self._signature(running[key]), error
 
     def _signature(self, trial: TrialRecord) -> object:

@@ -18,7 +18,7 @@ from typing import ParamSpec, TypeVar
 
 from websockets.exceptions import WebSocketException
 
-from beamer.errors import BeamerError, InputError
+from beamer.errors import BeamerError, InputError, shortened
 from beamer.network.protocol import Applied, Assignment, Connections, Counters, Hello, Message, PortCounters, WorkerId, Workers
 from hostagent.attach import AttachServer
 from hostagent.controllers import ControllerConnection, ControllerLink
@@ -26,7 +26,7 @@ from hostagent.desired import DesiredState, desired_state, generation_of, parse_
 from hostagent.enforce import Enforcer, PollResult
 from hostagent.guard import Guard
 from hostagent.lease import DEFAULT_DURATION_S, HeldQueueLease, QueueLease
-from hostagent.rate_limited_log import RateLimitedLog, shortened
+from hostagent.rate_limited_log import RateLimitedLog
 from hostagent.state import StateDirectory
 
 _FIRST_ATTEMPT_S, _LAST_ATTEMPT_S = 1.0, 10.0  # between attempts at an assignment that could not be applied
@@ -304,4 +304,4 @@ class Agent:
 
 
 def _failed(generation: int, error: Exception) -> Applied:
-    return Applied(generation=generation, changes=0, error=shortened(error))
+    return Applied(generation=generation, changes=0, error=shortened(str(error)))

@@ -90,7 +90,7 @@ def listening(path: Path) -> Iterator[socket.socket]:
     with _locked(path):
         with contextlib.suppress(FileNotFoundError):
             if not stat.S_ISSOCK(path.lstat().st_mode):
-                raise InputError("attach", str(path), "a path where there is nothing yet, or a socket")
+                raise InputError("--attach", str(path), "a path where there is nothing yet, or a socket")
             path.unlink()
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
             try:
@@ -139,7 +139,7 @@ def _take(file: Path) -> int | None:
 
 
 def _no_socket(path: Path, error: OSError) -> InputError:
-    return InputError("attach", str(path), f"a path where a socket can be made ({error})")
+    return InputError("--attach", str(path), f"a path where a socket can be made ({error})")
 
 
 @dataclass(eq=False)

@@ -55,12 +55,12 @@ def serve(
 
     Ending it leaves the queues in place until the time given by --expiry is over; --remove takes them down at once.
     """
-    check_name(name, "name")
+    check_name(name, "--name")
     if remove:
         _remove(state_dir / name)
         return
     urls = parse_urls(controller)
-    for option, seconds in (("expiry", expiry), ("poll", poll), ("counters", counters)):
+    for option, seconds in (("--expiry", expiry), ("--poll", poll), ("--counters", counters)):
         if not (math.isfinite(seconds) and seconds > 0):
             raise InputError(option, seconds, "seconds above 0")
     tls = _tls(urls, ca, cert, key)
@@ -82,16 +82,16 @@ def parse_urls(text: str) -> tuple[str, ...]:
         except ValueError:
             good = False
         if not good:
-            raise InputError("controller", url, "ws://HOST:PORT or wss://HOST:PORT, several separated by commas")
+            raise InputError("--controller", url, "ws://HOST:PORT or wss://HOST:PORT, several separated by commas")
     if len(urls) > _MOST_CONTROLLERS or len(set(urls)) < len(urls):
-        raise InputError("controller", text, f"at most {_MOST_CONTROLLERS} controllers, each once")
+        raise InputError("--controller", text, f"at most {_MOST_CONTROLLERS} controllers, each once")
     return urls
 
 
 def _tls(urls: tuple[str, ...], ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLContext | None:
     if any(url.startswith("wss:") for url in urls):
         return client_context(ca, cert, key)
-    for option, path in (("ca", ca), ("cert", cert), ("key", key)):
+    for option, path in (("--ca", ca), ("--cert", cert), ("--key", key)):
         if path is not None:
             raise InputError(option, str(path), "no such option without a wss:// controller")
     return None
@@ -103,13 +103,13 @@ def _working_in(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise InputError("state-dir", str(path), f"a directory that the agent can work in ({error})") from error
+        raise InputError("--state-dir", str(path), f"a directory that the agent can work in ({error})") from error
 
 
 def _take(state: StateDirectory) -> BinaryIO:
     held = state.take("agent")
     if held is None:
-        raise InputError("state-dir", str(state.path), "a directory that no running agent holds: end that agent first")
+        raise InputError("--state-dir", str(state.path), "a directory that no running agent holds: end that agent first")
     return held
 
 

@@ -1,4 +1,4 @@
-"""Which controller to be connected to: of several one leads, and an agent finds it by trying them in turn.
+"""Which controller to connect to: of several one leads, and an agent finds it by trying them in turn.
 
 One that does not lead closes with 4001, or cannot be connected to; the next is tried at once, and when none of them was of use
 there is a pause, longer each time. Whatever a controller does (sends nothing, sends slowly, closes at once), the agent does not
@@ -15,6 +15,7 @@ from random import Random
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
+from beamer.errors import first_of
 from hostagent.limits import MOST_MESSAGE_BYTES
 from hostagent.rate_limited_log import RateLimitedLog
 from hostagent.tls import connection_failure
@@ -116,12 +117,12 @@ class ControllerLink:
             waiting = connection is not None and not connection.accepted
             self._reasons[url] = f"no assignment within {_ASSIGNMENT_S:g} s" if waiting else "no answer in time"
         except* (OSError, WebSocketException) as errors:
-            error = _first(errors)
+            error = first_of(errors)
             closed = error.rcvd if isinstance(error, ConnectionClosed) else None
             self._reasons[url] = f"closed: {closed}" if closed else connection_failure(error, url.startswith("wss:"))
         except* Exception as errors:  # noqa: BLE001 - a defect, which is logged; a new connection brings the whole assignment again
-            self._limited_log.add("defect", f"the exchange with {url} failed", error=_first(errors))
-            self._reasons[url] = repr(_first(errors))
+            self._limited_log.add("defect", f"the exchange with {url} failed", error=first_of(errors))
+            self._reasons[url] = repr(first_of(errors))
         return connection is not None and connection.accepted
 
     def _connect(self, url: str) -> connect:
@@ -136,9 +137,3 @@ class ControllerLink:
             proxy=None,
             max_size=MOST_MESSAGE_BYTES,
         )
-
-
-def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return one of the exceptions in nested groups."""
-    error = errors.exceptions[0]
-    return _first(error) if isinstance(error, BaseExceptionGroup) else error

@@ -1,4 +1,4 @@
-"""What no host can carry out, or would be kept busy by: refused as a whole, before anything is computed from it. Pure."""
+"""Bounds on assignments: what no host can carry out is refused as a whole, before anything is computed from it. Pure."""
 
 from collections import Counter
 from collections.abc import Collection

@@ -1,4 +1,4 @@
-"""How an agent knows its controller, and shows who it is itself: TLS with certificates on both sides."""
+"""Mutual TLS of an agent with its controller: what verifies the controller, and what the agent authenticates itself by."""
 
 import ssl
 from pathlib import Path
@@ -15,17 +15,17 @@ def client_context(ca: Path | None = None, cert: Path | None = None, key: Path |
     try:
         context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=ca)  # verifies certificate and host name
     except OSError as error:  # which ssl.SSLError is
-        raise InputError("ca", str(ca), f"a file of certificates in PEM ({_reason(error)})") from error
+        raise InputError("--ca", str(ca), f"a file of certificates in PEM ({_reason(error)})") from error
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if key is not None and cert is None:
-        raise InputError("cert", None, "the certificate of the key, as there is a key")
+        raise InputError("--cert", None, "the certificate of the key, as there is a key")
     if cert is not None:
         _present(context, cert, key)
     return context
 
 
 def _present(context: ssl.SSLContext, cert: Path, key: Path | None) -> None:
-    for field, path in (("cert", cert), ("key", key)):
+    for field, path in (("--cert", cert), ("--key", key)):
         try:
             if path is not None:
                 path.read_bytes()
@@ -36,7 +36,7 @@ def _present(context: ssl.SSLContext, cert: Path, key: Path | None) -> None:
         context.load_cert_chain(cert, key, password=lambda: "")
     except (OSError, ValueError) as error:
         expected = "a certificate and its key in PEM, without a passphrase"
-        raise InputError("cert, key", f"{cert}, {key or cert}", f"{expected} ({_reason(error)})") from error
+        raise InputError("--cert, --key", f"{cert}, {key or cert}", f"{expected} ({_reason(error)})") from error
 
 
 def connection_failure(error: BaseException, tls: bool) -> str:

@@ -1,4 +1,4 @@
-"""What a client proves itself to the controller with: a token, from its caller or from the environment, that is never shown."""
+"""How a client authenticates to the controller: by a token, from its caller or from the environment, that is never shown."""
 
 import re
 from collections.abc import Mapping

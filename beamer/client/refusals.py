@@ -1,7 +1,9 @@
-"""Says once what is wrong, within bounds: a loop's repeats would hide the first line, and their record would fill memory."""
+"""Logs each kind of refusal once: the repeats of a loop would hide the first line, and a record of them would fill memory."""
 
 import logging
 from collections.abc import Hashable
+
+from beamer.errors import shortened
 
 MOST_REASONS = 5  # that are logged of one kind of request: a controller may answer every one differently
 MOST_KINDS = 1000  # whose refusals are logged, of which each has taken a line
@@ -11,8 +13,8 @@ _log = logging.getLogger("beamer.client")
 
 
 def clip(text: str) -> str:
-    """Return a text, or its beginning if it is long."""
-    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}..."
+    """Return a text of the controller's, as much of it as is logged and remembered."""
+    return shortened(text, MOST_CHARACTERS)
 
 
 class Refusals:

@@ -117,15 +117,18 @@ COLLECTIVES: dict[str, Collective] = {
 
 _TRANSFERS: dict[str, Callable[[int, int], int]] = {
     "ring": lambda workers, servers: workers,
-    "halving-doubling": lambda workers, servers: workers,
+    "halving-doubling": lambda workers, servers: workers * max(workers.bit_length() - 1, 0),
     "parameter-server": lambda workers, servers: workers * servers,
     "fsdp": lambda workers, servers: workers,
     "all-to-all": lambda workers, servers: workers * (workers - 1),
 }
 
 
-def transfers_in_phase(collective: str, workers: int, servers: int) -> int:
-    """Return how many transfers the phases of a collective have at most, without making them; 0 for an unknown one."""
+def different_transfers(collective: str, workers: int, servers: int) -> int:
+    """Return how many transfers the phases of a collective have together at most, without making them; 0 for an unknown one.
+
+    Of phases between the same pairs of ranks, of which there are two or three, one is counted.
+    """
     count = _TRANSFERS.get(collective)
     return 0 if count is None else count(workers, servers)
 

@@ -9,7 +9,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from beamer.engines.local import Launcher, LaunchSpec, LocalCluster, LocalNode, MininetHost, NetworkNamespace, Ssh, Subprocess
@@ -20,6 +19,7 @@ from beamer.gpu.placement import can_ever_run
 from beamer.schedule.template import Trial, Value, filled, grid, trials
 from beamer.studies.model import Rung, check_name, split_key
 from beamer.validation import input_error
+from beamer.yaml_files import read_yaml
 
 LAUNCHERS: dict[str, type[Launcher]] = {
     "subprocess": Subprocess,
@@ -148,16 +148,7 @@ def shipped() -> Path:
 
 def load(path: Path) -> Search:
     """Read a search file. Raises `InputError` that names the file, the field, the value and what was expected."""
-    try:
-        data = yaml.safe_load(path.read_text("utf-8"))
-    except OSError as error:
-        raise InputError("search", str(path), f"a readable file ({error.strerror})") from error
-    except UnicodeDecodeError as error:
-        raise InputError("search", str(path), f"text in UTF-8 ({error.reason} at byte {error.start})") from error
-    except (yaml.YAMLError, ValueError) as error:  # the latter for a date that does not exist
-        raise InputError("search", str(path), f"valid YAML ({' '.join(str(error).split())})") from error
-    except RecursionError as error:
-        raise InputError("search", str(path), "YAML that is not nested as deeply as this") from error
+    data = read_yaml(path, "search")
     try:
         return parse(data, path.resolve().parent)
     except InputError as error:

@@ -14,7 +14,6 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from beamer import entry_points
@@ -27,6 +26,7 @@ from beamer.studies.model import Role, Rung, Worker, check_name
 from beamer.units import parse_size
 from beamer.validation import check_arguments, input_error
 from beamer.workloads.asynchronous import AsynchronousPlan
+from beamer.yaml_files import read_yaml
 
 
 @dataclass(frozen=True)
@@ -140,17 +140,7 @@ def shipped() -> Path:
 
 def load(path: Path) -> Scenario:
     """Read a scenario file. Raises `InputError` that names the field, the value and what was expected."""
-    try:
-        text = path.read_text("utf-8")
-    except OSError as error:
-        raise InputError("scenario", str(path), f"a readable file ({error.strerror})") from error
-    except UnicodeDecodeError as error:
-        raise InputError("scenario", str(path), f"text in UTF-8 ({error.reason} at byte {error.start})") from error
-    try:
-        data = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError) as error:  # the latter for what only looks like a date
-        raise InputError("scenario", str(path), f"valid YAML ({' '.join(str(error).split())})") from error
-    return parse(data)
+    return parse(read_yaml(path, "scenario"))
 
 
 def parse(data: Any) -> Scenario:

@@ -32,9 +32,9 @@ def certs(
     --renew is given. Keys are readable by their owner alone.
     """
     if not 1 <= days <= AUTHORITY_DAYS:
-        raise InputError("days", days, f"1 to {AUTHORITY_DAYS}")
+        raise InputError("--days", days, f"1 to {AUTHORITY_DAYS}")
     if not (name or ip):
-        raise InputError("name", None, "a DNS name of the controller, or an address by --ip: others find it by these")
+        raise InputError("--name", None, "a DNS name of the controller, or an address by --ip: others find it by these")
     wanted = list(subjects(read_fabric(fabric), tuple(name or ()), tuple(ip or ())))
     for subject in wanted:
         list(subject.alternative_names())
@@ -43,7 +43,7 @@ def certs(
     valid = {subject: None if renew else authority.kept(subject) for subject in wanted}
     expires = now + timedelta(days=days)
     if expires > authority.expires:
-        raise InputError("days", days, f"no more than the authority is valid, until {authority.expires:%Y-%m-%d}")
+        raise InputError("--days", days, f"no more than the authority is valid, until {authority.expires:%Y-%m-%d}")
     print(f"{authority.certificate}  valid until {authority.expires:%Y-%m-%d}")
     for subject, until in valid.items():
         if until is None:

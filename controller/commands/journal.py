@@ -1,7 +1,9 @@
 """`beamer journal`: look after the database in which a controller or a scheduler keeps what it has taken in."""
 
 import json
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -10,12 +12,14 @@ import typer
 
 from beamer.errors import InputError, PlatformError
 from beamer.network import events as _network_events  # noqa: F401  # read by the names that importing it makes known
+from beamer.network.fabric import Fabric
 from beamer.studies.events import Event
 from beamer.studies.journal.chain import BEGINNING, ChainLink
 from beamer.studies.journal.store import Journal, sqlite_file
+from beamer.studies.known import Kept
 from controller.commands.fabric_file import read_fabric
 from controller.journal.replay import recover, snapshot
-from controller.limits import Limits
+from controller.limits import Limits, read_limits
 
 LOOKS = 3  # at a journal that a running controller compacts meanwhile
 
@@ -34,6 +38,9 @@ def journal(
     fabric: Annotated[
         Path | None, typer.Option(help="The network, as beamer-controller has it: check tells more with it, compact needs it.")
     ] = None,
+    limits: Annotated[
+        Path | None, typer.Option(help="The controller's limits, as it has them: how much compact keeps of what is over.")
+    ] = None,
     removed: Annotated[
         Path | None, typer.Option(help="Where repair writes what it removes.  [default: beside a SQLite file]")
     ] = None,
@@ -43,11 +50,17 @@ def journal(
     check: reads everything, also while a controller runs. repair: keeps what comes before the first damage and writes the rest
     to a file. Repair and compact are refused while somebody else writes the journal.
     """
-    ACTIONS[action](url, fabric, removed)
+    carry_out, options = ACTIONS[action]
+    given = {"fabric": fabric, "limits": limits, "removed": removed}
+    for option, path in given.items():
+        if path is not None and option not in options:
+            raise InputError(f"--{option}", str(path), f"no such option beside {action}")
+    carry_out(url, **{option: given[option] for option in options})
 
 
-def check(url: str, fabric: Path | None, removed: Path | None) -> None:
+def check(url: str, fabric: Path | None = None, limits: Path | None = None) -> None:
     """Read everything. Raises `InputError` naming the first damage."""
+    network = None if fabric is None and limits is None else _Network.read(fabric, limits)
     opened = Journal(url, writes=False)
     try:
         for look in range(LOOKS):
@@ -60,22 +73,22 @@ def check(url: str, fabric: Path | None, removed: Path | None) -> None:
                     raise
         begins = f"a snapshot at event {before.link.number}, " if before else ""
         print(f"{begins}{link.number} events, the last one of {last.at_s:.3f} s" if last else f"{begins}no event after it")
-        if fabric is not None:
-            recovered = recover(opened, read_fabric(fabric), 1.0, Limits().kept)
+        if network is not None:
+            recovered = recover(opened, network.fabric, 1.0, network.kept)
             trials = recovered.tracker.trials
             print(f"{len(recovered.tracker.studies)} studies, {len(trials)} trials, {len(recovered.tracker.running)} running")
     finally:
         opened.close()
 
 
-def repair(url: str, fabric: Path | None, removed: Path | None) -> None:
+def repair(url: str, removed: Path | None = None) -> None:
     """Keep what comes before the first damage, and write what is removed to a file first."""
     file = sqlite_file(url)
     kept_in = removed or (file.with_name(file.name + ".removed.jsonl") if file else None)
     if kept_in is None:
-        raise InputError("removed", None, "a file for what is removed, as the journal is not in a file itself")
+        raise InputError("--removed", None, "a file for what is removed, as the journal is not in a file itself")
     if kept_in.exists():
-        raise InputError("removed", str(kept_in), "a file that does not exist yet: it holds what was removed before")
+        raise InputError("--removed", str(kept_in), "a file that does not exist yet: it holds what was removed before")
     opened = Journal(url, damaged=True)
     try:
         try:
@@ -100,20 +113,39 @@ def repair(url: str, fabric: Path | None, removed: Path | None) -> None:
         opened.close()
 
 
-def compact(url: str, fabric: Path | None, removed: Path | None) -> None:
+def compact(url: str, fabric: Path | None = None, limits: Path | None = None) -> None:
     """Let a snapshot take the place of all events."""
-    if fabric is None:
-        raise InputError("fabric", None, "the network's file, as beamer-controller has it")
+    network = _Network.read(fabric, limits)
     opened = Journal(url)
     try:
-        made = snapshot(opened, read_fabric(fabric), Limits().kept)
+        made = snapshot(opened, network.fabric, network.kept)
         opened.compact(made)
         print(f"a snapshot of {len(made.content)} bytes stands for the first {made.link.number} events")
     finally:
         opened.close()
 
 
-ACTIONS = {JournalAction.CHECK: check, JournalAction.REPAIR: repair, JournalAction.COMPACT: compact}
+ACTIONS: Mapping[JournalAction, tuple[Callable[..., None], tuple[str, ...]]] = {
+    JournalAction.CHECK: (check, ("fabric", "limits")),
+    JournalAction.REPAIR: (repair, ("removed",)),
+    JournalAction.COMPACT: (compact, ("fabric", "limits")),
+}
+"""What carries each out, and the options that it takes."""
+
+
+@dataclass(frozen=True)
+class _Network:
+    """What events are replayed on, and how much is kept of what is over."""
+
+    fabric: Fabric
+    kept: Kept
+
+    @classmethod
+    def read(cls, fabric: Path | None, limits: Path | None) -> "_Network":
+        """Read the files of options. Raises `InputError`."""
+        if fabric is None:
+            raise InputError("--fabric", None, "the network's file, as beamer-controller has it")
+        return cls(read_fabric(fabric), (Limits() if limits is None else read_limits(limits)).kept)
 
 
 def _last_sound(opened: Journal) -> ChainLink:

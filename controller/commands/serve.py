@@ -25,7 +25,7 @@ from controller.commands.fabric_file import read_fabric
 from controller.garbage_collection import collect_rarely
 from controller.http.api import create_app
 from controller.http.server import connections_within, http_server, raise_descriptor_limit
-from controller.http.standby import Switchboard, following
+from controller.http.standby import ReplaceableApplication, following
 from controller.identity.credentials import Credentials, check_exposure, read_credentials
 from controller.journal.leadership import lead
 from controller.limits import Limits, read_limits
@@ -70,7 +70,7 @@ def serve(
     chosen = network_policy(policy)
     carried_out = plan_mode(mode)
     check_pair(chosen, Classes(queues=check_queues(queues), plan_mode=carried_out))
-    switch_address = parse_address(openflow, "openflow")
+    switch_address = parse_address(openflow, "--openflow")
     watch = WatchOptions(grace, silence)
     most = Limits() if limits is None else read_limits(limits)
     credentials = read_credentials(tls_cert, tls_key, tls_ca, token_key)
@@ -107,12 +107,12 @@ async def _serve(service: Service, listener: socket.socket) -> None:
 
     Raises `TakenError` where another one has begun to lead.
     """
-    switchboard = Switchboard()
-    server = http_server(switchboard, service.limits, service.connections, service.credentials.http)
+    served = ReplaceableApplication()
+    server = http_server(served, service.limits, service.connections, service.credentials.http)
     decided, stopping = asyncio.Event(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    leading = asyncio.create_task(_lead(service, switchboard, listener, decided.set))
+    leading = asyncio.create_task(_lead(service, served, listener, decided.set))
     await _first(leading, decided, stopping)
     if not (leading.done() or stopping.is_set()):
         serving = asyncio.create_task(server.serve([listener]))
@@ -133,7 +133,7 @@ async def _first(task: asyncio.Task[None], *events: asyncio.Event) -> None:
         one.cancel()
 
 
-async def _lead(service: Service, switchboard: Switchboard, listener: socket.socket, decided: Callable[[], None]) -> None:
+async def _lead(service: Service, served: ReplaceableApplication, listener: socket.socket, decided: Callable[[], None]) -> None:
     """Lead as soon as it is possible, until cancelled. Raises `TakenError` where another controller has begun to lead.
 
     decided: called when it leads, or follows.
@@ -169,13 +169,13 @@ async def _lead(service: Service, switchboard: Switchboard, listener: socket.soc
     try:
         collect_rarely()
         await runtime.start()
-        switchboard.application = create_app(runtime, service.credentials)
+        served.application = create_app(runtime, service.credentials)
         address = "{}:{}".format(*listener.getsockname()[:2])
         log.info("serving", http=address, openflow="{}:{}".format(*service.switch_address), term=led.journal.term)
         decided()
         await lost
     finally:
-        switchboard.application = following
+        served.application = following
         await runtime.stop()
 
 

@@ -26,15 +26,15 @@ def token(
     clients read by BEAMER_TOKEN_FILE.
     """
     if new_key is not None:
-        for option, given in (("key", key), ("study", study), ("role", role)):
+        for option, given in (("--key", key), ("--study", study), ("--role", role)):
             if given is not None:
                 raise InputError(option, str(given), "no such option beside --new-key")
         make_key(new_key)
         return
     if key is None or study is None or role is None:
-        missing = next(name for name, given in (("key", key), ("study", study), ("role", role)) if given is None)
+        missing = next(name for name, given in (("--key", key), ("--study", study), ("--role", role)) if given is None)
         raise InputError(missing, None, "a value: --key FILE --study NAME --role ROLE, or --new-key FILE")
     if not (math.isfinite(days) and 0 < days <= MOST_DAYS):
-        raise InputError("days", days, f"days, above 0 and at most {MOST_DAYS}")
+        raise InputError("--days", days, f"days, above 0 and at most {MOST_DAYS}")
     claims = Claims(study, parse_role(role))
-    print(sign_token(read_key(key, "key"), claims, time.time(), days * DAY_S))
+    print(sign_token(read_key(key, "--key"), claims, time.time(), days * DAY_S))

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Path, Request, Response, WebSocket
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
@@ -50,7 +50,7 @@ from controller.http.bodies import (
     TargetBody,
     TrialBody,
 )
-from controller.http.errors import refusal, refused_input
+from controller.http.errors import DOCUMENTED, refusal, refused_input
 from controller.http.metrics import exposition
 from controller.http.runs import check_run, study_event
 from controller.identity.credentials import NO_CREDENTIALS, Credentials
@@ -79,7 +79,9 @@ def create_app(runtime: Runtime, credentials: Credentials = NO_CREDENTIALS) -> F
         summary="Trials and stages in, classes out",
         docs_url="/docs",
         redoc_url=None,
+        redirect_slashes=False,  # to whatever a request's Host says, before anybody has asked for a token
         dependencies=[authorization],
+        responses=DOCUMENTED,
     )
     app.add_exception_handler(DeniedError, _deny)  # type: ignore[arg-type]  # of both kinds of connection
 
@@ -233,7 +235,7 @@ def _add_reads(app: FastAPI, runtime: Runtime, authorization: Any) -> None:
     async def health() -> JsonObject:
         return responses.health_response(runtime)
 
-    @app.get("/metrics")
+    @app.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> Response:
         return Response(exposition(runtime), media_type=CONTENT_TYPE_LATEST)
 
@@ -259,6 +261,8 @@ async def _refuse_body(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     # A misspelt key explains a missing one better than the reverse.
     finding = min(error.errors(), key=lambda f: f["type"] != "extra_forbidden")
+    if isinstance(finding["input"], bytes):  # FastAPI parses nothing else
+        return refusal(422, "the body is not said to be JSON", "JSON, with Content-Type: application/json", "body")
     location = finding["loc"][1:] or finding["loc"]  # without "body" or "path", which the field's name implies
     body = request.scope["route"].body_field
     model = body.field_info.annotation if body else None
@@ -275,4 +279,6 @@ async def _unserved(_request: Request, error: Exception) -> Response:
     status = error.status_code
     if status == HTTPStatus.BAD_REQUEST:  # JSON that cannot be read: a number of thousands of digits, say
         return refusal(422, "the body cannot be read as JSON", "JSON in UTF-8 whose integers have at most 16 digits", "body")
-    return refusal(status, error.detail, "a path and a method of this API")
+    answer = refusal(status, error.detail, "a path and a method of this API")
+    answer.headers.update(error.headers or {})
+    return answer

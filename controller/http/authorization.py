@@ -1,4 +1,4 @@
-"""The one place where it is decided whether a request may be carried out: by its token, or by its agent's certificate.
+"""Authorization, in one place: whether a request may be carried out, by its token or by its agent's certificate.
 
     /v1/health              anybody
     /v1/agents/{name}       the agent whose certificate has this name, where the controller speaks TLS
@@ -16,9 +16,9 @@ import structlog
 from starlette.requests import HTTPConnection
 
 from beamer.errors import BeamerError, InputError
+from beamer.log_limit import VariedLogLimit
 from controller.identity.certificates import agent_of
 from controller.identity.tokens import EVERY_STUDY, Claims, Permission, TokenError, TokenKey, TokenRole, read_token
-from controller.log_limit import LogLimit
 from controller.websocket import PEER_CERTIFICATE
 
 HEALTH, STUDIES, AGENT = "/v1/health", "/v1/studies", "/v1/agents/{name}"
@@ -50,7 +50,7 @@ class Authorization:
         self._key = key
         self._certified = certified
         self._clock = clock
-        self._by_peer, self._by_kind = LogLimit(1, LOG_AGAIN_S), LogLimit(MOST_LOGGED, LOG_AGAIN_S)
+        self._denials = VariedLogLimit(MOST_LOGGED, LOG_AGAIN_S)
 
     async def __call__(self, connection: HTTPConnection) -> Claims | None:
         """Return what the bearer of a request's token may do, None where none is asked for. Raises `DeniedError`."""
@@ -98,7 +98,7 @@ class Authorization:
 
     def _log(self, connection: HTTPConnection, path: str, error: DeniedError) -> None:
         peer = connection.client.host if connection.client else "unknown"
-        if self._by_peer.take((error.kind, peer)) and self._by_kind.take(error.kind):
+        if self._denials.take(error.kind, peer):
             log.warning("request denied", peer=peer, path=path, reason=str(error))
 
 

@@ -1,13 +1,46 @@
 """The HTTP API's refusals: one form for all, which whatever is refused, and however large, can be put into."""
 
 import json
+from http import HTTPStatus
+from typing import Any
 
 from fastapi.responses import JSONResponse
+from pydantic import BaseModel
 
 from beamer.errors import ConflictError, InputError, NotFoundError, shortened
 
 STATUS_OF = ((NotFoundError, 404), (ConflictError, 409), (InputError, 422))
 """The status of each kind of bad input, the first that fits."""
+
+
+class RefusalReason(BaseModel):
+    """What is wrong with a request. field, value: where in it, if anywhere."""
+
+    field: str | None
+    value: Any
+    expected: str
+    message: str
+
+
+class Refusal(BaseModel):
+    """The body of every answer that refuses a request."""
+
+    error: RefusalReason
+
+
+DOCUMENTED: dict[int | str, dict[str, Any]] = {
+    status.value: {"description": description, "model": Refusal}
+    for status, description in (
+        (HTTPStatus.UNAUTHORIZED, "There is no valid token."),
+        (HTTPStatus.FORBIDDEN, "The token does not allow it."),
+        (HTTPStatus.NOT_FOUND, "Something that is named is not known."),
+        (HTTPStatus.CONFLICT, "It contradicts what is known."),
+        (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The body is larger than the controller takes."),
+        (HTTPStatus.UNPROCESSABLE_ENTITY, "A value cannot be."),
+        (HTTPStatus.SERVICE_UNAVAILABLE, "The controller cannot serve it now: ask again, or another controller."),
+    )
+}
+"""The refusals of any request, as the API's document lists them."""
 
 
 class AsciiResponse(JSONResponse):

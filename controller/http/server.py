@@ -1,6 +1,6 @@
 """The HTTP server: uvicorn with bounds on connections, on the time that a request takes, and on what it may hold.
 
-    accepted -> counted, or closed at once -> TLS, if any, and headers and body, each within `request_s`
+    accepted -> counted, or closed at once -> TLS, if any, and headers and body, each within `request_s`, paced (`paced`)
              -> body no larger than `body_bytes` -> one of `requests` under way -> the application
              -> answer taken off within `request_s` -> idle or closed
 
@@ -26,12 +26,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
+from websockets.frames import CloseCode, Frame
 
 from beamer.errors import PlatformError
+from beamer.log_limit import LimitedRecords, LogLimit
 from controller.http.errors import refusal, refusal_content
+from controller.http.paced import PacedConnection
 from controller.http.tls import TlsHandshake
 from controller.limits import Limits
-from controller.log_limit import LimitedRecords, LogLimit
 from controller.websocket import AGENT_PING_S, PEER_CERTIFICATE, UNCOUNT
 
 LAST_REQUESTS_S = 1  # for requests under way when asked to stop
@@ -41,6 +43,7 @@ OWN_DESCRIPTORS = 64  # the journal, logs, listening sockets, libraries
 _BEING_CLOSED = 4 * ACCEPTED_AT_ONCE  # surplus ones, whose descriptors are freed turns of the loop later
 _PER_ELEMENT = 4  # a switch or an agent, and the connection that replaces a dead one
 _CLOSE_S = 2.0  # for the other side of a WebSocket to answer that it closes, too
+_MOST_FRAGMENTS = 1024  # of a message: each takes some 60 bytes more than its content, or any number of empty ones would do
 
 _LIBRARY_LOGS = ("asyncio", "uvicorn.error")
 
@@ -90,8 +93,8 @@ class OpenConnections:
             if self._log_limit.take("connections"):
                 log.warning(
                     "surplus connections are closed at once",
-                    address=address,
-                    of_address=self._by_address[address],
+                    peer=address,
+                    of_peer=self._by_address[address],
                     of_all=self.total,
                     limits=(self._most_per_address, self._most),
                 )
@@ -165,7 +168,7 @@ async def _refuse(
 
 
 class _Config(uvicorn.Config):
-    """uvicorn's configuration and what its connections need beside. tls: not uvicorn's own, see `http_tls`."""
+    """uvicorn's configuration and what its connections need beside. tls: not uvicorn's own, see `controller.http.tls`."""
 
     def __init__(
         self,
@@ -184,7 +187,7 @@ class _Config(uvicorn.Config):
 
     def log_failed_handshake(self, address: str, reason: str) -> None:
         """Log a peer with which TLS fails, once in a while."""
-        if self._log_limit.take(("handshake", address)) and self._log_limit.take("handshake"):
+        if self._log_limit.take("handshake"):
             log.warning("no TLS with a peer", peer=address, reason=reason)
 
 
@@ -221,13 +224,7 @@ class _Protocol(H11Protocol):
         super().handle_websocket_upgrade(event)
 
     def send_400_response(self, msg: str) -> None:
-        expected = "one HTTP/1.1 request after the other, with short headers"
-        body = json.dumps(refusal_content(msg, expected)).encode("ascii")
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"content-length", str(len(body)).encode("ascii")),
-            (b"connection", b"close"),
-        ]
+        headers, body = _bad_request(msg, "one HTTP/1.1 request after the other, with short headers")
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):  # no answer has begun
             for sent in (h11.Response(status_code=400, headers=headers), h11.Data(data=body), h11.EndOfMessage()):
                 self.transport.write(self.conn.send(sent) or b"")
@@ -253,13 +250,25 @@ class _Protocol(H11Protocol):
             self._timer = self.loop.call_later(self._request_s, self.transport.abort) if phase else None
 
 
+def _bad_request(message: str, expected: str) -> tuple[list[tuple[bytes, bytes]], bytes]:
+    """Return the headers and the body of an answer to what is no request."""
+    body = json.dumps(refusal_content(message, expected)).encode("ascii")
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode("ascii")),
+        (b"connection", b"close"),
+    ]
+    return headers, body
+
+
 def _accepted(config: _Config, server_state: ServerState, **more: Any) -> asyncio.Protocol:
     """Return the protocol of a connection that has just been accepted. more: what uvicorn gives its own beside."""
-    make = partial(_Protocol, config=config, server_state=server_state, **more)
+    protocol = partial(_Protocol, config=config, server_state=server_state, **more)
+    make = partial(PacedConnection, protocol, config.request_s)
     if config.tls is None:
         return make()
-    admission, tasks, failed = config.open_connections, server_state.tasks, config.log_failed_handshake
-    return TlsHandshake(config.tls, config.request_s, admission, make, tasks, failed)
+    tasks, failed = server_state.tasks, config.log_failed_handshake
+    return TlsHandshake(config.tls, config.request_s, config.open_connections, make, tasks, failed)
 
 
 class _WebSocket(WebSocketsSansIOProtocol):
@@ -275,6 +284,24 @@ class _WebSocket(WebSocketsSansIOProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._uncount()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if not self.handshake_initiated and not self.transport.is_closing():
+            # websockets cannot read the request, of which nothing more comes, and uvicorn would wait for ever.
+            headers, body = _bad_request("Invalid WebSocket request received.", "a GET with few, short headers and no body")
+            head = b"".join(b"%b: %b\r\n" % header for header in headers)
+            self.transport.write(b"HTTP/1.1 400 Bad Request\r\n" + head + b"\r\n" + body)
+            self.transport.close()
+
+    def handle_cont(self, event: Frame) -> None:
+        if self.close_sent:
+            return
+        if len(self.frames) < _MOST_FRAGMENTS:
+            super().handle_cont(event)
+        else:
+            self.conn.fail(CloseCode.MESSAGE_TOO_BIG, f"a message in more than {_MOST_FRAGMENTS} frames")
+            self.handle_parser_exception()
 
     def keepalive_timeout(self) -> None:
         if not self.read_paused:

@@ -1,4 +1,4 @@
-"""What a controller says that follows another one: that it does not lead, to whoever asks, until it does."""
+"""What a controller answers while another one leads, and how its application takes over when it leads itself."""
 
 from http import HTTPStatus
 
@@ -21,8 +21,8 @@ async def following(scope: Scope, receive: Receive, send: Send) -> None:
         await answer(scope, receive, send)
 
 
-class Switchboard:
-    """An ASGI application that another one takes the place of while the server runs: `application`."""
+class ReplaceableApplication:
+    """An ASGI application that hands on to `application`, which may be replaced while the server runs."""
 
     def __init__(self) -> None:
         self.application: ASGIApp = following

@@ -13,7 +13,7 @@ from typing import Protocol
 SHUTDOWN_S = 2.0  # for the peer's part in closing, which need not come
 
 
-class Admission(Protocol):
+class ConnectionCount(Protocol):
     """Counts connections by address."""
 
     def admit(self, address: str) -> bool:
@@ -26,7 +26,7 @@ class Admission(Protocol):
 class TlsHandshake(asyncio.Protocol):
     """Agrees on TLS, then hands the connection to a protocol of its own.
 
-    within_s: of the handshake. admission: counts the connection meanwhile. make: returns the protocol. tasks: where the
+    within_s: of the handshake. count: counts the connection meanwhile. make: returns the protocol. tasks: where the
     handshake's is kept while it lasts. failed: called with the peer's address and the reason.
     """
 
@@ -34,14 +34,14 @@ class TlsHandshake(asyncio.Protocol):
         self,
         context: ssl.SSLContext,
         within_s: float,
-        admission: Admission,
+        count: ConnectionCount,
         make: Callable[[], asyncio.Protocol],
         tasks: "set[asyncio.Task[None]]",
         failed: Callable[[str, str], None],
     ) -> None:
         self._context = context
         self._within_s = within_s
-        self._admission = admission
+        self._count = count
         self._make = make
         self._tasks = tasks
         self._failed = failed
@@ -50,7 +50,7 @@ class TlsHandshake(asyncio.Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin, if there may be another connection."""
         address = str((transport.get_extra_info("peername") or ("",))[0])
-        if not self._admission.admit(address):
+        if not self._count.admit(address):
             transport.abort()
             return
         transport.pause_reading()  # what comes is TLS's
@@ -76,7 +76,7 @@ class TlsHandshake(asyncio.Protocol):
             self._failed(address, str(error))
             return
         finally:
-            self._admission.leave(address)
+            self._count.leave(address)
         if secured is None or secured.is_closing():
             return
         protocol = self._make()

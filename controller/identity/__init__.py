@@ -1,1 +1,1 @@
-"""Who is who: certificates of the controller, agents and switches; tokens of those who use the HTTP API."""
+"""Authentication: certificates of the controller, agents and switches; tokens of those who use the HTTP API."""

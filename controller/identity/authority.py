@@ -1,4 +1,4 @@
-"""A certificate authority of a deployment's own: it signs who the controller, each agent and each switch is (see `identity`).
+"""A deployment's own certificate authority: it signs the certificates of controller, agents and switches.
 
 Its key signs nothing but these, needs to be nowhere but where certificates are made, and is made once. A certificate says
 what it is for: the controller's that it serves, the others' that they are clients, so that none passes for the controller.
@@ -53,12 +53,12 @@ class Subject:
             try:
                 yield x509.DNSName(name)
             except ValueError as error:
-                raise InputError("name", name, f"a DNS name, in ASCII ({error})") from error
+                raise InputError("--name", name, f"a DNS name, in ASCII ({error})") from error
         for ip in self.ips:
             try:
                 yield x509.IPAddress(ipaddress.ip_address(ip))
             except ValueError as error:
-                raise InputError("ip", ip, "an IP address") from error
+                raise InputError("--ip", ip, "an IP address") from error
 
 
 class Authority:

@@ -1,4 +1,4 @@
-"""Who a peer is by its certificate: a URI among its alternative names, as SPIFFE writes it (SPIFFE ID and X.509-SVID, 2 and 5).
+"""A peer's identity in its certificate: a URI among its alternative names (SPIFFE ID and X.509-SVID, 2 and 5).
 
     spiffe://beamer/switch/<datapath id, 16 hex digits>
     spiffe://beamer/agent/<name of its host>
@@ -48,12 +48,6 @@ def switch_of(certificate: PeerCertificate | None) -> int:
 def agent_of(certificate: PeerCertificate | None) -> str:
     """Return the name of the agent that a certificate is for. Raises `InputError`."""
     return _the_part(certificate, _AGENT, f"{TRUST_DOMAIN}/agent/<name>")
-
-
-def require_controller(certificate: PeerCertificate | None) -> None:
-    """Raise `InputError` unless a certificate is the controller's."""
-    if (uri := _the_uri(certificate)) != CONTROLLER_URI:
-        raise InputError("certificate", uri, CONTROLLER_URI)
 
 
 def mutual_tls(purpose: ssl.Purpose, certificate: Path, key: Path, authority: Path) -> ssl.SSLContext:

@@ -1,4 +1,4 @@
-"""What the controller proves itself with and knows others by, and where it may do without: on loopback alone.
+"""How the controller authenticates itself and its peers, and where it need not: on loopback addresses alone.
 
 Whoever reaches a port without credentials may register studies there, or claim to be a switch or an agent.
 """
@@ -18,17 +18,8 @@ _TLS_OPTIONS = "--tls-cert, --tls-key and --tls-ca"
 
 
 @dataclass(frozen=True)
-class TlsFiles:
-    """The controller's certificate and its key, and the authority of agents' and switches' certificates, PEM."""
-
-    certificate: Path
-    key: Path
-    authority: Path
-
-
-@dataclass(frozen=True)
 class Credentials:
-    """What a controller has been given. http, switches: contexts; None: plain text. tokens: None: none is asked for."""
+    """The credentials of a controller. http, switches: contexts; None: plain text. tokens: None: none is asked for."""
 
     http: ssl.SSLContext | None = None
     switches: ssl.SSLContext | None = None
@@ -43,10 +34,10 @@ def read_credentials(cert: Path | None, key: Path | None, ca: Path | None, token
 
     Raises `InputError`, and `PlatformError` if TLS cannot use its files.
     """
-    tokens = None if token_key is None else read_key(token_key, "token-key")
+    tokens = None if token_key is None else read_key(token_key, "--token-key")
     if cert is None and key is None and ca is None:
         return Credentials(tokens=tokens)
-    for option, path in (("tls-cert", cert), ("tls-key", key), ("tls-ca", ca)):
+    for option, path in (("--tls-cert", cert), ("--tls-key", key), ("--tls-ca", ca)):
         if path is None:
             raise InputError(option, None, f"a file: {_TLS_OPTIONS} belong together")
     assert cert is not None
@@ -60,8 +51,8 @@ def read_credentials(cert: Path | None, key: Path | None, ca: Path | None, token
 def check_exposure(http: str, openflow: str, credentials: Credentials) -> None:
     """Raise `InputError` if an address is reached from other machines and lacks its credentials."""
     for field, address, complete, needed in (
-        ("http", http, credentials.http and credentials.tokens, f"{_TLS_OPTIONS}, and --token-key"),
-        ("openflow", openflow, credentials.switches, _TLS_OPTIONS),
+        ("--http", http, credentials.http and credentials.tokens, f"{_TLS_OPTIONS}, and --token-key"),
+        ("--openflow", openflow, credentials.switches, _TLS_OPTIONS),
     ):
         if not complete and not is_loopback(parse_address(address, field)[0]):
             expected = f"a loopback address, or {needed} (docs/deployment.md), or --insecure to let whoever reaches it in"

@@ -103,7 +103,7 @@ class _Payload(BaseModel):
 
 def make_key(path: Path) -> None:
     """Write a new random key to a new file. Raises `InputError` if the file is there, or cannot be made."""
-    create_secret(path, secrets.token_hex(_KEY_BYTES).encode() + b"\n", "new-key")
+    create_secret(path, secrets.token_hex(_KEY_BYTES).encode() + b"\n", "--new-key")
 
 
 def read_key(path: Path, field: str) -> TokenKey:
@@ -124,7 +124,7 @@ def parse_role(text: str) -> TokenRole:
     try:
         return TokenRole(text)
     except ValueError:
-        raise InputError("role", text, nearest(text, [role.value for role in TokenRole])) from None
+        raise InputError("--role", text, nearest(text, [role.value for role in TokenRole])) from None
 
 
 def sign_token(key: TokenKey, claims: Claims, now_s: float, valid_s: float) -> str:

@@ -1,7 +1,8 @@
 """Makes a snapshot of the journal in a process of its own: what a long journal leads to takes seconds to work out.
 
-It reads the journal as a restarted controller would, so that every snapshot is a rehearsal of a restart. The journal's one
-writer writes it. Run as `python -m controller.compaction`; the journal's URL, which may hold a password, comes over its input.
+It reads the journal as a restarted controller would: a journal that cannot be replayed is found before its events are removed.
+The journal's one writer writes it. Run as `python -m controller.journal.compaction`; the journal's URL, which may hold a
+password, comes over its input.
 """
 
 import asyncio
@@ -22,8 +23,6 @@ from beamer.studies.known import Kept
 from controller.journal.replay import snapshot
 
 NICENESS = 10  # a snapshot is never urgent
-
-
 EVENTS = 100_000  # after the last snapshot: read in a few seconds
 
 log = structlog.get_logger("beamer-controller")
@@ -58,7 +57,7 @@ class Compaction:
 
     async def _compact(self) -> None:
         try:
-            made = await made_elsewhere(self._batches.location, self._fabric, self._kept)
+            made = await made_in_child(self._batches.location, self._fabric, self._kept)
             self._batches.compact(made)
             log.info("the journal is compacted", events=made.link.number, snapshot_bytes=len(made.content))
         except BeamerError as error:
@@ -67,7 +66,7 @@ class Compaction:
             self._task = None
 
 
-async def made_elsewhere(url: Location, fabric: Fabric, kept: Kept) -> JournalSnapshot:
+async def made_in_child(url: Location, fabric: Fabric, kept: Kept) -> JournalSnapshot:
     """Return a snapshot of what the journal holds, made in a process of its own. Raises `PlatformError` if it cannot be."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "controller.journal.compaction",

@@ -76,9 +76,7 @@ class Leases:
         self._grace_s = grace_s
         self._reports: dict[str, Workers] = {}
         self._impossible: dict[str, list[Unattached]] = {}  # leases of processes that no worker can be, by agent
-        self._refused: dict[
-            tuple[str, int], Unattached
-        ] = {}  # leases that were refused since `due` was asked, by trial and rank
+        self._refused: dict[tuple[str, int], Unattached] = {}  # since `due` was asked, by trial and rank
         self._attached: dict[_Listed, int] = {}  # the attempt that each lease was attached to last
         self._populated: dict[str, int] = {}  # the last attempt that a worker has attached to, by trial
         self._owner: dict[str, tuple[int, int]] = {}  # an attempt and the user whose it is, by trial

@@ -1,6 +1,7 @@
-"""Who was heard of when, and of whom nothing was heard for too long. Pure: times come in as arguments, events go out.
+"""When each study, stage and trial was last heard of, and which have been silent for too long.
 
-It is not journaled: after a restart everything was heard of just now.
+Pure: times come in as arguments, events go out. It is not journaled: a restart counts as news
+of everything.
 """
 
 from collections.abc import Iterator

@@ -41,9 +41,9 @@ class WatchOptions:
         Without any grace a worker that detaches, whose agent notices a moment later, would be attached again.
         """
         if not (math.isfinite(self.grace_s) and self.grace_s > 0):
-            raise InputError("grace", self.grace_s, "seconds, above 0")
+            raise InputError("--grace", self.grace_s, "seconds, above 0")
         if not (math.isfinite(self.silence_s) and self.silence_s >= 0):
-            raise InputError("silence", self.silence_s, "seconds, at least 0")
+            raise InputError("--silence", self.silence_s, "seconds, at least 0")
 
 
 class Watch:

@@ -1,1 +1,1 @@
-"""Everything OpenFlow: which rules a plan means, and the os-ken application that installs them."""
+"""Everything OpenFlow: which rules a plan means, and the server that installs them; the only place that imports os-ken."""

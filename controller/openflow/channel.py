@@ -179,10 +179,11 @@ class Channel:
 
     def close(self) -> None:
         """Drop the connection; the switch keeps its rules and connects again."""
-        self._writer.close()
         # What the peer does not read would keep the socket open, and so would its part in ending TLS.
-        if self._unread_bytes or self._writer.get_extra_info("ssl_object"):
+        if self._writer.get_extra_info("ssl_object") or self._unread_bytes:
             self._writer.transport.abort()
+        else:
+            self._writer.close()
 
     @property
     def _unread_bytes(self) -> int:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from beamer.errors import InputError, PlatformError
+from beamer.errors import InputError, PlatformError, first_of
+from beamer.log_limit import VariedLogLimit
 from beamer.network.fabric import Fabric
 from controller.identity.certificates import PeerCertificate, require_mutual, switch_of
 from controller.openflow.channel import (
@@ -21,7 +22,6 @@ from controller.openflow.channel import (
     IdentityError,
     RefusedError,
 )
-from controller.openflow.refusals import RefusalLog
 from controller.openflow.reports import PairCount, SwitchConnected, SwitchEvent, SwitchLost
 from controller.openflow.rules import JobRules, job_meters, job_rules, merged, static_rules
 from controller.openflow.session import FlowCounts, SwitchSession, SwitchTarget
@@ -29,6 +29,8 @@ from controller.openflow.session import FlowCounts, SwitchSession, SwitchTarget
 UNSERVED = 32  # connections beyond the fabric's own whose peer is not known yet: few, as each may hold 128 kB unread
 ALIVE_S = 2.0  # for a switch to answer when another connection claims to be it; a busy one takes tenths of a second
 SERVE_AGAIN_S = 1.0  # as long as Open vSwitch waits before it connects again; every session is logged
+LOG_AGAIN_S = 600.0  # the same kind of end with the same peer: often enough for who looks into the log while it goes on
+MOST_LOGGED = 256  # peers of a kind in that time: each further one takes an address of its own
 HOST_RULES = 4096  # at its edge: 8 jobs with 120 peers each, 2 connections and 2 pair rules per peer
 
 log = structlog.get_logger("beamer-controller")
@@ -96,7 +98,7 @@ class SwitchDriver:
         self._connections: set[asyncio.Task[None]] = set()
         self._unserved: dict[asyncio.Task[None], str] = {}  # of the connections, oldest first, with their addresses
         self._most_entries = {name: _most_entries(fabric, name, len(rules)) for name, rules in self._static.items()}
-        self._refusals = RefusalLog()
+        self._endings = VariedLogLimit(MOST_LOGGED, LOG_AGAIN_S)
         self._server: asyncio.Server | None = None
 
     @property
@@ -197,7 +199,7 @@ class SwitchDriver:
             name = self._identify(dpid, writer)
             await self._serve(name, channel, task)
         except* (ChannelError, RefusedError) as group:
-            self._log_end(address, _leaf(group), name)
+            self._log_end(address, first_of(group), name)
         except* asyncio.CancelledError:
             pass  # by `stop`, or to make room for another connection; asyncio's server would report it as a fault
         finally:
@@ -279,17 +281,10 @@ class SwitchDriver:
 
     def _log_end(self, address: str, reason: Exception, switch: str | None = None) -> None:
         """Log that a connection has ended: once in a while per peer and kind of reason."""
-        now = asyncio.get_running_loop().time()
-        if (left_out := self._refusals.due((address, switch, type(reason)), now)) is not None:
+        kind = type(reason).__name__
+        left_out = self._endings.left_out(kind)
+        if self._endings.take(kind, (address, switch)):
             log.warning("switch connection ended", peer=address, switch=switch, reason=str(reason), others_alike=left_out)
-
-
-def _leaf(group: BaseExceptionGroup[Exception]) -> Exception:
-    """Return the first exception in nested groups."""
-    found: Exception | BaseExceptionGroup[Exception] = group
-    while isinstance(found, BaseExceptionGroup):
-        found = found.exceptions[0]
-    return found
 
 
 def _most_entries(fabric: Fabric, switch: str, static: int) -> int:

@@ -1,4 +1,4 @@
-"""Keeps one connected switch at what is wanted of it: read, compare, change, wait for the barrier, read again now and then.
+"""Reconciles one connected switch with its target: read, compare, change, wait for the barrier, read again now and then.
 
 Open vSwitch's userspace datapath adds packets to a rule's counters only when its revalidator passes (every 500 ms, and at any
 change of a table), and then to the rule that matches *by then*. Hence two waits: before the rules of a connection, whose

@@ -22,6 +22,7 @@ from rich.table import Table
 from beamer.measures import quantile
 from beamer.network.fabric import Fabric
 from beamer.network.ledger import NetworkLedger
+from beamer.process_stat import process_stat
 from beamer.studies.events import (
     AttemptStarted,
     Event,
@@ -71,8 +72,10 @@ class Server:
 
     def cpu_s(self) -> float:
         """Return the processor time that it has used."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        stat = process_stat(f"/proc/{self.process.pid}/stat")
+        if stat is None:
+            raise RuntimeError("the controller has ended")
+        return stat.ticks / os.sysconf("SC_CLK_TCK")
 
 
 class LoadConnection:

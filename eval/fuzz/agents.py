@@ -16,7 +16,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake
 from beamer.network.connection import Connection
 from beamer.network.protocol import AgentReport, Applied, Assignment, Connections, Hello
 from controller.runtime import Runtime
-from eval.fuzz.controller import FABRIC, GOOD, PATIENCE_S, FuzzedController, fuzzed_controller, goes_on
+from eval.fuzz.controller import FABRIC, GOOD, PATIENCE_S, FuzzedController, fuzzed_controller
 from eval.fuzz.findings import Findings
 from eval.fuzz.json_values import hostile_json, to_json, value_of
 from eval.fuzz.mutations import mutated
@@ -32,7 +32,7 @@ def run(seconds: float, seed: int, most_inputs: int | None = None) -> Findings:
     """Try inputs for a time, or so many of them if that is sooner, and return what was found."""
     with fuzzed_controller() as fuzzed:
         asyncio.run(AgentFuzzer(fuzzed, random.Random(seed)).run(time.monotonic() + seconds, most_inputs))
-        return fuzzed.findings("agents", seed)
+        return fuzzed.tally.findings("agents", seed)
 
 
 class GoodAgent:
@@ -68,7 +68,7 @@ class AgentFuzzer:
             async with asyncio.timeout(PATIENCE_S):
                 while not self._is_seen():
                     await asyncio.sleep(0.01)
-            while goes_on(self._fuzzed, until, most_inputs):
+            while self._fuzzed.tally.goes_on(until, most_inputs):
                 refused, sent = await self._session()
                 served = self._is_seen() and not any(task.done() for task in good)
                 fault = None if served else "a good agent was disconnected, or its connections are forgotten"

@@ -45,10 +45,15 @@ def findings_table(found: list[Findings]) -> Table:
     """Return a row per target."""
     table = Table(title="hostile input", title_justify="left")
     columns = ("target", "seed", "inputs", "refused", "accepted", "longest turn", "p99", f"above {1000 * SLOW_TURN_S:.0f} ms")
-    for column in (*columns, "memory", "failures"):
+    for column in (*columns, "most computed", "memory", "failures"):
         table.add_column(column, justify="left" if column == "target" else "right")
     for one in found:
         counts = (one.target, one.seed, one.inputs, one.refused, one.accepted)
-        turns = f"{1000 * one.longest_turn_s:.0f} ms", f"{1000 * one.p99_turn_s:.1f} ms", f"{one.slow_turns}"
+        turns = (
+            f"{1000 * one.longest_turn_s:.0f} ms",
+            f"{1000 * one.p99_turn_s:.1f} ms",
+            f"{one.slow_turns}",
+            f"{1000 * one.busiest_turn_s:.0f} ms",
+        )
         table.add_row(*map(str, counts), *turns, f"{one.grown_bytes / 2**20:+.1f} MiB", f"{len(one.failures)}")
     return table

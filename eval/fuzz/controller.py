@@ -1,7 +1,6 @@
 """A served controller to send hostile input to, beside a study that behaves and whose plan has to stay as it is."""
 
 import asyncio
-import os
 import tempfile
 import time
 from collections.abc import Iterator
@@ -15,13 +14,14 @@ from beamer.network.fabric import Fabric
 from beamer.testing.fabrics import star
 from controller.limits import Limits
 from controller.testing import Served, served
-from eval.fuzz.findings import SLOW_TURN_S, Findings, FuzzFailure
+from eval.fuzz.tally import Tally
 from eval.fuzz.turns import TurnProbe
 
 FABRIC: Fabric = star(4)
 GOOD = "good"  # the study that behaves; no hostile input names it
+PROGRESS = f"/v1/studies/{GOOD}/trials/t/progress"
+SPEAK_S = 60.0  # after which it repeats what it has reported: what is not heard of for long is left out of account
 PATIENCE_S = 20.0  # for what a controller does in milliseconds
-WARM_UP = 50  # inputs, after which memory is compared
 LIMITS = Limits(studies=50, request_s=2)
 
 
@@ -32,9 +32,8 @@ class FuzzedController:
         self.served = controller
         self.http = http
         self.probe = TurnProbe()
-        self.accepted = self.refused = 0
-        self.failures: list[FuzzFailure] = []
-        self._before_bytes = 0
+        self.tally = Tally(self.probe)
+        self._spoke_at_s = time.monotonic()
         self._register()
         self._plan = self.plan()
 
@@ -45,18 +44,7 @@ class FuzzedController:
 
     def note(self, refused: bool, what: str | None, data: bytes) -> None:
         """Take note of an input that was tried, and of in what it failed."""
-        self.accepted, self.refused = self.accepted + (not refused), self.refused + refused
-        disturbance = what or self._disturbance()
-        if disturbance:
-            self.failures.append(FuzzFailure(disturbance, (data.hex(),)))
-        if self.accepted + self.refused <= WARM_UP:
-            self._before_bytes = _resident_bytes()
-
-    def findings(self, target: str, seed: int) -> Findings:
-        """Return what was found."""
-        turns = max(self.probe.late_s, default=0.0), self.probe.quantile(0.99), self.probe.slower_than(SLOW_TURN_S)
-        grown, inputs = _resident_bytes() - self._before_bytes, self.accepted + self.refused
-        return Findings(target, seed, inputs, self.accepted, self.refused, *turns, grown, tuple(self.failures))
+        self.tally.add(refused, what or self._disturbance(), [data])
 
     def _register(self) -> None:
         hosts = [host.name for host in FABRIC.hosts]
@@ -69,6 +57,7 @@ class FuzzedController:
             (trial, {}),
             (f"{trial}/target", {"step": 5, "stage": "s"}),
             (f"{trial}/attempts/1", {"workers": workers, "sync_bytes": 1000}),
+            (PROGRESS, {"step": 1}),
         ):
             self.http.put(path, json=body).raise_for_status()
         if not self.served.until(lambda runtime: f"{GOOD}/t" in runtime.plan.jobs):
@@ -76,6 +65,9 @@ class FuzzedController:
 
     def _disturbance(self) -> str | None:
         """Return in what the good study is served worse than before, None if in nothing."""
+        if time.monotonic() > self._spoke_at_s + SPEAK_S:
+            self._spoke_at_s = time.monotonic()
+            self.http.put(PROGRESS, json={"step": 1})
         try:
             plan = self.plan()
         except (httpx.HTTPError, ValueError, KeyError) as error:
@@ -97,14 +89,3 @@ def fuzzed_controller() -> Iterator[FuzzedController]:
             yield fuzzed
         finally:
             probing.cancel()
-
-
-def goes_on(fuzzed: FuzzedController, until: float, most_inputs: int | None) -> bool:
-    """Say whether another input is to be tried: until a failure, a time in monotonic seconds, or so many."""
-    tried = fuzzed.accepted + fuzzed.refused
-    return not fuzzed.failures and time.monotonic() < until and tried != most_inputs
-
-
-def _resident_bytes() -> int:
-    """Return the resident memory of this process (proc(5), statm)."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

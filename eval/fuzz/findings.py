@@ -18,8 +18,8 @@ class Findings:
     """The result of one run.
 
     inputs: tried; each was accepted (its peer was still being served at its end) or refused. longest_turn_s, p99_turn_s: by how
-    much the event loop was late. slow_turns: later than `SLOW_TURN_S`. grown_bytes: of resident memory, from when the first
-    inputs had been tried.
+    much the event loop was late. slow_turns: later than `SLOW_TURN_S`. busiest_turn_s: the most processor time of a turn.
+    grown_bytes: of resident memory, from when the first inputs had been tried.
     """
 
     target: str
@@ -30,5 +30,6 @@ class Findings:
     longest_turn_s: float
     p99_turn_s: float
     slow_turns: int
+    busiest_turn_s: float
     grown_bytes: int
     failures: tuple[FuzzFailure, ...] = field(default=())

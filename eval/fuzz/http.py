@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import httpx
 
-from eval.fuzz.controller import FABRIC, LIMITS, PATIENCE_S, FuzzedController, fuzzed_controller, goes_on
+from eval.fuzz.controller import FABRIC, LIMITS, PATIENCE_S, FuzzedController, fuzzed_controller
 from eval.fuzz.findings import Findings
 from eval.fuzz.json_values import HOSTILE, NAMES, hostile_json, to_json, value_of
 from eval.fuzz.mutations import mutated
@@ -38,9 +38,9 @@ def run(seconds: float, seed: int, most_inputs: int | None = None) -> Findings:
     with fuzzed_controller() as fuzzed:
         fuzzer = HttpFuzzer(fuzzed, random.Random(seed))
         until = time.monotonic() + seconds
-        while goes_on(fuzzed, until, most_inputs):
+        while fuzzed.tally.goes_on(until, most_inputs):
             fuzzer.try_one()
-        return fuzzed.findings("http", seed)
+        return fuzzed.tally.findings("http", seed)
 
 
 class HttpFuzzer:

@@ -8,7 +8,6 @@ The driver runs in a thread of its own, so that a turn that never ends is found 
 """
 
 import asyncio
-import os
 import random
 import struct
 import threading
@@ -16,7 +15,6 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from beamer.network.fabric import Fabric
@@ -37,8 +35,9 @@ from controller.openflow.samples import (
     multipart,
 )
 from controller.openflow.testing import FakeSwitch, MeterMod, desired_rules
-from eval.fuzz.findings import SLOW_TURN_S, Findings, FuzzFailure
+from eval.fuzz.findings import Findings
 from eval.fuzz.mutations import mutated
+from eval.fuzz.tally import Tally
 from eval.fuzz.turns import TurnProbe
 
 FABRIC = two_spines()
@@ -46,7 +45,6 @@ GOOD, FREE, UNKNOWN = 1, 2, 0xBAD  # datapath ids: of the good switch, of one th
 PATIENCE_S = 20.0  # for what the driver does in milliseconds
 STILL_CONNECTED_S = 0.1  # after a changed frame: the driver drops a peer within a turn or two
 REMOVAL_S = 2.0  # for the driver to remove the rules that it was told of
-WARM_UP = 50  # inputs, after which memory is compared
 MARK = b"still there?"
 ECHO_REQUEST, MULTIPART_REQUEST, BARRIER_REQUEST, BARRIER_REPLY = 2, 18, 20, 21  # OpenFlow 1.3.5, 7.1.1
 FLOW, METERS, REPLY_MORE = 1, 10, 1  # 7.3.5
@@ -136,25 +134,19 @@ class OpenflowFuzzer:
     async def run(self, until: float, most_inputs: int | None) -> Findings:
         """Try inputs until a time, in monotonic seconds, or so many."""
         serving = asyncio.create_task(self._good.connect(*self._driver.address))
-        failures: list[FuzzFailure] = []
-        accepted = refused = before_bytes = 0
+        tally = Tally(self._driver.probe)
         try:
             if what := await self._disturbance():
-                failures.append(FuzzFailure(what, ()))
-            while not failures and time.monotonic() < until and accepted + refused != most_inputs:
+                tally.fail(what)
+            while tally.goes_on(until, most_inputs):
                 one = HostileInput()
                 await self._rng.choices(*_SHARES)[0](self, one)
-                accepted, refused = accepted + (not one.refused), refused + one.refused
-                if what := await self._disturbance():
-                    failures.append(FuzzFailure(what, tuple(sent.hex() for sent in one.sent)))
-                if accepted + refused <= WARM_UP:
-                    before_bytes = _resident_bytes()
+                disturbance = await self._disturbance()
+                tally.add(one.refused, disturbance, one.sent)
         finally:
             serving.cancel()
             await asyncio.wait({serving})
-        probe, grown = self._driver.probe, _resident_bytes() - before_bytes
-        turns = (max(probe.late_s, default=0.0), probe.quantile(0.99), probe.slower_than(SLOW_TURN_S))
-        return Findings("openflow", self._seed, accepted + refused, accepted, refused, *turns, grown, tuple(failures))
+        return tally.findings("openflow", self._seed)
 
     async def _disturbance(self) -> str | None:
         """Return in what the good switch is served worse than before the input, None if in nothing."""
@@ -308,11 +300,6 @@ async def _next_xid(reader: asyncio.StreamReader, kind: int) -> int:
         await reader.readexactly(length - 8)
         if got == kind:
             return int(xid)
-
-
-def _resident_bytes() -> int:
-    """Return the resident memory of this process (proc(5), statm)."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 _KINDS: Mapping[Callable[[OpenflowFuzzer, HostileInput], Awaitable[None]], int] = {

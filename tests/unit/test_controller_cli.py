@@ -67,11 +67,11 @@ def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         ({"policy": "aalo"}, "policy: got 'aalo', expected one that does without what coflows in flight have sent"),
         ({"policy": "fifo-lm"}, "policy: got 'fifo-lm', expected one that does without what coflows in flight have sent"),
         ({"queues": "9"}, "queues: got 9, expected 1 to 8"),
-        ({"http": "localhost"}, "http: got 'localhost', expected HOST:PORT"),
-        ({"grace": "0"}, "grace: got 0.0, expected seconds, above 0"),
-        ({"silence": "inf"}, "silence: got inf, expected seconds, at least 0"),
-        ({"openflow": "127.0.0.1:65536"}, "openflow: got '127.0.0.1:65536', expected HOST:PORT"),
-        ({"fabric": "/nowhere/fabric.json"}, "fabric: got '/nowhere/fabric.json', expected a readable file"),
+        ({"http": "localhost"}, "--http: got 'localhost', expected HOST:PORT"),
+        ({"grace": "0"}, "--grace: got 0.0, expected seconds, above 0"),
+        ({"silence": "inf"}, "--silence: got inf, expected seconds, at least 0"),
+        ({"openflow": "127.0.0.1:65536"}, "--openflow: got '127.0.0.1:65536', expected HOST:PORT"),
+        ({"fabric": "/nowhere/fabric.json"}, "--fabric: got '/nowhere/fabric.json', expected a readable file"),
         ({"journal": "sqlite:////nowhere/journal.db"}, "journal"),
     ],
 )
@@ -95,7 +95,7 @@ def test_an_address_that_others_reach_needs_credentials(
     fabric: Path, refused: Refused, files: dict[str, str], option: str, address: str
 ) -> None:
     said = refused(arguments(fabric, **{option: address}))
-    assert f"{option}: got {address!r}" in said
+    assert f"--{option}: got {address!r}" in said
     needed = ["tls-cert", "tls-key", "tls-ca", *(["token-key"] if option == "http" else [])]
     assert all(f"--{name}" in said for name in (*needed, "insecure"))
     del files[needed[-1]]  # what is half given is not enough either
@@ -121,18 +121,18 @@ def test_a_controller_listens_where_it_may(fabric: Path, files: dict[str, str], 
 @pytest.mark.parametrize("missing", ["tls-cert", "tls-key", "tls-ca"])
 def test_tls_is_given_whole(fabric: Path, refused: Refused, files: dict[str, str], missing: str) -> None:
     del files[missing]
-    assert f"{missing}: got None, expected a file" in refused(arguments(fabric, **files))
+    assert f"--{missing}: got None, expected a file" in refused(arguments(fabric, **files))
 
 
 def test_files_that_are_no_credentials_are_one_line(fabric: Path, refused: Refused, files: dict[str, str]) -> None:
-    assert "token-key: got" in refused(arguments(fabric, **{**files, "token-key": files["tls-cert"]}))
+    assert "--token-key: got" in refused(arguments(fabric, **{**files, "token-key": files["tls-cert"]}))
     assert "cannot use the TLS files" in refused(arguments(fabric, **{**files, "tls-key": files["token-key"]}))
 
 
 @pytest.mark.parametrize("text", ["[", "[]", "{hosts: [}"])
 def test_a_file_that_is_no_fabric_is_one_line(fabric: Path, refused: Refused, text: str) -> None:
     fabric.write_text(text)
-    assert "fabric: got" in refused(arguments(fabric))
+    assert "--fabric: got" in refused(arguments(fabric))
 
 
 @pytest.mark.parametrize("option", ["http", "openflow"])

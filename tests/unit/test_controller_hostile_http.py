@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import logging
 import re
 import socket
 import time
@@ -16,10 +15,10 @@ import httpx
 import pytest
 
 from beamer.errors import InputError, PlatformError
+from beamer.log_limit import LogLimit
 from beamer.studies.model import MOST_RANK, MOST_SECONDS, MOST_STEPS, MOST_SYNC_BYTES
 from controller.http.server import BoundedRequests, OpenConnections, connections_within
 from controller.limits import Limits, read_limits
-from controller.log_limit import LimitedRecords, LogLimit
 from controller.testing import PATIENCE_S, Served, served
 from topologies.single import build
 
@@ -225,6 +224,7 @@ HEAD = b"PUT /v1/studies/mnist HTTP/1.1\r\nhost: x\r\ncontent-type: application/
         (b"GET / HTTP/1.1\r\nhost: x\r\n" + b"a: " + b"b" * 20_000, 400),
         (b"GET /v1/health HTTP/1.1\r\n\r\n", 400),
         (b"GET http://[/v1/health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n", 404),
+        (b"GET /v1/plan/ HTTP/1.1\r\nhost: elsewhere\r\nconnection: close\r\n\r\n", 404),
         (b"BREW /v1/health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n", 405),
         (b"GET /v1/agents/h1 HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n", 404),
     ],
@@ -235,6 +235,18 @@ def test_what_is_no_request_gets_an_answer(controller: Served, request_: bytes, 
     assert line.split()[1] == str(status).encode(), answer[:300]
     assert set(json.loads(rest.partition(b"\r\n\r\n")[2])["error"]) == {"field", "value", "expected", "message"}
     assert get(controller, "/v1/health")["status"] == "ok"
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", ""])
+def test_a_body_that_is_not_said_to_be_json_is_told_what_to_say(controller: Served, kind: str) -> None:
+    error = refused(put(controller, STUDY, content='{"run": "b"}', headers={"content-type": kind}), 422)
+    assert "Content-Type: application/json" in error["expected"]
+
+
+def test_a_method_that_a_path_does_not_have_is_told_which_it_has(controller: Served) -> None:
+    answer = httpx.delete(controller.url + STUDY, trust_env=False)
+    refused(answer, 405)
+    assert set(answer.headers["allow"].split(", ")) <= {"GET", "PUT"}
 
 
 def test_a_body_in_pieces_is_as_good_as_one_in_one(controller: Served) -> None:
@@ -402,18 +414,6 @@ def test_requests_beyond_the_limit_are_put_off() -> None:
     asyncio.run(play())
 
 
-def test_a_log_takes_few_lines_of_a_kind() -> None:
-    now = [0.0]
-    limit = LogLimit(2, 60.0, lambda: now[0])
-    assert [limit.take("a"), limit.take("a"), limit.take("a"), limit.take("b")] == [True, True, False, True]
-    now[0] = 60.0
-    assert limit.take("a")
-    records = LimitedRecords(LogLimit(1, 60.0, lambda: now[0]))
-    accept = "socket.accept() out of system resource\nsocket: <socket.socket fd={}>"
-    made = [logging.LogRecord("asyncio", logging.ERROR, "", 0, accept.format(i), None, None) for i in range(3)]
-    assert [records.filter(record) for record in made] == [True, False, False]
-
-
 def test_limits_are_read_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "limits.yaml"
     path.write_text("studies: 7\nbody_bytes: 100\n")
@@ -427,8 +427,8 @@ def test_limits_are_read_from_a_file(tmp_path: Path) -> None:
         ("studies: 0", "limits.studies: got 0, expected an integer above 0"),
         ("studies: true", "limits.studies: got True"),
         ("studies: many", "limits.studies: got 'many'"),
-        ("- studies", "limits: .* expected a mapping"),
-        ("{", "limits: .* expected valid JSON or YAML"),
+        ("- studies", "--limits: .* expected a mapping"),
+        ("{", "--limits: .* expected valid YAML"),
     ],
 )
 def test_limits_that_cannot_be_are_named(tmp_path: Path, text: str, said: str) -> None:

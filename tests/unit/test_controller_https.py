@@ -4,14 +4,14 @@ import asyncio
 import socket
 import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import httpx
 import pytest
+from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
-from websockets.sync.client import ClientConnection, connect
 
 from beamer.client import Client
 from beamer.network.protocol import Assignment, Hello
@@ -56,15 +56,23 @@ def context(authority: Authority, shown: KeyFiles | None = None) -> ssl.SSLConte
     return made
 
 
-def agent(controller: Served, name: str, tls: ssl.SSLContext) -> ClientConnection:
-    return connect(f"{url(controller, 'wss')}/v1/agents/{name}", ssl=tls, open_timeout=PATIENCE_S, proxy=None)
+def agent(controller: Served, name: str, tls: ssl.SSLContext, headers: Mapping[str, str] | None = None) -> connect:
+    """Return a connection to enter; of asyncio, as the blocking one reads and writes one TLS connection in two threads."""
+    target = f"{url(controller, 'wss')}/v1/agents/{name}"
+    return connect(target, ssl=tls, additional_headers=headers, open_timeout=PATIENCE_S, proxy=None)
 
 
-def reason_of(connection: ClientConnection) -> str:
+async def greet(connection: ClientConnection) -> str | bytes:
+    """Send an agent's hello and return the answer."""
+    await connection.send(Hello(agent="h1", generation=0).model_dump_json())
+    async with asyncio.timeout(PATIENCE_S):
+        return await connection.recv()
+
+
+async def reason_of(connection: ClientConnection) -> str:
     """Return what a connection is closed with: the code and the reason."""
     with suppress(ConnectionClosed):
-        connection.send(Hello(agent="h1", generation=0).model_dump_json())
-        connection.recv(PATIENCE_S)
+        await greet(connection)
     return f"{connection.close_code} {connection.close_reason}"
 
 
@@ -87,10 +95,12 @@ def test_a_client_trusts_no_other_authority(controller: Served, tmp_path: Path) 
 
 
 def test_an_agent_with_its_certificate_is_served(controller: Served, authority: Authority) -> None:
-    with agent(controller, "h1", context(authority, signed(authority, "h1", agent_uri("h1")))) as connection:
-        connection.send(Hello(agent="h1", generation=0).model_dump_json())
-        assert Assignment.model_validate_json(connection.recv(PATIENCE_S))
-        assert controller.ask(lambda runtime: runtime.agents.connected) == {"h1"}
+    async def scenario() -> None:
+        async with agent(controller, "h1", context(authority, signed(authority, "h1", agent_uri("h1")))) as connection:
+            assert Assignment.model_validate_json(await greet(connection))
+            assert controller.ask(lambda runtime: runtime.agents.connected) == {"h1"}
+
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize(
@@ -108,23 +118,30 @@ def test_another_agents_name_is_refused_logged_once_and_nothing_changed(
 ) -> None:
     genuine = context(authority, signed(authority, "genuine", agent_uri("h1")))
     other = context(authority, None if uris is None else signed(authority, "other", *uris))
-    with agent(controller, "h1", genuine) as served_one:
-        served_one.send(Hello(agent="h1", generation=0).model_dump_json())
-        served_one.recv(PATIENCE_S)
-        for _ in range(3):
-            with agent(controller, "h1", other) as impostor:
-                assert reason_of(impostor).startswith("1008 ")
-        assert controller.ask(lambda runtime: runtime.agents.connected) == {"h1"}
-        served_one.ping().wait(PATIENCE_S)  # it has not been replaced
+
+    async def scenario() -> None:
+        async with agent(controller, "h1", genuine) as served_one:
+            await greet(served_one)
+            for _ in range(3):
+                async with agent(controller, "h1", other) as impostor:
+                    assert (await reason_of(impostor)).startswith("1008 ")
+            assert controller.ask(lambda runtime: runtime.agents.connected) == {"h1"}
+            async with asyncio.timeout(PATIENCE_S):
+                await (await served_one.ping())  # it has not been replaced
+
+    asyncio.run(scenario())
     assert capsys.readouterr().out.count(reason) == 1
 
 
 def test_a_token_is_no_agents_certificate(controller: Served, authority: Authority, tmp_path: Path) -> None:
     token = sign_token(read_key(tmp_path / "token.key", "key"), Claims("*", TokenRole.OPERATOR), time.time(), DAY_S)
     headers = {"Authorization": f"Bearer {token}"}
-    target = f"{url(controller, 'wss')}/v1/agents/h1"
-    with connect(target, ssl=context(authority), additional_headers=headers, proxy=None) as impostor:
-        assert reason_of(impostor).startswith("1008 ")
+
+    async def scenario() -> None:
+        async with agent(controller, "h1", context(authority), headers) as impostor:
+            assert (await reason_of(impostor)).startswith("1008 ")
+
+    asyncio.run(scenario())
 
 
 def test_an_agents_certificate_is_no_token(controller: Served, authority: Authority) -> None:
@@ -137,10 +154,16 @@ def test_a_certificate_of_another_authority_or_an_expired_one_is_refused_by_tls_
 ) -> None:
     foreign = signed(made_authority(tmp_path / "other"), "h1", agent_uri("h1"))
     expired = signed(authority, "old", agent_uri("h1"), valid_s=-1)
-    for shown in (foreign, expired):
-        for _ in range(3):
-            with pytest.raises((OSError, EOFError, WebSocketException)):
-                agent(controller, "h1", context(authority, shown)).recv(PATIENCE_S)
+
+    async def scenario() -> None:
+        for shown in (foreign, expired):
+            for _ in range(3):
+                with pytest.raises((OSError, EOFError, WebSocketException)) as refused:
+                    async with agent(controller, "h1", context(authority, shown)) as impostor:
+                        await greet(impostor)
+                assert not isinstance(refused.value, TimeoutError)
+
+    asyncio.run(scenario())
     assert controller.ask(lambda runtime: runtime.agents.connected) == frozenset()
     assert capsys.readouterr().out.count("no TLS with a peer") == 1
 

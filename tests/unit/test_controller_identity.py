@@ -13,7 +13,6 @@ from controller.identity.certificates import (
     agent_of,
     agent_uri,
     mutual_tls,
-    require_controller,
     require_mutual,
     switch_of,
     switch_uri,
@@ -29,10 +28,9 @@ def test_identities_are_read_as_they_are_written() -> None:
     assert switch_of(naming(switch_uri(0x2A))) == 0x2A
     assert switch_uri(0x2A) == "spiffe://beamer/switch/000000000000002a"
     assert agent_of(naming(agent_uri("rack-1.h_2"))) == "rack-1.h_2"
-    require_controller(naming(CONTROLLER_URI))
 
 
-@pytest.mark.parametrize("read", [switch_of, agent_of, require_controller])
+@pytest.mark.parametrize("read", [switch_of, agent_of])
 @pytest.mark.parametrize(
     "certificate",
     [

@@ -458,15 +458,17 @@ def test_progress_alone_wakes_the_policy_late_and_once(tmp_path: Path, monkeypat
         desk.record(*REGISTERED)
         await until(lambda: bool(desk.runtime.plan.jobs))
         before = policy.calls
+        monkeypatch.setattr("controller.runtime.PROGRESS_S", 3600.0)
         desk.record(Progressed(1000.0, "mnist/a", 1), Progressed(1000.0, "mnist/b", 1))
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.05)
         assert policy.calls == before
+        monkeypatch.setattr("controller.runtime.PROGRESS_S", 0.02)
+        desk.record(Progressed(1000.0, "mnist/a", 2), Progressed(1000.0, "mnist/b", 2))
         await until(lambda: policy.calls > before)
-        await asyncio.sleep(0.15)
+        await asyncio.sleep(0.05)
         assert policy.calls == before + 1
         await desk.runtime.stop()
 
-    monkeypatch.setattr("controller.runtime.PROGRESS_S", 0.1)
     run(play())
 
 

@@ -78,17 +78,17 @@ def test_a_token_is_valid_until_it_expires_and_not_then() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ((), "key: got None"),
-        (("--key", "{key}", "--role", "trainer"), "study: got None"),
-        (("--key", "{key}", "--study", "mnist"), "role: got None"),
+        ((), "--key: got None"),
+        (("--key", "{key}", "--role", "trainer"), "--study: got None"),
+        (("--key", "{key}", "--study", "mnist"), "--role: got None"),
         (("--key", "{key}", "--study", "mnist", "--role", "trainee"), "did you mean 'trainer'?"),
         (("--key", "{key}", "--study", "a/b", "--role", "trainer"), "study: got 'a/b'"),
         (("--key", "{key}", "--study", "mnist", "--role", "operator"), "'*', as an operator's token is for every study"),
-        (("--key", "{key}", "--study", "mnist", "--role", "trainer", "--days", "0"), "days: got 0.0"),
-        (("--key", "{key}", "--study", "mnist", "--role", "trainer", "--days", "nan"), "days: got nan"),
-        (("--key", "/nowhere/key", "--study", "mnist", "--role", "trainer"), "key: got '/nowhere/key'"),
-        (("--new-key", "/nowhere/key"), "new-key: got '/nowhere/key'"),
-        (("--new-key", "/nowhere/key", "--study", "mnist"), "study: got 'mnist', expected no such option beside --new-key"),
+        (("--key", "{key}", "--study", "mnist", "--role", "trainer", "--days", "0"), "--days: got 0.0"),
+        (("--key", "{key}", "--study", "mnist", "--role", "trainer", "--days", "nan"), "--days: got nan"),
+        (("--key", "/nowhere/key", "--study", "mnist", "--role", "trainer"), "--key: got '/nowhere/key'"),
+        (("--new-key", "/nowhere/key"), "--new-key: got '/nowhere/key'"),
+        (("--new-key", "/nowhere/key", "--study", "mnist"), "--study: got 'mnist', expected no such option beside --new-key"),
     ],
 )
 def test_bad_input_is_one_line(options: tuple[str, ...], said: str, token: Run, key: Path) -> None:

@@ -14,7 +14,9 @@ from beamer.errors import (
     InputError,
     NotFoundError,
     PlatformError,
+    first_of,
     hint,
+    shortened,
 )
 
 
@@ -54,3 +56,13 @@ def test_a_misspelt_name_is_compared_with_a_bounded_number_of_others() -> None:
     assert hint("trial_7", names()) == " (did you mean 'trial-7'?)"
     assert len(looked_at) <= MOST_COMPARED + 1
     assert hint("trial_7", []) == ""
+
+
+def test_the_first_of_nested_groups_is_found() -> None:
+    first, second = ValueError("first"), KeyError("second")
+    assert first_of(ExceptionGroup("", [ExceptionGroup("", [first, second]), second])) is first
+
+
+def test_of_a_long_text_the_beginning_and_the_length_are_kept() -> None:
+    assert shortened("short", 5) == "short"
+    assert shortened("longer", 5) == "longe... (6 characters)"

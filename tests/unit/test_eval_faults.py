@@ -155,16 +155,17 @@ def test_fuzz_prints_failures_as_hex_and_ends_with_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     def found(*failures: FuzzFailure) -> Findings:
-        return Findings("openflow", SEED, 10, 4, 6, 0.3, 0.002, 1, 2**20, failures)
+        return Findings("openflow", SEED, 10, 4, 6, 0.3, 0.002, 1, 0.1, 2**20, failures)
 
     monkeypatch.setitem(TARGETS, "openflow", lambda seconds, seed, most: found())  # type: ignore[arg-type]
     fuzz_command(minutes=0.01, only="openflow", json_file=tmp_path / "fuzz.json")
-    (row,) = json.loads((tmp_path / "fuzz.json").read_text())
-    assert (row["inputs"], row["longest_turn_s"], row["failures"]) == (10, 0.3, [])
+    (written,) = json.loads((tmp_path / "fuzz.json").read_text())
+    assert (written["inputs"], written["longest_turn_s"], written["failures"]) == (10, 0.3, [])
     failure = FuzzFailure("answered 500", ("dead", "beef"))
     monkeypatch.setitem(TARGETS, "openflow", lambda seconds, seed, most: found(failure))  # type: ignore[arg-type]
     capsys.readouterr()
     with pytest.raises(typer.Exit):
         fuzz_command(minutes=0.01, only="openflow")
     assert capsys.readouterr().out.endswith("openflow: answered 500\ndead\nbeef\n")
-    assert [list(column.cells) for column in findings_table([found(failure)]).columns][-3:] == [["1"], ["+1.0 MiB"], ["1"]]
+    row = [cell for column in findings_table([found(failure)]).columns for cell in column.cells]
+    assert row[-4:] == ["1", "100 ms", "+1.0 MiB", "1"]

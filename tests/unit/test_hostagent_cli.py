@@ -51,7 +51,7 @@ def test_bad_input_is_one_line_that_names_it(tmp_path: Path, option: str, value:
     code, output = invoke(tmp_path / "state", **{option: value})
     assert code == 2
     assert output.count("\n") == 1
-    assert f"{option}: got" in output
+    assert f"--{option}: got" in output
     assert not (tmp_path / "state").exists(), "nothing is left behind"
 
 
@@ -81,11 +81,11 @@ def test_an_agent_that_may_not_manage_queues_says_what_it_needs_and_leaves_nothi
 @pytest.mark.parametrize(
     ("controller", "options", "named"),
     [
-        ("wss://h:1", {"ca": "/nonexistent"}, "ca: got '/nonexistent'"),
-        ("wss://h:1", {"ca": __file__}, f"ca: got '{__file__}'"),
-        ("wss://h:1", {"cert": "/nonexistent"}, "cert: got '/nonexistent'"),
-        ("wss://h:1", {"cert": __file__}, "cert, key: got"),
-        ("wss://h:1", {"key": __file__}, "cert: got None"),
+        ("wss://h:1", {"ca": "/nonexistent"}, "--ca: got '/nonexistent'"),
+        ("wss://h:1", {"ca": __file__}, f"--ca: got '{__file__}'"),
+        ("wss://h:1", {"cert": "/nonexistent"}, "--cert: got '/nonexistent'"),
+        ("wss://h:1", {"cert": __file__}, "--cert, --key: got"),
+        ("wss://h:1", {"key": __file__}, "--cert: got None"),
         ("ws://h:1", {"ca": __file__}, "wss://"),
     ],
 )
@@ -110,7 +110,7 @@ def test_a_state_directory_that_cannot_be_used_is_named(tmp_path: Path, flags: t
     code, output = invoke(tmp_path, *flags)
     assert code == 2
     assert output.count("\n") == 1
-    assert f"state-dir: got '{tmp_path}/h1'" in output
+    assert f"--state-dir: got '{tmp_path}/h1'" in output
 
 
 @pytest.mark.usefixtures("as_root")
@@ -131,7 +131,7 @@ def test_a_place_to_attach_that_is_taken_is_named(tmp_path: Path) -> None:
     code, output = invoke(tmp_path, attach=str(path))
     assert code == 2
     assert output.count("\n") == 1
-    assert f"attach: got '{path}'" in output
+    assert f"--attach: got '{path}'" in output
     with listening(tmp_path / "other.sock"):
         code, output = invoke(tmp_path, attach=str(tmp_path / "other.sock"))
     assert code == 2

@@ -10,11 +10,15 @@ from pathlib import Path
 import pytest
 
 from beamer.errors import InputError, PlatformError
+from beamer.studies.events import StudyRegistered
 from beamer.studies.journal.chain import ChainLink
 from beamer.studies.journal.store import Journal, JournalSnapshot
+from beamer.testing.fabrics import star
 from beamer.testing.journal_damage import BEYOND_REPAIR, DAMAGES, EVENTS
 from beamer.testing.journal_damage import damage as damage_journal
-from controller.commands.journal import check, repair
+from controller.commands.journal import JournalAction, check, journal, repair
+from controller.journal.replay import recover
+from controller.limits import Limits
 
 
 @pytest.fixture
@@ -50,18 +54,18 @@ def test_a_damaged_journal_is_named_with_a_remedy(file: Path, damage: Sequence[s
 def test_repair_keeps_what_comes_before_the_damage(file: Path, name: str) -> None:
     damage_journal(file, DAMAGES[name])
     with pytest.raises(InputError, match="beamer journal"):
-        check(_url(file), None, None)
-    repair(_url(file), None, None)
+        check(_url(file))
+    repair(_url(file))
     kept = _read(file)
     assert kept == list(EVENTS[: len(kept)])
-    check(_url(file), None, None)
+    check(_url(file))
     assert (len(kept) == len(EVENTS)) == (name in ("the head lost", "the head set back", "one added"))
     removed = [json.loads(row)["number"] for row in file.with_name("journal.db.removed.jsonl").read_text().splitlines()]
     assert len(kept) + len(removed) == ROWS_LEFT.get(name, 6)
 
 
 def test_what_is_not_damaged_is_not_repaired(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    repair(_url(file), None, None)
+    repair(_url(file))
     assert "nothing was changed" in capsys.readouterr().out
     assert not file.with_name("journal.db.removed.jsonl").exists()
     assert _read(file) == list(EVENTS)
@@ -70,9 +74,39 @@ def test_what_is_not_damaged_is_not_repaired(file: Path, capsys: pytest.CaptureF
 def test_what_was_removed_before_is_not_written_over(file: Path) -> None:
     file.with_name("journal.db.removed.jsonl").write_text("precious")
     damage_journal(file, DAMAGES["an event lost"])
-    with pytest.raises(InputError, match="removed: got"):
-        repair(_url(file), None, None)
+    with pytest.raises(InputError, match="--removed: got"):
+        repair(_url(file))
     assert file.with_name("journal.db.removed.jsonl").read_text() == "precious"
+
+
+@pytest.mark.parametrize(
+    ("limits", "kept"), [(None, Limits().past_runs), ("past_runs: 3", 3)], ids=["the defaults", "of the controller's file"]
+)
+def test_what_is_compacted_keeps_as_much_as_the_controller_does(tmp_path: Path, limits: str | None, kept: int) -> None:
+    file, fabric, given = tmp_path / "journal.db", tmp_path / "fabric.json", tmp_path / "limits.yaml"
+    fabric.write_text(json.dumps(star(2).to_dict()))
+    given.write_text(limits or "{}")
+    with closing(Journal(_url(file))) as written:
+        written.append(*(StudyRegistered(float(i), "s", f"{i}") for i in range(Limits().past_runs + 5)))
+    journal(JournalAction.COMPACT, _url(file), fabric, limits=given if limits else None)
+    with closing(Journal(_url(file), writes=False)) as compacted:
+        recovered = recover(compacted, star(2), 1.0, Limits().kept)
+    assert (recovered.events, len(recovered.tracker.past_runs("s"))) == (0, kept)
+
+
+@pytest.mark.parametrize(
+    ("action", "option"),
+    [("check", "removed"), ("repair", "fabric"), ("repair", "limits"), ("compact", "removed")],
+)
+def test_an_option_of_another_action_is_refused(file: Path, tmp_path: Path, action: str, option: str) -> None:
+    with pytest.raises(InputError, match=f"--{option}: got .*expected no such option beside {action}"):
+        journal(JournalAction(action), _url(file), **{option: tmp_path / "file"})
+
+
+@pytest.mark.parametrize("action", ["check", "compact"])
+def test_limits_say_nothing_without_the_network(file: Path, tmp_path: Path, action: str) -> None:
+    with pytest.raises(InputError, match="--fabric: got None"):
+        journal(JournalAction(action), _url(file), limits=tmp_path / "limits.yaml")
 
 
 def test_the_command_tells_and_its_exit_code_too(file: Path) -> None:

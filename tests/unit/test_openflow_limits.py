@@ -11,7 +11,6 @@ from beamer.testing.fabrics import two_spines
 from controller.openflow import channel, driver, samples, session
 from controller.openflow.channel import Channel, ChannelError, ExcessError
 from controller.openflow.reconcile import difference
-from controller.openflow.refusals import EVERY_S, MOST, RefusalLog
 from controller.openflow.reports import SwitchInstalled, SwitchLost
 from controller.openflow.rules import Band, HostPair, Rule, SetQueue, Table, match
 from controller.openflow.samples import IPV4, METADATA, features_reply, flow_entry, flow_removed, frame, hello, multipart
@@ -323,16 +322,6 @@ def test_a_flood_of_refusals_is_logged_once(capsys: pytest.CaptureFixture[str]) 
     out = capsys.readouterr().out
     assert endings(out, "hello element at byte 8: length 0") == 1
     assert endings(out, "0000000000000bad") == 1
-
-
-def test_refusals_are_logged_again_after_a_while_with_how_many_there_were() -> None:
-    refusals = RefusalLog()
-    assert [refusals.due("a", now) for now in (0.0, 1.0, 2.0)] == [0, None, None]
-    assert refusals.due("b", 2.0) == 0
-    assert refusals.due("a", EVERY_S) == 2
-    assert sum(refusals.due(number, EVERY_S + 3) is not None for number in range(10 * MOST)) == MOST - 1, (
-        "b is forgotten, a is not"
-    )
 
 
 def test_of_any_number_that_claim_to_be_a_switch_the_served_one_stays(capsys: pytest.CaptureFixture[str]) -> None:

@@ -175,6 +175,22 @@ def test_what_is_no_tls_at_all_ends_quietly(keys: Keys, capsys: pytest.CaptureFi
     assert capsys.readouterr().out.count("no mutual TLS") == 1
 
 
+def test_a_switch_that_goes_away_ends_quietly(keys: Keys) -> None:
+    faults: list[object] = []
+
+    async def scenario() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context))
+        async with secured(keys) as b:
+            peer = connect(b, FakeSwitch(1), keys.client(switch_uri(1)))
+            await b.installed(1)
+            peer.cancel()
+            await asyncio.wait([peer])
+            await b.until(lambda: not b.driver._connections)
+
+    asyncio.run(scenario())
+    assert faults == []
+
+
 def test_a_context_that_lets_anybody_in_is_refused() -> None:
     with pytest.raises(InputError, match="verify_mode"):
         SwitchDriver(FABRIC, "127.0.0.1", 0, lambda event: None, tls=ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
