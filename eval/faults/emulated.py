@@ -184,7 +184,7 @@ FAULTS = (
     ),
     Fault(
         "kill-emulated-postgresql",
-        "the same, journal in PostgreSQL",
+        "SIGKILL under load while Open vSwitch forwards the workers' traffic, journal in PostgreSQL",
         RECOVERY.format("controller, which is started again at once"),
         partial(on_postgresql, 1),
         100,
