@@ -3,8 +3,6 @@
 All routes run on the event loop, which is what makes the runtime single-threaded.
 """
 
-import asyncio
-import json
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -36,6 +34,7 @@ from beamer.studies.model import MOST_RANK, EndReason, TrialStatus, trial_key
 from beamer.validation import finding_error
 from controller.admission import check_admission
 from controller.http import responses
+from controller.http.answers import answer
 from controller.http.authorization import AGENT, HEALTH, STUDIES, Authorization, DeniedError
 from controller.http.bodies import (
     AttachBody,
@@ -201,35 +200,31 @@ def _add_trials(app: FastAPI, runtime: Runtime) -> None:
 def _add_reads(app: FastAPI, runtime: Runtime, authorization: Any) -> None:
     @app.get(STUDIES)
     async def studies(claims: Claims = authorization) -> Response:
-        written: list[str] = []
-        for study in responses.studies_responses(runtime, claims.covers):
-            written.append(json.dumps(study, allow_nan=False))
-            await asyncio.sleep(0)  # all of them at once would keep others waiting
-        return Response(f'{{"studies": [{", ".join(written)}]}}', media_type="application/json")
+        return answer({"studies": responses.studies_responses(runtime, claims.covers)})
 
     @app.get(STUDY)
-    async def study(study: str, run: Run = None) -> JsonObject:
-        return responses.study_response(runtime, study, run)
+    async def study(study: str, run: Run = None) -> Response:
+        return answer(responses.study_response(runtime, study, run))
 
     @app.get(STAGE)
-    async def stage(study: str, stage: str, run: Run = None) -> JsonObject:
-        return responses.stage_response(runtime, study, run, stage)
+    async def stage(study: str, stage: str, run: Run = None) -> Response:
+        return answer(responses.stage_response(runtime, study, run, stage))
 
     @app.get(TRIAL)
-    async def trial(study: str, trial: str, run: Run = None) -> JsonObject:
-        return responses.trial_response(runtime, study, run, trial)
+    async def trial(study: str, trial: str, run: Run = None) -> Response:
+        return answer(responses.trial_response(runtime, study, run, trial))
 
     @app.get("/v1/plan")
-    async def plan() -> JsonObject:
-        return responses.plan_response(runtime)
+    async def plan() -> Response:
+        return answer(responses.plan_response(runtime))
 
     @app.get("/v1/latencies")
     async def latencies() -> JsonObject:
         return responses.latencies_response(runtime)
 
     @app.get("/v1/counters")
-    async def counters() -> JsonObject:
-        return responses.counters_response(runtime, await runtime.pair_counts())
+    async def counters() -> Response:
+        return answer(responses.counters_response(runtime, await runtime.pair_counts()))
 
     @app.get(HEALTH)
     async def health() -> JsonObject:
@@ -246,10 +241,10 @@ async def _deny(connection: HTTPConnection, error: Exception) -> Response | None
         await connection.accept()  # so that the agent is told why
         await connection.close(REFUSED, close_reason(str(error)))
         return None
-    answer = refusal(error.status, str(error), error.expected)
+    refused = refusal(error.status, str(error), error.expected)
     if error.status == HTTPStatus.UNAUTHORIZED:
-        answer.headers["www-authenticate"] = "Bearer"
-    return answer
+        refused.headers["www-authenticate"] = "Bearer"
+    return refused
 
 
 async def _refuse(_request: Request, error: Exception) -> Response:
@@ -279,6 +274,6 @@ async def _unserved(_request: Request, error: Exception) -> Response:
     status = error.status_code
     if status == HTTPStatus.BAD_REQUEST:  # JSON that cannot be read: a number of thousands of digits, say
         return refusal(422, "the body cannot be read as JSON", "JSON in UTF-8 whose integers have at most 16 digits", "body")
-    answer = refusal(status, error.detail, "a path and a method of this API")
-    answer.headers.update(error.headers or {})
-    return answer
+    refused = refusal(status, error.detail, "a path and a method of this API")
+    refused.headers.update(error.headers or {})
+    return refused

@@ -1,4 +1,7 @@
-"""The HTTP API's responses: the runtime's state as plain data; times are Unix seconds, their differences seconds."""
+"""The HTTP API's responses: the runtime's state as plain data; times are Unix seconds, their differences seconds.
+
+What a study may have many of comes in iterators, worked out as the answer is sent: ten thousand trials take seconds.
+"""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -121,8 +124,8 @@ def _study(runtime: Runtime, study: StudyRecord, unattached: Mapping[str, list[U
         "ended_s": study.ended_s,
         "makespan_s": study.makespan_s,
         "search_s": study.search_s,
-        "stages": [_stage(stage) for stage in study.stages.values()],
-        "trials": [_trial(runtime, trial, unattached) for trial in study.trials.values()],
+        "stages": (_stage(stage) for stage in tuple(study.stages.values())),
+        "trials": (_trial(runtime, trial, unattached) for trial in tuple(study.trials.values())),
     }
 
 
@@ -163,7 +166,7 @@ def _trial(runtime: Runtime, trial: TrialRecord, unattached: Mapping[str, list[U
             }
             for target in trial.targets
         ],
-        "attempts": [_attempt(attempt) for attempt in trial.attempts.values()],
+        "attempts": (_attempt(attempt) for attempt in tuple(trial.attempts.values())),
         "class": planned.klass if planned else None,
         "set_aside": runtime.set_aside.reasons.get(trial.key) if runs else None,
         "plane": runtime.fabric.plane_of(attempt.seq) if attempt and runs else None,
@@ -178,7 +181,7 @@ def _attempt(attempt: AttemptRecord) -> dict[str, Any]:
     processes = {rank: dict(vars(process)) for rank, process in attempt.processes.items()}
     return {
         "name": attempt.name,
-        "workers": [{**vars(worker), "process": processes.get(worker.rank)} for worker in attempt.workers],
+        "workers": ({**vars(worker), "process": processes.get(worker.rank)} for worker in attempt.workers),
         "profile": dict(vars(attempt.profile)),
         "started_s": attempt.started_s,
         "ended_s": attempt.ended_s,
