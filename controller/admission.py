@@ -62,6 +62,12 @@ def _check_attempt(event: AttemptStarted, tracker: Tracker, limits: Limits) -> N
     starts = trial is not None and trial.status is not TrialStatus.RUNNING and event.attempt not in trial.attempts
     if starts and tracker.running_count >= limits.jobs:
         raise InputError("attempt", event.attempt, f"one of at most {limits.jobs} trials that run at once")
+    if trial is not None and event.attempt not in trial.attempts:
+        before = len(trial.attempt.workers) if trial.attempt and trial.status is TrialStatus.RUNNING else 0
+        others = tracker.running_workers - before
+        if others + len(event.workers) > limits.running_workers:
+            expected = f"fewer: {others} others run, and at most {limits.running_workers} do at once"
+            raise InputError("workers", len(event.workers), expected)
 
 
 def _check_room(field: str, name: str, known: Collection[str], limit: int, what: str) -> None:

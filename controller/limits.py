@@ -26,8 +26,8 @@ class Limits:
     Of what the tracker knows. studies: by name. past_runs: of a study that are kept; the oldest one is forgotten. rungs,
     stages, trials: of a study; a long search's. declared_trials: of all rungs of a study together. targets: of a trial; one a
     minute for three days. attempts: of a trial that are kept; the oldest but the first is forgotten. jobs: trials that run at
-    once. workers: of an attempt. transfers: of an attempt's synchronisation, from worker to worker, there and back counted
-    once: each costs about 10 microseconds once, all-to-all among 128 workers has 16 256.
+    once. workers: of an attempt; running_workers: of all that run. transfers: of an attempt's synchronisation, from worker to
+    worker, there and back counted once: each costs about 10 microseconds once, all-to-all among 128 workers has 16 256.
 
     Of agents' reports. message_bytes: of a message; 4 096 connections take 550 kB. messages_per_s: of an agent, whose reports
     come once a second or with changes; one of more than 20 kB counts as several. entries_per_s: connections, leases and
@@ -52,6 +52,7 @@ class Limits:
     attempts: int = 100
     jobs: int = 16_384
     workers: int = 4096
+    running_workers: int = 262_144
     transfers: int = 16_384
     message_bytes: int = 1024 * 1024
     messages_per_s: int = 50

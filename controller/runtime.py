@@ -62,6 +62,7 @@ COALESCE_S = 0.002  # events of one burst make one decision
 PROGRESS_S = 0.5  # progress and measurements alone re-order no more often than this
 SWITCH_WAIT_S = 2.0  # that assignments wait at most for switches to acknowledge their rules
 RETRY_S = 1.0  # after the journal could not be written
+SWITCH_CHANGES = 20  # of a kind that are logged of a switch in an hour: more say nothing new
 ORDER_EVENTS = (  # change who runs or what is waited for, and call for a decision
     StudyRegistered,
     StudyEnded,
@@ -142,6 +143,7 @@ class Runtime:
         self.agents = AgentHub(fabric.agents, self, limits)
         self._ownership = Ownership(fabric, self.tracker)
         self._foreign = LogLimit(1, 3600.0)
+        self._switch_changes = LogLimit(SWITCH_CHANGES, 3600.0)
         self._builder = TargetBuilder(fabric)
         check_queues(queues)
         self._batches = Batches(journal, on_taken)
@@ -260,7 +262,7 @@ class Runtime:
         elif message.error is None:
             self.installation.agent_applied(agent, message.generation, self.clock())
         else:
-            log.error("agent could not apply", agent=agent, generation=message.generation, error=shortened(message.error))
+            log.error("agent could not apply", agent=agent, generation=message.generation, reason=shortened(message.error))
 
     def agent_lost(self, agent: str) -> None:
         """Take in that an agent is gone; it keeps what it has applied until that expires."""
@@ -273,11 +275,16 @@ class Runtime:
                 self.installation.switch_installed(event.switch, event.generation, self.clock())
             case SwitchLost():
                 self.installation.switch_lost(event.switch)
-                log.info("switch lost", switch=event.switch)
+                self._log_switch("switch lost", event.switch)
             case SwitchConnected():
                 self.installation.switch_connected(event.switch)
-                log.info("switch connected", switch=event.switch)
+                self._log_switch("switch connected", event.switch)
         self._send_assignments(self.installation.on_switches)
+
+    def _log_switch(self, change: str, switch: str) -> None:
+        """Log a change, unless it is one of many: a port that flaps, say."""
+        if self._switch_changes.take((change, switch)):
+            log.info(change, switch=switch)
 
     def _forget_past_runs(self) -> None:
         known = self.tracker.trials

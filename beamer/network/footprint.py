@@ -87,9 +87,24 @@ class Footprints:
     _known: OrderedDict[tuple[tuple[Worker, ...], int, str, int], Footprint] = field(
         default_factory=OrderedDict, compare=False, repr=False
     )
+    _found: OrderedDict[tuple[int, int, str, int], tuple[tuple[Worker, ...], Footprint]] = field(
+        default_factory=OrderedDict, compare=False, repr=False
+    )
 
     def of(self, spec: JobSpec, plane: int) -> Footprint:
         """Return the footprint of a job on the paths of `plane`."""
+        # An attempt's workers stay the same object; their hash takes time that grows with their number.
+        key = (id(spec.workers), spec.sync_bytes, spec.collective, plane)
+        found = self._found.get(key)
+        if found is None:
+            found = self._found[key] = spec.workers, self._of_alike(spec, plane)
+            if len(self._found) > MOST_REMEMBERED:
+                self._found.popitem(last=False)
+        else:
+            self._found.move_to_end(key)
+        return found[1]
+
+    def _of_alike(self, spec: JobSpec, plane: int) -> Footprint:
         key = (spec.workers, spec.sync_bytes, spec.collective, plane)
         found = self._known.get(key)
         if found is None:

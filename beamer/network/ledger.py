@@ -3,7 +3,8 @@
 import math
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from operator import attrgetter
 from types import MappingProxyType
 
 import numpy as np
@@ -48,6 +49,7 @@ class _State:
 
 
 _STATE = TypeAdapter(_State)
+_ORDER = attrgetter(*(field.name for field in fields(Connection)))
 
 
 @dataclass
@@ -131,8 +133,9 @@ class NetworkLedger(Ledger):
                 for renewed in self.forecasts.report(tracker.trial(key), loss, event.at_s):
                     self._unchanged.forget(split_key(renewed)[0])
             case ConnectionsSeen(agent=agent, connections=connections) if agent in self.fabric.agents:
-                self._connections[agent] = connections
-                self._prune(tracker)
+                self._connections.pop(agent, None)
+                if seen := _of_running(connections, tracker):
+                    self._connections[agent] = seen
             case TrialEnded(trial=key):
                 self.profiles.end(key)
                 self.forecasts.end(tracker.trial(key))
@@ -300,4 +303,4 @@ def _by_study(running: Iterable[TrialRecord], studies: AbstractSet[str]) -> dict
 def _of_running(connections: Iterable[Connection], tracker: Tracker) -> tuple[Connection, ...]:
     """Leave out connections of trials that an agent does not know yet not to run any more."""
     found = {c for c in connections if c.job in tracker.trials and tracker.trials[c.job].status is TrialStatus.RUNNING}
-    return tuple(sorted(found, key=astuple))
+    return tuple(sorted(found, key=_ORDER))

@@ -26,7 +26,8 @@ class Known:
     """Every study's runs, with what belongs to them; only `beamer.studies.changes` changes it.
 
     studies: the present runs by name. past: the earlier ones, oldest first. trials: of the present runs, by key. running: of
-    these, those that run. attempts, registered: how many attempts and trials there have been in all.
+    these, those that run; running_workers: how many workers they have. attempts, registered: how many attempts and trials
+    there have been in all.
     """
 
     def __init__(self, kept: Kept = Kept()) -> None:
@@ -35,6 +36,8 @@ class Known:
         self.past: dict[str, list[StudyRecord]] = {}
         self.trials: dict[str, TrialRecord] = {}
         self.running: dict[str, TrialRecord] = {}
+        self._workers: dict[str, int] = {}
+        self.running_workers = 0
         self._in_order: tuple[TrialRecord, ...] | None = ()
         self._is_sorted = True
         self.attempts = 0
@@ -51,7 +54,10 @@ class Known:
     def set_running(self, trial: TrialRecord, runs: bool) -> None:
         """Take note that a trial runs, perhaps in another attempt than before, or does not."""
         was = self.running.pop(trial.key, None)
+        self.running_workers -= self._workers.pop(trial.key, 0)
         if runs:
+            self._workers[trial.key] = len(trial.attempt.workers) if trial.attempt is not None else 0
+            self.running_workers += self._workers[trial.key]
             last = next(reversed(self.running.values()), None)
             self._is_sorted = self._is_sorted and (last is None or _attempt_number(last) < _attempt_number(trial))
             self.running[trial.key] = trial

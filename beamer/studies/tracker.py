@@ -104,6 +104,11 @@ class Tracker:
         return len(self._known.running)
 
     @property
+    def running_workers(self) -> int:
+        """How many workers these have."""
+        return self._known.running_workers
+
+    @property
     def now_s(self) -> float:
         """The time of the latest event."""
         return self._now_s

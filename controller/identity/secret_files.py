@@ -30,10 +30,16 @@ def replace_secret(path: Path, content: bytes, field: str) -> None:
 
 
 def read_secret(path: Path, field: str) -> bytes:
-    """Return a file's content, which no error shows. Raises `InputError` if it cannot be read, or everybody may read it."""
+    """Return a file's content, which no error shows.
+
+    Raises `InputError` if it cannot be read, everybody may read it, or another user than this one and root may have made it.
+    """
     try:
         with path.open("rb") as file:
-            if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o007:  # a service's group may share it
+            status = os.fstat(file.fileno())
+            if status.st_uid not in (os.geteuid(), 0):
+                raise InputError(field, str(path), f"a file of this user's or root's, not of user {status.st_uid}")
+            if stat.S_IMODE(status.st_mode) & 0o007:  # a service's group may share it
                 raise InputError(field, str(path), f"a file that others may not read (chmod o= {path})")
             return file.read()
     except OSError as error:

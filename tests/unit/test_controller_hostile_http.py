@@ -33,6 +33,7 @@ PLACED = {"workers": [{"rank": 0, "host": HOSTS[0].name}, {"rank": 1, "host": HO
 SMALL = Limits(
     body_bytes=2000, header_bytes=1000, request_s=1, connections=20, connections_per_address=10, requests=5, studies=3,
     past_runs=2, rungs=3, stages=3, trials=3, declared_trials=30, targets=3, attempts=3, jobs=2, workers=6, transfers=12,
+    running_workers=9,
 )  # fmt: skip
 
 
@@ -321,6 +322,26 @@ class TestLimits:
         assert put(controller, f"{STUDY}/trials/t0/attempts/2", PLACED).status_code == 200, "one that runs may move"
         assert put(controller, f"{STUDY}/trials/t0/status", {"status": "killed"}).status_code == 200
         assert put(controller, f"{STUDY}/trials/t2/attempts/1", PLACED).status_code == 200
+
+    def test_too_many_workers_that_run_at_once(self, controller: Served) -> None:
+        assert put(controller, STUDY, {}).status_code == 200
+        for name in ("a", "b"):
+            assert put(controller, f"{STUDY}/trials/{name}", {}).status_code == 200
+
+        def start(name: str, attempt: int, workers: int) -> httpx.Response:
+            placed = [{"rank": rank, "host": HOSTS[0].name} for rank in range(workers)]
+            return put(controller, f"{STUDY}/trials/{name}/attempts/{attempt}", {"workers": placed})
+
+        assert start("a", 1, 6).status_code == 200
+        assert start("b", 1, 3).status_code == 200
+        error = refused(start("b", 2, 4), 422)
+        assert (error["field"], error["value"]) == ("workers", 4)
+        assert "6 others run, and at most 9" in error["expected"]
+        assert start("b", 1, 3).json() == {"changed": False}, "what is known may be repeated"
+        assert start("a", 2, 5).status_code == 200
+        assert start("b", 2, 4).status_code == 200
+        assert put(controller, f"{STUDY}/trials/a/pause", {}).status_code == 200
+        assert start("b", 3, 6).status_code == 200
 
     def test_what_is_over_is_forgotten(self, controller: Served) -> None:
         register(controller)

@@ -1,5 +1,6 @@
 """`beamer token`: keys and tokens, and that neither is shown where it should not be."""
 
+import os
 import stat
 import sys
 import time
@@ -112,6 +113,13 @@ def test_a_key_that_everybody_may_read_is_refused_and_a_groups_is_not(key: Path)
     read_key(key, "key")
     key.chmod(0o644)
     with pytest.raises(InputError, match="chmod o="):
+        read_key(key, "key")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="files are given to others by root")
+def test_a_key_that_another_user_has_made_is_refused(key: Path) -> None:
+    os.chown(key, 12345, 12345)
+    with pytest.raises(InputError, match="not of user 12345"):
         read_key(key, "key")
 
 

@@ -48,6 +48,11 @@ def test_the_controllers_unit_has_options_that_it_takes_all_credentials_among_th
     assert service["CapabilityBoundingSet"] == ""
 
 
+def test_the_controllers_unit_has_a_place_for_compiled_kernels_that_its_user_may_write() -> None:
+    service = unit("beamer-controller")["Service"]
+    assert service["Environment"] == f"NUMBA_CACHE_DIR=/var/cache/{service['CacheDirectory']}"
+
+
 def test_the_docs_have_a_row_for_every_role() -> None:
     (section,) = re.findall(r"^## Who may do what$(.*?)(?=^## )", DOCS, re.DOTALL | re.MULTILINE)
     assert set(re.findall(r"^\| `(\w+)`", section, re.MULTILINE)) == set(TokenRole)

@@ -3,6 +3,8 @@
 Links carry `SECOND` payload bytes in one second. A payload of G bytes is chosen so that every load is a small multiple of it.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -98,6 +100,26 @@ def test_links_are_ascending_and_a_job_has_one_footprint() -> None:
     found = known.of(job("4132"), 0)
     assert (np.diff(found.link) > 0).all()
     assert known.of(job("4132"), 0) is found
+
+
+def test_workers_are_not_hashed_again() -> None:
+    class Counted(Worker):
+        hashed = 0
+
+        def __hash__(self) -> int:
+            Counted.hashed += 1
+            return hash((self.rank, self.host))
+
+    spec = replace(job("12"), workers=(Counted(0, "h1"), Counted(1, "h2")))
+    known = Footprints(LEAF_SPINE)
+    found = known.of(spec, 0)
+    once = Counted.hashed
+    assert known.of(replace(spec, iterations=7), 0) is found
+    assert known.of(spec, 1) is not found
+    assert 0 < once < Counted.hashed
+    before = Counted.hashed
+    assert known.of(spec, 0) is found
+    assert Counted.hashed == before
 
 
 def test_the_footprints_asked_for_last_are_kept() -> None:
