@@ -54,11 +54,11 @@ async def _set_back(directory: Path, times: int, seed: int) -> FaultOutcome:
                 killed_s = time.monotonic()
                 await controller.answers()
                 differing += (await controller.plan())["jobs"] != before or not before
-                load.go()
+                load.resume()
                 recovery_s.append(await load.recovered(killed_s))
-                await load.look(controller.url, known)
+                await load.verify(controller.url, known)
             await load.pause()
-            await load.look(controller.url)
+            await load.verify(controller.url)
     with closing(Journal(url, writes=False)) as journal:
         at_s = [event.at_s for event in journal.replay()]
     backward = sum(after < before for before, after in pairwise(at_s))

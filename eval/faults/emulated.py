@@ -1,9 +1,12 @@
-"""Controllers that are killed while real switches forward the traffic of workers: what becomes of it, of rules and queues."""
+"""Controllers that are killed, and links that go away, while real switches forward the traffic of workers.
+
+What becomes of the traffic, of rules, marks and queues is looked at after each.
+"""
 
 import asyncio
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,6 +14,7 @@ from types import MappingProxyType
 
 from beamer.client.controllers import NOT_LEADING
 from beamer.testing import postgresql as databases
+from controller.commands.fabric_file import read_fabric
 from controller.openflow.session import LINGER_S
 from eval.faults import lab
 from eval.faults.base import Fault, FaultOutcome
@@ -22,6 +26,7 @@ from topologies.emulation.observation import Match, RuleReading, queue_changes, 
 
 TOLD_S = 0.1  # that Open vSwitch's message of a rule that it has just removed may take
 LIFE_S = 1.0  # at most, between a recovery and the next fault
+DOWN_S = 2.0  # at most, that a link is away
 QUIET_EVERY = 5  # faults, one of which comes without load, so that the plans on both sides of it can be compared
 TAKES_OVER_S = 5.0  # that a follower may take: what docs/reliability.md promises
 PAIRS: Mapping[str, Sequence[str]] = MappingProxyType({"first": ("h1", "h2"), "second": ("h2", "h3")})
@@ -83,7 +88,7 @@ def _marks(progress: list[ConnectionProgress]) -> list[tuple[int, int]]:
 
 def killed(times: int, seed: int) -> FaultOutcome:
     """Kill the only controller, whose journal is in SQLite, and start it again at once."""
-    return _in_lab(1, None, times, seed)
+    return _in_lab(1, None, times, seed, _kills)
 
 
 def on_postgresql(controllers: int, times: int, seed: int) -> FaultOutcome:
@@ -91,17 +96,22 @@ def on_postgresql(controllers: int, times: int, seed: int) -> FaultOutcome:
     programs = databases.binaries()
     assert programs is not None
     with databases.postgresql(programs) as server:
-        return _in_lab(controllers, server.database(), times, seed)
+        return _in_lab(controllers, server.database(), times, seed, _kills)
 
 
-def _in_lab(controllers: int, journal: str | None, times: int, seed: int) -> FaultOutcome:
+def unplugged(times: int, seed: int) -> FaultOutcome:
+    """Take a host's link away for up to `DOWN_S`."""
+    return _in_lab(1, None, times, seed, _links)
+
+
+def _in_lab(controllers: int, journal: str | None, times: int, seed: int, faults: "Faults") -> FaultOutcome:
     with site_directory() as directory, emulated_site(directory, controllers, journal) as site, ExitStack() as stack:
         changes = [
             stack.enter_context(queue_changes(site.run, host, directory / f"queues-{host}"))
             for host in (None, *sorted({host for hosts in PAIRS.values() for host in hosts}))
         ]
         unused = stack.enter_context(unused_rules(site.run, SWITCH, directory / "rules"))
-        return asyncio.run(_kills(site, times, seed, changes, unused))
+        return asyncio.run(faults(site, times, seed, changes, unused))
 
 
 async def _kills(
@@ -119,7 +129,7 @@ async def _kills(
         await leader.settled_plan()
         await leader.serves()
         effects = Effects(site, traffic, unused, read_rules(site.run, [SWITCH]), _marks(await traffic.progress()))
-        load.go()
+        load.resume()
         for number in range(times):
             for follower in followers:
                 await follower.answers(NOT_LEADING)
@@ -142,16 +152,16 @@ async def _kills(
                 plans += 1
                 differing += (await leader.plan())["jobs"] != before or not before
                 await leader.is_obeyed()
-                load.go()
+                load.resume()
                 await written
             else:
                 first_write_s.append(await written)
-            await load.look(leader.url, known)
+            await load.verify(leader.url, known)
             await effects.look()
             if followers:
                 old.start()
         await load.pause()
-        await load.look(leader.url)
+        await load.verify(leader.url)
         await asyncio.sleep(UNUSED_S)
         await effects.look()
         changed = [line for one in queues for line in one()]
@@ -166,6 +176,49 @@ async def _kills(
     }
     acknowledged, lost = len(load.acknowledged), len(load.lost)
     return FaultOutcome(times, acknowledged, lost, plans, differing, tuple(recovery_s), counts, tuple(failures))
+
+
+async def _links(
+    site: EmulatedSite, times: int, seed: int, queues: list[Callable[[], list[str]]], unused: Callable[[], set[Match]]
+) -> FaultOutcome:
+    rng = random.Random(seed)
+    (controller,) = site.controllers
+    fabric = read_fabric(site.run.run.directory / "fabric.json")
+    recovery_s: list[float] = []
+    differing = 0
+    async with Load([controller.url], seed, steady=PAIRS) as load, Traffic(site.run, PAIRS) as traffic:
+        await traffic.is_marked()
+        await load.pause()
+        before = await controller.settled_plan()
+        await controller.serves()
+        effects = Effects(site, traffic, unused, read_rules(site.run, [SWITCH]), _marks(await traffic.progress()))
+        for _ in range(times):
+            await asyncio.sleep(rng.uniform(0, LIFE_S))
+            host = rng.choice(sorted({host for hosts in PAIRS.values() for host in hosts}))
+            interface = fabric.links[fabric.link_index[SWITCH, host]].interface
+            site.run.execute("ip", "link", "set", "dev", interface, "down")
+            try:
+                await asyncio.sleep(rng.uniform(0, DOWN_S))
+            finally:
+                site.run.execute("ip", "link", "set", "dev", interface, "up")
+            up_s = time.monotonic()
+            effects.longest_pause_s = max(effects.longest_pause_s, await traffic.flows())
+            recovery_s.append(time.monotonic() - up_s)
+            await asyncio.sleep(LIFE_S)
+            await effects.look()
+            differing += await controller.settled_plan() != before or not before
+        await load.verify(controller.url)
+        changed = [line for one in queues for line in one()]
+    failures = [*load.failures, *effects.failures, *(f"queue changed: {line}" for line in changed)]
+    counts = {**effects.counts(), "queues changed": len(changed)}
+    acknowledged, lost = len(load.acknowledged), len(load.lost)
+    return FaultOutcome(times, acknowledged, lost, times, differing, tuple(recovery_s), counts, tuple(failures))
+
+
+Faults = Callable[
+    [EmulatedSite, int, int, list[Callable[[], list[str]]], Callable[[], set[Match]]], Coroutine[None, None, FaultOutcome]
+]
+"""(site, times, seed, changes of each host's queues, rules that timed out) -> what came of it."""
 
 
 def _missing_with_postgresql() -> str | None:
@@ -197,5 +250,13 @@ FAULTS = (
         partial(on_postgresql, 2),
         20,
         _missing_with_postgresql,
+    ),
+    Fault(
+        "link-gone",
+        "a host's link is down for up to 2 s while Open vSwitch forwards the workers' traffic",
+        "from the link's return until every connection has received bytes again",
+        unplugged,
+        20,
+        lab.missing,
     ),
 )

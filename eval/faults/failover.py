@@ -66,10 +66,10 @@ async def _fail_overs(directory: Path, journal: str, times: int, seed: int, numb
                     differing += (await follower.plan())["jobs"] != before or not before
                 else:
                     recovery_s.append(await load.recovered(began_s))
-                await load.look(follower.url, known)
+                await load.verify(follower.url, known)
                 await switch.follows(follower)
                 rules_lost += missing_rules(rules, switch.entries, under_load=not quiet)
-                load.go()
+                load.resume()
                 if number is signal.SIGSTOP:
                     leader.signal(signal.SIGCONT)
                 if not await leader.ended():
@@ -78,7 +78,7 @@ async def _fail_overs(directory: Path, journal: str, times: int, seed: int, numb
                 await leader.answers(NOT_LEADING)
                 leader, follower = follower, leader
             await load.pause()
-            await load.look(leader.url)
+            await load.verify(leader.url)
         counts = {"writes repeated": load.retries, "flow entries lost": rules_lost, "flow entries deleted": switch.deletions}
         if rules_lost or switch.deletions:
             failures.append("a switch lost flow entries")

@@ -129,7 +129,7 @@ async def _disturbed(directory: Path, journal: Location, times: int, seed: int, 
                     if load.retries == repeated:
                         failures.append(f"fault {number} was not felt: every write was acknowledged at once")
                 recovery_s.append(await load.recovered(time.monotonic()))
-                await load.look(controller.url)
+                await load.verify(controller.url)
             await load.pause()
             before = await controller.settled_plan()
             if "Traceback" in controller.log:
@@ -138,7 +138,7 @@ async def _disturbed(directory: Path, journal: Location, times: int, seed: int, 
             controller.start()
             await controller.answers()
             differing = int((await controller.plan())["jobs"] != before or not before)
-            await load.look(controller.url)
+            await load.verify(controller.url)
         failures += load.failures
         acknowledged, lost, counts = len(load.acknowledged), len(load.lost), {"writes repeated": load.retries}
         return FaultOutcome(times, acknowledged, lost, 1, differing, tuple(recovery_s), counts, tuple(failures))
@@ -204,7 +204,7 @@ async def _two_writers(directory: Path, times: int, seed: int) -> FaultOutcome:
             first.kill()
             second.start()
             await second.answers()
-            await load.look(second.url)
+            await load.verify(second.url)
         counts = {"refused": refused, "writes repeated": load.retries}
         failures += load.failures
         acknowledged, lost = len(load.acknowledged), len(load.lost)

@@ -84,7 +84,7 @@ async def _kills_at_start(directory: Path, journal: Location, times: int, seed: 
             controller.start()
             await controller.answers()
             await load.pause()
-            await load.look(controller.url)
+            await load.verify(controller.url)
         counts = {"writes repeated": load.retries, "starts after which writes were acknowledged": served}
         return FaultOutcome(times, len(load.acknowledged), len(load.lost), counts=counts, failures=tuple(load.failures))
 
@@ -115,15 +115,15 @@ async def repeated_kills(
                         await controller.answers()
                         plans += 1
                         differing += (await controller.plan())["jobs"] != before or not before
-                        load.go()
+                        load.resume()
                     else:
                         recovery_s.append(await load.recovered(killed_s))
-                    await load.look(controller.url, known)
+                    await load.verify(controller.url, known)
             except TimeoutError as error:
                 load.failures.append(f"after {number} kills: {error or 'no recovery in time'}")
                 await controller.answers()
             await load.pause()
-            await load.look(controller.url)
+            await load.verify(controller.url)
         counts = {"writes repeated": load.retries}
         acknowledged, lost = len(load.acknowledged), len(load.lost)
         return FaultOutcome(times, acknowledged, lost, plans, differing, tuple(recovery_s), counts, tuple(load.failures))

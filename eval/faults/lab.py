@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -168,6 +169,22 @@ class Traffic:
         """Return what came of each end of each connection since the last time. Raises `TimeoutError`, `RuntimeError`."""
         async with asyncio.timeout(PATIENCE_S):
             return [progress for process in self._processes for progress in await _progress(process)]
+
+    async def flows(self) -> float:
+        """Wait until every end of every connection has received bytes since this was called; return the longest pause, seconds.
+
+        Raises `TimeoutError`.
+        """
+        ends = await self.progress()
+        pauses_s = [one.longest_pause_s for one in ends]
+        received = Counter(dict.fromkeys(range(len(ends)), 0))
+        async with asyncio.timeout(PATIENCE_S):
+            while not all(received.values()):
+                await asyncio.sleep(POLL_S)
+                ends = await self.progress()
+                pauses_s += (one.longest_pause_s for one in ends)
+                received.update({number: one.received_bytes for number, one in enumerate(ends)})
+        return max(pauses_s)
 
     async def is_marked(self) -> None:
         """Wait until the agents have given every connection its class. Raises `TimeoutError`."""

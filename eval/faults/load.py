@@ -139,7 +139,7 @@ class Load:
     async def __aenter__(self) -> "Load":
         for study, hosts in self._steady.items():
             await self._write_all(steady_search(study, hosts))
-        self.go()
+        self.resume()
         self._tasks = [asyncio.create_task(self._run(number)) for number in range(self._connections)]
         return self
 
@@ -154,7 +154,7 @@ class Load:
             if not task.cancelled() and (failure := task.exception()):
                 self.failures.append(repr(failure))
 
-    def go(self) -> None:
+    def resume(self) -> None:
         """Go on after a pause."""
         self._going.set()
 
@@ -177,7 +177,7 @@ class Load:
                 await asyncio.sleep(POLL_S)
         return self._answered[1] - since_s
 
-    async def look(self, url: str, first: int | None = None) -> None:
+    async def verify(self, url: str, first: int | None = None) -> None:
         """Ask a controller for everything, and note which of the writes that were acknowledged it does not know.
 
         first: how many of them, by default all so far.

@@ -47,7 +47,7 @@ async def _switch_gone(directory: Path, times: int, seed: int) -> FaultOutcome:
                 await controller.settled_plan()
                 await switch.follows(controller)
                 rules, before = dict(switch.entries), switch.deletions
-                load.go()
+                load.resume()
                 await switch.go()
                 if number % 2:
                     switch.entries.clear()
@@ -62,9 +62,9 @@ async def _switch_gone(directory: Path, times: int, seed: int) -> FaultOutcome:
                 recovery_s.append(time.monotonic() - began_s)
                 lost += missing_rules(rules, switch.entries, under_load=True)
                 deletions += switch.deletions - before
-                load.go()
+                load.resume()
             await load.pause()
-            await load.look(controller.url)
+            await load.verify(controller.url)
     failures += load.failures
     if lost or deletions:
         failures.append("a switch lost flow entries")
@@ -101,10 +101,10 @@ async def _agent_gone(directory: Path, times: int, seed: int) -> FaultOutcome:
                     differing += (await controller.settled_plan()) != before or not before
                     if missing_rules(rules, switch.entries, under_load=False):
                         failures.append(f"rules of {AGENT}'s connections were removed")
-                    load.go()
+                    load.resume()
                     await asyncio.sleep(rng.uniform(0, GONE_S))
             await load.pause()
-            await load.look(controller.url)
+            await load.verify(controller.url)
     failures += load.failures
     return FaultOutcome(times, len(load.acknowledged), len(load.lost), times, differing, tuple(recovery_s), {}, tuple(failures))
 

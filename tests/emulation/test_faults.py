@@ -19,13 +19,13 @@ def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(emulated, "UNUSED_S", 2.5)  # after which a rule without traffic that nobody wants is gone
 
 
-def outcome_of(name: str) -> FaultOutcome:
+def outcome_of(name: str, plans: int = 1) -> FaultOutcome:
     fault = FAULTS[name]
     if reason := fault.missing():
         pytest.skip(reason)
     outcome = fault.run(TIMES, 7)
     assert outcome.acknowledged
-    assert (outcome.lost, outcome.plans, outcome.differing_plans, len(outcome.recovery_s)) == (0, 1, 0, TIMES), outcome
+    assert (outcome.lost, outcome.plans, outcome.differing_plans, len(outcome.recovery_s)) == (0, plans, 0, TIMES), outcome
     assert outcome.counts["connections"] == CONNECTIONS * len(emulated.PAIRS)
     return outcome
 
@@ -33,6 +33,12 @@ def outcome_of(name: str) -> FaultOutcome:
 def test_a_fail_over_breaks_no_connection_and_flushes_no_rule() -> None:
     outcome = outcome_of("failover-emulated")
     assert outcome.is_good, outcome
+
+
+def test_a_link_that_goes_away_breaks_no_connection_and_changes_nothing() -> None:
+    outcome = outcome_of("link-gone", plans=TIMES)
+    assert outcome.is_good, outcome
+    assert outcome.counts["longest pause of one in ms"] > 0
 
 
 def test_what_is_flushed_at_a_kill_is_found_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,11 +39,11 @@ def test_what_a_controller_has_taken_in_is_known_and_anything_else_is_lost(tmp_p
             while len(load.acknowledged) < 80:
                 await asyncio.sleep(0.01)
             await load.pause()
-            await load.look(url)
+            await load.verify(url)
         return load
 
     async def look_elsewhere(load: Load, url: str) -> None:
-        await load.look(url)
+        await load.verify(url)
 
     with served(FABRIC, tmp_path / "journal.db") as controller:
         load = asyncio.run(run(controller.url))
