@@ -115,7 +115,8 @@ async def _lead(service: Service, served: ReplaceableApplication, listener: sock
         await runtime.start()
         served.application = create_app(runtime, service.credentials)
         address = "{}:{}".format(*listener.getsockname()[:2])
-        log.info("serving", http=address, openflow="{}:{}".format(*service.switch_address), term=led.journal.term)
+        openflow, read = "{}:{}".format(*service.switch_address), led.recovered.link.number
+        log.info("serving", http=address, openflow=openflow, term=led.journal.term, events_in_journal=read)
         decided()
         await lost
     finally:

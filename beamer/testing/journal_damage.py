@@ -30,9 +30,10 @@ DAMAGES: Mapping[str, Sequence[str]] = {
     "the head set back": ("UPDATE head SET number = 5",),
     "the table lost": ("DROP TABLE events",),
     "a column lost": ("ALTER TABLE events DROP COLUMN checksum",),
+    "the version lost": ("DELETE FROM alembic_version",),
 }
 
-BEYOND_REPAIR = frozenset({"the table lost", "a column lost"})
+BEYOND_REPAIR = frozenset({"the table lost", "a column lost", "the version lost"})
 """The damages after which no event can be read: they are named, and a copy of the database is needed."""
 
 

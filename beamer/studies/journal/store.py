@@ -54,6 +54,7 @@ _DELETED_AT_ONCE = 10_000  # events, in a transaction: writing waits for no more
 _EXPECTED = "a database that holds Beamer's journal or nothing"
 _EXPECTED_URL = "a database URL such as 'sqlite:////var/lib/beamer/journal.db'"
 _REMEDY = "'beamer journal check' shows what is damaged, 'beamer journal repair' keeps what comes before it"
+_SIGNS_OF_DAMAGE = ("malformed", "no such table", "no such column", "already exists")  # the last: its version is gone
 
 
 Location = str | sa.URL
@@ -340,7 +341,7 @@ class Journal:
             reason = str(error.orig).strip()
             if "not a database" in reason:
                 raise InputError("journal", self.url, f"{_EXPECTED} ({reason})") from error
-            if "malformed" in reason or "no such table" in reason or "no such column" in reason:
+            if any(sign in reason for sign in _SIGNS_OF_DAMAGE):
                 raise self.damage(reason) from error
             raise PlatformError(
                 f"the journal {self.url} cannot be read and written ({reason})",
