@@ -62,7 +62,7 @@ COALESCE_S = 0.002  # events of one burst make one decision
 PROGRESS_S = 0.5  # progress and measurements alone re-order no more often than this
 SWITCH_WAIT_S = 2.0  # that assignments wait at most for switches to acknowledge their rules
 RETRY_S = 1.0  # after the journal could not be written
-SWITCH_CHANGES = 20  # of a kind that are logged of a switch in an hour: more say nothing new
+LINES_AN_HOUR = 20  # of a kind that are logged of a switch or an agent: more say nothing new
 ORDER_EVENTS = (  # change who runs or what is waited for, and call for a decision
     StudyRegistered,
     StudyEnded,
@@ -143,7 +143,7 @@ class Runtime:
         self.agents = AgentHub(fabric.agents, self, limits)
         self._ownership = Ownership(fabric, self.tracker)
         self._foreign = LogLimit(1, 3600.0)
-        self._switch_changes = LogLimit(SWITCH_CHANGES, 3600.0)
+        self._log_limit = LogLimit(LINES_AN_HOUR, 3600.0)
         self._builder = TargetBuilder(fabric)
         check_queues(queues)
         self._batches = Batches(journal, on_taken)
@@ -261,7 +261,7 @@ class Runtime:
             self.record(ConnectionsSeen(self.clock(), agent, own.connections(agent, message.connections)))
         elif message.error is None:
             self.installation.agent_applied(agent, message.generation, self.clock())
-        else:
+        elif self._log_limit.take(("could not apply", agent)):
             log.error("agent could not apply", agent=agent, generation=message.generation, reason=shortened(message.error))
 
     def agent_lost(self, agent: str) -> None:
@@ -283,7 +283,7 @@ class Runtime:
 
     def _log_switch(self, change: str, switch: str) -> None:
         """Log a change, unless it is one of many: a port that flaps, say."""
-        if self._switch_changes.take((change, switch)):
+        if self._log_limit.take((change, switch)):
             log.info(change, switch=switch)
 
     def _forget_past_runs(self) -> None:
