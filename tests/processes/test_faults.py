@@ -51,7 +51,7 @@ from controller.runtime import Runtime
 append = Journal.append
 
 def late(journal, *events):
-    time.sleep(0.5)
+    time.sleep(2)  # longer than a controller lives between two kills
     append(journal, *events)
 
 async def at_once(runtime):
