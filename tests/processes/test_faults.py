@@ -48,16 +48,16 @@ from beamer.studies.journal.store import Journal
 from controller.cli import main
 from controller.runtime import Runtime
 
-append = Journal.append
+append = Journal.append_encoded
 
-def late(journal, *events):
+def late(journal, events):
     time.sleep(2)  # longer than a controller lives between two kills
-    append(journal, *events)
+    append(journal, events)
 
 async def at_once(runtime):
     pass
 
-Journal.append, Runtime.written = late, at_once
+Journal.append_encoded, Runtime.written = late, at_once
 main()
 """
 """A controller that acknowledges what it has not committed."""
