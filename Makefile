@@ -6,6 +6,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?= python3
 TORCH := torch==2.13.0
+SHARING := tests/unit tests/conformance tests/compat tests/packaging tests/processes tests/ray
+ALONE := tests/netns tests/emulation  # what measures kernels and switches, which other work would disturb
 ROOT := $(shell [ "$$(id -u)" = 0 ] && echo yes)
 
 .PHONY: demo test check setup system clean help
@@ -61,7 +63,8 @@ demo: system  ## real coflows ordered in an emulated network (without root: in t
 	@echo "timeline: results/demo.png   figures: results/demo.json"
 
 test: system $(VENV)/.extras  ## every test: unit, conformance, packaging, processes, Ray, network namespaces, emulation
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n 2 --dist loadfile $(SHARING)
+	@$(BIN)/python -m pytest $(ALONE)
 
 check: setup  ## ruff, mypy --strict, unit tests
 	@$(BIN)/ruff check .

@@ -406,9 +406,10 @@ def test_plan_says_what_runs_where(scene: Scene) -> None:
         api.now = 100.25
         await api.put(f"{TRIAL}/status", {"status": "finished"})
         await until(lambda: not runtime.plan.jobs)
-        await runtime.written()
-        for agent in runtime.installation.agents:
-            runtime.on_agent_message(agent, Applied(generation=runtime.agent_joined(agent).generation, changes=0))
+        wanted = runtime.installation.generation
+        for agent in runtime.installation.agents:  # each is sent it when the switch has acknowledged it
+            await until(lambda agent=agent: runtime.agent_joined(agent).generation == wanted)
+            runtime.on_agent_message(agent, Applied(generation=wanted, changes=0))
         latencies = await api.get("/v1/latencies")
         assert len(latencies["plan_ms"]) >= 1
         assert latencies["p99"] == max(latencies["plan_ms"])
