@@ -18,7 +18,8 @@ from beamer.errors import BeamerError, PlatformError
 from beamer.network.fabric import Fabric
 from beamer.studies.journal.batches import Batches
 from beamer.studies.journal.chain import ChainLink
-from beamer.studies.journal.store import Journal, JournalSnapshot, Location
+from beamer.studies.journal.location import Location
+from beamer.studies.journal.store import Journal, JournalSnapshot
 from beamer.studies.known import Kept
 from controller.journal.replay import snapshot
 

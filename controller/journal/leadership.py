@@ -13,7 +13,8 @@ import structlog
 
 from beamer.errors import InputError, PlatformError, TakenError
 from beamer.network.fabric import Fabric
-from beamer.studies.journal.store import Journal, Location, sqlite_file
+from beamer.studies.journal.location import Location, sqlite_file
+from beamer.studies.journal.store import Journal
 from beamer.studies.known import Kept
 from controller.journal.replay import Recovered, recover
 

@@ -9,7 +9,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from beamer.network import events as _network_events  # noqa: F401  # read by the names that importing it makes known
-from beamer.studies.journal.store import Journal, sqlite_url
+from beamer.studies.journal.location import sqlite_url
+from beamer.studies.journal.store import Journal
 from eval.faults.base import Fault, FaultOutcome
 from eval.faults.load import Load
 from eval.faults.site import ControllerProcess, ending, site_directory

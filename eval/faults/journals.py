@@ -12,7 +12,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from functools import partial
 from pathlib import Path
 
-from beamer.studies.journal.store import Journal, Location, sqlite_url
+from beamer.studies.journal.location import Location, sqlite_url
+from beamer.studies.journal.store import Journal
 from beamer.testing.journal_damage import BEYOND_REPAIR, DAMAGES, EVENTS, damage
 from beamer.testing.postgresql import PostgreSQL, binaries, missing, postgresql
 from eval.faults.base import PATIENCE_S, Fault, FaultOutcome

@@ -8,7 +8,8 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from beamer.studies.journal.store import Journal, Location, sqlite_url
+from beamer.studies.journal.location import Location, sqlite_url
+from beamer.studies.journal.store import Journal
 from beamer.testing.postgresql import binaries, missing, postgresql
 from eval.faults.base import Fault, FaultOutcome
 from eval.faults.load import Load

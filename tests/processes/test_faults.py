@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from os_ken.ofproto import ofproto_v1_3 as ofp
 
-from beamer.studies.journal.store import sqlite_url
+from beamer.studies.journal.location import sqlite_url
 from beamer.testing.postgresql import binaries, missing, postgresql
 from eval.faults import emulated
 from eval.faults.base import PATIENCE_S, Fault

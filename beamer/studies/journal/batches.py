@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable
 
 from beamer.errors import BeamerError, PlatformError, TakenError
 from beamer.studies.events import EncodedEvent, Event, encode
-from beamer.studies.journal.store import Journal, JournalSnapshot, Location
+from beamer.studies.journal.location import Location
+from beamer.studies.journal.store import Journal, JournalSnapshot
 
 MOST_WAITING = 20_000  # events: some seconds' worth of what a controller takes in
 MOST_AT_ONCE = 2_000  # in a transaction, so that nobody waits for much more than his own
