@@ -15,7 +15,7 @@ import structlog
 
 from beamer.clock import SteadyClock
 from beamer.decision.core import DecisionCore, Proposal, seeded
-from beamer.errors import PlatformError, TakenError, shortened
+from beamer.errors import PlatformError, shortened
 from beamer.log_limit import LogLimit
 from beamer.network.decide import check_plan, decide
 from beamer.network.events import ConnectionsSeen, Measured, PlanChanged, Planned
@@ -113,7 +113,7 @@ class Runtime:
     queues: classes per port. make_switches: returns what installs rules on switches, given the callback for their events.
     clock: is moved forward to the journal's latest event. watch: for how long something may be missing. mode: how the order
     becomes a plan. limits: what is taken on. snapshot_events: after how many events a snapshot takes their place; 0: never.
-    recovered: what all of the journal led to, if that is known already. on_taken: as of `Batches`. Raises `InputError` for
+    recovered: what all of the journal led to, if that is known already. on_lost: as of `Batches`. Raises `InputError` for
     queues that no port can have.
     """
 
@@ -131,7 +131,7 @@ class Runtime:
         limits: Limits = Limits(),  # noqa: B008  # frozen
         snapshot_events: int = EVENTS,
         recovered: Recovered | None = None,
-        on_taken: Callable[[TakenError], None] = lambda error: None,
+        on_lost: Callable[[PlatformError], None] = lambda error: None,
     ) -> None:
         self.fabric = fabric
         self.clock = clock
@@ -146,8 +146,8 @@ class Runtime:
         self._log_limit = LogLimit(LINES_AN_HOUR, 3600.0)
         self._builder = TargetBuilder(fabric)
         check_queues(queues)
-        self._batches = Batches(journal, on_taken)
-        self._compaction = Compaction(self._batches, fabric, limits.kept, snapshot_events, recovered.events)
+        self._batches = Batches(journal, on_lost)
+        self._compaction = Compaction(self._batches, fabric, limits.kept, snapshot_events, recovered.growth)
         self._caused_at_s: list[float] = []
         self._unmatched: dict[str, dict[str, int]] = {}
         clock.not_before(self.tracker.now_s)
@@ -203,17 +203,22 @@ class Runtime:
         """Wait until this controller has been found to lead, after now. Raises `PlatformError` if it does not."""
         await self._batches.confirm()
 
+    @property
+    def batches(self) -> Batches:
+        """What writes the journal."""
+        return self._batches
+
     def record(self, event: Event) -> bool:
         """Take in an event; return whether it changed anything. Raises `InputError` and changes nothing if it cannot be.
 
         Raises `PlatformError` and changes nothing while the journal takes no events. An event is durable after `written`.
         """
         changes = self.tracker.check(event)
-        self.watch.hear(event)
+        if changes:
+            self._compaction.count(self._batches.put(event))
+        self.watch.hear(event)  # not before: what is refused is not remembered
         if not changes:
             return False
-        self._batches.put(event)
-        self._compaction.count()
         before = self._standing(event)
         self.tracker.apply(event)
         self.watch.take_in(event)

@@ -10,7 +10,7 @@ a host that keeps marking with a class that its job has lost has it no longer th
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -88,7 +88,8 @@ class SwitchSession:
     """One switch from its connecting to its loss.
 
     final: takes the counts of removed rules. report: called with every generation that is installed. clock: Unix seconds.
-    term: of the controller's leadership: the switch obeys the latest leader alone.
+    term: of the controller's leadership: the switch obeys the latest leader alone. outdo: returns a later one than the term that
+    the switch has obeyed, or raises `RefusedError`.
     """
 
     def __init__(
@@ -99,9 +100,11 @@ class SwitchSession:
         report: Callable[[SwitchEvent], None],
         clock: Callable[[], float],
         term: int,
+        outdo: Callable[[int], Awaitable[int]],
     ) -> None:
         self._switch = switch
         self._term = term
+        self._outdo = outdo
         self._channel = channel
         self._final = final
         self._report = report
@@ -125,7 +128,7 @@ class SwitchSession:
     async def run(self) -> None:
         """Keep the switch at its target. Raises `ChannelError` when it is gone, `RefusedError` where a later leader has it."""
         loop = asyncio.get_running_loop()
-        await self._channel.request(wire.leading(self._channel.datapath, self._term))
+        await self._lead()
         while True:
             if loop.time() >= self._audit_at:
                 await self._audit(loop.time())
@@ -142,6 +145,18 @@ class SwitchSession:
             if rule.counts:
                 live.add(rule, sent_bytes, sent_packets)
         return live, self._final
+
+    async def _lead(self) -> None:
+        """Have the switch take this controller's changes alone. Raises `RefusedError` where a later leader has it."""
+        datapath = self._channel.datapath
+        try:
+            await self._channel.request(wire.leading(datapath, self._term))
+        except RefusedError as error:
+            if error.kind != wire.STALE:
+                raise
+            (known,) = await self._channel.request(wire.role_query(datapath))
+            self._term = await self._outdo(known.generation_id)
+            await self._channel.request(wire.leading(datapath, self._term))
 
     async def _audit(self, now: float) -> None:
         """Read what the switch holds and restart the time-outs of pairs that are in use."""

@@ -140,7 +140,7 @@ def test_what_is_compacted_keeps_as_much_as_the_controller_does(tmp_path: Path, 
     journal(JournalAction.COMPACT, _url(file), fabric, limits=given if limits else None)
     with closing(Journal(_url(file), writes=False)) as compacted:
         recovered = recover(compacted, star(2), 1.0, Limits().kept)
-    assert (recovered.events, len(recovered.tracker.past_runs("s"))) == (0, kept)
+    assert (recovered.growth.events, len(recovered.tracker.past_runs("s"))) == (0, kept)
 
 
 @pytest.mark.parametrize(

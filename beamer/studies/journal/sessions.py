@@ -16,15 +16,16 @@ from beamer.errors import PlatformError
 from beamer.lazy_commands import install_command
 from beamer.studies.journal.location import DRIVERS, Location, parse_location
 
-SESSION_S = 3.0  # short enough that another controller leads within 5 s, and several times what a pause may take
+SESSION_S = 2.5  # of silence, after which the server ends a session: another controller is to lead within 5 s
+SILENT_S = 4.0  # of the server's, after which it is given up: longer, as a disk may be slow, while another one may lead already
 WORK_S = 30.0  # of silence while a server works at what may take long: an older journal brought up to date, say
 _EXTRAS = {"psycopg": "postgresql"}  # of Beamer, by the package of a database
 _LIBPQ = {
     "connect_timeout": round(SESSION_S),
     "keepalives_idle": 1,
     "keepalives_interval": 1,
-    "keepalives_count": round(SESSION_S),
-    "tcp_user_timeout": round(1000 * SESSION_S),
+    "keepalives_count": round(SILENT_S) - 1,
+    "tcp_user_timeout": round(1000 * SILENT_S),
 }
 
 T = TypeVar("T")
@@ -94,7 +95,7 @@ def _bounded_connection() -> Any:
     class BoundedConnection(psycopg.Connection[Any]):
         """silence_s: after which it is given up."""
 
-        silence_s = WORK_S
+        silence_s = SILENT_S
 
         def wait(self, gen: Any, *args: Any, **options: Any) -> Any:
             return super().wait(heard_within(gen, lambda: self.silence_s, self._give_up), *args, **options)

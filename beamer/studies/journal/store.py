@@ -19,7 +19,7 @@ from beamer.errors import InputError, PlatformError, SilentError, TakenError
 from beamer.studies.events import EncodedEvent, Event, decode, encode
 from beamer.studies.journal.chain import BEGINNING, ChainLink, Head, checksum
 from beamer.studies.journal.location import Location, shown, sqlite_file, without_secrets
-from beamer.studies.journal.sessions import SESSION_S, WORK_S, be_heard_within, engine_of
+from beamer.studies.journal.sessions import SILENT_S, WORK_S, be_heard_within, engine_of
 from beamer.studies.journal.writing import FileLock, lock_session
 
 _METADATA = sa.MetaData()
@@ -72,6 +72,8 @@ class Journal:
     write, too, as one process at a time may; otherwise the schema has to be there. damaged: whether to open one for repair
     whose end is not as it was written. May be used by one thread after another.
 
+    read_characters: of the contents of all events that were read.
+
     Raises `InputError` for a URL that names no database, for one that holds something else, and for a journal that is not as it
     was written, `PlatformError` for a database that cannot be written, `SilentError` for one that cannot be reached, and
     `TakenError` for one that another process writes; every method but `close` raises these, too.
@@ -85,6 +87,7 @@ class Journal:
         self._lock: FileLock | None = None
         self._connection: sa.Connection | None = None
         self._head = Head()
+        self.read_characters = 0
         try:
             if writes:
                 # The name that SQLite itself gives the files beside the database.
@@ -176,6 +179,7 @@ class Journal:
                         event = decode(row.kind, row.content)
                     except InputError as error:
                         raise self.damage(f"event {link.number} cannot be read ({error})") from error
+                    self.read_characters += len(row.content)
                     yield link, event
             if head is not None and link != head:
                 raise self.damage(f"the events after {link.number} are missing, of {head.number}")
@@ -199,12 +203,6 @@ class Journal:
             yield
             with self._reporting(), self._writing(WORK_S) as connection:
                 deleted = connection.execute(old).rowcount
-
-    def size_after(self, link: ChainLink) -> int:
-        """Return how many characters the events after one have."""
-        query = sa.select(sa.func.sum(sa.func.length(_EVENTS.c.content))).where(_EVENTS.c.number > link.number)
-        with self._reporting(), self._engine.connect() as connection:
-            return int(connection.execute(query).scalar_one() or 0)
 
     def rows_after(self, link: ChainLink) -> Iterator[tuple[int, str, str]]:
         """Yield number, kind and content of every row after an event, whether or not it is as it was written."""
@@ -257,7 +255,7 @@ class Journal:
             yield connection
 
     @contextmanager
-    def _writing(self, silence_s: float = SESSION_S) -> Iterator[sa.Connection]:
+    def _writing(self, silence_s: float = SILENT_S) -> Iterator[sa.Connection]:
         """Begin a transaction in the session that has the right to write. silence_s: as of `be_heard_within`."""
         if self._connection is None or self._connection.invalidated:
             self._connection = self._session()
@@ -272,7 +270,6 @@ class Journal:
         connection = self._engine.connect()
         try:
             if self.is_shared:
-                be_heard_within(connection, SESSION_S)
                 lock_session(connection, self.url)
                 # Another process may have had the lock, and written, between two sessions of this one.
                 if self.term and self._head_of(connection) != self._head:

@@ -16,7 +16,7 @@ from beamer.errors import PlatformError, TakenError
 from beamer.studies.journal.sessions import SESSION_S
 
 ADVISORY_LOCK = 0x6265616D6572  # "beamer"; advisory locks are a database's own
-LOCKED_S = 2.0  # that a statement waits for another session's lock: the server then says so, which tells that it is there
+LOCKED_S = 1.0  # that a statement waits for another session's lock: the server then says so, which tells that it is there
 _LOCKS = Path("/proc/locks")
 _REMEDY = "stop that one first, or give another journal"
 
