@@ -3,6 +3,7 @@
 import asyncio
 import signal
 import socket
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ from controller.openflow.driver import SwitchDriver
 from controller.openflow.reports import SwitchEvent
 from controller.runtime import Runtime
 from controller.warm_up import warm_up
+
+CLOCK_OFF_S = 60.0  # that a journal may be ahead of the clock: machines that take over from each other differ by less
 
 log = structlog.get_logger("beamer-controller")
 
@@ -100,6 +103,13 @@ async def _lead(service: Service, served: ReplaceableApplication, listener: sock
     except BaseException:
         await driver.stop()
         raise
+
+    if (ahead_s := led.recovered.tracker.now_s - time.time()) > CLOCK_OFF_S:
+        log.warning(
+            "the journal is ahead of this machine's clock: either was wrong, events go on from the journal's, tokens expire by the "
+            "clock's",
+            ahead_s=round(ahead_s),
+        )
 
     def drive(on_event: Callable[[SwitchEvent], None]) -> SwitchDriver:
         driver.lead(on_event, lambda: runtime.batches)
