@@ -20,6 +20,7 @@ from beamer.log_limit import LogLimit
 from beamer.network.protocol import AgentReport, Applied, Assignment, Connections, Counters, Hello, Workers, from_agent
 from beamer.validation import input_error
 from controller.admission import check_report, entries_of
+from controller.limited_log import LimitedLog
 from controller.limits import Limits
 from controller.websocket import AGENT_PING_S, FAILED, REFUSED, UNAVAILABLE, UNCOUNT, close_reason
 
@@ -148,6 +149,7 @@ class AgentHub:
         self._succeeding: set[str] = set()  # names of which a second one waits
         self._counters: dict[str, Counters] = {}
         self._refusals = LogLimit(1, 3600.0)  # by name and kind
+        self._limited = LimitedLog()
         self._changes = LogLimit(10, 60.0)  # of who is connected, by name
 
     @property
@@ -232,10 +234,10 @@ class AgentHub:
         except InputError as error:
             await self._refuse(name, session, error)
         except PlatformError as error:
-            log.error("a report cannot be taken in", agent=name, reason=str(error))
+            self._limited.error("a report cannot be taken in", name, str(error), agent=name, reason=str(error))
             await session.close(UNAVAILABLE, str(error))
-        except Exception as error:  # a defect; the agent connects again and reports anew
-            log.exception("a report cannot be taken in", agent=name)
+        except Exception as error:  # noqa: BLE001  # a defect; the agent connects again and reports anew
+            self._limited.error("a report cannot be taken in", name, repr(error), agent=name, exc_info=error)
             await session.close(FAILED, repr(error))
 
     def _on_message(self, name: str, message: AgentReport) -> None:

@@ -50,6 +50,7 @@ from controller.estimates import Estimates
 from controller.installation import Installation
 from controller.journal.compaction import EVENTS, Compaction
 from controller.journal.replay import Recovered, impossible, recover
+from controller.limited_log import LimitedLog
 from controller.limits import Limits
 from controller.liveness.watch import Watch, WatchOptions
 from controller.openflow.reports import PairCount, SwitchConnected, SwitchEvent, SwitchInstalled, SwitchLost
@@ -143,7 +144,7 @@ class Runtime:
         self.agents = AgentHub(fabric.agents, self, limits)
         self._ownership = Ownership(fabric, self.tracker)
         self._foreign = LogLimit(1, 3600.0)
-        self._log_limit = LogLimit(LINES_AN_HOUR, 3600.0)
+        self._log_limit, self._limited = LogLimit(LINES_AN_HOUR, 3600.0), LimitedLog()
         self._builder = TargetBuilder(fabric)
         check_queues(queues)
         self._batches = Batches(journal, on_lost)
@@ -338,7 +339,7 @@ class Runtime:
         try:
             self.record(PlanChanged.of(last, decided) if last else decided)
         except PlatformError as error:
-            log.error("the journal takes no decision, the old plan stays", reason=str(error))
+            self._limited.error("the journal takes no decision, the old plan stays", None, reason=str(error))
             self._deciding.within(RETRY_S)
             return False
         self._core.adopt(proposal)
@@ -373,7 +374,8 @@ class Runtime:
 
     def _stop_waiting_for_switches(self) -> None:
         behind = [name for name, generation in self.installation.switches.items() if generation < self.installation.generation]
-        log.warning("assignments are sent although switches have not acknowledged their rules", switches=behind)
+        what = "assignments are sent although switches have not acknowledged their rules"
+        self._limited.warning(what, None, tuple(behind), switches=behind)
         self._send_assignments(self.installation.generation)
 
     def _assignment(self, agent: str) -> Assignment:

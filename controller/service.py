@@ -105,11 +105,8 @@ async def _lead(service: Service, served: ReplaceableApplication, listener: sock
         raise
 
     if (ahead_s := led.recovered.tracker.now_s - time.time()) > CLOCK_OFF_S:
-        log.warning(
-            "the journal is ahead of this machine's clock: either was wrong, events go on from the journal's, tokens expire by the "
-            "clock's",
-            ahead_s=round(ahead_s),
-        )
+        consequence = "events go on from the journal's time, tokens expire by the clock's"
+        log.warning("the journal is ahead of the clock, one of them is wrong", ahead_s=round(ahead_s), consequence=consequence)
 
     def drive(on_event: Callable[[SwitchEvent], None]) -> SwitchDriver:
         driver.lead(on_event, lambda: runtime.batches)

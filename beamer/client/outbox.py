@@ -30,6 +30,7 @@ from beamer.client.pending import Entry, PendingRequests
 from beamer.client.refusals import Refusals, clip
 from beamer.client.request import Address, PutRequest, Scope
 from beamer.errors import InputError
+from beamer.log_limit import LogLimit
 
 if TYPE_CHECKING:
     from beamer.client.controllers import Controllers
@@ -43,6 +44,7 @@ EXIT_PATIENCE_S = 1.0
 IDLE_S = 10.0  # after which the thread ends, so that a client that nobody holds any more is freed
 MOST_WAITING = 10_000  # requests: a search of 1000 trials in its whole length
 MOST_WAITING_BYTES = 16 << 20  # of their contents: 1600 each, where an attempt of 20 workers has as many
+MOST_AWAY = 20  # in an hour, that are logged
 MOST_UNKNOWN = 1000  # names that were given up, and are not waited for again
 _HANDLER_PAUSE_S = 0.05  # before looking again whether a signal's handler has ended
 _UNKNOWN = 404
@@ -86,7 +88,8 @@ class Outbox:
         self._dropped = 0
         self._closing = self._closed = False
         self._thread: threading.Thread | None = None
-        self._away = False
+        self._away = self._away_is_logged = False
+        self._log_limit = LogLimit(MOST_AWAY, 3600.0)
         self._failures = 0  # since the last answer
         self._pause_s = FIRST_PAUSE_S
         self._resume_at = 0.0
@@ -323,16 +326,17 @@ class Outbox:
 
     def _report_away(self, reason: str) -> None:
         if not self._away:
-            self._away = True
-            reason = clip(reason)
-            _log.warning("Beamer at %s does not answer (%s); training continues without it", self._url, reason)
+            self._away, self._away_is_logged = True, self._log_limit.take("away")
+            if self._away_is_logged:
+                _log.warning("Beamer at %s does not answer (%s); training continues without it", self._url, clip(reason))
         self._resume_at = time.monotonic() + self._pause_s
         self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
 
     def _report_back(self) -> None:
         if self._away:
             self._away = False
-            _log.info("Beamer at %s answers again", self._url)
+            if self._away_is_logged:
+                _log.info("Beamer at %s answers again", self._url)
         self._failures = 0
         self._pause_s = FIRST_PAUSE_S
 

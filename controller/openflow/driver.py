@@ -13,6 +13,7 @@ from beamer.errors import InputError, PlatformError, first_of
 from beamer.log_limit import VariedLogLimit
 from beamer.network.fabric import Fabric
 from controller.identity.certificates import PeerCertificate, require_mutual, switch_of
+from controller.limited_log import LimitedLog
 from controller.openflow.channel import (
     HANDSHAKE_S,
     CertificateError,
@@ -100,6 +101,7 @@ class SwitchDriver:
         self._connections: set[asyncio.Task[None]] = set()
         self._unserved: dict[asyncio.Task[None], str] = {}  # of the connections, oldest first, with their addresses
         self._most_entries = {name: _most_entries(fabric, name, len(rules)) for name, rules in self._static.items()}
+        self._limited = LimitedLog()
         self._endings = VariedLogLimit(MOST_LOGGED, LOG_AGAIN_S)
         self._server: asyncio.Server | None = None
 
@@ -172,7 +174,7 @@ class SwitchDriver:
                 try:
                     live, final = await session.count()
                 except (ChannelError, RefusedError) as error:
-                    log.warning("switch gave no counters", switch=name, reason=str(error))
+                    self._limited.warning("switch gave no counters", name, str(error), switch=name, reason=str(error))
             found += self._pair_counts(name, live, final=False)
             found += self._pair_counts(name, final, final=True)
         return tuple(found)
@@ -272,7 +274,7 @@ class SwitchDriver:
         assert self._lead is not None
         on_event, terms = self._lead.on_event, self._lead.terms()
         outdo = partial(self._outdo, name, terms)
-        session = SwitchSession(name, channel, self._final[name], on_event, self._clock, terms.term, outdo)
+        session = SwitchSession(name, channel, self._final[name], on_event, self._clock, terms.term, outdo, self._limited)
         self._served[name] = replace(self._served[name], session=session)
         if name in self._targets:
             session.set_target(self._targets[name])
@@ -289,8 +291,8 @@ class SwitchDriver:
             raised = await terms.raise_term(seen + 1)
         except (PlatformError, InputError) as error:
             raise RefusedError(f"it has obeyed term {seen}, and this controller's is {own}; {error}") from error
-        if self._endings.take("outdone", switch):
-            log.warning("switch had obeyed another journal's leader; the term is raised", switch=switch, seen=seen, term=raised)
+        what = "switch had obeyed another journal's leader; the term is raised"
+        self._limited.warning(what, switch, switch=switch, seen=seen, term=raised)
         return raised
 
     def _log_end(self, address: str, reason: Exception, switch: str | None = None) -> None:

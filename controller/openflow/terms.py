@@ -2,7 +2,8 @@
 
 It is the `generation_id` of OpenFlow's role requests (1.3.5, 6.3.6): a switch refuses one earlier than any that it has obeyed.
 Terms are a journal's: each writer has a later one than all before it. A switch may all the same have obeyed a later term, of
-another journal, or of one that was lost. Then the leader learns that term, and has its own raised above it, in its journal first.
+another journal, or of one that was lost. Then the leader learns that term, and has its own raised above it, in its journal
+first.
 
 Two controllers on one journal cannot outdo each other so. A term is given, or raised, only in a transaction of the session that
 holds the right to write; the right passes on when that session has ended, and with it all its transactions, so that the next
