@@ -72,9 +72,13 @@ class Transport:
     ) -> None:
         try:
             parsed = urlsplit(url)
+            if parsed.username is not None:  # it would be logged with the URL, and is never sent
+                raise InputError("url", f"{parsed.scheme}://...@{parsed.hostname}", f"{_EXAMPLE}, without a user or a password")
             host, port = (parsed.hostname or "").encode("idna"), parsed.port
             self._target = parsed.path.rstrip("/").encode("ascii")
         except ValueError as error:
+            if isinstance(error, InputError):
+                raise
             raise InputError("url", url, f"{_EXAMPLE} ({error})") from error
         if parsed.scheme not in _PORTS or not host:
             raise InputError("url", url, _EXAMPLE)
