@@ -18,7 +18,7 @@ from beamer.decision.core import DecisionCore, Proposal, seeded
 from beamer.errors import PlatformError, shortened
 from beamer.log_limit import LogLimit
 from beamer.network.decide import check_plan, decide
-from beamer.network.events import ConnectionsSeen, Measured, PlanChanged, Planned
+from beamer.network.events import ConnectionsChanged, ConnectionsSeen, Measured, PlanChanged, Planned, seen_connections
 from beamer.network.fabric import Fabric
 from beamer.network.plan import Plan, check_queues
 from beamer.network.plan_modes import PlanMode
@@ -78,7 +78,12 @@ ORDER_EVENTS = (  # change who runs or what is waited for, and call for a decisi
     FellSilent,
 )
 PACE_EVENTS = (Progressed, Measured)  # change how much a trial has left to do
-TARGET_EVENTS = (WorkerAttached, WorkerDetached, ConnectionsSeen)  # change what is to be installed, not the order
+TARGET_EVENTS = (
+    WorkerAttached,
+    WorkerDetached,
+    ConnectionsSeen,
+    ConnectionsChanged,
+)  # change what is to be installed, not the order
 
 log = structlog.get_logger("beamer-controller")
 
@@ -251,8 +256,11 @@ class Runtime:
         self.installation.agent_lost(agent)
         return self._assignment(agent)
 
-    def on_agent_message(self, agent: str, message: Applied | Workers | Connections | Counters) -> None:
-        """Take in an agent's acknowledgement, the workers it knows of, the connections that it sees, or its counters."""
+    def on_agent_message(self, agent: str, message: Applied | Workers | Connections | Counters) -> int:
+        """Take in an agent's acknowledgement, the workers it knows of, the connections that it sees, or its counters.
+
+        Return how many connections have come or gone with it.
+        """
         if isinstance(message, Counters):
             self.estimates.count(agent, message)
         elif isinstance(message, Workers):
@@ -264,11 +272,14 @@ class Runtime:
             foreign = sum(not own.is_local(agent, c) for c in message.connections)
             if foreign and self._foreign.take(agent):
                 log.warning("an agent's connections of other hosts than its own are left out", agent=agent, connections=foreign)
-            self.record(ConnectionsSeen(self.clock(), agent, own.connections(agent, message.connections)))
+            known = self.network.connections.get(agent, ())
+            seen = own.connections(agent, message.connections)
+            return len({*known} ^ {*seen}) if self.record(seen_connections(self.clock(), agent, known, seen)) else 0
         elif message.error is None:
             self.installation.agent_applied(agent, message.generation, self.clock())
         elif self._log_limit.take(("could not apply", agent)):
             log.error("agent could not apply", agent=agent, generation=message.generation, reason=shortened(message.error))
+        return 0
 
     def agent_lost(self, agent: str) -> None:
         """Take in that an agent is gone; it keeps what it has applied until that expires."""
