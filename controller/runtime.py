@@ -78,12 +78,8 @@ ORDER_EVENTS = (  # change who runs or what is waited for, and call for a decisi
     FellSilent,
 )
 PACE_EVENTS = (Progressed, Measured)  # change how much a trial has left to do
-TARGET_EVENTS = (
-    WorkerAttached,
-    WorkerDetached,
-    ConnectionsSeen,
-    ConnectionsChanged,
-)  # change what is to be installed, not the order
+# Change what is to be installed, not the order.
+TARGET_EVENTS = (WorkerAttached, WorkerDetached, ConnectionsSeen, ConnectionsChanged)
 
 log = structlog.get_logger("beamer-controller")
 
