@@ -7,6 +7,7 @@ An agent that breaks the protocol is told why and closed; its queues and marks s
 """
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from typing import Protocol
@@ -160,7 +161,6 @@ class AgentHub:
         # Of each agent, however often it connects: two reports whose connections are all others, at once.
         burst_s = 2 * limits.agent_connections / changes_per_s
         self._changes_of = {name: Pace(changes_per_s, burst_s) for name in self._names}
-        self._refusals = LogLimit(1, 3600.0)  # by name and kind
         self._limited = LimitedLog()
         self._changes = LogLimit(10, 60.0)  # of who is connected, by name
 
@@ -195,8 +195,8 @@ class AgentHub:
 
     async def _refuse(self, name: str, session: _AgentSession, error: InputError) -> None:
         known = name if name in self._names else None
-        if self._refusals.take((known, error.field.partition("[")[0])):
-            log.warning("agent refused", agent=name, reason=str(error))
+        kind = re.split(r"[.\[]", error.field)[0]  # what comes further down may be the peer's own choice
+        self._limited.warning("agent refused", known, known and kind, agent=name, reason=str(error))
         await session.close(REFUSED, str(error))
 
     async def _hello(self, name: str, session: _AgentSession) -> int:

@@ -28,7 +28,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from beamer.errors import InputError
 from beamer.network.protocol import WorkerLease
-from beamer.studies.model import Process, check_name
+from beamer.studies.model import MOST_RANK, Process, check_name
 from beamer.validation import input_error
 from hostagent.procfs import Procfs
 from hostagent.rate_limited_log import RateLimitedLog
@@ -58,7 +58,7 @@ class AttachRequest(BaseModel):
 
     study: str
     trial: str
-    rank: int = Field(ge=0, lt=2**31)
+    rank: int = Field(ge=0, le=MOST_RANK)
     run: str | None = None
 
 

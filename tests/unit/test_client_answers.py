@@ -194,6 +194,33 @@ def test_an_answer_without_end_takes_bounded_memory(kind: str) -> None:
     assert int(ended.stdout) * 1024 < 8 * MOST_ANSWER_BYTES
 
 
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
+INFORMED = b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("answered", "connections"),
+    [(OK, 1), (INFORMED + OK, 1), (OK * 2, 3), (OK + b"x", 3), (INFORMED + OK + OK[:9], 3), (CHUNKED, 3), (CHUNKED * 2, 3)],
+    ids=["one", "informed", "two", "more", "half of one more", "in chunks", "two in chunks"],
+)
+def test_what_was_not_asked_for_answers_nothing(answered: bytes, connections: int) -> None:
+    """What comes behind an answer must not pass for the next one: the next request would be taken for delivered."""
+    asked: list[bytes] = []
+    seen: set[int] = set()
+
+    def answer(connection: socket.socket, request: bytes) -> None:
+        asked.append(path_of(request))
+        seen.add(connection.getpeername()[1])
+        connection.sendall(answered)
+
+    with raw_server(answer) as url, Client(url, timeout_s=PATIENCE_S) as client:
+        for name in "abc":
+            client.study(name)
+            assert client.flush(PATIENCE_S)
+    assert asked == [b"/v1/studies/a", b"/v1/studies/b", b"/v1/studies/c"]
+    assert len(seen) == connections
+
+
 @pytest.mark.parametrize("heals", [True, False])
 def test_one_request_that_the_controller_fails_at_stops_no_other_and_is_not_given_up(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, heals: bool

@@ -377,7 +377,8 @@ def test_long_messages_are_read_at_a_bounded_rate_too() -> None:
 
 def test_refusals_and_changes_of_an_agent_fill_no_log(monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
-    monkeypatch.setattr("controller.agents.log", Recorder(lines))
+    for module in ("controller.agents", "controller.limited_log"):
+        monkeypatch.setattr(f"{module}.log", Recorder(lines))
 
     async def play(hub: AgentHub, listener: Listener, connect_as: ConnectAs) -> None:
         for attempt in range(30):
@@ -385,12 +386,12 @@ def test_refusals_and_changes_of_an_agent_fill_no_log(monkeypatch: pytest.Monkey
                 await closed(connection)
             async with connect_as("h1") as connection:
                 await joined(connection)
-                await connection.send("nonsense")
+                await connection.send("nonsense" if attempt % 2 else json.dumps({"kind": "workers", f"x{attempt}": attempt}))
                 await closed(connection)
         await until(lambda: len(listener.lost) == 30)
 
     scene(play)
-    assert lines.count("agent refused") == 2
+    assert lines.count("agent refused") == 3
     assert lines.count("agent joined") == 10
 
 
