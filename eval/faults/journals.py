@@ -224,6 +224,6 @@ FAULTS = (
     ),
     Fault("sessions-ended", f"PostgreSQL ends all sessions {ENDED}", RECOVERY, sessions_ended, 10, missing),
     Fault("disk-full", f"no file may be written {FULL}, journal in SQLite", RECOVERY, disk_full, 10),
-    Fault("damaged", f"the journal in SQLite damaged, in {len(DAMAGES)} ways", "not measured", damaged, 1),
+    Fault("damaged", "the journal in SQLite damaged, in one way after the other", "not measured", damaged, 1),
     Fault("two-writers", "a second controller started on a journal in SQLite", TWO, two_writers, 10),
 )
