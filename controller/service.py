@@ -82,6 +82,14 @@ async def _first(task: asyncio.Task[None], *events: asyncio.Event) -> None:
         one.cancel()
 
 
+async def _prepare(service: Service) -> None:
+    """Do ahead of leading what takes long, where it can be done."""
+    try:
+        await in_daemon_thread(warm_up, service.fabric, service.policy, service.queues, service.mode)
+    except Exception as error:  # noqa: BLE001  # of a policy: it is asked again when this controller leads
+        log.warning("no decision could be made in advance", reason=f"{type(error).__name__}: {error}")
+
+
 async def _lead(service: Service, served: ReplaceableApplication, listener: socket.socket, decided: Callable[[], None]) -> None:
     """Lead as soon as it is possible, until cancelled. Raises as `serve_until_stopped`.
 
@@ -92,8 +100,7 @@ async def _lead(service: Service, served: ReplaceableApplication, listener: sock
 
     def follow() -> None:
         decided()
-        prepare = in_daemon_thread(warm_up, service.fabric, service.policy, service.queues, service.mode)
-        preparing.add(asyncio.create_task(prepare))
+        preparing.add(asyncio.create_task(_prepare(service)))
 
     preparing: set[asyncio.Task[None]] = set()
     driver = SwitchDriver(service.fabric, *service.switch_address, tls=service.credentials.switches)
