@@ -6,6 +6,7 @@ BeamerError
 |   +-- ConflictError  a repeated registration that differs from the first (HTTP 409)
 +-- PlatformError      the machine lacks something: root, Open vSwitch, a kernel module (exit code 2)
 |   +-- TakenError     another process has what only one can have: a journal
+|   +-- SilentError    a database does not answer: who leads by it cannot know whether it still does
 +-- EmulationError     an emulated run broke off: names the step and what was found (exit code 1)
 +-- EngineError        an engine could not do what it was asked for a job: names both and what it saw (exit code 1)
 """
@@ -62,6 +63,10 @@ class PlatformError(BeamerError):
 
 class TakenError(PlatformError):
     """Another process has what only one can have."""
+
+
+class SilentError(PlatformError):
+    """A database that cannot be reached, or does not answer in time."""
 
 
 class EmulationError(BeamerError):

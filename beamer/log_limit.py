@@ -41,7 +41,7 @@ class VariedLogLimit:
         self._variants = variants
         self._period_s = period_s
         self._clock = clock
-        self._logged: dict[Hashable, tuple[float, set[Hashable]]] = {}  # by kind, since when
+        self._logged: OrderedDict[Hashable, tuple[float, set[Hashable]]] = OrderedDict()  # by kind, since when
         self._left_out: dict[Hashable, int] = {}
 
     def take(self, kind: Hashable, variant: Hashable) -> bool:
@@ -51,6 +51,9 @@ class VariedLogLimit:
         if now - since >= self._period_s:
             since, logged = now, set()
         self._logged[kind] = since, logged
+        self._logged.move_to_end(kind)
+        if len(self._logged) > MOST_KINDS:
+            self._left_out.pop(self._logged.popitem(last=False)[0], None)
         if variant in logged or len(logged) >= self._variants:
             self._left_out[kind] = self.left_out(kind) + 1
             return False

@@ -7,6 +7,7 @@ An agent that breaks the protocol is told why and closed; its queues and marks s
 """
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from typing import Protocol
@@ -20,6 +21,7 @@ from beamer.log_limit import LogLimit
 from beamer.network.protocol import AgentReport, Applied, Assignment, Connections, Counters, Hello, Workers, from_agent
 from beamer.validation import input_error
 from controller.admission import check_report, entries_of
+from controller.limited_log import LimitedLog
 from controller.limits import Limits
 from controller.websocket import AGENT_PING_S, FAILED, REFUSED, UNAVAILABLE, UNCOUNT, close_reason
 
@@ -37,18 +39,19 @@ class AgentListener(Protocol):
     def agent_joined(self, agent: str) -> Assignment:
         """Return the assignment of an agent that has just sent its hello."""
 
-    def on_agent_message(self, agent: str, message: Applied | Workers | Connections | Counters) -> None:
-        """Take in a report. Raises `InputError` for an invalid one."""
+    def on_agent_message(self, agent: str, message: Applied | Workers | Connections | Counters) -> int:
+        """Take in a report; return how many connections have come or gone with it. Raises `InputError` for an invalid one."""
 
     def agent_lost(self, agent: str) -> None:
         """Take in that an agent is gone."""
 
 
 class Pace:
-    """Tell how long to wait so that no more than `per_s` things happen in a second, `_BURST_S` seconds' worth at once."""
+    """Tell how long to wait so that no more than `per_s` things happen in a second, `burst_s` seconds' worth at once."""
 
-    def __init__(self, per_s: float) -> None:
+    def __init__(self, per_s: float, burst_s: float = _BURST_S) -> None:
         self._per_s = per_s
+        self._burst_s = burst_s
         self._until_s = float("-inf")  # to which what has happened takes
 
     def wait_s(self, now: float) -> float:
@@ -57,7 +60,7 @@ class Pace:
 
     def count(self, now: float, things: int) -> None:
         """Count what happens now."""
-        self._until_s = max(self._until_s, now - _BURST_S) + things / self._per_s
+        self._until_s = max(self._until_s, now - self._burst_s) + things / self._per_s
 
 
 class _AgentSession:
@@ -70,6 +73,7 @@ class _AgentSession:
         self._next: Assignment | None = None
         self._wake = asyncio.Event()
         self._messages, self._entries = Pace(limits.messages_per_s), Pace(limits.entries_per_s)
+        self.changes = Pace(limits.connection_changes_per_s)  # of connections, to be replaced by the agent's own
         self._reported: dict[type, AgentReport] = {}
         self._arrived = asyncio.Event()
 
@@ -109,13 +113,19 @@ class _AgentSession:
                 self._arrived.set()
 
     async def reports(self) -> AsyncIterator[AgentReport]:
-        """Yield reports as fast as their entries may be taken in; one that waits is replaced by a newer one of its kind."""
+        """Yield reports as fast as they may be taken in; one that waits is replaced by a newer one of its kind."""
         loop = asyncio.get_running_loop()
-        while await self._arrived.wait():
+        while True:
+            held_s = self.changes.wait_s(loop.time())
+            kinds = [kind for kind in self._reported if kind is not Connections or not held_s]
+            if not kinds:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(held_s if self._reported else None):
+                        await self._arrived.wait()
             self._arrived.clear()
-            while self._reported:
+            for kind in kinds[:1]:
                 await asyncio.sleep(self._entries.wait_s(loop.time()))
-                report = self._reported.pop(next(iter(self._reported)))
+                report = self._reported.pop(kind)
                 self._entries.count(loop.time(), entries_of(report))
                 yield report
 
@@ -147,7 +157,11 @@ class AgentHub:
         self._sessions: dict[str, _AgentSession] = {}
         self._succeeding: set[str] = set()  # names of which a second one waits
         self._counters: dict[str, Counters] = {}
-        self._refusals = LogLimit(1, 3600.0)  # by name and kind
+        changes_per_s = limits.connection_changes_per_s
+        # Of each agent, however often it connects: two reports whose connections are all others, at once.
+        burst_s = 2 * limits.agent_connections / changes_per_s
+        self._changes_of = {name: Pace(changes_per_s, burst_s) for name in self._names}
+        self._limited = LimitedLog()
         self._changes = LogLimit(10, 60.0)  # of who is connected, by name
 
     @property
@@ -181,8 +195,8 @@ class AgentHub:
 
     async def _refuse(self, name: str, session: _AgentSession, error: InputError) -> None:
         known = name if name in self._names else None
-        if self._refusals.take((known, error.field.partition("[")[0])):
-            log.warning("agent refused", agent=name, reason=str(error))
+        kind = re.split(r"[.\[]", error.field)[0]  # what comes further down may be the peer's own choice
+        self._limited.warning("agent refused", known, known and kind, agent=name, reason=str(error))
         await session.close(REFUSED, str(error))
 
     async def _hello(self, name: str, session: _AgentSession) -> int:
@@ -212,6 +226,7 @@ class AgentHub:
     async def _exchange(self, name: str, session: _AgentSession, generation: int) -> None:
         session.websocket.scope.get("state", {}).get(UNCOUNT, _do_nothing)()
         self._sessions[name] = session
+        session.changes = self._changes_of[name]
         self._log_change("agent joined", name, generation=generation)
         session.put(self._listener.agent_joined(name))
         tasks = [asyncio.create_task(session.send_all()), asyncio.create_task(self._take_reports(name, session))]
@@ -228,22 +243,23 @@ class AgentHub:
     async def _take_reports(self, name: str, session: _AgentSession) -> None:
         try:
             async for report in session.reports():
-                self._on_message(name, report)
+                changes = self._on_message(name, report)
+                session.changes.count(asyncio.get_running_loop().time(), changes)
         except InputError as error:
             await self._refuse(name, session, error)
         except PlatformError as error:
-            log.error("a report cannot be taken in", agent=name, reason=str(error))
+            self._limited.error("a report cannot be taken in", name, str(error), agent=name, reason=str(error))
             await session.close(UNAVAILABLE, str(error))
-        except Exception as error:  # a defect; the agent connects again and reports anew
-            log.exception("a report cannot be taken in", agent=name)
+        except Exception as error:  # noqa: BLE001  # a defect; the agent connects again and reports anew
+            self._limited.error("a report cannot be taken in", name, repr(error), agent=name, exc_info=error)
             await session.close(FAILED, repr(error))
 
-    def _on_message(self, name: str, message: AgentReport) -> None:
+    def _on_message(self, name: str, message: AgentReport) -> int:
         if isinstance(message, Counters):
             self._counters[name] = message
         if isinstance(message, Hello):
             raise InputError("hello", message.agent, "one hello per connection")
-        self._listener.on_agent_message(name, message)
+        return self._listener.on_agent_message(name, message)
 
     def _log_change(self, change: str, name: str, **what: int) -> None:
         if self._changes.take((change, name)):

@@ -4,8 +4,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from typing import Any
 
-import structlog
-
 from beamer.errors import PlatformError
 from beamer.network.estimates import Sourced
 from beamer.network.events import Measured
@@ -15,8 +13,7 @@ from beamer.network.protocol import Counters
 from beamer.studies.events import AttemptStarted, Event, Progressed, StudyEnded, StudyRegistered, TrialEnded
 from beamer.studies.records import TrialRecord
 from beamer.studies.tracker import Tracker
-
-log = structlog.get_logger("beamer-controller")
+from controller.limited_log import LimitedLog
 
 
 class Estimates:
@@ -33,6 +30,7 @@ class Estimates:
         self._record = record
         self._clock = clock
         self._meters = Meters(ledger, tracker)
+        self._limited = LimitedLog()
         self._logged: dict[str, frozenset[str]] = {}  # overruled fields by trial
         for key, _ in ledger.profiles.overruled:
             self._logged[key] = ledger.profiles.overruled_of(key)
@@ -79,15 +77,17 @@ class Estimates:
                 self._record(event)
             except PlatformError as error:
                 # What was measured is not lost: it is as new at the next reading.
-                log.error("the journal takes no measurement", trial=event.trial, reason=str(error))
+                self._limited.error("the journal takes no measurement", None, trial=event.trial, reason=str(error))
 
     def _log_overruled(self, key: str) -> None:
         """Log each field of a declaration once that is not believed any more."""
         overruled, logged = self._ledger.profiles.overruled_of(key), self._logged.pop(key, frozenset())
         attempt, measured = self._tracker.trial(key).attempt, self._ledger.profiles.of_trial(key)
         for name in sorted(overruled - logged):
-            log.warning(
+            self._limited.warning(
                 "a declaration is overruled by what was measured",
+                None,
+                (key, name),
                 trial=key,
                 field=name,
                 declared=getattr(attempt and attempt.profile, name),

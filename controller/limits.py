@@ -31,9 +31,10 @@ class Limits:
 
     Of agents' reports. message_bytes: of a message; 4 096 connections take 550 kB. messages_per_s: of an agent, whose reports
     come once a second or with changes; one of more than 20 kB counts as several. entries_per_s: connections, leases and
-    counters of its reports that are taken in, each of which may become an entry of the journal; of reports that wait, the
-    latest counts. agent_connections, agent_leases: in a report; a host of 8 GPUs has some hundred. agent_ports: of the fabric's
-    largest switch. agent_classes: of a port.
+    counters of its reports that are taken in; of reports that wait, the latest counts. connection_changes_per_s: of an agent,
+    connections that come or go, each of which is an entry of the journal and a rule on a switch, beyond two reports' whole at
+    once; what goes again while it waits leaves no trace. agent_connections, agent_leases: in a report; a host of 8 GPUs has
+    some hundred. agent_ports: of the fabric's largest switch. agent_classes: of a port.
     """
 
     body_bytes: int = 512 * 1024
@@ -57,6 +58,7 @@ class Limits:
     message_bytes: int = 1024 * 1024
     messages_per_s: int = 50
     entries_per_s: int = 2000
+    connection_changes_per_s: int = 100
     agent_connections: int = 4096
     agent_leases: int = 1024
     agent_ports: int = 1024

@@ -15,10 +15,10 @@ import structlog
 
 from beamer.clock import SteadyClock
 from beamer.decision.core import DecisionCore, Proposal, seeded
-from beamer.errors import PlatformError, TakenError, shortened
+from beamer.errors import PlatformError, shortened
 from beamer.log_limit import LogLimit
 from beamer.network.decide import check_plan, decide
-from beamer.network.events import ConnectionsSeen, Measured, PlanChanged, Planned
+from beamer.network.events import ConnectionsChanged, ConnectionsSeen, Measured, PlanChanged, Planned, seen_connections
 from beamer.network.fabric import Fabric
 from beamer.network.plan import Plan, check_queues
 from beamer.network.plan_modes import PlanMode
@@ -50,6 +50,7 @@ from controller.estimates import Estimates
 from controller.installation import Installation
 from controller.journal.compaction import EVENTS, Compaction
 from controller.journal.replay import Recovered, impossible, recover
+from controller.limited_log import LimitedLog
 from controller.limits import Limits
 from controller.liveness.watch import Watch, WatchOptions
 from controller.openflow.reports import PairCount, SwitchConnected, SwitchEvent, SwitchInstalled, SwitchLost
@@ -77,7 +78,8 @@ ORDER_EVENTS = (  # change who runs or what is waited for, and call for a decisi
     FellSilent,
 )
 PACE_EVENTS = (Progressed, Measured)  # change how much a trial has left to do
-TARGET_EVENTS = (WorkerAttached, WorkerDetached, ConnectionsSeen)  # change what is to be installed, not the order
+# Change what is to be installed, not the order.
+TARGET_EVENTS = (WorkerAttached, WorkerDetached, ConnectionsSeen, ConnectionsChanged)
 
 log = structlog.get_logger("beamer-controller")
 
@@ -113,7 +115,7 @@ class Runtime:
     queues: classes per port. make_switches: returns what installs rules on switches, given the callback for their events.
     clock: is moved forward to the journal's latest event. watch: for how long something may be missing. mode: how the order
     becomes a plan. limits: what is taken on. snapshot_events: after how many events a snapshot takes their place; 0: never.
-    recovered: what all of the journal led to, if that is known already. on_taken: as of `Batches`. Raises `InputError` for
+    recovered: what all of the journal led to, if that is known already. on_lost: as of `Batches`. Raises `InputError` for
     queues that no port can have.
     """
 
@@ -131,7 +133,7 @@ class Runtime:
         limits: Limits = Limits(),  # noqa: B008  # frozen
         snapshot_events: int = EVENTS,
         recovered: Recovered | None = None,
-        on_taken: Callable[[TakenError], None] = lambda error: None,
+        on_lost: Callable[[PlatformError], None] = lambda error: None,
     ) -> None:
         self.fabric = fabric
         self.clock = clock
@@ -143,11 +145,11 @@ class Runtime:
         self.agents = AgentHub(fabric.agents, self, limits)
         self._ownership = Ownership(fabric, self.tracker)
         self._foreign = LogLimit(1, 3600.0)
-        self._log_limit = LogLimit(LINES_AN_HOUR, 3600.0)
+        self._log_limit, self._limited = LogLimit(LINES_AN_HOUR, 3600.0), LimitedLog()
         self._builder = TargetBuilder(fabric)
         check_queues(queues)
-        self._batches = Batches(journal, on_taken)
-        self._compaction = Compaction(self._batches, fabric, limits.kept, snapshot_events, recovered.events)
+        self._batches = Batches(journal, on_lost)
+        self._compaction = Compaction(self._batches, fabric, limits.kept, snapshot_events, recovered.growth)
         self._caused_at_s: list[float] = []
         self._unmatched: dict[str, dict[str, int]] = {}
         clock.not_before(self.tracker.now_s)
@@ -203,17 +205,22 @@ class Runtime:
         """Wait until this controller has been found to lead, after now. Raises `PlatformError` if it does not."""
         await self._batches.confirm()
 
+    @property
+    def batches(self) -> Batches:
+        """What writes the journal."""
+        return self._batches
+
     def record(self, event: Event) -> bool:
         """Take in an event; return whether it changed anything. Raises `InputError` and changes nothing if it cannot be.
 
         Raises `PlatformError` and changes nothing while the journal takes no events. An event is durable after `written`.
         """
         changes = self.tracker.check(event)
-        self.watch.hear(event)
+        if changes:
+            self._compaction.count(self._batches.put(event))
+        self.watch.hear(event)  # not before: what is refused is not remembered
         if not changes:
             return False
-        self._batches.put(event)
-        self._compaction.count()
         before = self._standing(event)
         self.tracker.apply(event)
         self.watch.take_in(event)
@@ -245,8 +252,11 @@ class Runtime:
         self.installation.agent_lost(agent)
         return self._assignment(agent)
 
-    def on_agent_message(self, agent: str, message: Applied | Workers | Connections | Counters) -> None:
-        """Take in an agent's acknowledgement, the workers it knows of, the connections that it sees, or its counters."""
+    def on_agent_message(self, agent: str, message: Applied | Workers | Connections | Counters) -> int:
+        """Take in an agent's acknowledgement, the workers it knows of, the connections that it sees, or its counters.
+
+        Return how many connections have come or gone with it.
+        """
         if isinstance(message, Counters):
             self.estimates.count(agent, message)
         elif isinstance(message, Workers):
@@ -258,11 +268,14 @@ class Runtime:
             foreign = sum(not own.is_local(agent, c) for c in message.connections)
             if foreign and self._foreign.take(agent):
                 log.warning("an agent's connections of other hosts than its own are left out", agent=agent, connections=foreign)
-            self.record(ConnectionsSeen(self.clock(), agent, own.connections(agent, message.connections)))
+            known = self.network.connections.get(agent, ())
+            seen = own.connections(agent, message.connections)
+            return len({*known} ^ {*seen}) if self.record(seen_connections(self.clock(), agent, known, seen)) else 0
         elif message.error is None:
             self.installation.agent_applied(agent, message.generation, self.clock())
         elif self._log_limit.take(("could not apply", agent)):
             log.error("agent could not apply", agent=agent, generation=message.generation, reason=shortened(message.error))
+        return 0
 
     def agent_lost(self, agent: str) -> None:
         """Take in that an agent is gone; it keeps what it has applied until that expires."""
@@ -333,7 +346,7 @@ class Runtime:
         try:
             self.record(PlanChanged.of(last, decided) if last else decided)
         except PlatformError as error:
-            log.error("the journal takes no decision, the old plan stays", reason=str(error))
+            self._limited.error("the journal takes no decision, the old plan stays", None, reason=str(error))
             self._deciding.within(RETRY_S)
             return False
         self._core.adopt(proposal)
@@ -368,7 +381,8 @@ class Runtime:
 
     def _stop_waiting_for_switches(self) -> None:
         behind = [name for name, generation in self.installation.switches.items() if generation < self.installation.generation]
-        log.warning("assignments are sent although switches have not acknowledged their rules", switches=behind)
+        what = "assignments are sent although switches have not acknowledged their rules"
+        self._limited.warning(what, None, tuple(behind), switches=behind)
         self._send_assignments(self.installation.generation)
 
     def _assignment(self, agent: str) -> Assignment:

@@ -3,6 +3,7 @@
 import asyncio
 import signal
 import socket
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Any
 import structlog
 
 from beamer.clock import SteadyClock
+from beamer.daemon_thread import in_daemon_thread
 from beamer.network.fabric import Fabric
 from beamer.network.plan_modes import PlanMode
 from beamer.network.policies import NetworkPolicy
@@ -25,6 +27,9 @@ from controller.liveness.watch import WatchOptions
 from controller.openflow.driver import SwitchDriver
 from controller.openflow.reports import SwitchEvent
 from controller.runtime import Runtime
+from controller.warm_up import warm_up
+
+CLOCK_OFF_S = 60.0  # that a journal may be ahead of the clock: machines that take over from each other differ by less
 
 log = structlog.get_logger("beamer-controller")
 
@@ -49,7 +54,7 @@ class Service:
 async def serve_until_stopped(service: Service, listener: socket.socket) -> None:
     """Serve until asked to stop: first as a follower where another controller leads.
 
-    Raises `TakenError` where another one has begun to lead.
+    Raises `TakenError` where another one has begun to lead, `SilentError` where that cannot be known.
     """
     served = ReplaceableApplication()
     server = http_server(served, service.limits, service.connections, service.credentials.http)
@@ -77,23 +82,41 @@ async def _first(task: asyncio.Task[None], *events: asyncio.Event) -> None:
         one.cancel()
 
 
+async def _prepare(service: Service) -> None:
+    """Do ahead of leading what takes long, where it can be done."""
+    try:
+        await in_daemon_thread(warm_up, service.fabric, service.policy, service.queues, service.mode)
+    except Exception as error:  # noqa: BLE001  # of a policy: it is asked again when this controller leads
+        log.warning("no decision could be made in advance", reason=f"{type(error).__name__}: {error}")
+
+
 async def _lead(service: Service, served: ReplaceableApplication, listener: socket.socket, decided: Callable[[], None]) -> None:
-    """Lead as soon as it is possible, until cancelled. Raises `TakenError` where another controller has begun to lead.
+    """Lead as soon as it is possible, until cancelled. Raises as `serve_until_stopped`.
 
     decided: called when it leads, or follows.
     """
     lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     grace_s, kept = service.watch.grace_s, service.limits.kept
+
+    def follow() -> None:
+        decided()
+        preparing.add(asyncio.create_task(_prepare(service)))
+
+    preparing: set[asyncio.Task[None]] = set()
     driver = SwitchDriver(service.fabric, *service.switch_address, tls=service.credentials.switches)
     await driver.start()  # so that switches are connected, and wait, when the journal has been read
     try:
-        led = await lead(service.journal, service.fabric, grace_s, kept, decided)
+        led = await lead(service.journal, service.fabric, grace_s, kept, follow)
     except BaseException:
         await driver.stop()
         raise
 
+    if (ahead_s := led.recovered.tracker.now_s - time.time()) > CLOCK_OFF_S:
+        consequence = "events go on from the journal's time, tokens expire by the clock's"
+        log.warning("the journal is ahead of the clock, one of them is wrong", ahead_s=round(ahead_s), consequence=consequence)
+
     def drive(on_event: Callable[[SwitchEvent], None]) -> SwitchDriver:
-        driver.lead(on_event, led.journal.term)
+        driver.lead(on_event, lambda: runtime.batches)
         return driver
 
     runtime = Runtime(
@@ -108,7 +131,7 @@ async def _lead(service: Service, served: ReplaceableApplication, listener: sock
         service.mode,
         service.limits,
         recovered=led.recovered,
-        on_taken=lambda error: None if lost.done() else lost.set_exception(error),
+        on_lost=lambda error: None if lost.done() else lost.set_exception(error),
     )
     try:
         collect_rarely()

@@ -10,18 +10,15 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-import structlog
-
 from beamer.errors import shortened
 from beamer.network.estimates import ProfileEstimates
 from beamer.studies.records import TrialRecord
 from beamer.studies.tracker import Tracker
+from controller.limited_log import LimitedLog
 
 MOST_TRIES = 64  # of a search: two culprits among 4 096 jobs of 100 studies take about 50, each as long as a decision
 
 Group = tuple[str, ...]
-
-log = structlog.get_logger("beamer-controller")
 
 
 class DecisionOutcome(Protocol):
@@ -99,6 +96,7 @@ class SetAside(Generic[P]):
         self._profiles = profiles
         self._left_out: dict[str, tuple[object, str]] = {}
         self._search: _Searched | None = None
+        self._limited = LimitedLog()
         self._hopeless: AbstractSet[str] = frozenset()  # jobs among which no culprit was found
 
     @property
@@ -154,7 +152,7 @@ class SetAside(Generic[P]):
         running = {trial.key: trial for trial in self._tracker.running}
         for key in sorted(found & running.keys()):
             error = shortened(search.errors.get(frozenset({key}), search.error))
-            log.error("set aside: no decision can be made with it", trial=key, reason=error)
+            self._limited.error("set aside: no decision can be made with it", None, key, trial=key, reason=error)
             self._left_out[key] = self._signature(running[key]), error
 
     def _signature(self, trial: TrialRecord) -> object:

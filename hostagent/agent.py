@@ -257,11 +257,11 @@ class Agent:
         return seen.complete or seen.error is not None
 
     async def _report_found(self, seen: PollResult) -> None:
-        """Report which workers' processes are gone or refused; log each of these once."""
+        """Report which workers' processes are gone or refused; log each of these once, and few of many."""
         refused = dict(seen.refused)
         for worker, reason in refused.items():
             if self._refused.get(worker) != reason:
-                log.warning("worker %d of %s is not marked: %s", worker.rank, worker.job, reason)
+                self._limited_log.add("not marked", f"worker {worker.rank} of {worker.job}: {reason}", logging.WARNING)
         self._gone, self._refused = seen.gone, refused
         await self._report_workers()
 

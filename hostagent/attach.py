@@ -28,9 +28,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from beamer.errors import InputError
 from beamer.network.protocol import WorkerLease
-from beamer.studies.model import Process, check_name
+from beamer.studies.model import MOST_RANK, Process, check_name
 from beamer.validation import input_error
 from hostagent.procfs import Procfs
+from hostagent.rate_limited_log import RateLimitedLog
 
 MOST_PER_USER = 256  # several times the workers that a host has GPUs for
 _FULL_USERS = 16  # users with as many connections as one may have: fewer of them do not keep the others out
@@ -57,7 +58,7 @@ class AttachRequest(BaseModel):
 
     study: str
     trial: str
-    rank: int = Field(ge=0, lt=2**31)
+    rank: int = Field(ge=0, le=MOST_RANK)
     run: str | None = None
 
 
@@ -166,6 +167,7 @@ class AttachServer:
         self._leases: dict[tuple[str, str, int], tuple[WorkerLease, _Peer]] = {}
         self._connections: Counter[int] = Counter()  # by user
         self._most_connections = MOST_CONNECTIONS
+        self._limited_log = RateLimitedLog(log)
 
     @property
     def leases(self) -> tuple[WorkerLease, ...]:
@@ -188,8 +190,8 @@ class AttachServer:
                 _send(writer, {"error": answer})
         except ConnectionError:
             pass
-        except Exception:  # a defect, which ends this connection alone
-            log.exception("attaching")
+        except Exception as error:  # noqa: BLE001  # a defect, which ends this connection alone
+            self._limited_log.add("attaching", repr(error), error=error)
         finally:
             writer.close()
 

@@ -14,7 +14,20 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
 from beamer.network.connection import Connection
-from beamer.network.protocol import AgentReport, Applied, Assignment, Connections, Counters, Hello, Workers, from_agent
+from beamer.network.protocol import (
+    AgentReport,
+    Applied,
+    Assignment,
+    Connections,
+    Counters,
+    Hello,
+    PortCounters,
+    Workers,
+    from_agent,
+)
+from hostagent.desired import DesiredState
+from hostagent.enforce import PollResult
+from hostagent.state import StateDirectory
 
 _Result = TypeVar("_Result")
 _Message = TypeVar("_Message", Applied, Connections, Counters, Hello, Workers)
@@ -214,3 +227,49 @@ def agent_command(python: str, name: str, url: str, state: str, *more: str) -> S
     """Return the command line of an agent, to which workers attach at `STATE/NAME.sock`."""
     options = {"--name": name, "--controller": url, "--state-dir": state, "--attach": f"{state}/{name}.sock"}
     return [python, "-m", "hostagent.cli", *(part for option in options.items() for part in option), *more]
+
+
+class KernelInMemory:
+    """Stands in for what enforces assignments: takes every one, and sees no connection."""
+
+    def __init__(self, state: StateDirectory) -> None:
+        self.applied: list[DesiredState] = []
+
+    def apply(self, wanted: DesiredState) -> int:
+        """Take an assignment."""
+        self.applied = [wanted]
+        return 1
+
+    def poll(self) -> PollResult:
+        """Return that nothing is seen."""
+        return PollResult(Connections(connections=()), True, (), ())
+
+    def verify(self) -> int:
+        """Return that nothing was wrong."""
+        return 0
+
+    def counters(self) -> tuple[PortCounters, ...]:
+        """Return the counters of the ports of the last assignment: there are none."""
+        ports = self.applied[0].assignment.ports if self.applied else ()
+        return tuple(PortCounters(interface=port.interface, classes=()) for port in ports)
+
+    def worker_bytes(self) -> tuple[()]:
+        """Return that nothing was sent."""
+        return ()
+
+    def expire(self) -> None:
+        """Forget everything."""
+        self.applied = []
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class GuardInMemory:
+    """Stands in for the process that removes queues."""
+
+    def __init__(self, state: StateDirectory) -> None:
+        """Remember nothing."""
+
+    def ensure(self) -> None:
+        """Do nothing."""

@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from beamer.client.credentials import CA_VARIABLE, authorization
+from beamer.client.credentials import CA_VARIABLE, authorization, check_exposure
 from beamer.client.handles import StageHandle, StudyHandle, TrialHandle
 from beamer.client.outbox import Outbox
 from beamer.client.request import Address
@@ -54,7 +54,8 @@ class Client:
     """Send to the controller at `url`; a request is aborted and tried again after `timeout_s` seconds.
 
     url: or several, separated by commas, of controllers of which one leads. token: sent as a bearer token; None:
-    `BEAMER_TOKEN`, or what the file that `BEAMER_TOKEN_FILE` names holds, or none. ca: of a controller at https, the file of
+    `BEAMER_TOKEN`, or what the file that `BEAMER_TOKEN_FILE` names holds, or none; beside one a controller that is not on this
+    machine is at https, unless `BEAMER_INSECURE` is 1. ca: of a controller at https, the file of
     the certificates in PEM that sign its own; None: `BEAMER_CA`, or those that the system trusts. May be used by several
     threads, and after a fork by both processes. Raises `InputError` for an invalid URL, time-out, token or file; nothing else
     here raises.
@@ -67,6 +68,8 @@ class Client:
         authority = ca or os.environ.get(CA_VARIABLE) or None
 
         urls = [one.strip() for one in url.split(",")]
+        if headers:
+            check_exposure(urls, os.environ)
 
         def connect(before: "Controllers | None") -> "Controllers":
             # here, so that importing Beamer costs a trainer little

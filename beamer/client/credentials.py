@@ -1,14 +1,17 @@
 """How a client authenticates to the controller: by a token, from its caller or from the environment, that is never shown."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from ipaddress import ip_address
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from beamer.errors import InputError
 
 TOKEN_VARIABLE = "BEAMER_TOKEN"
 TOKEN_FILE_VARIABLE = "BEAMER_TOKEN_FILE"
 CA_VARIABLE = "BEAMER_CA"
+INSECURE_VARIABLE = "BEAMER_INSECURE"
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{1,4096}=*")  # RFC 6750, section 2.1; its length is bounded to fit a header
 _HIDDEN = "(a token that is not shown)"
 _EXPECTED = "letters, digits and '._~+/-', at most 4096"
@@ -28,6 +31,29 @@ def authorization(token: str | None, environment: Mapping[str, str]) -> tuple[tu
     if not given or not _TOKEN.fullmatch(given):
         raise InputError(field, _HIDDEN, _EXPECTED)
     return (("Authorization", f"Bearer {given}"),)
+
+
+def check_exposure(urls: Iterable[str], environment: Mapping[str, str]) -> None:
+    """Raise `InputError` for a URL to which a token would travel in the clear, over more than this machine's loopback."""
+    if environment.get(INSECURE_VARIABLE) == "1":
+        return
+    for url in urls:
+        try:
+            parts = urlsplit(url)
+            exposed = parts.scheme == "http" and not _is_loopback(parts.hostname or "")
+        except ValueError:
+            continue  # it is refused as a URL
+        if exposed:
+            expected = f"https:// beside a token, which anybody on the way could read and use, or {INSECURE_VARIABLE}=1"
+            raise InputError("url", url, expected)
+
+
+def _is_loopback(host: str) -> bool:
+    """Return whether a host is this machine by its name or its address, without asking anybody."""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _read(path: str) -> str:

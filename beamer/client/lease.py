@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from beamer.client.forking import RUNNING
-from beamer.client.refusals import clip
+from beamer.client.refusals import MOST_REASONS, clip
+from beamer.log_limit import VariedLogLimit
 from beamer.process_stat import process_stat
 from beamer.studies.model import Process
 
@@ -30,6 +31,7 @@ AGENT_VARIABLE = "BEAMER_AGENT"
 AGENT_PATH = "/run/beamer/agent.sock"
 CONNECT_S = 0.25  # for the agent's answer, which takes less than a millisecond on a machine that is not overloaded
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0  # before attaching again; a lease that lasted for longer was a good one
+_LOG_AGAIN_S = 3600.0
 _MOST_LINE_BYTES = 65536
 _NAMESPACE = re.compile(r"pid:\[(\d+)\]")
 
@@ -48,7 +50,7 @@ class AgentLease:
         self._socket: socket.socket | None = None
         self._closed = threading.Event()
         self._attached = False
-        self._refusal = ""  # that was logged
+        self._refusals = VariedLogLimit(MOST_REASONS, _LOG_AGAIN_S)
         self.agent = ""
         with _opening:
             _held.add(self)
@@ -97,9 +99,8 @@ class AgentLease:
             _log.debug("Beamer's agent at %s: %s", self._path, error)
             return False
         if answer.get("attached") is not True:
-            if refusal != self._refusal:
+            if self._refusals.take("refused", refusal):
                 _log.warning("Beamer's agent at %s does not take %s: %s", self._path, self._name, refusal)
-                self._refusal = refusal
             return False
         self.agent = agent
         self._attached = True

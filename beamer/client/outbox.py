@@ -7,11 +7,13 @@ is safe.
 What the controller answers decides what becomes of a request:
 
     2xx                                it is done with
-    none, garbage, 408, 425, 429, 5xx  it is tried again, for as long as the controller answers nothing else either
+    none, garbage, 408, 425, 429, 5xx  it is tried again, for as long as there is room for it
     404                                it is tried again for a while: another process may be about to register what it names
     else                               it is refused
 
-One that is tried again delays only what builds on it. Two failures in a row are the controller's: then everything pauses.
+One that is tried again delays only what builds on it. Failures at several in a row are the controller's: then everything
+pauses. One that the controller always fails at, while it carries out others, is set aside: tried less and less often, and the
+first to be dropped for want of room.
 """
 
 import atexit
@@ -30,6 +32,7 @@ from beamer.client.pending import Entry, PendingRequests
 from beamer.client.refusals import Refusals, clip
 from beamer.client.request import Address, PutRequest, Scope
 from beamer.errors import InputError
+from beamer.log_limit import LogLimit
 
 if TYPE_CHECKING:
     from beamer.client.controllers import Controllers
@@ -38,11 +41,14 @@ if TYPE_CHECKING:
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 2.0
 UNKNOWN_TRIES = 6  # about 6 s: another process may be about to register what this one names
-OWN_FAILURES = 20  # about 35 s in which the controller fails at one request and carries out others
+OWN_FAILURES = 20  # about 35 s in which the controller fails at one request, which is set aside then
+ASIDE_PAUSE_S = 60.0  # at most, between tries of one that is set aside
+_AFTER_OTHERS_S = 0.01  # after a pause, before what failed is tried again: others come first
 EXIT_PATIENCE_S = 1.0
 IDLE_S = 10.0  # after which the thread ends, so that a client that nobody holds any more is freed
 MOST_WAITING = 10_000  # requests: a search of 1000 trials in its whole length
 MOST_WAITING_BYTES = 16 << 20  # of their contents: 1600 each, where an attempt of 20 workers has as many
+MOST_AWAY = 20  # in an hour, that are logged
 MOST_UNKNOWN = 1000  # names that were given up, and are not waited for again
 _HANDLER_PAUSE_S = 0.05  # before looking again whether a signal's handler has ended
 _UNKNOWN = 404
@@ -86,8 +92,10 @@ class Outbox:
         self._dropped = 0
         self._closing = self._closed = False
         self._thread: threading.Thread | None = None
-        self._away = False
+        self._away = self._away_is_logged = False
+        self._log_limit = LogLimit(MOST_AWAY, 3600.0)
         self._failures = 0  # since the last answer
+        self._failed: tuple[object, ...] = ()  # whose the last of them was
         self._pause_s = FIRST_PAUSE_S
         self._resume_at = 0.0
         self._unknown: dict[Scope, None] = {}
@@ -278,12 +286,12 @@ class Outbox:
         try:
             answer = http.request("PUT", request.path, request.content)
         except ConnectionError as error:
-            return self._fail(entry, str(error), is_overload=False)
+            return self._fail(entry, str(error), is_overload=False, is_answer=False)
         except ValueError as error:
             self._refuse(request, str(error))
             return None
         if answer.status_code in _OVERLOADED or answer.status_code >= 500:
-            return self._fail(entry, f"HTTP {answer.status_code}", answer.status_code in _OVERLOADED)
+            return self._fail(entry, f"HTTP {answer.status_code}", answer.status_code in _OVERLOADED, is_answer=True)
         self._report_back()
         return None if answer.is_success else self._judge(entry, answer)
 
@@ -308,32 +316,41 @@ class Outbox:
         self._refuse(request, reason, kind)
         return None
 
-    def _fail(self, entry: Entry, reason: str, is_overload: bool) -> float | None:
-        """Return the seconds after which to try again, None if it is the request that the controller always fails at."""
-        self._failures += 1
+    def _fail(self, entry: Entry, reason: str, is_overload: bool, is_answer: bool) -> float:
+        """Return the seconds after which to try again. is_answer: whether the controller has said so itself."""
+        failed = _kind(entry.request)
+        # What is said of one request again and again says nothing of the controller; closing, nothing is asked so often.
+        self._failures += not (is_answer and failed == self._failed and not self._closing)
+        self._failed = failed
         entry.failures += 1
+        pause_s = min(FIRST_PAUSE_S * float(2 ** min(entry.failures - 1, 16)), LONGEST_PAUSE_S)
         if self._failures > 1 or is_overload:
             self._report_away(reason)
-        else:
-            entry.own_failures += 1
-            if entry.own_failures >= OWN_FAILURES:
-                self._refuse(entry.request, f"{reason}, {OWN_FAILURES} times")
-                return None
-        return min(FIRST_PAUSE_S * float(2 ** min(entry.failures - 1, 16)), LONGEST_PAUSE_S)
+            return max(pause_s, self._resume_at - time.monotonic() + _AFTER_OTHERS_S)
+        entry.own_failures += 1
+        beyond = entry.own_failures - OWN_FAILURES
+        if beyond < 0:
+            return pause_s
+        if beyond == 0:
+            self._refuse(entry.request, f"{reason}, {OWN_FAILURES} times; it is tried again less often")
+            with self._changed:
+                self._waiting.set_aside(entry)
+        return min(LONGEST_PAUSE_S * float(2 ** min(beyond, 16)), ASIDE_PAUSE_S)
 
     def _report_away(self, reason: str) -> None:
         if not self._away:
-            self._away = True
-            reason = clip(reason)
-            _log.warning("Beamer at %s does not answer (%s); training continues without it", self._url, reason)
+            self._away, self._away_is_logged = True, self._log_limit.take("away")
+            if self._away_is_logged:
+                _log.warning("Beamer at %s does not answer (%s); training continues without it", self._url, clip(reason))
         self._resume_at = time.monotonic() + self._pause_s
         self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
 
     def _report_back(self) -> None:
         if self._away:
             self._away = False
-            _log.info("Beamer at %s answers again", self._url)
-        self._failures = 0
+            if self._away_is_logged:
+                _log.info("Beamer at %s answers again", self._url)
+        self._failures, self._failed = 0, ()
         self._pause_s = FIRST_PAUSE_S
 
     def _refuse(self, request: PutRequest, reason: str, kind: tuple[object, ...] | None = None) -> None:

@@ -10,8 +10,8 @@ Pure but for its own state: time is an argument.
 """
 
 import heapq
+import itertools
 from dataclasses import dataclass, field
-from itertools import count
 
 from beamer.client.request import PutRequest, Scope
 
@@ -20,8 +20,8 @@ from beamer.client.request import PutRequest, Scope
 class Entry:
     """A request in the queue.
 
-    tries: how often the answer was that its names are unknown. failures: how often the controller failed at it, and how often
-    of these just after it had answered something else.
+    tries: how often the answer was that its names are unknown. failures: how often the controller failed at it. own_failures:
+    of these, where nothing else failed. aside: whether it is the first to be dropped.
     """
 
     request: PutRequest
@@ -30,6 +30,7 @@ class Entry:
     tries: int = 0
     failures: int = 0
     own_failures: int = 0
+    aside: bool = False
     before: "set[Entry]" = field(default_factory=set)  # what must be done with first
     after: "set[Entry]" = field(default_factory=set)
     waits: bool = False  # neither taken nor dropped
@@ -52,13 +53,14 @@ class PendingRequests:
         self._reset()
 
     def _reset(self) -> None:
-        self._numbers = count()
+        self._numbers = itertools.count()
         self._entries: dict[Entry, None] = {}
         self._bytes = 0
         self._order: dict[Scope, _Order] = {}
         self._by_trial: dict[Scope, dict[Entry, None]] = {}  # what waits
         self._ended: dict[Scope, None] = {}  # trials whose ends wait, the first first
         self._progress: dict[Scope, Entry] = {}  # the newest that waits
+        self._aside: dict[Entry, None] = {}  # the first first
         self._ready: list[tuple[int, Entry]] = []  # heaps; what has been dropped since is passed over
         self._delayed: list[tuple[float, int, Entry]] = []
 
@@ -68,8 +70,8 @@ class PendingRequests:
     def put(self, request: PutRequest) -> list[PutRequest]:
         """Add a request; return those that are dropped for want of room.
 
-        These are what waits of the first trial that has ended: all of it if the controller has not heard of the trial, or else
-        all but its end. Where no such trial waits, it is the request itself.
+        These are what was set aside; then what waits of the first trial that has ended: all of it if the controller has not
+        heard of the trial, or else all but its end. Where no such trial waits, it is the request itself.
         """
         older = self._progress.get(request.address.scope) if request.progress else None
         if older is not None:
@@ -111,10 +113,18 @@ class PendingRequests:
             newer.request.follow(entry.request)
             self._resize(newer, newer.request)
             newer.tries, newer.failures, newer.own_failures = entry.tries, entry.failures, entry.own_failures
+            if entry.aside:
+                self.set_aside(newer)
             self.done(entry)
             return
         self._list(entry)
         heapq.heappush(self._delayed, (until, entry.number, entry))
+
+    def set_aside(self, entry: Entry) -> None:
+        """Let a request be the first to be dropped for want of room."""
+        if entry in self._entries:
+            entry.aside = True
+            self._aside[entry] = None
 
     def done(self, entry: Entry) -> None:
         """Forget a request that was taken, unless it was cleared meanwhile: what builds on it may be sent."""
@@ -157,7 +167,7 @@ class PendingRequests:
         dropped: list[PutRequest] = []
         size_bytes = len(request.content or b"")
         while len(self._entries) >= self._most or self._bytes + size_bytes > self._most_bytes:
-            waiting = self._of_ended_trial()
+            waiting = self._first_aside() or self._of_ended_trial()
             if not waiting and request.ends_trial:
                 waiting = list(self._by_trial.get(request.address.scope, ()))
             if not waiting:
@@ -168,6 +178,10 @@ class PendingRequests:
             if any(entry.request.registers and entry.request.address.scope == request.address.scope for entry in waiting):
                 return [*dropped, request]
         return dropped
+
+    def _first_aside(self) -> list[Entry]:
+        """Return the first request that was set aside and waits, nothing if there is none."""
+        return [*itertools.islice((entry for entry in self._aside if entry.waits), 1)]
 
     def _of_ended_trial(self) -> list[Entry]:
         """Return what may be dropped of the first trial that has ended, nothing if there is none."""
@@ -227,6 +241,7 @@ class PendingRequests:
 
     def _remove(self, entry: Entry) -> None:
         del self._entries[entry]
+        self._aside.pop(entry, None)
         self._bytes -= entry.size_bytes
         for scope, _ in entry.request.needs():
             order = self._order.get(scope, _Order())

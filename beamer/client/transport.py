@@ -24,6 +24,7 @@ from beamer.client.forking import RUNNING
 from beamer.client.resolver import Resolver, SocketAddress
 from beamer.errors import InputError
 
+MOST_HEAD_BYTES = 1 << 16  # of an answer: httpcore takes no longer one
 MOST_ANSWER_BYTES = 4 << 20  # a stage of 40 000 trials whose names are as long as they may be
 KEEP_ALIVE_S = 4.0  # of an idle connection, which uvicorn closes after 5 s: one that it closes is not to be used meanwhile
 _PORTS = {"http": 80, "https": 443}
@@ -72,9 +73,13 @@ class Transport:
     ) -> None:
         try:
             parsed = urlsplit(url)
+            if parsed.username is not None:  # it would be logged with the URL, and is never sent
+                raise InputError("url", f"{parsed.scheme}://...@{parsed.hostname}", f"{_EXAMPLE}, without a user or a password")
             host, port = (parsed.hostname or "").encode("idna"), parsed.port
             self._target = parsed.path.rstrip("/").encode("ascii")
         except ValueError as error:
+            if isinstance(error, InputError):
+                raise
             raise InputError("url", url, f"{_EXAMPLE} ({error})") from error
         if parsed.scheme not in _PORTS or not host:
             raise InputError("url", url, _EXAMPLE)
@@ -112,6 +117,9 @@ class Transport:
                     read += part
                     if len(read) > MOST_ANSWER_BYTES:
                         raise ConnectionError(f"an answer of more than {MOST_ANSWER_BYTES} bytes")
+                stream = response.extensions.get("network_stream")
+                if isinstance(stream, _Stream):
+                    stream.end_answer(len(read))
                 return Answer(response.status, bytes(read))
         except httpcore.LocalProtocolError as error:
             raise ValueError(str(error)) from error
@@ -132,6 +140,18 @@ def _trust(ca: str | None) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=ca)
     except (OSError, ssl.SSLError) as error:
         raise InputError("ca", ca, f"a file of certificates in PEM ({error})") from error
+
+
+def _answer_bytes(head: bytearray, body_bytes: int) -> int | None:
+    """Return the length of an answer that begins with `head`, None if it is not known: in chunks, say."""
+    start = 0
+    while (end := head.find(b"\r\n\r\n", start)) >= 0:
+        lines = bytes(head[start:end]).split(b"\r\n")
+        start = end + 4
+        if lines[0].split(b" ")[1:2] and not lines[0].split(b" ")[1].startswith(b"1"):  # others come before the answer
+            is_chunked = any(line.lower().startswith(b"transfer-encoding") for line in lines)
+            return None if is_chunked else start + body_bytes
+    return None
 
 
 class _Backend(httpcore.NetworkBackend):
@@ -190,6 +210,9 @@ class _Stream(httpcore.NetworkStream):
     def __init__(self, backend: _Backend, sock: socket.socket) -> None:
         self._backend = backend
         self._sock = sock
+        self._head = bytearray()  # of what was read since something was written
+        self._read_bytes = 0
+        self._is_spoilt = False
 
     def connect(self, address: tuple[str | int, ...], timeout_s: float) -> None:
         self._sock.settimeout(timeout_s)
@@ -201,11 +224,16 @@ class _Stream(httpcore.NetworkStream):
         try:
             self._sock.settimeout(self._backend.left_s())
             with RUNNING.outside():
-                return self._sock.recv(max_bytes)
+                data = self._sock.recv(max_bytes)
+            self._read_bytes += len(data)
+            self._head += data[: MOST_HEAD_BYTES - len(self._head)]
+            return data
         except OSError as error:
             raise httpcore.ReadError(str(error)) from error
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        self._head.clear()
+        self._read_bytes = 0
         try:
             self._sock.settimeout(self._backend.left_s())
             with RUNNING.outside():
@@ -240,8 +268,12 @@ class _Stream(httpcore.NetworkStream):
 
     def get_extra_info(self, info: str) -> Any:
         if info == "is_readable":  # an idle connection that is, has ended
-            return self._is_readable()
+            return self._is_spoilt or self._is_readable()
         return self._sock if info == "socket" else None
+
+    def end_answer(self, body_bytes: int) -> None:
+        """Take note that an answer was read; whatever was read beyond it would pass for the answer to the next request."""
+        self._is_spoilt = _answer_bytes(self._head, body_bytes) != self._read_bytes
 
     def _is_readable(self) -> bool:
         if self._sock.fileno() < 0:

@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar
 from beamer.decision.policy import Policy
 from beamer.decision.state import read_state, write_state
 from beamer.errors import InputError
+from beamer.log_limit import LogLimit
 from beamer.studies.events import Decision
 
 S = TypeVar("S")
@@ -25,6 +26,9 @@ Decide = Callable[[S, V, float, Random], tuple[S, D, float | None]]
 
 RETRY_S = 10.0
 """After which a policy that failed is asked again if nothing happens: long against a decision, short against a job."""
+
+LINES_AN_HOUR = 20
+"""About failures: who makes jobs that a policy fails at may make them fail in ever other ways."""
 
 log = logging.getLogger("beamer.decision")
 
@@ -68,6 +72,7 @@ class DecisionCore(Generic[S, V, D]):
         self._draws = draws
         self._live = live
         self._logged = ""
+        self._limit = LogLimit(LINES_AN_HOUR, 3600.0)
         self._state = self._recall(last)
         self._plain_state = write_state(policy, self._state) if live else None
 
@@ -104,8 +109,9 @@ class DecisionCore(Generic[S, V, D]):
         self._state, self._plain_state = proposal.state, proposal.plain_state
 
     def _log_failure(self, text: str, error: Exception) -> None:
-        """Log a failure once, however often the policy is asked again."""
-        level = logging.DEBUG if text == self._logged else logging.ERROR
+        """Log a failure once, however often the policy is asked again, and few of those that alternate."""
+        is_new = text != self._logged and self._limit.take("failure")
+        level = logging.ERROR if is_new else logging.DEBUG
         self._logged = text
         log.log(level, "policy %s failed, the old decision stays in force: %s", self._policy.name, text, exc_info=error)
 

@@ -1,5 +1,6 @@
 """What happens at the network level."""
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,32 @@ class ConnectionsSeen(Event):
 
     agent: str
     connections: tuple[Connection, ...]
+
+
+@dataclass(frozen=True)
+class ConnectionsChanged(Event):
+    """What one host agent sees, as what differs from before, so that the journal grows by what changes."""
+
+    agent: str
+    come: tuple[Connection, ...] = ()
+    gone: tuple[Connection, ...] = ()
+
+    def applied_to(self, known: Iterable[Connection]) -> tuple[Connection, ...]:
+        """Return all that it sees now. known: what it saw before."""
+        return tuple({*known}.difference(self.gone).union(self.come))
+
+
+def seen_connections(
+    at_s: float, agent: str, known: Collection[Connection], seen: Collection[Connection]
+) -> ConnectionsSeen | ConnectionsChanged:
+    """Return the shorter event of the two by which an agent sees `seen` where it saw `known`."""
+    before, after = {*known}, {*seen}
+    changed = ConnectionsChanged(
+        at_s, agent, tuple(c for c in seen if c not in before), tuple(c for c in known if c not in after)
+    )
+    if len(changed.come) + len(changed.gone) < len(seen):
+        return changed
+    return ConnectionsSeen(at_s, agent, tuple(seen))
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from beamer.errors import ConflictError, InputError, NotFoundError, nearest
 from beamer.network.collectives import phases
 from beamer.network.connection import Connection
 from beamer.network.estimates import ProfileEstimates, Source, Sourced
-from beamer.network.events import ConnectionsSeen, Measured, PlanChanged, Planned
+from beamer.network.events import ConnectionsChanged, ConnectionsSeen, Measured, PlanChanged, Planned
 from beamer.network.fabric import Fabric
 from beamer.network.footprint import Footprints
 from beamer.network.forecasts import Forecast, Forecasts, ForecastsState, no_forecast
@@ -113,10 +113,10 @@ class NetworkLedger(Ledger):
             case Measured(trial=key, attempt=name):
                 present = tracker.trial(key).attempt
                 return present is not None and present.name == name and self.profiles.is_new(event)
-            case ConnectionsSeen(agent=agent, connections=connections):
+            case ConnectionsSeen(agent=agent) | ConnectionsChanged(agent=agent):
                 if agent not in self.fabric.agents:
                     raise NotFoundError("agent", agent, nearest(agent, self.fabric.agents))
-                return _of_running(connections, tracker) != self._connections.get(agent, ())
+                return _of_running(self._seen_by(event), tracker) != self._connections.get(agent, ())
             case Planned() | PlanChanged():
                 return self._check_plan(event, tracker)
         return None
@@ -132,9 +132,10 @@ class NetworkLedger(Ledger):
             case Progressed(trial=key, loss=loss) if loss is not None:
                 for renewed in self.forecasts.report(tracker.trial(key), loss, event.at_s):
                     self._unchanged.forget(split_key(renewed)[0])
-            case ConnectionsSeen(agent=agent, connections=connections) if agent in self.fabric.agents:
+            case ConnectionsSeen(agent=agent) | ConnectionsChanged(agent=agent) if agent in self.fabric.agents:
+                seen = _of_running(self._seen_by(event), tracker)
                 self._connections.pop(agent, None)
-                if seen := _of_running(connections, tracker):
+                if seen:
                     self._connections[agent] = seen
             case TrialEnded(trial=key):
                 self.profiles.end(key)
@@ -268,6 +269,11 @@ class NetworkLedger(Ledger):
             if not 0 <= plan.klass < event.queues:
                 raise InputError(f"jobs[{key}].klass", plan.klass, f"0 to {event.queues - 1}")
         return is_new_decision(event, self._decision)
+
+    def _seen_by(self, event: ConnectionsSeen | ConnectionsChanged) -> Iterable[Connection]:
+        if isinstance(event, ConnectionsSeen):
+            return event.connections
+        return event.applied_to(self._connections.get(event.agent, ()))
 
     def _prune(self, tracker: Tracker) -> None:
         left = {agent: _of_running(seen, tracker) for agent, seen in self._connections.items()}

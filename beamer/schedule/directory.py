@@ -12,7 +12,7 @@ from beamer.engines.local.record import Record, load
 from beamer.engines.local.supervisor.store import read_json, take, write_json
 from beamer.errors import InputError
 from beamer.schedule.file import Search, parse
-from beamer.studies.journal.store import Location, sqlite_file, sqlite_url
+from beamer.studies.journal.location import Location, check_no_secret, shown, sqlite_file, sqlite_url
 
 MAY_CHANGE = ("nodes", "group")
 WRITTEN = "what this command has written there"
@@ -72,7 +72,7 @@ class SearchDirectory:
         if known is None and journal_holds:
             raise InputError("--dir", str(self.path), "the directory of the search that the journal holds")
         if known is not None and not journal_holds and any((self.path / "jobs").glob("*/")):
-            raise InputError("--journal", str(self.journal), f"the journal of the search in {self.path}, or a new directory")
+            raise InputError("--journal", shown(self.journal), f"the journal of the search in {self.path}, or a new directory")
         if known is not None:
             if search.base != known.base:  # its relative paths would be others
                 expected = f"the file in {known.base}, with which the search in {self.path} was started, or a new --dir"
@@ -96,6 +96,8 @@ class SearchDirectory:
 
     def _check_journal(self) -> None:
         """Check that there is a folder for the journal, if it is a file. Raises `InputError`."""
+        if isinstance(self.journal, str):
+            check_no_secret(self.journal, "--journal")
         try:
             database = sqlite_file(self.journal)
         except InputError as error:
@@ -103,7 +105,7 @@ class SearchDirectory:
         if database is not None:
             folder = database.resolve().parent
             if folder != self.path.resolve() and not folder.is_dir():
-                raise InputError("--journal", str(self.journal), f"a file in a directory that exists: {folder} does not")
+                raise InputError("--journal", shown(self.journal), f"a file in a directory that exists: {folder} does not")
 
     def _records(self) -> list[Record]:
         """Return what the engine has written down of jobs. Raises `InputError` for what cannot be read."""

@@ -28,6 +28,8 @@ DAMAGES: Mapping[str, Sequence[str]] = {
     "one added": ("INSERT INTO events SELECT 7, kind, content, checksum FROM events WHERE number = 6",),
     "the head lost": ("DELETE FROM head",),
     "the head set back": ("UPDATE head SET number = 5",),
+    "the term set back": ("UPDATE head SET term = 0",),
+    "the term below zero": ("UPDATE head SET term = -5",),
     "the table lost": ("DROP TABLE events",),
     "a column lost": ("ALTER TABLE events DROP COLUMN checksum",),
     "the version lost": ("DELETE FROM alembic_version",),

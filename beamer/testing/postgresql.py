@@ -8,14 +8,39 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 from beamer.errors import PlatformError
 
 USER = "postgres"  # which Debian's package makes; the server refuses to run as root
 PATIENCE_S = 60.0
+
+
+@dataclass(frozen=True)
+class DatabaseSocket:
+    """Where a database of a server is reached."""
+
+    directory: Path
+    database: str
+
+    @property
+    def path(self) -> Path:
+        """The server's Unix socket."""
+        return self.directory / ".s.PGSQL.5432"
+
+    def through(self, host: str, port: int) -> str:
+        """Return the URL of the database through something that listens elsewhere."""
+        return f"postgresql+psycopg://{USER}@{host}:{port}/{self.database}"
+
+
+def socket_of(url: str) -> DatabaseSocket:
+    """Return where a database is that `PostgreSQL.database` has made."""
+    parts = urlsplit(url)
+    return DatabaseSocket(Path(parse_qs(parts.query)["host"][0]), parts.path.lstrip("/"))
 
 
 class PostgreSQL:

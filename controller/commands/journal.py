@@ -1,6 +1,7 @@
 """`beamer journal`: look after the database in which a controller or a scheduler keeps what it has taken in."""
 
 import json
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,7 +16,8 @@ from beamer.network import events as _network_events  # noqa: F401  # read by th
 from beamer.network.fabric import Fabric
 from beamer.studies.events import Event
 from beamer.studies.journal.chain import BEGINNING, ChainLink
-from beamer.studies.journal.store import Journal, sqlite_file
+from beamer.studies.journal.location import check_no_secret, sqlite_file
+from beamer.studies.journal.store import Journal
 from beamer.studies.known import Kept
 from controller.commands.fabric_file import read_fabric
 from controller.journal.replay import recover, snapshot
@@ -50,6 +52,7 @@ def journal(
     check: reads everything, also while a controller runs. repair: keeps what comes before the first damage and writes the rest
     to a file. Repair and compact are refused while somebody else writes the journal.
     """
+    check_no_secret(url, "URL")
     carry_out, options = ACTIONS[action]
     given = {"fabric": fabric, "limits": limits, "removed": removed}
     for option, path in given.items():
@@ -106,7 +109,7 @@ def repair(url: str, removed: Path | None = None) -> None:
             raise PlatformError(
                 f"{kept_in} cannot be written ({error.strerror})", "give another file with --removed"
             ) from error
-        opened.cut(link)
+        opened.cut(link, int(time.time()))  # more than a journal has had writers, were it one a second
         print(f"damage: {damage}")
         print(f"kept: {link.number} events; removed: {len(rows)} rows, which are in {kept_in}")
     finally:

@@ -13,6 +13,7 @@ from beamer.network.allocation import Classes, check_pair
 from beamer.network.plan import QUEUES, check_queues
 from beamer.network.plan_modes import DEFAULT_MODE, PLAN_MODES, plan_mode
 from beamer.network.policies import network_policy
+from beamer.studies.journal.location import check_no_secret
 from controller.address import listen, parse_address
 from controller.commands.fabric_file import read_fabric
 from controller.http.connections import connections_within, raise_descriptor_limit
@@ -51,6 +52,7 @@ def serve(
     ] = False,
 ) -> None:
     """Run the controller until it is stopped; what it has installed stays installed."""
+    check_no_secret(journal, "--journal")
     network = read_fabric(fabric)
     chosen = network_policy(policy)
     carried_out = plan_mode(mode)

@@ -3,6 +3,9 @@
 All routes run on the event loop, which is what makes the runtime single-threaded.
 """
 
+import asyncio
+import time
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -69,10 +72,14 @@ Run = str | None
 Rank = Annotated[int, Path(ge=0, le=MOST_RANK)]
 
 
-def create_app(runtime: Runtime, credentials: Credentials = NO_CREDENTIALS) -> FastAPI:
-    """Return the application that serves `runtime`, which the caller starts and stops, to whom `credentials` let in."""
+def create_app(runtime: Runtime, credentials: Credentials = NO_CREDENTIALS, wall: Callable[[], float] = time.time) -> FastAPI:
+    """Return the application that serves `runtime`, which the caller starts and stops, to whom `credentials` let in.
+
+    wall: Unix time as the machine has it now, by which tokens expire: the runtime's goes on from the journal's last event,
+    whatever clock that was written under.
+    """
     certified = credentials.http is not None
-    authorization = Depends(Authorization(credentials.tokens, certified, runtime.clock))
+    authorization = Depends(Authorization(credentials.tokens, certified, wall))
     app = FastAPI(
         title="Beamer",
         summary="Trials and stages in, classes out",
@@ -112,7 +119,10 @@ async def _record(runtime: Runtime, study: str, run: Run, event: Event) -> JSONR
     check_run(runtime.tracker, study, run)
     check_admission(event, runtime.tracker, runtime.limits)
     changed = runtime.record(event)
-    await runtime.written()
+    try:
+        await runtime.written()
+    except asyncio.CancelledError as error:
+        raise PlatformError("the controller is being stopped", "send it again") from error
     return JSONResponse({"changed": changed})
 
 

@@ -43,7 +43,7 @@ class DeniedError(BeamerError):
 class Authorization:
     """The dependency of every route. key: of the tokens, None: whoever reaches the controller may do everything.
 
-    certified: whether agents have to show certificates. clock: Unix time.
+    certified: whether agents have to show certificates. clock: Unix time, by which tokens expire.
     """
 
     def __init__(self, key: TokenKey | None, certified: bool, clock: Callable[[], float]) -> None:

@@ -19,9 +19,16 @@ class RuntimeCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield every metric with its present value."""
+        yield from self._journal()
         yield from self._progress()
         yield from self._installation()
         yield from self._queues()
+
+    def _journal(self) -> Iterator[Metric]:
+        journal = self._runtime.batches
+        takes = float(journal.failure is None)
+        yield GaugeMetricFamily("beamer_journal_takes_events", "Whether the journal can be written", value=takes)
+        yield GaugeMetricFamily("beamer_journal_waiting_events", "Events that are not written yet", value=journal.waiting)
 
     def _progress(self) -> Iterator[Metric]:
         tracker = self._runtime.tracker

@@ -93,10 +93,15 @@ def counters_response(runtime: Runtime, pairs: Iterable[PairCount]) -> dict[str,
 
 
 def health_response(runtime: Runtime) -> dict[str, Any]:
-    """Return whether everything that the fabric names is connected and up to date."""
-    installation = runtime.installation
+    """Return whether the journal takes events, and whether everything that the fabric names is connected and up to date."""
+    installation, journal = runtime.installation, runtime.batches
     return {
-        "status": "ok",
+        "status": "ok" if journal.failure is None else "read-only",
+        "journal": {
+            "failure": None if journal.failure is None else str(journal.failure),
+            "waiting": journal.waiting,
+            "term": journal.term,
+        },
         "installed_everywhere": installation.everywhere,
         "switches": {"expected": len(installation.switches), "installed": sum(g > 0 for g in installation.switches.values())},
         "agents": {"expected": len(installation.agents), "connected": len(runtime.agents.connected)},

@@ -9,45 +9,53 @@ import asyncio
 import json
 import os
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import structlog
 
-from beamer.errors import BeamerError, PlatformError
+from beamer.daemon_thread import in_daemon_thread
+from beamer.errors import BeamerError, PlatformError, shortened
 from beamer.network.fabric import Fabric
 from beamer.studies.journal.batches import Batches
 from beamer.studies.journal.chain import ChainLink
-from beamer.studies.journal.store import Journal, JournalSnapshot, Location
+from beamer.studies.journal.location import Location
+from beamer.studies.journal.store import Journal, JournalSnapshot
 from beamer.studies.known import Kept
-from controller.journal.replay import snapshot
+from controller.journal.replay import Growth, snapshot
 
 NICENESS = 10  # a snapshot is never urgent
 EVENTS = 100_000  # after the last snapshot: read in a few seconds
+CHARACTERS = 64 << 20  # of events after the last snapshot: what long ones take on the disk is bounded as well
+RETRY_S = 300.0  # after a snapshot could not be made, which takes as long as a restart each time
 
 log = structlog.get_logger("beamer-controller")
 
 
 class Compaction:
-    """Has a snapshot made whenever `every` events have been written since the last one; 0: never.
+    """Has a snapshot made whenever the journal has grown by `every` events, or by many characters; 0: never.
 
-    events: how many there are already.
+    Twice as many characters as the snapshot has, or `CHARACTERS` where that is more: what is written again and again stays in
+    proportion. growth: of the journal so far.
     """
 
-    def __init__(self, batches: Batches, fabric: Fabric, kept: Kept, every: int, events: int) -> None:
+    def __init__(self, batches: Batches, fabric: Fabric, kept: Kept, every: int, growth: Growth) -> None:
         self._batches = batches
         self._fabric = fabric
         self._kept = kept
         self._every = every
-        self._events = events
+        self._growth = growth
+        self._not_before_s = 0.0
         self._task: asyncio.Task[None] | None = None
 
-    def count(self) -> None:
+    def count(self, characters: int) -> None:
         """Take note that an event is about to be written."""
-        self._events += 1
-        if self._every and self._events >= self._every and self._task is None:
-            self._events = 0
-            self._task = asyncio.get_running_loop().create_task(self._compact())
+        self._growth.events += 1
+        self._growth.characters += characters
+        if self._every and self._task is None and self._is_due():
+            loop = asyncio.get_running_loop()
+            if loop.time() >= self._not_before_s:
+                self._task = loop.create_task(self._compact())
 
     async def stop(self) -> None:
         """Give up a snapshot that is being made."""
@@ -55,13 +63,22 @@ class Compaction:
             self._task.cancel()
             await asyncio.wait({self._task})
 
+    def _is_due(self) -> bool:
+        grown = self._growth
+        return grown.events >= self._every or grown.characters >= max(CHARACTERS, 2 * grown.snapshot)
+
     async def _compact(self) -> None:
+        before = replace(self._growth)
         try:
             made = await made_in_child(self._batches.location, self._fabric, self._kept)
             self._batches.compact(made)
+            since = self._growth
+            self._growth = Growth(since.events - before.events, since.characters - before.characters, len(made.content))
             log.info("the journal is compacted", events=made.link.number, snapshot_bytes=len(made.content))
-        except BeamerError as error:
-            log.error("the journal is not compacted", reason=str(error), again_after_events=self._every)
+        except Exception as error:  # noqa: BLE001  # whatever it is: a journal that grows without end is to be noticed
+            reason = str(error) if isinstance(error, BeamerError) else f"{type(error).__name__}: {error}"
+            log.error("the journal is not compacted", reason=shortened(reason), again_after_s=RETRY_S)
+            self._not_before_s = asyncio.get_running_loop().time() + RETRY_S
         finally:
             self._task = None
 
@@ -83,7 +100,7 @@ async def made_in_child(url: Location, fabric: Fabric, kept: Kept) -> JournalSna
     if process.returncode:
         reason = (errors.decode(errors="replace").strip().splitlines() or [str(process.returncode)])[-1]
         raise PlatformError(f"no snapshot of the journal was made ({reason})", "'beamer journal check' tells whether it can be")
-    made: dict[str, Any] = await asyncio.to_thread(json.loads, answer)
+    made: dict[str, Any] = await in_daemon_thread(json.loads, answer)
     return JournalSnapshot(ChainLink(**made["link"]), made["content"])
 
 

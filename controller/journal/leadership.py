@@ -11,12 +11,16 @@ from dataclasses import dataclass
 
 import structlog
 
+from beamer.daemon_thread import in_daemon_thread
 from beamer.errors import InputError, PlatformError, TakenError
+from beamer.log_limit import LogLimit
 from beamer.network.fabric import Fabric
-from beamer.studies.journal.store import Journal, Location, sqlite_file
+from beamer.studies.journal.location import Location, sqlite_file
+from beamer.studies.journal.store import Journal
 from beamer.studies.known import Kept
 from controller.journal.replay import Recovered, recover
 
+LOG_AGAIN_S = 60.0  # that the database is away, where a follower finds it out several times a second
 POLL_S = 0.3  # between two attempts to lead, each of which takes in what was written meanwhile
 
 log = structlog.get_logger("beamer-controller")
@@ -38,28 +42,38 @@ async def lead(url: Location, fabric: Fabric, grace_s: float, kept: Kept, on_fol
     Raises `InputError` and `PlatformError` as `Journal`, and `TakenError` where another controller writes a SQLite journal.
     """
     follower: Follower | None = None
+    failures = LogLimit(1, LOG_AGAIN_S)
     try:
         while True:
             try:
-                journal = await asyncio.to_thread(Journal, url)
+                journal = await in_daemon_thread(Journal, url)
             except TakenError:
                 if sqlite_file(url) is not None:
                     raise
+            except PlatformError as error:
+                if follower is None:
+                    raise
+                _log_away(failures, error)
             else:
                 known = follower.recovered if follower else None
-                return await asyncio.to_thread(_taken_over, journal, fabric, grace_s, kept, known)
+                return await in_daemon_thread(_taken_over, journal, fabric, grace_s, kept, known)
             if follower is None:
-                follower = await asyncio.to_thread(Follower, url, fabric, grace_s, kept)
+                follower = await in_daemon_thread(Follower, url, fabric, grace_s, kept)
                 log.info("following another controller, which leads", events=follower.recovered.link.number)
                 on_following()
             try:
-                await asyncio.to_thread(follower.follow)
+                await in_daemon_thread(follower.follow)
             except PlatformError as error:
-                log.warning("the journal cannot be followed", reason=str(error))
+                _log_away(failures, error)
             await asyncio.sleep(POLL_S)
     finally:
         if follower is not None:
             follower.close()
+
+
+def _log_away(failures: LogLimit, error: PlatformError) -> None:
+    if failures.take("away"):
+        log.warning("the journal cannot be followed", reason=str(error))
 
 
 class Follower:

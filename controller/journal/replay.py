@@ -24,22 +24,34 @@ log = structlog.get_logger("beamer-controller")
 
 
 @dataclass
+class Growth:
+    """How long a journal has grown. events, characters: since its snapshot. snapshot: characters of that, 0 for none."""
+
+    events: int = 0
+    characters: int = 0
+    snapshot: int = 0
+
+
+@dataclass
 class Recovered:
-    """What a journal led to. link: of its last event. events: how many of them were taken in since a snapshot."""
+    """What a journal led to. link: of its last event. growth: how much of it had to be read."""
 
     network: NetworkLedger
     tracker: Tracker
     leases: Leases
     link: ChainLink
-    events: int
+    growth: Growth
 
     def follow(self, journal: Journal) -> None:
         """Take in what was written since. Raises `InputError` for a journal that was not written so."""
+        before = journal.read_characters
         try:
             for link, event in journal.entries(self.link):
                 self.tracker.apply(event)
                 self.leases.take_in(event, self.tracker)
-                self.link, self.events = link, self.events + 1
+                self.link = link
+                self.growth.events += 1
+            self.growth.characters += journal.read_characters - before
         except BeamerError:
             raise
         except Exception as error:  # of a defect or an edit by hand: whatever it is, it has to be named
@@ -54,7 +66,7 @@ def recover(journal: Journal, fabric: Fabric, grace_s: float, kept: Kept) -> Rec
     """
     network = NetworkLedger(fabric, converged_step)
     tracker, leases = Tracker(network, kept=kept), Leases(fabric, grace_s)
-    recovered = Recovered(network, tracker, leases, BEGINNING, 0)
+    recovered = Recovered(network, tracker, leases, BEGINNING, Growth())
     last = journal.snapshot()
     if last is not None:
         try:
@@ -63,7 +75,7 @@ def recover(journal: Journal, fabric: Fabric, grace_s: float, kept: Kept) -> Rec
             leases.restore(state[_LEASES])
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise journal.damage(f"nothing follows from the snapshot at event {last.link.number} ({error})") from error
-        recovered.link = last.link
+        recovered.link, recovered.growth.snapshot = last.link, len(last.content)
     recovered.follow(journal)
     return recovered
 

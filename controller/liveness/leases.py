@@ -152,13 +152,18 @@ class Leases:
         return attempt is not None and any((trial.key, worker.rank) in self._held for worker in attempt.workers)
 
     def unattached(self, tracker: Tracker) -> list[Unattached]:
-        """Return the processes that agents do not mark, and those whose leases attach nothing."""
-        found = [
+        """Return the processes that agents do not mark, and those whose leases attach nothing.
+
+        An agent speaks of ranks on its own hosts; of another rank it holds a lease at most, which is said so.
+        """
+        said = [
             Unattached(worker.job, worker.rank, agent, reason)
             for agent, message in self._reports.items()
             for worker, reason in message.refused
         ]
-        found += [impossible for of_agent in self._impossible.values() for impossible in of_agent]
+        said += [impossible for of_agent in self._impossible.values() for impossible in of_agent]
+        hosts: dict[str, dict[int, str]] = {}
+        found = [one for one in said if self._agent_of.get(_host(one.trial, one.rank, tracker, hosts)) == one.agent]
         found += self._refused.values()
         for listed, trial, host in self._of_attempts(tracker):
             reason = None if trial.status.is_finished else self._why_not(listed, trial, host)
@@ -212,10 +217,8 @@ class Leases:
                 trial = tracker.trials.get(trial_key(lease.study, lease.trial))
                 if trial is None or trial.attempt is None or lease.run not in (None, tracker.studies[trial.study].run):
                     continue
-                if trial.key not in hosts:
-                    hosts[trial.key] = {worker.rank: worker.host for worker in trial.attempt.workers}
-                if lease.rank in hosts[trial.key]:
-                    yield _Listed(agent, lease), trial, hosts[trial.key][lease.rank]
+                if host := _host(trial.key, lease.rank, tracker, hosts):
+                    yield _Listed(agent, lease), trial, host
 
     def _left(self, tracker: Tracker) -> list[_Left]:
         found: list[_Left] = []
@@ -295,6 +298,15 @@ class Leases:
             return AttemptEnded(now, trial.key, attempt.name, EndReason.PAUSED)
         self._lost[trial.key] = attempt.seq, frozenset(rank for rank, p in attempt.processes.items() if p.leased)
         return AttemptEnded(now, trial.key, attempt.name, EndReason.LOST)
+
+
+def _host(trial: str, rank: int, tracker: Tracker, found: dict[str, dict[int, str]]) -> str:
+    """Return the host of a rank of a trial's present or last attempt, "" where there is none. found: so far, by trial."""
+    if trial not in found:
+        known = tracker.trials.get(trial)
+        workers = known.attempt.workers if known is not None and known.attempt is not None else ()
+        found[trial] = {worker.rank: worker.host for worker in workers}
+    return found[trial].get(rank, "")
 
 
 def _may(uid: int | None, owner: int | None) -> bool:

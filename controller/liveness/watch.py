@@ -4,13 +4,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import structlog
-
 from beamer.errors import InputError, PlatformError
 from beamer.network.protocol import Workers
 from beamer.studies.events import AttemptEnded, AttemptStarted, Event, FellSilent, TrialEnded, WorkerAttached, WorkerDetached
 from beamer.studies.tracker import Tracker
 from controller.alarm import Alarm
+from controller.limited_log import LimitedLog
 from controller.liveness.leases import Leases, Unattached
 from controller.liveness.silence import Silence
 
@@ -20,8 +19,6 @@ _SOON_S = 0.002  # changes of one burst are looked at together
 _PAUSE = 9.0  # of the alarm: a tenth of the time, as nothing that is missing is urgent
 _RETRY_S = 1.0  # after the journal could not be written
 _LEASE_EVENTS = (AttemptStarted, AttemptEnded, WorkerAttached, WorkerDetached, TrialEnded)
-
-log = structlog.get_logger("beamer-controller")
 
 
 @dataclass(frozen=True)
@@ -67,6 +64,7 @@ class Watch:
         self._silence = Silence(options.silence_s, clock())
         self._options = options
         self._alarm = Alarm(self._check, _PAUSE)
+        self._log_limited = LimitedLog()
         self._logged: set[Unattached] = set()
         self._refused: set[str] = set()  # messages of what `record` refused at the last look, not of leases
 
@@ -113,15 +111,16 @@ class Watch:
             for silence in self._silence.due(self._tracker, now, held):
                 self._take(silence, refused)
         except PlatformError as error:
-            log.error("the journal does not take what has ended", reason=str(error))
+            self._log_limited.error("the journal does not take what has ended", None, reason=str(error))
             self._alarm.within(_RETRY_S)
             return
         for message in sorted(refused - self._refused):
-            log.error("what follows from what is missing is refused", reason=message)
+            self._log_limited.error("what follows from what is missing is refused", None, message, reason=message)
         self._refused = refused
         unattached = set(self.unattached())
         for found in sorted(unattached - self._logged, key=repr):
-            log.warning("not attached", trial=found.trial, rank=found.rank, agent=found.agent, reason=found.reason)
+            what = {"trial": found.trial, "rank": found.rank, "agent": found.agent, "reason": found.reason}
+            self._log_limited.warning("not attached", found.agent, found, **what)
         self._logged = unattached
         for next_s in (self._leases.next_s, self._silence.next_s):
             if next_s is not None:
@@ -141,8 +140,10 @@ class Watch:
     def _log(self, event: Event) -> None:
         match event:
             case AttemptEnded(trial=key, attempt=attempt, reason=reason):
-                log.warning(
+                self._log_limited.warning(
                     "its workers are gone, the attempt ends",
+                    None,
+                    key,
                     trial=key,
                     attempt=attempt,
                     reason=reason.value,
@@ -151,8 +152,10 @@ class Watch:
             case FellSilent(study=study, stage=stage, trial=trial):
                 what = {"trial": trial} if trial else {"stage": stage} if stage else {}
                 released = "its class" if trial else "its place in the order"
-                log.warning(
+                self._log_limited.warning(
                     "nothing was heard of it: left out of account until it is heard of again",
+                    None,
+                    (study, stage, trial),
                     study=study,
                     **what,
                     silence_s=self._options.silence_s,

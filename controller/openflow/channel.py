@@ -59,7 +59,11 @@ class ExcessError(ChannelError):
 
 
 class RefusedError(Exception):
-    """The switch answered a request by an error message."""
+    """The switch answered a request by an error message. kind: the error's type and code."""
+
+    def __init__(self, reason: str, kind: tuple[int, int] | None = None) -> None:
+        self.kind = kind
+        super().__init__(reason)
 
 
 ANSWERS: Mapping[type, type] = {
@@ -149,7 +153,7 @@ class Channel:
         return xids
 
     async def request(self, message: Any, read: Callable[[Iterable[Any]], Iterable[Any]] = iter) -> list[Any]:
-        """Send a request and return its answer, the bodies of a multipart one joined.
+        """Send a request and return its answer: a message, or the bodies of a multipart one joined.
 
         read: what to make of each part as it comes, so that a long answer is not dealt with in one turn of the loop.
         Raises `RefusedError` if the switch answers by an error and `ChannelError` if it does not answer.
@@ -231,14 +235,14 @@ class Channel:
         if pending is None or pending.future.done():
             self.on_message(message)
         elif isinstance(message, parser.OFPErrorMsg):
-            pending.future.set_exception(RefusedError(describe(message)))
+            pending.future.set_exception(RefusedError(describe(message), (message.type, message.code)))
         elif not isinstance(message, pending.expected):
             raise MalformedError(f"{type(message).__name__} in answer to a request for {pending.expected.__name__}")
         else:
             self._take_part(pending, message)
 
     def _take_part(self, pending: PendingAnswer, message: Any) -> None:
-        entries = getattr(message, "body", ())
+        entries = getattr(message, "body", (message,))
         pending.size += 1 + len(entries)
         if pending.size > self.most_entries:
             raise ExcessError(f"{pending.expected.__name__} of more than {self.most_entries} entries")

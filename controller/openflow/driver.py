@@ -5,6 +5,7 @@ import ssl
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import structlog
 
@@ -12,6 +13,7 @@ from beamer.errors import InputError, PlatformError, first_of
 from beamer.log_limit import VariedLogLimit
 from beamer.network.fabric import Fabric
 from controller.identity.certificates import PeerCertificate, require_mutual, switch_of
+from controller.limited_log import LimitedLog
 from controller.openflow.channel import (
     HANDSHAKE_S,
     CertificateError,
@@ -25,6 +27,7 @@ from controller.openflow.channel import (
 from controller.openflow.reports import PairCount, SwitchConnected, SwitchEvent, SwitchLost
 from controller.openflow.rules import JobRules, job_meters, job_rules, merged, static_rules
 from controller.openflow.session import FlowCounts, SwitchSession, SwitchTarget
+from controller.openflow.terms import FixedTerm, Terms
 
 UNSERVED = 32  # connections beyond the fabric's own whose peer is not known yet: few, as each may hold 128 kB unread
 ALIVE_S = 2.0  # for a switch to answer when another connection claims to be it; a busy one takes tenths of a second
@@ -47,16 +50,16 @@ class ServedSwitch:
 
 @dataclass(frozen=True)
 class Leadership:
-    """What a controller needs to lead. on_event, term: as of `SwitchDriver.lead`."""
+    """What a controller needs to lead. on_event, terms: as of `SwitchDriver.lead`."""
 
     on_event: Callable[[SwitchEvent], None]
-    term: int
+    terms: Callable[[], Terms]
 
 
 class SwitchDriver:
     """All switches of a fabric; every method runs on one asyncio loop.
 
-    host, port: where switches connect; port 0 takes a free one, see `address`. on_event, term: as of `lead`; None: this
+    host, port: where switches connect; port 0 takes a free one, see `address`. on_event, terms: as of `lead`; None: this
     controller follows another one. It keeps switches connected and as they are, so that none has to connect when it leads:
     Open vSwitch pauses for up to 8 s between attempts (3.1 heeds `max_backoff` on established connections alone).
     tls: how switches connect, in plain text if there is none; it has to ask for certificates. datapath_of: the datapath id
@@ -73,7 +76,7 @@ class SwitchDriver:
         on_event: Callable[[SwitchEvent], None] | None = None,
         clock: Callable[[], float] = time.time,
         *,
-        term: int = 1,
+        terms: Callable[[], Terms] = FixedTerm,
         tls: ssl.SSLContext | None = None,
         datapath_of: Callable[[PeerCertificate | None], int] = switch_of,
         serve_again_s: float = SERVE_AGAIN_S,
@@ -85,7 +88,7 @@ class SwitchDriver:
         self._serve_again_s = serve_again_s
         self._fabric = fabric
         self._listen_on = host, port
-        self._lead = None if on_event is None else Leadership(on_event, term)
+        self._lead = None if on_event is None else Leadership(on_event, terms)
         self._leading = asyncio.Event()
         self._clock = clock
         self._static = static_rules(fabric)
@@ -98,6 +101,7 @@ class SwitchDriver:
         self._connections: set[asyncio.Task[None]] = set()
         self._unserved: dict[asyncio.Task[None], str] = {}  # of the connections, oldest first, with their addresses
         self._most_entries = {name: _most_entries(fabric, name, len(rules)) for name, rules in self._static.items()}
+        self._limited = LimitedLog()
         self._endings = VariedLogLimit(MOST_LOGGED, LOG_AGAIN_S)
         self._server: asyncio.Server | None = None
 
@@ -114,12 +118,12 @@ class SwitchDriver:
         """The switches that are connected, whether this controller leads or follows."""
         return frozenset(self._served)
 
-    def lead(self, on_event: Callable[[SwitchEvent], None], term: int) -> None:
+    def lead(self, on_event: Callable[[SwitchEvent], None], terms: Callable[[], Terms]) -> None:
         """Have the next `start` take switches over from the controller that led before.
 
-        on_event: called on the loop. term: of this controller's leadership; switches refuse those of earlier ones.
+        on_event: called on the loop. terms: returns this leadership's; switches refuse those of earlier ones.
         """
-        self._lead = Leadership(on_event, term)
+        self._lead = Leadership(on_event, terms)
 
     async def start(self) -> None:
         """Listen for switches, if it does not already, and serve them if it leads.
@@ -170,7 +174,7 @@ class SwitchDriver:
                 try:
                     live, final = await session.count()
                 except (ChannelError, RefusedError) as error:
-                    log.warning("switch gave no counters", switch=name, reason=str(error))
+                    self._limited.warning("switch gave no counters", name, str(error), switch=name, reason=str(error))
             found += self._pair_counts(name, live, final=False)
             found += self._pair_counts(name, final, final=True)
         return tuple(found)
@@ -268,8 +272,9 @@ class SwitchDriver:
         """Keep a switch at its target from the moment on when this controller leads."""
         await self._leading.wait()
         assert self._lead is not None
-        on_event, term = self._lead.on_event, self._lead.term
-        session = SwitchSession(name, channel, self._final[name], on_event, self._clock, term)
+        on_event, terms = self._lead.on_event, self._lead.terms()
+        outdo = partial(self._outdo, name, terms)
+        session = SwitchSession(name, channel, self._final[name], on_event, self._clock, terms.term, outdo, self._limited)
         self._served[name] = replace(self._served[name], session=session)
         if name in self._targets:
             session.set_target(self._targets[name])
@@ -278,6 +283,17 @@ class SwitchDriver:
             await session.run()
         finally:
             on_event(SwitchLost(name))
+
+    async def _outdo(self, switch: str, terms: Terms, seen: int) -> int:
+        """Return a later term than one that a switch has obeyed. Raises `RefusedError` if this controller leads no more."""
+        own = terms.term
+        try:
+            raised = await terms.raise_term(seen + 1)
+        except (PlatformError, InputError) as error:
+            raise RefusedError(f"it has obeyed term {seen}, and this controller's is {own}; {error}") from error
+        what = "switch had obeyed another journal's leader; the term is raised"
+        self._limited.warning(what, switch, switch=switch, seen=seen, term=raised)
+        return raised
 
     def _log_end(self, address: str, reason: Exception, switch: str | None = None) -> None:
         """Log that a connection has ended: once in a while per peer and kind of reason."""

@@ -10,15 +10,15 @@ a host that keeps marking with a class that its job has lost has it no longer th
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-import structlog
 from os_ken.ofproto import ofproto_v1_3 as ofp
 from os_ken.ofproto import ofproto_v1_3_parser as parser
 
+from controller.limited_log import LimitedLog
 from controller.openflow import wire
 from controller.openflow.channel import Channel, RefusedError, describe
 from controller.openflow.meters import RateMeter
@@ -36,8 +36,6 @@ MOST_COUNTS = 1 << 17  # pairs and classes per switch whose final counts are kep
 BATCH = 256  # messages written in one turn of the loop: some 20 ms
 
 Item = TypeVar("Item")
-
-log = structlog.get_logger("beamer-controller")
 
 
 @dataclass(frozen=True)
@@ -88,7 +86,8 @@ class SwitchSession:
     """One switch from its connecting to its loss.
 
     final: takes the counts of removed rules. report: called with every generation that is installed. clock: Unix seconds.
-    term: of the controller's leadership: the switch obeys the latest leader alone.
+    term: of the controller's leadership: the switch obeys the latest leader alone. outdo: returns a later term than one that a
+    switch has obeyed, or raises `RefusedError`. limited: the log of what switches refuse.
     """
 
     def __init__(
@@ -99,9 +98,13 @@ class SwitchSession:
         report: Callable[[SwitchEvent], None],
         clock: Callable[[], float],
         term: int,
+        outdo: Callable[[int], Awaitable[int]],
+        limited: LimitedLog,
     ) -> None:
         self._switch = switch
         self._term = term
+        self._outdo = outdo
+        self._limited = limited
         self._channel = channel
         self._final = final
         self._report = report
@@ -125,7 +128,7 @@ class SwitchSession:
     async def run(self) -> None:
         """Keep the switch at its target. Raises `ChannelError` when it is gone, `RefusedError` where a later leader has it."""
         loop = asyncio.get_running_loop()
-        await self._channel.request(wire.leading(self._channel.datapath, self._term))
+        await self._lead()
         while True:
             if loop.time() >= self._audit_at:
                 await self._audit(loop.time())
@@ -142,6 +145,18 @@ class SwitchSession:
             if rule.counts:
                 live.add(rule, sent_bytes, sent_packets)
         return live, self._final
+
+    async def _lead(self) -> None:
+        """Have the switch take this controller's changes alone. Raises `RefusedError` where a later leader has it."""
+        datapath = self._channel.datapath
+        try:
+            await self._channel.request(wire.leading(datapath, self._term))
+        except RefusedError as error:
+            if error.kind != wire.STALE:
+                raise
+            (known,) = await self._channel.request(wire.role_query(datapath))
+            self._term = await self._outdo(known.generation_id)
+            await self._channel.request(wire.leading(datapath, self._term))
 
     async def _audit(self, now: float) -> None:
         """Read what the switch holds and restart the time-outs of pairs that are in use."""
@@ -215,7 +230,8 @@ class SwitchSession:
         missing = [meter for meter in different if self._meters.get(meter.id) != meter]
         if missing:
             reasons = sorted(set(self._refused.values()))
-            log.error("switch holds no such meters", switch=self._switch, meters=len(missing), reasons=reasons)
+            what = {"switch": self._switch, "meters": len(missing), "reasons": reasons}
+            self._limited.error("switch holds no such meters", self._switch, tuple(reasons), **what)
         return not missing
 
     def _without_missing_meters(self, rules: frozenset[Rule]) -> frozenset[Rule]:
@@ -278,7 +294,8 @@ class SwitchSession:
             self._present.pop(sent[xid].key, None)
         if refused:
             reasons = sorted({self._refused[xid] for xid in refused})
-            log.error("switch refused rules", switch=self._switch, rules=len(refused), reasons=reasons, first=sent[refused[0]])
+            what = {"switch": self._switch, "rules": len(refused), "reasons": reasons, "first": sent[refused[0]]}
+            self._limited.error("switch refused rules", self._switch, tuple(reasons), **what)
         return not refused
 
     def _ask(self, messages: Iterable[Any]) -> list[int]:

@@ -92,6 +92,10 @@ def trace_packet(fabric: Fabric, tables: Mapping[str, Iterable[Rule]], source: s
     return PacketTrace(tuple(hops), here)
 
 
+TERMS = 1 << 64
+NO_TERM = TERMS - 1  # OpenFlow 1.3.5, 7.3.9: what a switch says that has been asked by no leader yet
+
+
 @dataclass
 class FlowEntry:
     """A flow entry of a fake switch with its counters."""
@@ -108,7 +112,7 @@ class FakeSwitch:
     answering: while clear, nothing but the handshake is read. refuse: whether a flow modification is answered by an
     error. mods: every flow modification since it connected, as (command, key). has_meters: or answers by errors what
     concerns them. meters: their messages by id. meter_mods: as (command, id). distort: what becomes of a frame it sends.
-    term: the latest leader's.
+    term: the latest leader's, 0 before the first.
     """
 
     dpid: int
@@ -209,8 +213,10 @@ class FakeSwitch:
             self.meters[mod.id] = mod
 
     def _answer_role_request(self, xid: int, frame: bytes) -> None:
-        _, term = struct.unpack_from("!IxxxxQ", frame, ofp.OFP_HEADER_SIZE)
-        if term < self.term:
+        role, term = struct.unpack_from("!IxxxxQ", frame, ofp.OFP_HEADER_SIZE)
+        if role == ofp.OFPCR_ROLE_NOCHANGE:
+            self._write(ofp.OFPT_ROLE_REPLY, xid, struct.pack("!IxxxxQ", ofp.OFPCR_ROLE_EQUAL, self.term or NO_TERM))
+        elif self.term and (term - self.term) % TERMS >= TERMS // 2:  # they wrap around
             code = struct.pack("!HH", ofp.OFPET_ROLE_REQUEST_FAILED, ofp.OFPRRFC_STALE)
             self._write(ofp.OFPT_ERROR, xid, code + frame[:64])
         else:

@@ -11,6 +11,7 @@ from controller.openflow.rules import COOKIE_MASK, COOKIE_PREFIX, Match, Output,
 
 COOKIE = COOKIE_PREFIX << 48
 REWRITTEN = frozenset({"ip_dscp", "eth_dst"})
+STALE = ofp.OFPET_ROLE_REQUEST_FAILED, ofp.OFPRRFC_STALE
 METER_FLAGS = ofp.OFPMF_KBPS | ofp.OFPMF_BURST
 
 
@@ -45,6 +46,11 @@ def leading(datapath: Any, term: int) -> Any:
     OpenFlow 1.3.5, 6.3.6: the switch makes every other controller a follower, and refuses requests of earlier terms as stale.
     """
     return parser.OFPRoleRequest(datapath, ofp.OFPCR_ROLE_MASTER, term)
+
+
+def role_query(datapath: Any) -> Any:
+    """Return the request for the latest term that the switch knows of, which is `generation_id` of the answer."""
+    return parser.OFPRoleRequest(datapath, ofp.OFPCR_ROLE_NOCHANGE, 0)
 
 
 def meter_addition(datapath: Any, meter: RateMeter) -> Any:

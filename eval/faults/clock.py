@@ -1,20 +1,22 @@
-"""The wall clock set back under a running controller, and under one that starts again."""
+"""The wall clock set back, or forward, under a running controller, and under one that starts again."""
 
 import asyncio
 import os
 import random
 import time
+from collections.abc import Callable
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 
 from beamer.network import events as _network_events  # noqa: F401  # read by the names that importing it makes known
-from beamer.studies.journal.store import Journal, sqlite_url
+from beamer.studies.journal.location import sqlite_url
+from beamer.studies.journal.store import Journal
 from eval.faults.base import Fault, FaultOutcome
 from eval.faults.load import Load
 from eval.faults.site import ControllerProcess, ending, site_directory
 
-BACK_S = 3600.0
+STEP_S = 3600.0
 RUNS_ON_S = 1.0  # under the new time, before it is started again
 PROGRAM = """
 import pathlib, sys, time
@@ -28,10 +30,17 @@ main()
 def set_back(times: int, seed: int) -> FaultOutcome:
     """Set the clock back by an hour each time: the controller's own, as that of the machine is not ours to set."""
     with site_directory() as directory:
-        return asyncio.run(_set_back(directory, times, seed))
+        return asyncio.run(_set(directory, times, seed, lambda number: -STEP_S * number))
 
 
-async def _set_back(directory: Path, times: int, seed: int) -> FaultOutcome:
+def set_forward(times: int, seed: int) -> FaultOutcome:
+    """Set the clock forward by an hour and more each time, and right again the next."""
+    with site_directory() as directory:
+        return asyncio.run(_set(directory, times, seed, lambda number: STEP_S * number * (number % 2)))
+
+
+async def _set(directory: Path, times: int, seed: int, offset_s: Callable[[int], float]) -> FaultOutcome:
+    """Set the clock so many times. offset_s: by how much it is off then."""
     rng = random.Random(seed)
     offset, url = directory / "offset", sqlite_url(directory / "journal.db")
     _replace(offset, 0.0)
@@ -44,7 +53,7 @@ async def _set_back(directory: Path, times: int, seed: int) -> FaultOutcome:
         async with Load([controller.url], seed) as load:
             for number in range(1, times + 1):
                 await asyncio.sleep(rng.uniform(0, RUNS_ON_S))
-                _replace(offset, -BACK_S * number)
+                _replace(offset, offset_s(number))
                 await asyncio.sleep(RUNS_ON_S)
                 await load.pause()
                 before = await controller.settled_plan()
@@ -77,12 +86,20 @@ def _replace(file: Path, seconds: float) -> None:
     os.replace(new, file)
 
 
+RECOVERY = "from the kill to the first acknowledgement, with the wait for a plan in between"
 FAULTS = (
     Fault(
         "clock",
-        f"the controller's clock set back by {BACK_S:g} s while it runs, then SIGKILL: it starts under that clock",
-        "from the kill to the first acknowledgement, with the wait for a plan in between",
+        f"the controller's clock set back by {STEP_S:g} s while it runs, then SIGKILL: it starts under that clock",
+        RECOVERY,
         set_back,
+        10,
+    ),
+    Fault(
+        "clock-forward",
+        f"the controller's clock set forward by {STEP_S:g} s or more while it runs, and right again, each with a SIGKILL",
+        RECOVERY,
+        set_forward,
         10,
     ),
 )

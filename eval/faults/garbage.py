@@ -1,4 +1,4 @@
-"""Garbage on every socket of the controller: the fuzzers, for so many inputs each."""
+"""Garbage on every socket, of the controller, of agents and of clients: the fuzzers, for so many inputs each."""
 
 from collections.abc import Callable, Mapping
 
@@ -29,6 +29,10 @@ ABOUT: Mapping[str, tuple[str, int]] = {
     "openflow": ("hostile OpenFlow peers beside a good switch", 1000),
     "http": ("hostile HTTP requests beside a good study", 5000),
     "agents": ("hostile host agents beside two good ones", 1000),
+    "websocket": ("WebSocket frames against the protocol, beside two good agents", 1000),
+    "attach": ("hostile processes at a host agent's Unix socket, beside a good worker", 5000),
+    "agent-link": ("a hostile controller to a host agent, which answers well every other time", 1000),
+    "client": ("a hostile controller to the client, which answers well afterwards", 1000),
 }
 """By target: what is done, and how many inputs are tried."""
 

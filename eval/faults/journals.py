@@ -12,7 +12,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from functools import partial
 from pathlib import Path
 
-from beamer.studies.journal.store import Journal, Location, sqlite_url
+from beamer.studies.journal.location import Location, sqlite_url
+from beamer.studies.journal.store import Journal
 from beamer.testing.journal_damage import BEYOND_REPAIR, DAMAGES, EVENTS, damage
 from beamer.testing.postgresql import PostgreSQL, binaries, missing, postgresql
 from eval.faults.base import PATIENCE_S, Fault, FaultOutcome
@@ -223,6 +224,6 @@ FAULTS = (
     ),
     Fault("sessions-ended", f"PostgreSQL ends all sessions {ENDED}", RECOVERY, sessions_ended, 10, missing),
     Fault("disk-full", f"no file may be written {FULL}, journal in SQLite", RECOVERY, disk_full, 10),
-    Fault("damaged", f"the journal in SQLite damaged, in {len(DAMAGES)} ways", "not measured", damaged, 1),
+    Fault("damaged", "the journal in SQLite damaged, in one way after the other", "not measured", damaged, 1),
     Fault("two-writers", "a second controller started on a journal in SQLite", TWO, two_writers, 10),
 )

@@ -4,15 +4,17 @@ import asyncio
 import random
 import time
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 
-from beamer.studies.journal.store import Journal, Location, sqlite_url
+from beamer.studies.journal.location import Location, sqlite_url
+from beamer.studies.journal.store import Journal
 from beamer.testing.postgresql import binaries, missing, postgresql
 from eval.faults.base import Fault, FaultOutcome
 from eval.faults.load import Load
-from eval.faults.site import SERVE, ControllerProcess, ending, site_directory
+from eval.faults.plans import witnessing
+from eval.faults.site import POLICY, SERVE, ControllerProcess, ending, site_directory
 
 LIFE_S = 1.0  # at most, between an acknowledgement after a restart and the next kill
 COMPACTED_LIFE_S = 4.0  # a snapshot takes a second or two to make, and is to be written now and then
@@ -46,7 +48,9 @@ def while_compacting(times: int, seed: int) -> FaultOutcome:
     """Kill a controller that has a snapshot made all the time, before, while or after it is written."""
     with site_directory() as directory:
         journal = sqlite_url(directory / "journal.db")
-        outcome = asyncio.run(repeated_kills(directory, journal, times, seed, ("-c", COMPACTING), COMPACTED_LIFE_S))
+        outcome = asyncio.run(
+            repeated_kills(directory, journal, times, seed, ("-c", COMPACTING), COMPACTED_LIFE_S, witness=False)
+        )
         with closing(Journal(journal, writes=False)) as opened:
             last = opened.snapshot()
     if last is None:
@@ -90,16 +94,27 @@ async def _kills_at_start(directory: Path, journal: Location, times: int, seed: 
 
 
 async def repeated_kills(
-    directory: Path, journal: Location, times: int, seed: int, program: Sequence[str] = SERVE, life_s: float = LIFE_S
+    directory: Path,
+    journal: Location,
+    times: int,
+    seed: int,
+    program: Sequence[str] = SERVE,
+    life_s: float = LIFE_S,
+    witness: bool = True,
 ) -> FaultOutcome:
-    """Kill a controller so many times. program: which serves it. life_s: at most, from an acknowledgement to the next kill."""
+    """Kill a controller so many times.
+
+    program: which serves it. life_s: at most, from an acknowledgement to the next kill. witness: whether the first decision
+    after each is looked at, for which every event has to stay in the journal.
+    """
     rng = random.Random(seed)
     controller = ControllerProcess(directory, "controller", journal, program)
     recovery_s: list[float] = []
     plans = differing = 0
-    with ending(controller):
+    with ending(controller), ExitStack() as stack:
         controller.start()
         await controller.answers()
+        decisions = stack.enter_context(witnessing(journal, POLICY)) if witness else None
         async with Load([controller.url], seed) as load:
             try:
                 for number in range(times):
@@ -108,9 +123,12 @@ async def repeated_kills(
                         await load.pause()
                         before = await controller.settled_plan()
                     known = len(load.acknowledged)
+                    killed_at_s = time.time()
                     controller.kill()
                     killed_s = time.monotonic()
                     controller.start()
+                    if decisions:
+                        await asyncio.to_thread(decisions.look, killed_at_s)
                     if quiet:
                         await controller.answers()
                         plans += 1
@@ -124,6 +142,9 @@ async def repeated_kills(
                 await controller.answers()
             await load.pause()
             await load.verify(controller.url)
+        if decisions:
+            await asyncio.to_thread(decisions.look, time.time())
+            plans, differing = plans + decisions.compared, differing + decisions.differing
         counts = {"writes repeated": load.retries}
         acknowledged, lost = len(load.acknowledged), len(load.lost)
         return FaultOutcome(times, acknowledged, lost, plans, differing, tuple(recovery_s), counts, tuple(load.failures))

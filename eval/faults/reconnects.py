@@ -5,7 +5,7 @@ import random
 import time
 from pathlib import Path
 
-from beamer.studies.journal.store import sqlite_url
+from beamer.studies.journal.location import sqlite_url
 from eval.faults.base import PATIENCE_S, Fault, FaultOutcome
 from eval.faults.load import Load
 from eval.faults.peers import AGENT, FollowingAgent, FollowingSwitch, missing_rules

@@ -10,6 +10,7 @@ from rich.table import Table
 from eval.committed import Committed
 from eval.faults.base import FaultOutcome
 from eval.faults.catalogue import FAULTS
+from eval.faults.site import POLICY
 
 T = TypeVar("T")
 
@@ -48,8 +49,12 @@ class FaultStudy:
         return {"seeds": dict(self.seeds), "policies": dict(self.policies), "faults": outcomes}
 
     def with_newer(self, newer: "FaultStudy") -> "FaultStudy":
-        """Return this study with the outcomes of a newer one in place of its own, in the catalogue's order."""
-        names = [name for name in FAULTS if name in {**self.outcomes, **newer.outcomes}]
+        """Return this study with the outcomes of a newer one in place of its own, in the catalogue's order.
+
+        What was run with another policy than now is left out: the command would not run it again.
+        """
+        kept = {name for name in self.outcomes if self.policies[name] == POLICY}
+        names = [name for name in FAULTS if name in kept or name in newer.outcomes]
         return FaultStudy(
             _newest(names, self.outcomes, newer.outcomes),
             _newest(names, self.seeds, newer.seeds),

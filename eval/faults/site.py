@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 
 from beamer.network.fabric import Fabric
-from beamer.studies.journal.store import Location
+from beamer.studies.journal.location import Location
 from beamer.testing.fabrics import star
 from eval.faults.base import PATIENCE_S
 

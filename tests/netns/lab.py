@@ -19,6 +19,7 @@ from beamer.testing.fabrics import two_spines
 from controller.openflow.driver import SwitchDriver
 from controller.openflow.reports import SwitchEvent, SwitchInstalled
 from controller.openflow.rules import JobRules
+from controller.openflow.terms import FixedTerm, Terms
 
 PORT = 16653
 FABRIC = two_spines(hosts_per_leaf=1)
@@ -113,11 +114,11 @@ def _connect(lab: Lab, fabric: Fabric) -> None:
 
 
 class Listener:
-    """A driver under observation."""
+    """A driver under observation. terms: as of `SwitchDriver`."""
 
-    def __init__(self) -> None:
+    def __init__(self, terms: Callable[[], Terms] = FixedTerm) -> None:
         self.events: list[SwitchEvent] = []
-        self.driver = SwitchDriver(FABRIC, "127.0.0.1", PORT, self.events.append)
+        self.driver = SwitchDriver(FABRIC, "127.0.0.1", PORT, self.events.append, terms=terms)
 
     async def __aenter__(self) -> "Listener":
         await self.driver.start()

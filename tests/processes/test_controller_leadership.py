@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from beamer.errors import PlatformError, TakenError
+from beamer.errors import PlatformError, SilentError, TakenError
 from beamer.network.fabric import Fabric
 from beamer.studies.events import Event, Progressed, StageRegistered, StudyRegistered, TargetSet, TrialRegistered
 from beamer.studies.journal import batches as batches_module
 from beamer.studies.journal.batches import Batches
 from beamer.studies.journal.store import Journal
 from beamer.studies.known import Kept
-from beamer.testing.postgresql import PostgreSQL
+from beamer.testing.blackhole import blackhole
+from beamer.testing.postgresql import PostgreSQL, socket_of
 from controller.journal.leadership import Lead, lead
 from controller.journal.replay import snapshot
 from topologies.single import build
@@ -85,7 +86,7 @@ def test_a_leader_of_whom_nothing_is_heard_is_replaced_and_told(
         second = asyncio.create_task(leading(url))
         taken = await second  # the first one is silent for longer than the server waits
         assert taken.recovered.tracker == first.recovered.tracker
-        told: list[TakenError] = []
+        told: list[PlatformError] = []
         batches = Batches(first.journal, told.append)
         batches.keep()
         async with asyncio.timeout(PATIENCE_S):
@@ -136,6 +137,105 @@ def test_a_leader_that_gives_signs_of_life_stays(url: str, monkeypatch: pytest.M
         taken = await second
         with closing(taken.journal):
             assert list(taken.recovered.tracker.studies) == ["s"]
+
+    asyncio.run(play())
+
+
+def test_a_leader_that_its_database_does_not_answer_is_told_and_another_one_leads(url: str) -> None:
+    async def play() -> None:
+        async with blackhole(url) as hole:
+            first = await leading(hole.url)
+            lost: list[PlatformError] = []
+            batches = Batches(first.journal, lost.append)
+            batches.keep()
+            batches.put(events("s")[0])
+            await batches.written()
+            hole.swallow()
+            batches.put(events("s")[1])
+            waiting = asyncio.create_task(batches.written())
+            second = await leading(url)
+            async with asyncio.timeout(PATIENCE_S):
+                while not lost:
+                    await asyncio.sleep(0.05)
+                with pytest.raises(SilentError):
+                    await waiting
+            assert isinstance(lost[0], SilentError)
+            assert list(second.recovered.tracker.studies) == ["s"]
+            with pytest.raises(SilentError):
+                batches.put(events("s")[2])
+            await batches.close()
+            second.journal.close()
+
+    asyncio.run(play())
+
+
+def test_a_leader_stays_while_another_session_locks_its_table(server: PostgreSQL, url: str) -> None:
+    async def play() -> None:
+        first = await leading(url)
+        lost: list[PlatformError] = []
+        batches = Batches(first.journal, lost.append)
+        batches.keep()
+        database = socket_of(url).database
+        locking = asyncio.create_task(
+            asyncio.to_thread(server.query, "BEGIN; LOCK TABLE events; SELECT pg_sleep(8); COMMIT", database)
+        )
+        await asyncio.sleep(1.0)
+        batches.put(events("s")[0])
+        with pytest.raises(PlatformError, match="lock timeout"):
+            await batches.written()
+        await locking
+        async with asyncio.timeout(PATIENCE_S):
+            while batches.waiting:
+                await asyncio.sleep(0.05)
+        assert not lost
+        assert batches.failure is None
+        await batches.close()
+
+    asyncio.run(play())
+
+
+def test_a_follower_waits_for_a_database_that_is_away(url: str) -> None:
+    async def play() -> None:
+        first = await leading(url)
+        batches = Batches(first.journal)
+        batches.keep()
+        async with blackhole(url) as hole:
+            follows = asyncio.Event()
+            second = asyncio.create_task(leading(hole.url, follows.set))
+            async with asyncio.timeout(PATIENCE_S):
+                await follows.wait()
+            hole.swallow()
+            await asyncio.sleep(8.0)  # longer than it waits for an answer
+            assert not second.done()
+            hole.hand_on()
+            batches.put(events("s")[0])
+            await batches.close()
+            taken = await second
+            with closing(taken.journal):
+                assert list(taken.recovered.tracker.studies) == ["s"]
+
+    asyncio.run(play())
+
+
+def test_a_term_is_raised_by_who_leads_alone(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches_module, "KEEP_S", PATIENCE_S)
+
+    async def play() -> None:
+        first = await leading(url)
+        batches = Batches(first.journal)
+        assert await batches.raise_term(57) == 57
+        assert await batches.raise_term(5) == 57
+        second = await leading(url)  # after a silence
+        assert second.journal.term == 58
+        for _ in range(2):
+            with pytest.raises(PlatformError):
+                await batches.raise_term(100)
+        assert second.journal.term == 58
+        await batches.close()
+        second.journal.close()
+        third = await leading(url)
+        assert third.journal.term == 59
+        third.journal.close()
 
     asyncio.run(play())
 

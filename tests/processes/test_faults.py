@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from os_ken.ofproto import ofproto_v1_3 as ofp
 
-from beamer.studies.journal.store import sqlite_url
+from beamer.studies.journal.location import sqlite_url
+from beamer.testing.blackhole import blackhole
 from beamer.testing.postgresql import binaries, missing, postgresql
 from eval.faults import emulated
 from eval.faults.base import PATIENCE_S, Fault
@@ -23,11 +24,15 @@ TIMES = {
     "garbage-openflow": 60,
     "garbage-http": 200,
     "garbage-agents": 60,
+    "garbage-websocket": 60,
+    "garbage-attach": 200,
+    "garbage-agent-link": 40,
+    "garbage-client": 40,
 }
 """Where it is not once."""
 WITHOUT_LAB = [fault for fault in FAULTS.values() if fault not in emulated.FAULTS]
 """The others need root and Open vSwitch: `tests/emulation/test_faults.py`."""
-MEASURED_ELSEWHERE = {"garbage-openflow", "garbage-http", "garbage-agents", "damaged"}
+MEASURED_ELSEWHERE = {name for name in FAULTS if name.startswith("garbage-")} | {"damaged"}
 """Nothing is written while these happen."""
 
 
@@ -94,6 +99,33 @@ def test_switches_connect_to_a_follower_as_well(tmp_path: Path) -> None:
     assert programs is not None
     with postgresql(programs) as server:
         assert asyncio.run(_hello_of_a_follower(tmp_path, server.database())) == bytes((ofp.OFP_VERSION, ofp.OFPT_HELLO))
+
+
+async def _told_to_stop(directory: Path, journal: str) -> tuple[int, int]:
+    """Tell a leader to stop while its database is silent and a write waits; return the write's answer, and the exit status."""
+    async with blackhole(journal) as hole, http_client(PATIENCE_S) as http:
+        leader = ControllerProcess(directory, "leader", hole.url)
+        with ending(leader):
+            leader.start()
+            await leader.answers()
+            hole.swallow()
+            asked = asyncio.create_task(http.put(f"{leader.url}/v1/studies/s", json={}))
+            await asyncio.sleep(0.2)
+            leader.signal(signal.SIGTERM)
+            status = await leader.ended()
+            assert "Traceback" not in leader.log, leader.log
+            return (await asked).status_code, status
+
+
+@pytest.mark.timeout(300)
+def test_a_leader_stops_when_it_is_told_to_although_its_database_is_silent(tmp_path: Path) -> None:
+    if reason := missing():
+        pytest.skip(reason)
+    programs = binaries()
+    assert programs is not None
+    with postgresql(programs) as server:
+        answered, status = asyncio.run(_told_to_stop(tmp_path, server.database()))
+    assert (answered, status) in ((503, 0), (503, 2))
 
 
 async def _answer_of_a_leader_of_before(directory: Path, journal: str) -> int:

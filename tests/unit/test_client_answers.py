@@ -194,34 +194,111 @@ def test_an_answer_without_end_takes_bounded_memory(kind: str) -> None:
     assert int(ended.stdout) * 1024 < 8 * MOST_ANSWER_BYTES
 
 
-def test_one_request_that_the_controller_fails_at_stops_no_other(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
+INFORMED = b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("answered", "connections"),
+    [(OK, 1), (INFORMED + OK, 1), (OK * 2, 3), (OK + b"x", 3), (INFORMED + OK + OK[:9], 3), (CHUNKED, 3), (CHUNKED * 2, 3)],
+    ids=["one", "informed", "two", "more", "half of one more", "in chunks", "two in chunks"],
+)
+def test_what_was_not_asked_for_answers_nothing(answered: bytes, connections: int) -> None:
+    """What comes behind an answer must not pass for the next one: the next request would be taken for delivered."""
+    asked: list[bytes] = []
+    seen: set[int] = set()
+
+    def answer(connection: socket.socket, request: bytes) -> None:
+        asked.append(path_of(request))
+        seen.add(connection.getpeername()[1])
+        connection.sendall(answered)
+
+    with raw_server(answer) as url, Client(url, timeout_s=PATIENCE_S) as client:
+        for name in "abc":
+            client.study(name)
+            assert client.flush(PATIENCE_S)
+    assert asked == [b"/v1/studies/a", b"/v1/studies/b", b"/v1/studies/c"]
+    assert len(seen) == connections
+
+
+@pytest.mark.parametrize("heals", [True, False])
+def test_one_request_that_the_controller_fails_at_stops_no_other_and_is_not_given_up(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, heals: bool
 ) -> None:
-    monkeypatch.setattr(outbox, "FIRST_PAUSE_S", 0.03)
-    monkeypatch.setattr(outbox, "LONGEST_PAUSE_S", 0.03)
+    monkeypatch.setattr(outbox, "FIRST_PAUSE_S", 0.005)
+    monkeypatch.setattr(outbox, "LONGEST_PAUSE_S", 0.01)
+    monkeypatch.setattr(outbox, "ASIDE_PAUSE_S", 0.05)
+    asked: list[bytes] = []
+    healed = threading.Event()
+
+    def answer(connection: socket.socket, request: bytes) -> None:
+        asked.append(path_of(request))
+        connection.sendall(headed("500 X", b"") if asked[-1].endswith(b"/bad") and not healed.is_set() else OK)
+
+    def until_asked(path: bytes, times: int) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while asked.count(path) < times:
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+
+    with raw_server(answer) as url, Client(url, timeout_s=PATIENCE_S) as client:
+        client.study("bad").trial("t")
+        for number in range(20):  # while it fails, before and after it was set aside
+            client.study(f"s{number}")
+            until_asked(f"/v1/studies/s{number}".encode(), 1)
+            until_asked(b"/v1/studies/bad", 2 * number)
+        until_asked(b"/v1/studies/bad", 2 * outbox.OWN_FAILURES)
+        assert not client.flush(0.0)
+        assert b"/v1/studies/bad/trials/t" not in asked, "what builds on it waits for it"
+        if heals:
+            healed.set()
+            assert client.flush(PATIENCE_S)
+            assert asked[-2:] == [b"/v1/studies/bad", b"/v1/studies/bad/trials/t"]
+        client.close(0.0)
+    assert warnings(caplog)[0] == f"Beamer refused bad: HTTP 500, {outbox.OWN_FAILURES} times; it is tried again less often"
+    assert [logged for logged in warnings(caplog) if "does not answer" in logged] == []
+    assert len(warnings(caplog)) == (1 if heals else 2), "and how much was not received"
+
+
+def test_a_new_request_does_not_wait_for_one_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox, "LONGEST_PAUSE_S", 10 * PATIENCE_S)
+    fails = threading.Event()
     asked: list[bytes] = []
 
     def answer(connection: socket.socket, request: bytes) -> None:
         asked.append(path_of(request))
-        if asked[-1].endswith(b"/bad"):
-            connection.sendall(headed("500 X", b""))
-        else:
-            time.sleep(0.06)  # the bad one is due again before the next good one
-            connection.sendall(OK)
+        if asked.count(b"/v1/studies/bad") >= 3:
+            fails.set()
+        connection.sendall(headed("500 X", b"") if asked[-1].endswith(b"/bad") else OK)
 
-    with raw_server(answer) as url, Client(url, timeout_s=PATIENCE_S) as client:
-        client.study("bad").trial("t")
-        good = [f"s{i}" for i in range(2 * outbox.OWN_FAILURES)]
-        for name in good:
-            client.study(name)
-        assert client.flush(PATIENCE_S)
-    failures = asked.count(b"/v1/studies/bad")
-    assert asked.index(b"/v1/studies/s0") == 1
-    assert failures >= outbox.OWN_FAILURES
-    assert [logged for logged in warnings(caplog) if "refused" in logged] == [
-        f"Beamer refused bad: HTTP 500, {outbox.OWN_FAILURES} times"
-    ]
-    assert b"/v1/studies/bad/trials/t" in asked, "what built on it was tried all the same"
+    with raw_server(answer) as url:
+        client = Client(url, timeout_s=PATIENCE_S)
+        client.study("bad")
+        assert fails.wait(PATIENCE_S)
+        client.study("good")
+        deadline = time.monotonic() + PATIENCE_S
+        while b"/v1/studies/good" not in asked:
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+        client.close(0.0)
+
+
+def test_a_controller_that_fails_at_everything_is_not_asked_for_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox, "FIRST_PAUSE_S", 10 * PATIENCE_S)
+    monkeypatch.setattr(outbox, "LONGEST_PAUSE_S", 10 * PATIENCE_S)
+    asked: list[bytes] = []
+
+    def answer(connection: socket.socket, request: bytes) -> None:
+        asked.append(path_of(request))
+        connection.sendall(headed("500 X", b""))
+
+    with raw_server(answer) as url:
+        client = Client(url, timeout_s=PATIENCE_S)
+        for number in range(50):
+            client.study(f"s{number}")
+        time.sleep(0.3)
+        assert 1 <= len(asked) <= 2
+        client.close(0.0)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 import trustme
 
 from beamer.client import Client
-from beamer.client.credentials import CA_VARIABLE, TOKEN_FILE_VARIABLE, TOKEN_VARIABLE
+from beamer.client.credentials import CA_VARIABLE, INSECURE_VARIABLE, TOKEN_FILE_VARIABLE, TOKEN_VARIABLE
 from beamer.errors import InputError
 from tests.fake_controller import PATIENCE_S, FakeBeamer, raw_server, warnings
 
@@ -20,7 +20,7 @@ TOKEN = "abc.DEF-123_~+/="
 
 @pytest.fixture(autouse=True)
 def surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (TOKEN_VARIABLE, TOKEN_FILE_VARIABLE, CA_VARIABLE):
+    for name in (TOKEN_VARIABLE, TOKEN_FILE_VARIABLE, CA_VARIABLE, INSECURE_VARIABLE):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -53,6 +53,40 @@ def authorizations(client: Client, requests: list[bytes]) -> list[bytes]:
         assert client.flush(PATIENCE_S)
     lines = [line for request in requests for line in request.split(b"\r\n")]
     return [line.partition(b": ")[2] for line in lines if line.lower().startswith(b"authorization:")]
+
+
+@pytest.mark.parametrize("url", ["http://10.0.0.1:8265", "http://127.0.0.1:1,http://c2.example:8265", "http://[2001:db8::1]"])
+@pytest.mark.parametrize("source", ["argument", "variable", "file"])
+def test_a_token_does_not_leave_the_machine_in_the_clear(
+    url: str, source: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "token"
+    file.write_text(TOKEN)
+    if source == "variable":
+        monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
+    elif source == "file":
+        monkeypatch.setenv(TOKEN_FILE_VARIABLE, str(file))
+    given = TOKEN if source == "argument" else None
+    with pytest.raises(InputError, match=r"url: got 'http://.*expected https:// beside a token.*BEAMER_INSECURE=1") as raised:
+        Client(url, token=given)
+    assert TOKEN not in str(raised.value)
+    monkeypatch.setenv(INSECURE_VARIABLE, "1")
+    Client(url, token=given).close(0.0)
+
+
+@pytest.mark.parametrize("url", ["http://localhost:1", "http://127.0.0.1:1", "http://[::1]:1", "https://c1.example:1"])
+def test_a_token_may_be_sent_where_nobody_is_on_the_way_or_can_read_it(url: str) -> None:
+    Client(url, token=TOKEN).close(0.0)
+
+
+def test_without_a_token_nothing_has_to_be_protected() -> None:
+    Client("http://10.0.0.1:8265").close(0.0)
+
+
+def test_a_url_holds_no_password() -> None:
+    with pytest.raises(InputError, match="without a user or a password") as raised:
+        Client("https://user:secret@c1.example:8265")
+    assert "secret" not in str(raised.value)
 
 
 @pytest.mark.parametrize("source", ["argument", "variable", "file", "none"])

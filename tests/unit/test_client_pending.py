@@ -216,6 +216,31 @@ def test_a_trial_that_ends_for_want_of_room_makes_room_itself() -> None:
     assert drain(waiting) == ["a"]
 
 
+def test_what_was_set_aside_is_dropped_first_and_holds_nothing_up_then() -> None:
+    waiting = queue("bad", "bad/trials/t", "s/trials/u/status", "worse", most=4)
+    for _ in range(2):
+        entry = waiting.take(NOW)
+        assert entry is not None
+        waiting.set_aside(entry)
+        waiting.delay(entry, NOW + 60)
+    assert waiting.due() == NOW + 60
+    assert [show(request) for request in waiting.put(made("c"))] == ["bad"]
+    assert [show(request) for request in waiting.put(made("d"))] == ["s/trials/u/status"], "in the order of their failures"
+    assert [show(request) for request in waiting.put(made("e"))] == ["e"], "nothing else is less worth"
+    assert drain(waiting) == ["bad/trials/t", "worse", "c", "d"]
+
+
+def test_newer_progress_is_set_aside_as_the_older_was() -> None:
+    waiting = queue("s/trials/t/progress", "a", most=3)
+    entry = waiting.take(NOW)
+    assert entry is not None
+    waiting.set_aside(entry)
+    assert waiting.put(made("s/trials/t/progress")) == []
+    waiting.delay(entry, NOW + 60)
+    assert waiting.put(made("b")) == []
+    assert [show(request) for request in waiting.put(made("c"))] == ["s/trials/t/progress"]
+
+
 def test_what_is_sent_and_not_answered_is_not_dropped() -> None:
     waiting = queue(*search(0), most=4)
     entry = waiting.take(NOW)
@@ -243,7 +268,15 @@ def test_what_is_kept_is_bounded_whatever_comes() -> None:
         for text in search(number):
             waiting.put(made(f"free{number}/{text.partition('/')[2]}"))
     assert len(waiting) <= 50
-    kept = (waiting._order, waiting._by_trial, waiting._ended, waiting._progress, waiting._ready, waiting._delayed)
+    kept = (
+        waiting._aside,
+        waiting._order,
+        waiting._by_trial,
+        waiting._ended,
+        waiting._progress,
+        waiting._ready,
+        waiting._delayed,
+    )
     assert all(len(table) <= 3 * 50 for table in kept)
 
 

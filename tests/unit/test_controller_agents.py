@@ -3,6 +3,7 @@ import json
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from beamer.network.protocol import (
     Hello,
     Message,
     PortCounters,
+    WorkerId,
     Workers,
 )
 from controller.agents import HELLO_S, SUCCESSION_S, AgentHub, Pace
@@ -32,12 +34,17 @@ class Listener:
     def __init__(self) -> None:
         self.received: list[tuple[str, Applied | Workers | Connections | Counters]] = []
         self.lost: list[str] = []
+        self.seen: set[Connection] = set()
 
     def agent_joined(self, agent: str) -> Assignment:
         return Assignment(generation=7, addresses=("10.0.0.1",))
 
-    def on_agent_message(self, agent: str, message: Applied | Workers | Connections | Counters) -> None:
+    def on_agent_message(self, agent: str, message: Applied | Workers | Connections | Counters) -> int:
         self.received.append((agent, message))
+        if not isinstance(message, Connections):
+            return 0
+        before, self.seen = self.seen, {*message.connections}
+        return len(before ^ self.seen)
 
     def agent_lost(self, agent: str) -> None:
         self.lost.append(agent)
@@ -309,6 +316,37 @@ def test_of_reports_that_wait_the_latest_counts() -> None:
     scene(play, Limits(messages_per_s=1000, entries_per_s=500))
 
 
+def test_connections_that_never_stay_are_taken_in_at_a_bounded_rate_however_often_the_agent_connects() -> None:
+    """What has come and gone while others wait is never heard of; what is said of workers does not wait for it."""
+
+    async def play(hub: AgentHub, listener: Listener, connect_as: ConnectAs) -> None:
+        def of(number: int) -> Connections:
+            seen = (Connection("m/t", 0, "10.0.0.1", 1000 + 100 * number + i, "10.0.0.2", 5000) for i in range(100))
+            return Connections(connections=tuple(seen))
+
+        def heard(since: int) -> bool:
+            return any(isinstance(message, Workers) for _, message in listener.received[since:])
+
+        for turn in range(5):
+            async with connect_as("h1") as connection:
+                await joined(connection)
+                for number in range(10 * turn, 10 * turn + 10):
+                    await send(connection, of(number))
+                    await asyncio.sleep(0.01)
+                said = len(listener.received)
+                await send(connection, Workers(gone=(WorkerId(job="m/t", rank=turn),)))
+                await until(partial(heard, said))
+        flips = [message for _, message in listener.received if isinstance(message, Connections)]
+        assert 2 <= len(flips) <= 4, "100 at first, 200 with each, of 400 at once and one a second later"
+        async with connect_as("h1") as connection:
+            await joined(connection)
+            await send(connection, flips[-1])
+            await send(connection, Workers())
+            await until(lambda: listener.received[-1][1] == Workers())
+
+    scene(play, Limits(messages_per_s=10_000, entries_per_s=10**6, agent_connections=200, connection_changes_per_s=1))
+
+
 def test_an_agent_that_never_stops_is_read_at_a_bounded_rate() -> None:
     read: list[float] = []
     pace = Pace(per_s=50)
@@ -339,7 +377,8 @@ def test_long_messages_are_read_at_a_bounded_rate_too() -> None:
 
 def test_refusals_and_changes_of_an_agent_fill_no_log(monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
-    monkeypatch.setattr("controller.agents.log", Recorder(lines))
+    for module in ("controller.agents", "controller.limited_log"):
+        monkeypatch.setattr(f"{module}.log", Recorder(lines))
 
     async def play(hub: AgentHub, listener: Listener, connect_as: ConnectAs) -> None:
         for attempt in range(30):
@@ -347,12 +386,12 @@ def test_refusals_and_changes_of_an_agent_fill_no_log(monkeypatch: pytest.Monkey
                 await closed(connection)
             async with connect_as("h1") as connection:
                 await joined(connection)
-                await connection.send("nonsense")
+                await connection.send("nonsense" if attempt % 2 else json.dumps({"kind": "workers", f"x{attempt}": attempt}))
                 await closed(connection)
         await until(lambda: len(listener.lost) == 30)
 
     scene(play)
-    assert lines.count("agent refused") == 2
+    assert lines.count("agent refused") == 3
     assert lines.count("agent joined") == 10
 
 

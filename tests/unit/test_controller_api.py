@@ -336,7 +336,8 @@ def test_a_leased_worker_is_shown_and_its_end_ends_the_attempt(scene: Scene) -> 
         held = WorkerLease(study="mnist", trial="trial1", rank=0, run="a", process=Process(7, 7, leased=True))
         agent, tracker = HOSTS[0].agent, api.runtime.tracker
         refused = (WorkerId(job="mnist/trial1", rank=1), "its process belongs to another user")
-        api.runtime.on_agent_message(agent, Workers(leases=(held,), refused=(refused,)))
+        api.runtime.on_agent_message(agent, Workers(leases=(held,), refused=(refused,)))  # of a worker on another's host
+        api.runtime.on_agent_message(HOSTS[1].agent, Workers(refused=(refused,)))
         attempt = tracker.trials["mnist/trial1"].attempt
         assert attempt is not None
         await until(lambda: 0 in attempt.processes)
@@ -344,7 +345,7 @@ def test_a_leased_worker_is_shown_and_its_end_ends_the_attempt(scene: Scene) -> 
         assert trial["attempts"][0]["workers"][0]["process"] == {
             "pid": 7, "start": 7, "namespace": 0, "uid": None, "leased": True,
         }  # fmt: skip
-        assert trial["unattached"] == [{"rank": 1, "agent": agent, "reason": refused[1]}]
+        assert trial["unattached"] == [{"rank": 1, "agent": HOSTS[1].agent, "reason": refused[1]}]
         api.runtime.on_agent_message(agent, Workers())
         while tracker.running:
             api.now += 1.0

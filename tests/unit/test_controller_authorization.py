@@ -8,6 +8,7 @@ import json
 import secrets
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ import jwt
 import pytest
 from starlette.requests import HTTPConnection
 
+from beamer.studies.events import StudyRegistered
+from beamer.studies.journal.store import Journal
 from beamer.testing.fabrics import star
 from controller.http.api import create_app
 from controller.http.authorization import AGENT, HEALTH, MOST_LOGGED, STUDIES, Authorization, DeniedError
@@ -237,6 +240,20 @@ def test_a_reader_reads_and_an_operator_does_everything(controller: Served) -> N
     for path, body in WRITES:
         assert ask(controller, "PUT", path, OPERATOR, body).status_code not in (401, 403, 422), path
     assert everything(controller) != before
+
+
+@pytest.mark.parametrize("ahead_s", [366 * DAY_S, -366 * DAY_S], ids=["ahead", "behind"])
+def test_tokens_expire_by_the_clock_whatever_the_journal_says(tmp_path: Path, ahead_s: float) -> None:
+    """One write under a wrong clock must lock nobody out, nor let anybody in for longer."""
+    with closing(Journal(f"sqlite:///{tmp_path}/journal.db")) as journal:
+        journal.append(StudyRegistered(time.time() + ahead_s, "mnist", "1"))
+    with served(FABRIC, tmp_path / "journal.db", credentials=Credentials(tokens=KEY)) as controller:
+        assert ask(controller, "PUT", "/v1/studies/mnist/stages/rung0", TRAINER).status_code == 200
+        expired = token("mnist", TokenRole.TRAINER, valid_s=-1)
+        assert ask(controller, "PUT", "/v1/studies/mnist/stages/rung1", expired).status_code == 401
+        (stage,) = ask(controller, "GET", "/v1/studies/mnist", OPERATOR).json()["stages"]
+        assert stage["name"] == "rung0"
+        assert stage["registered_s"] >= time.time() + ahead_s - PATIENCE_S, "time goes on from the journal's all the same"
 
 
 def test_health_is_open_and_so_is_nothing_else(controller: Served) -> None:

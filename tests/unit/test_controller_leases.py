@@ -127,7 +127,8 @@ def test_a_lease_of_a_rank_on_another_host_is_refused_in_words() -> None:
 
 
 def test_a_lease_of_a_process_that_no_worker_can_be_keeps_no_other_back() -> None:
-    scene = Scene()
+    scene = Scene(started=False)
+    scene.start("one", (H1, H1))
     assert scene.report(H1, lease(1, 1), lease(0, 11)) == [WorkerAttached(100.0, KEY, 0, process(11))]
     [found] = scene.leases.unattached(scene.tracker)
     assert (found.trial, found.rank, found.agent) == (KEY, 1, AGENT[H1])

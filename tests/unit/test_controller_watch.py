@@ -2,16 +2,18 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
 from beamer.errors import InputError, PlatformError
-from beamer.network.protocol import WorkerLease, Workers
+from beamer.network.protocol import WorkerId, WorkerLease, Workers
 from beamer.studies.events import AttemptEnded, AttemptStarted, Event, StudyRegistered, TrialRegistered, WorkerAttached
 from beamer.studies.model import Process, TrialStatus, Worker
 from beamer.studies.tracker import Tracker
+from controller.limited_log import MOST_LOGGED
 from controller.liveness.leases import Leases
 from controller.liveness.watch import Watch, WatchOptions
 from topologies.single import build
@@ -138,6 +140,46 @@ def test_an_end_is_logged_when_it_is_recorded(monkeypatch: pytest.MonkeyPatch) -
             found.now += GRACE_S
             await until(lambda: found.tracker.trials["s/a"].status is TrialStatus.LOST)
         assert len([entry for entry in logs if entry["event"] == ENDS]) == 1
+
+    play(scene)
+
+
+OTHER = FABRIC.hosts[1]
+IMPOSSIBLE = Process(1, start=0, uid=1000, leased=True)
+
+
+def refused(number: int) -> Workers:
+    return Workers(refused=((WorkerId(job="s/a", rank=0), f"{number} " + "x" * 900),))
+
+
+def impossible(number: int) -> Workers:
+    return Workers(leases=(WorkerLease(study="s", trial="a", rank=0, run=None, process=replace(IMPOSSIBLE, start=number)),))
+
+
+@pytest.mark.parametrize("report", [refused, impossible])
+def test_an_agent_says_nothing_of_ranks_on_hosts_of_others(report: Callable[[int], Workers]) -> None:
+    async def scene(found: Scene) -> None:
+        with capture_logs() as logs:
+            for number in range(50):
+                found.watch.report(OTHER.agent, report(number))
+                await asyncio.sleep(0.003)
+            assert found.watch.unattached() == []
+        assert logs == []
+
+    play(scene)
+
+
+def test_an_agent_that_says_ever_new_things_of_its_own_ranks_fills_no_log() -> None:
+    async def scene(found: Scene) -> None:
+        with capture_logs() as logs:
+            for number in range(3 * MOST_LOGGED):
+                found.watch.report(HOST.agent, refused(number))
+                await asyncio.sleep(0)
+                found.watch._check()
+            [shown] = found.watch.unattached()
+            assert shown.reason.startswith(f"{3 * MOST_LOGGED - 1} x"), "whoever asks is told all the same"
+        assert len(logs) == MOST_LOGGED
+        assert all(len(entry["reason"]) < 300 for entry in logs)
 
     play(scene)
 

@@ -18,7 +18,7 @@ from eval.faults.base import Fault, FaultOutcome
 from eval.faults.catalogue import FAULTS
 from eval.faults.load import CONNECTIONS, KnownStudies, Load, search, steady_search
 from eval.faults.report import FaultStudy
-from eval.faults.site import FABRIC
+from eval.faults.site import FABRIC, POLICY
 from eval.fuzz.command import findings_table
 from eval.fuzz.command import fuzz as fuzz_command
 from eval.fuzz.findings import Findings, FuzzFailure
@@ -136,6 +136,13 @@ def test_newer_outcomes_take_the_place_of_older_ones_in_the_order_of_the_catalog
     study = older.with_newer(FaultStudy({first: GOOD, second: newer}, {first: 2, second: 3}, policies))
     assert list(study.outcomes.items()) == [(first, GOOD), (second, newer)]
     assert (study.seeds, study.policies) == ({first: 2, second: 3}, policies)
+
+
+def test_figures_of_another_policy_than_the_commands_are_not_kept() -> None:
+    first, second = list(FAULTS)[:2]
+    older = FaultStudy({first: GOOD, second: GOOD}, {first: 1, second: 1}, {first: "beamer", second: POLICY})
+    study = older.with_newer(FaultStudy({}, {}, {}))
+    assert (list(study.outcomes), list(study.seeds), list(study.policies)) == ([second], [second], [second])
 
 
 def test_unknown_faults_and_targets_are_named() -> None:

@@ -22,7 +22,7 @@ from beamer.client import lease as client
 from beamer.client.lease import AgentLease, attach, describe_process
 from beamer.errors import InputError
 from beamer.network.protocol import WorkerLease
-from beamer.studies.model import Process
+from beamer.studies.model import MOST_RANK, Process
 from hostagent import attach as module
 from hostagent.attach import AttachServer, listening, parse_request
 from hostagent.procfs import Procfs
@@ -211,6 +211,7 @@ def test_a_process_that_can_be_no_worker_is_refused(
         (json.dumps({"study": "s", "trial": "t"}).encode() + b"\n", "rank"),
         (json.dumps(REQUEST | {"rank": -1}).encode() + b"\n", "rank"),
         (json.dumps(REQUEST | {"rank": "0"}).encode() + b"\n", "rank"),
+        (json.dumps(REQUEST | {"rank": MOST_RANK + 1}).encode() + b"\n", "rank"),
         (json.dumps(REQUEST | {"study": "a/b"}).encode() + b"\n", "study"),
         (json.dumps(REQUEST | {"run": ""}).encode() + b"\n", "run"),
         (json.dumps(REQUEST | {"pid": 5}).encode() + b"\n", "pid"),
@@ -512,7 +513,7 @@ def test_a_process_describes_itself_as_its_agent_would_find_it(tmp_path: Path) -
     assert describe_process(7, tmp_path) == Process(7, 0, 0), "without /proc nothing is known"
 
 
-@pytest.mark.parametrize("rank", [0, 2**31 - 1])
+@pytest.mark.parametrize("rank", [0, MOST_RANK])
 def test_a_request_is_what_was_said(rank: int) -> None:
     request = parse_request(json.dumps(REQUEST | {"rank": rank, "run": "7"}).encode())
     assert (request.study, request.trial, request.rank, request.run) == ("s", "t", rank, "7")

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from beamer.network.events import Planned
 from beamer.studies.events import EncodedEvent, Event, StageRegistered
 from beamer.studies.journal import batches as module
 from beamer.studies.journal.batches import Batches
+from beamer.studies.journal.chain import BEGINNING
 from beamer.studies.journal.store import Journal, JournalSnapshot
 
 EVENTS = [StageRegistered(float(i), "s", f"r{i}") for i in range(10)]
@@ -157,13 +158,15 @@ def test_a_snapshot_is_written_between_events(gate: Gate, scene: Scene) -> None:
     assert scene(play) == EVENTS[5:]
 
 
+@pytest.mark.parametrize("error", [PlatformError("the disk is full", "make room"), OSError("no"), KeyError("a defect")])
 def test_a_snapshot_that_cannot_be_written_keeps_no_event_back(
-    gate: Gate, scene: Scene, monkeypatch: pytest.MonkeyPatch
+    gate: Gate, scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
-    def refuse(journal: Journal, snapshot: JournalSnapshot) -> None:
-        raise PlatformError("the disk is full", "make room")
+    def refuse(journal: Journal, snapshot: JournalSnapshot) -> Iterator[None]:
+        yield
+        raise error
 
-    monkeypatch.setattr(Journal, "compact", refuse)
+    monkeypatch.setattr(Journal, "compacting", refuse)
     gate.open.set()
 
     async def play(batches: Batches) -> None:
@@ -173,8 +176,30 @@ def test_a_snapshot_that_cannot_be_written_keeps_no_event_back(
         await asyncio.sleep(0.05)
         batches.put(EVENTS[1])
         await batches.written()
+        assert batches.failure is None
 
     assert scene(play) == EVENTS[:2]
+    assert "takes no snapshot" in caplog.text
+
+
+def test_events_are_written_between_the_steps_of_compacting(gate: Gate, scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate.open.set()
+    monkeypatch.setattr("beamer.studies.journal.store._DELETED_AT_ONCE", 1)
+    deleted: list[int] = []
+
+    async def play(batches: Batches) -> None:
+        for event in EVENTS[:8]:
+            batches.put(event)
+        await batches.written()
+        batches.compact(JournalSnapshot(batches._journal.head, "the first eight"))
+        for event in EVENTS[8:]:
+            await asyncio.sleep(0)
+            batches.put(event)
+            await batches.written()
+            deleted.append(8 - sum(number <= 8 for number, _, _ in batches._journal.rows_after(BEGINNING)))
+
+    assert scene(play) == EVENTS[8:]
+    assert max(deleted) < 8
 
 
 def test_an_action_that_fails_keeps_nothing_back(gate: Gate, scene: Scene) -> None:

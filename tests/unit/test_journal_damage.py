@@ -1,6 +1,7 @@
 """Journals that were damaged, that two want to write, that are compacted: what is said, and what is kept."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -9,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from beamer.errors import InputError, PlatformError
+from beamer.errors import InputError, PlatformError, TakenError
 from beamer.studies.events import StudyRegistered
 from beamer.studies.journal.chain import ChainLink
-from beamer.studies.journal.store import Journal, JournalSnapshot
+from beamer.studies.journal.store import MOST_TERM, Journal, JournalSnapshot
 from beamer.testing.fabrics import star
 from beamer.testing.journal_damage import BEYOND_REPAIR, DAMAGES, EVENTS
 from beamer.testing.journal_damage import damage as damage_journal
@@ -39,6 +40,9 @@ def _read(path: Path) -> list[object]:
         return list(journal.replay())
 
 
+WHOLE = {"the head lost", "the head set back", "one added", "the term set back", "the term below zero"}
+"""The damages that no event is lost by."""
+
 ROWS_LEFT = {"an event lost": 5, "the first lost": 5, "the last lost": 5, "all lost": 0, "one added": 7}
 """By damage, where that is not all of them."""
 
@@ -59,9 +63,54 @@ def test_repair_keeps_what_comes_before_the_damage(file: Path, name: str) -> Non
     kept = _read(file)
     assert kept == list(EVENTS[: len(kept)])
     check(_url(file))
-    assert (len(kept) == len(EVENTS)) == (name in ("the head lost", "the head set back", "one added"))
+    assert (len(kept) == len(EVENTS)) == (name in WHOLE)
     removed = [json.loads(row)["number"] for row in file.with_name("journal.db.removed.jsonl").read_text().splitlines()]
     assert len(kept) + len(removed) == ROWS_LEFT.get(name, 6)
+
+
+@pytest.mark.parametrize("name", sorted(DAMAGES.keys() - BEYOND_REPAIR))
+def test_terms_never_go_back_by_a_repair(file: Path, name: str) -> None:
+    for _ in range(5):
+        with closing(Journal(_url(file))) as journal:
+            before = journal.term
+    damage_journal(file, DAMAGES[name])
+    repair(_url(file))
+    with closing(Journal(_url(file))) as journal:
+        assert journal.term > before
+
+
+def test_a_term_that_was_heard_of_is_kept(file: Path) -> None:
+    with closing(Journal(_url(file))) as journal:
+        own = journal.term
+        journal.raise_term(57)
+        assert journal.term == 57
+        journal.raise_term(3)
+        assert journal.term == 57 > own
+        journal.append(EVENTS[0])
+        with pytest.raises(InputError, match="term: got"):
+            journal.raise_term(MOST_TERM + 1)
+    check(_url(file))
+    with closing(Journal(_url(file))) as journal:
+        assert journal.term == 58
+        assert len(list(journal.replay())) == len(EVENTS) + 1
+
+
+@pytest.mark.parametrize("kind", ["a symbolic link", "a link to the folder", "a hard link"])
+def test_a_journal_has_one_writer_by_whatever_name(file: Path, tmp_path: Path, kind: str) -> None:
+    other = tmp_path / "elsewhere" / "other.db"
+    if kind == "a link to the folder":
+        other.parent.symlink_to(tmp_path)
+        other = other.with_name(file.name)
+    else:
+        other.parent.mkdir()
+        (other.symlink_to if kind == "a symbolic link" else other.hardlink_to)(file)
+    with closing(Journal(_url(file))) as first:
+        with pytest.raises(TakenError, match=rf"written by another process \(process {os.getpid()}\); stop that one"):
+            Journal(_url(other))
+        first.append(EVENTS[0])
+    with closing(Journal(_url(other))) as second, pytest.raises(TakenError):
+        Journal(_url(file))
+    assert second.term == first.term + 1
 
 
 def test_what_is_not_damaged_is_not_repaired(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,7 +140,7 @@ def test_what_is_compacted_keeps_as_much_as_the_controller_does(tmp_path: Path, 
     journal(JournalAction.COMPACT, _url(file), fabric, limits=given if limits else None)
     with closing(Journal(_url(file), writes=False)) as compacted:
         recovered = recover(compacted, star(2), 1.0, Limits().kept)
-    assert (recovered.events, len(recovered.tracker.past_runs("s"))) == (0, kept)
+    assert (recovered.growth.events, len(recovered.tracker.past_runs("s"))) == (0, kept)
 
 
 @pytest.mark.parametrize(
@@ -166,6 +215,12 @@ def test_a_journal_of_before_is_chained_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     with closing(Journal(_url(path))) as journal:
         journal.append(*EVENTS)
+    with closing(Journal(_url(path))) as journal:
+        term = journal.term
+    without_seal = ("ALTER TABLE head DROP COLUMN seal", "UPDATE alembic_version SET version_num = '0002'")
+    damage_journal(path, without_seal)
+    with closing(Journal(_url(path))) as journal:
+        assert (journal.term, list(journal.replay())) == (term + 1, list(EVENTS))
     older = (
         "DROP TABLE head",
         "DROP TABLE snapshots",

@@ -8,13 +8,14 @@ import pytest
 from os_ken.ofproto import ofproto_parser, ofproto_protocol
 from os_ken.ofproto import ofproto_v1_3 as ofp
 
-from beamer.errors import PlatformError
+from beamer.errors import PlatformError, TakenError
 from beamer.network.fabric import Fabric
 from beamer.testing.fabrics import star, two_spines
 from controller.openflow import channel, driver, session, wire
 from controller.openflow.driver import SwitchDriver
 from controller.openflow.reports import PairCount, SwitchConnected, SwitchEvent, SwitchInstalled, SwitchLost
 from controller.openflow.rules import JobRules, RuleKey
+from controller.openflow.terms import FixedTerm, Terms
 from controller.openflow.testing import FakeSwitch, desired_rules
 
 FABRIC = star(2)
@@ -299,7 +300,7 @@ def test_a_switch_is_connected_to_a_follower_and_left_as_it_is_until_this_one_le
         switch.expire(expired)  # which it tells everybody who is connected
         await asyncio.sleep(0.1)
         assert (switch.mods, switch.term, connection.done()) == ([], 1, False)
-        driver.lead(events.append, term=2)
+        driver.lead(events.append, lambda: JournalInMemory(2))
         driver.install(2, [job(2)])
         await driver.start()
         await b.until(lambda: len(events) == 2)
@@ -309,6 +310,57 @@ def test_a_switch_is_connected_to_a_follower_and_left_as_it_is_until_this_one_le
         assert {count.sent_bytes for count in await driver.counters()} == {0}  # the leader of before counted the others
         await driver.stop()
         await connection
+
+    asyncio.run(scenario())
+
+
+class JournalInMemory:
+    """The term in a journal. taken: whether another controller has written it since."""
+
+    def __init__(self, term: int, taken: bool = False) -> None:
+        self.term = term
+        self.taken = taken
+
+    async def raise_term(self, least: int) -> int:
+        if self.taken:
+            raise TakenError("the journal was written by another process", "start this one again")
+        self.term = max(self.term, least)
+        return self.term
+
+
+@pytest.mark.parametrize("seen", [57, 2**40, 2**62 - 1])
+def test_a_switch_that_has_obeyed_another_journal_is_led_under_a_later_term(seen: int) -> None:
+    async def scenario() -> None:
+        switch, events, journal = FakeSwitch(dpid=1, term=seen), list[SwitchEvent](), JournalInMemory(3)
+        driver = SwitchDriver(FABRIC, "127.0.0.1", 0, events.append, terms=lambda: journal, serve_again_s=0.01)
+        driver.install(1, [job(2)])
+        await driver.start()
+        connection = asyncio.create_task(switch.connect(*driver.address))
+        async with asyncio.timeout(10):
+            while len(events) < 2:
+                await asyncio.sleep(0.005)
+        assert [type(event) for event in events] == [SwitchConnected, SwitchInstalled]
+        assert (switch.term, journal.term) == (seen + 1, seen + 1)
+        await driver.stop()
+        await connection
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("journal", [JournalInMemory(3, taken=True), FixedTerm()], ids=["taken", "none"])
+def test_a_leader_of_before_is_refused_and_does_not_raise_its_term(journal: Terms) -> None:
+    """Fencing: of two controllers on one journal the one that has lost it cannot come after the other."""
+
+    async def scenario() -> None:
+        switch, events = FakeSwitch(dpid=1, term=4), list[SwitchEvent]()
+        driver = SwitchDriver(FABRIC, "127.0.0.1", 0, events.append, terms=lambda: journal, serve_again_s=0.01)
+        driver.install(1, [job(2)])
+        await driver.start()
+        async with asyncio.timeout(10):
+            await switch.connect(*driver.address)
+        assert (switch.term, switch.mods, switch.entries) == (4, [], {})
+        assert [type(event) for event in events] == [SwitchConnected, SwitchLost]
+        await driver.stop()
 
     asyncio.run(scenario())
 

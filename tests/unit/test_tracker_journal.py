@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from beamer.errors import ConflictError, InputError
 from beamer.network.connection import Connection
-from beamer.network.events import ConnectionsSeen, Measured, PlanChanged, Planned
+from beamer.network.events import ConnectionsChanged, ConnectionsSeen, Measured, PlanChanged, Planned
 from beamer.network.ledger import NetworkLedger
 from beamer.network.plan import JobPlan
 from beamer.studies.events import (
@@ -125,6 +125,10 @@ _events: st.SearchStrategy[Event] = st.one_of(
     st.builds(TrialEnded, _times, _keys, st.sampled_from([status for status in TrialStatus if status.is_finished])),
     st.builds(FellSilent, _times, _studies, st.none() | _stages, st.none() | _names),
     st.builds(ConnectionsSeen, _times, st.sampled_from(AGENTS), st.lists(_connections, max_size=3).map(tuple)),
+    st.builds(
+        ConnectionsChanged, _times, st.sampled_from(AGENTS), st.lists(_connections, max_size=3).map(tuple),
+        st.lists(_connections, max_size=3).map(tuple),
+    ),
     st.builds(
         Measured, _times, _keys, _attempts, st.none() | st.floats(1, 1e6), st.floats(0, 9), st.floats(0, 9),
     ),

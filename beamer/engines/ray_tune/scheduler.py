@@ -23,7 +23,8 @@ from beamer.gpu.model import Request
 from beamer.gpu.policies import GpuPolicy, gpu_policy
 from beamer.studies.asynchronous_halving import AsynchronousHalving
 from beamer.studies.halving import Halving
-from beamer.studies.journal.store import Journal, Location
+from beamer.studies.journal.location import Location
+from beamer.studies.journal.store import Journal
 from beamer.studies.model import Rung
 
 

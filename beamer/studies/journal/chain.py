@@ -23,6 +23,19 @@ BEGINNING = ChainLink(0, 0)
 """The link before the first event."""
 
 
+@dataclass(frozen=True)
+class Head:
+    """Where a chain ends, and which writer has written there: the term of its leadership, counted from 1."""
+
+    link: ChainLink = BEGINNING
+    term: int = 0
+
+    @property
+    def seal(self) -> int:
+        """The checksum of both, by which a head that was changed is found."""
+        return checksum(f"{self.link.number} {self.link.checksum} {self.term}")
+
+
 def checksum(content: str) -> int:
     """Return the checksum of a text by itself."""
     return crc32(content.encode())

@@ -8,8 +8,6 @@ written is chained by checksums, and read back only as it was written. A snapsho
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import sqlalchemy as sa
 from alembic import command
@@ -17,10 +15,11 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 from alembic.util import CommandError
 
-from beamer.errors import InputError, PlatformError, TakenError
-from beamer.lazy_commands import install_command
+from beamer.errors import InputError, PlatformError, SilentError, TakenError
 from beamer.studies.events import EncodedEvent, Event, decode, encode
-from beamer.studies.journal.chain import BEGINNING, ChainLink, checksum
+from beamer.studies.journal.chain import BEGINNING, ChainLink, Head, checksum
+from beamer.studies.journal.location import Location, shown, sqlite_file, without_secrets
+from beamer.studies.journal.sessions import SILENT_S, WORK_S, be_heard_within, engine_of
 from beamer.studies.journal.writing import FileLock, lock_session
 
 _METADATA = sa.MetaData()
@@ -32,13 +31,14 @@ _EVENTS = sa.Table(
     sa.Column("content", sa.Text, nullable=False),
     sa.Column("checksum", sa.BigInteger, nullable=False),
 )
-_HEAD = sa.Table(  # one row: the last event's link, and how many writers there have been
+_HEAD = sa.Table(  # one row: see `Head`
     "head",
     _METADATA,
     sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("number", sa.BigInteger, nullable=False),
     sa.Column("checksum", sa.BigInteger, nullable=False),
     sa.Column("term", sa.BigInteger, nullable=False),
+    sa.Column("seal", sa.BigInteger, nullable=False),
 )
 _SNAPSHOTS = sa.Table(
     "snapshots",
@@ -48,17 +48,13 @@ _SNAPSHOTS = sa.Table(
     sa.Column("content", sa.Text, nullable=False),
     sa.Column("content_checksum", sa.BigInteger, nullable=False),
 )
-_EXTRAS = {"psycopg": "postgresql"}  # of Beamer, by the package of a database
 _READ_AT_ONCE = 1000
 _DELETED_AT_ONCE = 10_000  # events, in a transaction: writing waits for no more
 _EXPECTED = "a database that holds Beamer's journal or nothing"
-_EXPECTED_URL = "a database URL such as 'sqlite:////var/lib/beamer/journal.db'"
 _REMEDY = "'beamer journal check' shows what is damaged, 'beamer journal repair' keeps what comes before it"
 _SIGNS_OF_DAMAGE = ("malformed", "no such table", "no such column", "already exists")  # the last: its version is gone
 
-
-Location = str | sa.URL
-"""Where a database is: a URL as SQLAlchemy writes it, or one in parts, which holds whatever characters a path has."""
+MOST_TERM = 1 << 62  # beyond it numbers in which switches compare terms, of 64 bits, begin to wrap around
 
 
 @dataclass(frozen=True)
@@ -69,24 +65,6 @@ class JournalSnapshot:
     content: str
 
 
-def sqlite_url(path: Path) -> Location:
-    """Return the URL of a SQLite file."""
-    return sa.URL.create("sqlite", database=str(path))
-
-
-def sqlite_file(url: Location) -> Path | None:
-    """Return the file of a SQLite database, None for other databases. Raises `InputError` for one that is not in a file."""
-    try:
-        parsed = sa.make_url(url)
-    except sa.exc.ArgumentError as error:
-        raise InputError("journal", str(url), _EXPECTED_URL) from error
-    if parsed.get_backend_name() != "sqlite":
-        return None
-    if not parsed.database or parsed.database == ":memory:" or parsed.database.startswith("file:"):
-        raise InputError("journal", str(url), "a file's path, as in 'sqlite:////var/lib/beamer/journal.db': it is to last")
-    return Path(parsed.database)
-
-
 class Journal:
     """Keep events in a database, whose schema is created or brought up to date on opening.
 
@@ -94,36 +72,28 @@ class Journal:
     write, too, as one process at a time may; otherwise the schema has to be there. damaged: whether to open one for repair
     whose end is not as it was written. May be used by one thread after another.
 
-    term: which writer of the journal this is, from 1.
+    read_characters: of the contents of all events that were read.
 
     Raises `InputError` for a URL that names no database, for one that holds something else, and for a journal that is not as it
-    was written, `PlatformError` for a database that cannot be reached or written, `TakenError` for one that another process
-    writes; every method but `close` raises these, too.
+    was written, `PlatformError` for a database that cannot be written, `SilentError` for one that cannot be reached, and
+    `TakenError` for one that another process writes; every method but `close` raises these, too.
     """
 
     def __init__(self, url: Location, writes: bool = True, damaged: bool = False) -> None:
         file = sqlite_file(url)
-        try:
-            self._engine = sa.create_engine(url)
-        except (sa.exc.ArgumentError, sa.exc.NoSuchModuleError) as error:
-            raise InputError("journal", str(url), _EXPECTED_URL) from error
-        except ModuleNotFoundError as error:
-            remedy = f"install it: {install_command(_EXTRAS.get(str(error.name), 'controller'))}"
-            raise PlatformError(f"Python package {error.name!r} is not installed", remedy) from error
+        self._engine = engine_of(url)
         self.location = url
-        self.url = self._engine.url.render_as_string(hide_password=True)
+        self.url = shown(url)
         self._lock: FileLock | None = None
         self._connection: sa.Connection | None = None
-        self._head = BEGINNING
-        self.term = 0
-        if file is not None:
-            sa.event.listen(self._engine, "connect", _set_up_sqlite)
+        self._head = Head()
+        self.read_characters = 0
         try:
             if writes:
-                self._lock = FileLock(file) if file is not None else None
+                # The name that SQLite itself gives the files beside the database.
+                self._lock = FileLock(file.resolve()) if file is not None else None
                 self._migrate()
-                self._head = self._stored_head(damaged)
-                self.term = self._next_term()
+                self._begin(damaged)
             else:
                 self._check_version()
         except BaseException:
@@ -133,12 +103,24 @@ class Journal:
     @property
     def is_shared(self) -> bool:
         """Whether another process may get the right to write while this one lives."""
-        return self._lock is None
+        return self._engine.dialect.name != "sqlite"
 
     @property
     def head(self) -> ChainLink:
         """The link of the last event that was written."""
-        return self._head
+        return self._head.link
+
+    @property
+    def term(self) -> int:
+        """Which writer of the journal this is, from 1, or more where a later one was heard of; 0 for one that only reads."""
+        return self._head.term
+
+    def raise_term(self, least: int) -> None:
+        """Make the term of this writer, and so of all later ones, at least `least`, if that is not above `MOST_TERM`."""
+        if least > MOST_TERM:
+            raise InputError("term", least, f"at most {MOST_TERM}")
+        if least > self.term:
+            self._write_head(Head(self.head, least))
 
     def append(self, *events: Event) -> None:
         """Write events in one transaction: all of them are durable when this returns, or none is kept."""
@@ -146,15 +128,16 @@ class Journal:
 
     def append_encoded(self, events: Sequence[EncodedEvent]) -> None:
         """Write events as `append` does, as `encode` returned them."""
-        link, rows = self._head, []
+        link, rows = self.head, []
         for kind, content in events:
             link = link.next(kind, content)
             rows.append({"number": link.number, "kind": kind, "content": content, "checksum": link.checksum})
         if rows:
+            head = Head(link, self.term)
             with self._reporting(), self._writing() as connection:
                 connection.execute(_EVENTS.insert(), rows)
-                connection.execute(_HEAD.update().values(number=link.number, checksum=link.checksum))
-            self._head = link
+                connection.execute(_HEAD.update().values(**_row(head)))
+            self._head = head
 
     def snapshot(self) -> JournalSnapshot | None:
         """Return the latest snapshot, None where there is none."""
@@ -182,7 +165,7 @@ class Journal:
         link = after
         query = sa.select(_EVENTS).where(_EVENTS.c.number > link.number).order_by(_EVENTS.c.number)
         with self._reporting(), self._reading() as connection:
-            head = self._head_of(connection) if to_head else None
+            head = self._head_of(connection).link if to_head else None
             with closing(connection.execution_options(yield_per=_READ_AT_ONCE).execute(query)) as rows:
                 for row in rows:
                     if head is not None and row.number > head.number:
@@ -196,23 +179,30 @@ class Journal:
                         event = decode(row.kind, row.content)
                     except InputError as error:
                         raise self.damage(f"event {link.number} cannot be read ({error})") from error
+                    self.read_characters += len(row.content)
                     yield link, event
             if head is not None and link != head:
                 raise self.damage(f"the events after {link.number} are missing, of {head.number}")
 
     def compact(self, snapshot: JournalSnapshot) -> None:
         """Let a snapshot take the place of the events that it was made from, and of the snapshots before it."""
+        for _ in self.compacting(snapshot):
+            pass
+
+    def compacting(self, snapshot: JournalSnapshot) -> Iterator[None]:
+        """Compact in steps, each of them a transaction, between which events may be written."""
         link, content = snapshot.link, snapshot.content
         row = {"number": link.number, "checksum": link.checksum, "content": content, "content_checksum": checksum(content)}
-        with self._reporting(), self._writing() as connection:
+        with self._reporting(), self._writing(WORK_S) as connection:
             connection.execute(_SNAPSHOTS.insert(), [row])
             connection.execute(_SNAPSHOTS.delete().where(_SNAPSHOTS.c.number < link.number))
-        while True:
-            least = sa.select(sa.func.min(_EVENTS.c.number)).scalar_subquery()
-            old = _EVENTS.delete().where(_EVENTS.c.number <= link.number, _EVENTS.c.number < least + _DELETED_AT_ONCE)
-            with self._reporting(), self._writing() as connection:
-                if not connection.execute(old).rowcount:
-                    break
+        least = sa.select(sa.func.min(_EVENTS.c.number)).scalar_subquery()
+        old = _EVENTS.delete().where(_EVENTS.c.number <= link.number, _EVENTS.c.number < least + _DELETED_AT_ONCE)
+        deleted = 1
+        while deleted:
+            yield
+            with self._reporting(), self._writing(WORK_S) as connection:
+                deleted = connection.execute(old).rowcount
 
     def rows_after(self, link: ChainLink) -> Iterator[tuple[int, str, str]]:
         """Yield number, kind and content of every row after an event, whether or not it is as it was written."""
@@ -223,14 +213,17 @@ class Journal:
                 for row in rows:
                     yield row.number, row.kind, row.content
 
-    def cut(self, link: ChainLink) -> None:
-        """Remove every row after an event, which becomes the last."""
-        head = {"number": link.number, "checksum": link.checksum}
-        with self._reporting(), self._writing() as connection:
+    def cut(self, link: ChainLink, least_term: int) -> None:
+        """Remove every row after an event, which becomes the last.
+
+        least_term: of the writers from now on where it is not known which ones there have been, more than any of these had.
+        """
+        head = Head(link, self.term or min(max(self._stored_term(), least_term), MOST_TERM))
+        with self._reporting(), self._writing(WORK_S) as connection:
             connection.execute(_EVENTS.delete().where(_EVENTS.c.number > link.number))
             connection.execute(_HEAD.delete())
-            connection.execute(_HEAD.insert(), [{"id": 1, "term": self.term, **head}])
-        self._head = link
+            connection.execute(_HEAD.insert(), [{"id": 1, **_row(head)}])
+        self._head = head
 
     def keep(self) -> None:
         """Keep the right to write. Raises `TakenError` if another process has it by now."""
@@ -262,10 +255,11 @@ class Journal:
             yield connection
 
     @contextmanager
-    def _writing(self) -> Iterator[sa.Connection]:
-        """Begin a transaction in the session that has the right to write."""
+    def _writing(self, silence_s: float = SILENT_S) -> Iterator[sa.Connection]:
+        """Begin a transaction in the session that has the right to write. silence_s: as of `be_heard_within`."""
         if self._connection is None or self._connection.invalidated:
             self._connection = self._session()
+        be_heard_within(self._connection, silence_s)
         with self._connection.begin():
             yield self._connection
 
@@ -275,10 +269,10 @@ class Journal:
             self._connection = None
         connection = self._engine.connect()
         try:
-            if self._lock is None:
+            if self.is_shared:
                 lock_session(connection, self.url)
                 # Another process may have had the lock, and written, between two sessions of this one.
-                if self.term and (self._head_of(connection), self._term_of(connection)) != (self._head, self.term):
+                if self.term and self._head_of(connection) != self._head:
                     raise TakenError(f"the journal {self.url} was written by another process", "start this one again")
                 connection.rollback()
         except BaseException:
@@ -286,31 +280,43 @@ class Journal:
             raise
         return connection
 
-    def _stored_head(self, damaged: bool) -> ChainLink:
-        """Return the last event's link. Raises `InputError` if the last event is another one, unless it may be."""
+    def _begin(self, damaged: bool) -> None:
+        """Count this writer, whose events come after the last one. Raises `InputError` if that is another one.
+
+        damaged: whether it may be, or the head may be lost; then there is no term before `cut`.
+        """
         with self._reporting(), self._engine.connect() as connection:
-            head = BEGINNING if damaged else self._head_of(connection)
+            try:
+                head = self._head_of(connection)
+            except InputError:
+                if not damaged:
+                    raise
+                return
             last = connection.execute(sa.select(_EVENTS).order_by(_EVENTS.c.number.desc()).limit(1)).one_or_none()
         snapshot = self.snapshot()
         known = ChainLink(last.number, last.checksum) if last else snapshot.link if snapshot else BEGINNING
-        if known.number != head.number and not damaged:
-            raise self.damage(f"its last event is {known.number}, {head.number} were written")
-        return head
+        if known.number != head.link.number and not damaged:
+            raise self.damage(f"its last event is {known.number}, {head.link.number} were written")
+        self._write_head(Head(head.link, head.term + 1))
 
-    def _next_term(self) -> int:
-        """Count this writer, and return how many there have been."""
+    def _write_head(self, head: Head) -> None:
         with self._reporting(), self._writing() as connection:
-            connection.execute(_HEAD.update().values(term=_HEAD.c.term + 1))
-            return self._term_of(connection)
+            connection.execute(_HEAD.update().values(**_row(head)))
+        self._head = head
 
-    def _term_of(self, connection: sa.Connection) -> int:
-        return connection.execute(sa.select(_HEAD.c.term)).scalar_one_or_none() or 0
+    def _stored_term(self) -> int:
+        """Return the term that is in the journal, whether or not it is as it was written."""
+        with self._reporting(), self._engine.connect() as connection:
+            return connection.execute(sa.select(_HEAD.c.term)).scalars().first() or 0
 
-    def _head_of(self, connection: sa.Connection) -> ChainLink:
-        found = connection.execute(sa.select(_HEAD.c.number, _HEAD.c.checksum)).one_or_none()
+    def _head_of(self, connection: sa.Connection) -> Head:
+        found = connection.execute(sa.select(_HEAD)).one_or_none()
         if found is None:
             raise self.damage("how many events were written is not known")
-        return ChainLink(found.number, found.checksum)
+        head = Head(ChainLink(found.number, found.checksum), found.term)
+        if found.seal != head.seal or head.term < 0:
+            raise self.damage("where it ends, and its writer's term, are not as they were written")
+        return head
 
     def _check_version(self) -> None:
         with self._reporting(), self._engine.connect() as connection:
@@ -323,7 +329,7 @@ class Journal:
 
     def _migrate(self) -> None:
         config = _config()
-        with self._reporting(), self._writing() as connection:
+        with self._reporting(), self._writing(WORK_S) as connection:
             tables = set(sa.inspect(connection).get_table_names())
             if tables and "alembic_version" not in tables:
                 raise InputError("journal", self.url, f"{_EXPECTED}; it has the tables {', '.join(sorted(tables))}")
@@ -338,15 +344,20 @@ class Journal:
         try:
             yield
         except sa.exc.DBAPIError as error:
-            reason = str(error.orig).strip()
+            reason = without_secrets(str(error.orig).strip(), self.location)
             if "not a database" in reason:
                 raise InputError("journal", self.url, f"{_EXPECTED} ({reason})") from error
             if any(sign in reason for sign in _SIGNS_OF_DAMAGE):
                 raise self.damage(reason) from error
-            raise PlatformError(
+            failure = SilentError if self.is_shared and self._is_lost(error) else PlatformError
+            raise failure(
                 f"the journal {self.url} cannot be read and written ({reason})",
                 "give a database that this process may create and write",
             ) from error
+
+    def _is_lost(self, error: sa.exc.DBAPIError) -> bool:
+        """Say whether an error tells of a session that has ended, or could not begin, and not of what was asked in it."""
+        return error.connection_invalidated or self._connection is None or self._connection.invalidated
 
 
 def _config() -> Config:
@@ -355,6 +366,5 @@ def _config() -> Config:
     return config
 
 
-def _set_up_sqlite(connection: Any, _record: object) -> None:
-    connection.execute("PRAGMA journal_mode=WAL")
-    connection.execute("PRAGMA synchronous=NORMAL")
+def _row(head: Head) -> dict[str, int]:
+    return {"number": head.link.number, "checksum": head.link.checksum, "term": head.term, "seal": head.seal}

@@ -1,52 +1,51 @@
 """One writer per journal: whoever else opens it for writing is refused, for as long as the first one lives.
 
-SQLite: a lock on a file beside the database, which the kernel releases with the process. PostgreSQL: an advisory lock of the
-session that also writes, so that a writer whose session was lost cannot write without having the lock again.
+SQLite: a lock on the database file itself, whatever name it is opened by, which the kernel releases with the process.
+PostgreSQL: an advisory lock of the session that also writes, so that a writer whose session was lost cannot write without
+having the lock again.
 """
 
 import fcntl
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import IO
 
 import sqlalchemy as sa
 
 from beamer.errors import PlatformError, TakenError
+from beamer.studies.journal.sessions import SESSION_S
 
 ADVISORY_LOCK = 0x6265616D6572  # "beamer"; advisory locks are a database's own
-SESSION_S = 3.0  # short enough that another controller leads within 5 s, and several times what a pause may take
+LOCKED_S = 1.0  # that a statement waits for another session's lock: the server then says so, which tells that it is there
+_LOCKS = Path("/proc/locks")
 _REMEDY = "stop that one first, or give another journal"
 
 
 class FileLock:
-    """The lock of a SQLite file. Raises `PlatformError` where another process holds it."""
+    """The lock of a SQLite file. Raises `PlatformError` where another process holds it.
+
+    It is flock(2)'s, which SQLite's own locks, fcntl(2)'s, do not meet. Those end when a process closes any descriptor of the
+    file: so this one is closed last, and never where another part of this process may have the file open.
+    """
 
     def __init__(self, database: Path) -> None:
-        path = database.with_name(database.name + ".lock")
         try:
-            self._file: IO[str] = path.open("a+")
+            self._descriptor = os.open(database, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         except OSError as error:
             raise PlatformError(
-                f"the journal's lock {path} cannot be opened ({error.strerror})", "give a folder that this process may write"
+                f"the journal {database} cannot be opened ({error.strerror})", "give a file that this process may write"
             ) from error
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            self._file.seek(0)
-            holder = self._file.read().strip()
-            self._file.close()
-            raise TakenError(
-                f"the journal {database} is written by another process{f' ({holder})' if holder else ''}", _REMEDY
-            ) from error
-        self._file.truncate(0)
-        self._file.write(f"process {os.getpid()}")
-        self._file.flush()
+            holder = _holder(os.fstat(self._descriptor))
+            shown = f" (process {holder})" if holder else ""
+            raise TakenError(f"the journal {database} is written by another process{shown}", _REMEDY) from error
 
     def release(self) -> None:
-        """Let go of the lock; its file stays, as removing it would let two processes lock two files of one name."""
-        with suppress(ValueError):
-            self._file.close()
+        """Let go of the lock, once the database is closed."""
+        with suppress(OSError):
+            os.close(self._descriptor)
 
 
 def lock_session(connection: sa.Connection, url: str) -> None:
@@ -60,6 +59,18 @@ def lock_session(connection: sa.Connection, url: str) -> None:
     if held:
         for setting in ("idle_session_timeout", "idle_in_transaction_session_timeout"):
             connection.exec_driver_sql(f"SET {setting} = '{SESSION_S:g}s'")
+        connection.exec_driver_sql(f"SET lock_timeout = '{LOCKED_S:g}s'")
     connection.commit()
     if not held:
         raise TakenError(f"the journal {url} is written by another process", _REMEDY)
+
+
+def _holder(file: os.stat_result) -> str | None:
+    """Return the process that holds the lock of a file, as far as the kernel tells (proc(5), locks)."""
+    named = f"{os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}:{file.st_ino}"
+    with suppress(OSError, IndexError):
+        for line in _LOCKS.read_text().splitlines():
+            fields = line.split()
+            if fields[1] == "FLOCK" and fields[5] == named:
+                return fields[4]
+    return None

@@ -1,0 +1,34 @@
+"""The first decision of a process, made ahead: it loads compiled kernels, which takes tenths of a second.
+
+A follower makes it while another controller leads, so that what it decides when it takes over takes milliseconds.
+"""
+
+import itertools
+from random import Random
+from typing import Any
+
+from beamer.network.decide import decide
+from beamer.network.fabric import Fabric
+from beamer.network.ledger import NetworkLedger
+from beamer.network.plan_modes import PlanMode
+from beamer.network.policies import NetworkPolicy
+from beamer.studies.events import AttemptStarted, StageRegistered, StudyRegistered, TargetSet, TrialRegistered
+from beamer.studies.model import Profile, Worker, trial_key
+from beamer.studies.tracker import Tracker
+
+TRIALS = 3
+_STUDY, _STAGE = "study", "stage"
+
+
+def warm_up(fabric: Fabric, policy: NetworkPolicy[Any], queues: int, mode: PlanMode | None) -> None:
+    """Decide on a few trials that nobody has registered, and forget it."""
+    network = NetworkLedger(fabric)
+    tracker = Tracker(network)
+    tracker.apply(StudyRegistered(0.0, _STUDY))
+    tracker.apply(StageRegistered(0.0, _STUDY, _STAGE))
+    for number, (src, dst) in enumerate(itertools.islice(itertools.permutations(fabric.hosts, 2), TRIALS)):
+        key = trial_key(_STUDY, name := f"trial{number}")
+        tracker.apply(TrialRegistered(0.0, _STUDY, name))
+        tracker.apply(TargetSet(0.0, key, 1 + number, _STAGE))
+        tracker.apply(AttemptStarted(0.0, key, "1", (Worker(0, src.name), Worker(1, dst.name)), Profile(10**6)))
+    decide(policy, queues, mode)(policy.initial(), network.snapshot(tracker), 1.0, Random(0))
