@@ -3,8 +3,8 @@
 import math
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, fields, replace
-from operator import attrgetter
+from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
@@ -20,6 +20,7 @@ from beamer.network.footprint import Footprints
 from beamer.network.forecasts import Forecast, Forecasts, ForecastsState, no_forecast
 from beamer.network.job import JobSpec, job_spec
 from beamer.network.plan import JobPlan, check_queues
+from beamer.network.seen import SeenConnections, by_job
 from beamer.network.snapshot import Snapshot
 from beamer.network.views import JobView, StageView, StudyView
 from beamer.network.waiting import later_rungs, remaining_steps, waiting_stage
@@ -33,7 +34,7 @@ from beamer.studies.events import (
     WorkerAttached,
     study_of,
 )
-from beamer.studies.model import StudyStatus, TrialStatus, by_rank, split_key
+from beamer.studies.model import StudyStatus, TrialStatus, by_rank, split_key, trial_key
 from beamer.studies.records import AttemptRecord, StudyRecord, TrialRecord
 from beamer.studies.tracker import Ledger, Tracker, is_new_decision
 
@@ -44,12 +45,11 @@ class _State:
 
     profiles: ProfileEstimates
     forecasts: ForecastsState
-    connections: dict[str, tuple[Connection, ...]]
+    connections: Mapping[str, tuple[Connection, ...]]
     decision: Planned | None
 
 
 _STATE = TypeAdapter(_State)
-_ORDER = attrgetter(*(field.name for field in fields(Connection)))
 
 
 @dataclass
@@ -85,7 +85,7 @@ class NetworkLedger(Ledger):
         self.fabric = fabric
         self.profiles = ProfileEstimates()
         self.forecasts = Forecasts(forecast)
-        self._connections: dict[str, tuple[Connection, ...]] = {}
+        self.seen = SeenConnections()
         self._decision: Planned | None = None
         self.footprints = Footprints(fabric)
         self._unchanged = UnchangedStudies()
@@ -93,7 +93,7 @@ class NetworkLedger(Ledger):
     @property
     def connections(self) -> Mapping[str, tuple[Connection, ...]]:
         """What each agent sees of the running jobs' connections, sorted."""
-        return MappingProxyType(self._connections)
+        return MappingProxyType(self.seen.everything())
 
     @property
     def decision(self) -> Planned | None:
@@ -116,7 +116,7 @@ class NetworkLedger(Ledger):
             case ConnectionsSeen(agent=agent, connections=connections):
                 if agent not in self.fabric.agents:
                     raise NotFoundError("agent", agent, nearest(agent, self.fabric.agents))
-                return _of_running(connections, tracker) != self._connections.get(agent, ())
+                return by_job(connections, partial(_runs, tracker)) != self.seen.of_agent(agent)
             case Planned() | PlanChanged():
                 return self._check_plan(event, tracker)
         return None
@@ -133,15 +133,15 @@ class NetworkLedger(Ledger):
                 for renewed in self.forecasts.report(tracker.trial(key), loss, event.at_s):
                     self._unchanged.forget(split_key(renewed)[0])
             case ConnectionsSeen(agent=agent, connections=connections) if agent in self.fabric.agents:
-                self._connections.pop(agent, None)
-                if seen := _of_running(connections, tracker):
-                    self._connections[agent] = seen
+                self.seen.replace(agent, by_job(connections, partial(_runs, tracker)))
             case TrialEnded(trial=key):
                 self.profiles.end(key)
                 self.forecasts.end(tracker.trial(key))
-                self._prune(tracker)
-            case AttemptEnded() | FellSilent():
-                self._prune(tracker)
+                self.seen.forget(key)
+            case AttemptEnded(trial=key):
+                self.seen.forget(key)
+            case FellSilent(study=study, trial=name) if name is not None:
+                self.seen.forget(trial_key(study, name))
             case Planned():
                 self._decision = event
             case PlanChanged():
@@ -158,12 +158,14 @@ class NetworkLedger(Ledger):
 
     def state(self) -> str:
         """Return all that is known as JSON."""
-        return _STATE.dump_json(_State(self.profiles, self.forecasts.state(), self._connections, self._decision)).decode()
+        return _STATE.dump_json(_State(self.profiles, self.forecasts.state(), self.seen.everything(), self._decision)).decode()
 
     def restore(self, state: str) -> None:
         """Know in a new ledger what `state` returned. Raises `ValueError` for anything else."""
         read = _STATE.validate_json(state)
-        self.profiles, self._connections, self._decision = read.profiles, read.connections, read.decision
+        self.profiles, self._decision = read.profiles, read.decision
+        for agent, seen in read.connections.items():
+            self.seen.replace(agent, by_job(seen, lambda job: True))
         self.forecasts.restore(read.forecasts)
 
     def snapshot(self, tracker: Tracker, without: AbstractSet[str] = frozenset()) -> Snapshot:
@@ -269,10 +271,6 @@ class NetworkLedger(Ledger):
                 raise InputError(f"jobs[{key}].klass", plan.klass, f"0 to {event.queues - 1}")
         return is_new_decision(event, self._decision)
 
-    def _prune(self, tracker: Tracker) -> None:
-        left = {agent: _of_running(seen, tracker) for agent, seen in self._connections.items()}
-        self._connections = {agent: seen for agent, seen in left.items() if seen}
-
 
 def check_on_fabric(spec: JobSpec, fabric: Fabric) -> None:
     """Check that a job can run on `fabric`. Raises `InputError` naming the first field that cannot be."""
@@ -300,7 +298,6 @@ def _by_study(running: Iterable[TrialRecord], studies: AbstractSet[str]) -> dict
     return found
 
 
-def _of_running(connections: Iterable[Connection], tracker: Tracker) -> tuple[Connection, ...]:
-    """Leave out connections of trials that an agent does not know yet not to run any more."""
-    found = {c for c in connections if c.job in tracker.trials and tracker.trials[c.job].status is TrialStatus.RUNNING}
-    return tuple(sorted(found, key=_ORDER))
+def _runs(tracker: Tracker, job: str) -> bool:
+    trial = tracker.trials.get(job)
+    return trial is not None and trial.status is TrialStatus.RUNNING

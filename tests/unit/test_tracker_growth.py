@@ -1,0 +1,49 @@
+"""What events cost the tracker and its ledger grows with what they change, not with all that there is."""
+
+import pytest
+
+from beamer.network.connection import Connection
+from beamer.network.events import ConnectionsSeen
+from beamer.network.ledger import NetworkLedger
+from beamer.studies.events import AttemptStarted, Event, StudyEnded, StudyRegistered, TrialEnded, TrialRegistered
+from beamer.studies.model import Profile, TrialStatus, Worker
+from beamer.studies.tracker import Tracker
+from beamer.testing.fabrics import star
+from tests.effort import effort
+
+FABRIC = star(2)
+LEFT, RIGHT = FABRIC.hosts
+WORKERS = (Worker(0, LEFT.name), Worker(1, RIGHT.name))
+FEW, MANY = 60, 240
+
+
+def running(trials: int) -> Tracker:
+    """Return a tracker of one study whose trials have a connection each, which both of its agents see."""
+    tracker = Tracker(NetworkLedger(FABRIC))
+    tracker.apply(StudyRegistered(0.0, "s"))
+    keys = [f"s/t{number}" for number in range(trials)]
+    for key in keys:
+        tracker.apply(TrialRegistered(0.0, "s", key.partition("/")[2]))
+        tracker.apply(AttemptStarted(0.0, key, "1", WORKERS, Profile(1000, "ring", 0.1)))
+    there = tuple(Connection(key, 0, LEFT.ip, 1000 + i, RIGHT.ip, 2000 + i) for i, key in enumerate(keys))
+    back = tuple(Connection(key, 1, RIGHT.ip, 2000 + i, LEFT.ip, 1000 + i) for i, key in enumerate(keys))
+    assert LEFT.agent
+    assert RIGHT.agent
+    tracker.apply(ConnectionsSeen(0.0, LEFT.agent, there))
+    tracker.apply(ConnectionsSeen(0.0, RIGHT.agent, back))
+    return tracker
+
+
+@pytest.mark.parametrize("event", [StudyEnded(1.0, "s"), StudyRegistered(1.0, "s", "2")])
+def test_the_end_of_a_run_costs_each_of_its_trials_the_same(event: Event) -> None:
+    few, many = running(FEW), running(MANY)
+    cost = effort(lambda: few.apply(event)), effort(lambda: many.apply(event))
+    assert not many.running
+    assert cost[1] < 1.5 * MANY / FEW * cost[0]
+
+
+def test_the_end_of_a_trial_costs_the_same_among_many() -> None:
+    few, many = running(FEW), running(MANY)
+    end = TrialEnded(1.0, "s/t7", TrialStatus.FINISHED)
+    assert effort(lambda: many.apply(end)) < 1.5 * effort(lambda: few.apply(end))
+    assert many.running_count == MANY - 1
