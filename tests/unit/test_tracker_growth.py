@@ -1,10 +1,14 @@
-"""What events cost the tracker and its ledger grows with what they change, not with all that there is."""
+"""What events and counters cost grows with what they concern, not with all that there is."""
+
+from functools import partial
 
 import pytest
 
 from beamer.network.connection import Connection
 from beamer.network.events import ConnectionsSeen
 from beamer.network.ledger import NetworkLedger
+from beamer.network.meters import Meters
+from beamer.network.protocol import WorkerBytes
 from beamer.studies.events import AttemptStarted, Event, StudyEnded, StudyRegistered, TrialEnded, TrialRegistered
 from beamer.studies.model import Profile, TrialStatus, Worker
 from beamer.studies.tracker import Tracker
@@ -47,3 +51,16 @@ def test_the_end_of_a_trial_costs_the_same_among_many() -> None:
     end = TrialEnded(1.0, "s/t7", TrialStatus.FINISHED)
     assert effort(lambda: many.apply(end)) < 1.5 * effort(lambda: few.apply(end))
     assert many.running_count == MANY - 1
+
+
+def test_counters_of_a_worker_cost_the_same_beside_many_meters() -> None:
+    assert LEFT.agent
+    costs = []
+    for tracker in (running(FEW), running(MANY)):
+        (ledger,) = tracker.ledgers
+        assert isinstance(ledger, NetworkLedger)
+        meters = Meters(ledger, tracker)
+        everyone = [WorkerBytes(job=trial.key, rank=0, sent_bytes=0) for trial in tracker.running]
+        meters.counted(LEFT.agent, everyone, 1.0)
+        costs.append(effort(partial(meters.counted, LEFT.agent, everyone[:1], 2.0)))
+    assert costs[1] < 1.5 * costs[0]
