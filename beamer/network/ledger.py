@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from beamer.errors import ConflictError, InputError, NotFoundError, nearest
-from beamer.network.collectives import phases
+from beamer.network.collectives import exchanges
 from beamer.network.connection import Connection
 from beamer.network.estimates import ProfileEstimates, Source, Sourced
 from beamer.network.events import ConnectionsSeen, Measured, PlanChanged, Planned
@@ -277,7 +277,7 @@ def check_on_fabric(spec: JobSpec, fabric: Fabric) -> None:
     for i, worker in enumerate(spec.workers):
         if worker.host not in fabric.host:
             raise InputError(f"workers[{i}].host", worker.host, nearest(worker.host, fabric.host))
-    phases(spec)
+    exchanges(spec)
 
 
 def _present(tracker: Tracker, trial: str) -> AttemptRecord:
