@@ -7,7 +7,7 @@ say, is not counted.
 import asyncio
 import sys
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 from typing import Any
 
@@ -61,12 +61,21 @@ class _CountedLoop(asyncio.SelectorEventLoop):
         self.turns.append(self.effort.instructions - before)
 
 
-def turns(scene: Callable[[Callable[[], None]], Coroutine[Any, Any, None]]) -> list[int]:
-    """Play a scene on an event loop and return how many instructions each turn took.
+Scene = Callable[[Callable[[], AbstractContextManager[None]]], Coroutine[Any, Any, None]]
+"""What happens on an event loop. It is given what to do in a context whose whole turns are counted."""
 
-    scene: is given a function to call when counting is to begin.
-    """
+
+def turns(scene: Scene) -> list[int]:
+    """Play a scene on an event loop and return how many instructions each turn took in the context that it enters."""
     loop = _CountedLoop()
+    counted: list[int] = []
+
+    @contextmanager
+    def counting() -> Iterator[None]:
+        before = len(loop.turns) + 1  # the present one has begun
+        yield
+        counted.extend(loop.turns[before:])
+
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
-        runner.run(scene(loop.turns.clear))
-    return loop.turns
+        runner.run(scene(counting))
+    return counted
