@@ -55,6 +55,7 @@ from controller.http.runs import check_run, study_event
 from controller.identity.credentials import NO_CREDENTIALS, Credentials
 from controller.identity.tokens import Claims
 from controller.runtime import Runtime
+from controller.turns import Turns
 from controller.websocket import REFUSED, close_reason
 
 STUDY = STUDIES + "/{study}"
@@ -198,25 +199,27 @@ def _add_trials(app: FastAPI, runtime: Runtime) -> None:
 
 
 def _add_reads(app: FastAPI, runtime: Runtime, authorization: Any) -> None:
+    turns = Turns()
+
     @app.get(STUDIES)
     async def studies(claims: Claims = authorization) -> Response:
-        return answer({"studies": responses.studies_responses(runtime, claims.covers)})
+        return await answer({"studies": responses.studies_responses(runtime, claims.covers)}, turns)
 
     @app.get(STUDY)
     async def study(study: str, run: Run = None) -> Response:
-        return answer(responses.study_response(runtime, study, run))
+        return await answer(responses.study_response(runtime, study, run), turns)
 
     @app.get(STAGE)
     async def stage(study: str, stage: str, run: Run = None) -> Response:
-        return answer(responses.stage_response(runtime, study, run, stage))
+        return await answer(responses.stage_response(runtime, study, run, stage), turns)
 
     @app.get(TRIAL)
     async def trial(study: str, trial: str, run: Run = None) -> Response:
-        return answer(responses.trial_response(runtime, study, run, trial))
+        return await answer(responses.trial_response(runtime, study, run, trial), turns)
 
     @app.get("/v1/plan")
     async def plan() -> Response:
-        return answer(responses.plan_response(runtime))
+        return await answer(responses.plan_response(runtime), turns)
 
     @app.get("/v1/latencies")
     async def latencies() -> JsonObject:
@@ -224,7 +227,7 @@ def _add_reads(app: FastAPI, runtime: Runtime, authorization: Any) -> None:
 
     @app.get("/v1/counters")
     async def counters() -> Response:
-        return answer(responses.counters_response(runtime, await runtime.pair_counts()))
+        return await answer(responses.counters_response(runtime, await runtime.pair_counts()), turns)
 
     @app.get(HEALTH)
     async def health() -> JsonObject:
