@@ -9,7 +9,7 @@ from beamer.network.events import ConnectionsSeen
 from beamer.network.ledger import NetworkLedger
 from beamer.network.meters import Meters
 from beamer.network.protocol import WorkerBytes
-from beamer.studies.events import AttemptStarted, Event, StudyEnded, StudyRegistered, TrialEnded, TrialRegistered
+from beamer.studies.events import AttemptStarted, Event, Progressed, StudyEnded, StudyRegistered, TrialEnded, TrialRegistered
 from beamer.studies.model import Profile, TrialStatus, Worker
 from beamer.studies.tracker import Tracker
 from beamer.testing.fabrics import star
@@ -64,3 +64,41 @@ def test_counters_of_a_worker_cost_the_same_beside_many_meters() -> None:
         meters.counted(LEFT.agent, everyone, 1.0)
         costs.append(effort(partial(meters.counted, LEFT.agent, everyone[:1], 2.0)))
     assert costs[1] < 1.5 * costs[0]
+
+
+def ledger_of(tracker: Tracker) -> NetworkLedger:
+    (ledger,) = tracker.ledgers
+    assert isinstance(ledger, NetworkLedger)
+    return ledger
+
+
+def test_what_has_not_changed_is_not_worked_out_again() -> None:
+    tracker = running(MANY)
+    ledger = ledger_of(tracker)
+    everything = effort(lambda: ledger.running(tracker))
+    tracker.apply(Progressed(1.0, "s/t7", 5))
+    assert effort(lambda: ledger.running(tracker)) < 0.3 * everything
+
+
+def test_looking_at_the_running_trials_is_prepared_trial_by_trial() -> None:
+    def costs(trials: int) -> list[int]:
+        tracker = running(trials)
+        ledger = ledger_of(tracker)
+        steps = ledger.prepare(tracker)
+        found = [effort(lambda: next(steps, None)) for _ in range(trials + 10)]
+        found.append(effort(lambda: ledger.running(tracker)) // trials)
+        return found
+
+    few, many = costs(FEW), costs(MANY)
+    assert max(many[1:-1]) < 1.5 * max(few[1:-1])
+    assert many[-1] < 0.2 * max(few[1:-1]), "what is left, of each trial"
+
+
+def test_a_report_of_progress_costs_the_same_among_many() -> None:
+    few, many = running(FEW), running(MANY)
+
+    def reported(tracker: Tracker) -> None:
+        tracker.apply(Progressed(1.0, "s/t7", 5))
+        assert len(tracker.running) > 1
+
+    assert effort(lambda: reported(many)) < 1.5 * effort(lambda: reported(few))
