@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Path, Request, Response, WebSocket
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
@@ -64,6 +64,8 @@ TRIAL = STUDY + "/trials/{trial}"
 ATTEMPT = TRIAL + "/attempts/{attempt}"
 WORKER = TRIAL + "/workers/{rank}"
 
+_CHANGED, _UNCHANGED = b'{"changed":true}', b'{"changed":false}'
+
 JsonObject = dict[str, Any]
 Run = str | None
 """The run of the study that is meant, from the query `?run=`; None: the present one."""
@@ -97,8 +99,8 @@ def create_app(runtime: Runtime, credentials: Credentials = NO_CREDENTIALS) -> F
     app.add_exception_handler(RequestValidationError, _refuse_body)
     app.add_exception_handler(PlatformError, _unavailable)
     app.add_exception_handler(HTTPException, _unserved)
+    _add_trials(app, runtime)  # the most frequent first: paths are tried in this order
     _add_studies(app, runtime)
-    _add_trials(app, runtime)
     _add_reads(app, runtime, authorization)
 
     @app.websocket(AGENT)
@@ -108,20 +110,20 @@ def create_app(runtime: Runtime, credentials: Credentials = NO_CREDENTIALS) -> F
     return app
 
 
-async def _record(runtime: Runtime, study: str, run: Run, event: Event) -> JSONResponse:
+async def _record(runtime: Runtime, study: str, run: Run, event: Event) -> Response:
     """Take in an event and answer when it is durable, and with it whatever it repeats."""
     check_run(runtime.tracker, study, run)
     check_admission(event, runtime.tracker, runtime.limits)
     changed = runtime.record(event)
     await runtime.written()
-    return JSONResponse({"changed": changed})
+    return Response(_CHANGED if changed else _UNCHANGED, media_type="application/json")
 
 
 def _add_studies(app: FastAPI, runtime: Runtime) -> None:
     clock = runtime.clock
 
     @app.put(STUDY)
-    async def register_study(study: str, body: StudyBody | None = None, run: Run = None) -> JSONResponse:
+    async def register_study(study: str, body: StudyBody | None = None, run: Run = None) -> Response:
         body = body or StudyBody()
         named = {"weight": body.weight, "barriers": body.barriers}
         given: JsonObject = {name: value for name, value in named.items() if value is not None}
@@ -133,47 +135,51 @@ def _add_studies(app: FastAPI, runtime: Runtime) -> None:
         return await _record(runtime, study, None, registered)
 
     @app.put(STUDY + "/end")
-    async def end_study(study: str, body: EmptyBody | None = None, run: Run = None) -> JSONResponse:
+    async def end_study(study: str, body: EmptyBody | None = None, run: Run = None) -> Response:
         return await _record(runtime, study, run, StudyEnded(clock(), study))
 
     @app.put(STAGE)
-    async def register_stage(study: str, stage: str, body: EmptyBody | None = None, run: Run = None) -> JSONResponse:
+    async def register_stage(study: str, stage: str, body: EmptyBody | None = None, run: Run = None) -> Response:
         return await _record(runtime, study, run, StageRegistered(clock(), study, stage))
 
     @app.put(STAGE + "/seal")
-    async def seal_stage(study: str, stage: str, body: EmptyBody | None = None, run: Run = None) -> JSONResponse:
+    async def seal_stage(study: str, stage: str, body: EmptyBody | None = None, run: Run = None) -> Response:
         return await _record(runtime, study, run, StageSealed(clock(), study, stage))
 
 
 def _add_trials(app: FastAPI, runtime: Runtime) -> None:
     clock = runtime.clock
 
+    @app.put(TRIAL + "/progress")
+    async def report_progress(study: str, trial: str, body: ProgressBody, run: Run = None) -> Response:
+        return await _record(runtime, study, run, Progressed(clock(), trial_key(study, trial), body.step, body.loss))
+
     @app.put(TRIAL)
-    async def register_trial(study: str, trial: str, body: TrialBody | None = None, run: Run = None) -> JSONResponse:
+    async def register_trial(study: str, trial: str, body: TrialBody | None = None, run: Run = None) -> Response:
         return await _record(runtime, study, run, TrialRegistered(clock(), study, trial, body.budget if body else None))
 
     @app.put(TRIAL + "/target")
-    async def set_target(study: str, trial: str, body: TargetBody, run: Run = None) -> JSONResponse:
+    async def set_target(study: str, trial: str, body: TargetBody, run: Run = None) -> Response:
         return await _record(runtime, study, run, TargetSet(clock(), trial_key(study, trial), body.step, body.stage))
 
     @app.put(TRIAL + "/target/drop")
-    async def drop_target(study: str, trial: str, body: DropBody | None = None, run: Run = None) -> JSONResponse:
+    async def drop_target(study: str, trial: str, body: DropBody | None = None, run: Run = None) -> Response:
         stage = body.stage if body else None
         return await _record(runtime, study, run, TargetDropped(clock(), trial_key(study, trial), stage))
 
     @app.put(ATTEMPT)
-    async def start_attempt(study: str, trial: str, attempt: str, body: AttemptBody, run: Run = None) -> JSONResponse:
+    async def start_attempt(study: str, trial: str, attempt: str, body: AttemptBody, run: Run = None) -> Response:
         event = AttemptStarted(clock(), trial_key(study, trial), attempt, body.placement(), body.profile())
         return await _record(runtime, study, run, event)
 
     @app.put(ATTEMPT + "/end")
-    async def end_attempt(study: str, trial: str, attempt: str, body: AttemptEndBody, run: Run = None) -> JSONResponse:
+    async def end_attempt(study: str, trial: str, attempt: str, body: AttemptEndBody, run: Run = None) -> Response:
         return await _record(
             runtime, study, run, AttemptEnded(clock(), trial_key(study, trial), attempt, EndReason(body.reason))
         )
 
     @app.put(TRIAL + "/pause")
-    async def pause(study: str, trial: str, body: EmptyBody | None = None, run: Run = None) -> JSONResponse:
+    async def pause(study: str, trial: str, body: EmptyBody | None = None, run: Run = None) -> Response:
         check_run(runtime.tracker, study, run)
         present = runtime.tracker.trial(trial_key(study, trial)).attempt
         if present is None:
@@ -181,20 +187,16 @@ def _add_trials(app: FastAPI, runtime: Runtime) -> None:
         return await _record(runtime, study, run, AttemptEnded(clock(), trial_key(study, trial), present.name))
 
     @app.put(WORKER)
-    async def attach(study: str, trial: str, rank: Rank, body: AttachBody, run: Run = None) -> JSONResponse:
+    async def attach(study: str, trial: str, rank: Rank, body: AttachBody, run: Run = None) -> Response:
         return await _record(runtime, study, run, WorkerAttached(clock(), trial_key(study, trial), rank, body.process()))
 
     @app.put(WORKER + "/detach")
-    async def detach(study: str, trial: str, rank: Rank, body: DetachBody | None = None, run: Run = None) -> JSONResponse:
+    async def detach(study: str, trial: str, rank: Rank, body: DetachBody | None = None, run: Run = None) -> Response:
         start = body.start if body else 0
         return await _record(runtime, study, run, WorkerDetached(clock(), trial_key(study, trial), rank, start))
 
-    @app.put(TRIAL + "/progress")
-    async def report_progress(study: str, trial: str, body: ProgressBody, run: Run = None) -> JSONResponse:
-        return await _record(runtime, study, run, Progressed(clock(), trial_key(study, trial), body.step, body.loss))
-
     @app.put(TRIAL + "/status")
-    async def end_trial(study: str, trial: str, body: StatusBody, run: Run = None) -> JSONResponse:
+    async def end_trial(study: str, trial: str, body: StatusBody, run: Run = None) -> Response:
         return await _record(runtime, study, run, TrialEnded(clock(), trial_key(study, trial), TrialStatus(body.status)))
 
 
