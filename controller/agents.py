@@ -3,6 +3,7 @@
     accepted -> its name is in the fabric, hello within `HELLO_S` -> the only one of its name, or its predecessor is gone
              -> counted no more among the server's connections -> reports read at a bounded rate, the latest of a kind taken in
 
+Whatever is long is read, taken in or written for one agent in a turn of the event loop, however many have something to say.
 An agent that breaks the protocol is told why and closed; its queues and marks stay as they are.
 """
 
@@ -23,11 +24,14 @@ from beamer.validation import input_error
 from controller.admission import check_report, entries_of
 from controller.limited_log import LimitedLog
 from controller.limits import Limits
+from controller.turns import Turns
 from controller.websocket import AGENT_PING_S, FAILED, REFUSED, UNAVAILABLE, UNCOUNT, close_reason
 
 HELLO_S = 5.0  # from the connection to the hello, which an agent sends at once
 SUCCESSION_S = 2 * AGENT_PING_S + 1  # after which an agent that is dead has been given up by its pings
 _COUNTED_CHARACTERS = 20_000  # of a message, which counts as several if it is longer: reading them takes under a millisecond
+_LONG_CHARACTERS = 4096  # of a message that is read when it is its turn: some 50 microseconds
+_LONG_ENTRIES = 32  # of a report that is taken in when it is its turn: some 100 microseconds
 _BURST_S = 1.0  # of messages and entries that may come at once: an agent that has just connected reports everything
 
 log = structlog.get_logger("beamer-controller")
@@ -66,8 +70,9 @@ class Pace:
 class _AgentSession:
     """One agent's connection; an assignment that was not sent yet gives way to the newer one, and so does a report."""
 
-    def __init__(self, websocket: WebSocket, limits: Limits) -> None:
+    def __init__(self, websocket: WebSocket, limits: Limits, turns: Turns) -> None:
         self.websocket = websocket
+        self._turns = turns
         self.gone = asyncio.Event()
         self._limits = limits
         self._next: Assignment | None = None
@@ -85,6 +90,7 @@ class _AgentSession:
         with suppress(WebSocketDisconnect, RuntimeError):  # closed from the other task
             while await self._wake.wait():
                 self._wake.clear()
+                await self._turns.granted(self._turns.begin())
                 if self._next is not None:
                     await self.websocket.send_text(self._next.model_dump_json())
 
@@ -99,6 +105,8 @@ class _AgentSession:
         if text is None:
             raise InputError("message", "bytes", "a text frame with a JSON object")
         self._messages.count(loop.time(), 1 + len(text) // _COUNTED_CHARACTERS)
+        if len(text) > _LONG_CHARACTERS:
+            await self._turns.granted(self._turns.begin())
         report = _parse(text)
         check_report(report, self._limits)
         return report
@@ -125,6 +133,8 @@ class _AgentSession:
             self._arrived.clear()
             for kind in kinds[:1]:
                 await asyncio.sleep(self._entries.wait_s(loop.time()))
+                if max(map(entries_of, self._reported.values())) > _LONG_ENTRIES:
+                    await self._turns.granted(self._turns.begin())
                 report = self._reported.pop(kind)
                 self._entries.count(loop.time(), entries_of(report))
                 yield report
@@ -154,6 +164,7 @@ class AgentHub:
         self._limits = limits
         self._succession_s = succession_s
         self._hello_s = hello_s
+        self._turns = Turns()
         self._sessions: dict[str, _AgentSession] = {}
         self._succeeding: set[str] = set()  # names of which a second one waits
         self._counters: dict[str, Counters] = {}
@@ -182,7 +193,7 @@ class AgentHub:
     async def serve(self, name: str, websocket: WebSocket) -> None:
         """Serve the agent that connected as `name` until either side closes."""
         await websocket.accept()
-        session = _AgentSession(websocket, self._limits)
+        session = _AgentSession(websocket, self._limits, self._turns)
         with suppress(WebSocketDisconnect):
             try:
                 if name not in self._names:

@@ -1,44 +1,76 @@
 """A timer of the event loop that keeps the earliest of the times asked for, and leaves time for everything else."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from functools import partial
+from typing import Any
 
 PAUSE = 3.0  # times as long as an action took it is not run again: what grows with all that runs takes a quarter of the time
 
+Action = Callable[[], Coroutine[Any, Any, None] | None]
+"""What is done at once, or begun: a coroutine is run in a task of its own."""
+
 
 class Alarm:
-    """Runs an action once, at the earliest of the times asked for, but not before it has rested since the last time.
+    """Runs an action once, at the earliest of the times asked for, but not before it has ended and rested since the last time.
 
     pause: how long that is, in times of what the action took.
     """
 
-    def __init__(self, action: Callable[[], None], pause: float = PAUSE) -> None:
+    def __init__(self, action: Action, pause: float = PAUSE) -> None:
         self._action = action
         self._pause = pause
-        self._handle: asyncio.TimerHandle | None = None
+        self._due: float | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
         self._rested_at = 0.0
 
     def within(self, delay_s: float) -> None:
         """Run the action within `delay_s` seconds from now."""
-        loop = asyncio.get_running_loop()
-        due = loop.time() + delay_s
-        if self._handle is None or due < self._handle.when():
-            self.cancel()
-            self._handle = loop.call_at(due, self._fire)
+        due = asyncio.get_running_loop().time() + delay_s
+        if self._due is None or due < self._due:
+            self._due = due
+            self._set_timer()
 
     def cancel(self) -> None:
-        """Forget the times asked for."""
-        if self._handle:
-            self._handle.cancel()
-        self._handle = None
+        """Forget the times asked for; an action that has begun goes on."""
+        self._due = None
+        self._set_timer()
+
+    async def stop(self) -> None:
+        """Forget the times asked for, and give up an action that has begun."""
+        self.cancel()
+        if (task := self._task) is not None:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
+        if self._due is not None and self._task is None:
+            self._timer = asyncio.get_running_loop().call_at(max(self._due, self._rested_at), self._fire)
 
     def _fire(self) -> None:
         loop = asyncio.get_running_loop()
         began = loop.time()
-        if began < self._rested_at:
-            self._handle = loop.call_at(self._rested_at, self._fire)
-            return
-        self._handle = None
-        self._action()
-        ended = loop.time()
+        self._due = self._timer = None
+        work = self._action()
+        if work is None:
+            self._rest(began)
+        else:
+            self._task = loop.create_task(work)
+            self._task.add_done_callback(partial(self._ended, began))
+
+    def _ended(self, began: float, task: asyncio.Task[None]) -> None:
+        self._task = None
+        self._rest(began)
+        if not task.cancelled():
+            task.result()  # whatever it raised is the loop's to report, as if it had been raised at once
+
+    def _rest(self, began: float) -> None:
+        ended = asyncio.get_running_loop().time()
         self._rested_at = ended + self._pause * (ended - began)
+        self._set_timer()

@@ -10,7 +10,17 @@ from beamer.network.events import Measured
 from beamer.network.ledger import NetworkLedger
 from beamer.network.meters import Meters
 from beamer.network.protocol import Counters
-from beamer.studies.events import AttemptStarted, Event, Progressed, StudyEnded, StudyRegistered, TrialEnded
+from beamer.studies.events import (
+    AttemptEnded,
+    AttemptStarted,
+    Event,
+    FellSilent,
+    Progressed,
+    StudyEnded,
+    StudyRegistered,
+    TrialEnded,
+)
+from beamer.studies.model import trial_key
 from beamer.studies.records import TrialRecord
 from beamer.studies.tracker import Tracker
 from controller.limited_log import LimitedLog
@@ -44,7 +54,11 @@ class Estimates:
                 self._record_all(self._meters.progressed(key, event.at_s))
             case TrialEnded(trial=key):
                 self._logged.pop(key, None)
-                self._meters.prune()
+                self._meters.forget(key)
+            case AttemptEnded(trial=key):
+                self._meters.forget(key)
+            case FellSilent(study=study, trial=name) if name is not None:
+                self._meters.forget(trial_key(study, name))
             case StudyRegistered() | StudyEnded():
                 self._logged = {key: names for key, names in self._logged.items() if self._ledger.profiles.overruled_of(key)}
                 self._meters.prune()

@@ -3,6 +3,7 @@
 import asyncio
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -51,11 +52,15 @@ class Service:
     credentials: Credentials
 
 
+SWITCH_INTERVAL_S = 0.001  # after which a thread that decides or writes lets the event loop go on: by default it takes 5 ms
+
+
 async def serve_until_stopped(service: Service, listener: socket.socket) -> None:
     """Serve until asked to stop: first as a follower where another controller leads.
 
     Raises `TakenError` where another one has begun to lead, `SilentError` where that cannot be known.
     """
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     served = ReplaceableApplication()
     server = http_server(served, service.limits, service.connections, service.credentials.http)
     decided, stopping = asyncio.Event(), asyncio.Event()

@@ -5,7 +5,7 @@ that job is found by asking the policy about parts of what runs, and is left out
 what is not registered. The search, `culprits`, is pure: a generator of questions.
 """
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
@@ -90,7 +90,7 @@ class SetAside(Generic[P]):
     decisions, each as long as one of all jobs: whoever drives it leaves time for everything else in between.
     """
 
-    def __init__(self, propose: Callable[[frozenset[str]], P], tracker: Tracker, profiles: ProfileEstimates) -> None:
+    def __init__(self, propose: Callable[[frozenset[str]], Awaitable[P]], tracker: Tracker, profiles: ProfileEstimates) -> None:
         self._propose = propose
         self._tracker = tracker
         self._profiles = profiles
@@ -109,13 +109,13 @@ class SetAside(Generic[P]):
         """Whether `search` is to be called."""
         return self._search is not None
 
-    def propose(self) -> P:
+    async def propose(self) -> P:
         """Return a decision with all jobs but those left out; a failed one begins a search for others."""
         running = {trial.key: trial for trial in self._tracker.running}
         self._left_out = {
             key: known for key, known in self._left_out.items() if key in running and self._signature(running[key]) == known[0]
         }
-        proposal = self._propose(frozenset(self._left_out))
+        proposal = await self._propose(frozenset(self._left_out))
         asked = running.keys() - self._left_out.keys()
         if not proposal.failed:
             self._search = None
@@ -128,13 +128,13 @@ class SetAside(Generic[P]):
             self._go_on(None)
         return proposal
 
-    def search(self) -> None:
+    async def search(self) -> None:
         """Ask once more; at the search's end, leave out what it has found: then a decision is to be asked for again."""
         search = self._search
         if search is None:
             return
         running = frozenset(trial.key for trial in self._tracker.running)
-        tried = self._propose(running - search.question)
+        tried = await self._propose(running - search.question)
         search.errors[search.question] = tried.error
         self._go_on(not tried.failed)
 

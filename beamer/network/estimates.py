@@ -109,6 +109,10 @@ class ProfileEstimates:
         """Return the last measurement of any attempt of a trial that is used."""
         return self.measured.get(split_key(trial)[0], {}).get(trial)
 
+    def knows_of(self, study: str | None) -> bool:
+        """Say whether anything that was measured of a trial of a study is used."""
+        return bool(study is not None and self.measured.get(study))
+
     def is_new(self, event: Measured) -> bool:
         """Say whether a measurement is an attempt's first, or differs from the one that is used by more than `CHANGE`."""
         last = self.of_trial(event.trial)

@@ -66,12 +66,16 @@ class PlanChanged(Decision):
     jobs: dict[str, JobPlan]
     dropped: tuple[str, ...] = ()
 
+    @staticmethod
+    def state_difference(last: Planned, policy: str, state: Any) -> Any:
+        """Return how a state of a policy differs from that of a decision."""
+        return difference(last.state if last.policy == policy else None, state)
+
     @classmethod
-    def of(cls, last: Planned, new: Planned) -> "PlanChanged":
-        """Return how a decision differs from the one before it."""
+    def of(cls, last: Planned, new: Planned, state: Any) -> "PlanChanged":
+        """Return how a decision differs from the one before it. state: how what the policy remembers does."""
         jobs = {key: plan for key, plan in new.jobs.items() if last.jobs.get(key) != plan}
         dropped = tuple(key for key in last.jobs if key not in new.jobs)
-        state: Any = difference(last.state if last.policy == new.policy else None, new.state)
         return cls(new.at_s, new.policy, new.generation, state, last.generation, new.queues, jobs, dropped)
 
     def applied_to(self, last: Planned) -> Planned:

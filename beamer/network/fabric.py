@@ -165,6 +165,11 @@ class Fabric:
         return {link.src: link.dst for link in self.links if link.src in self.host}
 
     @cached_property
+    def uplink(self) -> dict[str, int]:
+        """The position in `links` of every host's link to its edge switch."""
+        return {link.src: i for i, link in enumerate(self.links) if link.src in self.host}
+
+    @cached_property
     def _graph(self) -> "nx.DiGraph[str]":
         graph: nx.DiGraph[str] = nx.DiGraph()
         graph.add_edges_from((link.src, link.dst) for link in self.links)

@@ -4,15 +4,16 @@ Policies and the simulator read the footprint of a job on its plane, workloads s
 bounds add up the same loads by other weights.
 """
 
-from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import accumulate, repeat
 
 import numpy as np
 
 from beamer.network.arrays import Floats, Ints
-from beamer.network.collectives import phases
+from beamer.network.collectives import Exchange, exchanges
 from beamer.network.fabric import Fabric
 from beamer.network.job import JobSpec
 from beamer.studies.model import Worker
@@ -29,15 +30,7 @@ Weigh = Callable[[float, int], float]
 
 def phase_loads(spec: JobSpec, path_of: PathOf, weigh: Weigh) -> tuple[dict[int, float], ...]:
     """Return the load of each phase of one synchronisation on each link that it uses, by position, in the unit of `weigh`."""
-    host_of = {worker.rank: worker.host for worker in spec.workers}
-    loads: list[dict[int, float]] = []
-    for phase in phases(spec):
-        load: dict[int, float] = {}
-        for transfer in phase:
-            for link in path_of(host_of[transfer.src_rank], host_of[transfer.dst_rank]):
-                load[link] = load.get(link, 0.0) + weigh(transfer.size_bytes, link)
-        loads.append(load)
-    return tuple(loads)
+    return tuple(use.loads(weigh) for use in _phase_uses(spec, path_of))
 
 
 def phase_seconds(spec: JobSpec, fabric: Fabric, plane: int) -> tuple[dict[int, float], ...]:
@@ -45,11 +38,69 @@ def phase_seconds(spec: JobSpec, fabric: Fabric, plane: int) -> tuple[dict[int, 
 
     Sizes are those on the wire, headers of frames included and acknowledgements not.
     """
+    return phase_loads(spec, partial(fabric.path, plane=plane), partial(_seconds, fabric))
 
-    def seconds(size_bytes: float, link: int) -> float:
-        return 8 * frame_bytes(size_bytes, fabric.mtu) / fabric.links[link].rate_bps
 
-    return phase_loads(spec, partial(fabric.path, plane=plane), seconds)
+def _seconds(fabric: Fabric, size_bytes: float, link: int) -> float:
+    return 8 * frame_bytes(size_bytes, fabric.mtu) / fabric.links[link].rate_bps
+
+
+@dataclass(frozen=True, eq=False)
+class _PhaseUse:
+    """What a phase uses: worked out by pair of hosts, of which there are far fewer than transfers.
+
+    transfers: how many of them use each link, by position. size_bytes: of each. between: how many are between hosts. senders,
+    receivers: of these, in the order of their first transfers.
+    """
+
+    transfers: Mapping[int, int]
+    size_bytes: float
+    between: int
+    senders: tuple[str, ...]
+    receivers: tuple[str, ...]
+
+    @classmethod
+    def of(cls, phase: Exchange, host: Sequence[str], path_of: PathOf) -> "_PhaseUse":
+        """Return the use that a phase makes of links. host: of each worker."""
+        names = list(dict.fromkeys(host))
+        number = {name: i for i, name in enumerate(names)}
+        of_worker = np.array([number[name] for name in host], np.int64)
+        src, dst = of_worker[phase.src], of_worker[phase.dst]
+        pairs = Counter((src * len(names) + dst)[src != dst].tolist())
+        transfers: dict[int, int] = {}
+        for pair, count in pairs.items():
+            for link in path_of(names[pair // len(names)], names[pair % len(names)]):
+                transfers[link] = transfers.get(link, 0) + count
+        senders = dict.fromkeys(pair // len(names) for pair in pairs)
+        receivers = dict.fromkeys(pair % len(names) for pair in pairs)
+        return cls(
+            transfers,
+            phase.size_bytes,
+            pairs.total(),
+            tuple(names[i] for i in senders),
+            tuple(names[i] for i in receivers),
+        )
+
+    def loads(self, weigh: Weigh) -> dict[int, float]:
+        """Return the load on each link, one transfer's added to the others'."""
+        weight = {link: weigh(self.size_bytes, link) for link in self.transfers}
+        most: dict[float, int] = {}  # transfers on a link, by what each loads it with: links have few different rates
+        for link, count in self.transfers.items():
+            most[weight[link]] = max(count, most.get(weight[link], 0))
+        sums = {one: list(accumulate(repeat(one, count))) for one, count in most.items()}
+        return {link: sums[weight[link]][count - 1] for link, count in self.transfers.items()}
+
+
+def _phase_uses(spec: JobSpec, path_of: PathOf) -> list[_PhaseUse]:
+    """Return the use of each phase of a synchronisation; a phase that comes again is worked out once."""
+    host = [worker.host for worker in spec.workers]
+    known: dict[int, _PhaseUse] = {}
+    found: list[_PhaseUse] = []
+    for phase in exchanges(spec):
+        if id(phase) not in known:
+            known[id(phase)] = _PhaseUse.of(phase, host, path_of)
+        found.append(known[id(phase)])
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,19 +171,21 @@ def _footprint(spec: JobSpec, fabric: Fabric, plane: int) -> Footprint:
     total: dict[int, float] = {}
     gamma_s = 0.0
     sender_bps: dict[str, float] = {}
-    for load in phase_seconds(spec, fabric, plane):
+    bits: list[float] = []
+    receivers: set[str] = set()
+    for use in _phase_uses(spec, partial(fabric.path, plane=plane)):
+        load = use.loads(partial(_seconds, fabric))
         alone_s = max(load.values(), default=0.0)
         gamma_s += alone_s
         for link, seconds in load.items():
             total[link] = total.get(link, 0.0) + seconds
-            ends = fabric.links[link]
-            if seconds > 0 and ends.src in fabric.host:
-                sender_bps[ends.src] = max(sender_bps.get(ends.src, 0.0), ends.rate_bps * seconds / alone_s)
+        for host in use.senders:
+            link = fabric.uplink[host]
+            if load[link] > 0:
+                sender_bps[host] = max(sender_bps.get(host, 0.0), fabric.links[link].rate_bps * load[link] / alone_s)
+        bits += [8 * frame_bytes(use.size_bytes, fabric.mtu)] * use.between
+        receivers.update(use.receivers)
     links = sorted(link for link, seconds in total.items() if seconds > 0)
-    host_of = {worker.rank: worker.host for worker in spec.workers}
-    transfers = [transfer for phase in phases(spec) for transfer in phase]
-    between_hosts = [t for t in transfers if host_of[t.src_rank] != host_of[t.dst_rank]]
-    bits = [8 * frame_bytes(t.size_bytes, fabric.mtu) for t in between_hosts]
     return Footprint(
         link=np.array(links, np.int64),
         seconds=np.array([total[link] for link in links]),
@@ -140,5 +193,5 @@ def _footprint(spec: JobSpec, fabric: Fabric, plane: int) -> Footprint:
         size_bits=sum(bits, 0.0),
         longest_bits=max(bits, default=0.0),
         sender_bps=sender_bps,
-        receivers=len({host_of[t.dst_rank] for t in between_hosts}),
+        receivers=len(receivers),
     )

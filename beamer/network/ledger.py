@@ -1,17 +1,17 @@
 """What the network level knows: the fabric, the connections of trials that run and the last decision."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, fields, replace
-from operator import attrgetter
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 
-import numpy as np
 from pydantic import TypeAdapter
 
 from beamer.errors import ConflictError, InputError, NotFoundError, nearest
-from beamer.network.collectives import phases
+from beamer.network.collectives import different_transfers, exchanges
 from beamer.network.connection import Connection
 from beamer.network.estimates import ProfileEstimates, Source, Sourced
 from beamer.network.events import ConnectionsChanged, ConnectionsSeen, Measured, PlanChanged, Planned
@@ -19,7 +19,9 @@ from beamer.network.fabric import Fabric
 from beamer.network.footprint import Footprints
 from beamer.network.forecasts import Forecast, Forecasts, ForecastsState, no_forecast
 from beamer.network.job import JobSpec, job_spec
-from beamer.network.plan import JobPlan, check_queues
+from beamer.network.plan import check_queues
+from beamer.network.running import KeptStudies, KeptStudy, RunningJob, RunningJobs, SeenStudy, planned
+from beamer.network.seen import SeenConnections, by_job
 from beamer.network.snapshot import Snapshot
 from beamer.network.views import JobView, StageView, StudyView
 from beamer.network.waiting import later_rungs, remaining_steps, waiting_stage
@@ -33,9 +35,12 @@ from beamer.studies.events import (
     WorkerAttached,
     study_of,
 )
-from beamer.studies.model import StudyStatus, TrialStatus, by_rank, split_key
+from beamer.studies.model import Role, StudyStatus, TrialStatus, by_rank, split_key, trial_key
 from beamer.studies.records import AttemptRecord, StudyRecord, TrialRecord
 from beamer.studies.tracker import Ledger, Tracker, is_new_decision
+
+LOOKED_AT = 16  # trials that have not changed, which count as one thing done
+TRANSFERS = 32  # of a new synchronisation, which count as one thing done
 
 
 @dataclass(frozen=True)
@@ -44,35 +49,15 @@ class _State:
 
     profiles: ProfileEstimates
     forecasts: ForecastsState
-    connections: dict[str, tuple[Connection, ...]]
+    connections: Mapping[str, tuple[Connection, ...]]
     decision: Planned | None
 
 
 _STATE = TypeAdapter(_State)
-_ORDER = attrgetter(*(field.name for field in fields(Connection)))
 
 
-@dataclass
-class UnchangedStudies:
-    """The columns of each study's jobs, until an event changes them: few studies change between two decisions.
-
-    It says nothing that is not known otherwise, so that any two are equal.
-    """
-
-    _kept: dict[str, Snapshot] = field(default_factory=dict, compare=False, repr=False)
-
-    def of(self, study: str) -> Snapshot | None:
-        """Return a study's columns, None if they have changed."""
-        return self._kept.get(study)
-
-    def keep(self, study: str, columns: Snapshot) -> None:
-        """Keep a study's columns, but for classes and caps: these change with every decision."""
-        self._kept[study] = columns
-
-    def forget(self, study: str | None) -> None:
-        """Take in that a study's columns may have changed. study: None: no one's have."""
-        if study is not None:
-            self._kept.pop(study, None)
+WaitedJob = tuple[str | None, JobView]
+"""The stage that waits for a job, if any does, and the job."""
 
 
 class NetworkLedger(Ledger):
@@ -85,15 +70,15 @@ class NetworkLedger(Ledger):
         self.fabric = fabric
         self.profiles = ProfileEstimates()
         self.forecasts = Forecasts(forecast)
-        self._connections: dict[str, tuple[Connection, ...]] = {}
+        self.seen = SeenConnections()
         self._decision: Planned | None = None
         self.footprints = Footprints(fabric)
-        self._unchanged = UnchangedStudies()
+        self._kept = KeptStudies()
 
     @property
     def connections(self) -> Mapping[str, tuple[Connection, ...]]:
         """What each agent sees of the running jobs' connections, sorted."""
-        return MappingProxyType(self._connections)
+        return MappingProxyType(self.seen.everything())
 
     @property
     def decision(self) -> Planned | None:
@@ -116,33 +101,31 @@ class NetworkLedger(Ledger):
             case ConnectionsSeen(agent=agent) | ConnectionsChanged(agent=agent):
                 if agent not in self.fabric.agents:
                     raise NotFoundError("agent", agent, nearest(agent, self.fabric.agents))
-                return _of_running(self._seen_by(event), tracker) != self._connections.get(agent, ())
+                return by_job(self._seen_by(event), partial(_runs, tracker)) != self.seen.of_agent(agent)
             case Planned() | PlanChanged():
                 return self._check_plan(event, tracker)
         return None
 
     def apply(self, event: Event, tracker: Tracker) -> None:
         """Take in what agents see and measurements, losses and decisions, and forget connections of trials that do not run."""
-        self._unchanged.forget(study_of(event))
+        self._kept.take_in(event, self.profiles.knows_of(study_of(event)))
         match event:
             case AttemptStarted(trial=key):
                 self.profiles.start(key, _present(tracker, key))
             case Measured(trial=key):
                 self.profiles.measure(event, _present(tracker, key).profile)
             case Progressed(trial=key, loss=loss) if loss is not None:
-                for renewed in self.forecasts.report(tracker.trial(key), loss, event.at_s):
-                    self._unchanged.forget(split_key(renewed)[0])
+                self._kept.forget(self.forecasts.report(tracker.trial(key), loss, event.at_s))
             case ConnectionsSeen(agent=agent) | ConnectionsChanged(agent=agent) if agent in self.fabric.agents:
-                seen = _of_running(self._seen_by(event), tracker)
-                self._connections.pop(agent, None)
-                if seen:
-                    self._connections[agent] = seen
+                self.seen.replace(agent, by_job(self._seen_by(event), partial(_runs, tracker)))
             case TrialEnded(trial=key):
                 self.profiles.end(key)
                 self.forecasts.end(tracker.trial(key))
-                self._prune(tracker)
-            case AttemptEnded() | FellSilent():
-                self._prune(tracker)
+                self.seen.forget(key)
+            case AttemptEnded(trial=key):
+                self.seen.forget(key)
+            case FellSilent(study=study, trial=name) if name is not None:
+                self.seen.forget(trial_key(study, name))
             case Planned():
                 self._decision = event
             case PlanChanged():
@@ -159,45 +142,68 @@ class NetworkLedger(Ledger):
 
     def state(self) -> str:
         """Return all that is known as JSON."""
-        return _STATE.dump_json(_State(self.profiles, self.forecasts.state(), self._connections, self._decision)).decode()
+        return _STATE.dump_json(_State(self.profiles, self.forecasts.state(), self.seen.everything(), self._decision)).decode()
 
     def restore(self, state: str) -> None:
         """Know in a new ledger what `state` returned. Raises `ValueError` for anything else."""
         read = _STATE.validate_json(state)
-        self.profiles, self._connections, self._decision = read.profiles, read.connections, read.decision
+        self.profiles, self._decision = read.profiles, read.decision
+        for agent, seen in read.connections.items():
+            self.seen.replace(agent, by_job(seen, lambda job: True))
         self.forecasts.restore(read.forecasts)
 
-    def snapshot(self, tracker: Tracker, without: AbstractSet[str] = frozenset()) -> Snapshot:
-        """Return what a policy decides on: the running jobs, and their studies' rungs yet to come.
+    def prepare(self, tracker: Tracker) -> Generator[int, None, None]:
+        """Work out what looking at the running jobs takes time for, trial by trial, so that it takes little.
+
+        Yields how many things it has done since it yielded last. What cannot be worked out fails where jobs are looked at.
+        """
+        for number, trial in enumerate(tracker.running, 1):
+            if number % LOOKED_AT == 0:
+                yield 1
+            study = tracker.studies.get(trial.study)
+            if study is None or study.status is not StudyStatus.ACTIVE or trial.status is not TrialStatus.RUNNING:
+                continue
+            kept = self._kept.of(study)
+            if kept.columns is None and trial.key not in kept.jobs:
+                with suppress(Exception):
+                    yield 1 + _transfers(self._job(kept, study, trial).view.spec) // TRANSFERS
+
+    def running(self, tracker: Tracker, without: AbstractSet[str] = frozenset()) -> RunningJobs:
+        """Look at the running jobs, and at their studies' rungs yet to come.
 
         without: jobs that are left out, and with all of a study's running jobs the study.
         """
         active = [study for study in tracker.studies.values() if study.status is StudyStatus.ACTIVE]
         lacking = {split_key(key)[0] for key in without}
-        kept = {study.name: None if study.name in lacking else self._unchanged.of(study.name) for study in active}
-        running = _by_study(tracker.running, {name for name, columns in kept.items() if columns is None})
-        found: list[Snapshot] = []
+        changed = {study.name for study in active if study.name in lacking or self._kept.of(study).columns is None}
+        running = _by_study(tracker.running, changed)
+        found: list[SeenStudy] = []
         for study in active:
-            columns = kept[study.name]
-            if columns is None:
-                trials = [trial for trial in running.get(study.name, ()) if trial.key not in without]
-                columns = Snapshot.of_study(self.fabric, self._view(study, trials), self.footprints)
-                if study.name not in lacking:
-                    self._unchanged.keep(study.name, columns)
-            found.append(columns)
-        snapshot = Snapshot.joined(self.fabric, found)
-        plans = [self._planned(key, started_s) for key, started_s in snapshot.jobs.run]
-        klass = np.array([-1 if plan is None else plan.klass for plan in plans], np.int64)
-        capped = zip(snapshot.jobs.key, plans, strict=True)
-        caps = {key: plan.cap_bps for key, plan in capped if plan is not None and plan.cap_bps is not None}
-        return replace(snapshot, klass=klass, cap_bps=caps)
+            kept = self._kept.of(study)
+            if study.name not in changed:
+                found.append(SeenStudy(study.name, kept.columns))
+                continue
+            trials = [trial for trial in running.get(study.name, ()) if trial.key not in without]
+            jobs = [self._job(kept, study, trial) for trial in trials]
+            whole = None if study.name in lacking else kept
+            found.append(SeenStudy.of(_study_view(study, ((job.stage, job.view) for job in jobs)), jobs, whole))
+        return RunningJobs(self.fabric, tuple(found), self._decision)
+
+    def snapshot(self, tracker: Tracker, without: AbstractSet[str] = frozenset()) -> Snapshot:
+        """Return what a policy decides on: `running` as columns, which are kept."""
+        running = self.running(tracker, without)
+        columns = running.snapshot()
+        running.keep()
+        return columns
 
     def views(self, tracker: Tracker) -> tuple[StudyView, ...]:
         """Return the studies with their running trials by what waits for them, and rungs yet to come."""
         active = [study for study in tracker.studies.values() if study.status is StudyStatus.ACTIVE]
         running = _by_study(tracker.running, {study.name for study in active})
-        views = (self._view(study, running.get(study.name, ())) for study in active)
-        return tuple(view for view in views if view.stages or view.later)
+        of_studies = (
+            _study_view(study, (self._planned(study, trial) for trial in running.get(study.name, ()))) for study in active
+        )
+        return tuple(view for view in of_studies if view.stages or view.later)
 
     def remaining(self, study: StudyRecord, trial: TrialRecord) -> Sourced:
         """Return how many steps a trial has left to what is waited for next, and how wrong the study's forecasts of it were."""
@@ -222,35 +228,25 @@ class NetworkLedger(Ledger):
         attempt = _running(trial)
         return job_spec(trial.name, attempt.workers, self.profiles.profile(trial.key, attempt))
 
-    def _view(self, study: StudyRecord, running: Iterable[TrialRecord]) -> StudyView:
-        together: dict[str, list[JobView]] = {name: [] for name in study.stages}
-        alone: list[StageView] = []
-        for trial in running:
-            stage, job = waiting_stage(study, trial), self._job(study, trial)
-            if stage is None:
-                alone.append(StageView(f"trial:{trial.name}", (job,), math.inf, barrier=False))  # no stage is named so
-            else:
-                together[stage].append(job)
-        stages = tuple(StageView(name, tuple(jobs), study.stages[name].registered_s) for name, jobs in together.items() if jobs)
-        return StudyView(study.name, study.weight, stages + tuple(alone), later_rungs(study))
+    def _job(self, kept: KeptStudy, study: StudyRecord, trial: TrialRecord) -> RunningJob:
+        """Return a running trial as it was, unless an event has changed it."""
+        known = kept.jobs.get(trial.key)
+        if known is None:
+            stage, view = self._waited(study, trial)
+            known = kept.jobs[trial.key] = RunningJob(stage, view, self.footprints.of(view.spec, view.plane))
+        return known
 
-    def _job(self, study: StudyRecord, trial: TrialRecord) -> JobView:
+    def _waited(self, study: StudyRecord, trial: TrialRecord) -> WaitedJob:
         attempt = _running(trial)
-        planned = self._planned(trial.key, attempt.started_s)
-        return JobView(
-            trial.key,
-            self._spec(trial),
-            round(remaining_steps(study, trial, self.forecasts.end_step(trial.key)).value),
-            self.fabric.plane_of(attempt.seq),
-            attempt.started_s,
-            None if planned is None else planned.klass,
-            None if planned is None else planned.cap_bps,
-        )
+        left = round(remaining_steps(study, trial, self.forecasts.end_step(trial.key)).value)
+        job = JobView(trial.key, self._spec(trial), left, self.fabric.plane_of(attempt.seq), attempt.started_s)
+        return waiting_stage(study, trial), job
 
-    def _planned(self, trial: str, started_s: float) -> JobPlan | None:
-        """Return what an attempt was given last: a new one has new connections, which have not been given any class yet."""
-        last = self._decision
-        return last.jobs.get(trial) if last and last.at_s >= started_s else None
+    def _planned(self, study: StudyRecord, trial: TrialRecord) -> WaitedJob:
+        """Return a running trial with the class and the cap that it has."""
+        stage, job = self._waited(study, trial)
+        plan = planned(self._decision, job.key, job.started_s)
+        return stage, job if plan is None else replace(job, klass=plan.klass, cap_bps=plan.cap_bps)
 
     def _check_plan(self, event: Planned | PlanChanged, tracker: Tracker) -> bool:
         check_queues(event.queues)
@@ -273,11 +269,7 @@ class NetworkLedger(Ledger):
     def _seen_by(self, event: ConnectionsSeen | ConnectionsChanged) -> Iterable[Connection]:
         if isinstance(event, ConnectionsSeen):
             return event.connections
-        return event.applied_to(self._connections.get(event.agent, ()))
-
-    def _prune(self, tracker: Tracker) -> None:
-        left = {agent: _of_running(seen, tracker) for agent, seen in self._connections.items()}
-        self._connections = {agent: seen for agent, seen in left.items() if seen}
+        return event.applied_to(self.seen.all_of_agent(event.agent))
 
 
 def check_on_fabric(spec: JobSpec, fabric: Fabric) -> None:
@@ -285,7 +277,20 @@ def check_on_fabric(spec: JobSpec, fabric: Fabric) -> None:
     for i, worker in enumerate(spec.workers):
         if worker.host not in fabric.host:
             raise InputError(f"workers[{i}].host", worker.host, nearest(worker.host, fabric.host))
-    phases(spec)
+    exchanges(spec)
+
+
+def _study_view(study: StudyRecord, jobs: Iterable[WaitedJob]) -> StudyView:
+    together: dict[str, list[JobView]] = {name: [] for name in study.stages}
+    alone: list[StageView] = []
+    for stage, job in jobs:
+        if stage is None:
+            name = split_key(job.key)[1]
+            alone.append(StageView(f"trial:{name}", (job,), math.inf, barrier=False))  # no stage is named so
+        else:
+            together[stage].append(job)
+    stages = tuple(StageView(name, tuple(found), study.stages[name].registered_s) for name, found in together.items() if found)
+    return StudyView(study.name, study.weight, stages + tuple(alone), later_rungs(study))
 
 
 def _present(tracker: Tracker, trial: str) -> AttemptRecord:
@@ -306,7 +311,11 @@ def _by_study(running: Iterable[TrialRecord], studies: AbstractSet[str]) -> dict
     return found
 
 
-def _of_running(connections: Iterable[Connection], tracker: Tracker) -> tuple[Connection, ...]:
-    """Leave out connections of trials that an agent does not know yet not to run any more."""
-    found = {c for c in connections if c.job in tracker.trials and tracker.trials[c.job].status is TrialStatus.RUNNING}
-    return tuple(sorted(found, key=_ORDER))
+def _transfers(spec: JobSpec) -> int:
+    servers = sum(worker.role is Role.SERVER for worker in spec.workers)
+    return different_transfers(spec.collective, len(spec.workers) - servers, servers)
+
+
+def _runs(tracker: Tracker, job: str) -> bool:
+    trial = tracker.trials.get(job)
+    return trial is not None and trial.status is TrialStatus.RUNNING

@@ -13,7 +13,9 @@ retransmissions; a counter that held these too would raise what is measured by t
 from dataclasses import dataclass, field
 from statistics import median
 
-from beamer.network.collectives import phases
+import numpy as np
+
+from beamer.network.collectives import exchanges
 from beamer.network.fabric import Fabric
 from beamer.network.footprint import Footprints
 from beamer.network.job import JobSpec
@@ -45,13 +47,13 @@ class TrafficPattern:
     def of(cls, spec: JobSpec, plane: int, fabric: Fabric, footprints: Footprints) -> "TrafficPattern":
         """Return the pattern of a job on the paths of `plane`, whatever the bytes of its synchronisation are."""
         reference = JobSpec(spec.name, spec.workers, 0, REFERENCE_BYTES, spec.collective)
-        host_of = {worker.rank: worker.host for worker in spec.workers}
-        sent = dict.fromkeys(host_of, 0.0)
-        for phase in phases(reference):
-            for transfer in phase:
-                if host_of[transfer.src_rank] != host_of[transfer.dst_rank]:
-                    sent[transfer.src_rank] += transfer.size_bytes / REFERENCE_BYTES
-        return cls(sent, footprints.of(reference, plane).gamma_s / REFERENCE_BYTES, spec.overlap)
+        host = np.unique([worker.host for worker in spec.workers], return_inverse=True)[1]
+        sent = np.zeros(len(spec.workers))
+        for phase in exchanges(reference):
+            between = host[phase.src] != host[phase.dst]
+            np.add.at(sent, phase.src[between], phase.size_bytes / REFERENCE_BYTES)
+        by_rank = {worker.rank: size for worker, size in zip(spec.workers, sent.tolist(), strict=True)}
+        return cls(by_rank, footprints.of(reference, plane).gamma_s / REFERENCE_BYTES, spec.overlap)
 
     @property
     def loads(self) -> bool:

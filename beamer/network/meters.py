@@ -27,7 +27,6 @@ class Meters:
 
     def counted(self, agent: str, workers: Iterable[WorkerBytes], at_s: float) -> tuple[Measured, ...]:
         """Take in an agent's counters of its own hosts' workers; return what is to be recorded because of them."""
-        self.prune()
         seen: dict[str, None] = {}
         local: dict[str, frozenset[int]] = {}
         for worker in workers:
@@ -51,8 +50,12 @@ class Meters:
         event = self._due(trial, at_s)
         return (event,) if event else ()
 
+    def forget(self, trial: str) -> None:
+        """Drop the meter of a trial that does not run any more."""
+        self._meters.pop(trial, None)
+
     def prune(self) -> None:
-        """Drop the meters of trials that do not run."""
+        """Drop the meters of all trials that do not run."""
         self._meters = {trial: kept for trial, kept in self._meters.items() if self._running(trial) is not None}
 
     def _due(self, trial: str, at_s: float) -> Measured | None:

@@ -43,7 +43,8 @@ class ByClasses(PlanMode):
 
     def of_loading(self, order: Order, snapshot: Snapshot, queues: int) -> dict[str, JobPlan]:
         """Give every job a class and none a cap."""
-        return {key: JobPlan(klass) for key, klass in _classes(order, snapshot, queues).items()}
+        plans = [JobPlan(klass) for klass in range(queues)]  # of which most of thousands of jobs have the same
+        return {key: plans[klass] for key, klass in _classes(order, snapshot, queues).items()}
 
 
 @dataclass(frozen=True)

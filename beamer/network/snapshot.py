@@ -5,7 +5,7 @@ from the tracker's views, study by study; the simulator keeps them up to date it
 a snapshot only.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
@@ -16,8 +16,8 @@ import numpy as np
 
 from beamer.network.arrays import Bools, Floats, Ints
 from beamer.network.fabric import Fabric
-from beamer.network.footprint import Footprints
-from beamer.network.views import LaterRung, StudyView
+from beamer.network.footprint import Footprint, Footprints
+from beamer.network.views import JobView, LaterRung, StudyView
 
 Run = tuple[str, float]
 """A job's key and when it started: a policy that remembers jobs remembers this, as a trial's next attempt is another job."""
@@ -182,15 +182,15 @@ class Snapshot:
     def of(cls, fabric: Fabric, studies: Sequence[StudyView], footprints: Footprints | None = None) -> "Snapshot":
         """Return the columns of the jobs in `studies`; studies and stages without running jobs are left out."""
         known = footprints or Footprints(fabric)
-        return cls.joined(fabric, [cls.of_study(fabric, study, known) for study in studies])
+        return cls.joined(fabric, [cls.of_study(fabric, study, lambda job: known.of(job.spec, job.plane)) for study in studies])
 
     @classmethod
-    def of_study(cls, fabric: Fabric, study: StudyView, footprints: Footprints) -> "Snapshot":
+    def of_study(cls, fabric: Fabric, study: StudyView, footprint_of: Callable[[JobView], Footprint]) -> "Snapshot":
         """Return the columns of one study's jobs."""
         stages = [stage for stage in study.stages if stage.jobs]
         views = [job for stage in stages for job in stage.jobs]
         alone = sum(not stage.barrier for stage in stages)
-        each = [footprints.of(view.spec, view.plane) for view in views]
+        each = [footprint_of(view) for view in views]
         compute_s = _floats(view.spec.compute_s for view in views)
         overlap = _floats(view.spec.overlap for view in views)
         jobs = JobColumns(
@@ -226,7 +226,7 @@ class Snapshot:
     @classmethod
     def joined(cls, fabric: Fabric, studies: "Sequence[Snapshot]") -> "Snapshot":
         """Return the columns of several studies, each of which is a snapshot of its own; what none of them has is left out."""
-        parts = [study for study in studies if study.studies] or [cls.of_study(fabric, _NOTHING, Footprints(fabric))]
+        parts = [study for study in studies if study.studies] or [cls.of_study(fabric, _NOTHING, _no_footprint)]
         jobs = JobColumns.joined([part.jobs for part in parts], [len(part.stages) for part in parts])
         return cls(
             capacity_bps=fabric.capacity_bps,
@@ -251,6 +251,10 @@ class Snapshot:
 
 
 _NOTHING = StudyView("", 1.0, ())
+
+
+def _no_footprint(job: JobView) -> Footprint:
+    raise NotImplementedError("of no job")
 
 
 def _floats(values: Iterable[float]) -> Floats:

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from beamer.errors import NotFoundError, hint
 from beamer.studies.model import StudyStatus, TrialStatus
-from beamer.studies.records import StageRecord, StudyRecord, TrialRecord
+from beamer.studies.records import AttemptRecord, StageRecord, StudyRecord, TrialRecord
 
 _Record = TypeVar("_Record")
 
@@ -36,7 +36,7 @@ class Known:
         self.past: dict[str, list[StudyRecord]] = {}
         self.trials: dict[str, TrialRecord] = {}
         self.running: dict[str, TrialRecord] = {}
-        self._workers: dict[str, int] = {}
+        self._attempts: dict[str, AttemptRecord] = {}  # of those that run
         self.running_workers = 0
         self._in_order: tuple[TrialRecord, ...] | None = ()
         self._is_sorted = True
@@ -53,16 +53,18 @@ class Known:
 
     def set_running(self, trial: TrialRecord, runs: bool) -> None:
         """Take note that a trial runs, perhaps in another attempt than before, or does not."""
-        was = self.running.pop(trial.key, None)
-        self.running_workers -= self._workers.pop(trial.key, 0)
-        if runs:
-            self._workers[trial.key] = len(trial.attempt.workers) if trial.attempt is not None else 0
-            self.running_workers += self._workers[trial.key]
+        before, present = self._attempts.get(trial.key), trial.attempt if runs else None
+        if before is present:
+            return
+        self._in_order = None
+        if before is not None:
+            del self.running[trial.key], self._attempts[trial.key]
+            self.running_workers -= len(before.workers)
+        if present is not None:
             last = next(reversed(self.running.values()), None)
-            self._is_sorted = self._is_sorted and (last is None or _attempt_number(last) < _attempt_number(trial))
-            self.running[trial.key] = trial
-        if runs or was is not None:
-            self._in_order = None
+            self._is_sorted = self._is_sorted and (last is None or _attempt_number(last) < present.seq)
+            self.running[trial.key], self._attempts[trial.key] = trial, present
+            self.running_workers += len(present.workers)
 
     def running_in_order(self) -> tuple[TrialRecord, ...]:
         """Return the trials that run, in the order in which their attempts started."""

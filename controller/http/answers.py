@@ -1,18 +1,34 @@
-"""The HTTP API's answers: as long as they have to be, without keeping others waiting."""
+"""The HTTP API's answers: as long as they have to be, without keeping others waiting.
 
-import asyncio
+    value -> pieces of JSON -> parts -> one part of one answer in a turn of the loop, of the answer that began first
+
+However many read, a turn takes no longer: they wait for each other.
+"""
+
 import json
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 from fastapi.responses import Response, StreamingResponse
+
+from controller.turns import Turns
 
 PART_CHARACTERS = 1 << 14  # of an answer that are written in a turn of the loop: some 3 ms
 _JSON = "application/json"
 
 
-def answer(value: object) -> Response:
-    """Return a value as JSON. Iterators become lists, worked out as they are sent: nobody waits for all of a long answer."""
+class Entries:
+    """An object's entries, worked out as they are sent."""
+
+    def __init__(self, entries: Iterator[tuple[str, object]]) -> None:
+        self.entries = entries
+
+
+async def answer(value: object, turns: Turns) -> Response:
+    """Return a value as JSON. Iterators become lists, `Entries` objects, worked out as they are sent, when it is their turn."""
     parts = _parts(value)
+    place = turns.begin()
+    await turns.granted(place)
     first = next(parts)
     second = next(parts, None)
     if second is None:
@@ -21,9 +37,12 @@ def answer(value: object) -> Response:
     async def sent() -> AsyncIterator[str]:
         yield first
         yield second
-        for part in parts:
+        while True:
+            await turns.granted(place)
+            part = next(parts, None)
+            if part is None:
+                return
             yield part
-            await asyncio.sleep(0)
 
     return StreamingResponse(sent(), media_type=_JSON)
 
@@ -43,7 +62,7 @@ def _parts(value: object) -> Iterator[str]:
 
 
 def _pieces(value: object) -> Iterator[str]:
-    """Yield JSON in pieces: an iterator's values one by one, whatever holds none at once."""
+    """Yield JSON in pieces: what is worked out one by one, whatever else is next to each other at once."""
     if isinstance(value, Iterator):
         opening = "["
         for item in value:
@@ -51,12 +70,34 @@ def _pieces(value: object) -> Iterator[str]:
             yield from _pieces(item)
             opening = ","
         yield "[]" if opening == "[" else "]"
-    elif isinstance(value, dict) and any(isinstance(item, Iterator) for item in value.values()):
+    elif isinstance(value, Entries):
         opening = "{"
-        for name, item in value.items():
+        for name, item in value.entries:
             yield f"{opening}{json.dumps(name)}:"
             yield from _pieces(item)
             opening = ","
-        yield "}"
+        yield "{}" if opening == "{" else "}"
+    elif isinstance(value, dict) and any(isinstance(item, Iterator | Entries) for item in value.values()):
+        yield from _pieces_of_object(value)
     else:
-        yield json.dumps(value, allow_nan=False, separators=(",", ":"))
+        yield _json(value)
+
+
+def _pieces_of_object(value: dict[str, Any]) -> Iterator[str]:
+    opening = "{"
+    plain: dict[str, Any] = {}
+    for name, item in value.items():
+        if not isinstance(item, Iterator | Entries):
+            plain[name] = item
+            continue
+        if plain:
+            yield f"{opening}{_json(plain)[1:-1]}"
+            opening, plain = ",", {}
+        yield f"{opening}{json.dumps(name)}:"
+        yield from _pieces(item)
+        opening = ","
+    yield f"{opening}{_json(plain)[1:]}" if plain else "}"
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, allow_nan=False, separators=(",", ":"))

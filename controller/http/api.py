@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Path, Request, Response, WebSocket
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
@@ -58,6 +58,7 @@ from controller.http.runs import check_run, study_event
 from controller.identity.credentials import NO_CREDENTIALS, Credentials
 from controller.identity.tokens import Claims
 from controller.runtime import Runtime
+from controller.turns import Turns
 from controller.websocket import REFUSED, close_reason
 
 STUDY = STUDIES + "/{study}"
@@ -65,6 +66,8 @@ STAGE = STUDY + "/stages/{stage}"
 TRIAL = STUDY + "/trials/{trial}"
 ATTEMPT = TRIAL + "/attempts/{attempt}"
 WORKER = TRIAL + "/workers/{rank}"
+
+_CHANGED, _UNCHANGED = b'{"changed":true}', b'{"changed":false}'
 
 JsonObject = dict[str, Any]
 Run = str | None
@@ -103,8 +106,8 @@ def create_app(runtime: Runtime, credentials: Credentials = NO_CREDENTIALS, wall
     app.add_exception_handler(RequestValidationError, _refuse_body)
     app.add_exception_handler(PlatformError, _unavailable)
     app.add_exception_handler(HTTPException, _unserved)
+    _add_trials(app, runtime)  # the most frequent first: paths are tried in this order
     _add_studies(app, runtime)
-    _add_trials(app, runtime)
     _add_reads(app, runtime, authorization)
 
     @app.websocket(AGENT)
@@ -114,7 +117,7 @@ def create_app(runtime: Runtime, credentials: Credentials = NO_CREDENTIALS, wall
     return app
 
 
-async def _record(runtime: Runtime, study: str, run: Run, event: Event) -> JSONResponse:
+async def _record(runtime: Runtime, study: str, run: Run, event: Event) -> Response:
     """Take in an event and answer when it is durable, and with it whatever it repeats."""
     check_run(runtime.tracker, study, run)
     check_admission(event, runtime.tracker, runtime.limits)
@@ -123,14 +126,14 @@ async def _record(runtime: Runtime, study: str, run: Run, event: Event) -> JSONR
         await runtime.written()
     except asyncio.CancelledError as error:
         raise PlatformError("the controller is being stopped", "send it again") from error
-    return JSONResponse({"changed": changed})
+    return Response(_CHANGED if changed else _UNCHANGED, media_type="application/json")
 
 
 def _add_studies(app: FastAPI, runtime: Runtime) -> None:
     clock = runtime.clock
 
     @app.put(STUDY)
-    async def register_study(study: str, body: StudyBody | None = None, run: Run = None) -> JSONResponse:
+    async def register_study(study: str, body: StudyBody | None = None, run: Run = None) -> Response:
         body = body or StudyBody()
         named = {"weight": body.weight, "barriers": body.barriers}
         given: JsonObject = {name: value for name, value in named.items() if value is not None}
@@ -142,47 +145,51 @@ def _add_studies(app: FastAPI, runtime: Runtime) -> None:
         return await _record(runtime, study, None, registered)
 
     @app.put(STUDY + "/end")
-    async def end_study(study: str, body: EmptyBody | None = None, run: Run = None) -> JSONResponse:
+    async def end_study(study: str, body: EmptyBody | None = None, run: Run = None) -> Response:
         return await _record(runtime, study, run, StudyEnded(clock(), study))
 
     @app.put(STAGE)
-    async def register_stage(study: str, stage: str, body: EmptyBody | None = None, run: Run = None) -> JSONResponse:
+    async def register_stage(study: str, stage: str, body: EmptyBody | None = None, run: Run = None) -> Response:
         return await _record(runtime, study, run, StageRegistered(clock(), study, stage))
 
     @app.put(STAGE + "/seal")
-    async def seal_stage(study: str, stage: str, body: EmptyBody | None = None, run: Run = None) -> JSONResponse:
+    async def seal_stage(study: str, stage: str, body: EmptyBody | None = None, run: Run = None) -> Response:
         return await _record(runtime, study, run, StageSealed(clock(), study, stage))
 
 
 def _add_trials(app: FastAPI, runtime: Runtime) -> None:
     clock = runtime.clock
 
+    @app.put(TRIAL + "/progress")
+    async def report_progress(study: str, trial: str, body: ProgressBody, run: Run = None) -> Response:
+        return await _record(runtime, study, run, Progressed(clock(), trial_key(study, trial), body.step, body.loss))
+
     @app.put(TRIAL)
-    async def register_trial(study: str, trial: str, body: TrialBody | None = None, run: Run = None) -> JSONResponse:
+    async def register_trial(study: str, trial: str, body: TrialBody | None = None, run: Run = None) -> Response:
         return await _record(runtime, study, run, TrialRegistered(clock(), study, trial, body.budget if body else None))
 
     @app.put(TRIAL + "/target")
-    async def set_target(study: str, trial: str, body: TargetBody, run: Run = None) -> JSONResponse:
+    async def set_target(study: str, trial: str, body: TargetBody, run: Run = None) -> Response:
         return await _record(runtime, study, run, TargetSet(clock(), trial_key(study, trial), body.step, body.stage))
 
     @app.put(TRIAL + "/target/drop")
-    async def drop_target(study: str, trial: str, body: DropBody | None = None, run: Run = None) -> JSONResponse:
+    async def drop_target(study: str, trial: str, body: DropBody | None = None, run: Run = None) -> Response:
         stage = body.stage if body else None
         return await _record(runtime, study, run, TargetDropped(clock(), trial_key(study, trial), stage))
 
     @app.put(ATTEMPT)
-    async def start_attempt(study: str, trial: str, attempt: str, body: AttemptBody, run: Run = None) -> JSONResponse:
+    async def start_attempt(study: str, trial: str, attempt: str, body: AttemptBody, run: Run = None) -> Response:
         event = AttemptStarted(clock(), trial_key(study, trial), attempt, body.placement(), body.profile())
         return await _record(runtime, study, run, event)
 
     @app.put(ATTEMPT + "/end")
-    async def end_attempt(study: str, trial: str, attempt: str, body: AttemptEndBody, run: Run = None) -> JSONResponse:
+    async def end_attempt(study: str, trial: str, attempt: str, body: AttemptEndBody, run: Run = None) -> Response:
         return await _record(
             runtime, study, run, AttemptEnded(clock(), trial_key(study, trial), attempt, EndReason(body.reason))
         )
 
     @app.put(TRIAL + "/pause")
-    async def pause(study: str, trial: str, body: EmptyBody | None = None, run: Run = None) -> JSONResponse:
+    async def pause(study: str, trial: str, body: EmptyBody | None = None, run: Run = None) -> Response:
         check_run(runtime.tracker, study, run)
         present = runtime.tracker.trial(trial_key(study, trial)).attempt
         if present is None:
@@ -190,43 +197,41 @@ def _add_trials(app: FastAPI, runtime: Runtime) -> None:
         return await _record(runtime, study, run, AttemptEnded(clock(), trial_key(study, trial), present.name))
 
     @app.put(WORKER)
-    async def attach(study: str, trial: str, rank: Rank, body: AttachBody, run: Run = None) -> JSONResponse:
+    async def attach(study: str, trial: str, rank: Rank, body: AttachBody, run: Run = None) -> Response:
         return await _record(runtime, study, run, WorkerAttached(clock(), trial_key(study, trial), rank, body.process()))
 
     @app.put(WORKER + "/detach")
-    async def detach(study: str, trial: str, rank: Rank, body: DetachBody | None = None, run: Run = None) -> JSONResponse:
+    async def detach(study: str, trial: str, rank: Rank, body: DetachBody | None = None, run: Run = None) -> Response:
         start = body.start if body else 0
         return await _record(runtime, study, run, WorkerDetached(clock(), trial_key(study, trial), rank, start))
 
-    @app.put(TRIAL + "/progress")
-    async def report_progress(study: str, trial: str, body: ProgressBody, run: Run = None) -> JSONResponse:
-        return await _record(runtime, study, run, Progressed(clock(), trial_key(study, trial), body.step, body.loss))
-
     @app.put(TRIAL + "/status")
-    async def end_trial(study: str, trial: str, body: StatusBody, run: Run = None) -> JSONResponse:
+    async def end_trial(study: str, trial: str, body: StatusBody, run: Run = None) -> Response:
         return await _record(runtime, study, run, TrialEnded(clock(), trial_key(study, trial), TrialStatus(body.status)))
 
 
 def _add_reads(app: FastAPI, runtime: Runtime, authorization: Any) -> None:
+    turns = Turns()
+
     @app.get(STUDIES)
     async def studies(claims: Claims = authorization) -> Response:
-        return answer({"studies": responses.studies_responses(runtime, claims.covers)})
+        return await answer({"studies": responses.studies_responses(runtime, claims.covers)}, turns)
 
     @app.get(STUDY)
     async def study(study: str, run: Run = None) -> Response:
-        return answer(responses.study_response(runtime, study, run))
+        return await answer(responses.study_response(runtime, study, run), turns)
 
     @app.get(STAGE)
     async def stage(study: str, stage: str, run: Run = None) -> Response:
-        return answer(responses.stage_response(runtime, study, run, stage))
+        return await answer(responses.stage_response(runtime, study, run, stage), turns)
 
     @app.get(TRIAL)
     async def trial(study: str, trial: str, run: Run = None) -> Response:
-        return answer(responses.trial_response(runtime, study, run, trial))
+        return await answer(responses.trial_response(runtime, study, run, trial), turns)
 
     @app.get("/v1/plan")
     async def plan() -> Response:
-        return answer(responses.plan_response(runtime))
+        return await answer(responses.plan_response(runtime), turns)
 
     @app.get("/v1/latencies")
     async def latencies() -> JsonObject:
@@ -234,7 +239,7 @@ def _add_reads(app: FastAPI, runtime: Runtime, authorization: Any) -> None:
 
     @app.get("/v1/counters")
     async def counters() -> Response:
-        return answer(responses.counters_response(runtime, await runtime.pair_counts()))
+        return await answer(responses.counters_response(runtime, await runtime.pair_counts()), turns)
 
     @app.get(HEALTH)
     async def health() -> JsonObject:

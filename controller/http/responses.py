@@ -11,6 +11,7 @@ from beamer.errors import NotFoundError
 from beamer.measures import quantile
 from beamer.studies.model import TrialStatus
 from beamer.studies.records import AttemptRecord, StageRecord, StudyRecord, TrialRecord
+from controller.http.answers import Entries
 from controller.http.runs import find_run
 from controller.liveness.leases import Unattached
 from controller.openflow.reports import PairCount
@@ -54,7 +55,7 @@ def plan_response(runtime: Runtime) -> dict[str, Any]:
         "policy": runtime.policy,
         "generation": installation.generation,
         "queues": runtime.plan.queues,
-        "jobs": {key: {"class": job.klass, "cap_bps": job.cap_bps} for key, job in runtime.plan.jobs.items()},
+        "jobs": Entries((key, {"class": job.klass, "cap_bps": job.cap_bps}) for key, job in runtime.plan.jobs.items()),
         "set_aside": dict(runtime.set_aside.reasons),
         "installed": {"switches": dict(installation.switches), "agents": dict(installation.agents)},
         "installed_everywhere": installation.everywhere,
@@ -72,7 +73,7 @@ def counters_response(runtime: Runtime, pairs: Iterable[PairCount]) -> dict[str,
     trials = runtime.tracker.trials.items()
     key_of = {attempt.seq: key for key, trial in trials for attempt in trial.attempts.values()}
     return {
-        "host_pairs": [
+        "host_pairs": (
             {
                 "switch": pair.switch,
                 "job": key_of.get(pair.job_seq),
@@ -86,7 +87,7 @@ def counters_response(runtime: Runtime, pairs: Iterable[PairCount]) -> dict[str,
                 "final": pair.final,
             }
             for pair in pairs
-        ],
+        ),
         "unmatched_bytes": runtime.unmatched_bytes(),
         "agents": {name: counters.model_dump(exclude={"kind"}) for name, counters in runtime.agents.counters.items()},
     }

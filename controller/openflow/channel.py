@@ -17,6 +17,7 @@ from os_ken.ofproto import ofproto_v1_3 as ofp
 from os_ken.ofproto import ofproto_v1_3_parser as parser
 
 from controller.openflow.frames import HEADER, FrameError, FrameHeader, hello_versions, readable
+from controller.turns import Turns
 
 HANDSHAKE_S = 10.0
 ECHO_S = 3.0  # of silence, then an echo request is sent
@@ -27,6 +28,7 @@ HANDSHAKE_FRAMES = 32  # before the peer is known: a switch sends two, and port 
 UNREAD_BYTES = 1 << 25  # 32 MiB not yet taken by the peer: the rules of 100 000 connections, sent in one piece
 ECHO_UNREAD_BYTES = 1 << 16  # beyond it echo requests stay unanswered: the peer sees by what is on its way that we live
 ANSWER_ENTRIES = 1 << 17  # of a multipart answer, if the caller knows no better: some 10 kB of memory each
+LONG_FRAME_BYTES = 4096  # some 2 ms of reading; a part of a switch's rules has 64 kB
 SLICE_S = 0.01  # of work for one peer, after which the others get as much
 
 
@@ -89,10 +91,18 @@ class PendingAnswer:
 class Channel:
     """Requests and answers to one switch; `serve` has to run for answers to come.
 
-    on_message: called on the loop with every message that answers no request, errors included. most_entries: of an answer.
+    on_message: called on the loop with every message that answers no request, errors included. turns: in which long frames are
+    read, of all switches together. most_entries: of an answer.
     """
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, on_message: Callable[[Any], None]) -> None:
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        on_message: Callable[[Any], None],
+        turns: Turns,
+    ) -> None:
+        self._turns = turns
         self.datapath = ofproto_protocol.ProtocolDesc(version=ofp.OFP_VERSION)
         self.on_message = on_message
         self.most_entries = ANSWER_ENTRIES
@@ -198,6 +208,8 @@ class Channel:
         busy_s = 0.0
         while True:
             frame = await self._frame()
+            if len(frame) > LONG_FRAME_BYTES:
+                await self._turns.granted(self._turns.begin())
             began = loop.time()
             self._dispatch(self._read(frame))
             busy_s += loop.time() - began

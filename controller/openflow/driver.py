@@ -25,9 +25,11 @@ from controller.openflow.channel import (
     RefusedError,
 )
 from controller.openflow.reports import PairCount, SwitchConnected, SwitchEvent, SwitchLost
-from controller.openflow.rules import JobRules, job_meters, job_rules, merged, static_rules
+from controller.openflow.rulebook import RuleBook
+from controller.openflow.rules import JobRules, Rule, Slot, static_rules
 from controller.openflow.session import FlowCounts, SwitchSession, SwitchTarget
 from controller.openflow.terms import FixedTerm, Terms
+from controller.turns import Turns
 
 UNSERVED = 32  # connections beyond the fabric's own whose peer is not known yet: few, as each may hold 128 kB unread
 ALIVE_S = 2.0  # for a switch to answer when another connection claims to be it; a busy one takes tenths of a second
@@ -91,7 +93,13 @@ class SwitchDriver:
         self._lead = None if on_event is None else Leadership(on_event, terms)
         self._leading = asyncio.Event()
         self._clock = clock
-        self._static = static_rules(fabric)
+        self._turns = Turns()
+        self._book = RuleBook(fabric)
+        self._rules: dict[str, dict[Slot, Rule]] = {
+            name: {rule.slot: rule for rule in rules} for name, rules in static_rules(fabric).items()
+        }
+        self._wanted: tuple[int, Sequence[JobRules]] | None = None  # generation and jobs that have not been worked on
+        self._working: asyncio.Task[None] | None = None
         self._name_of = {switch.dpid: switch.name for switch in fabric.switches}
         self._targets: dict[str, SwitchTarget] = {}
         self._final = {switch.name: FlowCounts() for switch in fabric.switches}
@@ -100,7 +108,7 @@ class SwitchDriver:
         self._may_serve_at: dict[str, float] = {}
         self._connections: set[asyncio.Task[None]] = set()
         self._unserved: dict[asyncio.Task[None], str] = {}  # of the connections, oldest first, with their addresses
-        self._most_entries = {name: _most_entries(fabric, name, len(rules)) for name, rules in self._static.items()}
+        self._most_entries = {name: _most_entries(fabric, name, len(rules)) for name, rules in self._rules.items()}
         self._limited = LimitedLog()
         self._endings = VariedLogLimit(MOST_LOGGED, LOG_AGAIN_S)
         self._server: asyncio.Server | None = None
@@ -149,21 +157,40 @@ class SwitchDriver:
         if self._server is not None:
             self._server.close()
             self._server = None
-        for task in self._connections:
+        tasks = self._connections | ({self._working} if self._working else set())
+        for task in tasks:
             task.cancel()
-        if self._connections:
-            await asyncio.wait(self._connections)
+        if tasks:
+            await asyncio.wait(tasks)
 
     def install(self, generation: int, jobs: Sequence[JobRules]) -> None:
         """Make every switch hold the rules and meters of `jobs`, as soon as it is connected; only differences are sent.
 
-        A switch that is still busy with an earlier generation skips to the latest.
+        A switch that is still busy with an earlier generation skips to the latest, and so does what is worked out for all.
         """
-        meters = job_meters(self._fabric, jobs)
-        for name, rules in merged(self._static, job_rules(self._fabric, jobs)).items():
-            self._targets[name] = SwitchTarget(generation, rules, meters[name])
-            if session := self._session(name):
-                session.set_target(self._targets[name])
+        self._wanted = generation, jobs
+        if self._working is None:
+            self._working = asyncio.get_running_loop().create_task(self._work_out())
+
+    async def _work_out(self) -> None:
+        """Work out what generations change on each switch, the latest one whenever one is done."""
+        try:
+            while self._wanted is not None:
+                (generation, jobs), self._wanted = self._wanted, None
+                change = await self._turns.do(self._book.change(jobs))
+                meters = self._book.meters()
+                place = self._turns.begin()
+                for name, rules in self._rules.items():
+                    await self._turns.granted(place)
+                    rules.update((slot, rule) for slot, rule in change[name].items() if rule is not None)
+                    for slot, rule in change[name].items():
+                        if rule is None:
+                            rules.pop(slot, None)
+                    self._targets[name] = SwitchTarget(generation, rules, meters[name])
+                    if session := self._session(name):
+                        session.set_target(self._targets[name], change[name])
+        finally:
+            self._working = None
 
     async def counters(self) -> tuple[PairCount, ...]:
         """Return what each host pair has sent in each class; of a switch that does not answer, only what is final."""
@@ -196,7 +223,7 @@ class SwitchDriver:
         self._make_room()
         self._connections.add(task)
         self._unserved[task] = address
-        channel, name = Channel(reader, writer, lambda message: None), None
+        channel, name = Channel(reader, writer, lambda message: None, self._turns), None
         try:
             await self._secure(writer)
             dpid = await channel.handshake()
@@ -274,10 +301,12 @@ class SwitchDriver:
         assert self._lead is not None
         on_event, terms = self._lead.on_event, self._lead.terms()
         outdo = partial(self._outdo, name, terms)
-        session = SwitchSession(name, channel, self._final[name], on_event, self._clock, terms.term, outdo, self._limited)
+        session = SwitchSession(
+            name, channel, self._final[name], on_event, self._clock, terms.term, outdo, self._turns, self._limited
+        )
         self._served[name] = replace(self._served[name], session=session)
         if name in self._targets:
-            session.set_target(self._targets[name])
+            session.set_target(self._targets[name], ())
         on_event(SwitchConnected(name))
         try:
             await session.run()

@@ -24,7 +24,7 @@ destination, from which every switch on the way knows the plane; the last one pu
 written. Nothing is sent to the controller, and all but MARKED and PAIR rules stay when it dies.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum
 from types import MappingProxyType
@@ -32,7 +32,6 @@ from types import MappingProxyType
 from beamer.network.codepoints import CODEPOINTS, codepoint
 from beamer.network.connection import FourTuple
 from beamer.network.fabric import Fabric
-from controller.openflow.meters import RateMeter, meter_ids
 
 COOKIE_PREFIX = 0xBEA3
 COOKIE_MASK = 0xFFFF << 48
@@ -101,6 +100,8 @@ class Output:
 RuleAction = SetField | SetQueue | Output
 Match = tuple[tuple[str, int | str], ...]
 RuleKey = tuple[int, int, Match]
+Slot = tuple[int, Match]
+"""A table and a match. Of the rules of a slot, which differ in priority, one at most is wanted."""
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,11 @@ class Rule:
     def key(self) -> RuleKey:
         """What identifies it on a switch."""
         return self.table, self.priority, self.match
+
+    @property
+    def slot(self) -> Slot:
+        """Where it supersedes, or is superseded by, others."""
+        return self.table, self.match
 
     @property
     def klass(self) -> int:
@@ -184,6 +190,11 @@ class HostPair:
         """The pair as a packet carries it from ADMISSION to CLASS."""
         return self.job_seq << 32 | self.src << 16 | self.dst
 
+    @property
+    def slot(self) -> Slot:
+        """The slot of the rules for its packets without their class's mark."""
+        return int(Table.CLASS), match(eth_type=IPV4, metadata=self.metadata)
+
     @classmethod
     def of(cls, metadata: int) -> "HostPair":
         """Return the pair that `metadata` names."""
@@ -205,49 +216,17 @@ def static_rules(fabric: Fabric) -> dict[str, frozenset[Rule]]:
     return {switch.name: frozenset((*_entry(fabric, switch.name), *_routes(fabric, switch.name))) for switch in fabric.switches}
 
 
-def job_rules(fabric: Fabric, jobs: Sequence[JobRules]) -> dict[str, frozenset[Rule]]:
-    """Return by switch the rules of registered connections: at the edge of each one's sender.
-
-    A connection whose ends are not two hosts of the fabric has none. One that two jobs claim is the later job's.
-    """
-    index = {host.ip: i for i, host in enumerate(fabric.hosts)}
-    claimed: dict[FourTuple, JobRules] = {}
-    for job in sorted(jobs, key=lambda j: j.seq):
-        claimed.update(dict.fromkeys(job.connections, job))
-    meters = _meter_ids(fabric, jobs)
-    rules: dict[str, set[Rule]] = {switch.name: set() for switch in fabric.switches}
-    for connection, job in claimed.items():
-        src_ip, _, dst_ip, _ = connection
-        src, dst = index.get(src_ip), index.get(dst_ip)
-        if src is None or dst is None or src == dst:
-            continue
-        pair = HostPair(job.seq, src, dst)
-        host = fabric.hosts[src].name
-        edge = fabric.edge_of[host]
-        rules[edge].add(_connection(connection, pair, _port(fabric, edge, host)))
-        rules[edge].update(_pair(pair, job.klass, job.plane % fabric.planes, meters.get((job.seq, src))))
-    return {name: frozenset(found) for name, found in rules.items()}
+def connection_rule(fabric: Fabric, connection: FourTuple, pair: HostPair) -> tuple[str, Rule]:
+    """Return the switch at whose edge a connection's sender is, and the rule that gives its packets their pair."""
+    host = fabric.hosts[pair.src].name
+    edge = fabric.edge_of[host]
+    return edge, _connection(connection, pair, _port(fabric, edge, host))
 
 
-def job_meters(fabric: Fabric, jobs: Sequence[JobRules]) -> dict[str, frozenset[RateMeter]]:
-    """Return by switch the meters of the senders that it has to hold to a cap."""
-    meters: dict[str, set[RateMeter]] = {switch.name: set() for switch in fabric.switches}
-    number = _meter_ids(fabric, jobs)
-    caps = {job.seq: job.caps for job in jobs}
-    for (seq, src), meter in number.items():
-        host = fabric.hosts[src].name
-        meters[fabric.edge_of[host]].add(RateMeter.of(meter, caps[seq][host]))
-    return {name: frozenset(found) for name, found in meters.items()}
-
-
-def _meter_ids(fabric: Fabric, jobs: Sequence[JobRules]) -> dict[tuple[int, int], int]:
-    position = {host.name: i for i, host in enumerate(fabric.hosts)}
-    return meter_ids(((job.seq, position[host]) for job in jobs for host in job.caps), len(fabric.hosts))
-
-
-def merged(static: Mapping[str, frozenset[Rule]], of_jobs: Mapping[str, frozenset[Rule]]) -> dict[str, frozenset[Rule]]:
-    """Return the union of both by switch."""
-    return {name: rules | of_jobs[name] for name, rules in static.items()}
+def pair_rules(fabric: Fabric, pair: HostPair, job: JobRules, meter: int | None) -> tuple[str, tuple[Rule, ...]]:
+    """Return the switch at whose edge a pair's sender is, and the rules that give its packets their class and path."""
+    edge = fabric.edge_of[fabric.hosts[pair.src].name]
+    return edge, tuple(_pair(pair, job.klass, job.plane % fabric.planes, meter))
 
 
 def _rule(
@@ -281,7 +260,7 @@ def _connection(connection: FourTuple, pair: HostPair, port: int) -> Rule:
 def _pair(pair: HostPair, klass: int, plane: int, meter: int | None) -> Iterable[Rule]:
     actions = (SetField("ip_dscp", codepoint(klass)), SetQueue(klass + 1), SetField("eth_dst", shadow(plane, pair.dst)))
     for band, fields in (
-        (Band.PAIR, match(eth_type=IPV4, metadata=pair.metadata)),
+        (Band.PAIR, pair.slot[1]),
         (Band.MARKED, match(eth_type=IPV4, metadata=pair.metadata, ip_dscp=codepoint(klass))),
     ):
         rule = _rule(band, fields, actions, Table.ROUTE, klass=klass, job_seq=pair.job_seq)

@@ -3,67 +3,47 @@
 Open vSwitch's userspace datapath adds packets to a rule's counters only when its revalidator passes (every 500 ms, and at any
 change of a table), and then to the rule that matches *by then*. Hence two waits: before the rules of a connection, whose
 packets meet other rules so far, an unchanged rule is written again, which makes the revalidator pass, so that what was
-counted reaches the rules that were in force; and a rule without purpose is removed only when no packet has met it for
-`SETTLE_S`, so that its removal message is complete. A change of class needs no such wait: packets say which class they
-were marked with. Some wait for seconds in the queues of their host, so the rule of the class before stays for `LINGER_S`;
-a host that keeps marking with a class that its job has lost has it no longer than that.
+counted reaches the rules that were in force; and a rule without purpose is removed only when no packet has met it for a
+while, see `controller.openflow.held_rules`. A change of class needs no such wait: packets say which class they were marked
+with; a host that keeps marking with a class that its job has lost has it for no longer than that.
+
+What grows with the rules is done in slices, of which all switches together have one in a turn of the event loop.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any
 
 from os_ken.ofproto import ofproto_v1_3 as ofp
 from os_ken.ofproto import ofproto_v1_3_parser as parser
 
 from controller.limited_log import LimitedLog
-from controller.openflow import wire
+from controller.openflow import held_rules, wire
 from controller.openflow.channel import Channel, RefusedError, describe
+from controller.openflow.held_rules import HeldRules
 from controller.openflow.meters import RateMeter
-from controller.openflow.reconcile import difference
 from controller.openflow.reports import SwitchEvent, SwitchInstalled
-from controller.openflow.rules import ACCESS_RULE, HARD_S, HostPair, Rule, RuleKey, Table
+from controller.openflow.rules import ACCESS_RULE, HARD_S, HostPair, Rule, RuleKey, Slot, Table
+from controller.turns import CHEAP, Turns, Work, batched
 
 FLUSH_S = 0.02
-SETTLE_S = 1.2  # two readings, further apart than the revalidator's passes
-LINGER_S = 15.0
 AUDIT_S = HARD_S / 5
 RETRY_S = 5.0
 MOST_COUNTS = 1 << 17  # pairs and classes per switch whose final counts are kept: some 40 MB; 1000 jobs of 60 pairs
 
-BATCH = 256  # messages written in one turn of the loop: some 20 ms
-
-Item = TypeVar("Item")
+BATCH = 128  # messages written in one turn of the loop: some 10 ms
 
 
 @dataclass(frozen=True)
 class SwitchTarget:
-    """The rules and the meters that one switch should hold, and their generation."""
+    """The rules and the meters that one switch should hold, and their generation. rules: also change to later generations'."""
 
     generation: int
-    rules: frozenset[Rule]
+    rules: Mapping[Slot, Rule]
     meters: frozenset[RateMeter] = frozenset()
-
-
-@dataclass(frozen=True)
-class RetiredRule:
-    """A rule that has lost its purpose.
-
-    since, idle_since: when it did, when a packet met it last. patience_s: for how long none must have met it before it is
-    removed. packets: that have met it.
-    """
-
-    since: float
-    idle_since: float
-    patience_s: float
-    packets: int | None = None
-
-    @property
-    def due(self) -> float:
-        """When to check whether it can be removed."""
-        return min(self.idle_since + self.patience_s / 2, self.since + LINGER_S)
 
 
 @dataclass
@@ -87,7 +67,7 @@ class SwitchSession:
 
     final: takes the counts of removed rules. report: called with every generation that is installed. clock: Unix seconds.
     term: of the controller's leadership: the switch obeys the latest leader alone. outdo: returns a later term than one that a
-    switch has obeyed, or raises `RefusedError`. limited: the log of what switches refuse.
+    switch has obeyed, or raises `RefusedError`. turns: of all switches. limited: the log of what switches refuse.
     """
 
     def __init__(
@@ -99,9 +79,11 @@ class SwitchSession:
         clock: Callable[[], float],
         term: int,
         outdo: Callable[[int], Awaitable[int]],
+        turns: Turns,
         limited: LimitedLog,
     ) -> None:
         self._switch = switch
+        self._turns = turns
         self._term = term
         self._outdo = outdo
         self._limited = limited
@@ -111,18 +93,18 @@ class SwitchSession:
         self._clock = clock
         self._target: SwitchTarget | None = None
         self._installed: int | None = None
-        self._present: dict[RuleKey, Rule] = {}
+        self._held = HeldRules()
         self._meters: dict[int, RateMeter] = {}
-        self._retired: Mapping[RuleKey, RetiredRule] = {}
         self._asked: set[int] = set()  # the transactions whose refusals are of interest
         self._refused: dict[int, str] = {}
         self._audit_at = 0.0
         self._wake = asyncio.Event()
         channel.on_message = self._on_message
 
-    def set_target(self, target: SwitchTarget) -> None:
-        """Replace the target."""
+    def set_target(self, target: SwitchTarget, changed: Iterable[Slot]) -> None:
+        """Replace the target. changed: the slots in which it differs from the one before."""
         self._target = target
+        self._held.doubt(changed)
         self._wake.set()
 
     async def run(self) -> None:
@@ -141,9 +123,7 @@ class SwitchSession:
     async def count(self) -> tuple[FlowCounts, FlowCounts]:
         """Return the counts of the rules in force, and of those removed by the time of that reading."""
         live = FlowCounts()
-        for rule, sent_bytes, sent_packets in await self._read_rules(Table.CLASS):
-            if rule.counts:
-                live.add(rule, sent_bytes, sent_packets)
+        await self._turns.do(_added(live, await self._read_rules(Table.CLASS)))
         return live, self._final
 
     async def _lead(self) -> None:
@@ -160,12 +140,11 @@ class SwitchSession:
 
     async def _audit(self, now: float) -> None:
         """Read what the switch holds and restart the time-outs of pairs that are in use."""
-        self._present = {rule.key: rule for rule, _, _ in await self._read_rules()}
+        read = await self._read_rules()
+        await self._turns.do(self._held.replace(rule for rule, _, _ in read))
         self._meters = await self._read_meters()
-        in_use = [r for key, r in self._present.items() if r.counts and key not in self._retired and wire.is_ours(r)]
-        for batch in _batches(in_use):
-            self._channel.send(*(wire.renewal(self._channel.datapath, rule) for rule in batch))
-            await asyncio.sleep(0)
+        in_use = (r for r in self._held if r.counts and r.key not in self._held.retired and wire.is_ours(r))
+        await self._send(partial(wire.renewal, self._channel.datapath), in_use)
         self._audit_at = now + AUDIT_S
 
     async def _step(self, now: float) -> float:
@@ -174,12 +153,8 @@ class SwitchSession:
         if target is None:
             return self._audit_at
         metered = await self._give_meters(target.meters)
-        change = difference(self._present.values(), target.rules if metered else self._without_missing_meters(target.rules))
-        fresh = change.retire - self._retired.keys()
-        in_use = {rule.pair for rule in target.rules if rule.counts}
-        self._retired = {
-            key: self._retired.get(key, RetiredRule(now, now, _patience_s(self._present[key], in_use))) for key in change.retire
-        }
+        wanted = target.rules.get if metered else partial(self._without_missing_meter, target.rules)
+        change = await self._turns.do(self._held.compare(wanted, target.rules, now))
         if change.add and not await self._change(wire.addition, change.add):
             self._audit_at = now + RETRY_S
             return self._audit_at
@@ -187,17 +162,14 @@ class SwitchSession:
             self._audit_at = now + RETRY_S
         elif target.generation != self._installed:
             self._installed = target.generation
-            changes = len(change.add) + len(fresh)
-            self._report(SwitchInstalled(self._switch, target.generation, changes, self._clock()))
-        self._forget_gone()
-        due = await self._unused([key for key, retired in self._retired.items() if retired.due <= now], now)
-        self._forget_gone()
+            self._report(SwitchInstalled(self._switch, target.generation, len(change), self._clock()))
+        due = await self._unused([key for key, retired in self._held.retired.items() if retired.due <= now], now)
         # A rule may have become wanted again while counters were read: compare once more before removing.
         if due and not self._wake.is_set():
-            await self._change(wire.removal, [self._present[key] for key in due if key in self._present])
+            await self._change(wire.removal, [self._held[key] for key in due if key in self._held])
             return now
         await self._remove_meters(target.meters)
-        return min((self._audit_at, *(retired.due for retired in self._retired.values())))
+        return min((self._audit_at, *(retired.due for retired in self._held.retired.values())))
 
     async def _read_rules(self, table: int = ofp.OFPTT_ALL) -> list[tuple[Rule, int, int]]:
         """Return our rules on the switch, each with its bytes and packets."""
@@ -220,11 +192,12 @@ class SwitchSession:
             return True
         datapath = self._channel.datapath
         self._asked, self._refused = set(), {}
-        for batch in _batches(sorted(different, key=lambda meter: meter.id)):
+        place = self._turns.begin()
+        for batch in batched(sorted(different, key=lambda meter: meter.id), BATCH):
+            await self._turns.granted(place)
             self._ask(
                 (wire.meter_change if meter.id in self._meters else wire.meter_addition)(datapath, meter) for meter in batch
             )
-            await asyncio.sleep(0)
         await self._channel.request(wire.barrier(datapath))
         self._meters = await self._read_meters()
         missing = [meter for meter in different if self._meters.get(meter.id) != meter]
@@ -234,42 +207,39 @@ class SwitchSession:
             self._limited.error("switch holds no such meters", self._switch, tuple(reasons), **what)
         return not missing
 
-    def _without_missing_meters(self, rules: frozenset[Rule]) -> frozenset[Rule]:
-        """Let rules go without the meters that the switch does not have: their class is more than nothing."""
-        return frozenset(
-            rule if rule.meter is None or rule.meter in self._meters else replace(rule, meter=None) for rule in rules
-        )
+    def _without_missing_meter(self, rules: Mapping[Slot, Rule], slot: Slot) -> Rule | None:
+        """Let a rule go without a meter that the switch does not have: its class is more than nothing."""
+        rule = rules.get(slot)
+        return rule if rule is None or rule.meter is None or rule.meter in self._meters else replace(rule, meter=None)
 
     async def _remove_meters(self, wanted: frozenset[RateMeter]) -> None:
         """Remove the meters that neither the target nor any rule still there refers to."""
-        in_use = {meter.id for meter in wanted} | {rule.meter for rule in self._present.values()}
-        unused = [self._meters.pop(number) for number in sorted(self._meters.keys() - in_use)]
-        for batch in _batches(unused):
-            self._channel.send(*(wire.meter_removal(self._channel.datapath, meter) for meter in batch))
-            await asyncio.sleep(0)
+        unwanted = self._meters.keys() - {meter.id for meter in wanted}
+        in_use = {rule.meter for rule in self._held} if unwanted else set()
+        unused = [self._meters.pop(number) for number in sorted(unwanted - in_use)]
+        await self._send(partial(wire.meter_removal, self._channel.datapath), unused)
         if unused:
             await self._channel.request(wire.barrier(self._channel.datapath))
 
     async def _unused(self, keys: list[RuleKey], now: float) -> list[RuleKey]:
         """Return those of the retired rules that no packet has met since the last reading, or that are `LINGER_S` old."""
-        counting = {key for key in keys if self._present[key].counts}
+        counting = {key for key in keys if key in self._held and self._held[key].counts}
         if not counting:
             return keys
         packets = {rule.key: count for rule, _, count in await self._read_rules(Table.CLASS)}
-        retired = dict(self._retired)
         unused = []
-        for key in keys:
-            before, count = retired[key], packets.get(key)
-            if key not in counting or count == before.packets or before.since + LINGER_S <= now:
-                unused.append(key)
-            else:
-                retired[key] = replace(before, idle_since=now, packets=count)
-        self._retired = retired
+        place = self._turns.begin()
+        for some in batched(keys, BATCH):
+            await self._turns.granted(place)
+            for key in some:
+                before, count = self._held.retired.get(key), packets.get(key)
+                if before is None:
+                    continue  # it timed out while an answer was awaited, or is wanted again
+                if key not in counting or count == before.packets or before.since + held_rules.LINGER_S <= now:
+                    unused.append(key)
+                else:
+                    self._held.retired[key] = replace(before, idle_since=now, packets=count)
         return unused
-
-    def _forget_gone(self) -> None:
-        """Forget retired rules that timed out while an answer was awaited."""
-        self._retired = {key: retired for key, retired in self._retired.items() if key in self._present}
 
     async def _change(self, message: Callable[[Any, Rule], Any], rules: Sequence[Rule]) -> bool:
         """Send one message per rule and wait for the barrier; return whether the switch took them all."""
@@ -280,23 +250,31 @@ class SwitchSession:
             await asyncio.sleep(FLUSH_S)
         self._asked, self._refused = set(), {}
         sent: dict[int, Rule] = {}
-        for batch in _batches(rules):
+        place = self._turns.begin()
+        for batch in batched(rules, BATCH):
+            await self._turns.granted(place)
             sent |= zip(self._ask(message(datapath, rule) for rule in batch), batch, strict=True)
             for rule in batch:
                 if message is wire.removal:
-                    self._present.pop(rule.key, None)
+                    self._held.pop(rule.key)
                 else:
-                    self._present[rule.key] = rule
-            await asyncio.sleep(0)
+                    self._held.put(rule)
         await self._channel.request(wire.barrier(datapath))
         refused = sorted(sent.keys() & self._refused.keys())
         for xid in refused:
-            self._present.pop(sent[xid].key, None)
+            self._held.lose(sent[xid].key)
         if refused:
             reasons = sorted({self._refused[xid] for xid in refused})
             what = {"switch": self._switch, "rules": len(refused), "reasons": reasons, "first": sent[refused[0]]}
             self._limited.error("switch refused rules", self._switch, tuple(reasons), **what)
         return not refused
+
+    async def _send(self, message: Callable[[Any], Any], about: Iterable[Any]) -> None:
+        """Send one message about each of many things."""
+        place = self._turns.begin()
+        for batch in batched(about, BATCH):
+            await self._turns.granted(place)
+            self._channel.send(*map(message, batch))
 
     def _ask(self, messages: Iterable[Any]) -> list[int]:
         """Send changes and return their transactions, whose refusals are of interest."""
@@ -312,16 +290,13 @@ class SwitchSession:
         elif isinstance(message, parser.OFPFlowRemoved) and (rule := wire.removed(message)) and rule.counts:
             self._final.add(rule, message.byte_count, message.packet_count)
             # One that Beamer removed is no longer present; any other timed out and may still be wanted.
-            if self._present.pop(rule.key, None):
+            if self._held.lose(rule.key):
                 self._wake.set()
 
 
-def _batches(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
-    """Yield items in groups of `BATCH`: the loop turns between them, as writing thousands of messages takes seconds."""
-    for start in range(0, len(items), BATCH):
-        yield items[start : start + BATCH]
-
-
-def _patience_s(rule: Rule, in_use: Collection[HostPair | None]) -> float:
-    """Return how long no packet must have met a retired rule: longer where packets with its mark may be in flight."""
-    return LINGER_S if rule.counts and not rule.climbs and rule.pair in in_use else SETTLE_S
+def _added(counts: FlowCounts, read: Iterable[tuple[Rule, int, int]]) -> Work[None]:
+    for some in batched(read, CHEAP):
+        for rule, sent_bytes, sent_packets in some:
+            if rule.counts:
+                counts.add(rule, sent_bytes, sent_packets)
+        yield CHEAP // 2

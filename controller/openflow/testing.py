@@ -12,15 +12,21 @@ from os_ken.ofproto import ofproto_v1_3 as ofp
 from os_ken.ofproto import ofproto_v1_3_parser as parser
 
 from beamer.network.fabric import Fabric
-from controller.openflow.rules import JobRules, Output, Rule, RuleKey, SetField, SetQueue, job_rules, merged, static_rules
+from controller.openflow.rulebook import RuleBook
+from controller.openflow.rules import JobRules, Output, Rule, RuleKey, SetField, SetQueue, static_rules
 from controller.openflow.wire import match_of
+from controller.turns import at_once
 
 Packet = Mapping[str, int | str]
 
 
 def desired_rules(fabric: Fabric, jobs: Sequence[JobRules]) -> dict[str, frozenset[Rule]]:
-    """Return by switch everything that it should hold, as the driver puts it together."""
-    return merged(static_rules(fabric), job_rules(fabric, jobs))
+    """Return by switch everything that it should hold, worked out anew."""
+    of_jobs = at_once(RuleBook(fabric).change(jobs))
+    return {
+        name: rules | {rule for rule in of_jobs[name].values() if rule is not None}
+        for name, rules in static_rules(fabric).items()
+    }
 
 
 @dataclass(frozen=True)

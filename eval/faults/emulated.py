@@ -15,7 +15,7 @@ from types import MappingProxyType
 from beamer.client.controllers import NOT_LEADING
 from beamer.testing import postgresql as databases
 from controller.commands.fabric_file import read_fabric
-from controller.openflow.session import LINGER_S
+from controller.openflow.held_rules import LINGER_S
 from eval.faults import lab
 from eval.faults.base import Fault, FaultOutcome
 from eval.faults.lab import SWITCH, EmulatedSite, Traffic, emulated_site

@@ -9,10 +9,10 @@ from contextlib import ExitStack
 import pytest
 
 from beamer.network.codepoints import codepoint
-from controller.openflow import session
+from controller.openflow import held_rules
+from controller.openflow.held_rules import SETTLE_S
 from controller.openflow.reports import PairCount, SwitchLost
 from controller.openflow.rules import JobRules
-from controller.openflow.session import SETTLE_S
 from tests.netns.lab import FABRIC, NAMES, Lab, Listener
 
 pytestmark = pytest.mark.netns
@@ -87,7 +87,7 @@ def job(klass: int, seq: int = 1, plane: int = 1) -> JobRules:
 
 @pytest.fixture(autouse=True)
 def _short_lingering(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "LINGER_S", SETTLE_S)
+    monkeypatch.setattr(held_rules, "LINGER_S", SETTLE_S)
 
 
 async def send(client: "subprocess.Popen[str]", kilobytes: int, dscp: int = 0) -> None:

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from controller.openflow import session
+from controller.openflow import held_rules
 from controller.openflow.rules import JobRules
 from tests.netns.lab import FABRIC, Lab, Listener
 
@@ -59,7 +59,7 @@ def job(cap_bps: int | None) -> JobRules:
 
 @pytest.fixture(autouse=True)
 def _short_lingering(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "LINGER_S", session.SETTLE_S)
+    monkeypatch.setattr(held_rules, "LINGER_S", held_rules.SETTLE_S)
 
 
 class Traffic:

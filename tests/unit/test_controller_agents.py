@@ -2,7 +2,7 @@ import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -28,6 +28,7 @@ from beamer.network.protocol import (
 from controller.agents import HELLO_S, SUCCESSION_S, AgentHub, Pace
 from controller.limits import Limits
 from controller.websocket import REFUSED
+from tests.effort import turns
 
 
 class Listener:
@@ -403,3 +404,61 @@ class Recorder:
 
     def __getattr__(self, level: str) -> Callable[..., None]:
         return lambda event, **what: self._lines.append(event)
+
+
+class LongReader(Listener):
+    """Takes some time for every connection that is reported."""
+
+    def on_agent_message(self, agent: str, message: Applied | Workers | Connections | Counters) -> int:
+        assert isinstance(message, Connections)
+        assert all(connection.local_port for _ in range(10) for connection in message.connections)
+        return super().on_agent_message(agent, message)
+
+
+class SocketInMemory:
+    """An agent's WebSocket: its hello, and what it reports when it is told to."""
+
+    def __init__(self, name: str, report: Message, may_report: asyncio.Event) -> None:
+        self.scope: dict[str, object] = {}
+        self._said = [message.model_dump_json() for message in (Hello(agent=name, generation=0), report)]
+        self._may_report = may_report
+
+    async def accept(self) -> None:
+        pass
+
+    async def receive(self) -> dict[str, object]:
+        if len(self._said) == 1:
+            await self._may_report.wait()
+        if self._said:
+            return {"type": "websocket.receive", "text": self._said.pop(0)}
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def send_text(self, text: str) -> None:
+        pass
+
+
+def test_a_turn_does_not_grow_with_the_agents_that_report() -> None:
+    seen = tuple(Connection("s/t", 0, "10.0.0.1", 1 + port, "10.0.0.2", 9) for port in range(300))
+
+    def longest(agents: int) -> int:
+        async def scene(counting: Callable[[], AbstractContextManager[None]]) -> None:
+            names = [f"h{number}" for number in range(agents)]
+            listener = LongReader()
+            hub = AgentHub(names, listener)
+            may_report = asyncio.Event()
+            said: list[Any] = [SocketInMemory(name, Connections(connections=seen), may_report) for name in names]
+            serving = [asyncio.create_task(hub.serve(*session)) for session in zip(names, said, strict=True)]
+            while len(hub.connected) < agents:
+                await asyncio.sleep(0)
+            with counting():
+                may_report.set()
+                while len(listener.received) < agents:
+                    await asyncio.sleep(0)
+            for task in serving:
+                task.cancel()
+            await asyncio.wait(serving)
+
+        return max(turns(scene))
+
+    assert longest(12) < 1.5 * longest(2)

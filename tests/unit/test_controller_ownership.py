@@ -90,8 +90,8 @@ def test_an_agent_that_fails_again_and_again_fills_no_log(tmp_path: Path, capsys
 def test_a_switch_that_comes_and_goes_fills_no_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async def play(runtime: Runtime) -> None:
         for _ in range(200):
-            runtime._on_switch_event(SwitchLost("s1"))
-            runtime._on_switch_event(SwitchConnected("s1"))
+            runtime._delivery._on_switch_event(SwitchLost("s1"))
+            runtime._delivery._on_switch_event(SwitchConnected("s1"))
 
     scene(tmp_path, play)
     assert capsys.readouterr().out.count("switch lost") == LINES_AN_HOUR

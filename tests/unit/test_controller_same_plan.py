@@ -64,7 +64,7 @@ async def begun(path: Path, seed: int) -> Desk:
         desk.clock.now = event.at_s
         with suppress(InputError):
             desk.runtime.record(event)
-    desk.runtime._decide_now()
+    await desk.runtime._planner.start()
     await desk.runtime.written()
     return desk
 
@@ -92,7 +92,7 @@ def test_a_controller_that_starts_again_decides_as_the_one_before_would(tmp_path
         later = await started_again(tmp_path / "first", tmp_path / "later", now + LATER_S)
         desk.clock.now = now + LATER_S
         generation = desk.runtime.installation.generation
-        desk.runtime._decide_now()
+        await desk.runtime._planner.start()
         await until(lambda: not desk.runtime._batches.waiting)
         assert dict(desk.runtime.plan.jobs) == later, "at the same time"
         assert desk.runtime.installation.generation - generation in (0, 1)
@@ -120,7 +120,7 @@ def test_the_time_alone_changes_plans(tmp_path: Path) -> None:
         orders = []
         for passed_s in (1.0, 1000 * LATER_S):
             desk.clock.now = START_S + LATER_S + passed_s
-            desk.runtime._decide_now()
+            await desk.runtime._planner.start()
             classes = {key: job.klass for key, job in desk.runtime.plan.jobs.items()}
             orders.append(sorted(classes, key=lambda key: classes[key]))
         assert orders == [["long/t", "short/t"], ["short/t", "long/t"]]

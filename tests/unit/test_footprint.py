@@ -4,16 +4,20 @@ Links carry `SECOND` payload bytes in one second. A payload of G bytes is chosen
 """
 
 from dataclasses import replace
+from functools import partial
+from random import Random
 
 import numpy as np
 import pytest
 
+from beamer.network.collectives import COLLECTIVES, phases
 from beamer.network.fabric import Fabric
 from beamer.network.footprint import MOST_REMEMBERED, Footprint, Footprints, phase_loads, phase_seconds
 from beamer.network.job import JobSpec
 from beamer.studies.model import Role, Worker
 from beamer.testing.fabrics import star, two_spines
-from beamer.units import ETHERNET_MTU, segment
+from beamer.units import ETHERNET_MTU, frame_bytes, segment
+from tests.effort import effort
 
 SEGMENT_PAYLOAD, SEGMENT_FRAME = segment(ETHERNET_MTU)
 RATE_BPS = 8 * SEGMENT_FRAME * 1000
@@ -81,6 +85,34 @@ def test_a_synchronisation_of_four_on_one_switch(collective: str, expected: floa
     found = Footprints(SWITCH).of(job("1234", collective), 0)
     assert found.gamma_s == pytest.approx(expected)
     assert list(seconds(SWITCH, found).values()) == pytest.approx([expected] * 8)
+
+
+@pytest.mark.parametrize("collective", sorted(COLLECTIVES))
+@pytest.mark.parametrize("seed", range(20))
+def test_loads_are_the_sums_over_all_transfers_to_the_last_digit(collective: str, seed: int) -> None:
+    rng = Random(seed)
+    count = 2 ** rng.randrange(1, 5) if collective == "halving-doubling" else rng.randrange(2, 14)
+    servers = "".join(rng.choices("1234", k=rng.randrange(1, 4))) if collective == "parameter-server" else ""
+    spec = job("".join(rng.choices("1234", k=count)), collective, servers, rng.randrange(10**9))
+    host_of = {worker.rank: worker.host for worker in spec.workers}
+    bits, each, gamma_s = 0.0, [], 0.0
+    for phase, found in zip(phases(spec), phase_seconds(spec, LEAF_SPINE, 1), strict=True):
+        load: dict[int, float] = {}
+        for transfer in phase:
+            for link in LEAF_SPINE.path(host_of[transfer.src_rank], host_of[transfer.dst_rank], 1):
+                size = 8 * frame_bytes(transfer.size_bytes, ETHERNET_MTU)
+                load[link] = load.get(link, 0.0) + size / RATE_BPS
+        assert found == load
+        gamma_s += max(load.values(), default=0.0)
+        each += [8 * frame_bytes(t.size_bytes, ETHERNET_MTU) for t in phase if host_of[t.src_rank] != host_of[t.dst_rank]]
+    footprint = Footprints(LEAF_SPINE).of(spec, 1)
+    assert (footprint.gamma_s, footprint.size_bits) == (gamma_s, sum(each, bits))
+
+
+def test_a_footprint_costs_pairs_of_hosts_not_transfers() -> None:
+    few, many = job("1234" * 2, "all-to-all"), job("1234" * 32, "all-to-all")
+    costs = [effort(partial(Footprints(LEAF_SPINE).of, spec, 0)) for spec in (few, few, many)][1:]  # paths are known then
+    assert costs[1] < 4 * costs[0], "as many pairs of hosts, 16 times as many workers, 290 times as many transfers"
 
 
 def test_workers_on_one_host_load_no_link() -> None:

@@ -11,7 +11,7 @@ from os_ken.ofproto import ofproto_v1_3 as ofp
 from beamer.errors import PlatformError, TakenError
 from beamer.network.fabric import Fabric
 from beamer.testing.fabrics import star, two_spines
-from controller.openflow import channel, driver, session, wire
+from controller.openflow import channel, driver, held_rules, session, wire
 from controller.openflow.driver import SwitchDriver
 from controller.openflow.reports import PairCount, SwitchConnected, SwitchEvent, SwitchInstalled, SwitchLost
 from controller.openflow.rules import JobRules, RuleKey
@@ -25,8 +25,8 @@ BOTH_DIRECTIONS = frozenset({(LEFT.ip, 1, RIGHT.ip, 2), (RIGHT.ip, 2, LEFT.ip, 1
 
 @pytest.fixture(autouse=True)
 def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "SETTLE_S", 0.1)
-    monkeypatch.setattr(session, "LINGER_S", 0.1)
+    monkeypatch.setattr(held_rules, "SETTLE_S", 0.1)
+    monkeypatch.setattr(held_rules, "LINGER_S", 0.1)
     monkeypatch.setattr(session, "FLUSH_S", 0.001)
     monkeypatch.setattr(session, "RETRY_S", 0.05)
 

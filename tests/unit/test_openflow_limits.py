@@ -8,13 +8,14 @@ import pytest
 from os_ken.ofproto import ofproto_v1_3 as ofp
 
 from beamer.testing.fabrics import two_spines
-from controller.openflow import channel, driver, samples, session
+from controller.openflow import channel, driver, held_rules, samples, session
 from controller.openflow.channel import Channel, ChannelError, ExcessError
 from controller.openflow.reconcile import difference
 from controller.openflow.reports import SwitchInstalled, SwitchLost
 from controller.openflow.rules import Band, HostPair, Rule, SetQueue, Table, match
 from controller.openflow.samples import IPV4, METADATA, features_reply, flow_entry, flow_removed, frame, hello, multipart
 from controller.openflow.testing import FakeSwitch
+from controller.turns import Turns
 from tests.unit.test_openflow_driver import Bench, bench, job
 
 ENDLESS_HELLO = frame(ofp.OFPT_HELLO, struct.pack("!HH", 1, 0))
@@ -22,8 +23,10 @@ ENDLESS_HELLO = frame(ofp.OFPT_HELLO, struct.pack("!HH", 1, 0))
 
 @pytest.fixture(autouse=True)
 def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, seconds in (("SETTLE_S", 0.1), ("LINGER_S", 0.1), ("FLUSH_S", 0.001), ("RETRY_S", 0.05)):
-        monkeypatch.setattr(session, name, seconds)
+    monkeypatch.setattr(held_rules, "SETTLE_S", 0.1)
+    monkeypatch.setattr(held_rules, "LINGER_S", 0.1)
+    monkeypatch.setattr(session, "FLUSH_S", 0.001)
+    monkeypatch.setattr(session, "RETRY_S", 0.05)
 
 
 class RawPeer:
@@ -228,7 +231,9 @@ def test_what_is_sent_has_a_bound_where_nothing_is_read(monkeypatch: pytest.Monk
 
     async def scenario() -> None:
         connected: asyncio.Future[Channel] = asyncio.get_running_loop().create_future()
-        server = await asyncio.start_server(lambda r, w: connected.set_result(Channel(r, w, lambda _: None)), "127.0.0.1", 0)
+        server = await asyncio.start_server(
+            lambda r, w: connected.set_result(Channel(r, w, lambda _: None, Turns())), "127.0.0.1", 0
+        )
         _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
         talk = await connected
         rules = [channel.parser.OFPEchoRequest(talk.datapath, data=bytes(50_000)) for _ in range(20)]

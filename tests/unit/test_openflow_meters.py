@@ -8,11 +8,13 @@ import pytest
 from os_ken.ofproto import ofproto_v1_3 as ofp
 
 from beamer.testing.fabrics import star
-from controller.openflow import session
+from controller.openflow import held_rules, session
 from controller.openflow.meters import FIRST_METER, METERS, RateMeter, meter_ids
 from controller.openflow.reports import SwitchInstalled
-from controller.openflow.rules import Band, JobRules, job_meters, job_rules
-from controller.openflow.testing import FakeSwitch, MeterMod
+from controller.openflow.rulebook import RuleBook
+from controller.openflow.rules import Band, JobRules
+from controller.openflow.testing import FakeSwitch, MeterMod, desired_rules
+from controller.turns import at_once
 from tests.unit.test_openflow_driver import bench
 
 FABRIC = star(2)
@@ -23,8 +25,10 @@ FOREIGN = MeterMod(ofp.OFPMC_ADD, ofp.OFPMF_KBPS, 7, b"")
 
 @pytest.fixture(autouse=True)
 def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, seconds in (("SETTLE_S", 0.1), ("LINGER_S", 0.1), ("FLUSH_S", 0.001), ("RETRY_S", 0.05)):
-        monkeypatch.setattr(session, name, seconds)
+    monkeypatch.setattr(held_rules, "SETTLE_S", 0.1)
+    monkeypatch.setattr(held_rules, "LINGER_S", 0.1)
+    monkeypatch.setattr(session, "FLUSH_S", 0.001)
+    monkeypatch.setattr(session, "RETRY_S", 0.05)
 
 
 def job(caps: Mapping[str, int], klass: int = 2, seq: int = 1) -> JobRules:
@@ -37,12 +41,12 @@ def held(switch: FakeSwitch) -> dict[int, int]:
 
 
 def test_only_what_a_capped_sender_sends_passes_its_meter() -> None:
-    capped = job({LEFT.name: 3_000_000})
-    (meter,) = job_meters(FABRIC, [capped])["s1"]
+    book = RuleBook(FABRIC)
+    rules = [rule for rule in at_once(book.change([job({LEFT.name: 3_000_000})]))["s1"].values() if rule]
+    (meter,) = book.meters()["s1"]
     assert (meter.rate_kbps, meter.is_own) == (3000, True)
-    pairs = [rule for rule in job_rules(FABRIC, [capped])["s1"] if rule.counts]
-    assert {(rule.pair.src, rule.meter) for rule in pairs if rule.pair} == {(0, meter.id), (1, None)}
-    assert {rule.meter for rule in job_rules(FABRIC, [capped])["s1"] if not rule.counts} == {None}
+    assert {(rule.pair.src, rule.meter) for rule in rules if rule.pair} == {(0, meter.id), (1, None)}
+    assert {rule.meter for rule in rules if not rule.counts} == {None}
 
 
 def test_numbers_are_those_of_the_job_and_host_alone_where_they_do_not_collide() -> None:
@@ -141,7 +145,7 @@ def test_a_switch_without_meters_has_the_classes_and_is_not_reported_as_installe
             b.driver.install(1, [job({LEFT.name: 3_000_000})])
             b.connect(switch)
             await b.until(lambda: len(switch.meter_mods) > 1)
-            pairs = {rule.key for rule in job_rules(FABRIC, [job({})])["s1"]}
+            pairs = {rule.key for rule in desired_rules(FABRIC, [job({})])["s1"] if rule.counts}
             await b.until(lambda: pairs <= switch.entries.keys())
             assert not [e for e in b.events if isinstance(e, SwitchInstalled)]
             b.driver.install(2, [job({})])

@@ -168,4 +168,4 @@ def test_the_controller_takes_the_documented_policy(documented: str, tmp_path: P
         return done.stderr
 
     assert f"did you mean {documented!r}" in refusal(f"{documented}-")
-    assert "the journal's lock /nowhere/journal.db.lock cannot be opened" in refusal(documented)
+    assert "the journal /nowhere/journal.db cannot be opened" in refusal(documented)

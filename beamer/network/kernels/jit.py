@@ -14,8 +14,11 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 def kernel(function: F) -> F:
-    """Compile `function` at its first call with arguments of a kind; later processes load the result."""
-    return cast(F, numba.njit(cache=True)(function))
+    """Compile `function` at its first call with arguments of a kind; later processes load the result.
+
+    It runs beside other threads: a controller goes on serving while it decides.
+    """
+    return cast(F, numba.njit(cache=True, nogil=True)(function))
 
 
 def inner(function: F) -> F:

@@ -1,0 +1,145 @@
+"""The rules that a switch holds, as far as is known: which of them have lost their purpose, and where something may be to do.
+
+A rule without purpose is removed only when no packet has met it for `SETTLE_S`, so that its removal message is complete.
+Packets that a host has marked with a class wait for seconds in its queues: a rule of the class before stays for `LINGER_S`.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+
+from controller.openflow.reconcile import difference
+from controller.openflow.rules import Rule, RuleKey, Slot
+from controller.turns import Work, batched
+
+SETTLE_S = 1.2  # two readings, further apart than the passes of Open vSwitch's revalidator
+LINGER_S = 15.0
+COMPARED = 8  # slots compared at once
+
+Wanted = Callable[[Slot], Rule | None]
+"""The rule that is wanted in a slot, at any priority."""
+
+_NONE: Mapping[RuleKey, Rule] = {}
+
+
+@dataclass(frozen=True)
+class RetiredRule:
+    """A rule that has lost its purpose.
+
+    since, idle_since: when it did, when a packet met it last. patience_s: for how long none must have met it before it is
+    removed. packets: that have met it.
+    """
+
+    since: float
+    idle_since: float
+    patience_s: float
+    packets: int | None = None
+
+    @property
+    def due(self) -> float:
+        """When to check whether it can be removed."""
+        return min(self.idle_since + self.patience_s / 2, self.since + LINGER_S)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What a comparison has found. add: in the order in which to add it. retired: how many rules have lost their purpose."""
+
+    add: tuple[Rule, ...] = ()
+    retired: int = 0
+
+    def __len__(self) -> int:
+        return len(self.add) + self.retired
+
+
+class HeldRules:
+    """Know rules by key and by slot, and which of them have lost their purpose.
+
+    Slots are compared with what is wanted when they have changed in ways that were not meant, or something else is wanted
+    there: so a change costs what it changes. At first all of them are.
+    """
+
+    def __init__(self) -> None:
+        self._by_key: dict[RuleKey, Rule] = {}
+        self._by_slot: dict[Slot, dict[RuleKey, Rule]] = {}
+        self._doubtful: dict[Slot, None] | None = None
+        self.retired: dict[RuleKey, RetiredRule] = {}
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._by_key
+
+    def __getitem__(self, key: RuleKey) -> Rule:
+        return self._by_key[key]
+
+    def __iter__(self) -> Iterator[Rule]:
+        return iter(tuple(self._by_key.values()))
+
+    def replace(self, rules: Iterable[Rule]) -> Work[None]:
+        """Take in everything that there is, as it was read just now."""
+        self._by_key.clear()
+        self._by_slot.clear()
+        self._doubtful = None
+        for some in batched(rules, COMPARED):
+            for rule in some:
+                self.put(rule)
+            yield len(some)
+
+    def put(self, rule: Rule) -> None:
+        """Take in a rule that was added as is wanted, perhaps in place of another one."""
+        self._by_key[rule.key] = rule
+        self._by_slot.setdefault(rule.slot, {})[rule.key] = rule
+
+    def pop(self, key: RuleKey) -> Rule | None:
+        """Take in that a rule was removed as is wanted, and return it if it was there."""
+        rule = self._by_key.pop(key, None)
+        self.retired.pop(key, None)
+        if rule is not None:
+            of_slot = self._by_slot[rule.slot]
+            del of_slot[key]
+            if not of_slot:
+                del self._by_slot[rule.slot]
+        return rule
+
+    def lose(self, key: RuleKey) -> bool:
+        """Take in that a rule is not there, which may be wanted; return whether it was taken to be."""
+        rule = self.pop(key)
+        if rule is not None:
+            self.doubt((rule.slot,))
+        return rule is not None
+
+    def doubt(self, slots: Iterable[Slot]) -> None:
+        """Have slots compared the next time."""
+        if self._doubtful is not None:
+            self._doubtful.update(dict.fromkeys(slots))
+
+    def compare(self, wanted: Wanted, everything: Iterable[Slot], now: float) -> Work[Comparison]:
+        """Find what is to be added, and take in what has lost its purpose. everything: all slots in which a rule is wanted."""
+        slots: Iterable[Slot]
+        if self._doubtful is not None:
+            slots = tuple(self._doubtful)
+        else:
+            held = tuple(self._by_slot)
+            slots = chain(held, (slot for slot in tuple(everything) if slot not in self._by_slot))
+        self._doubtful = {}
+        add: dict[tuple[int, int], list[Rule]] = {}
+        retired = 0
+        for some in batched(slots, COMPARED):
+            present = [rule for slot in some for rule in self._by_slot.get(slot, _NONE).values()]
+            change = difference(present, [rule for slot in some if (rule := wanted(slot)) is not None])
+            for rule in change.add:
+                add.setdefault((-rule.table, rule.priority), []).append(rule)
+            for rule in present:
+                if rule.key not in change.retire:
+                    self.retired.pop(rule.key, None)
+                elif rule.key not in self.retired:
+                    self.retired[rule.key] = RetiredRule(now, now, _patience_s(rule, wanted))
+                    retired += 1
+            yield len(some)
+        return Comparison(tuple(chain.from_iterable(add[order] for order in sorted(add))), retired)
+
+
+def _patience_s(rule: Rule, wanted: Wanted) -> float:
+    """Return how long no packet must have met a retired rule: longer where packets with its mark may be in flight."""
+    pair = rule.pair
+    in_use = pair is not None and not rule.climbs and wanted(pair.slot) is not None
+    return LINGER_S if in_use else SETTLE_S
