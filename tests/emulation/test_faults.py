@@ -51,5 +51,7 @@ def test_what_is_flushed_at_a_kill_is_found_and_nothing_else(monkeypatch: pytest
 
     monkeypatch.setattr(EmulatedController, "kill", kill)
     outcome = outcome_of("kill-emulated")
-    assert outcome.counts["rules lost or added anew"] == len(outcome.failures) > 0
-    assert all("table=1" in failure for failure in outcome.failures), outcome
+    # Without rules nothing is forwarded: connections may stand still until the next controller has added them.
+    lost = [failure for failure in outcome.failures if failure != "a connection stood still"]
+    assert outcome.counts["rules lost or added anew"] == len(lost) > 0
+    assert all("table=1" in failure for failure in lost), outcome

@@ -176,7 +176,7 @@ def test_agents_mark_what_every_switch_knows(tmp_path: Path) -> None:
         await until(lambda: bool(desk.switches.installed[-1][1]))
         desk.record(attached("mnist/a", 0, 43))  # asks nothing of switches and has to wait as well
         await until(lambda: desk.runtime.installation.generation > desk.switches.installed[-1][0])
-        await desk.runtime.written()
+        await until(lambda: desk.runtime._delivery._durable == desk.runtime.installation.generation)
         assert len(desk.sent) == 1
         assert not desk.runtime.agent_joined(AGENT[HOSTS[0]]).connections, "not even if the agent comes back in the meantime"
         desk.switches.acknowledge()
