@@ -15,6 +15,7 @@ from websockets.exceptions import ConnectionClosed
 
 from beamer.network.connection import Connection
 from beamer.network.protocol import AgentReport, Applied, Assignment, Connections, Counters, Hello, Workers, from_agent
+from beamer.ports import HTTP_PORT
 
 _Result = TypeVar("_Result")
 _Message = TypeVar("_Message", Applied, Connections, Counters, Hello, Workers)
@@ -100,7 +101,7 @@ class FakeController:
     Like the real one it lets the agent mark the connections that it has reported, unless `confirming` is turned off.
     """
 
-    def __init__(self, space: Namespace, port: int = 8265) -> None:
+    def __init__(self, space: Namespace, port: int = HTTP_PORT) -> None:
         self.url = f"ws://127.0.0.1:{port}"
         self.received: list[AgentReport] = []
         self.confirming = True
