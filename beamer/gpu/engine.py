@@ -85,6 +85,10 @@ class Observed:
     the last report is repeated until the job is stopped, as the caller may have died with it. exit: why a job failed, with what
     its processes printed last; of others, what was lost or does not respond. target: the iteration, counted from the job's
     beginning, after which its processes end by themselves, as they were started; 0: not known.
+    launch: which of the job's launches this is about, counted from 1; 0: they are not counted. ran_s: for how long its
+    processes have run since the job was started, and quiet_s for how long none of them has printed anything, suspended and
+    parked time left out; 0: not known. refused: the first line that they printed as a report and that is none, with what was
+    expected.
     """
 
     state: RunState
@@ -94,11 +98,10 @@ class Observed:
     costs: Costs | None = None
     exit: str = ""
     target: int = 0
-
-    @property
-    def news(self) -> bool:
-        """Whether it holds more than where the job is."""
-        return bool(self.reports or self.speeds or self.costs) or self.state.is_finished
+    launch: int = 0
+    ran_s: float = 0.0
+    quiet_s: float = 0.0
+    refused: str = ""
 
 
 def check_placement(call: str, placement: Placement, nodes: Mapping[str, Node]) -> None:

@@ -226,7 +226,8 @@ class Job:
 
     reports: oldest first. speeds: of each shape that was measured, the mean of the last five. grant: what it holds, None while
     it waits or is suspended. since_s: when that last changed, or it asked for GPUs again after a rest. service_s, gpu_s:
-    seconds on GPUs and GPU-seconds until then. last: what it held last, on whose GPUs its memory may still lie.
+    seconds on GPUs and GPU-seconds until then. last: what it held last, on whose GPUs its memory may still lie. heard_s:
+    seconds on GPUs when it last reported or failed.
     """
 
     key: str
@@ -241,6 +242,7 @@ class Job:
     service_s: float = 0.0
     gpu_s: float = 0.0
     costs: Costs = field(default=Costs())
+    heard_s: float = 0.0
 
     @property
     def done(self) -> float:
@@ -255,6 +257,10 @@ class Job:
     def service_at(self, now: float) -> float:
         """Return the seconds that it has been on GPUs."""
         return self.service_s + (max(now - self.since_s, 0.0) if self.grant else 0.0)
+
+    def unheard_at(self, now: float) -> float:
+        """Return the seconds that it has been on GPUs since it last reported or failed."""
+        return self.service_at(now) - self.heard_s
 
     def gpu_seconds_at(self, now: float) -> float:
         """Return the GPU-seconds that it has had."""

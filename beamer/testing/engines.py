@@ -154,7 +154,8 @@ def runs_a_job_to_its_end(harness: EngineHarness) -> None:
     assert observed.exit == ""
     last = bench.reports[key][-1]
     for _ in range(2):
-        assert bench.engine.report()[key] == Observed(RunState.FINISHED, None, (last,), target=SHORT)
+        assert bench.engine.report()[key] == replace(observed, reports=(last,), speeds=(), costs=None)
+    assert (observed.placement, observed.target) == (None, SHORT)
     bench.engine.stop(key, TIMEOUT_S)
     assert key not in bench.engine.report()
 
@@ -178,9 +179,7 @@ def says_why_a_job_failed(harness: EngineHarness) -> None:
     )
     for call in calls:
         call()
-        assert bench.engine.report()[key] == Observed(
-            RunState.FAILED, None, (last,), exit=observed.exit, target=observed.target
-        )
+        assert bench.engine.report()[key] == replace(observed, reports=(last,), speeds=(), costs=None)
     bench.engine.stop(key, TIMEOUT_S)
     assert key not in bench.engine.report()
 
