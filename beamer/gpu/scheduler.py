@@ -45,7 +45,7 @@ class Scheduler:
 
     tracker: as its journal left it, with `ledger` among its ledgers. write: makes an event durable, before it takes effect.
     seed: of the policy's randomness. live: as of `DecisionCore`. limits: of trials' runs. applied: called with every event that
-    has been applied. is_over: whether nothing is to be started any more, asked whenever the engine has been looked at.
+    has been applied. is_over: whether nothing is decided or started any more, asked whenever the engine has been looked at.
     """
 
     def __init__(
@@ -99,9 +99,7 @@ class Scheduler:
         now = max(now, self.tracker.now_s)
         self.take(NodesSeen(now, self.engine.nodes()))
         seen = self._observe(now)
-        if self._is_over():
-            return now
-        if self._awake or (self._wake_s is not None and now >= self._wake_s):
+        if not self._is_over() and (self._awake or (self._wake_s is not None and now >= self._wake_s)):
             self._decide(now)
         self._carry_out(seen, now)
         return now if self._awake else self._wake_s
@@ -198,10 +196,10 @@ class Scheduler:
     def _carry_out(self, seen: Mapping[str, Observed], now: float) -> None:
         stuck: set[str] = set()  # the next step tries again
         for _ in range(ROUNDS):
-            if self._is_over():
-                return
             failed = {key: self.ledger.failed_launch(key) for key in seen}
             due = actions(self._wanted(), self.ledger.live_jobs, seen, stuck, failed)
+            if self._is_over():
+                due = tuple(action for action in due if action.call is Call.STOP)
             if not due:
                 return
             stuck.update(action.job for action in due if not self._perform(action))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from unittest import SkipTest
 
 from beamer.errors import BeamerError, EngineError, InputError
 from beamer.gpu.engine import Observed, Placement, RunState
@@ -434,6 +435,27 @@ def continues_to_a_farther_target(harness: EngineHarness) -> None:
     assert reported == [reported[0] + i for i in range(len(reported))]
 
 
+def counts_launches(harness: EngineHarness) -> None:
+    """Every start and restart is a launch of a higher number, also after the job was stopped; to resume a job is none."""
+    bench = _Bench(harness)
+    key = bench.runs("job", bench.one)
+    first = bench.look()[key].launch
+    if not first:
+        raise SkipTest("this engine does not count launches")
+    bench.rests(key, bench.one)
+    bench.engine.resume(key, TIMEOUT_S)
+    resumed = bench.reaches(key, RunState.RUNNING, bench.one).launch
+    assert resumed == first if bench.engine.keeps_memory else resumed > first
+    bench.engine.resize(key, bench.two, TIMEOUT_S)
+    resized = bench.reaches(key, RunState.RUNNING, bench.two).launch
+    assert resized > resumed
+    bench.engine.stop(key, TIMEOUT_S)
+    for delivered in (bench.reports, bench.speeds, bench.costs):
+        del delivered[key]
+    assert bench.runs("job", bench.one) == key
+    assert bench.look()[key].launch > resized
+
+
 def hands_jobs_over(harness: EngineHarness) -> None:
     """Jobs outlive the engine: its successor finds them where they are and as they are."""
     bench = _Bench(harness)
@@ -554,6 +576,7 @@ ENGINE_CHECKS: tuple[EngineCheck, ...] = (
     stops_for_good,
     starts_again_after_stop,
     continues_to_a_farther_target,
+    counts_launches,
     hands_jobs_over,
     leaves_ended_jobs_alone,
     refuses_unknown_jobs,

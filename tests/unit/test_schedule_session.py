@@ -300,6 +300,51 @@ def test_jobs_that_are_saved_at_the_target_go_on_reporting_and_the_others_are_ki
         assert session.ledger.ended[key].reports[-1].at_s > first_s
 
 
+class Recording(SimulatedCluster):
+    """A cluster that notes when what was started, moved or resumed."""
+
+    def __init__(
+        self, nodes: Sequence[Node], jobs: Mapping[str, SimulatedJob], target: Callable[[str], int] | None = None
+    ) -> None:
+        super().__init__(nodes, jobs, target)
+        self.calls: list[tuple[float, str]] = []
+
+    def start(self, job: str, placement: Placement, timeout_s: float = 5.0) -> None:
+        self.calls.append((self.now, job))
+        super().start(job, placement, timeout_s)
+
+    def resume(self, job: str, timeout_s: float = 5.0) -> None:
+        self.calls.append((self.now, job))
+        super().resume(job, timeout_s)
+
+
+def test_nothing_is_started_by_the_step_that_learns_of_the_target() -> None:
+    def shorten(data: dict[str, Any]) -> None:
+        data.update(configurations=[{"name": name, "end": 6 if name == "a" else 1000} for name in FLOORS])
+        data.update(target_loss=0.35, stop_at_target=True)
+        data["job"].update(command=["true"], request={"epoch": 2, "iterations": "{end}"})
+        data["job"].update(env={}, cwd=".")
+
+    commands = Commands(parse(changed(shorten), BASE), "fifo")
+    recording = Recording([Node("n", 2)], commands.engine.jobs)
+    commands.engine = recording
+    session = commands.run(killed=False)
+    (reached_s,) = {event.at_s for event in session.statistics.reached.values()}
+    ends = session.statistics.ends
+    assert ends["s/a"].at_s == reached_s, "a leaves its GPU at the very report with which b reaches the target"
+    assert [job for _, job in recording.calls] == ["s/a", "s/b"]
+    assert {ends[f"s/{name}"].status for name in "cde"} == {TrialStatus.KILLED}
+
+
+@pytest.mark.parametrize("loss", [float("-inf"), float("nan")])
+def test_a_loss_that_is_not_finite_reaches_no_target(loss: float) -> None:
+    statistics = SearchStatistics(target_loss=0.5)
+    statistics.apply(TrialReported(1.0, "s/a", Report(1.0, 3.0, loss, 1.0)))
+    assert not statistics.reached
+    statistics.apply(TrialReported(2.0, "s/a", Report(2.0, 4.0, 0.5, 2.0)))
+    assert set(statistics.reached) == {"s/a"}
+
+
 class Remarking(SimulatedCluster):
     """A cluster that reports an exit for every job."""
 
