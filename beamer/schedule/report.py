@@ -98,7 +98,8 @@ def document(
     search: Search, policy: str, found: Sequence[TrialRow], statistics: SearchStatistics, started_s: float, now: float
 ) -> dict[str, Any]:
     """Return a search's figures as JSON. started_s: when it was first, however often it was resumed."""
-    best = min((row for row in found if row.best_loss is not None), key=lambda row: row.best_loss or 0.0, default=None)
+    sound = [row for row in found if row.best_loss is not None and row.status != TrialStatus.FAILED]
+    best = min(sound, key=lambda row: row.best_loss or 0.0, default=None)
     reached_s = min((report.at_s for report in statistics.reached.values()), default=None)
     return {
         "search": search.name,
