@@ -385,6 +385,30 @@ def parks_a_suspended_job(harness: EngineHarness) -> None:
     bench.never_went_back(key)
 
 
+def parks_a_job_that_is_suspended_for_long(harness: EngineHarness) -> None:
+    """A job whose ranks would give each other up is parked before that, by nobody's call, and starts from its checkpoint."""
+    bench = _Bench(harness)
+    if not bench.engine.keeps_memory:
+        raise SkipTest("no memory is kept for which ranks could be suspended")
+    key = harness.impatient("job", ENDLESS)
+    bench.engine.start(key, bench.two, TIMEOUT_S)
+    bench.progresses(key)
+    for placement in (bench.two, bench.one):
+        bench.engine.suspend(key, TIMEOUT_S)
+        bench.reaches(key, RunState.PARKED, None)
+        assert not harness.has_processes(key)
+        _refuses(EngineError, partial(bench.engine.resume, key, TIMEOUT_S))
+        bench.engine.start(key, placement, TIMEOUT_S)
+        bench.reaches(key, RunState.RUNNING, placement)
+        bench.progresses(key)
+        bench.engine.resize(key, bench.two, TIMEOUT_S)
+        bench.reaches(key, RunState.RUNNING, bench.two)
+        bench.progresses(key)
+    costs = bench.costs[key]
+    assert any(0 < one.restart_s == one.resume_s for one in costs), "of a parked job to resume is to restart"
+    bench.never_went_back(key)
+
+
 def stops_for_good(harness: EngineHarness) -> None:
     """A stopped job is forgotten, in whatever state it was, and its GPUs are free, at once where the engine says so.
 
@@ -573,6 +597,7 @@ ENGINE_CHECKS: tuple[EngineCheck, ...] = (
     suspends_a_job_that_is_stopping,
     resumes_a_job_that_is_stopping,
     parks_a_suspended_job,
+    parks_a_job_that_is_suspended_for_long,
     stops_for_good,
     starts_again_after_stop,
     continues_to_a_farther_target,

@@ -1,1 +1,1 @@
-"""Searches of real processes with taken ports, killed ranks, and programs that hang, lie and crash: `python -m eval engines`."""
+"""Searches of processes whose ports are taken, whose ranks are killed, whose programs lie: `python -m eval engines`."""
