@@ -78,14 +78,22 @@ def run(policy: str, search: DisturbedSearch, patience_s: float, seed: int = 0) 
             with disturber:
                 output, _ = process.communicate(timeout=patience_s)
         except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGTERM)  # every job is saved, and no process is left
-            output, _ = process.communicate()
+            output = _ended(process)
             return EngineOutcome(
                 policy, 0, disturber.taken.total(), disturber.killed.total(), 0, 0, time.monotonic() - begun_s, "",
                 (f"it did not end within {patience_s:g} s: {output[-2000:]}",),
             )  # fmt: skip
+        except BaseException:
+            _ended(process)
+            raise
         elapsed_s = time.monotonic() - begun_s
         return _outcome(policy, search, root, process.returncode, output, disturber, elapsed_s)
+
+
+def _ended(process: "subprocess.Popen[str]") -> str:
+    """Have a search save its jobs and end, so that no process is left, and return what it printed."""
+    process.send_signal(signal.SIGTERM)
+    return process.communicate()[0]
 
 
 def _outcome(

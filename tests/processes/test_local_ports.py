@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -206,3 +207,22 @@ def test_a_port_that_is_taken_after_training_has_begun_is_none_of_it(site: Site)
     engine.start("job", on("localhost"), PATIENCE_S)
     seen = site.until_state(engine, "job", RunState.FAILED)
     assert seen.launch == 1
+
+
+def test_a_job_that_loses_its_port_while_it_is_suspended_waits_for_its_gpus(site: Site, group: str) -> None:
+    if group == "cgroup1":
+        pytest.skip("a frozen process of version 1 dies when it is thawed")
+    trace, go = waiting(site, "job", "beamer.testing.trainer", "--iterations", "40")
+    engine = site.engine()
+    place = on("localhost", "localhost")
+    engine.start("job", place, PATIENCE_S)
+    first = port_of(site)
+    engine.suspend("job")
+    with taken(first):
+        os.kill(site.ranks()[0], signal.SIGKILL)
+        site.until_state(engine, "job", RunState.PARKED)
+        engine.start("job", place)  # in the process group that was frozen when the run died
+        go.touch()
+        seen = site.until_state(engine, "job", RunState.FINISHED, RunState.FAILED)
+    assert seen.state is RunState.FINISHED, seen.exit
+    assert check_steps(trace, Options(iterations=40)) == [2] * 40

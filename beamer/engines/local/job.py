@@ -210,10 +210,13 @@ class LocalJob:
         progress = leader.run.progress if leader else self.record.progress
         known = {"gap_s": 0.0, "progress": progress, "ran_s": found.ran_s, "quiet_s": found.quiet_s}
         if self.record.after_kill is Phase.FAILED and found.is_port_taken and taken < MOST_TAKEN_PORTS:
-            self.set(**known)
             note = f"another program has port {self.record.port}, at which rank 0 was to listen: launched again with another"
-            self.relaunch(self.record.placement, taken + 1, note)
-            self._launch(until)
+            if self.suspended:  # its GPUs are others'
+                self.set(phase=Phase.PARKED, note=note, **known)
+            else:
+                self.set(**known)
+                self.relaunch(self.record.placement, taken + 1, note)
+                self._launch(until)
         else:
             self.set(phase=self.record.after_kill, **known)
         self.suspended = False

@@ -75,13 +75,13 @@ class RunStatuses:
         if Phase.PARKED in phases:
             return Phase.PARKED, self.notes("note")
         if len(self.of_run) == len(self.by_node) and phases == {Phase.FINISHED}:
-            missing = _missing(self.of_run.values())
-            return (Phase.FAILED, self._short(missing)) if missing else (Phase.FINISHED, "")
+            if missing := _missing(self.of_run.values()):
+                return (
+                    Phase.FAILED,
+                    f"it ended with exit code 0 and {missing:g} of its iterations missing, as far as it has reported",
+                )
+            return Phase.FINISHED, ""
         return None
-
-    def _short(self, missing: float) -> str:
-        reason = f"it ended with exit code 0 and {missing:g} of its iterations missing, as far as it has reported"
-        return f"{reason}; {self.refused}" if self.refused else reason
 
 
 def _missing(statuses: Iterable[Status]) -> float:

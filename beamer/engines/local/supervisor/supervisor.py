@@ -205,6 +205,8 @@ class Supervisor:
             raise _Refusal(f"run {number} is still {state}")
         if self._group.members() and not self._group.kill(KILL_S):
             raise _Refusal(f"processes of run {number} do not die: {self._group.members()}")
+        if not self._group.thaw(KILL_S):  # as of a run that has died while it was frozen: whoever enters it would freeze
+            raise _Refusal(f"the process group of run {number} does not thaw")
         run = RunStatus(request.run, RanksState.RUNNING, progress=request.progress)
         self._files.write(self._with_group(run))  # a supervisor that dies from here on leaves a run to be cleared
         self.run = run
