@@ -6,13 +6,15 @@ is for the job to say (its samples over `batch_size`, less what a large batch lo
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from pydantic import ConfigDict
 
 from beamer.errors import InputError
 
+LARGEST_LOSS = 3.4028235e38
+"""The largest number of 32 bits: losses are computed in so many or fewer, so that one beyond it is an overflow."""
 ROUNDING = 1e-9  # cores: what sums of fractional demands may be off by
 
 
@@ -185,6 +187,11 @@ class Report:
     accuracy: float | None = None
     gradient_sqr: float = 0.0
     gradient_var: float = 0.0
+
+    @property
+    def in_range(self) -> "Report":
+        """It, with an infinite loss where that is an overflow."""
+        return replace(self, loss=math.copysign(math.inf, self.loss)) if abs(self.loss) > LARGEST_LOSS else self
 
 
 @dataclass(frozen=True)

@@ -143,7 +143,7 @@ class Scheduler:
         refused = seen.refused
         for report in seen.reports:
             try:
-                self.take(TrialReported(now, key, report))
+                self.take(TrialReported(now, key, report.in_range))
             except InputError as error:
                 refused = refused or str(error)
         if seen.speeds or seen.costs:

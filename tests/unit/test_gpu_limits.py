@@ -1,6 +1,6 @@
 """What a search bears of its trials' runs: limits, and that a failure counts once whenever whoever counts it dies."""
 
-from math import inf
+from math import copysign, inf
 
 import pytest
 
@@ -10,7 +10,7 @@ from beamer.gpu.driver import SearchDriver
 from beamer.gpu.engine import Observed, RunState
 from beamer.gpu.events import ReportRefused, RunFailed
 from beamer.gpu.limits import RunLimits
-from beamer.gpu.model import Costs, Node, Report, Request
+from beamer.gpu.model import LARGEST_LOSS, Costs, Node, Report, Request
 from beamer.gpu.policies import gpu_policy
 from beamer.gpu.tuners import NoTuner
 from beamer.studies.events import Event, StudyRegistered, TrialEnded, decode, encode
@@ -183,6 +183,15 @@ def test_a_job_that_never_reports_does_not_keep_the_only_gpu_from_others(policy:
 def test_several_jobs_that_never_report_do_not_keep_the_gpus_from_others_either(policy: str) -> None:
     search = Search({name: Flaw(hangs=True) for name in "abcdef"}, RunLimits(), policy, gpus=2, trials="abcdefgh")
     assert search.run(100_000.0) == {"s/g": F, "s/h": F}
+
+
+@pytest.mark.parametrize("loss", [-1e308, -2 * LARGEST_LOSS, 2 * LARGEST_LOSS])
+def test_a_loss_beyond_32_bits_is_an_overflow(loss: float) -> None:
+    search = Search({"a": Flaw(lies=Report(0.0, 1.0, loss, 1.0))}, RunLimits())
+    search.run()
+    first, *others = search.driver.ledger.ended["s/a"].reports
+    assert first.loss == copysign(inf, loss)
+    assert all(abs(report.loss) < 1.0 for report in others)
 
 
 def test_a_report_that_cannot_be_is_left_out_shown_and_ends_nothing() -> None:

@@ -167,6 +167,8 @@ def test_policy_parameters_are_parsed_as_their_fields_types() -> None:
         ("slaq", "epoch_s=nan", r"^slaq\.epoch_s: got nan, expected a finite number above 0"),
         ("optimus", "servers_per_gpu=inf", r"^optimus\.servers_per_gpu: got inf"),
         ("srtf", "hysteresis=-1", r"^srtf\.hysteresis: got -1\.0, expected at least 0"),
+        ("hermes", "patience_s=0", r"^hermes\.patience_s: got 0\.0, expected a number above 0"),
+        ("convergence", "patience_s=-1", r"^convergence\.patience_s: got -1\.0, expected a number above 0"),
         ("fifo", "window=3", r"^fifo\.window: got '3', expected no parameter"),
         ("hermes", "name=x", r"^hermes\.name: got 'x', expected one of .*window"),
         ("elastic", "resizes=true", r"^elastic\.resizes: got 'true', expected "),

@@ -10,8 +10,6 @@ from typing import Any
 from beamer.errors import InputError, shortened
 
 EXAMPLE = '{"iteration": 12, "loss": 0.5}'
-LARGEST_LOSS = 3.4028235e38
-"""The largest number of 32 bits: losses are computed in so many or fewer, so that one beyond it is an overflow."""
 MOST_SHOWN = 120
 """Characters of a refused line in a message."""
 _NAMES = ("iteration", "samples", "loss")
@@ -19,7 +17,7 @@ _NAMES = ("iteration", "samples", "loss")
 
 @dataclass(frozen=True)
 class ProgressLine:
-    """A line of progress; step: iteration or samples, whichever the program counts. loss: infinite where it overflowed."""
+    """A line of progress; step: iteration or samples, whichever the program counts."""
 
     step: float
     in_samples: bool
@@ -65,11 +63,8 @@ def _line(values: Mapping[str, Any]) -> ProgressLine:
     step = _required(values, "samples" if in_samples else "iteration")
     if not math.isfinite(step):
         raise InputError("samples" if in_samples else "iteration", step, "a finite number")
-    loss = _required(values, "loss")
-    if abs(loss) > LARGEST_LOSS:
-        loss = math.copysign(math.inf, loss)
     measured = (_measured(values.get(name)) for name in ("gradient_sqr", "gradient_var"))
-    return ProgressLine(step, in_samples, loss, _number(values.get("accuracy")), *measured)
+    return ProgressLine(step, in_samples, _required(values, "loss"), _number(values.get("accuracy")), *measured)
 
 
 def _required(values: Mapping[str, Any], name: str) -> float:
