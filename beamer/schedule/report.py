@@ -115,18 +115,20 @@ def document(
 def table(title: str, found: Sequence[TrialRow], in_rungs: bool) -> Table:
     """Return a table with a row per configuration.
 
-    Its columns: iterations done, last and best loss, GPU-seconds, how often suspended and restarted, how many runs failed.
+    Its columns: iterations done, last and best loss, GPU-seconds, how often suspended and restarted, and, if any failed, how
+    many runs did.
     """
+    fails = any(row.failures for row in found)
     made = Table(title=escape(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     made.add_column("configuration", overflow="fold", ratio=1)
     for heading in ("status", *(["rung"] if in_rungs else [])):
         made.add_column(heading, no_wrap=True)
-    for heading in ("done", "loss", "best", "GPU s", "susp.", "rest.", "fail."):
+    for heading in ("done", "loss", "best", "GPU s", "susp.", "rest.", *(["fail."] if fails else [])):
         made.add_column(heading, justify="right", no_wrap=True)
     for row in found:
         cells = [row.name, row.status, *([row.rung.removeprefix("rung")] if in_rungs else []), f"{row.iterations:g}"]
         cells += ["-" if loss is None else f"{loss:.4g}" for loss in (row.loss, row.best_loss)]
-        counts = (row.suspensions, row.restarts, row.failures)
+        counts = (row.suspensions, row.restarts, *([row.failures] if fails else []))
         made.add_row(*map(escape, cells), f"{row.gpu_s:.1f}", *map(str, counts))
     return made
 

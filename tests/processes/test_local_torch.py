@@ -115,8 +115,7 @@ def test_a_job_that_is_suspended_for_longer_than_its_collectives_wait_dies(site:
     assert "imed out" in site.until_state(engine, "job", RunState.FAILED).exit
 
 
-@pytest.mark.parametrize("nodes", [1, 2])
-@pytest.mark.parametrize("alone", [False, True], ids=["watched", "while no engine is there"])
+@pytest.mark.parametrize(("nodes", "alone"), [(1, False), (2, True)], ids=["watched", "two nodes, and no engine"])
 def test_it_is_parked_before_that_and_continues_from_its_checkpoint(site: Site, nodes: int, alone: bool) -> None:
     names = ["one", "two"][:nodes] * (2 // nodes)
     site.nodes = tuple(LocalNode(name, 2) for name in dict.fromkeys(names))
