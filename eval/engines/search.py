@@ -35,7 +35,7 @@ class Sizes:
     pause_s: float = 0.01
 
 
-FULL = Sizes(60, ((20, 16), (40, 4), (60, 1)), kills=50, port_share=0.35, retries=3, silent_s=8.0)
+FULL = Sizes(66, ((20, 16), (40, 4), (60, 1)), kills=50, port_share=0.35, retries=3, silent_s=8.0)
 SMALL = Sizes(6, ((12, 2), (24, 1)), kills=4, port_share=0.35, retries=1, silent_s=5.0)
 
 

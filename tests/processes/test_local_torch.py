@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from beamer.engines.local import LaunchSpec, LocalNode
+from beamer.engines.local import LaunchSpec, LocalEngine, LocalNode
 from beamer.gpu.engine import RunState
 from tests.processes.site import Site, on, until
 from tests.processes.test_local_ports import port_of, taken
@@ -95,6 +95,17 @@ def hasty(site: Site, job: str, collective_timeout_s: float) -> Path:
     return trace
 
 
+def survives(site: Site, engine: LocalEngine, job: str) -> bool:
+    """Say whether a job takes further steps: one whose collective has timed out dies, or waits for ever for a rank that has."""
+    before = site.reports[job][-1].iteration
+    until_s = time.monotonic() + 4 * GLOO_TIMEOUT_S
+    while (seen := site.see(engine, job)).state is not RunState.FAILED and time.monotonic() < until_s:
+        if seen.reports[-1].iteration > before + 10:
+            return True
+        time.sleep(0.05)
+    return False
+
+
 def test_a_job_that_is_suspended_for_longer_than_its_collectives_wait_dies(site: Site) -> None:
     hasty(site, "job", collective_timeout_s=0.0)
     command = [*site.specs["job"].command, "--iterations", str(10**6)]
@@ -103,16 +114,15 @@ def test_a_job_that_is_suspended_for_longer_than_its_collectives_wait_dies(site:
     engine.start("job", on("localhost", "localhost"))
     site.until_step(engine, "job", beyond=99)
     site.release("job")  # its ranks are in a collective nearly always from now on
+    assert survives(site, engine, "job")
     for _ in range(4):
-        site.until_step(engine, "job", beyond=site.reports["job"][-1].iteration + 10)
         engine.suspend("job")
         time.sleep(1.5 * GLOO_TIMEOUT_S)
         assert site.see(engine, "job").state is RunState.SUSPENDED, "nobody has said that it must not be"
         engine.resume("job")
-        time.sleep(1.0)
-        if site.see(engine, "job").state is RunState.FAILED:
-            break
-    assert "imed out" in site.until_state(engine, "job", RunState.FAILED).exit
+        if not survives(site, engine, "job"):
+            return
+    raise AssertionError("it bears what it is parked for")
 
 
 @pytest.mark.parametrize(("nodes", "alone"), [(1, False), (2, True)], ids=["watched", "two nodes, and no engine"])
