@@ -3,13 +3,14 @@
 import socket
 
 from beamer.errors import InputError, PlatformError
+from beamer.ports import HTTP_PORT
 
 
 def parse_address(text: str, field: str) -> tuple[str, int]:
-    """Return host and port of an address such as `127.0.0.1:8265` or `[::1]:8265`. Raises `InputError`."""
+    """Return host and port of an address such as `127.0.0.1:80` or `[::1]:80`. Raises `InputError`."""
     host, _, port = text.rpartition(":")
     if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
-        raise InputError(field, text, "HOST:PORT such as 127.0.0.1:8265")
+        raise InputError(field, text, f"HOST:PORT such as 127.0.0.1:{HTTP_PORT}")
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 

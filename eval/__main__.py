@@ -27,6 +27,11 @@ COMMANDS = {
         "emulation",
         "Compare network policies on drawn works, emulated and simulated.",
     ),
+    "engines": Command(
+        "eval.engines.command:engines",
+        "testing",
+        "Take ports, kill ranks, and run programs that hang, lie and crash in one search; ends with 1 if it shows.",
+    ),
     "faults": Command(
         "eval.faults.command:faults",
         "emulation",

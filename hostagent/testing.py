@@ -25,6 +25,7 @@ from beamer.network.protocol import (
     Workers,
     from_agent,
 )
+from beamer.ports import HTTP_PORT
 from hostagent.desired import DesiredState
 from hostagent.enforce import PollResult
 from hostagent.state import StateDirectory
@@ -113,7 +114,7 @@ class FakeController:
     Like the real one it lets the agent mark the connections that it has reported, unless `confirming` is turned off.
     """
 
-    def __init__(self, space: Namespace, port: int = 8265) -> None:
+    def __init__(self, space: Namespace, port: int = HTTP_PORT) -> None:
         self.url = f"ws://127.0.0.1:{port}"
         self.received: list[AgentReport] = []
         self.confirming = True

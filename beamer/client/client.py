@@ -32,12 +32,13 @@ from beamer.client.handles import StageHandle, StudyHandle, TrialHandle
 from beamer.client.outbox import Outbox
 from beamer.client.request import Address
 from beamer.errors import InputError
+from beamer.ports import HTTP_PORT
 from beamer.studies.model import Rung
 
 if TYPE_CHECKING:
     from beamer.client.controllers import Controllers
 
-URL = "http://127.0.0.1:8265"
+URL = f"http://127.0.0.1:{HTTP_PORT}"
 RUN_VARIABLE = "BEAMER_RUN"
 MOST_TIMEOUT_S = 3600.0  # an hour without an answer is none
 _PROCESS_RUN = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{uuid.uuid4().hex[:8]}"

@@ -23,12 +23,13 @@ import httpcore
 from beamer.client.forking import RUNNING
 from beamer.client.resolver import Resolver, SocketAddress
 from beamer.errors import InputError
+from beamer.ports import HTTP_PORT
 
 MOST_HEAD_BYTES = 1 << 16  # of an answer: httpcore takes no longer one
 MOST_ANSWER_BYTES = 4 << 20  # a stage of 40 000 trials whose names are as long as they may be
 KEEP_ALIVE_S = 4.0  # of an idle connection, which uvicorn closes after 5 s: one that it closes is not to be used meanwhile
 _PORTS = {"http": 80, "https": 443}
-_EXAMPLE = "the controller's URL such as 'http://127.0.0.1:8265'"
+_EXAMPLE = f"the controller's URL such as 'http://127.0.0.1:{HTTP_PORT}'"
 
 
 @dataclass(frozen=True)

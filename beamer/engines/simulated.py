@@ -154,6 +154,7 @@ class SimulatedCluster(Engine):
         self._nodes = {node.name: node for node in nodes}
         self._runs: dict[str, _Run] = {}
         self._observed: dict[str, Observed] = {}
+        self._launches: dict[str, int] = {}
         self._due: list[tuple[float, int, str, int]] = []
         self._order = count()
 
@@ -221,7 +222,7 @@ class SimulatedCluster(Engine):
         if run.state is RunState.PARKED:
             raise EngineError(f"{job}: resume: it is parked and its memory gone; start it")
         if run.state is RunState.SUSPENDED and run.placement:
-            self._run_on(job, run.placement, run.job.costs.suspend_s + run.job.costs.resume_s)
+            self._run_on(job, run.placement, run.job.costs.suspend_s + run.job.costs.resume_s, is_launch=False)
 
     def resize(self, job: str, placement: Placement | None, timeout_s: float = 5.0) -> None:
         """Continue elsewhere after what a restart takes, or at another batch size after what that takes."""
@@ -265,7 +266,7 @@ class SimulatedCluster(Engine):
         if saved := self._checkpoints.get(job):
             run.iteration = run.reported = saved.iteration
             run.service_s, run.started = saved.service_s, True
-            self._observed[job] = Observed(RunState.PARKED, target=target)
+            self._observed[job] = Observed(RunState.PARKED, target=target, launch=self._launches.get(job, 0))
         return run
 
     def _known(self, job: str, call: str) -> _Run:
@@ -273,8 +274,9 @@ class SimulatedCluster(Engine):
             raise EngineError(f"{job}: {call}: no such job has been started")
         return self._runs[job]
 
-    def _run_on(self, key: str, placement: Placement, cost_s: float) -> None:
+    def _run_on(self, key: str, placement: Placement, cost_s: float, is_launch: bool = True) -> None:
         run = self._runs[key]
+        launch = self._launches[key] = self._launches.get(key, 0) + is_launch
         run.placement = placement
         run.state = RunState.RUNNING
         run.since_s = self.now + cost_s
@@ -284,9 +286,11 @@ class SimulatedCluster(Engine):
         self.started_s.setdefault(key, self.now)
         if first:
             speeds = tuple(run.job.step(grant, grant.batch_size or run.batch_size) for grant in run.job.profiled)
-            self._observed[key] = Observed(run.state, placement, (self._report(run),), speeds, run.job.costs, target=run.target)
+            self._observed[key] = Observed(
+                run.state, placement, (self._report(run),), speeds, run.job.costs, target=run.target, launch=launch
+            )
         else:
-            self._observed[key] = replace(self._observed[key], state=run.state, placement=placement)
+            self._observed[key] = replace(self._observed[key], state=run.state, placement=placement, launch=launch)
         grant = grant_of(placement)
         run.speed = run.job.step(grant, run.batch_size) if grant.size >= run.job.request.least else None
         self._schedule(key)
@@ -348,6 +352,7 @@ class SimulatedCluster(Engine):
                 (*last.speeds, *speeds),
                 last.costs,
                 target=run.target,
+                launch=last.launch,
             )
         if run.state is RunState.RUNNING:
             self._schedule(key)

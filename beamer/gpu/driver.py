@@ -11,9 +11,10 @@ from typing import Any
 from beamer.gpu.engine import Engine
 from beamer.gpu.events import GpusRequested
 from beamer.gpu.ledger import GpuLedger
+from beamer.gpu.limits import RunLimits
 from beamer.gpu.model import Request
 from beamer.gpu.policy import GpuPolicy
-from beamer.gpu.scheduler import Scheduler
+from beamer.gpu.scheduler import NO_LIMITS, Scheduler
 from beamer.gpu.tuners import Tuner
 from beamer.studies.events import Event, StageRegistered, StageSealed, TargetSet, TrialEnded, TrialRegistered
 from beamer.studies.model import StudyStatus, split_key, trial_key
@@ -32,8 +33,8 @@ class SearchDriver:
     """A tuner's searches under a policy on an engine.
 
     past: the journal's events. write: makes an event durable, before it takes effect. on_event: called with every new event
-    that has been applied, before the tuner judges it. is_over: whether what the tuner does is not taken any more. seed, live:
-    as of `Scheduler`.
+    that has been applied, before the tuner judges it. is_over: whether what the tuner does is not taken any more, and nothing
+    is started. seed, live, limits: as of `Scheduler`.
     """
 
     def __init__(
@@ -47,11 +48,11 @@ class SearchDriver:
         is_over: Callable[[], bool] = _never,
         seed: int = 0,
         live: bool = True,
+        limits: RunLimits = NO_LIMITS,
     ) -> None:
         self.ledger = GpuLedger()
         self.tracker = Tracker(self.ledger)
         self.tuner = tuner
-        self._append = write
         self._on_event = on_event
         self._is_over = is_over
         self._new: deque[Event] = deque()
@@ -59,7 +60,9 @@ class SearchDriver:
         for event in past:
             self.tracker.apply(event)
             self._due += tuner.judge(event)
-        self.scheduler = Scheduler(self.tracker, self.ledger, policy, engine, self._write, seed, live)
+        self.scheduler = Scheduler(
+            self.tracker, self.ledger, policy, engine, write, seed, live, limits, self._applied, is_over
+        )  # fmt: skip
 
     def take(self, event: Event) -> bool:
         """Take in an event, as `Scheduler.take`; the tuner is told of it at the next `react`."""
@@ -81,9 +84,7 @@ class SearchDriver:
         due, self._due = self._due, []
         acted = self._take_all(due)
         while self._new:
-            event = self._new.popleft()
-            self._on_event(event)
-            acted = self._take_all(self.tuner.judge(event)) or acted
+            acted = self._take_all(self.tuner.judge(self._new.popleft())) or acted
         return acted
 
     def _take_all(self, events: Iterable[Event]) -> bool:
@@ -99,6 +100,6 @@ class SearchDriver:
                 return self.tracker.study(split_key(key)[0]).status is not StudyStatus.ENDED
         return True
 
-    def _write(self, event: Event) -> None:
-        self._append(event)
+    def _applied(self, event: Event) -> None:
+        self._on_event(event)
         self._new.append(event)

@@ -13,12 +13,17 @@ What a call does depends on the state that the job is in:
     resize   error     runs there    runs there    runs there, restarted   runs there    -
     (None)   error     PARKED        PARKED        PARKED                  -             -
     stop     -         forgotten     forgotten     forgotten               forgotten     forgotten
+    (time)   -         -             -             PARKED (see below)      -             -
 
 "-": nothing; "error": `EngineError`; "waits": for the job's next state, and does what it does there; "runs there": the job
 runs on the placement of the call, from its checkpoint if it has one, at once if it is RUNNING there already.
 A suspended job that is started runs on that placement afterwards, too: resumed if the placement is the one that it has,
 otherwise from its checkpoint. An engine that does not keep memory (`Engine.keeps_memory`) parks a job that is suspended and
 lets `resume` run one that is PARKED, or STOPPING to be, on the GPUs that it had last.
+A job of several processes does not bear to be suspended for ever: in a collective they wait for each other with a time-out,
+which runs on. An engine that keeps memory therefore parks a suspended job before that (`LaunchSpec.collective_timeout_s` of the
+local one), without being asked: it is STOPPING, on the GPUs that hold its memory, until it has come to an iteration boundary,
+then PARKED. From then on its `Costs.resume_s` is what a restart takes.
 A job that has finished and was stopped can be started again, to run farther: it continues from the checkpoint that it wrote at
 its end, and ends where its description says now.
 A stopped job is forgotten, and its GPUs are free, when `stop` returns. An engine that cannot end processes between two
@@ -85,6 +90,10 @@ class Observed:
     the last report is repeated until the job is stopped, as the caller may have died with it. exit: why a job failed, with what
     its processes printed last; of others, what was lost or does not respond. target: the iteration, counted from the job's
     beginning, after which its processes end by themselves, as they were started; 0: not known.
+    launch: which of the job's launches this is about, counted from 1; 0: they are not counted. ran_s: for how long its
+    processes have run since the job was started, and quiet_s for how long none of them has printed anything, suspended and
+    parked time left out; 0: not known. refused: the first line that they printed as a report and that is none, with what was
+    expected.
     """
 
     state: RunState
@@ -94,11 +103,10 @@ class Observed:
     costs: Costs | None = None
     exit: str = ""
     target: int = 0
-
-    @property
-    def news(self) -> bool:
-        """Whether it holds more than where the job is."""
-        return bool(self.reports or self.speeds or self.costs) or self.state.is_finished
+    launch: int = 0
+    ran_s: float = 0.0
+    quiet_s: float = 0.0
+    refused: str = ""
 
 
 def check_placement(call: str, placement: Placement, nodes: Mapping[str, Node]) -> None:

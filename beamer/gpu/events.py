@@ -47,6 +47,26 @@ class RunFinished(Event):
 
 
 @dataclass(frozen=True)
+class RunFailed(Event):
+    """The processes of a trial have failed, or were given up, and hold no GPUs any more; the trial may be started again.
+
+    launch: which of the engine's launches of the trial it was, so that each fails once; 0: they are not counted.
+    """
+
+    trial: str
+    launch: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class ReportRefused(Event):
+    """What a trial printed as a report is none, and was left out; of several the first is kept. reason: what was expected."""
+
+    trial: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class Allocated(Decision):
     """A GPU policy's decision.
 

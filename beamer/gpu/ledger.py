@@ -4,10 +4,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 from types import MappingProxyType
+from typing import Any
 
 from beamer.errors import ConflictError, InputError, NotFoundError
 from beamer.gpu.devices import Devices, assign, check_devices
-from beamer.gpu.events import Allocated, GpusRequested, NodesSeen, RunFinished, TrialReported
+from beamer.gpu.events import Allocated, GpusRequested, NodesSeen, ReportRefused, RunFailed, RunFinished, TrialReported
 from beamer.gpu.model import Cluster, Grant, Job, Report, Speed, Stage, check_allocation, check_nodes
 from beamer.studies.events import (
     AttemptEnded,
@@ -20,7 +21,7 @@ from beamer.studies.events import (
     TargetSet,
     TrialEnded,
 )
-from beamer.studies.model import MOST_STEPS, Role, StageKey, Worker, split_key, trial_key
+from beamer.studies.model import MOST_STEPS, EndReason, Role, StageKey, Worker, split_key, trial_key
 from beamer.studies.records import StageRecord, TrialRecord
 from beamer.studies.registration import check_step
 from beamer.studies.tracker import Ledger, Tracker, is_new_decision
@@ -39,6 +40,8 @@ class GpuLedger(Ledger):
         self._jobs: dict[str, Job] = {}  # their `request.iterations` are their present targets
         self._requested: dict[str, int] = {}  # iterations that each asked for
         self._finished: dict[str, int] = {}  # the step at which each one's last run has ended
+        self._failures: dict[str, tuple[RunFailed, ...]] = {}
+        self._refused: dict[str, str] = {}
         self._ended: dict[str, Job] = {}
         self._devices: dict[str, Devices] = {}
         self._measured: dict[str, dict[tuple[int, int, int, int], list[Speed]]] = {}
@@ -96,6 +99,18 @@ class GpuLedger(Ledger):
         """Say whether a job's last run came as far as its trial asked for."""
         return self._finished.get(key, 0) >= self._requested[key]
 
+    def failures(self, key: str) -> tuple[RunFailed, ...]:
+        """Return the failures of a trial's runs, oldest first."""
+        return self._failures.get(key, ())
+
+    def failed_launch(self, key: str) -> int:
+        """Return the latest launch of a trial that has failed, 0 where none has: what runs of it is to be ended."""
+        return max((failure.launch for failure in self.failures(key)), default=0)
+
+    def refused(self, key: str) -> str:
+        """Return why a report of a trial was refused first, "" if none was."""
+        return self._refused.get(key, "")
+
     def submitted(self, tracker: Tracker) -> tuple[Job, ...]:
         """Return what a policy decides on: the jobs that want GPUs, in the order in which their trials asked first."""
         for study, name in self._stale:
@@ -121,6 +136,11 @@ class GpuLedger(Ledger):
             case RunFinished(trial=key, step=step):
                 check_step(step, "step", 1)
                 return self._asks(tracker.trial(key)) and step > self._finished.get(key, 0)
+            case RunFailed(trial=key, launch=launch):
+                check_step(launch, "launch")
+                return self._asks(tracker.trial(key)) and (launch == 0 or launch > self.failed_launch(key))
+            case ReportRefused(trial=key):
+                return self._asks(tracker.trial(key)) and key not in self._refused
             case Allocated():
                 if not is_new_decision(event, self._decision):
                     return False
@@ -138,6 +158,8 @@ class GpuLedger(Ledger):
                 yield Progressed(at_s, key, step)
                 if self._jobs[key].grant:
                     yield _attempt_end(at_s, tracker.trials[key])
+            case RunFailed(at_s=at_s, trial=key) if key in self._jobs and self._jobs[key].grant:
+                yield _attempt_end(at_s, tracker.trials[key], EndReason.LOST)
             case Allocated():
                 yield from self._attempts(event, tracker)
 
@@ -154,6 +176,10 @@ class GpuLedger(Ledger):
                 self._finished[key] = step
                 self._jobs[key] = _regranted(self._jobs[key], None, event.at_s)
                 self._refresh(self._jobs[key].stage)
+            case RunFailed(trial=key) if key in self._jobs:
+                self._fail(event)
+            case ReportRefused(trial=key, reason=reason):
+                self._refused[key] = reason
             case Allocated():
                 self._allocate(event)
             case TargetSet(trial=key, stage=stage):
@@ -170,7 +196,8 @@ class GpuLedger(Ledger):
 
     def begin_anew(self, study: str) -> None:
         """Forget the jobs of a study's trials."""
-        for known in (self._requested, self._finished, self._ended):
+        known: dict[str, Any]
+        for known in (self._requested, self._finished, self._failures, self._refused, self._ended):
             for key in [key for key in known if split_key(key)[0] == study]:
                 known.pop(key)
         self._stale = {key for key in self._stale if key[0] != study}
@@ -239,6 +266,12 @@ class GpuLedger(Ledger):
         job = self._jobs.get(key) or self._ended.get(key)
         return next((report.loss for report in reversed(job.reports) if report.iteration <= step), None) if job else None
 
+    def _fail(self, event: RunFailed) -> None:
+        """Take its GPUs from a job whose run has failed; it has not been silent since."""
+        job = _regranted(self._jobs[event.trial], None, event.at_s)
+        self._failures[job.key] = (*self.failures(job.key), event)
+        self._jobs[job.key] = replace(job, heard_s=job.service_s)
+
     def _end(self, key: str, at_s: float) -> None:
         """Move a job to those that have ended."""
         job = self._jobs.pop(key)
@@ -275,7 +308,7 @@ class GpuLedger(Ledger):
     def _report(self, event: TrialReported) -> None:
         job = self._jobs[event.trial]
         if event.report:
-            job = replace(job, reports=(*job.reports, event.report))
+            job = replace(job, reports=(*job.reports, event.report), heard_s=job.service_at(event.at_s))
         if event.speeds:
             measured = self._measured.setdefault(job.key, {})
             for speed in event.speeds:
@@ -317,9 +350,9 @@ def _workers(grant: Grant, devices: Devices) -> tuple[Worker, ...]:
     return (*of_gpus, *(Worker(rank, node, Role.SERVER) for rank, node in enumerate(servers, len(devices))))
 
 
-def _attempt_end(at_s: float, trial: TrialRecord) -> AttemptEnded:
+def _attempt_end(at_s: float, trial: TrialRecord, reason: EndReason = EndReason.PAUSED) -> AttemptEnded:
     assert trial.attempt, "it has GPUs"
-    return AttemptEnded(at_s, trial.key, trial.attempt.name)
+    return AttemptEnded(at_s, trial.key, trial.attempt.name, reason)
 
 
 def _regranted(job: Job, grant: Grant | None, at_s: float) -> Job:

@@ -6,13 +6,15 @@ is for the job to say (its samples over `batch_size`, less what a large batch lo
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from pydantic import ConfigDict
 
 from beamer.errors import InputError
 
+LARGEST_LOSS = 3.4028235e38
+"""The largest number of 32 bits: losses are computed in so many or fewer, so that one beyond it is an overflow."""
 ROUNDING = 1e-9  # cores: what sums of fractional demands may be off by
 
 
@@ -186,6 +188,11 @@ class Report:
     gradient_sqr: float = 0.0
     gradient_var: float = 0.0
 
+    @property
+    def in_range(self) -> "Report":
+        """It, with an infinite loss where that is an overflow."""
+        return replace(self, loss=math.copysign(math.inf, self.loss)) if abs(self.loss) > LARGEST_LOSS else self
+
 
 @dataclass(frozen=True)
 class Speed:
@@ -226,7 +233,8 @@ class Job:
 
     reports: oldest first. speeds: of each shape that was measured, the mean of the last five. grant: what it holds, None while
     it waits or is suspended. since_s: when that last changed, or it asked for GPUs again after a rest. service_s, gpu_s:
-    seconds on GPUs and GPU-seconds until then. last: what it held last, on whose GPUs its memory may still lie.
+    seconds on GPUs and GPU-seconds until then. last: what it held last, on whose GPUs its memory may still lie. heard_s:
+    seconds on GPUs when it last reported or failed.
     """
 
     key: str
@@ -241,6 +249,7 @@ class Job:
     service_s: float = 0.0
     gpu_s: float = 0.0
     costs: Costs = field(default=Costs())
+    heard_s: float = 0.0
 
     @property
     def done(self) -> float:
@@ -255,6 +264,10 @@ class Job:
     def service_at(self, now: float) -> float:
         """Return the seconds that it has been on GPUs."""
         return self.service_s + (max(now - self.since_s, 0.0) if self.grant else 0.0)
+
+    def unheard_at(self, now: float) -> float:
+        """Return the seconds that it has been on GPUs since it last reported or failed."""
+        return self.service_at(now) - self.heard_s
 
     def gpu_seconds_at(self, now: float) -> float:
         """Return the GPU-seconds that it has had."""

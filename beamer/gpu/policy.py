@@ -48,6 +48,14 @@ def check_positive(policy: GpuPolicy[Any], *names: str) -> None:
             raise InputError(name, value, "a finite number above 0")
 
 
+def check_positive_or_endless(policy: GpuPolicy[Any], *names: str) -> None:
+    """Check that parameters of a policy are numbers above 0, infinity among them. Raises `InputError` naming the first."""
+    for name in names:
+        value = getattr(policy, name)
+        if not value > 0:
+            raise InputError(name, value, "a number above 0, infinity for ever")
+
+
 def check_at_least(policy: GpuPolicy[Any], least: float, *names: str, endless: bool = False) -> None:
     """Check that parameters of a policy are numbers of at least `least`. Raises `InputError` naming the first that is not.
 

@@ -7,6 +7,7 @@ engine's next report.
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 
 from beamer.gpu.engine import Engine, Observed, Placement, RunState
 
@@ -51,11 +52,12 @@ def actions(
     live: Collection[str],
     observed: Mapping[str, Observed],
     stuck: Collection[str] = frozenset(),
+    failed: Mapping[str, int] = MappingProxyType({}),
 ) -> tuple[Action, ...]:
     """Return the calls that bring what is observed nearer to what is wanted and can be made at once.
 
     wanted: by job that was granted GPUs. live: jobs that have not ended; others that the engine knows are stopped, as are those
-    whose processes have ended by themselves, so that they can be started anew.
+    whose processes have ended by themselves, and those whose launch has `failed` by now, so that they can be started anew.
     stuck: jobs that a call has just failed for: they are left alone, with the GPUs that they have, and delay no other job.
     """
     freeing: list[Action] = []
@@ -65,7 +67,7 @@ def actions(
             busy |= set(seen.placement.devices)
         if key in stuck:
             continue
-        if key not in live or seen.state.is_finished:
+        if key not in live or seen.state.is_finished or 0 < seen.launch <= failed.get(key, 0):
             freeing.append(Action(Call.STOP, key))
         elif seen.state is RunState.RUNNING and seen.placement and key not in wanted:
             freeing.append(Action(Call.SUSPEND, key))

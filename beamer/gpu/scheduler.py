@@ -10,10 +10,11 @@ from random import Random
 from typing import Any
 
 from beamer.decision.core import DecisionCore, seeded
-from beamer.errors import EngineError
+from beamer.errors import EngineError, InputError
 from beamer.gpu.engine import Engine, Observed, Placement, RunState
-from beamer.gpu.events import Allocated, GpusRequested, NodesSeen, RunFinished, TrialReported
+from beamer.gpu.events import Allocated, GpusRequested, NodesSeen, ReportRefused, RunFailed, RunFinished, TrialReported
 from beamer.gpu.ledger import GpuLedger
+from beamer.gpu.limits import RunLimits
 from beamer.gpu.model import Allocation, Cluster, Job, check_allocation
 from beamer.gpu.policy import GpuPolicy
 from beamer.gpu.reconcile import Action, Call, actions
@@ -22,18 +23,29 @@ from beamer.studies.model import TrialStatus
 from beamer.studies.tracker import Tracker
 
 WAKING = (
-    NodesSeen, GpusRequested, TargetSet, TrialReported, RunFinished, TrialEnded, StageSealed, StudyRegistered, StudyEnded,
+    NodesSeen, GpusRequested, TargetSet, TrialReported, RunFinished, RunFailed, TrialEnded, StageSealed, StudyRegistered,
+    StudyEnded,
 )  # fmt: skip
+NO_LIMITS = RunLimits()
 ROUNDS = 8  # of calls in one step: every job may have to leave its GPUs before another comes
 
 log = logging.getLogger("beamer.gpu")
+
+
+def _never() -> bool:
+    return False
+
+
+def _ignore(event: Event) -> None:
+    pass
 
 
 class Scheduler:
     """Keep a policy's decisions carried out on an engine.
 
     tracker: as its journal left it, with `ledger` among its ledgers. write: makes an event durable, before it takes effect.
-    seed: of the policy's randomness. live: as of `DecisionCore`.
+    seed: of the policy's randomness. live: as of `DecisionCore`. limits: of trials' runs. applied: called with every event that
+    has been applied. is_over: whether nothing is decided or started any more, asked whenever the engine has been looked at.
     """
 
     def __init__(
@@ -45,12 +57,18 @@ class Scheduler:
         write: Callable[[Event], None],
         seed: int = 0,
         live: bool = True,
+        limits: RunLimits = NO_LIMITS,
+        applied: Callable[[Event], None] = _ignore,
+        is_over: Callable[[], bool] = _never,
     ) -> None:
         self.tracker = tracker
         self.ledger = ledger
         self.policy = policy
         self.engine = engine
+        self.limits = limits
         self._write = write
+        self._applied = applied
+        self._is_over = is_over
         self._core: DecisionCore[Any, _View, Allocation] = DecisionCore(
             policy, self._ask, _check, ledger.decision, seeded(seed), live
         )
@@ -68,6 +86,7 @@ class Scheduler:
             return False
         self._write(event)
         self.tracker.apply(event)
+        self._applied(event)
         self._awake = self._awake or isinstance(event, WAKING)
         return True
 
@@ -80,7 +99,7 @@ class Scheduler:
         now = max(now, self.tracker.now_s)
         self.take(NodesSeen(now, self.engine.nodes()))
         seen = self._observe(now)
-        if self._awake or (self._wake_s is not None and now >= self._wake_s):
+        if not self._is_over() and (self._awake or (self._wake_s is not None and now >= self._wake_s)):
             self._decide(now)
         self._carry_out(seen, now)
         return now if self._awake else self._wake_s
@@ -89,7 +108,7 @@ class Scheduler:
         """Take in what the engine sees and have it forget what has ended, decide nothing, and return what was seen."""
         seen = self._observe(now)
         for key, one in seen.items():
-            if one.state.is_finished or key in self.ledger.ended:
+            if one.state.is_finished or key in self.ledger.ended or self._has_failed(key, one):
                 self._perform(Action(Call.STOP, key))
         return seen
 
@@ -97,31 +116,53 @@ class Scheduler:
         seen = self.engine.report()
         for key, one in seen.items():
             if self.ledger.job(key):
-                self._log_failure(key, one)
-                if one.news:
-                    self._record(key, one, now)
+                self._record(key, one, now)
         return seen
 
-    def _log_failure(self, key: str, seen: Observed) -> None:
-        """Log once why a job failed, or what it lost."""
-        if seen.exit and self._logged.get(key) != seen.exit:
-            self._logged[key] = seen.exit
-            log.warning("%s failed: %s" if seen.state is RunState.FAILED else "%s: %s", key, seen.exit)
+    def _has_failed(self, key: str, seen: Observed) -> bool:
+        """Say whether it is known that what is seen of a job has failed."""
+        return 0 < seen.launch <= self.ledger.failed_launch(key)
 
     def _record(self, key: str, seen: Observed, now: float) -> None:
+        """Take in what is new about a job that has not ended: reports, and what has become of its run."""
+        ended_s = max((now, *(report.at_s for report in seen.reports)))  # that may be since this step began
+        if not self._has_failed(key, seen):
+            self._take_reports(key, seen, now)
+            is_failed = seen.state is RunState.FAILED
+            reason = seen.exit if is_failed else self.limits.exceeded(seen)
+            self._log_remark(key, reason or seen.exit, bool(reason))
+            if not (is_failed or reason):
+                if seen.state is RunState.FINISHED:
+                    self._take_finish(key, seen, ended_s)
+                return
+            self.take(RunFailed(ended_s, key, seen.launch, reason))
+        if len(self.ledger.failures(key)) > self.limits.retries:
+            self.take(TrialEnded(ended_s, key, TrialStatus.FAILED))
+
+    def _take_reports(self, key: str, seen: Observed, now: float) -> None:
+        refused = seen.refused
         for report in seen.reports:
-            self.take(TrialReported(now, key, report))
+            try:
+                self.take(TrialReported(now, key, report.in_range))
+            except InputError as error:
+                refused = refused or str(error)
         if seen.speeds or seen.costs:
             self.take(TrialReported(now, key, None, seen.speeds, seen.costs))
-        ended_s = max((now, *(report.at_s for report in seen.reports)))  # that may be since this step began
-        if seen.state is RunState.FAILED:
-            self.take(TrialEnded(ended_s, key, TrialStatus.FAILED))
-        elif seen.state is RunState.FINISHED:
-            job = self.ledger.job(key)
-            assert job, "it has not ended"
-            self.take(RunFinished(ended_s, key, seen.target or job.request.iterations))
-            if self.ledger.is_complete(key):
-                self.take(TrialEnded(ended_s, key, TrialStatus.FINISHED))
+        if refused:
+            self.take(ReportRefused(now, key, refused))
+
+    def _take_finish(self, key: str, seen: Observed, ended_s: float) -> None:
+        job = self.ledger.job(key)
+        assert job, "it has not ended"
+        self.take(RunFinished(ended_s, key, seen.target or job.request.iterations))
+        if self.ledger.is_complete(key):
+            self.take(TrialEnded(ended_s, key, TrialStatus.FINISHED))
+
+    def _log_remark(self, key: str, remark: str, is_failed: bool) -> None:
+        """Log once why a job failed, or what it lost."""
+        if remark and self._logged.get(key) != remark:
+            self._logged[key] = remark
+            log.warning("%s failed: %s" if is_failed else "%s: %s", key, remark)
 
     def _view(self) -> "_View":
         return self.ledger.cluster, self.ledger.submitted(self.tracker)
@@ -155,7 +196,10 @@ class Scheduler:
     def _carry_out(self, seen: Mapping[str, Observed], now: float) -> None:
         stuck: set[str] = set()  # the next step tries again
         for _ in range(ROUNDS):
-            due = actions(self._wanted(), self.ledger.live_jobs, seen, stuck)
+            failed = {key: self.ledger.failed_launch(key) for key in seen}
+            due = actions(self._wanted(), self.ledger.live_jobs, seen, stuck, failed)
+            if self._is_over():
+                due = tuple(action for action in due if action.call is Call.STOP)
             if not due:
                 return
             stuck.update(action.job for action in due if not self._perform(action))

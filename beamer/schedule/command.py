@@ -25,7 +25,7 @@ from beamer.gpu.policy import GpuPolicy
 from beamer.output_files import check_outputs
 from beamer.schedule.directory import SearchDirectory
 from beamer.schedule.file import Search, load, shipped
-from beamer.schedule.report import document, lines, rows, table
+from beamer.schedule.report import document, lines, remarks, rows, table
 from beamer.schedule.session import POLL_INTERVAL_S, SearchSession
 from beamer.studies.events import Event
 from beamer.studies.journal.store import Journal
@@ -33,6 +33,7 @@ from beamer.studies.model import TrialStatus
 from beamer.validation import input_error
 
 REMOTE_POLL_INTERVAL_S = 1.0  # where a poll is an ssh command
+ALL_FAILED, SOME_FAILED = 1, 3  # exit codes
 SHORTEST_WAIT_S = 0.005  # between two steps
 PARK_TIMEOUT_S = 30.0  # in addition to the time that a job may take to write its checkpoint
 STOPS = (signal.SIGINT, signal.SIGTERM)
@@ -198,6 +199,8 @@ class _Command:
         last = self.session.ledger.decision
         policy = last.policy if last else self.policy.name
         self.console.print(table(f"{self.search.name} under {policy}", found, bool(self.search.rungs)))
+        for line in remarks(found):
+            self.console.print(escape(line), highlight=False, soft_wrap=True)
         if self.json_file is not None:
             started_s = tracker.studies[self.search.name].registered_s if self.session.started else now
             figures = document(self.search, policy, found, statistics, started_s, now)
@@ -206,8 +209,8 @@ class _Command:
             self.console.print("to continue, run the same command again" + (" without --stop" if stop else ""), highlight=False)
             if not stop:
                 raise typer.Exit(128 + self.signals[0])
-        elif all(row.status == TrialStatus.FAILED for row in found):
-            raise typer.Exit(1)
+        elif failed := [row for row in found if row.status == TrialStatus.FAILED]:
+            raise typer.Exit(ALL_FAILED if len(failed) == len(found) else SOME_FAILED)
 
     def _print(self, line: str, at_s: float) -> None:
         started_s = self.session.tracker.studies[self.search.name].registered_s if self.session.started else at_s

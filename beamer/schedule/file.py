@@ -6,14 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.resources import files
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from beamer.engines.local import Launcher, LaunchSpec, LocalCluster, LocalNode, MininetHost, NetworkNamespace, Ssh, Subprocess
+from beamer.engines.local.spec import COLLECTIVE_TIMEOUT_S
 from beamer.engines.local.supervisor.groups import KINDS
 from beamer.errors import InputError, nearest
+from beamer.gpu.limits import RunLimits
 from beamer.gpu.model import Cluster, Job, Node, Request, Stage
 from beamer.gpu.placement import can_ever_run
 from beamer.schedule.template import Trial, Value, filled, grid, trials
@@ -27,6 +30,11 @@ LAUNCHERS: dict[str, type[Launcher]] = {
     "namespace": NetworkNamespace,
     "ssh": Ssh,
 }
+
+
+RETRIES = 2
+"""How often a configuration that failed is started again where the search says nothing: two accidents are no defect of it, and
+one that has a defect takes three starts. Where a share p of starts fails by accident, p^3 of the configurations are lost."""
 
 
 class _Entry(BaseModel):
@@ -90,6 +98,10 @@ class _File(_Entry):
     stop_at_target: bool = False
     keep_memory: bool = True
     group: str = "auto"
+    retries: int = Field(default=RETRIES, ge=0)
+    timeout_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    silent_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    collective_timeout_s: float = Field(default=COLLECTIVE_TIMEOUT_S, ge=0, allow_inf_nan=False)
 
 
 @dataclass(frozen=True)
@@ -105,7 +117,7 @@ class Search:
     """A search: its jobs by trial. content: of its file, checked; base: the directory that its paths are relative to.
 
     rungs: (): every trial runs to its end. target_loss, stop_at_target: the loss that it is to reach, and whether it ends then.
-    keep_memory, group: as of the local engine.
+    keep_memory, group: as of the local engine. limits: of its configurations' runs.
     """
 
     name: str
@@ -117,6 +129,7 @@ class Search:
     stop_at_target: bool
     keep_memory: bool
     group: str
+    limits: RunLimits
     base: Path
     content: Mapping[str, Any] = field(repr=False)
 
@@ -179,8 +192,8 @@ def parse(data: Any, base: Path) -> Search:
     for name, job in jobs.items():
         _check_fits(cluster, name, job.request)
     return Search(
-        file.name, cluster, chosen, rungs, jobs, file.target_loss, file.stop_at_target, file.keep_memory, file.group, base,
-        file.model_dump(mode="json"),
+        file.name, cluster, chosen, rungs, jobs, file.target_loss, file.stop_at_target, file.keep_memory, file.group,
+        RunLimits(file.retries, file.timeout_s or inf, file.silent_s or inf), base, file.model_dump(mode="json"),
     )  # fmt: skip
 
 
@@ -241,11 +254,13 @@ def _trial_job(file: _File, trial: Trial, rungs: Sequence[Rung], base: Path) -> 
         raise InputError("job.request.servers", True, "false: parameter servers are not launched here")
     steps = [rung.step for rung in rungs] or [request.iterations]
     return TrialJob(
-        request, {step: _launch(job, request, step, {**trial.values, **own, "iterations": step}, base) for step in steps}
+        request, {step: _launch(file, request, step, {**trial.values, **own, "iterations": step}, base) for step in steps}
     )
 
 
-def _launch(job: _Job, request: Request, step: int, values: Mapping[str, Value], base: Path) -> LaunchSpec:
+def _launch(file: _File, request: Request, step: int, values: Mapping[str, Value], base: Path) -> LaunchSpec:
+    job = file.job
+
     def fill(name: str) -> Any:
         return filled(getattr(job, name), values, f"job.{name}")
 
@@ -263,6 +278,7 @@ def _launch(job: _Job, request: Request, step: int, values: Mapping[str, Value],
             batch_size=request.batch_size,
             iterations=step,
             every=request.epoch,
+            collective_timeout_s=file.collective_timeout_s,
         )
     except InputError as error:
         prefix = "" if error.field.startswith("job.") else "job."

@@ -9,8 +9,9 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
+from beamer.errors import shortened
 from beamer.gpu.devices import Devices
-from beamer.gpu.events import Allocated, NodesSeen, RunFinished, TrialReported
+from beamer.gpu.events import Allocated, NodesSeen, ReportRefused, RunFailed, RunFinished, TrialReported
 from beamer.gpu.ledger import GpuLedger
 from beamer.gpu.model import Job
 from beamer.schedule.file import Search
@@ -19,13 +20,16 @@ from beamer.studies.events import Event, TrialEnded
 from beamer.studies.model import TrialStatus, split_key, trial_key
 
 REACHED = "reached"
+MOST_SHOWN = 400  # characters of a reason in a line; `--json` has all of it
 
 
 @dataclass(frozen=True)
 class TrialRow:
     """What became of a configuration. rung: the last that it was in, "" without rungs.
 
-    loss, best_loss: None without a finite one. service_s, gpu_s: seconds on GPUs, GPU-seconds.
+    loss, best_loss: None without a finite one. service_s, gpu_s: seconds on GPUs, GPU-seconds. failures: of its runs, each
+    started again but for the last one of a configuration that failed. reason: of the latest, "" without any. refused: what it
+    printed as a report that is none, and what was expected; "" where nothing was.
     """
 
     name: str
@@ -39,6 +43,9 @@ class TrialRow:
     gpu_s: float
     suspensions: int
     restarts: int
+    failures: int = 0
+    reason: str = ""
+    refused: str = ""
 
 
 def rows(search: Search, ledger: GpuLedger, statistics: SearchStatistics, now: float) -> list[TrialRow]:
@@ -74,6 +81,9 @@ def _row(
         job.gpu_seconds_at(now),
         counts.suspensions,
         counts.restarts,
+        counts.failures,
+        next((failure.reason for failure in reversed(ledger.failures(key))), ""),
+        ledger.refused(key),
     )
 
 
@@ -88,7 +98,8 @@ def document(
     search: Search, policy: str, found: Sequence[TrialRow], statistics: SearchStatistics, started_s: float, now: float
 ) -> dict[str, Any]:
     """Return a search's figures as JSON. started_s: when it was first, however often it was resumed."""
-    best = min((row for row in found if row.best_loss is not None), key=lambda row: row.best_loss or 0.0, default=None)
+    sound = [row for row in found if row.best_loss is not None and row.status != TrialStatus.FAILED]
+    best = min(sound, key=lambda row: row.best_loss or 0.0, default=None)
     reached_s = min((report.at_s for report in statistics.reached.values()), default=None)
     return {
         "search": search.name,
@@ -104,19 +115,44 @@ def document(
 def table(title: str, found: Sequence[TrialRow], in_rungs: bool) -> Table:
     """Return a table with a row per configuration.
 
-    Its columns: iterations done, last and best loss, GPU-seconds, how often suspended and restarted.
+    Its columns: iterations done, last and best loss, GPU-seconds, how often suspended and restarted, and, if any failed, how
+    many runs did.
     """
+    fails = any(row.failures for row in found)
     made = Table(title=escape(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     made.add_column("configuration", overflow="fold", ratio=1)
     for heading in ("status", *(["rung"] if in_rungs else [])):
         made.add_column(heading, no_wrap=True)
-    for heading in ("done", "loss", "best", "GPU s", "susp.", "rest."):
+    for heading in ("done", "loss", "best", "GPU s", "susp.", "rest.", *(["fail."] if fails else [])):
         made.add_column(heading, justify="right", no_wrap=True)
     for row in found:
         cells = [row.name, row.status, *([row.rung.removeprefix("rung")] if in_rungs else []), f"{row.iterations:g}"]
         cells += ["-" if loss is None else f"{loss:.4g}" for loss in (row.loss, row.best_loss)]
-        made.add_row(*map(escape, cells), f"{row.gpu_s:.1f}", str(row.suspensions), str(row.restarts))
+        counts = (row.suspensions, row.restarts, *([row.failures] if fails else []))
+        made.add_row(*map(escape, cells), f"{row.gpu_s:.1f}", *map(str, counts))
     return made
+
+
+def remarks(found: Sequence[TrialRow]) -> list[str]:
+    """Return what is to be said about configurations below the table: why they failed, what of their output was refused."""
+    said: list[str] = []
+    for row in found:
+        if row.reason:
+            again = "" if row.status == TrialStatus.FAILED else ", and was started again"
+            said.append(f"{row.name} failed {_times(row.failures)}{again}: {_in_a_line(row.reason)}")
+        if row.refused:
+            said.append(f"{row.name}: {_in_a_line(row.refused)}")
+    return said
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times, the last time"
+
+
+def _in_a_line(text: str) -> str:
+    """Return the first and the last line of a text: of a failure how it ended, and the end of what was printed."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return shortened(" ... ".join(lines if len(lines) < 3 else (lines[0], lines[-1])), MOST_SHOWN)
 
 
 def lines(event: Event, before: Mapping[str, Devices], statistics: SearchStatistics, ledger: GpuLedger) -> list[str]:
@@ -129,7 +165,11 @@ def lines(event: Event, before: Mapping[str, Devices], statistics: SearchStatist
             gone = [_short(key) for key in before if key not in statistics.devices]
             parts = [*started, *(["waiting again: " + ", ".join(gone)] if gone else [])]
             return [f"{policy} #{generation}: " + "; ".join(parts)] if parts else []
-        case RunFinished(trial=key) if (job := ledger.job(key)) and job.stage.name:
+        case RunFailed(trial=key, reason=reason):
+            return [f"{_short(key)} has failed {_times(statistics.counts[key].failures)}: {_in_a_line(reason)}"]
+        case ReportRefused(trial=key, reason=reason):
+            return [f"{_short(key)}: {_in_a_line(reason)}"]
+        case RunFinished(trial=key) if (job := ledger.job(key)) and job.stage.name and not ledger.is_complete(key):
             loss = f", loss {job.reports[-1].loss:.4g}" if job.reports else ""
             return [f"{_short(key)} has come to the end of {job.stage.name}{loss}"]
         case TrialEnded(trial=key, status=status):

@@ -60,7 +60,9 @@ class SearchSession:
         self._end_deadline_s: float | None = None
         tuner: Tuner = HalvingTuner(search.name, search.rungs) if search.rungs else NoTuner()
         counted = self._counted(past)
-        self.driver = SearchDriver(policy, engine, tuner, counted, write, self._on_event, lambda: self._reached, seed)
+        self.driver = SearchDriver(
+            policy, engine, tuner, counted, write, self._on_event, lambda: self._reached, seed, limits=search.limits
+        )  # fmt: skip
         self.tracker, self.ledger, self.scheduler = self.driver.tracker, self.driver.ledger, self.driver.scheduler
         others = self.tracker.studies.keys() - {search.name}
         if others:

@@ -1,21 +1,23 @@
 """What was done to a search's configurations, counted from its events alone: a resumed search has the same counts."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from math import isfinite
 
 from beamer.gpu.devices import Devices
-from beamer.gpu.events import Allocated, GpusRequested, RunFinished, TrialReported
+from beamer.gpu.events import Allocated, GpusRequested, RunFailed, RunFinished, TrialReported
 from beamer.studies.events import Event, TrialEnded
 
 
 @dataclass(frozen=True)
 class TrialCounts:
-    """Of a trial: how often its GPUs were taken, and how often it was started from its checkpoint, as decided.
+    """Of a trial: how often its GPUs were taken, how often it was started from its checkpoint, as decided, how often it failed.
 
-    What follows from coming to a target and being given a farther one is left out of both.
+    What follows from coming to a target and being given a farther one, or from a failure, is left out of the first two.
     """
 
     suspensions: int = 0
     restarts: int = 0
+    failures: int = 0
 
 
 class SearchStatistics:
@@ -42,11 +44,14 @@ class SearchStatistics:
                 self.counts[key] = TrialCounts()
             case RunFinished(trial=key):
                 self._leave(key)
+            case RunFailed(trial=key):
+                self._leave(key)
+                self._count(key, failures=1)
             case TrialEnded(trial=key):
                 self.ends[key] = event
                 self._leave(key)
             case TrialReported(trial=key, report=report) if report and self.target_loss is not None:
-                if report.loss <= self.target_loss:
+                if isfinite(report.loss) and report.loss <= self.target_loss:
                     self.reached.setdefault(key, event)
             case Allocated():
                 self.decisions += 1
@@ -71,6 +76,8 @@ class SearchStatistics:
         self.devices = dict(now)
         self._last |= now
 
-    def _count(self, key: str, suspensions: int = 0, restarts: int = 0) -> None:
+    def _count(self, key: str, suspensions: int = 0, restarts: int = 0, failures: int = 0) -> None:
         before = self.counts[key]
-        self.counts[key] = replace(before, suspensions=before.suspensions + suspensions, restarts=before.restarts + restarts)
+        self.counts[key] = TrialCounts(
+            before.suspensions + suspensions, before.restarts + restarts, before.failures + failures
+        )  # fmt: skip

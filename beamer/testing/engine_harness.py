@@ -22,6 +22,10 @@ class EngineHarness(ABC):
         """Describe a job that fails after it has reported so many iterations; return its key. Not every harness has one."""
         raise SkipTest("this harness has no job that fails")
 
+    def impatient(self, name: str, iterations: int) -> str:
+        """Describe a job like `job` whose ranks bear to be suspended for moments only; return its key. Not every one has it."""
+        raise SkipTest("this harness has no job whose ranks give each other up")
+
     def succeed(self) -> None:
         """Close the engine and make `engine` its successor. A harness whose jobs end with the engine has none."""
         raise SkipTest("jobs of this harness do not outlive their engine")

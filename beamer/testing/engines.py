@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from unittest import SkipTest
 
 from beamer.errors import BeamerError, EngineError, InputError
 from beamer.gpu.engine import Observed, Placement, RunState
@@ -154,7 +155,8 @@ def runs_a_job_to_its_end(harness: EngineHarness) -> None:
     assert observed.exit == ""
     last = bench.reports[key][-1]
     for _ in range(2):
-        assert bench.engine.report()[key] == Observed(RunState.FINISHED, None, (last,), target=SHORT)
+        assert bench.engine.report()[key] == replace(observed, reports=(last,), speeds=(), costs=None)
+    assert (observed.placement, observed.target) == (None, SHORT)
     bench.engine.stop(key, TIMEOUT_S)
     assert key not in bench.engine.report()
 
@@ -178,9 +180,7 @@ def says_why_a_job_failed(harness: EngineHarness) -> None:
     )
     for call in calls:
         call()
-        assert bench.engine.report()[key] == Observed(
-            RunState.FAILED, None, (last,), exit=observed.exit, target=observed.target
-        )
+        assert bench.engine.report()[key] == replace(observed, reports=(last,), speeds=(), costs=None)
     bench.engine.stop(key, TIMEOUT_S)
     assert key not in bench.engine.report()
 
@@ -385,6 +385,30 @@ def parks_a_suspended_job(harness: EngineHarness) -> None:
     bench.never_went_back(key)
 
 
+def parks_a_job_that_is_suspended_for_long(harness: EngineHarness) -> None:
+    """A job whose ranks would give each other up is parked before that, by nobody's call, and starts from its checkpoint."""
+    bench = _Bench(harness)
+    if not bench.engine.keeps_memory:
+        raise SkipTest("no memory is kept for which ranks could be suspended")
+    key = harness.impatient("job", ENDLESS)
+    bench.engine.start(key, bench.two, TIMEOUT_S)
+    bench.progresses(key)
+    for placement in (bench.two, bench.one):
+        bench.engine.suspend(key, TIMEOUT_S)
+        bench.reaches(key, RunState.PARKED, None)
+        assert not harness.has_processes(key)
+        _refuses(EngineError, partial(bench.engine.resume, key, TIMEOUT_S))
+        bench.engine.start(key, placement, TIMEOUT_S)
+        bench.reaches(key, RunState.RUNNING, placement)
+        bench.progresses(key)
+        bench.engine.resize(key, bench.two, TIMEOUT_S)
+        bench.reaches(key, RunState.RUNNING, bench.two)
+        bench.progresses(key)
+    costs = bench.costs[key]
+    assert any(0 < one.restart_s == one.resume_s for one in costs), "of a parked job to resume is to restart"
+    bench.never_went_back(key)
+
+
 def stops_for_good(harness: EngineHarness) -> None:
     """A stopped job is forgotten, in whatever state it was, and its GPUs are free, at once where the engine says so.
 
@@ -433,6 +457,27 @@ def continues_to_a_farther_target(harness: EngineHarness) -> None:
     bench.never_went_back(key)
     reported = [report.iteration for report in bench.reports[key]]
     assert reported == [reported[0] + i for i in range(len(reported))]
+
+
+def counts_launches(harness: EngineHarness) -> None:
+    """Every start and restart is a launch of a higher number, also after the job was stopped; to resume a job is none."""
+    bench = _Bench(harness)
+    key = bench.runs("job", bench.one)
+    first = bench.look()[key].launch
+    if not first:
+        raise SkipTest("this engine does not count launches")
+    bench.rests(key, bench.one)
+    bench.engine.resume(key, TIMEOUT_S)
+    resumed = bench.reaches(key, RunState.RUNNING, bench.one).launch
+    assert resumed == first if bench.engine.keeps_memory else resumed > first
+    bench.engine.resize(key, bench.two, TIMEOUT_S)
+    resized = bench.reaches(key, RunState.RUNNING, bench.two).launch
+    assert resized > resumed
+    bench.engine.stop(key, TIMEOUT_S)
+    for delivered in (bench.reports, bench.speeds, bench.costs):
+        del delivered[key]
+    assert bench.runs("job", bench.one) == key
+    assert bench.look()[key].launch > resized
 
 
 def hands_jobs_over(harness: EngineHarness) -> None:
@@ -552,9 +597,11 @@ ENGINE_CHECKS: tuple[EngineCheck, ...] = (
     suspends_a_job_that_is_stopping,
     resumes_a_job_that_is_stopping,
     parks_a_suspended_job,
+    parks_a_job_that_is_suspended_for_long,
     stops_for_good,
     starts_again_after_stop,
     continues_to_a_farther_target,
+    counts_launches,
     hands_jobs_over,
     leaves_ended_jobs_alone,
     refuses_unknown_jobs,

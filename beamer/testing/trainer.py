@@ -37,7 +37,11 @@ GATE_S = 0.02
 
 @dataclass(frozen=True)
 class Options:
-    """What to train. work: how often each gradient is computed; pause_s: waited for per iteration."""
+    """What to train.
+
+    work: how often each gradient is computed. pause_s: waited for per iteration. every: iterations between two lines of
+    progress. save_every: iterations between two checkpoints that nobody asks for; 0: none but the last.
+    """
 
     iterations: int = 200
     seed: int = 0
@@ -47,6 +51,11 @@ class Options:
     work: int = 1
     pause_s: float = 0.0
     every: int = 1
+    save_every: int = 0
+
+    def saves(self, iteration: int) -> bool:
+        """Say whether a checkpoint is due after an iteration, whoever asks for one."""
+        return iteration == self.iterations or (self.save_every > 0 and iteration % self.save_every == 0)
 
 
 @dataclass
@@ -268,7 +277,7 @@ def train(
                 trace.flush()
             if say and (state.iteration % options.every == 0 or state.iteration == options.iterations):
                 print(json.dumps({"iteration": state.iteration, "loss": loss, "accuracy": accuracy}), flush=True)
-        if checkpoint and say and (all_told & (STOP | CHECKPOINT) or state.iteration == options.iterations):
+        if checkpoint and say and (all_told & (STOP | CHECKPOINT) or options.saves(state.iteration)):
             state.save(checkpoint)
         if all_told & STOP:
             return
@@ -287,6 +296,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--work", type=int, default=plain.work, help="how often each gradient is computed")
     parser.add_argument("--pause-s", type=float, default=plain.pause_s, help="waited for per iteration")
     parser.add_argument("--every", type=int, default=plain.every, help="iterations between two lines of progress")
+    parser.add_argument("--save-every", type=int, default=plain.save_every, help="iterations between two checkpoints")
     parser.add_argument("--trace", type=Path, help="a file to which rank 0 appends a digest per step")
     parser.add_argument("--gate", type=Path, help="a file with the iteration not to be gone beyond while it is there")
     chosen = vars(parser.parse_args(arguments))

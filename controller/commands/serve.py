@@ -13,6 +13,7 @@ from beamer.network.allocation import Classes, check_pair
 from beamer.network.plan import QUEUES, check_queues
 from beamer.network.plan_modes import DEFAULT_MODE, PLAN_MODES, plan_mode
 from beamer.network.policies import network_policy
+from beamer.ports import HTTP_PORT
 from beamer.studies.journal.location import check_no_secret
 from controller.address import listen, parse_address
 from controller.commands.fabric_file import read_fabric
@@ -29,7 +30,7 @@ def serve(
     policy: Annotated[str, typer.Option(help="The network policy.")] = "beamer",
     queues: Annotated[int, typer.Option(help="Managed classes per port.")] = QUEUES,
     mode: Annotated[str, typer.Option(help=f"How the order is kept: {', '.join(PLAN_MODES)}.")] = DEFAULT_MODE,
-    http: Annotated[str, typer.Option(help="Address of the HTTP API and of the agents' WebSocket.")] = "127.0.0.1:8265",
+    http: Annotated[str, typer.Option(help="Address of the HTTP API and of the agents' WebSocket.")] = f"127.0.0.1:{HTTP_PORT}",
     openflow: Annotated[str, typer.Option(help="Address that switches connect to.")] = "127.0.0.1:6653",
     seed: Annotated[int, typer.Option(help="Seed of policies that draw random numbers.")] = 0,
     grace: Annotated[

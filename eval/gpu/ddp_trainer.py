@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import torch
@@ -23,15 +24,16 @@ BATCH = 24  # samples of a step, all ranks together: divides by 1 to 4 ranks
 FLAGS = (STOP, CHECKPOINT, SHUT)
 
 
-def train(iterations: int, width: int, trace: Path | None, gate: Path | None) -> None:
+def train(iterations: int, width: int, trace: Path | None, gate: Path | None, timeout_s: float | None) -> None:
     """Train as one rank, from the checkpoint, if there is one, to the end or until asked to stop.
 
     width: of the two hidden layers. trace: file to which rank 0 appends a digest of the parameters after every step.
+    timeout_s: of collectives, None: PyTorch's own.
     """
     asked = SignalRequests()
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    distributed.init_process_group("gloo")
+    distributed.init_process_group("gloo", timeout=None if timeout_s is None else timedelta(seconds=timeout_s))
     rank, world = distributed.get_rank(), distributed.get_world_size()
     model = torch.nn.Sequential(
         torch.nn.Linear(FEATURES, width),
@@ -91,8 +93,9 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=16)
     parser.add_argument("--trace", type=Path)
     parser.add_argument("--gate", type=Path)
+    parser.add_argument("--timeout-s", type=float)
     chosen = parser.parse_args()
-    train(chosen.iterations, chosen.width, chosen.trace, chosen.gate)
+    train(chosen.iterations, chosen.width, chosen.trace, chosen.gate, chosen.timeout_s)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from typing import Any
 
 from beamer.client.transport import Transport
 from beamer.network.codepoints import codepoint
+from beamer.ports import HTTP_PORT
 from hostagent.diagnostics import Diagnostics
 from hostagent.lease import QueueLease
 from hostagent.process import UNMARKED, Mark
@@ -26,7 +27,7 @@ from tests.netns.trainer import STEP_BYTES
 ROOT = Path(__file__).parents[2]
 HOSTS = {"h1": "10.77.0.1", "h2": "10.77.0.2"}
 MANAGEMENT = "10.88.0.1"  # of the first host, where the controller runs
-URL = f"http://{MANAGEMENT}:8265"
+URL = f"http://{MANAGEMENT}:{HTTP_PORT}"
 NO_AGENT = "/nonexistent/agent.sock"
 PATIENCE_S = 60.0
 RATE_BPS = 20_000_000

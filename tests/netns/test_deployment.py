@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from beamer.ports import HTTP_PORT
 from tests.netns.lab import FABRIC, Lab
 
 pytestmark = pytest.mark.netns
@@ -71,7 +72,7 @@ class Site:
         return process
 
     def health(self) -> dict[str, dict[str, int]]:
-        ask = f"curl -s --cacert {self.directory}/ca.pem https://localhost:8265/v1/health"
+        ask = f"curl -s --cacert {self.directory}/ca.pem https://localhost:{HTTP_PORT}/v1/health"
         return json.loads(self.lab.run("bash", "-c", f"{ask} || echo null") or "null") or {}
 
     def log(self, name: str) -> str:

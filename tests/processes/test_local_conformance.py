@@ -31,6 +31,11 @@ class LocalHarness(EngineHarness):
         self.site.specs[name] = replace(self.site.specs[name], iterations=iterations)
         return name
 
+    def impatient(self, name: str, iterations: int) -> str:
+        self.job(name, iterations)
+        self.site.specs[name] = replace(self.site.specs[name], collective_timeout_s=0.4)
+        return name
+
     def failing(self, name: str, iterations: int) -> str:
         self.site.program(name, FAILING.format(iterations=iterations))
         return name

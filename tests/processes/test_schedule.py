@@ -126,11 +126,11 @@ class ScheduleCommand:
         except FileNotFoundError:
             return []
 
-    def check_steps(self, name: str, iterations: int) -> None:
-        """Check that every step was taken once, as without a scheduler."""
+    def check_steps(self, name: str, iterations: int, rate: float = 0.0) -> None:
+        """Check that every step was taken once, as without a scheduler. rate: 0: that of `RATES`."""
         steps = self.steps(name)
         assert [step["iteration"] for step in steps] == list(range(1, iterations + 1))
-        options = Options(iterations=iterations, learning_rate=RATES[name])
+        options = Options(iterations=iterations, learning_rate=rate or RATES[name])
         assert [step["digest"] for step in steps] == undisturbed(options, [1] * iterations)
 
     def jobs(self) -> list[int]:
@@ -337,10 +337,13 @@ def test_a_configuration_that_fails_is_reported_and_the_rest_finishes(command: S
     rungs = [{"iterations": 20, "keep": 2}, {"iterations": 40}]
     command.search(0, program=(str(wrapper), "{name}"), rungs=rungs)
     done = command.run("hermes")
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 3, done.stderr
     assert "s/c failed: here: rank 0 exited with code 3" in done.stderr.replace("\n", " ")
     rows = command.figures()
     assert rows["c"]["status"] == "failed"
+    assert rows["c"]["failures"] == 1 + 2, "it was started again as often as searches are by default"
+    assert rows["c"]["reason"] == "here: rank 0 exited with code 3"
+    assert "c failed 3 times, the last time: here: rank 0 exited with code 3" in done.stdout
     assert rows["c"]["rung"] == "rung0", "it goes no further, however small its loss was"
     kept = {name for name, row in rows.items() if row["rung"] == "rung1"}
     assert len(kept) == 2

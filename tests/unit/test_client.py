@@ -504,7 +504,7 @@ def test_waiting_for_a_stage_ends_in_time(beamer: FakeBeamer, client: Client, ab
     assert not client.wait_stage("s/t", "r", PATIENCE_S)
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:8265", "ftp://host", "http://", "http://host:port"])
+@pytest.mark.parametrize("url", ["127.0.0.1:80", "ftp://host", "http://", "http://host:port"])
 def test_refuses_a_url_that_cannot_be(url: str) -> None:
     with pytest.raises(InputError, match="url: got"):
         Client(url)

@@ -101,7 +101,7 @@ def shown(url: str) -> tuple[str, str]:
     """Return the README's scripts of a tuner and of a worker, for a controller at `url`."""
     section = README.read_text("utf-8").partition("\n## Use it\n")[2].partition("\n## ")[0]
     tuner, worker = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
-    return tuner.replace("http://10.0.0.1:8265", url), worker.replace("http://10.0.0.1:8265", url)
+    return tuner.replace("http://10.0.0.1:8657", url), worker.replace("http://10.0.0.1:8657", url)
 
 
 def run(script: str) -> None:

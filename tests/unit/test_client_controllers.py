@@ -50,4 +50,4 @@ def test_requests_go_to_the_one_that_leads(pair: tuple[FakeBeamer, FakeBeamer]) 
 
 def test_each_of_them_has_to_be_a_url() -> None:
     with pytest.raises(InputError, match="url: got 'http:/'"):
-        Client("http://127.0.0.1:8265,http:/")
+        Client("http://127.0.0.1:1,http:/")

@@ -55,7 +55,7 @@ def authorizations(client: Client, requests: list[bytes]) -> list[bytes]:
     return [line.partition(b": ")[2] for line in lines if line.lower().startswith(b"authorization:")]
 
 
-@pytest.mark.parametrize("url", ["http://10.0.0.1:8265", "http://127.0.0.1:1,http://c2.example:8265", "http://[2001:db8::1]"])
+@pytest.mark.parametrize("url", ["http://10.0.0.1:8657", "http://127.0.0.1:1,http://c2.example:8265", "http://[2001:db8::1]"])
 @pytest.mark.parametrize("source", ["argument", "variable", "file"])
 def test_a_token_does_not_leave_the_machine_in_the_clear(
     url: str, source: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -80,12 +80,12 @@ def test_a_token_may_be_sent_where_nobody_is_on_the_way_or_can_read_it(url: str)
 
 
 def test_without_a_token_nothing_has_to_be_protected() -> None:
-    Client("http://10.0.0.1:8265").close(0.0)
+    Client("http://10.0.0.1:8657").close(0.0)
 
 
 def test_a_url_holds_no_password() -> None:
     with pytest.raises(InputError, match="without a user or a password") as raised:
-        Client("https://user:secret@c1.example:8265")
+        Client("https://user:secret@c1.example:8657")
     assert "secret" not in str(raised.value)
 
 

@@ -7,10 +7,12 @@ import pytest
 from rich.table import Table
 
 from beamer.errors import InputError
+from beamer.gpu.policies import GPU_POLICIES
 from eval.asynchronous.report import COMMITTED as ASYNCHRONOUS
 from eval.committed import FOLDER, Committed
 from eval.documents import SECTION, rewritten
 from eval.emulation import COMMITTED as EMULATION
+from eval.engines.report import COMMITTED as ENGINES
 from eval.faults.catalogue import FAULTS as KNOWN_FAULTS
 from eval.faults.report import COMMITTED as FAULTS
 from eval.network.results_file import COMMITTED as NETWORK
@@ -18,7 +20,7 @@ from eval.rates.report import COMMITTED as RATES
 from eval.trials.report import COMMITTED as TRIALS
 
 each_study = pytest.mark.parametrize(
-    "committed", [ASYNCHRONOUS, EMULATION, FAULTS, NETWORK, RATES, TRIALS], ids=lambda one: one.command
+    "committed", [ASYNCHRONOUS, EMULATION, ENGINES, FAULTS, NETWORK, RATES, TRIALS], ids=lambda one: one.command
 )
 
 
@@ -48,6 +50,16 @@ def test_every_fault_was_tried_and_nothing_was_lost() -> None:
     outcomes = FAULTS.read().outcomes
     assert list(outcomes) == list(KNOWN_FAULTS)
     assert {name: one for name, one in outcomes.items() if not one.is_good} == {}
+
+
+def test_every_policy_was_disturbed_and_every_search_ended_as_if_it_had_not_been() -> None:
+    study = ENGINES.read()
+    assert {one.policy for one in study.outcomes} == set(GPU_POLICIES)
+    assert {one.policy: one.failures for one in study.outcomes if one.failures} == {}
+    assert min(one.launches for one in study.outcomes) >= 200
+    assert {one.killed for one in study.outcomes} == {study.sizes.kills} == {50}
+    assert min(one.taken for one in study.outcomes) > 0
+    assert len({one.winner for one in study.outcomes}) == 1
 
 
 def test_the_sections_of_other_commands_stay_and_unknown_ones_are_refused() -> None:

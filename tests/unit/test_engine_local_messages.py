@@ -37,9 +37,9 @@ from beamer.errors import InputError
 SPEC = LaunchSpec(("python", "train.py"), env=(("A", "1"),), grace_s=2.5, batch_size=32)
 SENT: tuple[SupervisorRequest, ...] = (
     GetStatus(12),
-    GetPort(),
-    Launch(3, SPEC, (1, 2), ("0", "GPU-3"), 4, "10.0.0.1", 4711, 64, Progress(4.0, 2.0, 1.5, 0.5), 0.25),
-    Suspend(5.0),
+    GetPort(keep=False),
+    Launch(3, SPEC, (1, 2), ("0", "GPU-3"), 4, "10.0.0.1", 4711, 64, Progress(4.0, 2.0, 1.5, 0.5), 0.25, 60.0, 30.0),
+    Suspend(5.0, 2.5),
     Resume(5.0),
     Stop(5.0),
     Checkpoint(),
@@ -47,7 +47,9 @@ SENT: tuple[SupervisorRequest, ...] = (
     End(forget=True, run=3),
 )
 REPORTS = (NodeReport(1.0, 2.0, 0.5, 3.0), NodeReport(2.0, 3.0, 0.25, 4.0, accuracy=0.5, gradient_sqr=1.0, gradient_var=2.0))
-RUN = RunStatus(3, RanksState.STOPPED, "a note", "an exit", 0.5, Progress(4.0), 1.5, 0.25)
+RUN = RunStatus(
+    3, RanksState.STOPPED, "a note", "an exit", 0.5, Progress(4.0), 1.5, 0.25, 20.0, "a line", True, 60.0, 30.0, 2.5
+)
 ANSWERED: tuple[SupervisorAnswer, ...] = (
     Status(RUN, 100.0, 0.5, REPORTS, 2, True, "signals", 4711),
     Status(RunStatus(), 100.0, 0.5, (), 0, False, "cgroup2", 4711),
@@ -93,7 +95,10 @@ def test_losses_that_are_no_numbers_survive_the_line() -> None:
         ('{"kind": ["suspend"]}', r"request\.kind: got \['suspend'\], expected one of checkpoint"),
         ('{"kind": "accepted"}', r"request\.kind: got 'accepted', expected one of checkpoint"),
         ('{"kind": "suspend"}', r"suspend\.timeout_s: got None, expected a value, as Suspend requires it"),
-        ('{"kind": "suspend", "timeout": 5}', r"suspend\.timeout: got 5, expected a field of Suspend: one of timeout_s"),
+        (
+            '{"kind": "suspend", "timeout": 5}',
+            r"suspend\.timeout: got 5, expected a field of Suspend: one of park_after_s, timeout_s",
+        ),
         ('{"kind": "suspend", "timeout_s": "5"}', r"suspend\.timeout_s: got '5', expected a value of type float"),
         ('{"kind": "suspend", "timeout_s": true}', r"suspend\.timeout_s: got True, expected a value of type float"),
         ('{"kind": "end", "forget": 1}', r"end\.forget: got 1, expected a value of type bool"),

@@ -1,10 +1,13 @@
 """From lines to reports: what counts as progress, and what as time."""
 
 import json
+from collections.abc import Iterable
 
 import pytest
 
-from beamer.engines.local.supervisor.progress import Meter, Progress, ProgressLine, parse, parser
+from beamer.engines.local.supervisor.lines import ProgressLine, is_meant_as_progress, parse, parser
+from beamer.engines.local.supervisor.progress import Meter, Progress
+from beamer.errors import InputError
 
 START = Progress()
 
@@ -25,13 +28,6 @@ def at(step: float, loss: float = 1.0) -> ProgressLine:
         ('{"iteration": 3, "loss": 0.5}', ProgressLine(3.0, False, 0.5)),
         (' {"iteration": 3, "loss": 0.5, "accuracy": 0.25, "lr": 1} ', ProgressLine(3.0, False, 0.5, 0.25)),
         ('{"samples": 96, "loss": "0.5", "gradient_sqr": 2, "gradient_var": 3}', ProgressLine(96.0, True, 0.5, None, 2.0, 3.0)),
-        ('{"iteration": 3}', None),
-        ('{"loss": 3}', None),
-        ('{"iteration": "many", "loss": 0.5}', None),
-        ('{"iteration": Infinity, "loss": 0.5}', None),
-        (f'{{"iteration": {10**400}, "loss": 0.5}}', None),
-        ('{"iteration": true, "loss": 0.5}', None),
-        ('{"iteration": 3, "loss":', None),
         ("3", None),
         ("", None),
         ("Epoch 3, loss 0.5", None),
@@ -39,6 +35,41 @@ def at(step: float, loss: float = 1.0) -> ProgressLine:
 )
 def test_lines_of_json(text: str, line: ProgressLine | None) -> None:
     assert parse(text, None) == line
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"iteration": 3}', "loss: got .*a line without it.*expected a number, as in"),
+        ('{"loss": 3}', "iteration: got .*a line without it"),
+        ('{"iteration": "many", "loss": 0.5}', "iteration: got 'many', expected a number"),
+        ('{"iteration": Infinity, "loss": 0.5}', "iteration: got inf, expected a finite number"),
+        (f'{{"iteration": {10**400}, "loss": 0.5}}', "iteration: got 1000"),
+        ('{"iteration": true, "loss": 0.5}', "iteration: got True"),
+        ('{"iteration": 3, "loss":', "a line of progress: got .*expected JSON such as"),
+        ("{'iteration': 3, 'loss': 0.5}", "a line of progress: got .*expected JSON such as"),
+        ('{"iteration": 3, "loss": nan}', "a line of progress: got"),
+        ('{"a":' * 200_000, r"a line of progress: got .*characters\)', expected JSON"),
+    ],
+)
+def test_what_looks_like_progress_and_is_none_is_named(text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        parse(text, None)
+
+
+def test_a_pattern_that_finds_no_number_is_named() -> None:
+    with pytest.raises(InputError, match="loss: got 'low', expected a number"):
+        parse("step 7 loss low", parser(r"step (?P<iteration>\d+) loss (?P<loss>\w+)"))
+
+
+def test_other_json_is_not_meant_as_progress() -> None:
+    assert is_meant_as_progress("{'iteration': 3}")
+    assert not is_meant_as_progress('{"level": "info", "event": "checkpoint written"}')
+
+
+def test_statistics_of_gradients_that_cannot_be_are_not_measured() -> None:
+    line = parse('{"iteration": 3, "loss": 1, "gradient_sqr": -1, "gradient_var": Infinity}', None)
+    assert line == ProgressLine(3.0, False, 1.0)
 
 
 def test_a_loss_that_is_no_number_any_more_is_passed_on() -> None:
@@ -115,3 +146,86 @@ def test_the_last_iteration_is_reported_whatever_came_before() -> None:
     one = Meter(START, 100.0, 1.0, 32, 4, 0.0, iterations=6)
     reported = [entry.iteration for i in range(7) if (entry := one.line(at(i), 100.0 + i))]
     assert reported == [0, 4, 6]
+
+
+TARGET = 50
+
+
+def bounded(every: int = 1, progress: Progress = START, scale: float = 1.0) -> Meter:
+    return Meter(progress, 100.0, scale, 32, every, 0.0, iterations=TARGET)
+
+
+@pytest.mark.parametrize("step", [-1.0, 52.0, 1e30])
+def test_an_iteration_that_cannot_be_is_refused_and_changes_nothing(step: float) -> None:
+    one = bounded()
+    with pytest.raises(InputError, match="expected 0 to 50, its target, and at most 1 beyond") as refused:
+        one.line(at(step, -1e30), 100.0)
+    assert (refused.value.field, refused.value.value) == ("iteration", step)
+    report = one.line(at(1), 101.0)
+    assert report is not None, "what comes after it counts"
+    assert report.iteration == 1.0
+
+
+def test_without_a_known_end_only_what_no_training_comes_to_is_refused() -> None:
+    with pytest.raises(InputError, match=r"^iteration: got 1e\+30"):
+        meter().line(at(1e30), 100.0)
+    assert meter().line(at(1e9), 100.0) is not None
+
+
+def test_a_program_may_run_beyond_its_target_by_what_lies_between_two_reports() -> None:
+    declared, measured = bounded(every=8), bounded()
+    assert declared.line(at(56), 101.0) is not None
+    for step in (0, 7, 14, 21, 28, 35, 42, 49, 56):
+        assert measured.line(at(step), 101.0 + step) is not None
+    with pytest.raises(InputError):
+        measured.line(at(63), 200.0)
+
+
+def test_samples_are_bounded_as_iterations_are() -> None:
+    one = bounded()
+    assert one.line(ProgressLine(50 * 32.0, True, 1.0), 101.0) is not None
+    with pytest.raises(InputError, match=r"^samples: got 3200\.0, expected 0 to 1600, its target, and at most 32 beyond"):
+        bounded().line(ProgressLine(100 * 32.0, True, 1.0), 101.0)
+
+
+@pytest.mark.parametrize(
+    ("steps", "every", "missing"),
+    [
+        (range(31), 1, 20.0),
+        (range(51), 1, 0.0),
+        (range(50), 1, 0.0),  # counted from 0
+        (range(49), 1, 2.0),
+        ((0, 20, 40), 1, 0.0),  # every 20, and none at the end
+        ((0, 15, 30), 1, 20.0),
+        ((30,), 1, 20.0),  # it may report every 30, but has not said so
+        ((30,), 30, 0.0),
+        ((), 1, 0.0),  # silent
+    ],
+)
+def test_what_is_missing_to_the_end(steps: Iterable[int], every: int, missing: float) -> None:
+    one = bounded(every)
+    for step in steps:
+        one.line(at(step), 101.0 + step)
+    assert one.missing == missing
+
+
+def test_what_is_missing_follows_from_the_run_before_where_this_one_says_nothing() -> None:
+    assert bounded(progress=Progress(step=30.0, done=30.0)).missing == 20.0
+    assert bounded(progress=Progress(step=50.0, done=50.0)).missing == 0.0
+
+
+def test_a_program_all_of_whose_reports_were_refused_has_not_come_to_its_end() -> None:
+    one = bounded()
+    with pytest.raises(InputError):
+        one.line(at(1e30), 101.0)
+    assert one.missing == TARGET
+
+
+def test_a_larger_batch_comes_to_the_target_in_fewer_steps() -> None:
+    one = bounded(scale=2.0)
+    for step in range(26):
+        one.line(at(step), 101.0 + step)
+    assert one.missing == 0.0
+    counts_steps = bounded(scale=0.5)
+    counts_steps.line(at(TARGET), 101.0)
+    assert counts_steps.missing == 0.0, "it ended after as many steps as it was asked for"

@@ -54,3 +54,18 @@ def test_a_job_that_a_call_has_failed_for_keeps_its_gpus_and_holds_up_nobody_els
     assert actions(wanted, live, seen) == (Action(Call.STOP, "gone"), Action(Call.SUSPEND, "y"))
     assert actions(wanted, live, seen, {"gone", "y"}) == (Action(Call.START, "z", wanted["z"]),)
     assert actions(wanted, live, seen, {"gone", "y", "z"}) == ()
+
+
+def test_what_runs_of_a_launch_that_has_failed_is_stopped_and_a_later_launch_is_not() -> None:
+    hung = Observed(RunState.RUNNING, ONE, launch=3)
+    assert actions({"x": ONE}, {"x"}, {"x": hung}, failed={"x": 3}) == (Action(Call.STOP, "x"),)
+    assert actions({"x": ONE}, {"x"}, {"x": hung}, failed={"x": 2}) == ()
+    assert actions({"x": ONE}, {"x"}, {"x": Observed(RunState.RUNNING, ONE)}, failed={"x": 3}) == (), "launches are not counted"
+
+
+def test_a_job_that_is_being_parked_by_nobodys_call_is_waited_for() -> None:
+    parking = {"x": Observed(RunState.STOPPING, ONE, launch=1), "y": running(ONE)}
+    assert actions({"y": ONE}, {"x", "y"}, parking) == (), "it leaves by itself, beside the job that runs there"
+    assert actions({"z": ONE}, {"x", "z"}, {"x": Observed(RunState.STOPPING, ONE)}) == ()
+    parked = {"x": Observed(RunState.PARKED, None, launch=1)}
+    assert actions({"x": ONE}, {"x"}, parked) == (Action(Call.START, "x", ONE),)

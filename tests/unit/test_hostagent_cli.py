@@ -14,7 +14,7 @@ from hostagent.cli import main
 from hostagent.command import parse_urls
 from hostagent.state import StateDirectory
 
-GOOD = {"--name": "h1", "--controller": "ws://127.0.0.1:8265"}
+GOOD = {"--name": "h1", "--controller": "ws://127.0.0.1:8657"}
 
 
 def invoke(state: Path, *flags: str, **options: str) -> tuple[int, str]:
@@ -31,7 +31,7 @@ def invoke(state: Path, *flags: str, **options: str) -> tuple[int, str]:
     [
         ("name", "h 1"),
         ("controller", ""),
-        ("controller", "http://127.0.0.1:8265"),
+        ("controller", "http://127.0.0.1:8657"),
         ("controller", "ws://127.0.0.1"),
         ("controller", "ws://127.0.0.1:port"),
         ("controller", "ws://127.0.0.1:0"),

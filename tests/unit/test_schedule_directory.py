@@ -1,5 +1,6 @@
 """The directory of a search: what it continues with, which process holds it, and what is refused there, with nothing made."""
 
+import json
 import subprocess
 import sys
 from contextlib import closing
@@ -100,11 +101,25 @@ def test_a_place_goes_on_with_the_search_that_was_begun_there_alone(tmp_path: Pa
         moved = parse(changed(lambda d: d["nodes"][0].update(gpus=3)), BASE)
         directory.start(moved, journal_holds=True)
         assert directory.started_search() == moved
+        patient = parse(changed(lambda d: (d["nodes"][0].update(gpus=3), d.update(retries=9, silent_s=60))), BASE)
+        directory.start(patient, journal_holds=True)
+        assert directory.started_search() == patient, "what it bears may change"
         with pytest.raises(InputError, match=r"^job: got .*was started"):
             directory.start(parse(changed(set_request("epoch", 5)), BASE), journal_holds=True)
         (tmp_path / "jobs" / "one").mkdir(parents=True)
         with pytest.raises(InputError, match=r"--journal: got .*the journal of the search"):
             directory.start(moved, journal_holds=False)
+
+
+def test_a_search_that_was_started_before_it_could_be_limited_goes_on(tmp_path: Path) -> None:
+    with SearchDirectory(tmp_path) as directory:
+        directory.start(parse(SEARCH, BASE), journal_holds=False)
+        known = json.loads((tmp_path / "search").read_text())
+        for key in ("retries", "timeout_s", "silent_s", "collective_timeout_s"):
+            del known["content"][key]
+        (tmp_path / "search").write_text(json.dumps(known))
+        assert directory.started_search() == parse(SEARCH, BASE)
+        directory.start(parse(SEARCH, BASE), journal_holds=True)
 
 
 def recorded(directory: Path, node: str, nodes: tuple[str, ...]) -> Path:

@@ -11,6 +11,7 @@ import pytest
 
 from beamer.engines.local import LocalNode, NetworkNamespace, Ssh
 from beamer.errors import InputError
+from beamer.gpu.limits import RunLimits
 from beamer.gpu.model import Request
 from beamer.gpu.policies import GPU_POLICIES
 from beamer.gpu.policies.fifo import Fifo
@@ -114,6 +115,11 @@ def set_job(key: str, value: Any) -> Callable[[dict[str, Any]], Any]:
         (lambda d: d.update(configurations=None, grid={"lr": [1, [2]]}), r"grid\.lr\[1\]", "a text, a number"),
         (lambda d: d.update(stop_at_target=True), "stop_at_target", "no target_loss"),
         (lambda d: d.update(group="cgroup3"), "group", "cgroup2"),
+        (lambda d: d.update(retries=-1), "retries", "greater than or equal to 0"),
+        (lambda d: d.update(silent_s=0), "silent_s", "greater than 0"),
+        (lambda d: d.update(timeout_s=float("inf")), "timeout_s", "finite"),
+        (lambda d: d.update(collective_timeout_s=-1), "collective_timeout_s", "greater than or equal to 0"),
+        (lambda d: d.update(silent=5), "silent", "did you mean 'silent_s'"),
         (lambda d: d.update(rungs=[{"iterations": 5, "keep": 3}, {"iterations": 9}]), r"rungs\[0\]\.keep", "1 to 2"),
         (lambda d: d.update(rungs=[{"iterations": 5, "keep": 1}, {"iterations": 5}]), r"rungs\[1\]\.iterations", "above 5"),
         (lambda d: d.update(rungs=[{"iterations": 5, "keep": 1}]), r"rungs\[0\]\.keep", "last rung"),
@@ -122,6 +128,16 @@ def set_job(key: str, value: Any) -> Callable[[dict[str, Any]], Any]:
 def test_what_is_wrong_in_a_file_is_named(change: Callable[[dict[str, Any]], Any], field: str, expected: str) -> None:
     with pytest.raises(InputError, match=f"^{field}: got .*{expected}"):
         parse(changed(change), BASE)
+
+
+def test_limits_are_the_searchs_and_the_time_out_of_collectives_its_launches() -> None:
+    plain = parse(SEARCH, BASE)
+    assert plain.limits == RunLimits(retries=2)
+    assert plain.jobs["slow"].launches[20].collective_timeout_s == 600.0
+    keys = {"retries": 5, "timeout_s": 3600, "silent_s": 60.5, "collective_timeout_s": 1800}
+    search = parse(changed(lambda d: d.update(keys)), BASE)
+    assert search.limits == RunLimits(5, 3600.0, 60.5)
+    assert search.jobs["slow"].launches[20].collective_timeout_s == 1800.0
 
 
 def test_the_shipped_search_is_one() -> None:
@@ -151,6 +167,8 @@ def test_policy_parameters_are_parsed_as_their_fields_types() -> None:
         ("slaq", "epoch_s=nan", r"^slaq\.epoch_s: got nan, expected a finite number above 0"),
         ("optimus", "servers_per_gpu=inf", r"^optimus\.servers_per_gpu: got inf"),
         ("srtf", "hysteresis=-1", r"^srtf\.hysteresis: got -1\.0, expected at least 0"),
+        ("hermes", "patience_s=0", r"^hermes\.patience_s: got 0\.0, expected a number above 0"),
+        ("convergence", "patience_s=-1", r"^convergence\.patience_s: got -1\.0, expected a number above 0"),
         ("fifo", "window=3", r"^fifo\.window: got '3', expected no parameter"),
         ("hermes", "name=x", r"^hermes\.name: got 'x', expected one of .*window"),
         ("elastic", "resizes=true", r"^elastic\.resizes: got 'true', expected "),

@@ -10,16 +10,17 @@ import pytest
 from beamer.engines.simulated import SimulatedCluster, SimulatedJob
 from beamer.gpu.devices import Devices
 from beamer.gpu.engine import Observed, Placement, RunState
-from beamer.gpu.events import Allocated, GpusRequested, RunFinished, TrialReported
+from beamer.gpu.events import Allocated, GpusRequested, RunFailed, RunFinished, TrialReported
 from beamer.gpu.model import Costs, Grant, Node, Report, Request
 from beamer.gpu.tuners import HalvingTuner
 from beamer.schedule.command import policy_of
 from beamer.schedule.file import Search, parse
-from beamer.schedule.report import document, lines, rows
+from beamer.schedule.report import TrialRow, document, lines, remarks, rows
 from beamer.schedule.session import SearchSession
 from beamer.schedule.statistics import SearchStatistics, TrialCounts
 from beamer.studies.events import Event, StageRegistered, StageSealed, StudyEnded, TargetSet, TrialEnded, TrialRegistered
 from beamer.studies.model import Rung, TrialStatus
+from beamer.testing.flawed import REASON, Flaw, FlawedCluster
 from beamer.testing.gpu_policies import Exponential
 from tests.unit.schedule_inputs import BASE, changed
 
@@ -107,6 +108,46 @@ def test_the_statistics_count_what_moves_and_what_was_parked() -> None:
     allocate(8, b="m")
     allocate(9, a="m", b="m")
     assert statistics.counts["s/a"] == TrialCounts(1, 2), "nothing was taken from it, and it was given a farther target"
+
+
+def test_failures_are_counted_apart_from_what_policies_do() -> None:
+    statistics = SearchStatistics()
+    statistics.apply(GpusRequested(0.0, "s/a", Request(iterations=9)))
+    grants, devices = {"s/a": Grant.of({"m": 1})}, {"s/a": (("m", 0),)}
+    statistics.apply(Allocated(1.0, "p", 1, None, grants, devices))
+    statistics.apply(RunFailed(2.0, "s/a", 1, "it broke"))
+    statistics.apply(Allocated(3.0, "p", 2, None, grants, {"s/a": (("m", 1),)}))
+    assert statistics.counts == {"s/a": TrialCounts(failures=1)}, "a start after a failure is no restart that was decided"
+
+
+def test_a_row_says_why_it_failed_and_what_was_refused() -> None:
+    commands = Commands(halving(retries=1), "fifo")
+    flaws = {"s/c": Flaw((2.0,), always=True), "s/d": Flaw((4.0,)), "s/e": Flaw(lies=Report(0.0, 1e30, -1e308, 1.0))}
+    commands.engine = FlawedCluster([Node("n", 2)], commands.engine.jobs, lambda key: commands.session.target(key), flaws)
+    session = commands.run(killed=False)
+    found = rows(commands.search, session.ledger, session.statistics, commands.engine.now)
+    by_name = {row.name: row for row in found}
+    assert [row.name for row in found][-1] == "c", "what failed is last"
+    assert (by_name["c"].status, by_name["c"].failures, by_name["c"].reason) == ("failed", 2, REASON)
+    assert (by_name["d"].failures, by_name["d"].reason, by_name["d"].refused) == (1, REASON, "")
+    assert by_name["e"].refused.startswith("report.iteration: got 1e+30")
+    assert remarks(found) == [
+        f"d failed once, and was started again: {REASON}",
+        f"e: {by_name['e'].refused}",
+        f"c failed 2 times, the last time: {REASON}",
+    ]
+    assert f"c has failed once: {REASON}" in commands.lines
+    assert f"c has failed 2 times, the last time: {REASON}" in commands.lines
+    figures = document(commands.search, "fifo", found, session.statistics, 0.0, commands.engine.now)
+    assert figures["best"] == "b"
+    assert [row["failures"] for row in figures["configurations"]] == [row.failures for row in found]
+
+
+def test_a_configuration_that_failed_is_not_the_best() -> None:
+    failed_row = TrialRow("a", {}, TrialStatus.FAILED, "", 5.0, 1e-9, 1e-9, 1.0, 1.0, 0, 0, 3, "it broke")
+    sound_row = TrialRow("b", {}, TrialStatus.FINISHED, "", 9.0, 0.5, 0.4, 1.0, 1.0, 0, 0)
+    found = document(halving(), "fifo", [sound_row, failed_row], SearchStatistics(), 0.0, 1.0)
+    assert found["best"] == "b"
 
 
 FLOORS = {"a": 0.5, "b": 0.1, "c": 0.7, "d": 0.3, "e": 0.9}
@@ -298,6 +339,51 @@ def test_jobs_that_are_saved_at_the_target_go_on_reporting_and_the_others_are_ki
     for key in session.statistics.reached:
         assert ends[key].at_s >= first_s + slow.PARK_S
         assert session.ledger.ended[key].reports[-1].at_s > first_s
+
+
+class Recording(SimulatedCluster):
+    """A cluster that notes when what was started, moved or resumed."""
+
+    def __init__(
+        self, nodes: Sequence[Node], jobs: Mapping[str, SimulatedJob], target: Callable[[str], int] | None = None
+    ) -> None:
+        super().__init__(nodes, jobs, target)
+        self.calls: list[tuple[float, str]] = []
+
+    def start(self, job: str, placement: Placement, timeout_s: float = 5.0) -> None:
+        self.calls.append((self.now, job))
+        super().start(job, placement, timeout_s)
+
+    def resume(self, job: str, timeout_s: float = 5.0) -> None:
+        self.calls.append((self.now, job))
+        super().resume(job, timeout_s)
+
+
+def test_nothing_is_started_by_the_step_that_learns_of_the_target() -> None:
+    def shorten(data: dict[str, Any]) -> None:
+        data.update(configurations=[{"name": name, "end": 6 if name == "a" else 1000} for name in FLOORS])
+        data.update(target_loss=0.35, stop_at_target=True)
+        data["job"].update(command=["true"], request={"epoch": 2, "iterations": "{end}"})
+        data["job"].update(env={}, cwd=".")
+
+    commands = Commands(parse(changed(shorten), BASE), "fifo")
+    recording = Recording([Node("n", 2)], commands.engine.jobs)
+    commands.engine = recording
+    session = commands.run(killed=False)
+    (reached_s,) = {event.at_s for event in session.statistics.reached.values()}
+    ends = session.statistics.ends
+    assert ends["s/a"].at_s == reached_s, "a leaves its GPU at the very report with which b reaches the target"
+    assert [job for _, job in recording.calls] == ["s/a", "s/b"]
+    assert {ends[f"s/{name}"].status for name in "cde"} == {TrialStatus.KILLED}
+
+
+@pytest.mark.parametrize("loss", [float("-inf"), float("nan")])
+def test_a_loss_that_is_not_finite_reaches_no_target(loss: float) -> None:
+    statistics = SearchStatistics(target_loss=0.5)
+    statistics.apply(TrialReported(1.0, "s/a", Report(1.0, 3.0, loss, 1.0)))
+    assert not statistics.reached
+    statistics.apply(TrialReported(2.0, "s/a", Report(2.0, 4.0, 0.5, 2.0)))
+    assert set(statistics.reached) == {"s/a"}
 
 
 class Remarking(SimulatedCluster):

@@ -25,6 +25,7 @@ from pydantic import TypeAdapter
 from beamer.client.controllers import NOT_LEADING
 from beamer.errors import BeamerError, EmulationError
 from beamer.network.plan_modes import plan_mode
+from beamer.ports import HTTP_PORT
 from beamer.workloads.scenario import Scenario, load
 from topologies.emulation import fairness, vswitch
 from topologies.emulation.accounting import PairBytes
@@ -35,7 +36,7 @@ from topologies.emulation.run_queue import AGENTS, CONTROLLER, SWITCHES, TRAINER
 from topologies.emulation.sampling import READER, Health, Sampler, queue_bytes
 from topologies.emulation.studies import Launchers, StudyRunner
 
-HTTP_PORT, OPENFLOW_PORT = 8265, 6653
+OPENFLOW_PORT = 6653
 READY_PATIENCE_S = 60.0
 SETTLE_S = 1.5  # queues drain and the switches' last counters arrive before they are read
 

@@ -120,6 +120,7 @@ class LocalEngine(Engine):
             local_job.advance("suspend", until, Phase.LAUNCHING, Phase.STOPPING, Phase.KILLING)
             if local_job.record.phase is Phase.LAUNCHED:
                 local_job.freeze(True, until)
+                local_job.advance("suspend", until, Phase.STOPPING)  # it may be on its way to be parked by itself
 
     def resume(self, job: str, timeout_s: float = 5.0) -> None:
         """Let a suspended job's processes continue; where memory is not kept, run it on the GPUs that it had."""
@@ -155,7 +156,7 @@ class LocalEngine(Engine):
     def checkpoint(self, job: str, timeout_s: float = 5.0) -> None:
         """Have a running job write a checkpoint at its next iteration boundary and continue."""
         with self._locked(self._get(job, "checkpoint"), "checkpoint", timeout_s) as (local_job, until):
-            local_job.ask_run(Checkpoint(), until)
+            local_job.supervisors.ask_run(Checkpoint(), until)
 
     def stop(self, job: str, timeout_s: float = 5.0) -> None:
         """Kill what a job still runs and forget it; its checkpoint and what it printed stay."""
@@ -165,7 +166,7 @@ class LocalEngine(Engine):
         with self._locked(known, "stop", timeout_s) as (local_job, until):
             if local_job.record.phase.is_transient or local_job.record.phase is Phase.LAUNCHED:
                 local_job.set(phase=Phase.KILLING, after_kill=Phase.PARKED)  # whatever happens now, it does not continue
-            local_job.end_supervisors(until)
+            local_job.supervisors.end(until)
             local_job.forget()
             with self._guard:
                 self._jobs.pop(job, None)
@@ -185,6 +186,9 @@ class LocalEngine(Engine):
                 return job.observe(self._clock())
         except EngineError:  # what is known holds until its supervisors answer, or its record can be written, again
             return job.observed()
+        finally:
+            if job.record.phase.is_transient:
+                self._has_steps.set()
 
     def _check(self, job: str, call: str, placement: Placement, timeout_s: float) -> float:
         """Check that the GPUs are declared, that nothing else is asked for, and that the nodes respond.

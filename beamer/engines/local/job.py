@@ -3,35 +3,28 @@
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from beamer.engines.local.client import SupervisorClient
 from beamer.engines.local.monitor import NodeMonitor
 from beamer.engines.local.record import RUN_STATE, LastRun, Record
+from beamer.engines.local.run_end import RunStatuses
 from beamer.engines.local.spec import LocalCluster
-from beamer.engines.local.states import PHASE_AFTER, Phase, RanksState
-from beamer.engines.local.supervisor.control import Unreachable
+from beamer.engines.local.states import Phase, RanksState
 from beamer.engines.local.supervisor.messages import (
     End,
     FreePort,
     GetPort,
-    GetStatus,
     Kill,
     Launch,
-    Refused,
     Resume,
     Status,
     Stop,
-    SupervisorAnswer,
-    SupervisorRequest,
     Suspend,
-    kind_of,
 )
-from beamer.engines.local.supervisor.progress import Progress
+from beamer.engines.local.supervisors import Supervisors, left_s
 from beamer.errors import EngineError
 from beamer.gpu.engine import Observed, Placement, RunState
 from beamer.gpu.model import Costs, Report, Speed
@@ -41,13 +34,11 @@ REPORT_S = 5.0
 SMOOTHING = 0.3
 """The weight of the newest measured cost."""
 
-NEVER = 1 << 60
-"""Reports that are known already where none are wanted."""
-LEAST_TIMEOUT_S = 0.05
-"""Of a request, however little of its caller's time is left."""
-
-
-AnswerT = TypeVar("AnswerT", bound=SupervisorAnswer)
+MOST_TAKEN_PORTS = 10
+"""In a row, after which a run that cannot have its port has failed: a program may mean another port than rank 0's."""
+PARK_SHARE = 0.5
+"""Of the time-out of collectives, for which a job may be suspended: a rank may have waited in one before that, and waits for
+the slowest after it."""
 
 
 class Busy(EngineError):
@@ -67,13 +58,14 @@ class LocalJob:
         self.forgotten = False
         self.costs = self._delivered = Costs()
         self.error = ""
+        self.supervisors = Supervisors(lambda: self.record, directory, cluster, monitor, group)
         self._cluster = cluster
-        self._monitor = monitor
-        self._group = group
         self._lock = threading.RLock()
         self._collected: dict[str, int] = {}
         self._measured: tuple[int, float] = (0, 0.0)
         self._last: Report | None = None
+        self._seen = RunStatuses(record.run, {})
+        self._refused = ""
 
     @contextmanager
     def locked(self, call: str, timeout_s: float) -> Iterator[float]:
@@ -97,101 +89,56 @@ class LocalJob:
             raise EngineError(f"{record.job}: {self.directory}/job cannot be written: {error}") from error
         self.record = record
 
-    def relaunch(self, placement: Placement) -> None:
-        """Record that the next run is to be launched."""
+    def relaunch(self, placement: Placement, taken_ports: int = 0, note: str = "") -> None:
+        """Record that the next run is to be launched. taken_ports: of those before it, in a row. note: as of `Record`."""
         before = self.record
         nodes = tuple(dict.fromkeys((*before.nodes, *(node for node, _ in placement.devices))))
         unlaunched = tuple(node for node in nodes if node in before.unlaunched or node not in before.nodes)
         self.set(
             phase=Phase.LAUNCHING, run=before.run + 1, placement=placement, nodes=nodes, unlaunched=unlaunched,
-            next_placement=None, port=0,
+            next_placement=None, port=0, taken_ports=taken_ports, note=note or before.note,
         )  # fmt: skip
         self.suspended = False
 
     def forget(self) -> None:
         """Leave nothing but the checkpoint, what was printed, and what the next run of the job has to know."""
-        progress = self.record.progress if self.record.phase is Phase.FINISHED else Progress()
-        LastRun(self.record.run, progress).save(self.directory)
+        leader = self._seen.leader
+        made = [self.record.progress, *([leader.run.progress] if leader else [])]
+        LastRun(self.record.run, max(made, key=lambda progress: progress.step)).save(self.directory)
         (self.directory / "job").unlink(missing_ok=True)
         self.forgotten = True
 
-    # Supervisors.
-
-    def ask(self, node: str, request: SupervisorRequest, until: float) -> SupervisorAnswer:
-        """Return a supervisor's answer. Raises `EngineError` if there is none or it refuses."""
-        left = max(until - time.monotonic(), LEAST_TIMEOUT_S)
-        where = f"{self.record.job}: {kind_of(request)} on {node}"
-        if node not in self._cluster.node:
-            raise EngineError(f"{where}: the node is no longer declared, the job may still run there")
-        there = self._cluster.node[node]
-        if not there.launcher.direct and (problem := self._monitor.problem(node)):
-            raise EngineError(f"{where}: {problem}")
-        try:
-            answer = SupervisorClient(there, self.directory, self._group).ask(request, left)
-        except Unreachable as error:
-            raise EngineError(f"{where}: {error}") from error
-        if isinstance(answer, Refused):
-            raise EngineError(f"{where}: refused: {answer.reason}")
-        return answer
-
-    def ask_all(self, requests: Mapping[str, SupervisorRequest], until: float) -> dict[str, SupervisorAnswer]:
-        """Return the answers of supervisors, by node; all are asked, at the same time, whatever one of them answers."""
-        if len(requests) == 1:
-            return {node: self.ask(node, request, until) for node, request in requests.items()}
-        with ThreadPoolExecutor(max(len(requests), 1)) as pool:
-            waiting = {node: pool.submit(self.ask, node, request, until) for node, request in requests.items()}
-        return {node: future.result() for node, future in waiting.items()}
-
-    def ask_run(self, request: SupervisorRequest, until: float) -> None:
-        """Ask the same of all supervisors of the run."""
-        self.ask_all(dict.fromkeys(self.record.ranks, request), until)
-
-    def end_supervisors(self, until: float) -> None:
-        """End the job's supervisors and what still runs under them; each forgets the job.
-
-        Raises `EngineError` where one does not answer, save on nodes that no launch has been sent to.
-        """
-        end = End(forget=True, run=self.record.run)
-        self.ask_all({node: end for node in self.record.nodes if node not in self.record.unlaunched}, until)
-        for node in self.record.nodes:
-            if node in self.record.unlaunched:
-                with suppress(EngineError):
-                    self.ask(node, end, until)
-
-    def status(self, node: str, until: float, after: int = NEVER) -> Status:
-        """Return a supervisor's status with the reports that come after so many."""
-        return self._expect(Status, node, self.ask(node, GetStatus(after), until))
-
-    def statuses(self, until: float) -> dict[str, Status]:
-        """Return the statuses of the run's supervisors without reports."""
-        answers = self.ask_all(dict.fromkeys(self.record.ranks, GetStatus(NEVER)), until)
-        return {node: self._expect(Status, node, answer) for node, answer in answers.items()}
-
-    def _expect(self, kind: type[AnswerT], node: str, answer: SupervisorAnswer) -> AnswerT:
-        if not isinstance(answer, kind):
-            raise EngineError(f"{self.record.job}: {node} answered {kind_of(answer)}, expected {kind.__name__}")
-        return answer
+    # Steps.
 
     def freeze(self, suspend: bool, until: float) -> None:
         """Suspend or resume the run on all of its nodes, and measure what that took."""
         begun = time.monotonic()
-        statuses = self.statuses(until)
-        if self.record_end(statuses):
+        statuses = self.supervisors.statuses(until)
+        self.update(statuses)
+        if self.record.phase is not Phase.LAUNCHED:
             return
         wanted = RanksState.SUSPENDED if suspend else RanksState.RUNNING
         asked = [node for node, status in statuses.items() if status.run.state not in (wanted, RanksState.FINISHED)]
         if asked:
-            left = max(until - time.monotonic(), LEAST_TIMEOUT_S)
+            left = left_s(until)
+            request = Suspend(left, self._park_after_s(statuses)) if suspend else Resume(left)
             try:
-                self.ask_all(dict.fromkeys(asked, Suspend(left) if suspend else Resume(left)), until)
+                self.supervisors.ask_all(dict.fromkeys(asked, request), until)
             except EngineError:
-                if self.record_end(self.statuses(until)):  # it has ended meanwhile
+                self.update(self.supervisors.statuses(until))
+                if self.record.phase is not Phase.LAUNCHED:  # it has ended meanwhile, or leaves its GPUs by itself
                     return
                 raise
             self._cost("suspend_s" if suspend else "resume_s", time.monotonic() - begun)
         self.suspended = suspend
 
-    # Steps.
+    def _park_after_s(self, statuses: Mapping[str, Status]) -> float | None:
+        """Return for how long the job may be suspended before its ranks give each other up, None: for ever."""
+        timeout_s = self.record.spec.collective_timeout_s
+        leader = RunStatuses(self.record.run, statuses).leader
+        if not timeout_s or leader is None or len(self.record.placement.devices) < 2:
+            return None
+        return max(PARK_SHARE * timeout_s - leader.run.paused_s, 0.0)
 
     def advance(self, call: str, until: float, *phases: Phase) -> None:
         """Take steps as long as the job is in one of these phases. Raises `EngineError` when the time is over."""
@@ -217,32 +164,35 @@ class LocalJob:
                 raise EngineError(f"{self.record.job}: launch: GPU {index} on {node} is no longer declared")
         first = self.record.placement.devices[0][0]
         if not self.record.port:
-            port = self._expect(FreePort, first, self.ask(first, GetPort(), until)).port
+            keep = GetPort(keep=self.record.taken_ports % 2 == 0)  # a program without SO_REUSEADDR cannot have one that is
+            port = self.supervisors.expect(FreePort, first, self.supervisors.ask(first, keep, until)).port
             self.set(port=port, unlaunched=tuple(node for node in self.record.unlaunched if node not in self.record.ranks))
         record = self.record
         address = "127.0.0.1" if len(record.ranks) == 1 else self._cluster.node[first].address
         launch = Launch(
             record.run, record.spec, (), (), len(record.placement.devices), address, record.port, self._batch_size,
-            record.progress, record.gap_s,
+            record.progress, record.gap_s, record.ran_s, record.quiet_s,
         )  # fmt: skip
         launches = {}
         for name, ranks in record.ranks.items():
             devices = tuple(self._cluster.node[name].device(index) for node, index in record.placement.devices if node == name)
             launches[name] = replace(launch, ranks=tuple(ranks), devices=devices)
-        self.ask_all(launches, until)
+        self.supervisors.ask_all(launches, until)
         self.set(phase=Phase.LAUNCHED)
 
     def _stop(self, until: float) -> None:
         """Have the ranks stop, and when all are gone continue as planned."""
-        self.ask_run(Stop(max(until - time.monotonic(), LEAST_TIMEOUT_S)), until)
-        statuses = self.statuses(until)
-        if self.record_end(statuses) or any(status.run.state.is_live for status in statuses.values()):
+        self.supervisors.ask_run(Stop(left_s(until)), until)
+        statuses = self.supervisors.statuses(until)
+        found = RunStatuses(self.record.run, statuses)
+        if self.record_end(statuses) or found.is_live:
             return
-        target, note = self.record.next_placement, _notes(statuses, "note")
-        leader = self._leader(statuses)
+        target, leader = self.record.next_placement, found.leader
         if leader is not None:
             gap_s = leader.run.tail_s + (leader.ended_s if target else 0.0)
-            self.set(progress=leader.run.progress, gap_s=gap_s, note=note)
+            self.set(
+                progress=leader.run.progress, gap_s=gap_s, note=found.notes("note"), ran_s=found.ran_s, quiet_s=found.quiet_s
+            )
         if target is None:
             self.set(phase=Phase.PARKED)
             self.suspended = False
@@ -252,52 +202,53 @@ class LocalJob:
 
     def _kill(self, until: float) -> None:
         """Kill what is left of a run that cannot continue."""
-        self.ask_run(Kill(), until)
-        statuses = self.statuses(until)
-        if not any(status.run.state.is_live for status in statuses.values()):
-            leader = self._leader(statuses)
-            self.set(
-                phase=self.record.after_kill,
-                gap_s=0.0,
-                progress=leader.run.progress if leader else self.record.progress,
-            )
-            self.suspended = False
+        self.supervisors.ask_run(Kill(), until)
+        found = RunStatuses(self.record.run, self.supervisors.statuses(until))
+        if found.is_live:
+            return
+        leader, taken = found.leader, self.record.taken_ports
+        progress = leader.run.progress if leader else self.record.progress
+        known = {"gap_s": 0.0, "progress": progress, "ran_s": found.ran_s, "quiet_s": found.quiet_s}
+        if self.record.after_kill is Phase.FAILED and found.is_port_taken and taken < MOST_TAKEN_PORTS:
+            note = f"another program has port {self.record.port}, at which rank 0 was to listen: launched again with another"
+            if self.suspended:  # its GPUs are others'
+                self.set(phase=Phase.PARKED, note=note, **known)
+            else:
+                self.set(**known)
+                self.relaunch(self.record.placement, taken + 1, note)
+                self._launch(until)
+        else:
+            self.set(phase=self.record.after_kill, **known)
+        self.suspended = False
 
     def record_end(self, statuses: Mapping[str, Status]) -> bool:
         """Record that a run has ended by itself, on some node at least; return whether it has."""
-        of_run = {node: status for node, status in statuses.items() if status.run.number == self.record.run}
-        states = {status.run.state for status in of_run.values()}
-        if RanksState.LOST in states:
-            states -= {RanksState.FAILED}  # ranks that lose others to a lost supervisor fail, too
-        after = {PHASE_AFTER[state] for state in states}
-        if Phase.FAILED in after:
-            self.set(phase=Phase.KILLING, after_kill=Phase.FAILED, note=_notes(of_run, "exit"))
-        elif self.record.phase is Phase.STOPPING and after != {Phase.FINISHED}:
-            return False  # however it came to its end, it continues as planned
-        elif Phase.PARKED in after:
-            self.set(phase=Phase.KILLING, after_kill=Phase.PARKED, note=_notes(of_run, "note"))
-        elif len(of_run) == len(statuses) and after == {Phase.FINISHED}:
-            leader = self._leader(statuses)
-            self.set(phase=Phase.FINISHED, note="", progress=leader.run.progress if leader else self.record.progress)
-        else:
+        found = RunStatuses(self.record.run, statuses)
+        ended = found.end(self.record.phase is Phase.STOPPING)
+        if ended is None:
             return False
+        phase, note = ended
+        if phase is Phase.FINISHED:
+            leader = found.leader
+            self.set(phase=phase, note=note, progress=leader.run.progress if leader else self.record.progress)
+        else:
+            self.set(phase=Phase.KILLING, after_kill=phase, note=note)
         return True
 
     def refresh(self, call: str, until: float) -> None:
         """Take in what has become of a launched run since the record was written."""
         if self.record.phase is Phase.LAUNCHED:
-            self.update(self.statuses(until))
+            self.update(self.supervisors.statuses(until))
         self.advance(call, until, Phase.KILLING)
 
     def update(self, statuses: Mapping[str, Status]) -> None:
-        """Take in what a launched run does."""
-        if not self.record_end(statuses):
-            self.suspended = {status.run.state for status in statuses.values()} == {RanksState.SUSPENDED}
-
-    def _leader(self, statuses: Mapping[str, Status]) -> Status | None:
-        """Return the status of the node that knows most about the progress of the run, None if none has launched it."""
-        of_run = [status for status in statuses.values() if status.run.number == self.record.run]
-        return max(of_run, key=lambda status: status.run.progress.step, default=None)
+        """Take in what a launched run does; one that stops by itself, on some node at least, is to be parked."""
+        if self.record_end(statuses):
+            return
+        states = {status.run.state for status in statuses.values()}
+        if RanksState.STOPPING in states:
+            self.set(phase=Phase.STOPPING, next_placement=None)
+        self.suspended = states == {RanksState.SUSPENDED}
 
     # Reports.
 
@@ -312,9 +263,11 @@ class LocalJob:
                 statuses[node] = self._collect(node, now, until, reports)
             except EngineError as error:
                 problem = problem or str(error)
+        self._refused = self._refused or RunStatuses(self.record.run, statuses).refused
         speeds = [speed for status in statuses.values() if (speed := self._speed(status)) is not None]
         if self.record.phase is Phase.LAUNCHED and set(self.record.ranks) <= set(statuses):
-            self.update({node: statuses[node] for node in self.record.ranks})
+            self._seen = RunStatuses(self.record.run, {node: statuses[node] for node in self.record.ranks})
+            self.update(self._seen.by_node)
         with suppress(EngineError):
             self.advance("report", until, Phase.KILLING)
             if self.record.phase is Phase.LAUNCHED and self._is_suspended_in_part(statuses):
@@ -322,8 +275,9 @@ class LocalJob:
         self._leave([node for node in statuses if node not in self.record.ranks], until)
         reports.sort(key=lambda report: (report.at_s, report.iteration))
         self._last = reports[-1] if reports else self._last
-        costs = None if self.costs == self._delivered else self.costs
-        self._delivered = self.costs
+        now_costs = self._present_costs
+        costs = None if now_costs == self._delivered else now_costs
+        self._delivered = now_costs
         return self.observed(tuple(reports), tuple(speeds[:1]), costs, problem)
 
     def _is_suspended_in_part(self, statuses: Mapping[str, Status]) -> bool:
@@ -334,7 +288,7 @@ class LocalJob:
         """Return a node's status, and add all of its reports that are new to `reports`."""
         clock_s: float | None = None  # of the node, at the first answer: later ones must not change the order
         while True:
-            status = self.status(node, until, self._collected.get(node, 0))
+            status = self.supervisors.status(node, until, self._collected.get(node, 0))
             clock_s = status.now_s if clock_s is None else clock_s
             reports += [Report(**{**vars(one), "at_s": now - max(clock_s - one.at_s, 0.0)}) for one in status.reports]
             self._collected[node] = status.count
@@ -351,13 +305,18 @@ class LocalJob:
         if state.is_finished and not reports and self._last:
             reports = (self._last,)
         exit_ = "; ".join(filter(None, (self.record.note, problem)))
-        return Observed(state, placement, reports, speeds, costs, exit_, self.record.spec.iterations)
+        is_seen = phase is Phase.LAUNCHED and self._seen.number == self.record.run
+        seen = self._seen if is_seen else RunStatuses(self.record.run, {})
+        return Observed(
+            state, placement, reports, speeds, costs, exit_, self.record.spec.iterations, self.record.run, seen.ran_s,
+            seen.quiet_s, self._refused,
+        )  # fmt: skip
 
     def _leave(self, nodes: Iterable[str], until: float) -> None:
         """End the supervisors on nodes that the job has left: all of their reports have been collected."""
         for node in nodes:
             with suppress(EngineError):  # the next report tries again
-                self.ask(node, End(forget=True, run=self.record.run), until)
+                self.supervisors.ask(node, End(forget=True, run=self.record.run), until)
                 self._collected.pop(node, None)
                 self.set(nodes=tuple(one for one in self.record.nodes if one != node))
 
@@ -375,10 +334,13 @@ class LocalJob:
         self._measured = (run, step_s)
         return Speed(len(self.record.placement.devices), len(self.record.ranks), 0, self._batch_size, step_s)
 
+    @property
+    def _present_costs(self) -> Costs:
+        """What a change of its GPUs takes now: a parked job has no memory left to be resumed from."""
+        if self.record.phase is Phase.PARKED and self.costs.restart_s:
+            return replace(self.costs, resume_s=self.costs.restart_s)
+        return self.costs
+
     def _cost(self, name: str, seconds: float) -> None:
         before = getattr(self.costs, name)
         self.costs = replace(self.costs, **{name: (1 - SMOOTHING) * before + SMOOTHING * seconds if before else seconds})
-
-
-def _notes(statuses: Mapping[str, Status], name: str) -> str:
-    return "; ".join(f"{node}: {getattr(status.run, name)}" for node, status in statuses.items() if getattr(status.run, name))

@@ -30,7 +30,8 @@ class Record:
     run: counts launches. placement: of the run, or of the last one. nodes: that may have a supervisor. unlaunched: those of
     them that no launch has been sent to, so that nothing of the job runs there. next_placement: where to run after
     `Phase.STOPPING`, None: nowhere. after_kill: the phase after `Phase.KILLING`. port: of rank 0. gap_s: how long
-    the job has computed nothing before its launch. note: what was lost, or why it failed.
+    the job has computed nothing before its launch. note: what was lost, or why it failed. taken_ports: launches in a row whose
+    port another program had. ran_s, quiet_s: as in `RunStatus`, of the runs before this one.
     """
 
     job: str
@@ -46,6 +47,9 @@ class Record:
     note: str = ""
     progress: Progress = field(default=Progress())
     unlaunched: tuple[str, ...] = ()
+    taken_ports: int = 0
+    ran_s: float = 0.0
+    quiet_s: float = 0.0
 
     @property
     def ranks(self) -> dict[str, list[int]]:
@@ -70,10 +74,10 @@ def load(path: Path) -> Record | None:
 
 @dataclass(frozen=True)
 class LastRun:
-    """What is left of a job that was forgotten. run: of its last run. progress: that it had made if it has finished.
+    """What is left of a job that was forgotten. run: of its last run. progress: that it had made.
 
     One that is started again under the same name continues the count, so that a late launch of the forgotten job is refused,
-    and goes on from the checkpoint that it wrote when it finished.
+    and goes on from the checkpoint that it wrote last.
     """
 
     run: int = 0

@@ -1,5 +1,6 @@
 """What users configure: how a job's ranks are launched, and which nodes there are."""
 
+import math
 import re
 import signal
 from dataclasses import dataclass, field
@@ -10,6 +11,8 @@ from beamer.errors import InputError, nearest
 
 GROUPS = ("iteration", "samples", "loss", "accuracy", "gradient_sqr", "gradient_var")
 """What a progress pattern may name; `loss` and one of the first two it must."""
+COLLECTIVE_TIMEOUT_S = 600.0
+"""Of `torch.distributed.init_process_group` by default: 10 minutes for NCCL, 30 for others; the shorter holds for all."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,9 @@ class LaunchSpec:
     grace_s: after which ranks that have not stopped are killed; what came after their last checkpoint is lost.
     batch_size: of the request, all ranks together. iterations: after which the program ends by itself; 0: not known here.
     every: iterations between two reports that are passed on.
+    collective_timeout_s: after which a rank that waits for others in a collective gives up; 0: never. A job of several ranks
+    that has been suspended for half of it is parked. By default that of PyTorch's NCCL groups; those of other backends, gloo's
+    too, wait for 1800 s.
     """
 
     command: tuple[str, ...]
@@ -40,12 +46,14 @@ class LaunchSpec:
     batch_size: int = 1
     iterations: int = 0
     every: int = 1
+    collective_timeout_s: float = COLLECTIVE_TIMEOUT_S
 
     def __post_init__(self) -> None:
         if not self.command:
             raise InputError("command", self.command, "a program and its arguments")
-        if not self.grace_s >= 0:
-            raise InputError("grace_s", self.grace_s, "at least 0")
+        for name in ("grace_s", "collective_timeout_s"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise InputError(name, getattr(self, name), "at least 0, finite")
         for name in ("batch_size", "every"):
             if getattr(self, name) < 1:
                 raise InputError(name, getattr(self, name), "at least 1")

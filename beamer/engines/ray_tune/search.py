@@ -5,6 +5,7 @@ This module does not import Ray: `beamer.engines.ray_tune.scheduler` passes on w
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from math import isfinite
 from typing import Any
 
 from beamer.engines.ray_tune.engine import RayTuneEngine, TuneTrials
@@ -130,6 +131,6 @@ class TuneSearch:
 
 
 def _meets(report: Report, request: Request) -> bool:
-    by_loss = request.target_loss is not None and report.loss <= request.target_loss
+    by_loss = request.target_loss is not None and isfinite(report.loss) and report.loss <= request.target_loss
     by_accuracy = request.target_accuracy is not None and (report.accuracy or 0.0) >= request.target_accuracy
     return by_loss or by_accuracy

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from math import inf
 from random import Random
 
 import numpy as np
@@ -12,8 +13,9 @@ from beamer.errors import InputError
 from beamer.gpu.marginal_gain import allocate_by_gain, candidate_sizes
 from beamer.gpu.model import Allocation, Cluster, Grant, Job
 from beamer.gpu.placement import jobs_that_fit, place_compactly
-from beamer.gpu.policy import GpuPolicy, check_at_least, check_positive
+from beamer.gpu.policy import GpuPolicy, check_at_least, check_positive, check_positive_or_endless
 from beamer.gpu.predictors.loss_fall import iterations_until_fall
+from beamer.gpu.predictors.silence import PATIENCE_S, falls_silent_s, is_silent
 from beamer.gpu.predictors.target_forecast import forecasts, judged_reports
 from beamer.gpu.predictors.training_speed import TrainingSpeeds
 from beamer.gpu.predictors.work_left import WorkLeft
@@ -41,6 +43,7 @@ MOST_GAIN_KEPT = 0.9  # the same that any change leaves at most, as values are g
 # share by which work must have grown to be remembered anew: a decision that changes nothing is not journaled
 LEAST_CHANGE = 0.05
 LEAST_WAKE_S = 1.0  # until the policy wants to decide again: times that differ by rounding would follow each other for ever
+SILENT_WEIGHT = 1e-6  # of a job that may hang: it has what all others leave
 MOST_ENDED = 256  # jobs of unknown ends whose work is remembered, the latest: bounds what the journal keeps
 
 
@@ -85,7 +88,8 @@ class Convergence(GpuPolicy[ConvergenceState]):
     hysteresis: share by which a milestone with running jobs is nearer. sharpness: how sure the order of two milestones is:
     with 1, one that is twice as near comes first with probability 2/3. speedup: exponent of the speed-ups that the weights
     assume. least_s: that a job of unknown end is expected to have left at least, on the fewest GPUs that it runs on. horizon_s:
-    within which a restart has to pay. window: reports over which the fall of a trial's loss is measured.
+    within which a restart has to pay. window: reports over which the fall of a trial's loss is measured. patience_s: seconds on
+    GPUs without a report after which a job may hang (`beamer.gpu.predictors.silence`): it is ruled out, nobody waits for it.
     """
 
     least_reports: int = 2
@@ -96,6 +100,7 @@ class Convergence(GpuPolicy[ConvergenceState]):
     least_s: float = 1200.0
     horizon_s: float = 300.0
     window: int = 10
+    patience_s: float = PATIENCE_S
 
     name = "convergence"
     resizes = True
@@ -110,6 +115,7 @@ class Convergence(GpuPolicy[ConvergenceState]):
         check_positive(self, "sharpness", "least_s", "horizon_s")
         check_at_least(self, 1, "window")
         check_at_least(self, 0, "hysteresis")
+        check_positive_or_endless(self, "patience_s")
 
     def allocate(
         self, state: ConvergenceState, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
@@ -119,7 +125,7 @@ class Convergence(GpuPolicy[ConvergenceState]):
         jobs = jobs_that_fit(cluster, jobs)
         if not jobs:
             return state, {}, None
-        prospects = _Prospects.of(self, jobs)
+        prospects = _Prospects.of(self, jobs, now)
         rows = prospects.nearest(jobs, CANDIDATES_PER_GPU * cluster.gpus)
         candidates = [jobs[row] for row in rows.tolist()]
         table = _Table.of(self, cluster, candidates, prospects.at(rows), state, now)
@@ -128,7 +134,11 @@ class Convergence(GpuPolicy[ConvergenceState]):
         servers = table.speeds.servers_for(candidates, chosen, self.hysteresis)
         grants = place_compactly(cluster, candidates, chosen, servers)
         state = _with_work(state, candidates, table.done_gpu_s)
-        return state, table.speeds.with_batches(candidates, grants), self._wake_at(candidates, grants, now)
+        wake_at = self._wake_at(candidates, grants, now)
+        if len(grants) < len(jobs):
+            silent_at = [falls_silent_s(job, self.patience_s, now) for job in candidates if job.key in grants]
+            wake_at = min((at_s for at_s in (*silent_at, wake_at or inf) if now < at_s < inf), default=None)
+        return state, table.speeds.with_batches(candidates, grants), wake_at
 
     def _wake_at(self, jobs: Sequence[Job], grants: Mapping[str, Grant], now: float) -> float | None:
         """Return when the next job that runs without having been measured may grow all the same (`_cap`), if any does."""
@@ -166,7 +176,7 @@ class _Prospects:
 
     milestones: which, from 0. members: how many jobs that waits for. probability: of the job's being what its search waits for.
     iterations: left until then. to_judge: iterations until its probability is a forecast, 0 where it is one. unknown: whether
-    only the jobs that ended before tell what it has left.
+    only the jobs that ended before tell what it has left. silent: whether it may hang.
     """
 
     milestones: Ints
@@ -175,9 +185,10 @@ class _Prospects:
     iterations: Floats
     to_judge: Floats
     unknown: NDArray[np.bool_]
+    silent: NDArray[np.bool_]
 
     @classmethod
-    def of(cls, policy: Convergence, jobs: Sequence[Job]) -> "_Prospects":
+    def of(cls, policy: Convergence, jobs: Sequence[Job], now: float) -> "_Prospects":
         """Work out those of jobs.
 
         Of a trial of unknown end and without a target, whose search has others, the iterations are those until its loss has
@@ -192,10 +203,10 @@ class _Prospects:
             if job.stage.keeps is None:
                 fewest[job.stage.study] = min(job.stage.jobs, fewest.get(job.stage.study, job.stage.jobs))
         milestones: dict[tuple[str, str], int] = {}
-        rows: list[tuple[int, float, float, int, bool]] = []
+        rows: list[tuple[int, float, float, int, bool, bool]] = []
         for job, target, unknown in zip(jobs, targets, nothing, strict=True):
-            stage, forecast = job.stage, expected[job.key]
-            judged = stage.keeps is not None and not target
+            stage, forecast, silent = job.stage, expected[job.key], is_silent(job, policy.patience_s, now)
+            judged = stage.keeps is not None and not target and not silent  # nobody can wait for what may never come
             milestone = milestones.setdefault((stage.study, stage.name) if judged else (job.key, ""), len(milestones))
             searched = unknown and like_it[stage.study] > 1
             iterations = job.done if unknown else forecast.iterations_left
@@ -205,9 +216,11 @@ class _Prospects:
             if stage.keeps is None and not target:  # of n trials at a rung where none waits each is the best as likely
                 probability *= fewest[stage.study] / stage.jobs
             missing = policy.least_reports - max(len(judged_reports(job)), 1) if target else 0
-            rows.append((milestone, probability, iterations, max(missing, 0) * job.request.epoch, unknown and not searched))
-        of, probabilities, left, to_judge, only = map(np.array, zip(*rows, strict=True))
-        return cls(of, np.bincount(of)[of], probabilities, left, to_judge, only)
+            probability *= SILENT_WEIGHT if silent else 1.0
+            steps_to_judge = max(missing, 0) * job.request.epoch
+            rows.append((milestone, probability, iterations, steps_to_judge, unknown and not searched, silent))
+        of, probabilities, left, to_judge, only, quiet = map(np.array, zip(*rows, strict=True))
+        return cls(of, np.bincount(of)[of], probabilities, left, to_judge, only, quiet)
 
     def at(self, rows: Ints) -> "_Prospects":
         """Return those of some rows."""
@@ -269,6 +282,7 @@ class _Table:
         left_gpu_s = _left(policy, prospects, done_gpu_s, least, least / base, state)
         expected_gpu_s = _expected(prospects, left_gpu_s)
         weight = weights(prospects.milestones, prospects.members, prospects.probability, expected_gpu_s, held > 0, policy)
+        weight = np.where(prospects.silent, SILENT_WEIGHT * weight, weight)
         # a restart has to pay within what is left, and before everything changes anyway
         now_s = left_gpu_s / least / np.maximum(speeds.at(whole, np.maximum(held, least)) / base, LEAST_SPEED)
         horizon_s = np.maximum(np.minimum(now_s, policy.horizon_s), LEAST_TIME_S)

@@ -10,8 +10,9 @@ from beamer.decision.policy import Stateless
 from beamer.errors import InputError, nearest
 from beamer.gpu.model import ROUNDING, Allocation, Cluster, Grant, Job, Node
 from beamer.gpu.placement import CompactPlacer
-from beamer.gpu.policy import GpuPolicy, check_at_least
+from beamer.gpu.policy import GpuPolicy, check_at_least, check_positive_or_endless
 from beamer.gpu.predictors.loss_fall import recent_fall
+from beamer.gpu.predictors.silence import PATIENCE_S, falls_silent_s, is_silent
 
 NORMS: Mapping[str, Callable[[Sequence[float]], float]] = {
     "first": lambda losses: losses[0],
@@ -32,7 +33,8 @@ class Hermes(GpuPolicy[Stateless]):
     window: reports over which the fall of the loss is measured (W). norm: what it is relative to: the job's `first` loss, its
     `largest`, or `none`. hysteresis: by what share a waiting job must converge faster than a running one to take its place.
     quantum_s: for how long a job is not preempted after its start. Jobs with fewer than window + 1 reports go first, in order
-    of submission; one that has diverged goes last. Jobs larger than any node run on any free GPUs.
+    of submission; one that has diverged goes last, and one that has been on GPUs for longer than `patience_s` since it reported
+    anything, which is ours: it may hang, and would be first for ever. Jobs larger than any node run on any free GPUs.
 
     A job is queued where it ran last, as its memory lies there. One that never ran, or whose node is gone or has become too
     small, is queued anew at every decision, so that waiting jobs follow the nodes that come and go. A node that would leave
@@ -44,6 +46,7 @@ class Hermes(GpuPolicy[Stateless]):
     norm: str = "first"
     hysteresis: float = 0.1
     quantum_s: float = 0.0
+    patience_s: float = PATIENCE_S
 
     name = "hermes"
     State = Stateless
@@ -52,6 +55,7 @@ class Hermes(GpuPolicy[Stateless]):
         check_at_least(self, 1, "window")
         check_at_least(self, 0, "hysteresis", endless=True)
         check_at_least(self, 0, "quantum_s")
+        check_positive_or_endless(self, "patience_s")
         if self.norm not in NORMS:
             raise InputError("norm", self.norm, nearest(self.norm, NORMS))
 
@@ -71,16 +75,19 @@ class Hermes(GpuPolicy[Stateless]):
             if grant:
                 grants[job.key] = grant
         _fill_idle_nodes(cluster, [job for job in order if job.key in homes and job.key not in grants], placer, grants)
-        ends = [job.since_s + self.quantum_s for job in jobs if job.key in grants and job.grant]
-        wake_at = (
-            min((at_s for at_s in ends if at_s > now), default=None) if self.quantum_s and len(grants) < len(jobs) else None
-        )
-        return state, grants, wake_at
+        return state, grants, self._wake_at(jobs, grants, now) if len(grants) < len(jobs) else None
+
+    def _wake_at(self, jobs: Sequence[Job], grants: Mapping[str, Grant], now: float) -> float | None:
+        """Return when the next job that runs may be preempted, after its quantum or for its silence."""
+        running = [job for job in jobs if job.key in grants]
+        ends = [job.since_s + self.quantum_s for job in running if job.grant] if self.quantum_s else []
+        ends += [falls_silent_s(job, self.patience_s, now) for job in running]
+        return min((at_s for at_s in ends if now < at_s < math.inf), default=None)
 
     def _rank(self, job: Job, now: float) -> tuple[bool, float, bool]:
         """Return what jobs are sorted by, highest first; equal ones stay in order of submission."""
         protected = job.grant is not None and now < job.since_s + self.quantum_s
-        speed = convergence(job, self.window, NORMS[self.norm])
+        speed = -math.inf if is_silent(job, self.patience_s, now) else convergence(job, self.window, NORMS[self.norm])
         if job.grant and speed > 0:
             speed *= 1 + self.hysteresis
         return protected, speed, job.grant is not None

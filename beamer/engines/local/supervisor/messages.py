@@ -28,7 +28,9 @@ class GetStatus:
 
 @dataclass(frozen=True)
 class GetPort:
-    """Answer with `FreePort`."""
+    """Answer with `FreePort`. keep: whether it is kept for rank 0, so that the kernel gives it to nobody else."""
+
+    keep: bool = True
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,7 @@ class Launch:
 
     run: counts the job's launches. ranks: their numbers on this node. devices: what CUDA_VISIBLE_DEVICES is to name, in order
     of ranks. batch_size: of this run. progress: of the job so far. gap_s: how long the job has computed nothing before.
+    ran_s, quiet_s: as in `RunStatus`, of the runs before this one.
     """
 
     run: int
@@ -49,13 +52,19 @@ class Launch:
     batch_size: int
     progress: Progress = field(default=Progress())
     gap_s: float = 0.0
+    ran_s: float = 0.0
+    quiet_s: float = 0.0
 
 
 @dataclass(frozen=True)
 class Suspend:
-    """Freeze the ranks, and answer when all of them are frozen."""
+    """Freeze the ranks, and answer when all of them are frozen.
+
+    park_after_s: after so long they are resumed and stopped at an iteration boundary, without being asked; None: never.
+    """
 
     timeout_s: float
+    park_after_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -96,6 +105,10 @@ class RunStatus:
 
     number: of the launch, 0: none. note: what was lost. exit: why it failed. tail_s: from its last line of progress to its end.
     restart_s: what its start took, None: not measured. iteration_s: how long an iteration takes, 0: not measured.
+    missing: iterations to the end that it has not reported, see `Meter.missing`. refused: the first line that was meant as
+    progress and is none, with what was expected. port_taken: whether it ended before its first line as another program has the
+    port of rank 0. ran_s: for how long the ranks have run since the attempt at the job's target began; quiet_s: since any of
+    them here has printed anything; paused_s: for how long they were suspended since the last line of progress.
     """
 
     number: int = 0
@@ -106,6 +119,12 @@ class RunStatus:
     progress: Progress = field(default=Progress())
     restart_s: float | None = None
     iteration_s: float = 0.0
+    missing: float = 0.0
+    refused: str = ""
+    port_taken: bool = False
+    ran_s: float = 0.0
+    quiet_s: float = 0.0
+    paused_s: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -3,72 +3,19 @@
 Service time runs from a run's first line of progress on and pauses while the job is suspended; the steps before that line are
 counted at the speed measured since, or, before any was measured, at the time since the launch. A program that prints its state
 at the start leaves nothing to be guessed.
+
+A line is refused whose iteration cannot be: negative, or beyond the job's target by more than lies between two of its lines.
 """
 
-import json
-import math
-import re
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import Any
+
+from beamer.engines.local.supervisor.lines import ProgressLine
+from beamer.errors import InputError
+from beamer.studies.model import MOST_STEPS
 
 WINDOW = 32
 """Intervals between lines whose median is the time of a step."""
-
-
-@dataclass(frozen=True)
-class ProgressLine:
-    """A line of progress; step: iteration or samples, whichever the program counts."""
-
-    step: float
-    in_samples: bool
-    loss: float
-    accuracy: float | None = None
-    gradient_sqr: float = 0.0
-    gradient_var: float = 0.0
-
-
-def parser(pattern: str) -> re.Pattern[str] | None:
-    """Return what `parse` takes for the progress pattern of a launch."""
-    return re.compile(pattern) if pattern else None
-
-
-def parse(text: str, pattern: re.Pattern[str] | None) -> ProgressLine | None:
-    """Return the progress that a line reports, None if it reports none."""
-    values: Mapping[str, Any]
-    if pattern is None:
-        if not text.lstrip().startswith("{"):
-            return None
-        try:
-            values = json.loads(text)
-        except (ValueError, RecursionError):
-            return None
-    else:
-        found = pattern.search(text)
-        if found is None:
-            return None
-        values = found.groupdict()
-    return _line(values)
-
-
-def _line(values: Mapping[str, Any]) -> ProgressLine | None:
-    in_samples = values.get("samples") is not None
-    step, loss, accuracy = (
-        _number(values.get(name)) for name in ("samples" if in_samples else "iteration", "loss", "accuracy")
-    )
-    if step is None or loss is None or not math.isfinite(step):
-        return None
-    return ProgressLine(
-        step, in_samples, loss, accuracy, _number(values.get("gradient_sqr")) or 0.0, _number(values.get("gradient_var")) or 0.0
-    )  # fmt: skip
-
-
-def _number(value: Any) -> float | None:
-    try:
-        return None if value is None or isinstance(value, bool) else float(value)
-    except (TypeError, ValueError, OverflowError):  # the last of an integer of hundreds of digits
-        return None
 
 
 @dataclass(frozen=True)
@@ -131,6 +78,8 @@ class Meter:
         self._in_samples = False
         self._steps: list[float] = []
         self._reported: float | None = None
+        self._distance = 0.0  # iterations, the longest between two lines of this run
+        self._has_refused = False
 
     @property
     def iteration_s(self) -> float:
@@ -141,18 +90,42 @@ class Meter:
     def _step_s(self) -> float:
         return median(self._steps) if self._steps else 0.0
 
+    @property
+    def paused_s(self) -> float:
+        """For how long the job was suspended since its last line."""
+        return self._paused_s
+
+    @property
+    def has_reported(self) -> bool:
+        """Whether the job has reported anything, in this run or before."""
+        return self.last_s is not None or self.progress.step > 0
+
+    @property
+    def missing(self) -> float:
+        """Iterations to its end that a job has not reported, less than lies between two of its lines left out.
+
+        0 where its end is not known, and where it never printed anything that is meant as progress: it may be silent.
+        """
+        if not self._iterations or not (self.has_reported or self._has_refused):
+            return 0.0
+        steps = 0.0 if self.last_s is None else self._iterations_of(self.progress.step, self._in_samples)
+        left = self._iterations - max(self.progress.done, steps)
+        return left if left > (self._distance or self._every) else 0.0
+
     def pause(self, seconds: float) -> None:
         """Leave out so many seconds for which the job was suspended."""
         self._paused_s += seconds
 
     def line(self, line: ProgressLine, now: float) -> NodeReport | None:
-        """Return the report for a line; None if it is not new or not due."""
+        """Return the report for a line; None if it is not new or not due. Raises `InputError` for one that cannot be."""
+        self._check(line)
         if self.last_s is None:
             self._first(line, now)
         elif line.step <= self.progress.step:
             return None  # another rank has reported it
         else:
             steps, seconds = line.step - self.progress.step, max(now - self.last_s - self._paused_s, 0.0)
+            self._distance = max(self._distance, self._iterations_of(steps, line.in_samples))
             self._steps = [*self._steps, seconds / steps][-WINDOW:]
             self._move(line, self.progress.service_s + seconds)
         self._paused_s = 0.0
@@ -165,6 +138,20 @@ class Meter:
         return NodeReport(
             now, self.progress.done, line.loss, self.progress.service_s, line.accuracy, line.gradient_sqr, line.gradient_var
         )  # fmt: skip
+
+    def _check(self, line: ProgressLine) -> None:
+        """Check that a job may have come as far as a line says: to its target, or beyond it before it could tell."""
+        least_scale = min(self._scale, 1.0)  # in steps of a smaller batch the same way is more of them
+        target = self._iterations / least_scale if self._iterations else float(MOST_STEPS)
+        beyond = max(self._distance, float(self._every))
+        if not 0 <= self._iterations_of(line.step, line.in_samples) <= target + beyond:
+            self._has_refused = True
+            unit = self._batch_size if line.in_samples else 1
+            expected = f"0 to {target * unit:g}, its target, and at most {beyond * unit:g} beyond, as between two reports"
+            raise InputError("samples" if line.in_samples else "iteration", line.step, expected)
+
+    def _iterations_of(self, step: float, in_samples: bool) -> float:
+        return step / self._batch_size if in_samples else step
 
     def _first(self, line: ProgressLine, now: float) -> None:
         """Count what came before a run's first line: steps at the known speed, the rest was the restart."""

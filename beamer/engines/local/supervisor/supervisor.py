@@ -19,7 +19,8 @@ from beamer.engines.local.states import RanksState
 from beamer.engines.local.supervisor import groups, messages, ranks, store
 from beamer.engines.local.supervisor.files import JobFiles, SavedState, load_state
 from beamer.engines.local.supervisor.messages import RunStatus, SupervisorAnswer, SupervisorRequest
-from beamer.engines.local.supervisor.progress import Meter, parse, parser
+from beamer.engines.local.supervisor.ports import KeptPort, free_port
+from beamer.engines.local.supervisor.run_watch import RunWatch
 from beamer.errors import InputError
 
 ORPHANED_S = 2.0
@@ -28,6 +29,8 @@ CHECK_S = 5.0
 """How often a supervisor checks whether its directory is still there."""
 PAGE = 5000
 """Reports in an answer, which is to be there soon however many there are."""
+PARK_AGAIN_S = 1.0
+"""Between two attempts to park ranks that do not thaw."""
 KILL_S = 5.0
 """How long killed processes are waited for."""
 
@@ -52,13 +55,13 @@ class Supervisor:
         self._mark = mark(directory)
         self._files = JobFiles(directory)
         self._spec = LaunchSpec(("true",))
-        self._pattern = parser("")
-        self._meter: Meter | None = None
+        self._watch: RunWatch | None = None
+        self._port = KeptPort()
+        self._park_by: float | None = None
         self._ranks: list[ranks.Rank] = []
         self._running: list[ranks.Rank] = []
         self._stop_by: float | None = None
         self._ended_s = time.monotonic()
-        self._suspended_s = 0.0
         self._checkpoint_before: tuple[int, int] | None = None
         self._ends = self._ends_after_run = False
         self._selector = selectors.DefaultSelector()
@@ -105,6 +108,8 @@ class Supervisor:
                     self._read(key.data, key.fd) if key.fd in key.data.pipes else self._exited(key.data)
             if self._stop_by is not None and time.monotonic() >= self._stop_by:
                 self._kill_late()
+            if self._park_by is not None and time.monotonic() >= self._park_by:
+                self._park()
             if self._files.due_s is not None and time.monotonic() >= self._files.due_s:
                 self._save()
         self._close()
@@ -113,7 +118,7 @@ class Supervisor:
 
     def _timeout_s(self) -> float:
         now = time.monotonic()
-        times = (self._stop_by, self._files.due_s, now + CHECK_S)
+        times = (self._stop_by, self._park_by, self._files.due_s, now + CHECK_S)
         return max(min(at for at in times if at is not None) - now, 0.0)
 
     def _has_directory(self) -> bool:
@@ -160,12 +165,12 @@ class Supervisor:
         match request:
             case messages.GetStatus(after):
                 return self._status(after)
-            case messages.GetPort():
-                return messages.FreePort(_free_port())
+            case messages.GetPort(keep):
+                return messages.FreePort(self._port.take() if keep else free_port())
             case messages.Launch():
                 self._launch(request)
-            case messages.Suspend(timeout_s):
-                self._suspend(timeout_s)
+            case messages.Suspend(timeout_s, park_after_s):
+                self._suspend(timeout_s, park_after_s)
             case messages.Resume(timeout_s):
                 self._resume(timeout_s)
             case messages.Stop(timeout_s):
@@ -186,7 +191,8 @@ class Supervisor:
         page = tuple(reports[after : after + PAGE])
         count = min(after, len(reports)) + len(page)
         more = count < len(reports)
-        return messages.Status(self.run, now, now - self._ended_s, page, count, more, self._group.kind, os.getpid())
+        run = self._watch.status(self.run, now) if self._watch else self.run
+        return messages.Status(run, now, now - self._ended_s, page, count, more, self._group.kind, os.getpid())
 
     def _launch(self, request: messages.Launch) -> None:
         number, state = self.run.number, self.run.state
@@ -199,18 +205,20 @@ class Supervisor:
             raise _Refusal(f"run {number} is still {state}")
         if self._group.members() and not self._group.kill(KILL_S):
             raise _Refusal(f"processes of run {number} do not die: {self._group.members()}")
+        if not self._group.thaw(KILL_S):  # as of a run that has died while it was frozen: whoever enters it would freeze
+            raise _Refusal(f"the process group of run {number} does not thaw")
         run = RunStatus(request.run, RanksState.RUNNING, progress=request.progress)
         self._files.write(self._with_group(run))  # a supervisor that dies from here on leaves a run to be cleared
         self.run = run
         self._spec = spec = request.spec
-        self._pattern = parser(spec.progress)
-        scale = request.batch_size / spec.batch_size
-        self._meter = Meter(
-            request.progress, time.monotonic(), scale, spec.batch_size, spec.every, request.gap_s, spec.iterations
-        )
+        self._watch = RunWatch(request, time.monotonic())
+        if self._port.number != self._watch.port:
+            self._port.release()
         try:
             self._ranks = ranks.start(request, self.directory, self._group, self._locks, self._checkpoint_path)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
+            self._watch = None
+            self._port.release()
             self._set(RanksState.FAILED, exit=f"{spec.command[0]} cannot be started: {error}")
             return
         self._running = list(self._ranks)
@@ -218,7 +226,7 @@ class Supervisor:
             for source in (rank.pidfd, *rank.pipes):
                 self._selector.register(source, selectors.EVENT_READ, rank)
 
-    def _suspend(self, timeout_s: float) -> None:
+    def _suspend(self, timeout_s: float, park_after_s: float | None) -> None:
         if self.run.state is RanksState.SUSPENDED:
             return
         if self.run.state is not RanksState.RUNNING:
@@ -226,7 +234,10 @@ class Supervisor:
         if not self._group.freeze(timeout_s):
             self._group.thaw(timeout_s)
             raise _Refusal(f"its processes are not frozen within {timeout_s:g} s")
-        self._suspended_s = time.monotonic()
+        now = time.monotonic()
+        if self._watch:
+            self._watch.suspend(now)
+        self._park_by = None if park_after_s is None else now + park_after_s
         self._set(RanksState.SUSPENDED)
 
     def _resume(self, timeout_s: float) -> None:
@@ -236,9 +247,16 @@ class Supervisor:
             raise _Refusal(f"it is {self.run.state}")
         if not self._group.thaw(timeout_s):
             raise _Refusal(f"its processes are still frozen after {timeout_s:g} s")
-        if self._meter:
-            self._meter.pause(time.monotonic() - self._suspended_s)
+        if self._watch:
+            self._watch.resume(time.monotonic())
+        self._park_by = None
         self._set(RanksState.RUNNING)
+
+    def _park(self) -> None:
+        """Stop ranks that were suspended for as long as they may be, or try again soon where they do not thaw."""
+        self._park_by = time.monotonic() + PARK_AGAIN_S
+        with suppress(_Refusal, OSError):
+            self._stop(KILL_S)
 
     def _stop(self, timeout_s: float) -> None:
         if not self.run.state.is_live or self.run.state is RanksState.STOPPING:
@@ -274,6 +292,7 @@ class Supervisor:
 
     def _close(self) -> None:
         """Remove the process group, from the saved state, too."""
+        self._port.release()
         self._group.close()
         self._files.save(SavedState(self.run))
 
@@ -284,22 +303,22 @@ class Supervisor:
         return Path(self._spec.checkpoint) if self._spec.checkpoint else self.directory / "checkpoint"
 
     def _read(self, rank: ranks.Rank, pipe: int) -> None:
+        if self._watch:
+            self._watch.hear(time.monotonic())
         if not rank.read(pipe, self._take_line, self._files.output):
             self._selector.unregister(pipe)
             del rank.pipes[pipe]
 
     def _take_line(self, text: str) -> None:
-        line = parse(text, self._pattern)
-        if line is None or self._meter is None:
+        if self._watch is None:
             return
-        report = self._meter.line(line, time.monotonic())
-        meter = self._meter
-        self.run = replace(
-            self.run, progress=meter.progress, restart_s=meter.restart_s, iteration_s=meter.iteration_s
-        )  # fmt: skip
+        now = time.monotonic()
+        report = self._watch.line(text, now)
         if report is not None:
             self._files.add(report)
-        self._files.outdate()
+        if self._watch.has_news:
+            self.run = self._watch.status(self.run, now)
+            self._files.outdate()
 
     def _exited(self, rank: ranks.Rank) -> None:
         rank.process.wait()
@@ -346,14 +365,16 @@ class Supervisor:
     def _end_run(self, state: RanksState, **details: Any) -> None:
         """Leave nothing of a run behind, children of its ranks included. details: fields of the run's status."""
         self._group.kill(KILL_S)
+        if self._watch:
+            words = "\n".join(line for rank in self._ranks for line in rank.last_lines)
+            self.run = self._watch.final(self.run, words, time.monotonic())
         for rank in self._ranks:
             for source in (rank.pidfd, *rank.pipes):
                 with suppress(KeyError):
                     self._selector.unregister(source)
             rank.close()
-        if self._meter and self._meter.last_s is not None:
-            details["tail_s"] = time.monotonic() - self._meter.last_s
-        self._ranks, self._running, self._stop_by, self._meter = [], [], None, None
+        self._ranks, self._running, self._stop_by, self._park_by, self._watch = [], [], None, None, None
+        self._port.release()
         self._ended_s = time.monotonic()
         with suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:  # orphans that were adopted
@@ -372,13 +393,6 @@ class Supervisor:
 
     def _save(self) -> None:
         self._files.save(self._with_group(self.run))
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("", 0))
-        port: int = one.getsockname()[1]
-        return port
 
 
 def _signature(path: Path) -> tuple[int, int] | None:
