@@ -75,6 +75,14 @@ class ControllerConnection:
             self._patience.reschedule(None)
 
 
+class _Connect(connect):
+    """An attempt to connect to the URL that was given, and to no other one that an answer names."""
+
+    def process_redirect(self, exc: Exception) -> Exception:
+        """Return why the attempt has failed."""
+        return exc
+
+
 class ControllerLink:
     """Keeps agent `name` connected to the controller that leads. tls: for wss://."""
 
@@ -126,7 +134,7 @@ class ControllerLink:
         return connection is not None and connection.accepted
 
     def _connect(self, url: str) -> connect:
-        return connect(
+        return _Connect(
             f"{url.rstrip('/')}/{self._path}",
             ssl=self._tls if url.startswith("wss:") else None,
             open_timeout=_CONNECT_S,

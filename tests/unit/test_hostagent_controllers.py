@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from random import Random
+from threading import Thread
 
 import pytest
 from cryptography.hazmat.primitives import serialization
@@ -182,6 +183,27 @@ def test_one_that_never_answers_does_not_keep_the_agent_from_the_leader(monkeypa
     leader = Server(lead)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         assert exchange(leader, urls=[f"ws://localhost:{silent.getsockname()[1]}", leader.url]) == [leader.port]
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_redirection_is_not_followed_and_said_as_what_it_is(times: int, caplog: pytest.LogCaptureFixture) -> None:
+    leader, other = Server(lead), Server(lead)
+    answer = "HTTP/1.1 301 Moved\r\n" + times * f"Location: {other.url}/\r\n" + "\r\n"
+    with socket.create_server(("127.0.0.1", 0)) as redirecting, caplog.at_level(logging.WARNING):
+        redirecting.settimeout(PATIENCE_S)
+
+        def redirect() -> None:
+            with redirecting.accept()[0] as accepted:
+                accepted.recv(4096)
+                accepted.sendall(answer.encode())
+
+        thread = Thread(target=redirect)
+        thread.start()
+        url = f"ws://localhost:{redirecting.getsockname()[1]}"
+        assert exchange(leader, other, urls=[url, leader.url]) == [leader.port]
+        thread.join()
+    assert not other.connections
+    assert not caplog.records, "it is no defect"
 
 
 def test_one_that_drips_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
