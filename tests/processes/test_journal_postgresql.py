@@ -1,12 +1,16 @@
 """The journal in PostgreSQL: one writer by the session that writes, and what becomes of it when that session ends."""
 
-from contextlib import closing
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
-from beamer.errors import InputError, PlatformError
+from beamer.errors import InputError, PlatformError, TakenError
 from beamer.studies.events import StageRegistered, StudyRegistered
+from beamer.studies.journal.sessions import SESSION_S
 from beamer.studies.journal.store import Journal, JournalSnapshot
 from beamer.testing.postgresql import PostgreSQL
 
@@ -65,6 +69,41 @@ def test_a_writer_whose_place_was_taken_writes_no_more(server: PostgreSQL, url: 
             first.append(EVENTS[2])
     with closing(Journal(url)) as journal:
         assert list(journal.replay()) == list(EVENTS[:2])
+
+
+def taken_over_after_s(url: str, most_s: float) -> float:
+    """Return for how long another process is refused to write."""
+    began_s = time.monotonic()
+    while time.monotonic() < began_s + most_s:
+        with suppress(TakenError), closing(Journal(url)):
+            break
+        time.sleep(0.1)
+    return time.monotonic() - began_s
+
+
+def test_a_writer_that_falls_silent_in_the_middle_of_what_it_sends_is_not_waited_for(url: str) -> None:
+    """Its session is active, and no time-out of the server's runs."""
+    with closing(Journal(url)) as first:
+        first.append(EVENTS[0])
+        assert first._connection is not None
+        session: Any = first._connection.connection.driver_connection
+        session.pgconn.enter_pipeline_mode()
+        session.pgconn.send_query_params(b"SELECT 1", [])
+        session.pgconn.send_flush_request()
+        session.pgconn.flush()
+        assert SESSION_S / 2 < taken_over_after_s(url, 4 * SESSION_S) < 2 * SESSION_S
+        with pytest.raises(PlatformError):
+            first.append(EVENTS[1])
+
+
+def test_a_writer_whose_statement_takes_long_keeps_the_right_to_write(url: str) -> None:
+    with closing(Journal(url)) as first, ThreadPoolExecutor() as others:
+        assert first._connection is not None
+        refused = others.submit(taken_over_after_s, url, SESSION_S + 0.8)
+        with first._connection.begin():
+            first._connection.exec_driver_sql(f"SELECT pg_sleep({SESSION_S + 1})")
+        assert refused.result() > SESSION_S + 0.8
+        first.append(EVENTS[0])
 
 
 def test_a_damaged_journal_is_named(server: PostgreSQL, url: str) -> None:

@@ -17,6 +17,15 @@ from beamer.studies.journal.sessions import SESSION_S
 
 ADVISORY_LOCK = 0x6265616D6572  # "beamer"; advisory locks are a database's own
 LOCKED_S = 1.0  # that a statement waits for another session's lock: the server then says so, which tells that it is there
+# What a server ends by no time-out of its own, as these run between statements alone: a session that waits for the rest of what
+# its client has begun to send, as of one that is stopped or cut off between the messages of a statement.
+_END_SILENT = sa.text("""
+    SELECT pg_terminate_backend(held.pid) FROM pg_locks AS held JOIN pg_stat_activity AS session ON session.pid = held.pid
+    WHERE held.locktype = 'advisory' AND held.granted AND held.objsubid = 1
+      AND held.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+      AND (held.classid::bigint << 32) + held.objid::bigint = :key
+      AND session.wait_event = 'ClientRead' AND clock_timestamp() - session.state_change > make_interval(secs => :silence_s)
+""")
 _LOCKS = Path("/proc/locks")
 _REMEDY = "stop that one first, or give another journal"
 
@@ -52,7 +61,8 @@ def lock_session(connection: sa.Connection, url: str) -> None:
     """Take PostgreSQL's advisory lock for a session. Raises `TakenError` where another session holds it.
 
     The server ends the session, and with it the lock, when nothing is heard of it for `SESSION_S`: its process may be stopped,
-    or its machine gone, without a word.
+    or its machine gone, without a word. Where that is in the middle of what it sends, this has the server end it, for the next
+    attempt.
     """
     query = sa.text("SELECT pg_try_advisory_lock(:key)")
     held = connection.execute(query, {"key": ADVISORY_LOCK}).scalar_one()
@@ -60,6 +70,8 @@ def lock_session(connection: sa.Connection, url: str) -> None:
         for setting in ("idle_session_timeout", "idle_in_transaction_session_timeout"):
             connection.exec_driver_sql(f"SET {setting} = '{SESSION_S:g}s'")
         connection.exec_driver_sql(f"SET lock_timeout = '{LOCKED_S:g}s'")
+    else:
+        connection.execute(_END_SILENT, {"key": ADVISORY_LOCK, "silence_s": SESSION_S})
     connection.commit()
     if not held:
         raise TakenError(f"the journal {url} is written by another process", _REMEDY)
