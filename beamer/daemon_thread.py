@@ -4,7 +4,9 @@ import asyncio
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import ParamSpec, TypeVar
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -15,26 +17,60 @@ async def in_daemon_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwar
 
     `asyncio.to_thread` would keep the process from ending for as long as it takes: for ever, where a database never answers.
     """
+    run, done = _settling(partial(work, *args, **kwargs))
+    threading.Thread(target=run, name=getattr(work, "__name__", "work"), daemon=True).start()
+    return await done
+
+
+class DaemonThread:
+    """One such thread, for work that comes often: starting a thread takes longer than most of it."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._given: SimpleQueue[Callable[[], None] | None] | None = None  # to the thread, if there is one
+
+    async def do(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return what `work` returns, or raise what it raises; it is begun when what was given before is done."""
+        if self._given is None:
+            self._given = SimpleQueue()
+            threading.Thread(target=_do_all, args=(self._given,), name=self._name, daemon=True).start()
+        run, done = _settling(partial(work, *args, **kwargs))
+        self._given.put(run)
+        return await done
+
+    def end(self) -> None:
+        """Have the thread end when it has done what it was given; others are not waited for."""
+        if self._given is not None:
+            self._given.put(None)
+            self._given = None
+
+
+def _do_all(given: "SimpleQueue[Callable[[], None] | None]") -> None:
+    while (run := given.get()) is not None:
+        run()
+
+
+def _settling(work: Callable[[], T]) -> tuple[Callable[[], None], "asyncio.Future[T]"]:
+    """Return what a thread is to run, and what then has the result of `work` on this loop."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
 
-    def settle(result: T | None, error: BaseException | None) -> None:
+    def settle(result: Any, error: BaseException | None) -> None:
         if done.done():  # nobody waits any more
             return
         if error is not None:
             done.set_exception(error)
         else:
-            done.set_result(result)  # type: ignore[arg-type]  # of `work`
+            done.set_result(result)
 
     def run() -> None:
         result: T | None = None
         error: BaseException | None = None
         try:
-            result = work(*args, **kwargs)
+            result = work()
         except BaseException as raised:  # noqa: BLE001  # it is raised where it is awaited
             error = raised
         with suppress(RuntimeError):  # the loop has ended
             loop.call_soon_threadsafe(settle, result, error)
 
-    threading.Thread(target=run, name=getattr(work, "__name__", "work"), daemon=True).start()
-    return await done
+    return run, done

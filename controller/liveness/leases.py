@@ -149,7 +149,9 @@ class Leases:
     def holds(self, trial: TrialRecord) -> bool:
         """Say whether a worker of a trial held a lease when `due` was asked last."""
         attempt = trial.attempt
-        return attempt is not None and any((trial.key, worker.rank) in self._held for worker in attempt.workers)
+        if not self._held or attempt is None:
+            return False
+        return any((trial.key, worker.rank) in self._held for worker in attempt.workers)
 
     def unattached(self, tracker: Tracker) -> list[Unattached]:
         """Return the processes that agents do not mark, and those whose leases attach nothing.
@@ -277,6 +279,9 @@ class Leases:
     def _missing(self, trial: TrialRecord) -> Iterator[_Missing]:
         attempt = trial.attempt
         assert attempt is not None
+        was_populated = self._populated.get(trial.key) == attempt.seq
+        if not attempt.processes and not was_populated:
+            return  # as of most, in a search whose trials do not attach
         host = {worker.rank: worker.host for worker in attempt.workers}
         for rank, process in attempt.processes.items():
             report = self._reports.get(self._agent_of.get(host[rank], ""))
@@ -288,7 +293,7 @@ class Leases:
             if is_gone or (process.leased and holder is None):
                 yield _Absent(attempt.seq, rank, process)
         is_held = any((trial.key, rank) in self._held for rank in host)
-        if not attempt.processes and not is_held and self._populated.get(trial.key) == attempt.seq:
+        if not attempt.processes and not is_held and was_populated:
             yield _Vacant(attempt.seq)
 
     def _end(self, trial: TrialRecord, what: _Missing, now: float) -> AttemptEnded:

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from beamer.daemon_thread import in_daemon_thread
+from beamer.daemon_thread import DaemonThread, in_daemon_thread
 
 
 def test_what_it_returns_or_raises_is_the_callers() -> None:
@@ -35,6 +35,23 @@ def test_who_gives_up_does_not_wait_and_a_late_outcome_disturbs_nobody() -> None
         gate.set()
         assert await asyncio.to_thread(done.wait, 30)
         await asyncio.sleep(0.01)
+
+    asyncio.run(play())
+
+
+def test_one_thread_does_one_piece_after_another_until_it_is_to_end() -> None:
+    async def play() -> None:
+        thread = DaemonThread("worker")
+        first, second = await asyncio.gather(thread.do(threading.current_thread), thread.do(threading.current_thread))
+        assert first is second
+        assert (first.name, first.daemon) == ("worker", True)
+        with pytest.raises(ZeroDivisionError):
+            await thread.do(divmod, 7, 0)
+        thread.end()
+        await asyncio.to_thread(first.join, 30)
+        assert not first.is_alive()
+        assert await thread.do(threading.current_thread) is not first
+        thread.end()
 
     asyncio.run(play())
 

@@ -13,7 +13,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
-from beamer.daemon_thread import in_daemon_thread
+from beamer.daemon_thread import DaemonThread
 from beamer.errors import InputError, PlatformError, SilentError, TakenError
 from beamer.studies.events import EncodedEvent, Event, encode
 from beamer.studies.journal.location import Location
@@ -51,6 +51,7 @@ class Batches:
         self._failure: PlatformError | None = None
         self._task: asyncio.Task[None] | None = None
         self._in_thread = False
+        self._thread = DaemonThread("journal")
         self._unanswered = 0  # signs of life that were due since the database has answered
         self._patience_s = SILENT_S  # that this may take with what is written now
 
@@ -144,6 +145,7 @@ class Batches:
             log.error("the journal is left as it is: it does not answer")
         else:
             self._journal.close()
+        self._thread.end()
 
     async def _ask(self) -> None:
         """Wait for an answer of the database to what is asked after now."""
@@ -193,7 +195,7 @@ class Batches:
         step = self._compacting[0] if self._compacting and not batch else None
         self._in_thread, self._patience_s = True, WORK_S if step is not None else SILENT_S
         try:
-            more = await in_daemon_thread(self._carry_out, batch, step, self._least_term, self._keep_due)
+            more = await self._thread.do(self._carry_out, batch, step, self._least_term, self._keep_due)
         except Exception as error:  # noqa: BLE001  # a defect here must not keep all that comes later from being written
             self._in_thread = False
             return self._has_failed(error)
