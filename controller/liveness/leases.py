@@ -8,12 +8,13 @@ Pure: reports and times come in as arguments, events go out.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from beamer.errors import InputError
 from beamer.network.fabric import Fabric
-from beamer.network.protocol import WorkerId, WorkerLease, Workers
+from beamer.network.protocol import WorkerLease, Workers
 from beamer.studies.events import AttemptEnded, Event, StudyEnded, StudyRegistered, TrialEnded, WorkerAttached
 from beamer.studies.model import EndReason, Process, TrialStatus, split_key, trial_key
 from beamer.studies.records import AttemptRecord, TrialRecord
@@ -39,6 +40,15 @@ class _Listed:
 
     agent: str
     lease: WorkerLease
+
+
+class _Claim(NamedTuple):
+    """A lease of a rank that its trial's present or last attempt has on `host`."""
+
+    listed: _Listed
+    trial: TrialRecord
+    attempt: AttemptRecord
+    host: str
 
 
 @dataclass(frozen=True)
@@ -75,6 +85,7 @@ class Leases:
         self._agent_of = {host.name: host.agent or "" for host in fabric.hosts}
         self._grace_s = grace_s
         self._reports: dict[str, Workers] = {}
+        self._gone: dict[str, frozenset[tuple[str, int]]] = {}  # trials and ranks, by agent
         self._impossible: dict[str, list[Unattached]] = {}  # leases of processes that no worker can be, by agent
         self._refused: dict[tuple[str, int], Unattached] = {}  # since `due` was asked, by trial and rank
         self._attached: dict[_Listed, int] = {}  # the attempt that each lease was attached to last
@@ -111,13 +122,14 @@ class Leases:
             else:
                 leases.append(lease)
         self._reports[agent] = message.model_copy(update={"leases": tuple(leases)})
+        self._gone[agent] = frozenset((worker.job, worker.rank) for worker in message.gone)
         listed = {_Listed(agent, lease) for lease in leases}
         self._attached = {held: n for held, n in self._attached.items() if held.agent != agent or held in listed}
 
     def forget(self, agent: str) -> None:
         """Take in that an agent is gone: what it holds and misses is not known until it reports again."""
         self.report(agent, Workers())
-        del self._reports[agent], self._impossible[agent]
+        del self._reports[agent], self._impossible[agent], self._gone[agent]
 
     def refuse(self, event: WorkerAttached, reason: str) -> None:
         """Take in that the worker of a lease could not be attached, which `due` had asked for."""
@@ -167,22 +179,23 @@ class Leases:
         hosts: dict[str, dict[int, str]] = {}
         found = [one for one in said if self._agent_of.get(_host(one.trial, one.rank, tracker, hosts)) == one.agent]
         found += self._refused.values()
-        for listed, trial, host in self._of_attempts(tracker):
-            reason = None if trial.status.is_finished else self._why_not(listed, trial, host)
+        for claim in self._claims(tracker):
+            reason = None if claim.trial.status.is_finished else self._why_not(claim)
             if reason is not None:
-                found.append(Unattached(trial.key, listed.lease.rank, listed.agent, reason))
+                found.append(Unattached(claim.trial.key, claim.listed.lease.rank, claim.listed.agent, reason))
         return found
 
     def due(self, tracker: Tracker, now: float) -> list[Event]:
         """Return the events that follow now; `next_s` is when to ask again if nothing changes before, None for never."""
         self._refused.clear()
-        left = self._left(tracker)
+        claims = list(self._claims(tracker))
+        left = self._left(claims)
         self._since = {what: self._since.get(what, now) for what in left} | {
             what: since_s for what, since_s in self._since.items() if not isinstance(what, _Left)
         }
         # One that is reported even after the grace was taken up again too soon after its end to be told from it.
         leaving = {what.listed for what in left if self._since[what] + self._grace_s > now}
-        self._held = self._holders(tracker, leaving)
+        self._held = self._holders(claims, leaving)
         missing = {what: trial for trial in tracker.running for what in self._missing(trial)}
         self._since = {what: self._since.get(what, now) for what in (*left, *missing)}
         events: list[Event] = list(self._attaching(tracker, now))
@@ -195,12 +208,11 @@ class Leases:
         self.next_s = min(ahead, default=None)
         return events
 
-    def _why_not(self, listed: _Listed, trial: TrialRecord, host: str) -> str | None:
-        """Say why a lease of a rank on `host` attaches nothing; None if it does."""
-        if self._agent_of.get(host) != listed.agent:
-            return f"that rank of its attempt is on {host}"
-        assert trial.attempt is not None
-        uid, owner = listed.lease.process.uid, self._owner_of(trial.key, trial.attempt)
+    def _why_not(self, claim: _Claim) -> str | None:
+        """Say why a lease attaches nothing; None if it does."""
+        if self._agent_of.get(claim.host) != claim.listed.agent:
+            return f"that rank of its attempt is on {claim.host}"
+        uid, owner = claim.listed.lease.process.uid, self._owner_of(claim.trial.key, claim.attempt)
         return None if _may(uid, owner) else f"its process is user {uid}'s, its attempt user {owner}'s"
 
     def _owner_of(self, trial: str, attempt: AttemptRecord) -> int | None:
@@ -208,8 +220,8 @@ class Leases:
         seq, uid = self._owner.get(trial, (0, None))
         return uid if seq == attempt.seq else None
 
-    def _of_attempts(self, tracker: Tracker) -> Iterator[tuple[_Listed, TrialRecord, str]]:
-        """Yield every lease of a rank that its trial's present or last attempt has, and the rank's host.
+    def _claims(self, tracker: Tracker) -> Iterator[_Claim]:
+        """Yield every lease of a rank that its trial's present or last attempt has.
 
         The others wait until there is such an attempt, or such a run.
         """
@@ -217,16 +229,15 @@ class Leases:
         for agent, message in self._reports.items():
             for lease in message.leases:
                 trial = tracker.trials.get(trial_key(lease.study, lease.trial))
-                if trial is None or trial.attempt is None or lease.run not in (None, tracker.studies[trial.study].run):
+                attempt = trial.attempt if trial is not None else None
+                if trial is None or attempt is None or lease.run not in (None, tracker.studies[trial.study].run):
                     continue
                 if host := _host(trial.key, lease.rank, tracker, hosts):
-                    yield _Listed(agent, lease), trial, host
+                    yield _Claim(_Listed(agent, lease), trial, attempt, host)
 
-    def _left(self, tracker: Tracker) -> list[_Left]:
+    def _left(self, claims: Iterable[_Claim]) -> list[_Left]:
         found: list[_Left] = []
-        for listed, trial, _ in self._of_attempts(tracker):
-            attempt = trial.attempt
-            assert attempt is not None
+        for listed, _, attempt, _ in claims:
             if attempt.processes.get(listed.lease.rank) == listed.lease.process:
                 self._attached[listed] = attempt.seq
             elif self._is_spent(listed, attempt) and attempt.ended_s is None and listed.lease.rank not in attempt.processes:
@@ -236,13 +247,15 @@ class Leases:
     def _is_spent(self, listed: _Listed, attempt: AttemptRecord) -> bool:
         return self._attached.get(listed) == attempt.seq
 
-    def _holders(self, tracker: Tracker, leaving: set[_Listed]) -> dict[tuple[str, int], _Listed]:
+    def _holders(self, claims: Iterable[_Claim], leaving: set[_Listed]) -> dict[tuple[str, int], _Listed]:
         """Return who holds the lease of each rank; of several processes it is the one that started last."""
         holders: dict[tuple[str, int], _Listed] = {}
-        for listed, trial, host in self._of_attempts(tracker):
-            key = trial.key, listed.lease.rank
-            if listed not in leaving and self._why_not(listed, trial, host) is None:
-                holders[key] = max(holders.get(key, listed), listed, key=_started)
+        for claim in claims:
+            listed = claim.listed
+            if not (leaving and listed in leaving) and self._why_not(claim) is None:
+                key = claim.trial.key, listed.lease.rank
+                other = holders.get(key)
+                holders[key] = listed if other is None else max(other, listed, key=_started)
         return holders
 
     def _attaching(self, tracker: Tracker, now: float) -> Iterator[WorkerAttached]:
@@ -284,12 +297,12 @@ class Leases:
             return  # as of most, in a search whose trials do not attach
         host = {worker.rank: worker.host for worker in attempt.workers}
         for rank, process in attempt.processes.items():
-            report = self._reports.get(self._agent_of.get(host[rank], ""))
+            gone = self._gone.get(self._agent_of.get(host[rank], ""), ())
             holder = self._held.get((trial.key, rank))
             if holder is not None and holder.lease.process != process:
                 continue  # another process has taken its place
             # A connection that a child has inherited may outlive the worker.
-            is_gone = report is not None and WorkerId(job=trial.key, rank=rank) in report.gone
+            is_gone = (trial.key, rank) in gone
             if is_gone or (process.leased and holder is None):
                 yield _Absent(attempt.seq, rank, process)
         is_held = any((trial.key, rank) in self._held for rank in host)
