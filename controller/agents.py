@@ -91,8 +91,9 @@ class _AgentSession:
             while await self._wake.wait():
                 self._wake.clear()
                 await self._turns.granted(self._turns.begin())
-                if self._next is not None:
-                    await self.websocket.send_text(self._next.model_dump_json())
+                assignment, self._next = self._next, None  # one that came meanwhile is put again, and needs no second turn
+                if assignment is not None:
+                    await self.websocket.send_text(assignment.model_dump_json())
 
     async def receive(self) -> AgentReport:
         """Return the next message. Raises `InputError`, or `WebSocketDisconnect` at the end."""

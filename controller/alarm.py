@@ -8,8 +8,8 @@ from typing import Any
 
 PAUSE = 3.0  # times as long as an action took it is not run again: what grows with all that runs takes a quarter of the time
 
-Action = Callable[[], Coroutine[Any, Any, None] | None]
-"""What is done at once, or begun: a coroutine is run in a task of its own."""
+Action = Callable[[], Coroutine[Any, Any, float | None] | None]
+"""What is done at once, or begun: a coroutine is run in a task of its own, and may return for how many seconds it worked."""
 
 
 class Alarm:
@@ -23,11 +23,14 @@ class Alarm:
         self._pause = pause
         self._due: float | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[float | None] | None = None
         self._rested_at = 0.0
+        self._stopped = False
 
     def within(self, delay_s: float) -> None:
-        """Run the action within `delay_s` seconds from now."""
+        """Run the action within `delay_s` seconds from now, unless it was stopped."""
+        if self._stopped:
+            return
         due = asyncio.get_running_loop().time() + delay_s
         if self._due is None or due < self._due:
             self._due = due
@@ -39,7 +42,8 @@ class Alarm:
         self._set_timer()
 
     async def stop(self) -> None:
-        """Forget the times asked for, and give up an action that has begun."""
+        """Forget the times asked for, now and later, and give up an action that has begun."""
+        self._stopped = True
         self.cancel()
         if (task := self._task) is not None:
             task.cancel()
@@ -59,18 +63,22 @@ class Alarm:
         self._due = self._timer = None
         work = self._action()
         if work is None:
-            self._rest(began)
+            self._rest(loop.time() - began)
         else:
             self._task = loop.create_task(work)
             self._task.add_done_callback(partial(self._ended, began))
 
-    def _ended(self, began: float, task: asyncio.Task[None]) -> None:
+    def _ended(self, began: float, task: asyncio.Task[float | None]) -> None:
         self._task = None
-        self._rest(began)
+        passed_s = asyncio.get_running_loop().time() - began
+        if task.cancelled() or task.exception() is not None:
+            self._rest(passed_s)
+        else:
+            worked_s = task.result()
+            self._rest(passed_s if worked_s is None else worked_s)
         if not task.cancelled():
             task.result()  # whatever it raised is the loop's to report, as if it had been raised at once
 
-    def _rest(self, began: float) -> None:
-        ended = asyncio.get_running_loop().time()
-        self._rested_at = ended + self._pause * (ended - began)
+    def _rest(self, worked_s: float) -> None:
+        self._rested_at = asyncio.get_running_loop().time() + self._pause * worked_s
         self._set_timer()

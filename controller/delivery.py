@@ -122,13 +122,15 @@ class Delivery:
     def _send(self, on_switches: int) -> None:
         """Send agents what changed for them up to the generation `on_switches`, as far as it is durable."""
         renewed: set[str] = set()
+        first = self._pending[0] if self._pending else None
         while self._pending and self._pending[0].generation <= min(on_switches, self._durable):
             before, self._sent = self._sent, self._pending.popleft()
             renewed.update(self._sent.targets.renewed_from(before.targets))
         for agent in sorted(renewed):
             self._agents.send(agent, self.assignment(agent))
-        self._switch_wait.cancel()
-        if self._pending and self._pending[0].generation <= self._durable:
+        if not self._pending or self._pending[0] is not first:
+            self._switch_wait.cancel()
+        if self._pending and self._pending[0].generation <= self._durable:  # it is not waited for anew
             self._switch_wait.within(SWITCH_WAIT_S)
 
     def _stop_waiting_for_switches(self) -> None:

@@ -40,7 +40,8 @@ class Installation:
         self.generation = generation
         self._switches = {name: _Element(generation) for name in sorted(switches)}
         self._agents = {name: _Element(generation) for name in sorted(agents)}
-        self._waiting: list[tuple[int, float]] = []
+        self._waiting: deque[tuple[int, float]] = deque(maxlen=LATENCY_SAMPLES)
+        self._recorded = generation  # of which latencies up to here were
         self._plan_ms: deque[float] = deque(maxlen=LATENCY_SAMPLES)
 
     @property
@@ -80,7 +81,7 @@ class Installation:
         for name, element in self._agents.items():
             element.want(generation, before, name in agents)
         if switches or agents:
-            self._waiting += [(generation, at_s) for at_s in events_at_s]
+            self._waiting.extend((generation, at_s) for at_s in events_at_s)
 
     def switch_connected(self, switch: str) -> None:
         """Note that a switch is connected; what is installed there is known when it acknowledges."""
@@ -111,5 +112,9 @@ class Installation:
 
     def _record_latencies(self, now: float) -> None:
         floor = self._floor()
+        if floor <= self._recorded:
+            return
+        self._recorded = floor
         self._plan_ms.extend(1000 * (now - at_s) for generation, at_s in self._waiting if generation <= floor)
-        self._waiting = [entry for entry in self._waiting if entry[0] > floor]
+        while self._waiting and self._waiting[0][0] <= floor:
+            self._waiting.popleft()

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from beamer.daemon_thread import DaemonThread
 from beamer.decision.core import DecisionCore, Proposal
 from beamer.errors import PlatformError
 from beamer.network.events import PlanChanged, Planned
@@ -23,6 +24,7 @@ from beamer.studies.model import TrialStatus
 from beamer.studies.tracker import Tracker
 from controller.alarm import Alarm
 from controller.delivery import Delivery
+from controller.installation import LATENCY_SAMPLES
 from controller.limited_log import LimitedLog
 from controller.set_aside import SetAside
 from controller.targets import TargetBuilder
@@ -38,11 +40,12 @@ _UNKNOWN = object()  # no state
 class _Made:
     """A decision or a failure to make one.
 
-    attempts: that it is about, by job, as their starts. events: that call for a decision, as many as it knows of. state: how
-    what the policy remembers differs from what was journaled last.
+    asked: the jobs that it is about. attempts: the same by job as their starts, where there is one. events: that call for a
+    decision, as many as it knows of. state: how what the policy remembers differs from what was journaled last.
     """
 
     proposal: Proposal[Any, Plan]
+    asked: frozenset[str] = frozenset()
     attempts: Mapping[str, float] = field(default_factory=dict)
     events: int = 0
     state: Any = None
@@ -92,6 +95,7 @@ class Planner:
         self._clock = clock
         self._limited = limited
         self._turns = Turns()
+        self._thread = DaemonThread("decisions")  # a policy may never return
         self._busy = asyncio.Lock()
         self._caused_at_s: list[float] = []
         self._journaled_state: Any = _UNKNOWN
@@ -107,10 +111,11 @@ class Planner:
         """Decide no more."""
         for alarm in (self._deciding, self._searching, self._renewing):
             await alarm.stop()
+        self._thread.end()
 
     def decide(self, within_s: float, caused_at_s: float | None = None) -> None:
         """Decide within some time. caused_at_s: when the event came in that makes it necessary, if one does."""
-        if caused_at_s is not None:
+        if caused_at_s is not None and len(self._caused_at_s) < LATENCY_SAMPLES:
             self._caused_at_s.append(caused_at_s)
         self._deciding.within(within_s)
 
@@ -136,26 +141,31 @@ class Planner:
         else:
             self._deciding.within(COALESCE_S)
 
-    async def _renew(self) -> None:
+    async def _renew(self) -> float:
+        """Return how long it took, in seconds, without waiting for a decision that is being made."""
         async with self._busy:
+            began_s = asyncio.get_running_loop().time()
             standing = self._core.standing(self.plan)
             await self._install(_Made(standing, state=self._state_difference(self._network.decision, standing.plain_state)))
+            return asyncio.get_running_loop().time() - began_s
 
-    async def _propose(self, without: frozenset[str]) -> _Made:
-        """Return what the policy decides on all jobs but those left out."""
+    async def _propose(self, without: frozenset[str], among: frozenset[str] | None) -> _Made:
+        """Return what the policy decides on all jobs that run, or on those among some, but those left out."""
         await self._turns.do(self._network.prepare(self._tracker))
-        look = _Look(self._network, self._tracker, without)
+        running = frozenset(trial.key for trial in self._tracker.running)
+        without |= frozenset() if among is None else running - among
+        view = _RunningView(self._network, self._tracker, without)
         events, generation = len(self._caused_at_s), self._delivery.installation.generation + 1
         now, last = self._clock(), self._network.decision
 
         def propose() -> _Made:
-            proposal = self._core.propose(look.snapshot, self.plan, now, generation)
-            attempts = look.jobs.attempts if look.jobs is not None and not proposal.failed else {}
-            return _Made(proposal, attempts, events, self._state_difference(last, proposal.plain_state))
+            proposal = self._core.propose(view.snapshot, self.plan, now, generation)
+            attempts = view.jobs.attempts if view.jobs is not None and not proposal.failed else {}
+            return _Made(proposal, running - without, attempts, events, self._state_difference(last, proposal.plain_state))
 
-        made = await asyncio.to_thread(propose)
-        if look.jobs is not None:
-            look.jobs.keep()
+        made = await self._thread.do(propose)
+        if view.jobs is not None:
+            view.jobs.keep()
         return made
 
     async def _install(self, made: _Made) -> bool:
@@ -163,7 +173,8 @@ class Planner:
         self._renewing.cancel()
         proposal, delivery = made.proposal, self._delivery
         jobs, seen, rates = self._tracker.running, self._network.seen, self._network.sender_bps
-        wanted = await self._turns.do(self._builder.build(jobs, seen, proposal.content, rates))
+        present = self._of_present(proposal.content, made.attempts)
+        wanted = await self._turns.do(self._builder.build(jobs, seen, present, rates))
         # In one turn from here on: what is journaled is what is known now.
         plan = self._of_present(proposal.content, made.attempts)
         if (wanted, plan, proposal.state) == (delivery.targets, self.plan, self._core.state):
@@ -206,8 +217,8 @@ class Planner:
         return attempt is not None and attempt.started_s == started_s
 
 
-class _Look:
-    """A look at what runs, taken where events are taken in, whose columns another thread makes; or why there is none."""
+class _RunningView:
+    """What runs, as of a turn of the event loop, whose columns another thread makes; or why that cannot be told."""
 
     def __init__(self, network: NetworkLedger, tracker: Tracker, without: frozenset[str]) -> None:
         self.jobs: RunningJobs | None = None

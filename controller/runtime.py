@@ -1,8 +1,8 @@
-"""The controller's one writer: events in, decisions out, acknowledgements back, all on the asyncio loop.
+"""The controller's one writer: events in, decisions out, acknowledgements back, on the asyncio loop.
 
-An event is checked and applied; then either a new decision or only new targets under the same plan are due. Both run at most
-once per few milliseconds, and only differences leave the process. Events are written to the journal beside the loop: nobody is
-told that one was taken in, and no decision is installed, before it is durable.
+An event is checked and applied; then either a new decision or only new targets under the same plan are due, which
+`controller.planning` makes beside the loop. Only differences leave the process. Events are written to the journal beside the
+loop: nobody is told that one was taken in, and no decision is installed, before it is durable.
 """
 
 from collections import Counter

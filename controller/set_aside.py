@@ -32,12 +32,19 @@ class DecisionOutcome(Protocol):
     def error(self) -> str:
         """Why not."""
 
+    @property
+    def asked(self) -> AbstractSet[str]:
+        """The jobs that it is about."""
+
 
 P = TypeVar("P", bound=DecisionOutcome)
 
 
-Search = Generator[frozenset[str], bool, frozenset[str]]
-"""Yields jobs, is sent whether they can be planned with no others, and returns those that it was looking for."""
+Search = Generator[frozenset[str], bool, frozenset[str] | None]
+"""Yields jobs, is sent whether they can be planned with no others, and returns those that it was looking for.
+
+None: all of them can be planned by now.
+"""
 
 
 @dataclass
@@ -64,6 +71,8 @@ def culprits(studies: Sequence[Group], tries: int = MOST_TRIES) -> Search:
     """
     questions = _Questions(tries - 1)  # the last one confirms
     found: set[str] = set()
+    if not (yield from questions.fail(studies)):
+        return None
     for study in (yield from _failing(studies, questions)):
         alone = yield from questions.fail([study])  # otherwise it is the later one of two that only fail together
         jobs = (yield from _failing([(job,) for job in study], questions)) if alone else [study]
@@ -86,11 +95,17 @@ def _failing(groups: Sequence[Group], questions: _Questions) -> Generator[frozen
 class SetAside(Generic[P]):
     """Plan without the jobs that no decision can be made with, and remember which these are, why, and as what they failed.
 
-    propose: asks for a decision without some jobs. A job is taken up again when it is not what it was. A search takes many
-    decisions, each as long as one of all jobs: whoever drives it leaves time for everything else in between.
+    propose: asks for a decision without some jobs, and among some. A job is taken up again when it is not what it
+    was. A search takes many decisions, each as long as one of all jobs: whoever drives it leaves time for everything else in
+    between.
     """
 
-    def __init__(self, propose: Callable[[frozenset[str]], Awaitable[P]], tracker: Tracker, profiles: ProfileEstimates) -> None:
+    def __init__(
+        self,
+        propose: Callable[[frozenset[str], frozenset[str] | None], Awaitable[P]],
+        tracker: Tracker,
+        profiles: ProfileEstimates,
+    ) -> None:
         self._propose = propose
         self._tracker = tracker
         self._profiles = profiles
@@ -115,15 +130,15 @@ class SetAside(Generic[P]):
         self._left_out = {
             key: known for key, known in self._left_out.items() if key in running and self._signature(running[key]) == known[0]
         }
-        proposal = await self._propose(frozenset(self._left_out))
-        asked = running.keys() - self._left_out.keys()
+        proposal = await self._propose(frozenset(self._left_out), None)
+        asked = proposal.asked
         if not proposal.failed:
             self._search = None
         elif self._search is None and asked != self._hopeless:
             by_study: dict[str, list[str]] = {}
-            for key in running:
-                if key in asked:
-                    by_study.setdefault(running[key].study, []).append(key)
+            for trial in self._tracker.running:
+                if trial.key in asked:
+                    by_study.setdefault(trial.study, []).append(trial.key)
             self._search = _Searched(culprits([tuple(jobs) for jobs in by_study.values()]), asked, proposal.error)
             self._go_on(None)
         return proposal
@@ -133,8 +148,7 @@ class SetAside(Generic[P]):
         search = self._search
         if search is None:
             return
-        running = frozenset(trial.key for trial in self._tracker.running)
-        tried = await self._propose(running - search.question)
+        tried = await self._propose(frozenset(), search.question)
         search.errors[search.question] = tried.error
         self._go_on(not tried.failed)
 
@@ -145,8 +159,8 @@ class SetAside(Generic[P]):
             search.question = next(search.steps) if answer is None else search.steps.send(answer)
         except StopIteration as end:
             self._search = None
-            self._hopeless = frozenset() if end.value else search.asked
-            self._leave_out(end.value, search)
+            self._hopeless = frozenset() if end.value is None or end.value else search.asked
+            self._leave_out(end.value or frozenset(), search)
 
     def _leave_out(self, found: frozenset[str], search: "_Searched") -> None:
         running = {trial.key: trial for trial in self._tracker.running}

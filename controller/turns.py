@@ -1,4 +1,4 @@
-"""Long work beside everything else on the event loop: a slice at a time, and one slice in a turn of the loop, whoever's it is.
+"""Long work beside everything else on the event loop: a slice at a time, and of each kind of work one in a turn of the loop.
 
 If everybody who has something long to do did a slice in each turn, slices would add up, and all others would wait for the sum.
 """
@@ -16,7 +16,7 @@ Work = Generator[int, None, T]
 """Yields how many items it has done since it yielded last, and returns a result."""
 
 SLICE = 256  # items of work done in a turn, each of which takes some 10 to 20 microseconds
-CHEAP = 16  # things that are only looked at, which together count as an item
+CHEAP = 16  # things that have not changed, which together count as an item
 
 
 class Turns:

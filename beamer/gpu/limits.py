@@ -1,4 +1,4 @@
-"""What a search bears of a trial's runs before a run, or the trial, is given up."""
+"""What a search tolerates of a trial's runs before a run, or the trial, is given up."""
 
 from dataclasses import dataclass
 from math import inf

@@ -39,7 +39,7 @@ from beamer.studies.model import Role, StudyStatus, TrialStatus, by_rank, split_
 from beamer.studies.records import AttemptRecord, StudyRecord, TrialRecord
 from beamer.studies.tracker import Ledger, Tracker, is_new_decision
 
-LOOKED_AT = 16  # trials that have not changed, which count as one thing done
+UNCHANGED_AT_ONCE = 16  # trials that have not changed, which count as one thing done
 TRANSFERS = 32  # of a new synchronisation, which count as one thing done
 
 
@@ -158,7 +158,7 @@ class NetworkLedger(Ledger):
         Yields how many things it has done since it yielded last. What cannot be worked out fails where jobs are looked at.
         """
         for number, trial in enumerate(tracker.running, 1):
-            if number % LOOKED_AT == 0:
+            if number % UNCHANGED_AT_ONCE == 0:
                 yield 1
             study = tracker.studies.get(trial.study)
             if study is None or study.status is not StudyStatus.ACTIVE or trial.status is not TrialStatus.RUNNING:

@@ -62,7 +62,8 @@ class HeldRules:
     def __init__(self) -> None:
         self._by_key: dict[RuleKey, Rule] = {}
         self._by_slot: dict[Slot, dict[RuleKey, Rule]] = {}
-        self._doubtful: dict[Slot, None] | None = None
+        self._dirty: dict[Slot, None] | None = None  # None: all of them
+        self._lost: set[RuleKey] | None = None  # between `begin_reading` and the end of `replace`
         self.retired: dict[RuleKey, RetiredRule] = {}
 
     def __contains__(self, key: object) -> bool:
@@ -74,15 +75,23 @@ class HeldRules:
     def __iter__(self) -> Iterator[Rule]:
         return iter(tuple(self._by_key.values()))
 
+    def begin_reading(self) -> None:
+        """Take in that the switch is asked for everything: what is lost from now on may still be in its answer."""
+        self._lost = set()
+
     def replace(self, rules: Iterable[Rule]) -> Work[None]:
-        """Take in everything that there is, as it was read just now."""
-        self._by_key.clear()
-        self._by_slot.clear()
-        self._doubtful = None
+        """Take in everything that there is, as it was read since `begin_reading`."""
+        by_key: dict[RuleKey, Rule] = {}
+        by_slot: dict[Slot, dict[RuleKey, Rule]] = {}
         for some in batched(rules, COMPARED):
             for rule in some:
-                self.put(rule)
+                by_key[rule.key] = by_slot.setdefault(rule.slot, {})[rule.key] = rule
             yield len(some)
+        self._by_key, self._by_slot, self._dirty = by_key, by_slot, None
+        lost, self._lost = self._lost or (), None
+        for key in lost:
+            self.pop(key)
+        self.retired = {key: retired for key, retired in self.retired.items() if key in by_key}
 
     def put(self, rule: Rule) -> None:
         """Take in a rule that was added as is wanted, perhaps in place of another one."""
@@ -102,25 +111,27 @@ class HeldRules:
 
     def lose(self, key: RuleKey) -> bool:
         """Take in that a rule is not there, which may be wanted; return whether it was taken to be."""
+        if self._lost is not None:
+            self._lost.add(key)
         rule = self.pop(key)
         if rule is not None:
-            self.doubt((rule.slot,))
+            self.mark_dirty((rule.slot,))
         return rule is not None
 
-    def doubt(self, slots: Iterable[Slot]) -> None:
+    def mark_dirty(self, slots: Iterable[Slot]) -> None:
         """Have slots compared the next time."""
-        if self._doubtful is not None:
-            self._doubtful.update(dict.fromkeys(slots))
+        if self._dirty is not None:
+            self._dirty.update(dict.fromkeys(slots))
 
     def compare(self, wanted: Wanted, everything: Iterable[Slot], now: float) -> Work[Comparison]:
         """Find what is to be added, and take in what has lost its purpose. everything: all slots in which a rule is wanted."""
         slots: Iterable[Slot]
-        if self._doubtful is not None:
-            slots = tuple(self._doubtful)
+        if self._dirty is not None:
+            slots = tuple(self._dirty)
         else:
             held = tuple(self._by_slot)
             slots = chain(held, (slot for slot in tuple(everything) if slot not in self._by_slot))
-        self._doubtful = {}
+        self._dirty = {}
         add: dict[tuple[int, int], list[Rule]] = {}
         retired = 0
         for some in batched(slots, COMPARED):

@@ -7,9 +7,10 @@ A meter drops what exceeds its rate, many packets of a window at a time, and TCP
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 
 FIRST_METER = 0xB000
-METERS = 0x4000  # ids that are Beamer's, more than there are senders with caps at a time
+METERS = 0x4000  # ids that are Beamer's
 BURST_S = 0.3  # at the rate: more than TCP's least time-out, and no more, as a burst may pass at the speed of the link
 LEAST_BURST_KBIT = 200  # some frames even of the largest size
 
@@ -37,10 +38,11 @@ class RateMeter:
 def meter_ids(senders: Iterable[tuple[int, int]], hosts: int) -> dict[tuple[int, int], int]:
     """Return a meter id for each (job's registration number, position of the host) among so many hosts.
 
-    The same for the same senders, so that a restarted controller finds its meters, and rarely moved when others come or go.
+    The same for the same senders, so that a restarted controller finds its meters, and rarely moved when others come or go. Of
+    more senders than `METERS` the latest have none.
     """
     taken: dict[int, tuple[int, int]] = {}
-    for seq, host in sorted(senders):
+    for seq, host in islice(sorted(senders), METERS):
         slot = (seq * hosts + host) % METERS
         while slot in taken:
             slot = (slot + 1) % METERS

@@ -46,15 +46,15 @@ class RuleBook:
         altered = [seq for seq, before, now in known if before is not now and before != now]
         altered += [seq for seq in wanted if seq not in self._entries]
         yield 1 + len(wanted) // CHEAP
-        doubtful = dict.fromkeys(altered)
+        dirty = dict.fromkeys(altered)
         for seq in altered:
-            yield from self._claim(seq, wanted.get(seq), doubtful)
+            yield from self._claim(seq, wanted.get(seq), dirty)
         meters = self._meter_ids(jobs)
-        doubtful |= dict.fromkeys(seq for seq, _ in dict(meters.items() ^ self._meters.items()))
+        dirty |= dict.fromkeys(seq for seq, _ in dict(meters.items() ^ self._meters.items()))
         self._meters = meters
         before: BySwitch = {name: {} for name in self._fabric.switch}
         after: BySwitch = {name: {} for name in self._fabric.switch}
-        for seq in doubtful:
+        for seq in dirty:
             _add(before, self._entries.pop(seq).rules if seq in self._entries else {})
             if seq in wanted:
                 self._entries[seq] = entry = _Entry(wanted[seq])
@@ -74,8 +74,8 @@ class RuleBook:
             found[self._fabric.edge_of[host]].add(RateMeter.of(number, self._entries[seq].job.caps[host]))
         return {name: frozenset(meters) for name, meters in found.items()}
 
-    def _claim(self, seq: int, job: JobRules | None, doubtful: dict[int, None]) -> Work[None]:
-        """Let a job claim its connections and no others; whoever so loses or gets one becomes doubtful."""
+    def _claim(self, seq: int, job: JobRules | None, dirty: dict[int, None]) -> Work[None]:
+        """Let a job claim its connections and no others; whoever so loses or gets one becomes dirty."""
         before = self._entries[seq].job.connections if seq in self._entries else frozenset()
         after = job.connections if job else frozenset()
         for connection in before ^ after:
@@ -83,7 +83,7 @@ class RuleBook:
             claims = tuple(sorted((*others, seq))) if connection in after else others
             if claims:
                 self._claims[connection] = claims
-            doubtful |= dict.fromkeys(others[-1:])
+            dirty |= dict.fromkeys(others[-1:])
             yield 1
 
     def _write(self, entry: _Entry) -> Work[None]:

@@ -61,6 +61,10 @@ class FlowCounts:
         before_bytes, before_packets = self.by_pair.get(key, (0, 0))
         self.by_pair[key] = before_bytes + sent_bytes, before_packets + sent_packets
 
+    def copy(self) -> "FlowCounts":
+        """Return the same, which later counts do not change."""
+        return FlowCounts(dict(self.by_pair))
+
 
 class SwitchSession:
     """One switch from its connecting to its loss.
@@ -104,7 +108,7 @@ class SwitchSession:
     def set_target(self, target: SwitchTarget, changed: Iterable[Slot]) -> None:
         """Replace the target. changed: the slots in which it differs from the one before."""
         self._target = target
-        self._held.doubt(changed)
+        self._held.mark_dirty(changed)
         self._wake.set()
 
     async def run(self) -> None:
@@ -123,8 +127,10 @@ class SwitchSession:
     async def count(self) -> tuple[FlowCounts, FlowCounts]:
         """Return the counts of the rules in force, and of those removed by the time of that reading."""
         live = FlowCounts()
-        await self._turns.do(_added(live, await self._read_rules(Table.CLASS)))
-        return live, self._final
+        read = await self._read_rules(Table.CLASS)
+        final = self._final.copy()  # what is removed from now on is in the reading as well
+        await self._turns.do(_added(live, read))
+        return live, final
 
     async def _lead(self) -> None:
         """Have the switch take this controller's changes alone. Raises `RefusedError` where a later leader has it."""
@@ -140,6 +146,7 @@ class SwitchSession:
 
     async def _audit(self, now: float) -> None:
         """Read what the switch holds and restart the time-outs of pairs that are in use."""
+        self._held.begin_reading()
         read = await self._read_rules()
         await self._turns.do(self._held.replace(rule for rule, _, _ in read))
         self._meters = await self._read_meters()

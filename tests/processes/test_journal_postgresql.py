@@ -91,7 +91,7 @@ def test_a_writer_that_falls_silent_in_the_middle_of_what_it_sends_is_not_waited
         session.pgconn.send_query_params(b"SELECT 1", [])
         session.pgconn.send_flush_request()
         session.pgconn.flush()
-        assert SESSION_S / 2 < taken_over_after_s(url, 4 * SESSION_S) < 2 * SESSION_S
+        assert SESSION_S / 2 < taken_over_after_s(url, most_s := 8 * SESSION_S) < most_s
         with pytest.raises(PlatformError):
             first.append(EVENTS[1])
 

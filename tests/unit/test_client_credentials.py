@@ -55,7 +55,7 @@ def authorizations(client: Client, requests: list[bytes]) -> list[bytes]:
     return [line.partition(b": ")[2] for line in lines if line.lower().startswith(b"authorization:")]
 
 
-@pytest.mark.parametrize("url", ["http://10.0.0.1:8657", "http://127.0.0.1:1,http://c2.example:8265", "http://[2001:db8::1]"])
+@pytest.mark.parametrize("url", ["http://10.0.0.1:8657", "http://127.0.0.1:1,http://c2.example:8657", "http://[2001:db8::1]"])
 @pytest.mark.parametrize("source", ["argument", "variable", "file"])
 def test_a_token_does_not_leave_the_machine_in_the_clear(
     url: str, source: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

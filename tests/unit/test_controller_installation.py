@@ -1,4 +1,4 @@
-from controller.installation import Installation
+from controller.installation import LATENCY_SAMPLES, Installation
 
 
 def test_everywhere_needs_every_switch_and_agent() -> None:
@@ -84,3 +84,14 @@ def test_switches_have_what_the_slowest_connected_one_has() -> None:
     assert installation.on_switches == 1
     installation.switch_lost("s2")
     assert installation.on_switches == 2
+
+
+def test_what_waits_for_one_that_is_away_is_bounded() -> None:
+    installation = Installation(["s1", "away"], ["h1"], generation=1)
+    for generation in range(2, 2 * LATENCY_SAMPLES):
+        installation.want(generation, True, ["h1"], [float(generation)])
+    assert len(installation._waiting) == LATENCY_SAMPLES
+    for name in ("s1", "away"):
+        installation.switch_installed(name, generation, 1e9)
+    installation.agent_applied("h1", generation, 1e9)
+    assert len(installation.plan_ms) == LATENCY_SAMPLES

@@ -1,6 +1,6 @@
 import asyncio
 import math
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from itertools import combinations
 from pathlib import Path
 from random import Random
@@ -16,6 +16,7 @@ from beamer.network.snapshot import Snapshot
 from beamer.studies.events import AttemptStarted, Event, StudyRegistered, TrialEnded, TrialRegistered
 from beamer.studies.journal.store import Journal
 from beamer.studies.model import Profile, TrialStatus, Worker
+from beamer.studies.tracker import Tracker
 from beamer.units import frame_bytes
 from controller.http.responses import plan_response, trial_response
 from controller.runtime import Runtime
@@ -73,7 +74,7 @@ def test_exactly_those_that_fail_are_found(bad: set[str]) -> None:
 def test_one_culprit_takes_as_many_tries_as_the_halvings_twice() -> None:
     policy = Policy(frozenset({"s7/t3"}))
     policy.culprits()
-    assert policy.asked <= 2 * math.log2(len(ALL)) + 2
+    assert policy.asked <= 2 * math.log2(len(ALL)) + 3
 
 
 @pytest.mark.parametrize("together", list(combinations(("s0/t0", "s0/t7", "s8/t1"), 2)))
@@ -96,7 +97,7 @@ def test_where_many_fail_the_tries_are_bounded_and_some_are_planned() -> None:
 def test_a_policy_that_always_fails_has_no_culprit() -> None:
     policy = Policy(ALL)
     assert policy.culprits() == frozenset()
-    assert policy.culprits([]) == frozenset()
+    assert policy.culprits([]) is None
     assert Policy(frozenset({"a/b"})).culprits([("a/b",)]) == frozenset()
 
 
@@ -177,6 +178,35 @@ def test_one_that_breaks_decisions_is_set_aside_and_all_others_are_planned(tmp_p
 
     scene(tmp_path, begin)
     scene(tmp_path, go_on)
+
+
+@pytest.mark.parametrize("late", ["bad", "good"])
+def test_what_starts_while_a_decision_is_prepared_makes_no_other_job_set_aside(tmp_path: Path, late: str) -> None:
+    """late: which starts then; the bad one may end before it is found."""
+    good = {f"{study}/{name}" for study in "wxyz" for name in "abc"}
+    of_late = started("w", "bad", POISONED) if late == "bad" else started("z", "late")
+
+    async def play(runtime: Runtime) -> None:
+        prepare, waiting = runtime.network.prepare, list(of_late)
+
+        def prepared(tracker: Tracker) -> Generator[int, None, None]:
+            if len(runtime.tracker.running) >= len(good):
+                while waiting:
+                    runtime.record(waiting.pop(0))
+            yield from prepare(tracker)
+
+        runtime.network.prepare = prepared  # type: ignore[method-assign]
+        for study in "wxyz":
+            runtime.record(StudyRegistered(1.0, study, barriers=False))
+            for name in "abc":
+                for event in started(study, name):
+                    runtime.record(event)
+        if late == "good":
+            for event in started("w", "bad", POISONED):
+                runtime.record(event)
+        await until(lambda: runtime.set_aside.reasons.keys() == {"w/bad"} and good <= runtime.plan.jobs.keys())
+
+    scene(tmp_path, play)
 
 
 def test_a_policy_that_always_fails_is_not_asked_about_the_same_jobs_again_and_again(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from beamer.errors import PlatformError
+from beamer.errors import PlatformError, SilentError
 from beamer.network.events import Planned
 from beamer.studies.events import EncodedEvent, Event, StageRegistered
 from beamer.studies.journal import batches as module
@@ -180,6 +180,33 @@ def test_a_snapshot_that_cannot_be_written_keeps_no_event_back(
 
     assert scene(play) == EVENTS[:2]
     assert "takes no snapshot" in caplog.text
+
+
+def test_a_step_of_compacting_that_is_cut_off_confirms_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Only an answer of the database does."""
+    answers: list[str] = []
+
+    def cut_off(journal: Journal, snapshot: JournalSnapshot) -> Iterator[None]:
+        raise SilentError("the session is lost", "try again")
+        yield
+
+    monkeypatch.setattr(module, "RETRY_S", 0.01)
+    monkeypatch.setattr(Journal, "compacting", cut_off)
+    monkeypatch.setattr(Journal, "keep", lambda journal: answers.append("kept"))
+
+    async def play() -> None:
+        batches = Batches(Journal(f"sqlite:///{tmp_path}/journal.db"))
+        monkeypatch.setattr(Journal, "is_shared", True)
+        batches.compact(JournalSnapshot(batches._journal.head, "what came of it"))
+        while batches.failure is None:
+            await asyncio.sleep(0.001)
+        await batches.confirm()
+        assert answers == ["kept"]
+        await batches.close()
+        with pytest.raises(PlatformError, match="closed"):
+            batches.put(EVENTS[0])
+
+    asyncio.run(play())
 
 
 def test_events_are_written_between_the_steps_of_compacting(gate: Gate, scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

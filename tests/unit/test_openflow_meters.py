@@ -58,6 +58,11 @@ def test_numbers_are_those_of_the_job_and_host_alone_where_they_do_not_collide()
     assert all(FIRST_METER <= number < FIRST_METER + METERS for number in many.values())
 
 
+def test_of_more_senders_than_there_are_meters_the_latest_have_none() -> None:
+    senders = [(seq, 0) for seq in range(METERS + 10)]
+    assert sorted(meter_ids(senders, hosts=1)) == senders[:METERS]
+
+
 @pytest.mark.parametrize(("cap_bps", "kbps"), [(1, 1), (1999, 1), (2_500_000, 2500)])
 def test_a_meter_never_exceeds_its_cap_unless_that_is_less_than_a_meter_can_be(cap_bps: int, kbps: int) -> None:
     assert RateMeter.of(FIRST_METER, cap_bps).rate_kbps == kbps

@@ -78,7 +78,7 @@ def test_what_is_to_be_done_is_what_a_comparison_of_everything_finds(seed: int) 
         for slot, rule in change.items():
             if rule is None:
                 wanted.pop(slot, None)
-        held.doubt(change)
+        held.mark_dirty(change)
         for rule in held:
             if rng.random() < 0.1:
                 held.lose(rule.key)
@@ -104,3 +104,31 @@ def test_what_is_read_anew_is_compared_as_a_whole() -> None:
     lost, *others = rules.values()
     at_once(held.replace(others))
     assert at_once(held.compare(rules.get, rules, 2.0)).add == (lost,)
+
+
+def read_anew(held: HeldRules, rules: Iterable[Rule]) -> None:
+    held.begin_reading()
+    at_once(held.replace(rules))
+
+
+def test_a_rule_that_is_lost_while_a_reading_is_taken_in_is_not_taken_to_be_there() -> None:
+    held, rules = HeldRules(), [rule for of_switch in static_rules(FABRIC).values() for rule in of_switch]
+    first, second = rules[0], rules[-1]
+    held.begin_reading()
+    held.lose(first.key)
+    work = held.replace(rules)
+    next(work)
+    held.lose(second.key)
+    at_once(work)
+    assert {rule.key for rule in rules} - {rule.key for rule in held} == {first.key, second.key}
+    read_anew(held, rules)
+    assert first.key in held, "it was added again"
+
+
+def test_what_was_to_be_removed_is_forgotten_where_a_reading_has_it_no_more() -> None:
+    held, rules = HeldRules(), next(iter(static_rules(FABRIC).values()))
+    read_anew(held, rules)
+    at_once(held.compare(lambda slot: None, (), 0.0))
+    assert held.retired
+    read_anew(held, ())
+    assert not held.retired

@@ -141,6 +141,9 @@ class Batches:
             await asyncio.wait({task})
         if self._waiting:
             log.error("%d events were not written to the journal", len(self._waiting))
+        self._failure = self._failure or PlatformError(
+            "the journal is closed", "send it to the controller that is started next"
+        )
         if self._in_thread:
             log.error("the journal is left as it is: it does not answer")
         else:
@@ -192,7 +195,8 @@ class Batches:
         """Write the events that wait now, or compact where none do; return whether that could be done."""
         batch = [self._waiting[i] for i in range(min(len(self._waiting), MOST_AT_ONCE))]
         asked = len(self._asked)
-        step = self._compacting[0] if self._compacting and not batch else None
+        step = self._compacting.popleft() if self._compacting and not batch else None
+        is_heard = bool(batch) or self._keep_due
         self._in_thread, self._patience_s = True, WORK_S if step is not None else SILENT_S
         try:
             more = await self._thread.do(self._carry_out, batch, step, self._least_term, self._keep_due)
@@ -201,10 +205,11 @@ class Batches:
             return self._has_failed(error)
         self._in_thread = False
         if not self._lost:
-            self._unanswered = 0
-            if step is not None and not more:
-                self._compacting.popleft()
-            self._note_written(len(batch), asked)
+            if step is not None and more:
+                self._compacting.appendleft(step)
+            if is_heard:
+                self._note_heard(asked)
+            self._note_written(len(batch))
         return True
 
     def _has_failed(self, error: Exception) -> bool:
@@ -225,19 +230,23 @@ class Batches:
             self._journal.raise_term(least_term)
         if batch:
             self._journal.append_encoded(batch)
-        elif step is not None:
-            return _advance(step)
-        elif keep:
+            return False
+        more = step is not None and _advance(step)
+        if keep:
             self._journal.keep()
-        return False
+        return more
 
-    def _note_written(self, events: int, asked: int) -> None:
+    def _note_heard(self, asked: int) -> None:
+        """Take in that the database has answered in this session."""
+        self._unanswered = 0
         _resolve(self._asked[:asked])
         del self._asked[:asked]
         self._keep_due = bool(self._asked)  # whoever has asked meanwhile needs a later sign
         if self._failure is not None:
             log.warning("the journal takes events again")
             self._failure = None
+
+    def _note_written(self, events: int) -> None:
         for _ in range(events):
             self._waiting.popleft()
         self._written += events
