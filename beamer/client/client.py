@@ -56,10 +56,9 @@ class Client:
 
     url: or several, separated by commas, of controllers of which one leads. token: sent as a bearer token; None:
     `BEAMER_TOKEN`, or what the file that `BEAMER_TOKEN_FILE` names holds, or none; beside one a controller that is not on this
-    machine is at https, unless `BEAMER_INSECURE` is 1. ca: of a controller at https, the file of
-    the certificates in PEM that sign its own; None: `BEAMER_CA`, or those that the system trusts. May be used by several
-    threads, and after a fork by both processes. Raises `InputError` for an invalid URL, time-out, token or file; nothing else
-    here raises.
+    machine is at https, unless `BEAMER_INSECURE` is 1. ca: of a controller at https, the file of the certificates in PEM that
+    sign its own; None: `BEAMER_CA`, or those that the system trusts. May be used by several threads, and after a fork by both
+    processes. Raises `InputError` for an invalid URL, time-out, token or file; nothing else here raises.
     """
 
     def __init__(self, url: str = URL, timeout_s: float = 0.5, token: str | None = None, ca: str | None = None) -> None:

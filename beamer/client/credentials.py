@@ -33,6 +33,11 @@ def authorization(token: str | None, environment: Mapping[str, str]) -> tuple[tu
     return (("Authorization", f"Bearer {given}"),)
 
 
+def without_token(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment for processes whose controller asks for no token, and is to see none."""
+    return {name: value for name, value in environment.items() if name not in (TOKEN_VARIABLE, TOKEN_FILE_VARIABLE)}
+
+
 def check_exposure(urls: Iterable[str], environment: Mapping[str, str]) -> None:
     """Raise `InputError` for a URL to which a token would travel in the clear, over more than this machine's loopback."""
     if environment.get(INSECURE_VARIABLE) == "1":

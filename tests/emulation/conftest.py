@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from beamer.client.credentials import TOKEN_VARIABLE
 from beamer.workloads.scenario import Scenario, load
 from tests.emulation.leftovers import leftovers
 from topologies.emulation.supervisor import EmulatedRun, emulated_run
@@ -14,6 +15,12 @@ from topologies.emulation.supervisor import EmulatedRun, emulated_run
 HERE = Path(__file__).parent
 SMALL = HERE / "small.yaml"
 LASTING = HERE / "lasting.yaml"
+
+
+@pytest.fixture(autouse=True)
+def _with_a_sites_own_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An emulated controller asks for no token, and is to see none."""
+    monkeypatch.setenv(TOKEN_VARIABLE, "a-sites-own")
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from beamer.client.credentials import without_token
 from beamer.errors import EmulationError
 from beamer.network.plan_modes import DEFAULT_MODE
 from topologies.emulation import tools
@@ -145,7 +146,7 @@ def emulated_run(
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                env={**os.environ, RUN_VARIABLE: run.id},
+                env={**without_token(os.environ), RUN_VARIABLE: run.id},
                 start_new_session=True,  # Ctrl-C reaches this process alone, which then ends the others
             )
         started.append(inside)
