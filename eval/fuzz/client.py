@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
+from typing import BinaryIO
 from unittest import mock
 
 from beamer.client import Client, outbox
@@ -77,9 +78,9 @@ class HostileController:
                 threading.Thread(target=self._attend, args=(self._listener.accept()[0],), daemon=True).start()
 
     def _attend(self, connection: socket.socket) -> None:
-        with connection, suppress(OSError):
+        with connection, connection.makefile("rb") as stream, suppress(OSError):
             connection.settimeout(PATIENCE_S)
-            while request := _read_request(connection):
+            while request := _read_request(stream):
                 try:
                     answer = self.answers.get_nowait()
                 except queue.Empty:
@@ -179,19 +180,17 @@ def _twice(rng: random.Random) -> bytes:
 _KINDS: Sequence[Callable[[random.Random], bytes]] = (_changed, _changed, _with_headers, _with_content, _no_http, _twice)
 
 
-def _read_request(connection: socket.socket) -> bytes:
-    """Return the bytes of one request, none where the connection has ended."""
-    data = b""
-    while b"\r\n\r\n" not in data:
-        more = connection.recv(65536)
-        if not more:
+def _read_request(stream: BinaryIO) -> bytes:
+    """Return the bytes of one request, none where the connection has ended; what follows it is the next one's."""
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        line = stream.readline()
+        if not line:
             return b""
-        data += more
-    head = data.partition(b"\r\n\r\n")[0]
+        head += line
     lengths = [int(line.partition(b":")[2]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length")]
-    while len(_body(data)) < sum(lengths):
-        data += connection.recv(65536)
-    return data
+    body = stream.read(sum(lengths))
+    return head + body if len(body) == sum(lengths) else b""
 
 
 def _body(request: bytes) -> bytes:
