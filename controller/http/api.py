@@ -54,6 +54,7 @@ from controller.http.bodies import (
 )
 from controller.http.errors import DOCUMENTED, refusal, refused_input
 from controller.http.metrics import exposition
+from controller.http.quick import QuickRoute
 from controller.http.runs import check_run, study_event
 from controller.identity.credentials import NO_CREDENTIALS, Credentials
 from controller.identity.tokens import Claims
@@ -92,6 +93,7 @@ def create_app(runtime: Runtime, credentials: Credentials = NO_CREDENTIALS, wall
         dependencies=[authorization],
         responses=DOCUMENTED,
     )
+    app.router.route_class = QuickRoute
     app.add_exception_handler(DeniedError, _deny)  # type: ignore[arg-type]  # of both kinds of connection
 
     async def refuse(request: Request, error: Exception) -> Response:
