@@ -135,7 +135,7 @@ def use_parquet(environment: Environment, tmp_path: Path) -> None:
 def use_postgresql(environment: Environment, tmp_path: Path) -> None:
     code = "from beamer.studies.journal.store import Journal; Journal('postgresql+psycopg:///j?host=/nowhere')"
     done = environment.run("python", "-c", code, cwd=tmp_path)
-    assert "SilentError: the journal postgresql+psycopg:///j?host=%2Fnowhere cannot be read and written" in done.stderr
+    assert "SilentError: the journal postgresql+psycopg:///j?host=/nowhere cannot be read and written" in done.stderr
 
 
 def use_gpu_scheduling(environment: Environment, tmp_path: Path) -> None:
