@@ -153,9 +153,9 @@ class NetworkLedger(Ledger):
         self.forecasts.restore(read.forecasts)
 
     def prepare(self, tracker: Tracker) -> Generator[int, None, None]:
-        """Work out what looking at the running jobs takes time for, trial by trial, so that it takes little.
+        """Work out trial by trial what takes long of `running`, which then finds it in its cache.
 
-        Yields how many things it has done since it yielded last. What cannot be worked out fails where jobs are looked at.
+        Yields how many things it has done since it yielded last. What cannot be worked out fails in `running`.
         """
         for number, trial in enumerate(tracker.running, 1):
             if number % UNCHANGED_AT_ONCE == 0:
@@ -169,7 +169,7 @@ class NetworkLedger(Ledger):
                     yield 1 + _transfers(self._job(kept, study, trial).view.spec) // TRANSFERS
 
     def running(self, tracker: Tracker, without: AbstractSet[str] = frozenset()) -> RunningJobs:
-        """Look at the running jobs, and at their studies' rungs yet to come.
+        """Return the running jobs as they are now, and their studies' rungs yet to come.
 
         without: jobs that are left out, and with all of a study's running jobs the study.
         """

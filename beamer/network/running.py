@@ -1,7 +1,7 @@
-"""The running jobs of each study as they were when they were looked at, and what is kept of them between two looks.
+"""The running jobs of each study as of one moment, and a cache of what follows from them, which events invalidate.
 
-Few studies change between two decisions, and of these few trials. What is kept says nothing that is not known otherwise, so
-that any two are equal.
+Few studies change between two decisions, and of these few trials. The cache says nothing that is not known otherwise, so that
+two ledgers are equal whatever theirs hold.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -107,7 +107,7 @@ class KeptStudies:
 
 @dataclass(frozen=True)
 class SeenStudy:
-    """A study when it was looked at: its columns, or what they are made of.
+    """A study as of one moment: its columns, or what they are made of.
 
     kept: where to keep them unless it has changed since, as `changes` tells.
     """
@@ -121,7 +121,7 @@ class SeenStudy:
 
     @classmethod
     def of(cls, view: StudyView, jobs: Iterable[RunningJob], kept: KeptStudy | None) -> "SeenStudy":
-        """Return a study that has changed. kept: None for one that is not looked at as a whole."""
+        """Return a study that has changed. kept: None for one some of whose jobs are left out."""
         footprints = {job.view.key: job.footprint for job in jobs}
         return cls(view.name, None, view, footprints, kept, kept.changes if kept else 0)
 
@@ -140,7 +140,7 @@ class SeenStudy:
 
 @dataclass(frozen=True)
 class RunningJobs:
-    """All jobs that ran when they were looked at. Nothing changes them, so that another thread may make their columns.
+    """All jobs that ran at one moment. Nothing changes them, so that another thread may make their columns.
 
     last: the decision in force then.
     """

@@ -15,7 +15,7 @@ from controller.liveness.silence import Silence
 
 GRACE_S = 10.0  # an agent or a controller that is started again is back within about 2 s, and its clients' leases with it
 SILENCE_S = 900.0  # longer than steps of training and evaluations usually take
-_SOON_S = 0.002  # changes of one burst are looked at together
+_SOON_S = 0.002  # changes of one burst are taken together
 _PAUSE = 9.0  # of the alarm: a tenth of the time, as nothing that is missing is urgent
 _RETRY_S = 1.0  # after the journal could not be written
 _LEASE_EVENTS = (AttemptStarted, AttemptEnded, WorkerAttached, WorkerDetached, TrialEnded)

@@ -45,3 +45,48 @@ def test_it_runs_once_at_the_earliest_of_the_times_asked_for() -> None:
         assert len(ran) == 1
 
     asyncio.run(play())
+
+
+def test_time_that_an_action_only_waited_for_is_not_rested_after() -> None:
+    """It says how long it worked."""
+
+    async def play() -> None:
+        began: list[float] = []
+
+        async def act() -> float:
+            began.append(asyncio.get_running_loop().time())
+            await asyncio.sleep(0.1)
+            alarm.within(0.0)
+            return 0.0
+
+        alarm = Alarm(act, pause=1000.0)
+        alarm.within(0.0)
+        async with asyncio.timeout(30):  # less than it would rest after what it waited for
+            while len(began) < 2:
+                await asyncio.sleep(0.001)
+        await alarm.stop()
+
+    asyncio.run(play())
+
+
+def test_what_is_stopped_is_not_begun_again() -> None:
+    async def play() -> None:
+        ran: list[int] = []
+
+        async def act() -> None:
+            ran.append(len(ran))
+            try:
+                await asyncio.sleep(30)
+            finally:
+                alarm.within(0.0)
+
+        alarm = Alarm(act)
+        alarm.within(0.0)
+        while not ran:
+            await asyncio.sleep(0)
+        await alarm.stop()
+        alarm.within(0.0)
+        await asyncio.sleep(0.02)
+        assert ran == [0]
+
+    asyncio.run(play())

@@ -420,6 +420,7 @@ class SocketInMemory:
 
     def __init__(self, name: str, report: Message, may_report: asyncio.Event) -> None:
         self.scope: dict[str, object] = {}
+        self.sent: list[int] = []
         self._said = [message.model_dump_json() for message in (Hello(agent=name, generation=0), report)]
         self._may_report = may_report
 
@@ -435,7 +436,33 @@ class SocketInMemory:
         raise AssertionError
 
     async def send_text(self, text: str) -> None:
-        pass
+        self.sent.append(json.loads(text)["generation"])
+
+
+def test_an_assignment_that_comes_while_another_waits_for_its_turn_is_sent_once() -> None:
+    async def play() -> None:
+        hub = AgentHub(["h1"], Listener())
+        agent: Any = SocketInMemory("h1", Workers(), asyncio.Event())
+        serving = asyncio.create_task(hub.serve("h1", agent))
+        while not agent.sent:
+            await asyncio.sleep(0)
+        del agent.sent[:]
+        session = hub._sessions["h1"]
+        place = session._turns.begin()
+        await session._turns.granted(place)
+        hub.send("h1", Assignment(generation=8))
+        while session._wake.is_set():
+            await asyncio.sleep(0)
+        hub.send("h1", Assignment(generation=9))
+        while not agent.sent:
+            await asyncio.sleep(0)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert agent.sent == [9]
+        serving.cancel()
+        await asyncio.wait([serving])
+
+    asyncio.run(play())
 
 
 def test_a_turn_does_not_grow_with_the_agents_that_report() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 
+import httpx
 import pytest
 
 from beamer.clock import SteadyClock
@@ -14,11 +15,9 @@ from controller.runtime import Runtime
 from controller.testing import SwitchesInMemory
 from tests.unit.test_controller_api import ATTEMPT, DECLARED, FABRIC, PLACED, STAGE, STUDY, TRIAL
 
-httpx = pytest.importorskip("httpx")
-
 JSON = {"content-type": "application/json"}
 WORKER = f"{TRIAL}/workers/0"
-RANKS = ("0", "00", "+1", "-1", "1.0", "1e0", "%D9%A1", "9" * 30, "99999")
+RANKS = ("0", "00", "+1", "-1", "1.0", "1e0", "%D9%A1", "9" * 30, "9999999", "99999", "1048575", "1048576")
 ATTACHED = b'{"pid": 4242, "start": 7}'
 PUTS: list[tuple[str, bytes | None, dict[str, str]]] = [
     (STUDY, None, {}),
