@@ -111,11 +111,10 @@ class Bench:
         shown = self.here.run("tc", "-s", "class", "show", "dev", "data")
         return {m[1]: int(m[2]) for m in re.finditer(r"class htb (\S+).*\n Sent (\d+) bytes", shown)}
 
-    def waiting(self, but: str) -> bool:
-        """Return whether packets wait in a leaf class other than one, as `tc` reports it."""
+    def waiting(self) -> dict[str, int]:
+        """Return the packets that wait in each class, as `tc` reports them."""
         shown = self.here.run("tc", "-s", "class", "show", "dev", "data")
-        found = re.finditer(r"class htb (\S+) .*leaf.*(?:\n .*)*?\n backlog (\S+)b (\d+)p", shown)
-        return any(int(m[3]) for m in found if m[1] != but)
+        return {m[1]: int(m[2]) for m in re.finditer(r"class htb (\S+).*\n Sent .*\n(?: rate .*\n)? backlog \S+ (\d+)p", shown)}
 
     def assign(self, generation: int, *workers: LocalWorker, **other: object) -> Assignment:
         fields = {"ports": (PORT,), "addresses": ADDRESSES, "workers": workers} | other

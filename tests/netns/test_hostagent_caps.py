@@ -45,7 +45,7 @@ def keeps_to(bench: Bench, expected_bps: int) -> None:
     What was sent before the job had its mark waits in another class, and leaves beside what is capped.
     """
     if MINOR in bench.classes():
-        eventually(lambda: not bench.waiting(MINOR))
+        eventually(lambda: {minor for minor, packets in bench.waiting().items() if packets} == {MINOR})
     for _ in range(WINDOWS):
         least, most = rate_bps(bench, max(BUSY_S, PACKETS * LARGEST_BITS / expected_bps))
         assert least <= expected_bps * (1 + TOLERANCE)
