@@ -108,13 +108,15 @@ class Bench:
 
     def classes(self) -> dict[str, int]:
         """Return the bytes that each class has sent, as `tc` reports them."""
-        shown = self.here.run("tc", "-s", "class", "show", "dev", "data")
-        return {m[1]: int(m[2]) for m in re.finditer(r"class htb (\S+).*\n Sent (\d+) bytes", shown)}
+        return {m[1]: int(m[2]) for m in re.finditer(r"class htb (\S+).*\n Sent (\d+) bytes", self._statistics())}
 
     def waiting(self) -> dict[str, int]:
         """Return the packets that wait in each class, as `tc` reports them."""
-        shown = self.here.run("tc", "-s", "class", "show", "dev", "data")
-        return {m[1]: int(m[2]) for m in re.finditer(r"class htb (\S+).*\n Sent .*\n(?: rate .*\n)? backlog \S+ (\d+)p", shown)}
+        each = re.finditer(r"class htb (\S+).*\n Sent .*\n(?: rate .*\n)? backlog \S+ (\d+)p", self._statistics())
+        return {m[1]: int(m[2]) for m in each}
+
+    def _statistics(self) -> str:
+        return self.here.run("tc", "-s", "class", "show", "dev", "data")
 
     def assign(self, generation: int, *workers: LocalWorker, **other: object) -> Assignment:
         fields = {"ports": (PORT,), "addresses": ADDRESSES, "workers": workers} | other
