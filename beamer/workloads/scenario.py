@@ -28,6 +28,8 @@ from beamer.validation import check_arguments, input_error
 from beamer.workloads.asynchronous import AsynchronousPlan
 from beamer.yaml_files import read_yaml
 
+LEAST_WINDOW_BYTES, MOST_WINDOW_BYTES = 4096, 2**30
+
 
 @dataclass(frozen=True)
 class StagePlan:
@@ -71,6 +73,23 @@ class CableFailure:
 
 
 @dataclass(frozen=True)
+class TransportSettings:
+    """TCP and queues where packets are real; the simulator shares rates and has neither.
+
+    congestion_control: of trainers' connections, by the kernel's name. queue_packets: of a class at a port. window_bytes: of a
+    connection, under way. rto_min_s: before TCP takes what is not acknowledged for lost, at the least.
+
+    At an MTU of 9 kB queues of 400 packets hold the windows of 28 connections. What a starved class loses stays lost until its
+    connection's time-out, which has doubled several times from `rto_min_s` on by then.
+    """
+
+    congestion_control: str = "reno"
+    queue_packets: int = 400
+    window_bytes: int = 131072
+    rto_min_s: float = 3.0
+
+
+@dataclass(frozen=True)
 class Scenario:
     """A fabric, the studies that run on it and the cables that fail meanwhile.
 
@@ -86,6 +105,7 @@ class Scenario:
     failures: tuple[CableFailure, ...] = ()
     start_up_s: float = 0.0
     asynchronous: tuple[AsynchronousPlan, ...] = ()
+    transport: TransportSettings = TransportSettings()
 
 
 class _Entry(BaseModel):
@@ -129,6 +149,12 @@ class _File(_Entry):
     seed: int = 0
     queues: int = QUEUES
     start_up_s: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    congestion_control: str = Field(default=TransportSettings.congestion_control, pattern=r"^[a-z0-9_]{1,15}$")
+    queue_packets: int = Field(default=TransportSettings.queue_packets, ge=1, le=100_000)
+    window: Annotated[
+        int, BeforeValidator(lambda v: parse_size(v, "window")), Field(ge=LEAST_WINDOW_BYTES, le=MOST_WINDOW_BYTES)
+    ] = TransportSettings.window_bytes
+    rto_min: float = Field(default=TransportSettings.rto_min_s, ge=0.001, le=60)
     studies: list[_Study] = Field(min_length=1)
     failures: list[_Failure] = []
 
@@ -161,7 +187,16 @@ def parse(data: Any) -> Scenario:
             raise InputError(f"studies[{i}].after", study.after, f"a study listed before it: {', '.join(earlier) or 'none is'}")
     failures = tuple(_failure(failure, f"failures[{i}]", fabric) for i, failure in enumerate(file.failures))
     _check_paths(fabric, studies, failures)
-    return Scenario(file.name, fabric, file.seed, check_queues(file.queues), studies, failures, file.start_up_s)
+    return Scenario(
+        file.name,
+        fabric,
+        file.seed,
+        check_queues(file.queues),
+        studies,
+        failures,
+        file.start_up_s,
+        transport=TransportSettings(file.congestion_control, file.queue_packets, file.window, file.rto_min),
+    )
 
 
 def build_topology(parameters: dict[str, Any]) -> Fabric:

@@ -1,7 +1,17 @@
 """Edge counts against queues: sums along known paths, drops added, negligible queues set apart."""
 
 from topologies import dumbbell, single
-from topologies.emulation.accounting import PairBytes, QueueBytes, excluded_share, hop_shares, unregistered_share
+from topologies.emulation.accounting import (
+    HopShare,
+    PairBytes,
+    QueueBytes,
+    class_share,
+    dropped_share,
+    excluded_share,
+    findings,
+    hop_shares,
+    unregistered_share,
+)
 
 FABRIC = single.build(3)
 PAIRS = [
@@ -71,3 +81,24 @@ def test_windows_are_what_left_a_host_in_no_class_or_in_another_than_the_edge_co
 def test_bytes_before_the_match_are_a_share_of_the_job() -> None:
     shares = unregistered_share(PAIRS, {"b": 250})
     assert shares == {"a": 0.0, "b": 0.25}
+
+
+def at_port(pairs: list[PairBytes], *queues: QueueBytes) -> tuple[HopShare, ...]:
+    """Return the accounts of the switch's third port, and not of hosts that were not read."""
+    return tuple(hop for hop in hop_shares(FABRIC, pairs, queues) if hop.interface == "s1-eth3")
+
+
+def test_a_run_whose_bytes_are_in_their_classes_and_arrive_is_valid() -> None:
+    hops = at_port(PAIRS, QueueBytes("s1-eth3", 0, 1_500, 0), QueueBytes("s1-eth3", 1, 250, 0))
+    assert (class_share(hops), dropped_share(FABRIC, hops), findings(FABRIC, hops)) == (1.0, 0.0, ())
+    assert (class_share(()), dropped_share(FABRIC, ()), findings(FABRIC, ())) == (1.0, 0.0, ())
+
+
+def test_bytes_in_another_class_and_dropped_ones_make_a_run_invalid_and_are_told() -> None:
+    hops = at_port(PAIRS, QueueBytes("s1-eth3", 0, 1350, 0), QueueBytes("s1-eth3", 1, 400, 0))
+    assert findings(FABRIC, hops) == ("62.5% of the bytes in class 1 at s1-eth3 are its own (limit 99%)",)
+    pairs = [PairBytes("a", "h1", "h3", 0, 0, True, 100 * 1514)]
+    for dropped, found in ((1, ()), (2, ("queues dropped 2.0% of all bytes (limit 1%): queue_packets, window",))):
+        hops = at_port(pairs, QueueBytes("s1-eth3", 0, (100 - dropped) * 1514, dropped))
+        assert dropped_share(FABRIC, hops) == dropped / 100
+        assert findings(FABRIC, hops) == found

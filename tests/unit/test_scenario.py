@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from beamer.errors import InputError
-from beamer.workloads.scenario import load, parse, shipped
+from beamer.workloads.scenario import TransportSettings, load, parse, shipped
 
 SMALL: dict[str, Any] = {
     "name": "small",
@@ -62,6 +62,11 @@ def test_the_shipped_scenario_is_what_the_readme_says() -> None:
         (("topology", "mtu"), 100, "topology.mtu", "576 to 9216"),
         (("studys",), [], "studys", "'studies'"),
         (("queues",), 9, "queues", "1 to 8"),
+        (("congestion_control",), "Reno!", "congestion_control", "[a-z0-9_]"),
+        (("queue_packets",), 0, "queue_packets", "greater than or equal to 1"),
+        (("window",), "1kB", "window", "greater than or equal to 4096"),
+        (("window",), "wide", "window", "'600kB'"),
+        (("rto_min",), 0, "rto_min", "greater than or equal to 0.001"),
         (("studies", 0, "weight"), 0, "studies[0].weight", "greater than 0"),
         (("studies", 0, "trials", 0, "workers"), ["h1", "h9"], "studies[0].trials[0].workers[1]", "one of h1"),
         (("studies", 0, "trials", 0, "bytes"), -5, "studies[0].trials[0].bytes", "at least 0"),
@@ -87,6 +92,12 @@ def test_names_the_field_the_value_and_what_was_expected(path: tuple[Any, ...], 
     assert caught.value.field == field
     assert expected in caught.value.expected
     assert repr(caught.value.value) in str(caught.value)
+
+
+def test_tcp_and_queues_are_as_the_file_says_or_the_defaults() -> None:
+    assert parse(SMALL).transport == TransportSettings()
+    keys = {"congestion_control": "cubic", "queue_packets": 20, "window": "128KiB", "rto_min": 1.5}
+    assert parse(SMALL | keys).transport == TransportSettings("cubic", 20, 131072, 1.5)
 
 
 @pytest.mark.parametrize(

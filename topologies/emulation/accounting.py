@@ -15,6 +15,9 @@ from beamer.units import ETHERNET_HEADER, TCP_HEADERS, segment
 
 # A queue that carried less than this share of its port's bytes is too little for a meaningful ratio.
 NEGLIGIBLE_SHARE = 0.05
+CLASS_SHARE_LIMIT = 0.99  # of a queue's bytes that have to be those that were given its class
+# Of all bytes that came to queues: the simulator sends nothing again, and what a starved class loses is missing for as long.
+DROP_LIMIT = 0.01
 
 Queue = tuple[str, int]  # interface and class
 
@@ -145,6 +148,29 @@ def _arrivals(fabric: Fabric, pairs: Sequence[PairBytes], dropped: Mapping[Queue
                 left *= surviving.get(queue, 1.0)
         surviving = {queue: 1 - min(dropped.get(queue, 0.0) / sent, 1.0) for queue, sent in arrived.items() if sent}
     return arrived
+
+
+def class_share(hops: Iterable[HopShare]) -> float:
+    """Return the smallest agreement between edge counts and a queue, over all that are not negligible."""
+    return min((hop.share for hop in hops if not hop.negligible), default=1.0)
+
+
+def dropped_share(fabric: Fabric, hops: Sequence[HopShare]) -> float:
+    """Return the share of the bytes that came to queues which these dropped, at most: every frame may have been a full one."""
+    _, frame = segment(fabric.mtu)
+    return frame * sum(hop.dropped_packets for hop in hops) / max(sum(hop.queue_bytes for hop in hops), 1)
+
+
+def findings(fabric: Fabric, hops: Sequence[HopShare]) -> tuple[str, ...]:
+    """Return what of these accounts makes a run invalid."""
+    found = []
+    if (share := class_share(hops)) < CLASS_SHARE_LIMIT:
+        worst = min((hop for hop in hops if not hop.negligible), key=lambda hop: hop.share)
+        where = f"class {worst.klass} at {worst.interface}"
+        found.append(f"{share:.1%} of the bytes in {where} are its own (limit {CLASS_SHARE_LIMIT:.0%})")
+    if (dropped := dropped_share(fabric, hops)) > DROP_LIMIT:
+        found.append(f"queues dropped {dropped:.1%} of all bytes (limit {DROP_LIMIT:.0%}): queue_packets, window")
+    return tuple(found)
 
 
 def excluded_share(fabric: Fabric, hops: Iterable[HopShare], queues: Iterable[QueueBytes]) -> float:

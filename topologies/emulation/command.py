@@ -26,7 +26,7 @@ from beamer.sim import simulate
 from beamer.workloads.scenario import Scenario, load, shipped
 from topologies.emulation import fairness
 from topologies.emulation.outcome import RunOutcome
-from topologies.emulation.platform import require, require_root
+from topologies.emulation.platform import require, require_congestion_control, require_root
 from topologies.emulation.runfile import recorded, remove
 from topologies.emulation.studies import check_emulable
 from topologies.emulation.supervisor import emulated_run
@@ -58,6 +58,7 @@ def emulate(
     for name in names:
         check_pair(network_policy(name), Classes(queues=loaded.queues))
     require()
+    require_congestion_control(loaded.transport.congestion_control)
     check_outputs({"--json": json_file, "--plot": plot})
     if logs is not None:
         try:

@@ -54,7 +54,7 @@ class NamespacedRun:
         }
         self.urls = {part: f"http://{CONTROLLER_ADDRESS}:{port}" for part, (port, _) in self.controllers.items()}
         self.url = next(iter(self.urls.values()))
-        self.network = EmulatedNetwork(self.scenario.fabric)
+        self.network = EmulatedNetwork(self.scenario.fabric, self.scenario.transport)
         self.processes: dict[str, subprocess.Popen[str]] = {}
         self.vswitchd = 0
         self._queues = config.queues or self.scenario.queues

@@ -10,6 +10,7 @@ from mininet.net import Mininet
 from mininet.node import OVSSwitch
 
 from beamer.network.fabric import Fabric
+from beamer.workloads.scenario import TransportSettings
 from topologies.cabling import DATA_NETWORK
 from topologies.emulation import vswitch
 from topologies.emulation.tools import run
@@ -17,18 +18,14 @@ from topologies.emulation.tools import run
 MANAGEMENT_NETWORK = IPv4Network("10.78.0.0/16")
 CONTROLLER_ADDRESS = str(MANAGEMENT_NETWORK[1])
 MANAGEMENT_BRIDGE = "mgmt"
-# Of a class: at an MTU of 9 kB the windows of 28 connections of trainers. What a starved class loses stays lost until its
-# connection's time-out, which has doubled several times from `PATIENCE_S` on by then: the job would stand still long after it
-# could have gone on.
-LEAF_QUEUE_PACKETS = 400
-PATIENCE_S = 3  # before TCP takes a packet that waits in a starved class for lost, sends it again and slows down
 
 
 class EmulatedNetwork:
     """A fabric as Mininet hosts and switches in the current network namespace."""
 
-    def __init__(self, fabric: Fabric) -> None:
+    def __init__(self, fabric: Fabric, transport: TransportSettings) -> None:
         self.fabric = fabric
+        self._transport = transport
         # Mininet would raise machine-wide limits by sysctl; a run changes nothing outside its own namespaces.
         Mininet.inited = True
         self._net = Mininet(topo=None, controller=None, build=False)
@@ -59,7 +56,15 @@ class EmulatedNetwork:
             self._manage(host.name, str(MANAGEMENT_NETWORK[number + 2]))
             uplink = self.fabric.links[self.fabric.link_index[host.name, self.fabric.edge_of[host.name]]].interface
             route = (str(DATA_NETWORK), "dev", uplink, "src", host.ip, "scope", "link", "proto", "kernel")
-            run("ip", "route", "change", *route, "rto_min", f"{PATIENCE_S}s", enter=self.enter(host.name))
+            run(
+                "ip",
+                "route",
+                "change",
+                *route,
+                "rto_min",
+                f"{self._transport.rto_min_s * 1000:.0f}ms",
+                enter=self.enter(host.name),
+            )
         self._net.start()
 
     def point_at_controllers(self, targets: Sequence[str]) -> None:
@@ -108,7 +113,7 @@ class EmulatedNetwork:
                 # Checksums left to hardware that a veth does not have would stall TCP across the userspace datapath.
                 inside = self.enter(node if node in self.fabric.host else None)
                 run("ethtool", "-K", interface, "tx", "off", enter=inside)
-                limits = ("txqueuelen", str(LEAF_QUEUE_PACKETS), "mtu", str(self.fabric.mtu))
+                limits = ("txqueuelen", str(self._transport.queue_packets), "mtu", str(self.fabric.mtu))
                 run("ip", "link", "set", "dev", interface, *limits, enter=inside)
 
     def _manage(self, host: str, address: str) -> None:

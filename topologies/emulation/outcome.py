@@ -10,7 +10,15 @@ from beamer.report import run_document
 from beamer.sim.results import JobResult, RunResult, StageResult
 from beamer.studies.model import trial_key
 from beamer.workloads.scenario import Scenario
-from topologies.emulation.accounting import HopShare, excluded_share, hop_shares, unregistered_share
+from topologies.emulation.accounting import (
+    HopShare,
+    class_share,
+    dropped_share,
+    excluded_share,
+    findings,
+    hop_shares,
+    unregistered_share,
+)
 from topologies.emulation.exchange import RunMeasurements
 from topologies.emulation.sampling import JUDGED_PARTS, Health
 
@@ -35,7 +43,12 @@ class RunOutcome:
     @property
     def class_share_min(self) -> float:
         """The smallest agreement between edge counts and a queue, over all queues on the way that are not negligible."""
-        return min((hop.share for hop in self.hops if not hop.negligible), default=1.0)
+        return class_share(self.hops)
+
+    @property
+    def dropped_share(self) -> float:
+        """The share of the bytes that came to queues which these dropped."""
+        return dropped_share(self._scenario.fabric, self.hops)
 
     @property
     def job_class_shares(self) -> dict[str, float]:
@@ -54,7 +67,7 @@ class RunOutcome:
     @property
     def findings(self) -> tuple[str, ...]:
         """What makes the run invalid."""
-        return self.measured.health.findings()
+        return (*self.measured.health.findings(), *findings(self._scenario.fabric, self.hops))
 
     def plan_ms(self, share: float) -> float | None:
         """Return a quantile of the milliseconds from a stage event to its plan being installed everywhere, None if none was."""
@@ -71,6 +84,7 @@ class RunOutcome:
             "busiest link": f"{busiest} {self.result.utilisation[busiest]:.0%}",
             "mean link utilisation": f"{np.mean(list(self.result.utilisation.values())):.0%}",
             "smallest class share at any queue": f"{self.class_share_min:.2%}",
+            "dropped by queues, of all bytes": f"{self.dropped_share:.2%}",
             "excluded: bytes in windows after a change": f"{self.excluded_share:.2%}",
             "stage event to plan installed, p50 / p99": f"{_ms(self.plan_ms(0.5))} / {_ms(self.plan_ms(0.99))} ms",
             "Open vSwitch's busiest thread": f"{health.busiest_thread:.0%} of a core",
@@ -85,6 +99,7 @@ class RunOutcome:
             **run_document(self.result),
             "simulated_mean_sct_s": self.simulated.mean_sct_s,
             "class_share_min": self.class_share_min,
+            "dropped_share": self.dropped_share,
             "excluded_share": self.excluded_share,
             "job_class_shares": self.job_class_shares,
             "plan_p50_ms": self.plan_ms(0.5),

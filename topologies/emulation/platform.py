@@ -5,8 +5,11 @@ Run as a program it prints the Debian packages that are missing.
 
 import os
 import shutil
+from pathlib import Path
 
-from beamer.errors import PlatformError
+from beamer.errors import InputError, PlatformError
+
+_AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 
 PROGRAMS = {
     "ovs-vswitchd": "openvswitch-switch",
@@ -35,6 +38,13 @@ def require() -> None:
     require_root()
     if missing := _missing():
         raise PlatformError(f"not found: {', '.join(missing)}", f"install them with `apt-get install {_packages(missing)}`")
+
+
+def require_congestion_control(name: str) -> None:
+    """Return if this kernel has a congestion control. Raises `InputError`."""
+    available = _AVAILABLE.read_text().split()
+    if name not in available:
+        raise InputError("congestion_control", name, f"one that this kernel has: {', '.join(available)}")
 
 
 def _missing() -> dict[str, str]:

@@ -235,7 +235,7 @@ class StudyRunner:
             for worker in spec.workers:
                 task = TrainerTask(
                     study.name, study.run, spec, worker.rank, addresses, ports, self._url, self._scenario.start_up_s,
-                    done[spec.name],
+                    self._scenario.transport, done[spec.name],
                 )  # fmt: skip
                 identity = f"{study.name}/{stage.name}/{spec.name}#{worker.rank}"
                 self._launchers.start(identity, worker.host, task)

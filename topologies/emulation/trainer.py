@@ -19,9 +19,8 @@ from beamer.client import Client
 from beamer.network.collectives import phases
 from beamer.network.job import JobSpec
 from beamer.studies.model import Role
+from beamer.workloads.scenario import TransportSettings
 
-CONGESTION_CONTROL = b"reno"
-WINDOW_BYTES = 131072  # several times what the links hold: queues fill, equal flows get equal shares, and few packets are lost
 CONNECT_PATIENCE_S = 20.0
 STALL_PATIENCE_S = 60.0
 WAKE_BYTES = 32768  # a process woken for every packet would take the processor from the network
@@ -47,6 +46,7 @@ class TrainerTask:
     ports: tuple[int, ...]
     controller: str
     start_up_s: float
+    transport: TransportSettings
     done: int = 0
 
 
@@ -187,10 +187,10 @@ def serve_slice(mesh: Mesh, size: int, workers: list[int]) -> None:
     mesh.transfer(dict.fromkeys(workers, _bytes(total)), {})
 
 
-def _prepare(connection: socket.socket) -> socket.socket:
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, CONGESTION_CONTROL)
+def _prepare(connection: socket.socket, transport: TransportSettings) -> socket.socket:
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, transport.congestion_control.encode())
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_WINDOW_CLAMP, WINDOW_BYTES)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_WINDOW_CLAMP, transport.window_bytes)
     return connection
 
 
@@ -207,10 +207,10 @@ def _peers(spec: JobSpec, rank: int) -> tuple[list[int], list[int]]:
     return dial, expect
 
 
-def _dial(address: tuple[str, int], rank: int) -> socket.socket:
+def _dial(address: tuple[str, int], rank: int, transport: TransportSettings) -> socket.socket:
     deadline = time.monotonic() + CONNECT_PATIENCE_S
     while True:
-        connection = _prepare(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+        connection = _prepare(socket.socket(socket.AF_INET, socket.SOCK_STREAM), transport)
         connection.settimeout(CONNECT_PATIENCE_S)
         try:
             connection.connect(address)
@@ -229,15 +229,15 @@ def connect(task: TrainerTask) -> Mesh:
     dial, expect = _peers(task.spec, task.rank)
     peers: dict[int, socket.socket] = {}
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
-        _prepare(listener).setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        _prepare(listener, task.transport).setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((task.addresses[task.rank], task.ports[task.rank]))
         listener.listen(64)
         listener.settimeout(CONNECT_PATIENCE_S)
         for rank in dial:
-            peers[rank] = _dial((task.addresses[rank], task.ports[rank]), task.rank)
+            peers[rank] = _dial((task.addresses[rank], task.ports[rank]), task.rank, task.transport)
         while not peers.keys() >= set(expect):
             connection, _ = listener.accept()
-            _prepare(connection).settimeout(CONNECT_PATIENCE_S)
+            _prepare(connection, task.transport).settimeout(CONNECT_PATIENCE_S)
             peers[int.from_bytes(connection.recv(4, socket.MSG_WAITALL), "big")] = connection
     return Mesh(peers)
 
