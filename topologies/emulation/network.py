@@ -56,15 +56,8 @@ class EmulatedNetwork:
             self._manage(host.name, str(MANAGEMENT_NETWORK[number + 2]))
             uplink = self.fabric.links[self.fabric.link_index[host.name, self.fabric.edge_of[host.name]]].interface
             route = (str(DATA_NETWORK), "dev", uplink, "src", host.ip, "scope", "link", "proto", "kernel")
-            run(
-                "ip",
-                "route",
-                "change",
-                *route,
-                "rto_min",
-                f"{self._transport.rto_min_s * 1000:.0f}ms",
-                enter=self.enter(host.name),
-            )
+            rto_min = f"{1000 * self._transport.rto_min_s:.0f}ms"
+            run("ip", "route", "change", *route, "rto_min", rto_min, enter=self.enter(host.name))
         self._net.start()
 
     def point_at_controllers(self, targets: Sequence[str]) -> None:
