@@ -10,6 +10,7 @@ from rich.markup import escape
 
 from beamer.bounds.scenario import scenario_bounds, trace_bounds
 from beamer.errors import InputError, nearest
+from beamer.gpu.policies import GPU_POLICIES, gpu_policy
 from beamer.network.allocation import Allocator, Classes, allocator, check_pair
 from beamer.network.plan import QUEUES
 from beamer.network.plan_modes import DEFAULT_MODE, PlanMode, plan_mode
@@ -20,6 +21,8 @@ from beamer.report import (
     bound_rows,
     coflow_rows,
     job_rows,
+    joint_document,
+    joint_table,
     plot_cdf,
     plot_timeline,
     replay_document,
@@ -33,11 +36,14 @@ from beamer.report import (
     write_rows,
 )
 from beamer.scenario_options import JsonFile, ModeName, PlotFile, ScenarioFile, parse_policies
-from beamer.sim.network import Assumptions
+from beamer.sim import Assumptions
+from beamer.sim.joint import simulate_scenario as simulate_searches
 from beamer.sim.network import simulate as run_simulation
 from beamer.sim.replay import replay
 from beamer.sim.traces import FORMATS, read
 from beamer.units import parse_rate
+from beamer.workloads.joint import load as load_joint
+from beamer.workloads.joint import shipped as shipped_joint
 from beamer.workloads.scenario import load, shipped
 
 COMPARED = "fair,beamer"
@@ -66,6 +72,13 @@ def simulate(
     ] = None,
     form: Annotated[str | None, typer.Option("--format", help=f"How the trace is written: {' or '.join(FORMATS)}.")] = None,
     rate: Annotated[str | None, typer.Option(help="Of the ports that a trace names, such as 1gbit.")] = None,
+    gpu_policy_names: Annotated[
+        str | None,
+        typer.Option(
+            "--gpu-policy",
+            help="Comma-separated GPU policies, for a scenario whose searches ask for GPUs: each with each network policy.",
+        ),
+    ] = None,
     json_file: JsonFile = None,
     plot: PlotFile = None,
     cdf: Annotated[
@@ -81,6 +94,15 @@ def simulate(
 ) -> None:
     """Run a scenario, or a trace of coflows, in the flow-level simulator under each policy."""
     outputs: Outputs = {"--json": json_file, "--plot": plot, "--cdf": cdf, "--table": table, "--chrome": chrome}
+    if gpu_policy_names is not None:
+        others = {"--trace": trace, "--policy": policy, "--format": form, "--rate": rate, "--rows": rows, **outputs}
+        for option, value in others.items():
+            if value is not None and option != "--json":
+                raise InputError(option, str(value), "no such option beside --gpu-policy")
+        _simulate_joint(
+            scenario, gpu_policy_names, policies or COMPARED, allocator_name, queues, plan_mode(mode), outputs
+        )  # fmt: skip
+        return
     if trace is None:
         for option, value in (("--policy", policy), ("--format", form), ("--rate", rate)):
             if value is not None:
@@ -136,6 +158,39 @@ def _simulate_scenario(
     _write_table(outputs["--table"], [row for run in runs for row in table_rows[rows or "stages"](run, chosen.name)])
     if (file := outputs["--chrome"]) is not None:
         write_events(run_events(runs), file)
+
+
+def _simulate_joint(
+    path: Path | None,
+    gpu_policies: str,
+    network_policies: str,
+    allocator_name: str,
+    queues: str | None,
+    mode: PlanMode,
+    outputs: Outputs,
+) -> None:
+    loaded = load_joint(path or shipped_joint())
+    gpu_names, names = _gpu_policies(gpu_policies), parse_policies(network_policies)
+    chosen = _allocator(allocator_name, queues, loaded.queues, mode)
+    _check_pairs(names, chosen)
+    check_outputs(outputs)
+    runs = [
+        simulate_searches(loaded, gpu_policy(gpu), network_policy(name), allocator=chosen)
+        for gpu in gpu_names
+        for name in names
+    ]
+    Console().print(joint_table(f"{loaded.name} on {loaded.fabric.name}, simulated, {_described(chosen)}", runs))
+    _write_json(outputs["--json"], {"runs": [joint_document(run) for run in runs]})
+
+
+def _gpu_policies(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",")]
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            raise InputError("--gpu-policy", name, "each policy once")
+        if name not in GPU_POLICIES:
+            raise InputError("--gpu-policy", name, nearest(name, GPU_POLICIES))
+    return names
 
 
 def _simulate_trace(

@@ -235,7 +235,7 @@ class SimulatedCluster(Engine):
             self._settle(job)
         if placement is None:
             self._leave(job, RunState.PARKED)
-        elif run.state is RunState.RUNNING and run.placement and _stays(run.placement, placement):
+        elif run.state is RunState.RUNNING and run.placement and stays(run.placement, placement):
             ready_s = max(run.since_s - self.now, 0.0)  # what the change before still takes
             self._run_on(job, placement, max(ready_s, run.job.costs.rebatch_s))
         else:
@@ -363,7 +363,7 @@ def _next_multiple(of_s: float, after_s: float) -> float:
     return count * of_s if count * of_s > after_s else (count + 1) * of_s
 
 
-def _stays(one: Placement, other: Placement) -> bool:
+def stays(one: Placement, other: Placement) -> bool:
     """Say whether two placements differ in no more than the batch size."""
     return (one.devices, one.servers) == (other.devices, other.servers)
 

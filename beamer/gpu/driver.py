@@ -34,7 +34,8 @@ class SearchDriver:
 
     past: the journal's events. write: makes an event durable, before it takes effect. on_event: called with every new event
     that has been applied, before the tuner judges it. is_over: whether what the tuner does is not taken any more, and nothing
-    is started. seed, live, limits: as of `Scheduler`.
+    is started. seed, live, limits: as of `Scheduler`. tracker: a new one with a `GpuLedger` among its ledgers; None: with that
+    alone.
     """
 
     def __init__(
@@ -49,9 +50,10 @@ class SearchDriver:
         seed: int = 0,
         live: bool = True,
         limits: RunLimits = NO_LIMITS,
+        tracker: Tracker | None = None,
     ) -> None:
-        self.ledger = GpuLedger()
-        self.tracker = Tracker(self.ledger)
+        self.tracker = Tracker(GpuLedger()) if tracker is None else tracker
+        self.ledger = next(ledger for ledger in self.tracker.ledgers if isinstance(ledger, GpuLedger))
         self.tuner = tuner
         self._on_event = on_event
         self._is_over = is_over

@@ -1,10 +1,12 @@
 """What the GPU level knows: nodes, the jobs of trials with all that they reported, and what each was granted."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import fmean
 from types import MappingProxyType
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from beamer.errors import ConflictError, InputError, NotFoundError
 from beamer.gpu.devices import Devices, assign, check_devices
@@ -21,12 +23,31 @@ from beamer.studies.events import (
     TargetSet,
     TrialEnded,
 )
-from beamer.studies.model import MOST_STEPS, EndReason, Role, StageKey, Worker, split_key, trial_key
+from beamer.studies.model import MOST_STEPS, EndReason, Profile, Role, StageKey, Worker, split_key, trial_key
 from beamer.studies.records import StageRecord, TrialRecord
 from beamer.studies.registration import check_step
 from beamer.studies.tracker import Ledger, Tracker, is_new_decision
 
 LAST = 5  # measurements of a shape's speed that count
+
+
+@dataclass(frozen=True)
+class _State:
+    """See `GpuLedger`. jobs, ended: what they know of their stages left out. measured: by job, of each shape."""
+
+    cluster: Cluster
+    jobs: tuple[Job, ...]
+    requested: dict[str, int]
+    finished: dict[str, int]
+    failures: dict[str, tuple[RunFailed, ...]]
+    refused: dict[str, str]
+    ended: tuple[Job, ...]
+    devices: dict[str, Devices]
+    measured: dict[str, list[list[Speed]]]
+    decision: Allocated | None
+
+
+_STATE = TypeAdapter(_State)
 
 
 class GpuLedger(Ledger):
@@ -55,10 +76,39 @@ class GpuLedger(Ledger):
     __hash__ = None  # it changes
 
     def _facts(self) -> dict[str, object]:
-        def bare(jobs: Mapping[str, Job]) -> dict[str, Job]:
-            return {key: replace(job, stage=Stage(job.stage.study, job.stage.name)) for key, job in jobs.items()}
+        return {**vars(self), "_stale": None, "_jobs": _bare(self._jobs), "_ended": _bare(self._ended)}
 
-        return {**vars(self), "_stale": None, "_jobs": bare(self._jobs), "_ended": bare(self._ended)}
+    def state(self) -> str:
+        """Return all that is known as JSON."""
+        measured = {key: list(by_shape.values()) for key, by_shape in self._measured.items()}
+        state = _State(
+            self.cluster,
+            tuple(_bare(self._jobs).values()),
+            self._requested,
+            self._finished,
+            self._failures,
+            self._refused,
+            tuple(_bare(self._ended).values()),
+            self._devices,
+            measured,
+            self._decision,
+        )
+        return _STATE.dump_json(state).decode()
+
+    def restore(self, state: str) -> None:
+        """Know in a new ledger what `state` returned. Raises `ValueError` for anything else."""
+        read = _STATE.validate_json(state)
+        self.cluster, self._decision = read.cluster, read.decision
+        self._jobs = {job.key: job for job in read.jobs}
+        self._ended = {job.key: job for job in read.ended}
+        self._requested, self._finished, self._failures = read.requested, read.finished, read.failures
+        self._refused, self._devices = read.refused, read.devices
+        self._measured = {
+            key: {(of[0].gpus, of[0].nodes, of[0].servers, of[0].batch_size): of for of in shapes}
+            for key, shapes in read.measured.items()
+        }
+        for job in read.jobs:
+            self._refresh(job.stage)
 
     @property
     def decision(self) -> Allocated | None:
@@ -331,7 +381,8 @@ class GpuLedger(Ledger):
         for key, grant in event.grants.items():
             if (grant, event.devices[key]) != (self._jobs[key].grant, self._devices.get(key)):
                 workers = _workers(grant, event.devices[key])
-                yield AttemptStarted(event.at_s, key, f"gpus-{event.generation}", workers)
+                traffic = _traffic(self._jobs[key], grant)
+                yield AttemptStarted(event.at_s, key, f"gpus-{event.generation}", workers, traffic)
 
     def _allocate(self, event: Allocated) -> None:
         """Give every job what a decision grants, and take from the others what they had."""
@@ -343,11 +394,30 @@ class GpuLedger(Ledger):
         self._decision = event
 
 
+def _bare(jobs: Mapping[str, Job]) -> dict[str, Job]:
+    """Return jobs without what they know of their stages, which follows from the tracker."""
+    return {key: replace(job, stage=Stage(job.stage.study, job.stage.name)) for key, job in jobs.items()}
+
+
 def _workers(grant: Grant, devices: Devices) -> tuple[Worker, ...]:
     """Return a worker per GPU, then the parameter servers."""
     servers = [node for node, count in grant.servers for _ in range(count)]
     of_gpus = (Worker(rank, node) for rank, (node, _) in enumerate(devices))
     return (*of_gpus, *(Worker(rank, node, Role.SERVER) for rank, node in enumerate(servers, len(devices))))
+
+
+def _traffic(job: Job, grant: Grant) -> Profile:
+    """Return what a job does in a step on a grant: it computes as long as was measured there, or in proportion to samples."""
+    request = job.request
+    batch_size = grant.batch_size or request.batch_size
+    shape = (grant.size, grant.nodes, grant.served, batch_size)
+    for speed in job.speeds:
+        if speed.sync_s > 0 and (speed.gpus, speed.nodes, speed.servers, speed.batch_size) == shape:
+            return replace(request.traffic, compute_s=speed.step_s - speed.sync_s)
+    if request.traffic.compute_s is None:
+        return request.traffic
+    samples = batch_size / request.batch_size * request.gpus / grant.size
+    return replace(request.traffic, compute_s=request.traffic.compute_s * samples)
 
 
 def _attempt_end(at_s: float, trial: TrialRecord, reason: EndReason = EndReason.PAUSED) -> AttemptEnded:

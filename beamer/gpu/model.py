@@ -12,6 +12,8 @@ from functools import cached_property
 from pydantic import ConfigDict
 
 from beamer.errors import InputError
+from beamer.studies.model import UNKNOWN, Profile
+from beamer.studies.registration import check_profile
 
 LARGEST_LOSS = 3.4028235e38
 """The largest number of 32 bits: losses are computed in so many or fewer, so that one beyond it is an overflow."""
@@ -80,6 +82,7 @@ class Request:
     target_loss, target_accuracy: at which its search has reached its goal; None: not stated.
     servers: whether parameter servers synchronise it, each beside its workers; asynchronous: whether they do so one by one.
     worker_cpus, server_cpus: cores of each.
+    traffic: what its workers do in a step on `gpus` GPUs, for the network level.
     """
 
     iterations: int
@@ -101,6 +104,7 @@ class Request:
     worker_cpus: float = 0.0
     server_cpus: float = 0.0
     known_end: bool = True
+    traffic: Profile = UNKNOWN
 
     def __post_init__(self) -> None:
         for name in ("iterations", "gpus", "epoch", "batch_size"):
@@ -111,6 +115,10 @@ class Request:
                 raise InputError(name, getattr(self, name), "at least 0")
         if not self.least <= self.gpus <= self.most:
             raise InputError("gpus", self.gpus, f"{self.least} to {self.most}, from min_gpus to max_gpus")
+        try:
+            check_profile(self.traffic)
+        except InputError as error:
+            raise InputError(f"traffic.{error.field}", error.value, error.expected) from error
 
     @property
     def least(self) -> int:

@@ -33,6 +33,23 @@ class NoTuner(Tuner):
         return ()
 
 
+class Tuners(Tuner):
+    """The tuners of several searches; each judges its own trials."""
+
+    def __init__(self, tuners: Sequence[Tuner]) -> None:
+        self._tuners = tuple(tuners)
+
+    def judge(self, event: Event) -> Iterable[Event]:
+        """Return what each does."""
+        for tuner in self._tuners:
+            yield from tuner.judge(event)
+
+    @property
+    def done(self) -> bool:  # type: ignore[override]  # it follows from theirs
+        """Whether none waits for anything any more."""
+        return all(tuner.done for tuner in self._tuners)
+
+
 class HalvingTuner(Tuner):
     """Successive halving: the best trials of a rung continue in the next, from where they are. See `beamer.studies.halving`.
 

@@ -1,6 +1,7 @@
 """What people and programs read after a run: tables, JSON documents, pictures, files of rows, timelines for a viewer."""
 
 from beamer.report.chrome import replay_events, run_events, write_events
+from beamer.report.joint import joint_document, joint_table
 from beamer.report.json_documents import replay_document, run_document, simulation_document
 from beamer.report.plots import plot_cdf, plot_timeline
 from beamer.report.row_files import Row, coflow_rows, job_rows, stage_rows, write_rows
@@ -12,6 +13,8 @@ __all__ = [
     "coflow_rows",
     "job_rows",
     "job_table",
+    "joint_document",
+    "joint_table",
     "plot_cdf",
     "plot_timeline",
     "replay_document",

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop
 from statistics import fmean
@@ -142,15 +142,9 @@ class _Simulation:
             self.ended[event.trial] = event
 
     def submit(self, arrival: Arrival) -> None:
-        """Have a trial ask for GPUs, with its study and its stage if it is their first."""
-        now, driver, request = self.engine.now, self.driver, arrival.job.request
-        driver.take(StudyRegistered(now, arrival.study, rungs=arrival.rungs))
-        if arrival.stage is not None:
-            driver.take(StageRegistered(now, arrival.study, arrival.stage))
-            driver.take(TrialRegistered(now, arrival.study, arrival.name, request.iterations))
-            driver.take(TargetSet(now, arrival.key, arrival.target or request.iterations, arrival.stage))
-        driver.submit(arrival.study, arrival.name, request, now)
-        self.submitted[arrival.key] = now
+        """Have a trial ask for GPUs."""
+        submit(self.driver, arrival, self.engine.now)
+        self.submitted[arrival.key] = self.engine.now
 
     def step(self) -> float | None:
         """Let scheduler and tuner act until neither has anything left to do at this instant."""
@@ -161,17 +155,37 @@ class _Simulation:
 
     def results(self) -> GpuRun:
         """Return what became of every trial."""
-        now, ledger = self.engine.now, self.driver.ledger
-        runs = []
-        for key, submitted_s in self.submitted.items():
-            job = ledger.job(key) or ledger.ended[key]
-            end = self.ended.get(key)
-            status = self.driver.tracker.trials[key].status
-            started_s = self.engine.started_s.get(key)
-            lost_s = self.engine.lost_s.get(key, 0.0)
-            ended_s = end.at_s if end else None
-            runs.append(JobRun(key, submitted_s, started_s, ended_s, status, job.gpu_seconds_at(now), lost_s, job.reports))
-        return GpuRun(self.policy.name, tuple(runs), now, tuple(self.policy.seconds))
+        now, engine = self.engine.now, self.engine
+        runs = job_runs(self.driver, self.submitted, engine.started_s, engine.lost_s, now)
+        return GpuRun(self.policy.name, runs, now, tuple(self.policy.seconds))
+
+
+def submit(driver: SearchDriver, arrival: Arrival, now: float) -> None:
+    """Have a trial ask for GPUs, with its study and its stage if it is their first."""
+    request = arrival.job.request
+    driver.take(StudyRegistered(now, arrival.study, rungs=arrival.rungs))
+    if arrival.stage is not None:
+        driver.take(StageRegistered(now, arrival.study, arrival.stage))
+        driver.take(TrialRegistered(now, arrival.study, arrival.name, request.iterations))
+        driver.take(TargetSet(now, arrival.key, arrival.target or request.iterations, arrival.stage))
+    driver.submit(arrival.study, arrival.name, request, now)
+
+
+def job_runs(
+    driver: SearchDriver,
+    submitted: Mapping[str, float],
+    started_s: Mapping[str, float],
+    lost_s: Mapping[str, float],
+    now: float,
+) -> tuple[JobRun, ...]:
+    """Return what became of the trials that were submitted, each at a time."""
+    runs = []
+    for key, at_s in submitted.items():
+        trial, job = driver.tracker.trials[key], driver.ledger.job(key) or driver.ledger.ended[key]
+        held_s = job.gpu_seconds_at(now)
+        lost = lost_s.get(key, 0.0)
+        runs.append(JobRun(key, at_s, started_s.get(key), trial.ended_s, trial.status, held_s, lost, job.reports))
+    return tuple(runs)
 
 
 def simulate_gpus(
@@ -222,12 +236,17 @@ def simulate_gpus(
     return sim.results()
 
 
-def _check(nodes: Sequence[Node], arrivals: Sequence[Arrival], failures: Sequence[Failure]) -> None:
+def check_arrivals(arrivals: Sequence[Arrival]) -> None:
+    """Check that trials can be told apart. Raises `InputError`."""
     keys: set[str] = set()
     for arrival in arrivals:
         if arrival.key in keys:
             raise InputError("arrivals", arrival.key, "a key that no other trial has")
         keys.add(arrival.key)
+
+
+def _check(nodes: Sequence[Node], arrivals: Sequence[Arrival], failures: Sequence[Failure]) -> None:
+    check_arrivals(arrivals)
     names = [node.name for node in nodes]
     back_s = dict.fromkeys(names, -math.inf)
     for failure in sorted(failures, key=lambda failure: failure.at_s):

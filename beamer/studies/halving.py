@@ -139,3 +139,22 @@ class Halving:
         else:
             del self._rung[trial]
         return [Verdict(trial, promoted)]
+
+
+def declared_rungs(declared: Sequence[tuple[int, int | None]], count: int, field: str) -> tuple[Rung, ...]:
+    """Return the rungs of a search of `count` trials. declared: of each, its step and how many trials it keeps for the next.
+
+    Raises `InputError` naming `field`, the rung and its key `iterations` or `keep`.
+    """
+    found: list[Rung] = []
+    for i, (step, keep) in enumerate(declared):
+        if found and step <= found[-1].step:
+            raise InputError(f"{field}[{i}].iterations", step, f"above {found[-1].step}: counted from the start")
+        found.append(Rung(f"rung{i}", count, step))
+        is_last = i + 1 == len(declared)
+        if is_last and keep is not None:
+            raise InputError(f"{field}[{i}].keep", keep, "no such key in the last rung, after which nothing runs")
+        if not is_last and (keep is None or keep > count):
+            raise InputError(f"{field}[{i}].keep", keep, f"1 to {count}, the trials that run in this rung")
+        count = keep or count
+    return tuple(found)

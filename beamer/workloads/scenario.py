@@ -28,7 +28,7 @@ from beamer.validation import check_arguments, input_error
 from beamer.workloads.asynchronous import AsynchronousPlan
 from beamer.yaml_files import read_yaml
 
-LEAST_WINDOW_BYTES, MOST_WINDOW_BYTES = 4096, 2**30
+UNSCALED_WINDOW_BYTES, MOST_WINDOW_BYTES = 65535, 2**30  # TCP's without a scale (RFC 7323), and with the largest one
 
 
 @dataclass(frozen=True)
@@ -77,16 +77,16 @@ class TransportSettings:
     """TCP and queues where packets are real; the simulator shares rates and has neither.
 
     congestion_control: of trainers' connections, by the kernel's name. queue_packets: of a class at a port. window_bytes: of a
-    connection, under way. rto_min_s: before TCP takes what is not acknowledged for lost, at the least.
+    connection at most; 65 535 times a power of two is kept. rto_min_s: before TCP takes what is not acknowledged for lost.
 
-    At an MTU of 9 kB queues of 400 packets hold the windows of 28 connections. What a starved class loses stays lost until its
-    connection's time-out, which has doubled several times from `rto_min_s` on by then.
+    At an MTU of 9 kB queues of 400 packets hold the windows of 13 connections. What a starved class loses stays lost until its
+    connection's time-out, which agents bound at 2.1 s; before Linux 6.15 it has doubled several times from `rto_min_s` on.
     """
 
     congestion_control: str = "reno"
     queue_packets: int = 400
-    window_bytes: int = 131072
-    rto_min_s: float = 3.0
+    window_bytes: int = 262144
+    rto_min_s: float = 2.0
 
 
 @dataclass(frozen=True)
@@ -152,9 +152,9 @@ class _File(_Entry):
     congestion_control: str = Field(default=TransportSettings.congestion_control, pattern=r"^[a-z0-9_]{1,15}$")
     queue_packets: int = Field(default=TransportSettings.queue_packets, ge=1, le=100_000)
     window: Annotated[
-        int, BeforeValidator(lambda v: parse_size(v, "window")), Field(ge=LEAST_WINDOW_BYTES, le=MOST_WINDOW_BYTES)
+        int, BeforeValidator(lambda v: parse_size(v, "window")), Field(ge=UNSCALED_WINDOW_BYTES, le=MOST_WINDOW_BYTES)
     ] = TransportSettings.window_bytes
-    rto_min: float = Field(default=TransportSettings.rto_min_s, ge=0.001, le=60)
+    rto_min: float = Field(default=TransportSettings.rto_min_s, ge=0.001, le=2)  # agents bound time-outs a little above
     studies: list[_Study] = Field(min_length=1)
     failures: list[_Failure] = []
 
@@ -173,6 +173,9 @@ def parse(data: Any) -> Scenario:
     """Build a scenario from the content of a scenario file. Raises `InputError`."""
     if not isinstance(data, dict):
         raise InputError("scenario", data, f"a mapping with {', '.join(_File.model_fields)}")
+    if "gpus_per_host" in data:
+        expected = "a scenario of a network alone: one with GPUs runs under `beamer simulate --gpu-policy`"
+        raise InputError("gpus_per_host", data["gpus_per_host"], expected)
     try:
         file = _File.model_validate(data)
     except ValidationError as error:

@@ -17,9 +17,10 @@ import eval.__main__
 from beamer.errors import BeamerError, EmulationError, EngineError, InputError, PlatformError
 from beamer.lazy_commands import DISTRIBUTION, Command, errors_as_exit_codes
 from beamer.output_files import check_outputs
+from beamer.workloads.joint import shipped as shipped_joint
 from beamer.workloads.scenario import shipped
 from hostagent.command import serve
-from topologies.emulation.platform import require
+from topologies.emulation.platform import require, require_congestion_control
 
 NOBODY = "import os, beamer.cli; os.geteuid = lambda: 1000; beamer.cli.main()"  # the command line as if without root
 
@@ -145,6 +146,36 @@ def test_simulate_writes_what_it_prints(tmp_path: Path) -> None:
     assert [run["policy"] for run in runs] == ["fair", "beamer"]
     assert f"{runs[1]['mean_sct_s']:.2f}" in done.stdout
     assert (tmp_path / "p.png").stat().st_size > 1000
+
+
+def test_simulate_runs_each_gpu_policy_with_each_network_policy(tmp_path: Path) -> None:
+    policies = ("--gpu-policy", "fifo,elastic", "--policies", "fair,beamer")
+    done = _beamer("simulate", *policies, "--json", str(tmp_path / "f.json"))
+    assert done.returncode == 0, done.stderr
+    runs = json.loads((tmp_path / "f.json").read_text())["runs"]
+    names = [(run["gpu_policy"], run["network_policy"]) for run in runs]
+    assert names == [("fifo", "fair"), ("fifo", "beamer"), ("elastic", "fair"), ("elastic", "beamer")]
+    for run in runs:
+        assert f"{run['mean_search_s']:.1f}" in done.stdout
+        assert len(run["trials"]) == 18
+        assert run["mean_search_s"] == pytest.approx(sum(run["searches_s"].values()) / 3)
+        assert {trial["status"] for trial in run["trials"]} == {"finished", "killed"}
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (("--gpu-policy", "fif"), "'fifo'"),
+        (("--gpu-policy", "fifo,fifo"), "each policy once"),
+        (("--gpu-policy", "fifo", "--plot", "p.png"), "--plot"),
+        (("--gpu-policy", "fifo", "--rows", "jobs"), "--rows"),
+        (("--gpu-policy", "fifo", "--policies", "fifo-lm"), "fifo-lm"),
+        ((str(shipped()), "--gpu-policy", "fifo"), "searches"),
+        ((str(shipped_joint()),), "--gpu-policy"),
+    ],
+)
+def test_what_does_not_go_with_gpu_policies_is_refused(options: tuple[str, ...], named: str) -> None:
+    _refused(_beamer("simulate", *options), named)
 
 
 @pytest.mark.parametrize(
@@ -274,3 +305,9 @@ def test_the_help_and_a_wrong_command_import_no_command() -> None:
 def test_a_bad_config_of_an_experiment_ends_in_one_line(content: str, parts: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text(content)
     _refused(_run("-m", "eval", "gpu", "--no-measure", "--config", str(tmp_path / "c.yaml")), *parts)
+
+
+def test_a_congestion_control_that_the_kernel_lacks_is_refused_with_those_that_it_has() -> None:
+    require_congestion_control("reno")
+    with pytest.raises(InputError, match=r"congestion_control: got 'renoo', expected one that this kernel has: .*reno"):
+        require_congestion_control("renoo")

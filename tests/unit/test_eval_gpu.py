@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from pydantic import ValidationError
 
 from beamer.decision.policy import Stateless
+from beamer.engines.profiles import DataParallelProfile, HyperbolicLoss
 from beamer.gpu.model import Costs, Grant
 from beamer.gpu.policies import GPU_POLICIES, GpuPolicy
 from beamer.gpu.policies.fifo import Fifo
@@ -18,7 +19,6 @@ from eval.gpu.claims import CLAIMS, Claim, GpuContender, Inputs
 from eval.gpu.claims.base import CostsConfig, Metric
 from eval.gpu.claims.hermes import CLOSED_FORM, HermesClaim
 from eval.gpu.claims.optimus import CONVERGED, ParameterServerProfile, SpeedTable, _half
-from eval.gpu.profiles import DataParallelProfile, HyperbolicLoss
 from eval.gpu.report import by_metric, ratio, tally, verdicts, verdicts_of
 from eval.gpu.searches import KINDS, SYNTHETIC, SearchSpace, draw
 from eval.gpu.study import GpuStudyConfig, read, run_one

@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 from beamer.network.policies import NETWORK_POLICIES
 from beamer.sim import SimResult, simulate
 from beamer.workloads.command import workload
-from beamer.workloads.generate import generate
 from beamer.workloads.scenario import Scenario, load, shipped
 from eval.emulation import CONFIG, SHIPPED_SEED, EmulationConfig
 
@@ -41,7 +40,7 @@ def test_it_is_what_the_command_in_its_header_draws(tmp_path: Path) -> None:
 
 def test_it_is_drawn_from_the_distribution_that_is_evaluated() -> None:
     config = EmulationConfig.model_validate(yaml.safe_load(CONFIG.read_text()))
-    drawn = generate(config.base.workload(SHIPPED_SEED, name="overlapping-searches"))
+    drawn = config.base.document(SHIPPED_SEED) | {"name": "overlapping-searches"}
     assert drawn == yaml.safe_load(shipped().read_text())
 
 

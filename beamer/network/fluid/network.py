@@ -68,6 +68,10 @@ class FluidNetwork:
         left: Ints = self._world.jobs["iterations"] - self._world.jobs["done"]
         return left
 
+    def iteration_began_s(self, job: int) -> float:
+        """Return when a running job began the iteration that it is in, or will begin its first one."""
+        return float(self._world.jobs["began"][job])
+
     def add(self, block: Block) -> int:
         """Add jobs, which do not run yet; return the number of the first."""
         w = self._world

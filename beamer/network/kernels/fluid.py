@@ -45,6 +45,7 @@ def _iterate(w: World, j: int, at: float) -> None:
     job = w.jobs[j]
     job.phase = job.phase_first
     job.awaited = 2
+    job.began = at
     push(w.timers, 2 * j, at + job.compute)
     push(w.timers, 2 * j + 1, at + (1.0 - job.overlap) * job.compute)
 

@@ -89,6 +89,7 @@ JOB = np.dtype(
         ("overlap", "f8"),
         ("running", "?"),
         ("done", "i8"),  # iterations
+        ("began", "f8"),  # its present iteration, seconds
         ("phase", "i8"),  # in flight or next
         ("in_flight", "i8"),  # flows of it that still move
         ("awaited", "i8"),  # of computing and synchronisation

@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from rich.table import Table
 
+from beamer.engines.profiles import DataParallelProfile, HyperbolicLoss
 from beamer.engines.simulated import Outcome, SimulatedJob, SimulatedProfile
 from beamer.gpu.model import Grant, Node, Request
 from beamer.sim.gpu import Arrival
@@ -28,7 +29,6 @@ from eval.gpu.claims.base import (
     contenders,
 )
 from eval.gpu.pollux_data import Application, read
-from eval.gpu.profiles import DataParallelProfile, HyperbolicLoss
 from eval.gpu.report import bars, by_metric
 
 ITERATIONS = 3000

@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from rich.table import Table
 
+from beamer.engines.profiles import HyperbolicLoss
 from beamer.engines.simulated import Outcome, SimulatedJob, SimulatedProfile
 from beamer.gpu.model import Grant, Node, Request
 from beamer.sim.gpu import Arrival
@@ -27,7 +28,6 @@ from eval.gpu.claims.base import (
     contenders,
 )
 from eval.gpu.dl2 import read_speeds, speed_model_errors
-from eval.gpu.profiles import HyperbolicLoss
 from eval.gpu.report import bars, by_metric
 
 CELL = "9 jobs"

@@ -1,0 +1,239 @@
+"""Both levels in one simulation: a GPU policy decides which trials run where, a network policy whose coflows go first.
+
+One tracker feeds both. How long an iteration takes follows from what its trial was given and from how the network serves it;
+the GPU policy sees that in the speeds that jobs report.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from beamer.errors import InputError, nearest
+from beamer.gpu.driver import SearchDriver
+from beamer.gpu.ledger import GpuLedger
+from beamer.gpu.model import Node
+from beamer.gpu.policy import GpuPolicy
+from beamer.gpu.tuners import HalvingTuner, NoTuner, Tuner, Tuners
+from beamer.network.allocation import Allocator, check_pair
+from beamer.network.fabric import Fabric
+from beamer.network.ledger import NetworkLedger
+from beamer.network.plan import QUEUES
+from beamer.network.policies import NetworkPolicy
+from beamer.sim.gpu import Arrival, JobRun, check_arrivals, job_runs, submit
+from beamer.sim.network_level import Assumptions, NetworkLevel, chosen_allocator
+from beamer.sim.networked_engine import NetworkedEngine
+from beamer.sim.results import StageResult
+from beamer.studies.model import split_key
+from beamer.studies.tracker import Tracker
+from beamer.workloads.joint import JointScenario
+
+
+@dataclass(frozen=True)
+class JointRun:
+    """A run under two policies, in seconds after its start.
+
+    jobs: what became of each trial. stages: those that are over. gpus: of all nodes. link_bytes: carried by each directed link.
+    """
+
+    gpu_policy: str
+    network_policy: str
+    jobs: tuple[JobRun, ...]
+    stages: tuple[StageResult, ...]
+    end_s: float
+    gpus: int
+    link_bytes: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def mean_sct_s(self) -> float:
+        """Mean stage completion time; not a number without stages."""
+        return float(np.mean([stage.sct_s for stage in self.stages])) if self.stages else float("nan")
+
+    @property
+    def p95_sct_s(self) -> float:
+        """95th percentile of the stage completion times; not a number without stages."""
+        return float(np.percentile([stage.sct_s for stage in self.stages], 95)) if self.stages else float("nan")
+
+    @property
+    def mean_jct_s(self) -> float:
+        """Mean job completion time, infinite if a trial has not ended."""
+        return float(np.mean([job.jct_s for job in self.jobs]))
+
+    @property
+    def search_s(self) -> dict[str, float]:
+        """By study, from the first submission of a trial to the end of the last; infinite if one has not ended."""
+        studies: dict[str, list[JobRun]] = {}
+        for job in self.jobs:
+            studies.setdefault(split_key(job.key)[0], []).append(job)
+        return {
+            study: max(job.submitted_s + job.jct_s for job in jobs) - min(job.submitted_s for job in jobs)
+            for study, jobs in studies.items()
+        }
+
+    @property
+    def mean_search_s(self) -> float:
+        """Mean of the searches' times, infinite if one is not over."""
+        return float(np.mean(list(self.search_s.values())))
+
+    @property
+    def network_bytes(self) -> float:
+        """Bytes that links have carried, counted on each link of a path."""
+        return sum(self.link_bytes.values())
+
+    @property
+    def idle_share(self) -> float:
+        """The share of all GPU-seconds, until the end, that no trial held."""
+        return 1.0 - sum(job.gpu_s for job in self.jobs) / (self.gpus * self.end_s) if self.end_s else 0.0
+
+
+class _Simulation:
+    def __init__(
+        self,
+        level: NetworkLevel,
+        tracker: Tracker,
+        nodes: Sequence[Node],
+        arrivals: Sequence[Arrival],
+        gpu_policy: GpuPolicy[Any],
+        tuner: Tuner,
+        report_s: float,
+        seed: int,
+    ) -> None:
+        self._level = level
+        self._waiting = len(arrivals)
+        self._is_due = self._is_asked = False
+        self._woken_s = 0.0
+        self.submitted: dict[str, float] = {}
+        jobs = {arrival.key: arrival.job for arrival in arrivals}
+        self.engine = NetworkedEngine(level, nodes, jobs, self._target, report_s, self._due)
+        self.driver = SearchDriver(gpu_policy, self.engine, tuner, seed=seed, live=False, tracker=tracker)
+        for arrival in arrivals:
+            level.after(arrival.at_s, partial(self._submit, arrival))
+
+    def run_to_end(self) -> None:
+        """Run until every trial has ended, the tuner is done, or nothing moves any more."""
+        level = self._level
+        while not (self._is_over or level.is_idle):
+            for key in level.advance():
+                self.engine.finish(key)
+            level.act()
+            if self._is_due:
+                self._step()
+            level.decide()
+
+    @property
+    def _is_over(self) -> bool:
+        trials = self.driver.tracker.trials
+        ended = not self._waiting and all(trials[key].status.is_finished for key in self.submitted)
+        return ended or self.driver.tuner.done
+
+    def _submit(self, arrival: Arrival) -> None:
+        self._waiting -= 1
+        self.submitted[arrival.key] = self._level.now_s
+        submit(self.driver, arrival, self._level.now_s)
+        self._due()
+
+    def _due(self) -> None:
+        self._is_due = True
+
+    def _step(self) -> None:
+        """Let scheduler and tuner act until neither has anything left to do at this instant."""
+        now, asked_only = self._level.now_s, self._is_asked
+        self._is_due = self._is_asked = False
+        while (wake_s := self.driver.step(now)) is not None and wake_s <= now:
+            pass
+        # A policy that starts nothing when it is asked at its own wish, while nothing runs or comes, starts nothing any more.
+        if wake_s is not None and wake_s != self._woken_s and not (asked_only and self._level.is_idle):
+            self._woken_s = wake_s
+            self._level.after(wake_s - now, self._wake)
+
+    def _wake(self) -> None:
+        self._is_asked = self._level.is_idle
+        self._due()
+
+    def _target(self, key: str) -> int:
+        job = self.driver.ledger.job(key)
+        assert job, "it is granted GPUs"
+        return job.request.iterations
+
+
+def simulate_scenario(
+    scenario: JointScenario,
+    gpu: GpuPolicy[Any],
+    network: NetworkPolicy[Any],
+    assumptions: Assumptions | None = None,
+    allocator: Allocator | None = None,
+) -> JointRun:
+    """Run a scenario's searches, judged by successive halving, under a policy of each level. Raises as `simulate_joint`."""
+    arrivals = [
+        Arrival(search.arrival_s, search.name, name, job, rungs=search.rungs)
+        for search in scenario.searches
+        for name, job in search.trials.items()
+    ]
+    tuner = Tuners([HalvingTuner(search.name, search.rungs) for search in scenario.searches])
+    return simulate_joint(
+        scenario.fabric,
+        scenario.nodes,
+        arrivals,
+        gpu,
+        network,
+        tuner,
+        scenario.report_s,
+        scenario.seed,
+        assumptions,
+        allocator,
+        scenario.queues,
+    )
+
+
+def simulate_joint(
+    fabric: Fabric,
+    nodes: Sequence[Node],
+    arrivals: Sequence[Arrival],
+    gpu_policy: GpuPolicy[Any],
+    network_policy: NetworkPolicy[Any],
+    tuner: Tuner | None = None,
+    report_s: float = 1.0,
+    seed: int = 0,
+    assumptions: Assumptions | None = None,
+    allocator: Allocator | None = None,
+    queues: int = QUEUES,
+) -> JointRun:
+    """Run trials on the GPUs of a fabric's hosts under a policy of each level.
+
+    report_s: seconds between two reports of a trial. seed: of both policies. allocator: so many `queues` if None.
+    Raises `InputError` for nodes that are no hosts, two trials of one key, jobs that may run on a part of what they need or do
+    not say what they synchronise, a network policy that the allocator cannot carry out, and assumptions that cannot hold.
+    """
+    for i, node in enumerate(nodes):
+        if node.name not in fabric.host:
+            raise InputError(f"nodes[{i}].name", node.name, nearest(node.name, fabric.host))
+    check_arrivals(arrivals)
+    assumed = assumptions or Assumptions()
+    if assumed.survivors_known:
+        raise InputError("survivors_known", True, "false: who survives a rung is not known before its trials have run")
+    chosen = chosen_allocator(queues, assumed, allocator)
+    check_pair(network_policy, chosen)
+    network = NetworkLedger(fabric)
+    tracker = Tracker(GpuLedger(), network)
+    level = NetworkLevel(tracker, network, network_policy, Random(seed), assumed, chosen)
+    run = _Simulation(level, tracker, nodes, arrivals, gpu_policy, tuner or NoTuner(), report_s, seed)
+    run.run_to_end()
+    now = level.now_s
+    carried = zip(fabric.links, level.carried_bits().tolist(), strict=True)
+    return JointRun(
+        gpu_policy=gpu_policy.name,
+        network_policy=network_policy.name,
+        jobs=job_runs(run.driver, run.submitted, run.engine.started_s, run.engine.lost_s, now),
+        stages=tuple(
+            StageResult(study.name, stage.name, stage.registered_s, stage.ended_s)
+            for study in tracker.studies.values()
+            for stage in study.stages.values()
+            if stage.ended_s is not None
+        ),
+        end_s=now,
+        gpus=sum(node.gpus for node in nodes),
+        link_bytes={f"{link.src}-{link.dst}": bits / 8 for link, bits in carried},
+    )

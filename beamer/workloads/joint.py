@@ -1,0 +1,231 @@
+"""A scenario file for both levels: hosts with GPUs on a network, and searches whose trials ask for them.
+
+Nothing is placed in it: where a trial runs is for the GPU level to decide, and what its coflows load follows from that. A
+trial's loss follows from its iterations alone, so that every pair of policies is given exactly the same work.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from random import Random
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+
+from beamer.engines.profiles import DataParallelProfile, HyperbolicLoss
+from beamer.engines.simulated import SimulatedJob
+from beamer.errors import InputError
+from beamer.gpu.model import Cluster, Costs, Job, Node, Request, Stage
+from beamer.gpu.placement import can_ever_run
+from beamer.network.collectives import exchanges
+from beamer.network.fabric import Fabric
+from beamer.network.job import job_spec
+from beamer.network.plan import QUEUES, check_queues
+from beamer.studies.halving import declared_rungs
+from beamer.studies.model import Profile, Rung, Worker, check_name
+from beamer.studies.registration import check_profile, check_rungs
+from beamer.units import parse_size
+from beamer.validation import input_error
+from beamer.workloads.scenario import build_topology
+from beamer.yaml_files import read_yaml
+
+
+@dataclass(frozen=True)
+class SearchPlan:
+    """A search by successive halving. arrival_s: when all of its trials ask for GPUs. trials: by name."""
+
+    name: str
+    arrival_s: float
+    rungs: tuple[Rung, ...]
+    trials: dict[str, SimulatedJob]
+
+
+@dataclass(frozen=True)
+class JointScenario:
+    """Searches that share the GPUs of a fabric's hosts. report_s: seconds between two reports of a trial."""
+
+    name: str
+    fabric: Fabric
+    nodes: tuple[Node, ...]
+    seed: int
+    queues: int
+    report_s: float
+    searches: tuple[SearchPlan, ...]
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+_Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class _Costs(_Entry):
+    start_s: _Seconds = 0.0
+    suspend_s: _Seconds = 0.0
+    resume_s: _Seconds = 0.0
+    restart_s: _Seconds = 0.0
+
+
+class _Request(_Entry):
+    gpus: int = Field(default=1, ge=1)
+    min_gpus: int = Field(default=0, ge=0)
+    max_gpus: int = Field(default=0, ge=0)
+
+
+class _Job(_Entry):
+    bytes: Annotated[int, BeforeValidator(lambda v: parse_size(v, "bytes"))]
+    compute_s: _Positive
+    fixed_s: _Seconds = 0.0
+    collective: str = "ring"
+    overlap: float = Field(default=0.0, ge=0, le=1)
+    epoch: int = Field(default=1, ge=1)
+
+
+class _Curve(_Entry):
+    start: _Positive = 1.0
+    floor: _Seconds
+    half: _Positive
+
+
+class _Draw(_Entry):
+    trials: int = Field(ge=1)
+    start: _Positive = 1.0
+    floor: tuple[_Seconds, _Seconds]
+    half: tuple[_Positive, _Positive]
+
+
+_CURVES = TypeAdapter(list[_Curve])
+
+
+class _Rung(_Entry):
+    iterations: int = Field(ge=1)
+    keep: int | None = Field(default=None, ge=1)
+
+
+class _Search(_Entry):
+    name: str
+    arrival_s: _Seconds = 0.0
+    request: _Request = _Request()
+    job: _Job
+    curves: Any
+    rungs: list[_Rung] = Field(min_length=1)
+
+
+class _File(_Entry):
+    name: str
+    topology: dict[str, Any]
+    gpus_per_host: int = Field(ge=1)
+    seed: int = 0
+    queues: int = QUEUES
+    report_s: _Positive = 1.0
+    costs: _Costs = _Costs()
+    searches: list[_Search] = Field(min_length=1)
+
+
+def shipped() -> Path:
+    """Return the file of the scenario for both levels that comes with the package."""
+    return Path(str(files("beamer.workloads") / "scenarios" / "shared-gpus.yaml"))
+
+
+def load(path: Path) -> JointScenario:
+    """Read a scenario file for both levels. Raises `InputError` that names the field, the value and what was expected."""
+    return parse(read_yaml(path, "scenario"))
+
+
+def parse(data: Any) -> JointScenario:
+    """Build a scenario for both levels from the content of its file. Raises `InputError`."""
+    if not isinstance(data, dict):
+        raise InputError("scenario", data, f"a mapping with {', '.join(_File.model_fields)}")
+    try:
+        file = _File.model_validate(data)
+    except ValidationError as error:
+        raise input_error(error, _File) from error
+    check_name(file.name, "name")
+    fabric = build_topology(file.topology)
+    nodes = tuple(Node(host.name, file.gpus_per_host) for host in fabric.hosts)
+    searches: dict[str, SearchPlan] = {}
+    for i, search in enumerate(file.searches):
+        if search.name in searches:
+            raise InputError(f"searches[{i}].name", search.name, "a name that is not taken")
+        searches[search.name] = _search(search, f"searches[{i}]", file, nodes)
+    return JointScenario(
+        file.name, fabric, nodes, file.seed, check_queues(file.queues), file.report_s, tuple(searches.values())
+    )  # fmt: skip
+
+
+def _search(search: _Search, field: str, file: _File, nodes: tuple[Node, ...]) -> SearchPlan:
+    check_name(search.name, f"{field}.name")
+    curves = _curves(search, field, file.seed)
+    rungs = declared_rungs([(rung.iterations, rung.keep) for rung in search.rungs], len(curves), f"{field}.rungs")
+    with _below(field):
+        check_rungs(rungs)
+    traffic = _traffic(search, f"{field}.job")
+    with _below(f"{field}.request"):
+        request = _request(search, rungs[-1].step, traffic)
+        if not can_ever_run(Job(search.name, request, 0.0, Stage("", "")), Cluster(nodes)):
+            raise InputError("gpus", request.gpus, f"what the hosts have, {Cluster(nodes).gpus} in all")
+    for size in range(request.least, min(request.most, Cluster(nodes).gpus) + 1):
+        try:
+            exchanges(job_spec(search.name, tuple(Worker(rank, nodes[0].name) for rank in range(size)), traffic))
+        except InputError as error:
+            expected = f"one that {size} workers can do: {error}"
+            raise InputError(f"{field}.job.collective", search.job.collective, expected) from error
+    costs = Costs(file.costs.suspend_s, file.costs.resume_s, file.costs.restart_s)
+    trials = {
+        f"t{i}": SimulatedJob(request, _profile(search, request, loss), costs, start_s=file.costs.start_s)
+        for i, loss in enumerate(curves)
+    }
+    return SearchPlan(search.name, search.arrival_s, rungs, trials)
+
+
+def _curves(search: _Search, field: str, seed: int) -> list[HyperbolicLoss]:
+    """Return a loss curve for each trial: as written, or drawn from the scenario's seed and the search's name."""
+    if not search.curves or not isinstance(search.curves, list | dict):
+        raise InputError(f"{field}.curves", search.curves, "a curve for each trial, or ranges to draw them from")
+    try:
+        if isinstance(search.curves, list):
+            curves = _CURVES.validate_python(search.curves)
+            return [HyperbolicLoss(curve.start, curve.floor, curve.half) for curve in curves]
+        draw, rng = _Draw.model_validate(search.curves), Random(f"{seed}/{search.name}")
+    except ValidationError as error:
+        raise input_error(error, prefix=f"{field}.curves") from error
+    for name in ("floor", "half"):
+        low, high = getattr(draw, name)
+        if low > high:
+            raise InputError(f"{field}.curves.{name}", [low, high], "the lower end first")
+    return [HyperbolicLoss(draw.start, rng.uniform(*draw.floor), rng.uniform(*draw.half)) for _ in range(draw.trials)]
+
+
+def _traffic(search: _Search, field: str) -> Profile:
+    job = search.job
+    traffic = Profile(job.bytes, job.collective, job.compute_s + job.fixed_s, job.overlap)
+    try:
+        check_profile(traffic)
+    except InputError as error:
+        name = {"sync_bytes": "bytes"}.get(error.field, error.field)
+        raise InputError(f"{field}.{name}", error.value, error.expected) from error
+    return traffic
+
+
+def _request(search: _Search, iterations: int, traffic: Profile) -> Request:
+    asked, epoch = search.request, search.job.epoch
+    return Request(iterations, asked.gpus, asked.min_gpus, asked.max_gpus, epoch=epoch, batch_size=asked.gpus, traffic=traffic)
+
+
+@contextmanager
+def _below(field: str) -> Iterator[None]:
+    """Name what is wrong by where it is in the file."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{field}.{error.field}", error.value, error.expected) from error
+
+
+def _profile(search: _Search, request: Request, loss: HyperbolicLoss) -> DataParallelProfile:
+    """Return a profile whose workers share what takes one of the requested size `compute_s`; the network adds the rest."""
+    alone_s = search.job.compute_s * request.gpus
+    return DataParallelProfile(loss, request.batch_size, alone_s, search.job.fixed_s, local_s=0.0, remote_s=0.0)

@@ -1,0 +1,382 @@
+"""Both levels in one simulation: against either simulator alone, by hand, and the same winners whoever decides."""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any
+
+import pytest
+
+from beamer.decision.policy import Stateless
+from beamer.engines.profiles import DataParallelProfile, HyperbolicLoss
+from beamer.engines.simulated import SimulatedJob
+from beamer.errors import InputError
+from beamer.gpu.events import Allocated, GpusRequested, NodesSeen, TrialReported
+from beamer.gpu.ledger import GpuLedger
+from beamer.gpu.model import Allocation, Cluster, Costs, Grant, Job, Node, Request, Speed
+from beamer.gpu.policies import GPU_POLICIES, GpuPolicy, gpu_policy
+from beamer.gpu.tuners import NoTuner
+from beamer.network.allocation import Classes
+from beamer.network.fabric import Fabric
+from beamer.network.policies import NetworkPolicy, Order, network_policy
+from beamer.network.policies.fair import Fair
+from beamer.network.snapshot import Snapshot
+from beamer.sim import Assumptions, simulate
+from beamer.sim.gpu import Arrival, simulate_gpus
+from beamer.sim.joint import JointRun, simulate_joint, simulate_scenario
+from beamer.studies.events import Event, StudyRegistered, TrialRegistered
+from beamer.studies.model import Profile, Rung, TrialStatus
+from beamer.studies.tracker import Tracker
+from beamer.testing.fabrics import star
+from beamer.units import frame_bytes
+from beamer.workloads.joint import load, parse, shipped
+from beamer.workloads.scenario import parse as parse_network
+
+FABRIC = star(4)
+RATE_BPS = 20_000_000
+QUIET = Assumptions(acknowledgements=False)
+FREE = Costs()
+
+
+@dataclass(frozen=True)
+class Scripted(GpuPolicy[Stateless]):
+    """Gives jobs what a script says: grants by key from a time on, and nothing else; it acts at these times alone.
+
+    seen: the jobs, whenever it was asked.
+    """
+
+    script: tuple[tuple[float, Mapping[str, Grant]], ...]
+    seen: list[Job] = field(default_factory=list)
+    name = "scripted"
+    State = Stateless
+
+    @classmethod
+    def always(cls, grants: Mapping[str, Grant]) -> "Scripted":
+        return cls(((0.0, grants),))
+
+    def allocate(
+        self, state: Stateless, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
+    ) -> tuple[Stateless, Allocation, float | None]:
+        self.seen.extend(jobs)
+        present = [grants for at_s, grants in self.script if at_s <= now][-1]
+        later = [at_s for at_s, _ in self.script if at_s > now]
+        return state, {job.key: present[job.key] for job in jobs if job.key in present}, min(later, default=None)
+
+
+class Watching(Fair):
+    """Serves fairly, asks to be asked again for ever, and notes what each job has left."""
+
+    def __init__(self) -> None:
+        self.left: list[int] = []
+
+    def order(self, state: Stateless, snapshot: Snapshot, now: float, rng: Random) -> tuple[Stateless, Order, float | None]:
+        self.left += snapshot.remaining.tolist()
+        state, order, _ = super().order(state, snapshot, now, rng)
+        return state, order, now + 0.25
+
+
+class Impatient(NoTuner):
+    """Has seen enough."""
+
+    done = True
+
+
+def nodes(gpus: int = 2, fabric: Fabric = FABRIC) -> list[Node]:
+    return [Node(host.name, gpus) for host in fabric.hosts]
+
+
+def arrival(
+    name: str, gpus: int, sync_bytes: int = 0, iterations: int = 10, at_s: float = 0.0, costs: Costs = FREE, **more: int
+) -> Arrival:
+    request = Request(
+        iterations, gpus, batch_size=gpus, traffic=Profile(sync_bytes, "ring", 0.5), **{"min_gpus": 0, "max_gpus": 0} | more
+    )
+    profile = DataParallelProfile(HyperbolicLoss(2.0, 0.1, 5.0), gpus, 0.5 * gpus, 0.0, 0.0, 0.0)
+    return Arrival(at_s, "s", name, SimulatedJob(request, profile, costs))
+
+
+def run(
+    arrivals: Sequence[Arrival],
+    gpu: str | GpuPolicy[Any] = "fifo",
+    network: str | NetworkPolicy[Any] = "fair",
+    gpus: int = 2,
+    report_s: float = 0.7,
+    **more: Any,
+) -> JointRun:
+    chosen = gpu_policy(gpu) if isinstance(gpu, str) else gpu
+    ordered = network_policy(network) if isinstance(network, str) else network
+    given: dict[str, Any] = {"assumptions": QUIET} | more
+    return simulate_joint(FABRIC, nodes(gpus), arrivals, chosen, ordered, report_s=report_s, **given)
+
+
+def test_a_trial_on_one_host_takes_as_long_as_it_computes() -> None:
+    found = run([arrival("a", 2, sync_bytes=1_000_000)])
+    assert found.jobs[0].ended_s == pytest.approx(10 * 0.5)
+    assert found.network_bytes == 0
+    assert found.idle_share == pytest.approx(6 / 8)
+
+
+def test_a_trial_on_two_hosts_also_synchronises() -> None:
+    found = run([arrival("a", 4, sync_bytes=1_000_000)])
+    # Of a ring of four, each host sends 2 * 3/4 of the gradients to the other one.
+    sync_s = 8 * frame_bytes(1_500_000, FABRIC.mtu) / RATE_BPS
+    assert found.jobs[0].ended_s == pytest.approx(10 * (0.5 + sync_s))
+
+
+@pytest.mark.parametrize("policy", ["fifo", "drf", "tetris"])
+def test_without_traffic_it_is_the_simulator_of_gpus(policy: str) -> None:
+    costs = Costs(0.1, 0.2, 1.5)
+    arrivals = [arrival(f"t{i}", 1 + i % 4, iterations=8 + i, at_s=0.7 * i, costs=costs) for i in range(12)]
+    timed = [replace(one, job=replace(one.job, report_s=0.7)) for one in arrivals]
+    alone = simulate_gpus(gpu_policy(policy), nodes(), timed)
+    both = run(arrivals, policy)
+    assert [job.ended_s for job in both.jobs] == pytest.approx([job.ended_s for job in alone.jobs])
+    assert [job.gpu_s for job in both.jobs] == pytest.approx([job.gpu_s for job in alone.jobs])
+
+
+def test_changes_cost_what_they_cost_in_the_simulator_of_gpus() -> None:
+    """At iterations' boundaries, a change of GPUs, one of the batch size during it, a suspension, and another batch size."""
+    script = (
+        (0.0, {"s/a": Grant.of({"h1": 2})}),
+        (2.0, {"s/a": Grant.of({"h2": 2})}),
+        (3.0, {"s/a": Grant.of({"h2": 2}, batch_size=4)}),
+        (7.0, {}),
+        (9.0, {"s/a": Grant.of({"h2": 2}, batch_size=4)}),
+        (11.5, {"s/a": Grant.of({"h2": 2})}),
+    )
+    one = arrival("a", 2, iterations=24, costs=Costs(0.25, 0.25, 3.0, 0.5), max_batch_size=8)
+    alone = simulate_gpus(Scripted(script), nodes(), [replace(one, job=replace(one.job, report_s=0.5))])
+    both = run([one], Scripted(script), report_s=0.5)
+    assert both.jobs[0].ended_s == pytest.approx(alone.jobs[0].ended_s)
+    assert both.jobs[0].lost_s == pytest.approx(alone.jobs[0].lost_s)
+    assert both.jobs[0].gpu_s == pytest.approx(alone.jobs[0].gpu_s)
+    assert both.jobs[0].ended_s is not None
+    assert both.jobs[0].lost_s > 2 * 3.0
+
+
+@pytest.mark.parametrize("policy", ["fair", "sebf", "beamer"])
+def test_with_everything_placed_at_once_it_is_the_simulator_of_the_network(policy: str) -> None:
+    sizes = {"a": 400_000, "b": 900_000, "c": 1_300_000}
+    placed = {"a": ["h1", "h1", "h2"], "b": ["h2", "h3"], "c": ["h1", "h2", "h3", "h4"]}
+    rungs = (Rung("rung0", 3, 6),)
+    arrivals = [
+        replace(arrival(name, len(placed[name]), sync_bytes=size, iterations=6), stage="rung0", rungs=rungs)
+        for name, size in sizes.items()
+    ]
+    grants = {f"s/{name}": Grant.of(Counter(hosts)) for name, hosts in placed.items()}
+    both = run(arrivals, Scripted.always(grants), policy, gpus=3)
+    trials = [{"trial": name, "workers": placed[name], "bytes": size, "compute_s": 0.5} for name, size in sizes.items()]
+    content = {
+        "name": "n",
+        "topology": {"shape": "single", "hosts": 4, "rate": "20mbit"},
+        "studies": [{"study": "s", "trials": trials, "rungs": [{"iterations": 6}]}],
+    }
+    alone = simulate(parse_network(content), policy, assumptions=QUIET)
+    expected = {job.names[2]: job.end_s for job in alone.jobs}
+    assert {job.key.split("/")[1]: job.ended_s for job in both.jobs} == pytest.approx(expected)
+    assert len(set(expected.values())) == 3
+
+
+def test_policies_see_how_the_network_slows_a_trial_down() -> None:
+    policy = Scripted.always({"s/a": Grant.of({"h1": 2, "h2": 2})})
+    (job,) = run([arrival("a", 4, sync_bytes=1_000_000)], policy).jobs
+    assert job.ended_s is not None
+    seen = {speed.step_s for one in policy.seen for speed in one.speeds}
+    assert [*seen] == pytest.approx([job.ended_s / 10] * len(seen)), "whenever it reports"
+    computed = [speed.step_s - speed.sync_s for one in policy.seen for speed in one.speeds]
+    assert computed == pytest.approx([0.5] * len(computed))
+
+
+def test_on_one_host_nothing_is_synchronised() -> None:
+    policy = Scripted.always({"s/a": Grant.of({"h1": 2})})
+    run([arrival("a", 2, sync_bytes=1_000_000)], policy)
+    speeds = [speed for one in policy.seen for speed in one.speeds]
+    assert [speed.step_s for speed in speeds] == pytest.approx([0.5] * len(speeds))
+    assert [speed.sync_s for speed in speeds] == pytest.approx([0.0] * len(speeds), abs=1e-9)
+
+
+@pytest.mark.parametrize(("batch_size", "least"), [(2, 1), (4, 2), (8, 4)])
+def test_network_policies_see_what_is_left_in_the_trials_own_steps(batch_size: int, least: int) -> None:
+    watching = Watching()
+    policy = Scripted.always({"s/a": Grant.of({"h1": 1, "h2": 1}, batch_size=batch_size)})
+    run([arrival("a", 2, sync_bytes=1000, iterations=16, max_batch_size=8)], policy, watching)
+    assert watching.left[0] == 16
+    assert min(watching.left) == least
+    assert watching.left == sorted(watching.left, reverse=True)
+
+
+def test_it_ends_where_nothing_moves_any_more_and_when_the_tuner_is_done() -> None:
+    endless = replace(arrival("b", 8, min_gpus=8), study="s")
+    arrivals = [
+        arrival("a", 2),
+        replace(endless, job=replace(endless.job, request=replace(endless.job.request, gpus=9, min_gpus=9))),
+    ]
+    for policy in ("fifo", "round-robin"):
+        found = run(arrivals, policy, Watching())
+        assert [job.ended_s for job in found.jobs] == [pytest.approx(5.0), None]
+        assert found.mean_search_s == math.inf
+    assert run([arrival("a", 2)], tuner=Impatient()).jobs == ()
+
+
+def test_classes_may_have_a_minimum_share_and_nobody_knows_survivors() -> None:
+    placed = {"s/a": Grant.of({"h1": 1, "h2": 1}), "s/b": Grant.of({"h1": 1, "h2": 1})}
+    arrivals = [arrival("a", 2, 500_000, 4), arrival("b", 2, 2_000_000, 4)]
+    ends = {
+        share: [
+            job.ended_s
+            for job in run(arrivals, Scripted.always(placed), "sebf", assumptions=Assumptions(minimum_share=share)).jobs
+        ]
+        for share in (0.0, 0.3)
+    }
+    assert ends[0.0] != ends[0.3]
+    with pytest.raises(InputError, match="survivors_known"):
+        run(arrivals, assumptions=Assumptions(survivors_known=True))
+    with pytest.raises(InputError, match="minimum_share"):
+        run(arrivals, assumptions=Assumptions(minimum_share=0.1), allocator=Classes())
+
+
+def test_attempts_declare_what_their_trial_does_on_what_it_was_given() -> None:
+    def profile(*events: Event) -> Profile:
+        tracker = Tracker(GpuLedger())
+        request = Request(10, 4, min_gpus=1, max_gpus=8, batch_size=4, traffic=Profile(7, "ring", 0.5, 0.1))
+        before = (
+            NodesSeen(0.0, tuple(nodes())),
+            StudyRegistered(0.0, "s"),
+            TrialRegistered(0.0, "s", "a", 10),
+            GpusRequested(0.0, "s/a", request),
+        )
+        grant = Grant.of({"h1": 1, "h2": 1})
+        allocated = Allocated(1.0, "p", 1, None, {"s/a": grant}, {"s/a": (("h1", 0), ("h2", 0))})
+        for event in (*before, *events, allocated):
+            assert tracker.check(event)
+            tracker.apply(event)
+        attempt = tracker.trial("s/a").attempt
+        assert attempt
+        return attempt.profile
+
+    assert profile() == Profile(7, "ring", 1.0, 0.1), "on half of the GPUs it computes twice as long"
+    assert profile(TrialReported(0.5, "s/a", None, (Speed(2, 2, 0, 4, 3.0, 0.8),))) == Profile(7, "ring", 2.2, 0.1)
+    assert profile(TrialReported(0.5, "s/a", None, (Speed(2, 2, 0, 4, 3.0, 0.0),))).compute_s == 1.0, "nothing was measured"
+    assert profile(TrialReported(0.5, "s/a", None, (Speed(2, 1, 0, 4, 3.0, 0.8),))).compute_s == 1.0, "on another shape"
+
+
+@pytest.mark.parametrize("gpu", sorted(GPU_POLICIES))
+def test_every_gpu_policy_ends_every_search_with_the_same_trials(gpu: str) -> None:
+    scenario = load(shipped())
+    winners = {("gpt2/t4", "bert-base/t1", "bert-base/t3", "vit-b16/t2", "vit-b16/t4")}
+    found = set()
+    for network in ("fair", "beamer"):
+        one = simulate_scenario(scenario, gpu_policy(gpu), network_policy(network))
+        assert {job.status for job in one.jobs} == {TrialStatus.FINISHED, TrialStatus.KILLED}
+        assert len(one.stages) == 8
+        found.add(tuple(job.key for job in one.jobs if job.status is TrialStatus.FINISHED))
+        assert one.mean_search_s < math.inf
+    assert found == winners
+
+
+def test_a_run_is_repeated_exactly() -> None:
+    scenario = load(shipped())
+    first, second = (simulate_scenario(scenario, gpu_policy("ones"), network_policy("beamer")) for _ in range(2))
+    assert first == second
+
+
+def test_a_suspended_trial_goes_on_from_its_last_iteration() -> None:
+    there = {"s/a": Grant.of({"h1": 2})}
+    found = run([arrival("a", 2)], Scripted(((0.0, there), (2.2, {}), (4.0, there))), report_s=0.9)
+    reports = [(report.at_s, report.iteration) for report in found.jobs[0].reports]
+    expected = [(0.0, 0.0), (0.9, 1.0), (1.8, 3.0), (2.2, 4.0), (4.9, 5.0), (5.8, 7.0), (6.7, 9.0), (7.0, 10.0)]
+    assert reports == [(pytest.approx(at_s), iteration) for at_s, iteration in expected]
+    assert found.jobs[0].lost_s == pytest.approx(2 * 0.2), "of the iteration that it was in"
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"nodes": [Node("h9", 2)]}, "nodes"),
+        ({"arrivals": [arrival("a", 1), arrival("a", 1)]}, "arrivals"),
+        ({"report_s": 0.0}, "report_s"),
+    ],
+)
+def test_what_cannot_be_simulated_is_refused(change: dict[str, object], named: str) -> None:
+    given: dict[str, object] = {"nodes": nodes(), "arrivals": [arrival("a", 1)], "report_s": 1.0} | change
+    with pytest.raises(InputError, match=named):
+        simulate_joint(
+            FABRIC, given["nodes"], given["arrivals"], gpu_policy("fifo"), network_policy("fair"), report_s=given["report_s"]  # type: ignore[arg-type]
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(("field", "value"), [("gang", False), ("traffic", Profile())])
+def test_trials_that_may_run_on_a_part_or_say_nothing_of_their_traffic_are_refused(field: str, value: object) -> None:
+    one = arrival("a", 2)
+    other = replace(one, job=replace(one.job, request=replace(one.job.request, **{field: value})))  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=field):
+        run([other])
+
+
+CONTENT = {
+    "name": "n",
+    "topology": {"shape": "single", "hosts": 2, "rate": "20mbit"},
+    "gpus_per_host": 2,
+    "searches": [
+        {
+            "name": "s",
+            "request": {"gpus": 2, "max_gpus": 4},
+            "job": {"bytes": "1MB", "compute_s": 0.1},
+            "curves": [{"floor": 0.1, "half": 3}, {"floor": 0.2, "half": 3}],
+            "rungs": [{"iterations": 2, "keep": 1}, {"iterations": 4}],
+        }
+    ],
+}
+
+
+def changed(**fields: object) -> dict[str, object]:
+    return CONTENT | {"searches": [CONTENT["searches"][0] | fields]}  # type: ignore[index, operator]
+
+
+def test_curves_are_as_written_or_drawn_from_the_seed() -> None:
+    (search,) = parse(CONTENT).searches
+    assert [trial.profile.outcome(0).loss for trial in search.trials.values()] == [1.0, 1.0]
+    drawn = changed(curves={"trials": 5, "floor": [0.1, 0.9], "half": [1, 4]})
+    losses = [
+        [trial.profile.outcome(3).loss for trial in parse(drawn | {"seed": seed}).searches[0].trials.values()]
+        for seed in (0, 0, 1)
+    ]
+    assert losses[0] == losses[1] != losses[2]
+    assert len(set(losses[0])) == 5
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        (7, "scenario"),
+        (CONTENT | {"gpus_per_host": 0}, "gpus_per_host"),
+        (CONTENT | {"searches": [*CONTENT["searches"], *CONTENT["searches"]]}, r"searches\[1\].name"),  # type: ignore[misc]
+        (changed(request={"gpus": 5}), r"searches\[0\].request.gpus"),
+        (changed(request={"gpus": 2, "min_gpus": 3}), r"searches\[0\].request.gpus"),
+        (changed(curves=7), r"searches\[0\].curves"),
+        (changed(curves=[{"flor": 1, "half": 2}]), r"searches\[0\].curves\[0\].flor"),
+        (changed(curves={"trials": 2, "floor": 0.1, "half": [1, 4]}), r"searches\[0\].curves.floor"),
+        (changed(curves={"floor": [0.1, 0.2], "half": [1, 4]}), r"searches\[0\].curves.trials"),
+        (changed(rungs=[{"iterations": 3 * 10**12}]), r"searches\[0\].rungs\[0\].step"),
+        (changed(job={"bytes": 10**16, "compute_s": 0.1}), r"searches\[0\].job.bytes"),
+        (changed(curves=[]), r"searches\[0\].curves"),
+        (changed(curves={"trials": 2, "floor": [0.9, 0.1], "half": [1, 4]}), r"searches\[0\].curves.floor"),
+        (changed(rungs=[{"iterations": 2}, {"iterations": 4}]), r"searches\[0\].rungs\[0\].keep"),
+        (changed(rungs=[{"iterations": 2, "keep": 1}, {"iterations": 2}]), r"searches\[0\].rungs\[1\].iterations"),
+        (changed(job={"bytes": "1MB", "compute_s": 0.1, "collective": "rign"}), r"searches\[0\].job.collective"),
+        (
+            changed(job={"bytes": "1MB", "compute_s": 0.1, "collective": "halving-doubling"}),
+            r"searches\[0\].job.collective.*3 workers",
+        ),
+    ],
+)
+def test_a_scenario_that_cannot_be_is_refused(content: object, named: str) -> None:
+    with pytest.raises(InputError, match=named):
+        parse(content)
+
+
+def test_a_trial_may_be_resized_beyond_what_there_is() -> None:
+    (search,) = parse(changed(request={"gpus": 2, "max_gpus": 10**6})).searches
+    assert search.trials["t0"].request.most == 10**6
