@@ -47,6 +47,11 @@ COMMANDS = {
         "testing",
         "Compare GPU policies on the conditions of the claims published about them, in the simulator.",
     ),
+    "joint": Command(
+        "eval.joint.command:joint",
+        "testing",
+        "Compare pairs of a GPU policy and a network policy on searches that share GPUs and network, in the simulator.",
+    ),
     "network": Command(
         "eval.network.command:network",
         "testing",

@@ -1,0 +1,61 @@
+"""`python -m eval joint`: every pair of policies on every cell, paired by seed, tables and the sections of the docs."""
+
+from functools import lru_cache, partial
+from pathlib import Path
+
+import yaml
+
+from beamer.gpu.policies import GPU_POLICIES
+from beamer.network.policies import NETWORK_POLICIES
+from eval.grid import Anew, CellPart, ConfigFile, Docs, JsonFile, Processes, Seeds, StudyOutput, chosen, run_study
+from eval.joint.report import COMMITTED, JointStudy
+from eval.joint.runs import JointConfig, pair, run_pair
+from eval.resume import Task, digest, imported_sources, source_digest
+
+CONFIG = Path(__file__).parent.parent / "configs" / "joint.yaml"
+REGISTRIES = {"beamer.gpu.policies": GPU_POLICIES, "beamer.network.policies": NETWORK_POLICIES}
+
+
+def read_config(path: Path = CONFIG) -> JointConfig:
+    """Return a config file, checked. Raises `pydantic.ValidationError`."""
+    return JointConfig.model_validate(yaml.safe_load(path.read_text()))
+
+
+def joint(
+    config_file: ConfigFile = CONFIG,
+    seeds: Seeds = None,
+    cells: CellPart = None,
+    json_file: JsonFile = Path("results/joint.json"),
+    docs: Docs = False,
+    anew: Anew = False,
+    processes: Processes = 2,
+) -> None:
+    """Compare pairs of a GPU policy and a network policy on searches that share GPUs and network, in the simulator."""
+    config = read_config(config_file)
+    config = config.model_copy(update={"seeds": seeds or config.seeds})
+    numbers = range(config.first_seed, config.first_seed + config.seeds)
+    tasks = {
+        name: {
+            pair(gpu, network): [_task(config, name, gpu, network, seed) for seed in numbers]
+            for gpu in config.gpu_policies
+            for network in config.network_policies
+        }
+        for name in chosen(config.cells, cells)
+    }
+    whole = not (seeds or cells or config_file != CONFIG)
+    run_study(COMMITTED, partial(JointStudy, config), tasks, StudyOutput(json_file, docs, anew, processes, whole))
+
+
+def _task(config: JointConfig, name: str, gpu: str, network: str, seed: int) -> Task:
+    cell = config.cell(name)
+    key = digest(cell.model_dump(), gpu, network, seed, _code_digest(gpu, network))
+    return Task(key, f"{name}, {pair(gpu, network)}, seed {seed}", run_pair, (cell, gpu, network, seed))
+
+
+@lru_cache
+def _code_digest(gpu: str, network: str) -> str:
+    """Return a digest of the sources that a run depends on: not those of other policies."""
+    own = [GPU_POLICIES[gpu].__module__, NETWORK_POLICIES[network].__module__]
+    needed = imported_sources(own, without=[*REGISTRIES])
+    every = {registry[name].__module__ for registry in (GPU_POLICIES, NETWORK_POLICIES) for name in registry}
+    return source_digest(["eval.joint.runs", *own], without=every - needed.keys())

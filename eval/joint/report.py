@@ -1,0 +1,87 @@
+"""Tables of the study of both levels."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from rich.table import Table
+
+from eval.committed import Committed
+from eval.grid import Runs
+from eval.joint.runs import JointConfig, pair
+from eval.statistics import CONFIDENCE, Ratio
+
+
+@dataclass(frozen=True)
+class JointStudy:
+    """The runs of a config, by cell and pair of policies."""
+
+    config: JointConfig
+    runs: Runs
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> "JointStudy":
+        """Return the study that a file's content is of."""
+        return cls(JointConfig.model_validate(document["config"]), document["runs"])
+
+    def as_json(self) -> dict[str, Any]:
+        """Return its config and figures as plain JSON."""
+        return {"config": self.config.model_dump(mode="json"), "runs": self.runs}
+
+    def tables(self) -> dict[str, list[Table]]:
+        """Return every table by the name of its section."""
+        return {"levels": [self._levels()], "pairs": [self._pairs(cell) for cell in self.runs]}
+
+    def each(self, cell: str, who: str, measure: str) -> list[float]:
+        """Return a measure of a pair of policies, seed by seed."""
+        return [run[measure] for run in self.runs[cell][who]]
+
+    @property
+    def _neither(self) -> str:
+        return pair(self.config.gpu_policies[0], self.config.network_policies[0])
+
+    def _ratio(self, cell: str, who: str, base: str) -> Ratio:
+        return Ratio.of(self.each(cell, who, "search_s"), self.each(cell, base, "search_s"))
+
+    def _best(self, cell: str, whos: Sequence[str]) -> str:
+        """Return the pair whose searches take least in the mean over the seeds."""
+        return min(whos, key=lambda who: fmean(self.each(cell, who, "search_s")))
+
+    def _levels(self) -> Table:
+        """Return a row per cell: the best pair that differs from the baseline in one level alone, and the best of all."""
+        gpu, network = self.config.gpu_policies[0], self.config.network_policies[0]
+        title = f"mean search time relative to {self._neither}: {self._means()}"
+        table = Table(title=title, title_justify="left")
+        for column in ("cell", "network only", "", "GPUs only", "", "both", "", "both / the better single one"):
+            table.add_column(column)
+        for cell in self.runs:
+            of_network = self._best(cell, [pair(gpu, name) for name in self.config.network_policies])
+            of_gpus = self._best(cell, [pair(name, network) for name in self.config.gpu_policies])
+            both = self._best(cell, self.config.pairs)
+            single = self._best(cell, [of_network, of_gpus])
+            cells = [part for who in (of_network, of_gpus, both) for part in (who, str(self._ratio(cell, who, self._neither)))]
+            table.add_row(cell, *cells, str(self._ratio(cell, both, single)))
+        return table
+
+    def _pairs(self, cell: str) -> Table:
+        """Return a row per GPU policy of a cell, a column per network policy.
+
+        Mean SCTs are as search times, as every pair has the same stages.
+        """
+        title = f"{cell}: search time relative to {self._neither}, {self._means()}; GPU-seconds idle under the last column"
+        table = Table(title=title, title_justify="left")
+        for column in ("GPU policy", *self.config.network_policies, "idle"):
+            table.add_column(column)
+        for gpu in self.config.gpu_policies:
+            whos = [pair(gpu, network) for network in self.config.network_policies]
+            idle = fmean(self.each(cell, whos[-1], "idle"))
+            table.add_row(gpu, *(str(self._ratio(cell, who, self._neither)) for who in whos), f"{idle:.0%}")
+        return table
+
+    def _means(self) -> str:
+        seeds = min(len(runs) for cell in self.runs.values() for runs in cell.values())
+        return f"geometric means over {seeds} seeds, {CONFIDENCE:.0%} intervals"
+
+
+COMMITTED = Committed("joint", "gpu.md", JointStudy.from_json)

@@ -1,0 +1,126 @@
+"""What the study of both levels consists of, as in `eval/configs/joint.yaml`, and one run of it.
+
+Every pair of policies is given the same searches for a seed, so that comparisons are paired; the trials that win are the same,
+whichever policies run them.
+"""
+
+from random import Random
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from beamer.gpu.policies import gpu_policy
+from beamer.network.policies import network_policy
+from beamer.sim.joint import simulate_scenario
+from beamer.units import parse_rate
+from beamer.workloads.joint import JointScenario, parse
+from beamer.workloads.models import MODELS
+
+SEPARATOR = " + "
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class JointCell(_Entry):
+    """A cluster and how searches on it are drawn; what a field means is said in the config file."""
+
+    topology: dict[str, Any]
+    gpus_per_host: int
+    searches: int
+    arrivals_s: float
+    models: tuple[str, ...]
+    bytes_scale: float
+    compute_ratio: float
+    gpus: int
+    min_gpus: int
+    max_gpus: int
+    trials: tuple[int, int]
+    iterations: int
+    budget_spread: float
+    floor: tuple[float, float]
+    half: tuple[float, float]
+    costs: dict[str, float]
+    report_s: float
+
+
+class JointConfig(_Entry):
+    """What the study consists of, as in the config file."""
+
+    seeds: int = Field(ge=2)
+    first_seed: int
+    gpu_policies: tuple[str, ...] = Field(min_length=1)
+    network_policies: tuple[str, ...] = Field(min_length=1)
+    base: JointCell
+    cells: dict[str, dict[str, Any]]
+
+    def cell(self, name: str) -> JointCell:
+        """Return the cell of that name."""
+        return JointCell.model_validate(self.base.model_dump() | self.cells[name])
+
+    @property
+    def pairs(self) -> tuple[str, ...]:
+        """The pairs of policies, as `pair` names them."""
+        return tuple(pair(gpu, network) for gpu in self.gpu_policies for network in self.network_policies)
+
+
+def pair(gpu: str, network: str) -> str:
+    """Return the name of a pair of policies."""
+    return f"{gpu}{SEPARATOR}{network}"
+
+
+def scenario(cell: JointCell, seed: int) -> JointScenario:
+    """Return the searches of a cell for a seed."""
+    rng = Random(f"{seed}/joint")
+    searches = [_search(cell, i, rng) for i in range(cell.searches)]
+    return parse(
+        {
+            "name": "joint",
+            "topology": cell.topology,
+            "gpus_per_host": cell.gpus_per_host,
+            "seed": seed,
+            "report_s": cell.report_s,
+            "costs": cell.costs,
+            "searches": searches,
+        }
+    )
+
+
+def _search(cell: JointCell, number: int, rng: Random) -> dict[str, Any]:
+    model = MODELS[rng.choice(cell.models)]
+    size = round(model.gradient_bytes * cell.bytes_scale)
+    alone_s = 8 * size * 2 * (cell.gpus - 1) / cell.gpus / parse_rate(cell.topology["rate"], "rate")
+    trials = rng.randint(*cell.trials)
+    first = max(round(cell.iterations * cell.budget_spread ** rng.uniform(-1, 1)), 1)
+    rungs: list[dict[str, int]] = []
+    left, step = trials, first
+    while left > 1:
+        left //= 2
+        rungs.append({"iterations": step, "keep": left})
+        step *= 2
+    return {
+        "name": f"search{number}-{model.name}",
+        "arrival_s": rng.uniform(0, cell.arrivals_s),
+        "request": {"gpus": cell.gpus, "min_gpus": cell.min_gpus, "max_gpus": cell.max_gpus},
+        "job": {"bytes": size, "compute_s": cell.compute_ratio * alone_s, "epoch": max(first // 4, 1)},
+        "curves": {"trials": trials, "floor": cell.floor, "half": cell.half, "start": 2.3},
+        "rungs": [*rungs, {"iterations": step}],
+    }
+
+
+def run_pair(cell: JointCell, gpu: str, network: str, seed: int) -> dict[str, float]:
+    """Return what is measured of a pair of policies on the searches of a seed.
+
+    search_s, sct_s, jct_s: seconds, means over searches, stages, trials; p95_sct_s: of stages. idle: share of GPU-seconds that
+    no trial held. network_gb: over all links.
+    """
+    run = simulate_scenario(scenario(cell, seed), gpu_policy(gpu), network_policy(network))
+    return {
+        "search_s": run.mean_search_s,
+        "sct_s": run.mean_sct_s,
+        "p95_sct_s": run.p95_sct_s,
+        "jct_s": run.mean_jct_s,
+        "idle": run.idle_share,
+        "network_gb": run.network_bytes / 1e9,
+    }
