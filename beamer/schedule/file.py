@@ -19,7 +19,9 @@ from beamer.errors import InputError, nearest
 from beamer.gpu.limits import RunLimits
 from beamer.gpu.model import Cluster, Job, Node, Request, Stage
 from beamer.gpu.placement import can_ever_run
+from beamer.network.collectives import COLLECTIVES
 from beamer.schedule.template import Trial, Value, filled, grid, trials
+from beamer.studies.halving import declared_rungs
 from beamer.studies.model import Rung, check_name, split_key
 from beamer.validation import input_error
 from beamer.yaml_files import read_yaml
@@ -186,7 +188,7 @@ def parse(data: Any, base: Path) -> Search:
     named = "grid" if file.configurations is None else "configurations"
     chosen = trials(file.configurations or grid(file.grid or {}), named)
     cluster = LocalCluster(tuple(_node(node, f"nodes[{i}]") for i, node in enumerate(file.nodes)))
-    rungs = _rungs(file, len(chosen))
+    rungs = declared_rungs([(rung.iterations, rung.keep) for rung in file.rungs], len(chosen), "rungs")
     jobs = {trial.name: _trial_job(file, trial, rungs, base) for trial in chosen}
     _check_checkpoints(file.job.checkpoint, jobs)
     for name, job in jobs.items():
@@ -224,22 +226,6 @@ def _build(record: Any, arguments: Mapping[str, Any], where: str) -> Any:
         raise InputError(where + found.field.removeprefix("value"), found.value, found.expected) from error
 
 
-def _rungs(file: _File, count: int) -> tuple[Rung, ...]:
-    """Return what is declared, as stages."""
-    found: list[Rung] = []
-    for i, rung in enumerate(file.rungs):
-        if found and rung.iterations <= found[-1].step:
-            raise InputError(f"rungs[{i}].iterations", rung.iterations, f"above {found[-1].step}: counted from the start")
-        found.append(Rung(f"rung{i}", count, rung.iterations))
-        last = i + 1 == len(file.rungs)
-        if last and rung.keep is not None:
-            raise InputError(f"rungs[{i}].keep", rung.keep, "no such key in the last rung, after which nothing runs")
-        if not last and (rung.keep is None or rung.keep > count):
-            raise InputError(f"rungs[{i}].keep", rung.keep, f"1 to {count}, the trials that run in this rung")
-        count = rung.keep or count
-    return tuple(found)
-
-
 def _trial_job(file: _File, trial: Trial, rungs: Sequence[Rung], base: Path) -> TrialJob:
     job = file.job
     own = {"python": sys.executable, "name": trial.name}
@@ -250,15 +236,25 @@ def _trial_job(file: _File, trial: Trial, rungs: Sequence[Rung], base: Path) -> 
     if rungs:
         asked["iterations"] = rungs[-1].step
     request: Request = _build(Request, {**asked, "target_loss": file.target_loss}, "job.request")
+    if request.traffic.collective not in COLLECTIVES:
+        field = "job.request.traffic.collective"
+        raise InputError(field, request.traffic.collective, nearest(request.traffic.collective, COLLECTIVES))
     if request.servers:
         raise InputError("job.request.servers", True, "false: parameter servers are not launched here")
-    steps = [rung.step for rung in rungs] or [request.iterations]
+    identity = {"BEAMER_STUDY": file.name, "BEAMER_TRIAL": trial.name}
+    identities = {rung.step: {**identity, "BEAMER_STAGE": rung.name} for rung in rungs} or {request.iterations: identity}
     return TrialJob(
-        request, {step: _launch(file, request, step, {**trial.values, **own, "iterations": step}, base) for step in steps}
+        request,
+        {
+            step: _launch(file, request, step, {**trial.values, **own, "iterations": step}, identity, base)
+            for step, identity in identities.items()
+        },
     )
 
 
-def _launch(file: _File, request: Request, step: int, values: Mapping[str, Value], base: Path) -> LaunchSpec:
+def _launch(
+    file: _File, request: Request, step: int, values: Mapping[str, Value], identity: Mapping[str, str], base: Path
+) -> LaunchSpec:
     job = file.job
 
     def fill(name: str) -> Any:
@@ -268,7 +264,7 @@ def _launch(file: _File, request: Request, step: int, values: Mapping[str, Value
         return LaunchSpec(
             tuple(fill("command")),
             cwd=str(base / fill("cwd")),
-            env=tuple(fill("env").items()),
+            env=tuple({**identity, **fill("env")}.items()),
             checkpoint=str(base / fill("checkpoint")) if job.checkpoint else "",
             progress=job.progress,
             stop_signal=_signal(job.stop_signal, "stop_signal"),

@@ -367,6 +367,22 @@ def test_a_rung_keeps_the_best_which_go_on_from_their_checkpoints(command: Sched
             command.check_steps(name, iterations)
 
 
+def test_a_program_is_told_whose_it_is_in_every_rung(command: ScheduleCommand) -> None:
+    program = command.root / "named.py"
+    program.write_text(
+        "import os, runpy\n"
+        'given = [os.environ[f"BEAMER_{what}"] for what in ("STUDY", "TRIAL", "STAGE")]\n'
+        f'print(*given, file=open({str(command.root / "given")!r}, "a"))\n'
+        'runpy.run_module("beamer.testing.trainer", run_name="__main__", alter_sys=True)\n'
+    )
+    command.search(0, program=(str(program),), rungs=[{"iterations": 10, "keep": 1}, {"iterations": 20}])
+    done = command.run("fifo")
+    assert done.returncode == 0, done.stderr
+    given = [tuple(line.split()) for line in (command.root / "given").read_text().splitlines()]
+    (kept,) = (name for name, row in command.figures().items() if row["rung"] == "rung1")
+    assert set(given) == {("s", name, "rung0") for name in command.figures()} | {("s", kept, "rung1")}
+
+
 def _loss(command: ScheduleCommand, name: str, iteration: int) -> float:
     """Return what a configuration printed at an iteration, whichever rung that was in."""
     for path in (command.directory / "jobs").glob(f"s_{name}-*/*/output"):

@@ -19,7 +19,7 @@ from beamer.gpu.policies.hermes import Hermes
 from beamer.schedule.command import policy_of
 from beamer.schedule.file import load, parse, shipped
 from beamer.schedule.template import filled
-from beamer.studies.model import Rung
+from beamer.studies.model import Profile, Rung
 from tests.unit.schedule_inputs import BASE, SEARCH, changed, set_request
 
 
@@ -31,7 +31,7 @@ def test_a_template_is_filled_for_every_configuration() -> None:
     assert search.rungs == ()
     assert launch.command == (sys.executable, "train.py", "--lr", "0.001", "--until", "20", "7")
     assert launch.cwd == "/base/code"
-    assert dict(launch.env) == {"OUT": "slow.log", "THREADS": "1"}
+    assert dict(launch.env) == {"BEAMER_STUDY": "s", "BEAMER_TRIAL": "slow", "OUT": "slow.log", "THREADS": "1"}
     assert task.request == Request(iterations=20, epoch=2, batch_size=64)
     assert (launch.batch_size, launch.iterations, launch.every) == (64, 20, 2)
 
@@ -41,6 +41,15 @@ def test_a_program_may_say_that_it_accumulates_gradients() -> None:
     data["job"]["request"]["accumulates"] = True
     request = next(iter(parse(data, BASE).jobs.values())).request
     assert (request.accumulates, request.sub_steps(1, 64), request.sub_steps(2, 64)) == (True, 4, 2)
+
+
+def test_a_program_may_declare_its_synchronisations() -> None:
+    data = changed(set_request("traffic", {"sync_bytes": "{batch}000", "compute_s": 0.25}))
+    assert next(iter(parse(data, BASE).jobs.values())).request.traffic == Profile(32_000, "ring", 0.25)
+    with pytest.raises(InputError, match=r"job.request.traffic.overlap"):
+        parse(changed(set_request("traffic", {"overlap": 2})), BASE)
+    with pytest.raises(InputError, match=r"job.request.traffic.collective.*'ring'"):
+        parse(changed(set_request("traffic", {"collective": "rign"})), BASE)
 
 
 def test_rungs_count_from_the_start_and_share_a_configurations_checkpoint(tmp_path: Path) -> None:
@@ -53,6 +62,7 @@ def test_rungs_count_from_the_start_and_share_a_configurations_checkpoint(tmp_pa
     assert search.jobs["slow"].request.iterations == 15
     assert first.command[5] == "5"
     assert second.command[5] == "15"
+    assert [dict(launch.env)["BEAMER_STAGE"] for launch in (first, second)] == ["rung0", "rung1"]
     assert search.launch("s/lr-0.1_batch-32", 5, tmp_path).checkpoint != first.checkpoint
 
 
