@@ -8,7 +8,7 @@ bounds, and a peer that keeps sending gets half of the loop's time at most.
 
 import asyncio
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,8 @@ from os_ken.ofproto import ofproto_protocol
 from os_ken.ofproto import ofproto_v1_3 as ofp
 from os_ken.ofproto import ofproto_v1_3_parser as parser
 
-from controller.openflow.frames import HEADER, FrameError, FrameHeader, hello_versions, readable
+from controller.openflow import wire
+from controller.openflow.frames import HEADER, FrameError, FrameHeader, hello_versions, part_kind, readable
 from controller.turns import Turns
 
 HANDSHAKE_S = 10.0
@@ -71,7 +72,7 @@ class RefusedError(Exception):
 ANSWERS: Mapping[type, type] = {
     parser.OFPBarrierRequest: parser.OFPBarrierReply,
     parser.OFPRoleRequest: parser.OFPRoleReply,
-    parser.OFPFlowStatsRequest: parser.OFPFlowStatsReply,
+    parser.OFPFlowStatsRequest: wire.RulesPart,
     parser.OFPMeterConfigStatsRequest: parser.OFPMeterConfigStatsReply,
 }
 """The requests that are made, each with what answers it."""
@@ -79,11 +80,10 @@ ANSWERS: Mapping[type, type] = {
 
 @dataclass
 class PendingAnswer:
-    """A request under way. read: makes entries of a part's body. size: entries and parts of its answer so far."""
+    """A request under way. size: entries and parts of its answer so far."""
 
     expected: type
     future: asyncio.Future[list[Any]]
-    read: Callable[[Iterable[Any]], Iterable[Any]]
     entries: list[Any] = field(default_factory=list)
     size: int = 0
 
@@ -113,6 +113,7 @@ class Channel:
         self._received = asyncio.Event()
         self._written_bytes = 0
         self._waiting: dict[int, PendingAnswer] = {}
+        self._rules = wire.RuleReader()
 
     async def handshake(self) -> int:
         """Agree on OpenFlow 1.3 and return the switch's datapath id. Raises `ChannelError`."""
@@ -162,13 +163,12 @@ class Channel:
         self._writer.write(data)
         return xids
 
-    async def request(self, message: Any, read: Callable[[Iterable[Any]], Iterable[Any]] = iter) -> list[Any]:
+    async def request(self, message: Any) -> list[Any]:
         """Send a request and return its answer: a message, or the bodies of a multipart one joined.
 
-        read: what to make of each part as it comes, so that a long answer is not dealt with in one turn of the loop.
         Raises `RefusedError` if the switch answers by an error and `ChannelError` if it does not answer.
         """
-        answer = PendingAnswer(ANSWERS[type(message)], asyncio.get_running_loop().create_future(), read)
+        answer = PendingAnswer(ANSWERS[type(message)], asyncio.get_running_loop().create_future())
         message.set_xid(next(self._xids) & 0xFFFFFFFF)
         self._waiting[message.xid] = answer
         try:
@@ -258,21 +258,28 @@ class Channel:
         pending.size += 1 + len(entries)
         if pending.size > self.most_entries:
             raise ExcessError(f"{pending.expected.__name__} of more than {self.most_entries} entries")
-        pending.entries += pending.read(entries)
+        pending.entries += entries
         if not getattr(message, "flags", 0) & ofp.OFPMPF_REPLY_MORE:
             pending.future.set_result(pending.entries)
 
     def _read(self, frame: bytes) -> Any:
         """Return the message in a frame, None if it is not for Beamer."""
         try:
-            if (checked := readable(frame)) is None:
+            if (checked := readable(frame, self._rules.known)) is None:
                 return None
             head = FrameHeader.of(checked)
+            if part_kind(checked) == ofp.OFPMP_FLOW:
+                return self._reader_of(head.xid).read(head.xid, checked)
             return parser.msg_parser(self.datapath, head.version, head.kind, head.length, head.xid, checked)
         except FrameError as error:
             raise MalformedError(f"malformed: {error}") from error
         except Exception as error:
             raise MalformedError(f"a message that os-ken cannot read: {type(error).__name__}: {error}") from error
+
+    def _reader_of(self, xid: int) -> wire.RuleReader:
+        """Return what reads a part with rules: what nobody has asked for is not remembered."""
+        pending = self._waiting.get(xid)
+        return self._rules if pending and pending.expected is wire.RulesPart else wire.RuleReader()
 
     async def _frame(self, most_bytes: int = 0xFFFF) -> bytes:
         try:

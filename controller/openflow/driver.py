@@ -36,7 +36,7 @@ ALIVE_S = 2.0  # for a switch to answer when another connection claims to be it;
 SERVE_AGAIN_S = 1.0  # as long as Open vSwitch waits before it connects again; every session is logged
 LOG_AGAIN_S = 600.0  # the same kind of end with the same peer: often enough for who looks into the log while it goes on
 MOST_LOGGED = 256  # peers of a kind in that time: each further one takes an address of its own
-HOST_RULES = 4096  # at its edge: 8 jobs with 120 peers each, 2 connections and 2 pair rules per peer
+HOST_RULES = 5120  # at its edge: 8 jobs with 120 peers each, 2 connections and 3 pair rules per peer
 
 log = structlog.get_logger("beamer-controller")
 

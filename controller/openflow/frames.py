@@ -12,7 +12,7 @@ dropped unparsed. A hello is read here alone, as os-ken does not step over an el
 """
 
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
 
 from os_ken.ofproto import ofproto_v1_3 as ofp
@@ -26,9 +26,11 @@ _KIND_LENGTH = struct.Struct("!HH")
 _LENGTH = struct.Struct("!H")
 _WORD = struct.Struct("!I")
 _COOKIE = struct.Struct("!Q")
+_PACKETS_BYTES = struct.Struct("!QQ")
 _ALIGNED = 8
 _MULTIPART = ofp.OFP_MULTIPART_REPLY_SIZE
 _FLOW_STATS = ofp.OFP_FLOW_STATS_0_SIZE
+_DURATION, _COUNTS = slice(4, 12), slice(32, 48)  # of a flow entry (OpenFlow 1.3.5, 7.3.5.2)
 _FLOW_REMOVED = HEADER + 40  # what precedes the match
 _OXM_HEADER = 4
 _BASIC_CLASS = 0x8000  # the fields of the standard: a rule of Beamer's has no other
@@ -96,11 +98,41 @@ def hello_versions(frame: bytes) -> frozenset[int]:
     return frozenset(versions)
 
 
-def readable(frame: bytes) -> bytes | None:
+def part_kind(frame: bytes) -> int | None:
+    """Return of which kind a checked frame is a part of an answer, None if it is no such part."""
+    return None if FrameHeader.of(frame).kind != ofp.OFPT_MULTIPART_REPLY else int(_LENGTH.unpack_from(frame, HEADER)[0])
+
+
+def has_more(part: bytes) -> bool:
+    """Return whether more parts of an answer follow."""
+    return bool(_LENGTH.unpack_from(part, HEADER + 2)[0] & ofp.OFPMPF_REPLY_MORE)
+
+
+def entries_of(part: bytes) -> Iterator[bytes]:
+    """Yield the flow entries of a checked part of an answer."""
+    at = _MULTIPART
+    while at < len(part):
+        end = at + int(_LENGTH.unpack_from(part, at)[0])
+        yield part[at:end]
+        at = end
+
+
+def counts_of(entry: bytes) -> tuple[int, int]:
+    """Return the bytes and the packets that a flow entry has counted."""
+    packets, count = _PACKETS_BYTES.unpack_from(entry, _COUNTS.start)
+    return count, packets
+
+
+def content_of(entry: bytes | bytearray) -> bytes:
+    """Return what of a flow entry stays the same from one answer to the next: all but its duration and its counts."""
+    return bytes(entry[: _DURATION.start] + entry[_DURATION.stop : _COUNTS.start] + entry[_COUNTS.stop :])
+
+
+def readable(frame: bytes, checked_before: Container[bytes] = ()) -> bytes | None:
     """Return a frame as os-ken may parse it, or None if it is of a type that Beamer does not read.
 
     An action that is not of the standard is handed on as one of an unknown vendor: what Beamer has to know of it is that it is
-    not Beamer's. Raises `FrameError`.
+    not Beamer's. checked_before: the contents of flow entries that were in a frame returned before. Raises `FrameError`.
     """
     head = FrameHeader.of(frame)
     if head.length != len(frame):
@@ -111,33 +143,33 @@ def readable(frame: bytes) -> bytes | None:
     if check is None:
         return None
     checked = bytearray(frame)
-    return bytes(checked) if check(checked) else None
+    return bytes(checked) if check(checked, checked_before) else None
 
 
-def _any(frame: bytearray) -> bool:
+def _any(frame: bytearray, _: Container[bytes]) -> bool:
     return True
 
 
-def _barrier_reply(frame: bytearray) -> bool:
+def _barrier_reply(frame: bytearray, _: Container[bytes]) -> bool:
     return _exactly(frame, HEADER, "a barrier reply")
 
 
-def _role_reply(frame: bytearray) -> bool:
+def _role_reply(frame: bytearray, _: Container[bytes]) -> bool:
     return _exactly(frame, HEADER + 16, "a role reply")
 
 
-def _features_reply(frame: bytearray) -> bool:
+def _features_reply(frame: bytearray, _: Container[bytes]) -> bool:
     return _exactly(frame, HEADER + 24, "a features reply")
 
 
-def _error(frame: bytearray) -> bool:
+def _error(frame: bytearray, _: Container[bytes]) -> bool:
     _at_least(frame, HEADER + 4, "an error")
     if _LENGTH.unpack_from(frame, HEADER)[0] == ofp.OFPET_EXPERIMENTER:
         _at_least(frame, HEADER + 8, "an experimenter's error")
     return True
 
 
-def _flow_removed(frame: bytearray) -> bool:
+def _flow_removed(frame: bytearray, _: Container[bytes]) -> bool:
     _at_least(frame, _FLOW_REMOVED + 8, "a flow removed")
     if _COOKIE.unpack_from(frame, HEADER)[0] & COOKIE_MASK != COOKIE_PREFIX << 48:
         return False  # of another's rule, which may match by anything
@@ -146,17 +178,19 @@ def _flow_removed(frame: bytearray) -> bool:
     return True
 
 
-def _multipart_reply(frame: bytearray) -> bool:
+def _multipart_reply(frame: bytearray, checked_before: Container[bytes]) -> bool:
     _at_least(frame, _MULTIPART, "a multipart reply")
     check = _PARTS.get(_LENGTH.unpack_from(frame, HEADER)[0])
     if check is None:
         return False
-    check(frame)
+    check(frame, checked_before)
     return True
 
 
-def _flow_entries(frame: bytearray) -> None:
+def _flow_entries(frame: bytearray, checked_before: Container[bytes]) -> None:
     for offset, end in _elements(frame, _MULTIPART, len(frame), _FLOW_STATS + 8, "a flow entry", length_at=0):
+        if content_of(frame[offset:end]) in checked_before:
+            continue
         at = _match(frame, offset + _FLOW_STATS, end)
         for instruction, instruction_end in _elements(frame, at, end, 8, "an instruction"):
             _instruction(frame, instruction, instruction_end)
@@ -183,7 +217,7 @@ def _plain_field(frame: bytearray, offset: int, end: int) -> bool:
     return header >> 16 == _BASIC_CLASS and not header & 0x100
 
 
-def _meter_configs(frame: bytearray) -> None:
+def _meter_configs(frame: bytearray, _: Container[bytes]) -> None:
     for offset, end in _elements(frame, _MULTIPART, len(frame), 8, "a meter", length_at=0):
         for band, band_end in _elements(frame, offset + 8, end, 12, "a meter band"):
             _known_size(_LENGTH.unpack_from(frame, band)[0], _BAND_BYTES, band, band_end, "a meter band")
@@ -269,11 +303,11 @@ def _at_least(frame: bytearray, size: int, what: str) -> None:
         raise FrameError(f"{what} of {len(frame)} bytes, expected at least {size}")
 
 
-_PARTS: Mapping[int, Callable[[bytearray], None]] = {
+_PARTS: Mapping[int, Callable[[bytearray, Container[bytes]], None]] = {
     ofp.OFPMP_FLOW: _flow_entries,
     ofp.OFPMP_METER_CONFIG: _meter_configs,
 }
-_CHECKS: Mapping[int, Callable[[bytearray], bool]] = {
+_CHECKS: Mapping[int, Callable[[bytearray, Container[bytes]], bool]] = {
     ofp.OFPT_ERROR: _error,
     ofp.OFPT_ECHO_REQUEST: _any,
     ofp.OFPT_ECHO_REPLY: _any,

@@ -8,6 +8,7 @@ A packet passes up to four tables:
     CLASS      MARKED      a pair's packet that its host has marked with the pair's class  -> ROUTE
                PAIR        any other of the pair's; both set codepoint, queue and path     -> ROUTE
                            and pass the meter of the job at this sender, if it has one
+               ACKNOWLEDGE a pair's pure acknowledgement, by its host's word: class 0      -> ROUTE
                EXPIRED     a pair whose rule has timed out                                 -> CLEAR
     CLEAR      STRIP       carries a Beamer codepoint that no rule set: set to 0           -> ROUTE
                KEEP        any other                                                       -> ROUTE
@@ -19,6 +20,10 @@ Per pair and class there is one MARKED and one PAIR rule, and both count: the ho
 classes apart while a class changes, never an entitlement. The rules of the class before stay for a moment, for packets on
 their way.
 
+Acknowledgements do not wait in their job's class: that is seldom served on a busy link, and what they acknowledge would stand
+still on links that are free. A switch cannot tell them from data, so only a host with an agent is believed, which clears their
+codepoint from anything else. What a job gains that has it nevertheless is class 0 for packets of its own connections.
+
 A *host pair*, or pair, is a job's traffic from one host to another. Its packets carry a *shadow* address as Ethernet
 destination, from which every switch on the way knows the plane; the last one puts the host's own back. ECN bits are never
 written. Nothing is sent to the controller, and all but MARKED and PAIR rules stay when it dies.
@@ -29,7 +34,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum
 from types import MappingProxyType
 
-from beamer.network.codepoints import CODEPOINTS, codepoint
+from beamer.network.codepoints import ACKNOWLEDGEMENT, CODEPOINTS, codepoint
 from beamer.network.connection import FourTuple
 from beamer.network.fabric import Fabric
 
@@ -63,6 +68,7 @@ class Band(Enum):
     EXPIRED = (Table.CLASS, 5, 0)
     PAIR = (Table.CLASS, 6, 1000)  # upwards: a pair's newest rule is its highest
     MARKED = (Table.CLASS, 12, 50_000)
+    ACKNOWLEDGE = (Table.CLASS, 13, 60_000)
     KEEP = (Table.CLEAR, 7, 0)
     STRIP = (Table.CLEAR, 8, 1000)
     ARP = (Table.ROUTE, 9, 1000)
@@ -142,9 +148,7 @@ class Rule:
     @property
     def counts(self) -> bool:
         """Whether it counts a pair's traffic: a switch may hold rules of such a band that name no pair."""
-        return self._band in (Band.PAIR.number, Band.MARKED.number) and any(
-            name == "metadata" and isinstance(value, int) for name, value in self.match
-        )
+        return self._band in _COUNTING and any(name == "metadata" and isinstance(value, int) for name, value in self.match)
 
     @property
     def pair(self) -> "HostPair | None":
@@ -225,8 +229,9 @@ def connection_rule(fabric: Fabric, connection: FourTuple, pair: HostPair) -> tu
 
 def pair_rules(fabric: Fabric, pair: HostPair, job: JobRules, meter: int | None) -> tuple[str, tuple[Rule, ...]]:
     """Return the switch at whose edge a pair's sender is, and the rules that give its packets their class and path."""
-    edge = fabric.edge_of[fabric.hosts[pair.src].name]
-    return edge, tuple(_pair(pair, job.klass, job.plane % fabric.planes, meter))
+    sender = fabric.hosts[pair.src]
+    rules = _pair(pair, job.klass, job.plane % fabric.planes, meter, acknowledges=sender.agent is not None)
+    return fabric.edge_of[sender.name], tuple(rules)
 
 
 def _rule(
@@ -257,14 +262,18 @@ def _connection(connection: FourTuple, pair: HostPair, port: int) -> Rule:
     return _rule(Band.CONNECTION, fields, goto=Table.CLASS, job_seq=pair.job_seq, metadata=pair.metadata)
 
 
-def _pair(pair: HostPair, klass: int, plane: int, meter: int | None) -> Iterable[Rule]:
-    actions = (SetField("ip_dscp", codepoint(klass)), SetQueue(klass + 1), SetField("eth_dst", shadow(plane, pair.dst)))
-    for band, fields in (
-        (Band.PAIR, pair.slot[1]),
-        (Band.MARKED, match(eth_type=IPV4, metadata=pair.metadata, ip_dscp=codepoint(klass))),
-    ):
-        rule = _rule(band, fields, actions, Table.ROUTE, klass=klass, job_seq=pair.job_seq)
+def _pair(pair: HostPair, klass: int, plane: int, meter: int | None, acknowledges: bool) -> Iterable[Rule]:
+    bands = [(Band.PAIR, pair.slot[1], klass), (Band.MARKED, _marked(pair, codepoint(klass)), klass)]
+    if acknowledges:
+        bands.append((Band.ACKNOWLEDGE, _marked(pair, ACKNOWLEDGEMENT), 0))
+    for band, fields, given in bands:
+        actions = (SetField("ip_dscp", codepoint(given)), SetQueue(given + 1), SetField("eth_dst", shadow(plane, pair.dst)))
+        rule = _rule(band, fields, actions, Table.ROUTE, klass=given, job_seq=pair.job_seq)
         yield replace(rule, idle_s=IDLE_S, hard_s=HARD_S, announced=True, meter=meter)
+
+
+def _marked(pair: HostPair, dscp: int) -> Match:
+    return match(eth_type=IPV4, metadata=pair.metadata, ip_dscp=dscp)
 
 
 def _entry(fabric: Fabric, switch: str) -> Iterable[Rule]:
@@ -278,7 +287,7 @@ def _entry(fabric: Fabric, switch: str) -> Iterable[Rule]:
     yield ACCESS_RULE
     yield _rule(Band.EXPIRED, match(), goto=Table.CLEAR)
     yield _rule(Band.KEEP, match(), goto=Table.ROUTE)
-    for dscp in CODEPOINTS:
+    for dscp in (*CODEPOINTS, ACKNOWLEDGEMENT):
         yield _rule(Band.STRIP, match(eth_type=IPV4, ip_dscp=dscp), (SetField("ip_dscp", 0),), Table.ROUTE)
 
 
@@ -297,5 +306,7 @@ def _routes(fabric: Fabric, switch: str) -> Iterable[Rule]:
 def _port(fabric: Fabric, switch: str, neighbour: str) -> int:
     return fabric.links[fabric.link_index[switch, neighbour]].port
 
+
+_COUNTING = frozenset(band.number for band in (Band.PAIR, Band.MARKED, Band.ACKNOWLEDGE))
 
 ACCESS_RULE = _rule(Band.ACCESS, match(), goto=Table.CLEAR)

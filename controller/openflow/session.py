@@ -32,7 +32,7 @@ from controller.turns import CHEAP, Turns, Work, batched
 FLUSH_S = 0.02
 AUDIT_S = HARD_S / 5
 RETRY_S = 5.0
-MOST_COUNTS = 1 << 17  # pairs and classes per switch whose final counts are kept: some 40 MB; 1000 jobs of 60 pairs
+MOST_COUNTS = 3 << 16  # pairs and classes per switch whose final counts are kept: some 60 MB; 1000 jobs of 60 pairs
 
 BATCH = 128  # messages written in one turn of the loop: some 10 ms
 
@@ -180,7 +180,7 @@ class SwitchSession:
 
     async def _read_rules(self, table: int = ofp.OFPTT_ALL) -> list[tuple[Rule, int, int]]:
         """Return our rules on the switch, each with its bytes and packets."""
-        return await self._channel.request(wire.stats_request(self._channel.datapath, table), wire.observed)
+        return await self._channel.request(wire.stats_request(self._channel.datapath, table))
 
     async def _read_meters(self) -> dict[int, RateMeter]:
         """Return our meters on the switch; none on one that has no meters at all."""

@@ -241,7 +241,7 @@ class FakeSwitch:
 
     def _answer_stats_request(self, xid: int) -> None:
         """Answer in two parts, as a switch with many rules does."""
-        packed = [_stats(entry) for entry in self.entries.values()]
+        packed = [stats_of(entry) for entry in self.entries.values()]
         for part, flags in ((packed[::2], ofp.OFPMPF_REPLY_MORE), (packed[1::2], 0)):
             self._write(ofp.OFPT_MULTIPART_REPLY, xid, struct.pack("!HHxxxx", ofp.OFPMP_FLOW, flags) + b"".join(part))
 
@@ -276,7 +276,8 @@ def _packed(part: Any) -> bytes:
     return bytes(buffer)
 
 
-def _stats(entry: FlowEntry) -> bytes:
+def stats_of(entry: FlowEntry) -> bytes:
+    """Return an entry as an answer with flow entries holds it."""
     rule = entry.message
     tail = _packed(rule.match) + b"".join(map(_packed, rule.instructions))
     head = struct.pack(

@@ -77,6 +77,29 @@ sniffer.start()
 sniffer.join(timeout=15)
 print(json.dumps(seen), flush=True)
 """
+# Sends numbered datagrams until standard input ends, then prints how many these were.
+PROBE = """
+import select, socket, sys
+sender, number = socket.socket(socket.AF_INET, socket.SOCK_DGRAM), 0
+print("ready", flush=True)
+while not select.select([sys.stdin], [], [], 0.002)[0]:
+    sender.sendto(number.to_bytes(4, "big"), (sys.argv[1], 7002))
+    number += 1
+print(number, flush=True)
+"""
+# Prints the numbers of the datagrams that arrived once none has for a while.
+COUNTER = """
+import json, socket
+receiver, seen = socket.socket(socket.AF_INET, socket.SOCK_DGRAM), []
+receiver.bind(("", 7002))
+print("ready", flush=True)
+try:
+    while True:
+        seen.append(int.from_bytes(receiver.recv(64), "big"))
+        receiver.settimeout(2)
+except TimeoutError:
+    print(json.dumps(seen), flush=True)
+"""
 THERE = LEFT.ip, 7001, RIGHT.ip, 7000
 BACK = RIGHT.ip, 7000, LEFT.ip, 7001
 
@@ -98,10 +121,12 @@ async def send(client: "subprocess.Popen[str]", kilobytes: int, dscp: int = 0) -
     assert await asyncio.to_thread(client.stdout.readline) == "sent\n"
 
 
-async def open_connection(lab: Lab, stack: ExitStack) -> tuple["subprocess.Popen[str]", "subprocess.Popen[str]"]:
+async def open_connection(
+    lab: Lab, stack: ExitStack, server: str = SERVER, client: str = CLIENT
+) -> tuple["subprocess.Popen[str]", "subprocess.Popen[str]"]:
     """Open a connection from left to right; return client and server."""
     both = []
-    for host, code, *args in ((RIGHT, SERVER), (LEFT, CLIENT, RIGHT.ip)):
+    for host, code, *args in ((RIGHT, server), (LEFT, client, RIGHT.ip)):
         process = lab.python(host.name, code, *args)
         stack.callback(lambda p=process: (p.kill(), p.communicate()))  # type: ignore[misc]
         assert process.stdout
@@ -156,6 +181,30 @@ def test_a_change_of_class_loses_no_packet_and_the_old_rule_keeps_its_count(lab:
                 ended = await listener.driver.counters()
                 assert {x.final for x in ended} == {True}
                 assert total(ended, 2) + total(ended, 5) == pytest.approx(counted, abs=200)
+
+    lab.drive(scenario)
+
+
+def test_a_hundred_changes_of_class_lose_and_reorder_nobodys_packets(lab: Lab) -> None:
+    async def scenario() -> None:
+        async with Listener() as listener:
+            with ExitStack() as stack:
+                await listener.install(1, job(klass=0))
+                client, server = await open_connection(lab, stack)
+                probe, counter = await open_connection(lab, stack, COUNTER, PROBE)
+                sending = asyncio.create_task(send(client, 6000))
+                for number in range(100):
+                    await listener.install(2 + number, job(klass=(number + 1) % 8))
+                changed = not sending.done()
+                await sending
+                sent, _ = await asyncio.to_thread(probe.communicate)
+                arrived, _ = await asyncio.to_thread(counter.communicate)
+                connection = lab.run("ss", "-tinH", "dport", "=", ":7000", of=LEFT.name)
+                finish(client, server)
+                assert changed, "all changes came while the job was sending"
+                assert json.loads(arrived) == list(range(int(sent)))
+                assert "retrans:" not in connection
+                assert "bytes_sent:6000000" in connection
 
     lab.drive(scenario)
 

@@ -10,7 +10,8 @@ from os_ken.ofproto import ofproto_v1_3 as ofp
 from os_ken.ofproto import ofproto_v1_3_parser as parser
 
 from controller.openflow import samples, wire
-from controller.openflow.frames import FrameError, FrameHeader, hello_versions, readable
+from controller.openflow.frames import FrameError, FrameHeader, content_of, hello_versions, readable
+from controller.openflow.rules import Rule
 from controller.openflow.samples import (
     DSCP,
     ENTRY,
@@ -39,6 +40,13 @@ def read(data: bytes) -> Any:
     assert checked is not None
     head = FrameHeader.of(checked)
     return parser.msg_parser(DATAPATH, head.version, head.kind, head.length, head.xid, checked)
+
+
+def rules_of(data: bytes) -> tuple[tuple[Rule, int, int], ...]:
+    """Return what is read of an answer with flow entries."""
+    checked = readable(data)
+    assert checked is not None
+    return wire.RuleReader().read(1, checked).body
 
 
 def written(message: Any) -> None:
@@ -134,7 +142,7 @@ def test_what_beamer_does_not_read_never_reaches_the_parsers(name: str) -> None:
     ids=["undefined", "vendor's", "vendor's field", "masked field"],
 )
 def test_a_rule_with_an_action_of_no_rule_of_beamers_is_read_as_such(action: bytes) -> None:
-    ((rule, _, _),) = wire.observed(read(entries(flow_entry(MATCH, apply_actions(samples.QUEUE, action), goto(3)))).body)
+    ((rule, _, _),) = rules_of(entries(flow_entry(MATCH, apply_actions(samples.QUEUE, action), goto(3))))
     assert not wire.is_ours(rule)
     assert rule.goto == 3, "what comes after it is still in step"
 
@@ -158,8 +166,38 @@ def test_a_hello_whose_element_has_a_wrong_length_is_refused(rest: bytes) -> Non
         hello_versions(frame(ofp.OFPT_HELLO, rest))
 
 
+def test_an_entry_that_was_checked_is_not_checked_again_but_for_its_length() -> None:
+    odd = with_length(ENTRY, 0, at=len(ENTRY) - 6)  # of its last instruction
+    with pytest.raises(FrameError, match="instruction"):
+        readable(entries(odd))
+    assert readable(entries(odd), {content_of(odd)}) == entries(odd), "by its content alone"
+    counted = odd[:32] + struct.pack("!QQ", 7, 9000) + odd[48:]
+    assert readable(entries(ENTRY, counted), {content_of(odd)}) is not None
+    with pytest.raises(FrameError, match="flow entry"):
+        readable(entries(with_length(odd, 8, at=0)), {content_of(with_length(odd, 8, at=0))})
+
+
+def test_rules_that_were_read_are_not_parsed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = wire.RuleReader()
+    first = reader.read(1, entries(ENTRY, flow_entry(MATCH, goto(3)))).body
+    monkeypatch.setattr(parser.OFPFlowStats, "parser", None)
+    assert reader.read(2, entries(flow_entry(MATCH, goto(3)), ENTRY)).body == first[::-1]
+
+
+def test_what_a_reader_remembers_is_bounded() -> None:
+    reader = wire.RuleReader()
+    for number in range(20):
+        reader.read(1, entries(*(flow_entry(MATCH, goto(3), cookie=1000 * number + n) for n in range(500))))
+    assert len(reader.known) <= 3 * 500
+    longest = flow_entry(MATCH, apply_actions(*(100 * [samples.QUEUE])))
+    ((rule, _, _),) = reader.read(1, entries(longest)).body
+    assert len(rule.actions) == 100
+    assert content_of(longest) not in reader.known
+
+
 def test_whatever_of_a_changed_frame_passes_is_parsed_without_a_surprise() -> None:
     rng = random.Random(7)
+    warm = wire.RuleReader()  # has read everything before
     nested = [samples.READ[name] for name in ("flow entries", "flow removed", "masked match", "meters")]
     originals = [*samples.READ.values(), *samples.NOT_READ.values(), *3 * nested]
     outcomes = {"refused": 0, "dropped": 0, "parsed": 0}
@@ -176,7 +214,10 @@ def test_whatever_of_a_changed_frame_passes_is_parsed_without_a_surprise() -> No
         if passed is not None:
             message = read(bytes(data))
             if isinstance(message, parser.OFPFlowStatsReply):
-                for rule, _, _ in wire.observed(message.body):
+                again = readable(bytes(data), warm.known)
+                assert again is not None
+                assert warm.read(1, again).body == rules_of(bytes(data))
+                for rule, _, _ in rules_of(bytes(data)):
                     assert (rule.pair is not None) == rule.counts
                     written(wire.removal(DATAPATH, rule))
                     if wire.is_ours(rule):

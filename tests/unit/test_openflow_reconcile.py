@@ -23,7 +23,7 @@ def pair(rules: frozenset[Rule] | tuple[Rule, ...]) -> Rule:
 
 
 def marked(rules: frozenset[Rule] | tuple[Rule, ...]) -> Rule:
-    return next(rule for rule in rules if rule.counts and not rule.climbs)
+    return next(rule for rule in rules if rule.priority == Band.MARKED.priority)
 
 
 def test_an_empty_switch_gets_everything_and_a_complete_one_nothing() -> None:

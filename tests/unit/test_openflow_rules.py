@@ -1,10 +1,11 @@
 """Where the rules lead packets: every pair of hosts, on every plane, registered or not."""
 
+from dataclasses import replace
 from itertools import permutations
 
 import pytest
 
-from beamer.network.codepoints import CODEPOINTS, codepoint
+from beamer.network.codepoints import ACKNOWLEDGEMENT, CODEPOINTS, codepoint
 from beamer.network.connection import Connection, FourTuple
 from beamer.network.fabric import Fabric, Link
 from beamer.testing.fabrics import star, two_spines
@@ -107,7 +108,28 @@ def test_only_the_exact_connection_is_classed() -> None:
         assert {(hop.packet["ip_dscp"], hop.queue) for hop in hops} == {(0, 0)}
 
 
-@pytest.mark.parametrize("dscp", CODEPOINTS)
+def test_an_acknowledgement_takes_class_0_and_the_path_of_its_job() -> None:
+    fabric = two_spines()
+    there, back = between(fabric, "h1", "h3")
+    for plane in range(fabric.planes):
+        tables = desired_rules(fabric, [JobRules("s/s/j", 1, plane, 5, frozenset({there, back}))])
+        trace = trace_packet(fabric, tables, "h3", tcp(back, fabric, ip_dscp=ACKNOWLEDGEMENT))
+        assert trace.arrived_at == "h1"
+        assert trace.links == interfaces(fabric, "h3", "h1", plane)
+        assert {(hop.packet["ip_dscp"], hop.packet["ip_ecn"], hop.queue) for hop in trace.hops} == {(codepoint(0), 2, 1)}
+        assert [(rule.klass, rule.pair) for hop in trace.hops for rule in hop.rules if rule.counts] == [(0, HostPair(1, 2, 0))]
+
+
+def test_a_host_without_an_agent_is_not_believed_what_an_acknowledgement_is() -> None:
+    with_agents = two_spines()
+    fabric = replace(with_agents, hosts=tuple(replace(host, agent=None) for host in with_agents.hosts))
+    there, back = between(fabric, "h1", "h3")
+    tables = desired_rules(fabric, [JobRules("s/s/j", 1, 0, 5, frozenset({there, back}))])
+    trace = trace_packet(fabric, tables, "h1", tcp(there, fabric, ip_dscp=ACKNOWLEDGEMENT))
+    assert {(hop.packet["ip_dscp"], hop.queue) for hop in trace.hops} == {(codepoint(5), 6)}
+
+
+@pytest.mark.parametrize("dscp", [*CODEPOINTS, ACKNOWLEDGEMENT])
 def test_a_host_cannot_mark_itself_up(dscp: int) -> None:
     fabric = two_spines()
     there, _ = between(fabric, "h1", "h3")
@@ -175,7 +197,8 @@ def test_every_rule_is_marked_as_ours_and_keyed_once_and_only_pairs_time_out() -
         assert {rule.cookie & COOKIE_MASK for rule in rules} == {COOKIE_PREFIX << 48}
         assert all(bool(rule.idle_s and rule.hard_s and rule.announced) == rule.counts for rule in rules)
         pairs = [rule for rule in rules if rule.counts]
-        assert all((rule.klass, rule.cookie & 0xFFFFFFFF, rule.table) == (7, 9, Table.CLASS) for rule in pairs)
+        assert all((rule.cookie & 0xFFFFFFFF, rule.table) == (9, Table.CLASS) for rule in pairs)
+        assert {rule.klass for rule in pairs if rule.priority != Band.ACKNOWLEDGE.priority} <= {7}
 
 
 def test_bands_of_a_table_do_not_overlap_and_are_numbered_once() -> None:
