@@ -32,6 +32,8 @@ from hostagent.state import StateDirectory
 _FIRST_ATTEMPT_S, _LAST_ATTEMPT_S = 1.0, 10.0  # between attempts at an assignment that could not be applied
 _IDLE_AFTER_S = 0.5  # after the last change of connections
 _IDLE_FACTOR = 4  # by which sockets are polled less often then
+_DRAIN_PAUSE_S = 0.005  # between looks at connections on their way to a mark, which take one piece at a time meanwhile
+_DRAIN_LOOKS = 4  # until others of the kernel's calls have their turn
 _LEASES_PAUSE_S = 0.05  # between reports of leases: who attaches and detaches in a loop makes a report of all of them each time
 
 log = logging.getLogger("beamer.hostagent")
@@ -111,6 +113,7 @@ class Agent:
         self._in_force: Assignment | None = None
         self._lease = HeldQueueLease(QueueLease(state), options.expiry_s)
         self._awake = asyncio.Event()
+        self._draining = asyncio.Event()
         self._changed_at = time.monotonic()
         self._reported: Connections | None = None
         self._attaching = attaching
@@ -129,6 +132,7 @@ class Agent:
                 tasks.create_task(self._link.stay_connected(self._serve))
                 tasks.create_task(self._keep_lease())
                 tasks.create_task(self._watch_sockets())
+                tasks.create_task(self._drain())
                 tasks.create_task(self._report_counters())
                 tasks.create_task(self._report_leases())
                 if self._attaching is not None:
@@ -200,6 +204,8 @@ class Agent:
         except (BeamerError, OSError) as error:
             self._limited_log.add("assignment not applied", error)
             return _failed(wanted.assignment.generation, error)
+        finally:
+            self._draining.set()
         self._limited_log.reset("assignment not applied")
         self._in_force = wanted.assignment
         return Applied(generation=wanted.assignment.generation, changes=changes)
@@ -247,6 +253,7 @@ class Agent:
     async def _poll_sockets(self) -> bool:
         """Poll the workers' sockets and report what changed; return whether the next poll may be delayed."""
         seen = await self._kernel(self._enforcer.poll)
+        self._draining.set()
         if seen.error is not None:
             self._limited_log.add("sockets", seen.error)
         await self._report_found(seen)
@@ -255,6 +262,22 @@ class Agent:
             self._changed_at = time.monotonic()
             await self._send(seen.report)
         return seen.complete or seen.error is not None
+
+    async def _drain(self) -> None:
+        while True:
+            await self._draining.wait()
+            self._draining.clear()
+            while await self._kernel(self._look_at_drains):
+                await asyncio.sleep(_DRAIN_PAUSE_S)
+
+    def _look_at_drains(self) -> bool:
+        """Look a few times, as to change threads takes longer than to look; return whether any connection still drains."""
+        for look in range(_DRAIN_LOOKS):
+            if look:
+                time.sleep(_DRAIN_PAUSE_S)
+            if not self._enforcer.drain():
+                return False
+        return True
 
     async def _report_found(self, seen: PollResult) -> None:
         """Report which workers' processes are gone or refused; log each of these once, and few of many."""
@@ -285,6 +308,7 @@ class Agent:
             if self._wanted:
                 try:
                     await self._kernel(self._enforcer.verify)
+                    self._draining.set()
                 except (BeamerError, OSError) as error:
                     self._limited_log.add("marks", error)
                 try:

@@ -27,6 +27,8 @@ _HEADER = struct.Struct("=IHHII")  # nlmsghdr
 _QUERY = struct.Struct("=BBBxI48x")  # inet_diag_req_v2
 _SOCKET = struct.Struct("=4x2s2s16s16s28xI")  # inet_diag_msg: ports, addresses, inode
 _ATTRIBUTE = struct.Struct("=HH")  # nlattr
+_UNACKED_AT, _ACKED_AT, _NOT_SENT_AT = 24, 120, 144  # tcpi_unacked, tcpi_bytes_acked, tcpi_notsent_bytes in struct tcp_info
+_COUNT, _BYTES = struct.Struct("=I"), struct.Struct("=Q")
 _SENT_AT = 200  # tcpi_bytes_sent in struct tcp_info; tcpi_bytes_retrans follows
 _SENT = struct.Struct("=QQ")
 _TCP_INFO_BYTES = _SENT_AT + _SENT.size
@@ -44,9 +46,34 @@ class TcpSocket(NamedTuple):
     sent_bytes: int
 
 
+class SendProgress(NamedTuple):
+    """What a TCP socket sends, in bytes of payload since its connection began, without what was sent again.
+
+    acked: acknowledged by its peer, of which the kernel counts one too many. is_idle: whether everything that was sent is.
+    """
+
+    acked: int
+    sent: int
+    written: int
+    is_idle: bool
+
+
+def send_progress(sock: socket.socket) -> SendProgress | None:
+    """Return what a TCP socket sends, None where the kernel, before 4.19, does not count it."""
+    info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+    if len(info) < _TCP_INFO_BYTES:
+        return None
+    (packets,) = _COUNT.unpack_from(info, _UNACKED_AT)
+    (acked,) = _BYTES.unpack_from(info, _ACKED_AT)
+    (not_sent,) = _COUNT.unpack_from(info, _NOT_SENT_AT)
+    sent = _bytes_sent(info)
+    return SendProgress(acked, sent, sent + not_sent, not packets)
+
+
 def bytes_sent(sock: socket.socket) -> int:
-    """Return the payload bytes that a TCP socket has sent, without what was sent again."""
-    return _bytes_sent(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES))
+    """Return the payload bytes that a TCP socket has sent, without what was sent again; 0 where that is not counted."""
+    found = send_progress(sock)
+    return 0 if found is None else found.sent
 
 
 class Diagnostics:

@@ -1,4 +1,6 @@
-"""Apply an assignment to this host: HTB trees on the ports, marks on the workers' sockets, everything read back.
+"""Apply an assignment to this host: HTB trees and rules for acknowledgements on the ports, marks on the workers' sockets.
+
+Everything is read back.
 
 All of it blocks and belongs to one thread; `hostagent.agent` communicates with the controller beside it.
 """
@@ -9,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from beamer.errors import BeamerError, InputError, PlatformError
 from beamer.network.protocol import ClassCounter, Connections, PortCounters, WorkerBytes, WorkerId
+from hostagent.acknowledgements import Acknowledgements
 from hostagent.desired import DesiredState
 from hostagent.guard import remove_queues
 from hostagent.htb import ClassCount, Queues
@@ -60,6 +63,8 @@ class Enforcer:
             self._sockets = SocketTable()
             opened.callback(self._sockets.close)
             self._opened = opened.pop_all()
+        self._acknowledgements = Acknowledgements()
+        self._marking: frozenset[str] = frozenset()  # interfaces whose queues are picked by mark
         self._trees: dict[str, _Installed] = {}
         self._classes: Mapping[str, Mapping[int | None, tuple[int, ...]]] = {}
         self._readings = 0
@@ -72,17 +77,20 @@ class Enforcer:
     def apply(self, wanted: DesiredState) -> int:
         """Make queues and marks what is wanted, read both back, and return how many kernel objects changed.
 
+        A mark that waits for its connection to drain counts as well, and is read back when `drain` sets it.
+
         Raises `InputError` before the first change for an interface that never was this agent's and cannot be. What goes wrong
         with some interfaces keeps nothing else from being applied, and is raised at the end, as a `PlatformError` that names
         them. Calling it again completes the work. A tree that was read back before is not read again here, unless its interface
         has been replaced: `counters` watches it.
         """
+        assignment = wanted.assignment
+        self._marking = frozenset(port.interface for port in assignment.ports if port.classify == "mark")
         with self._state.changing():
             changes, failed = self._apply_trees(wanted.trees)
         self._classes = wanted.classes
-        assignment = wanted.assignment
         changes += self._sockets.assign(assignment.workers, assignment.addresses, assignment.connections, wanted.marks)
-        if not self._cleared and any(port.classify == "mark" for port in assignment.ports):
+        if not self._cleared and self._marking:
             self._sockets.unmark_leftovers()
             self._cleared = True
         if failed := self._lost() | failed:
@@ -103,7 +111,7 @@ class Enforcer:
         for name, index in changed.items():
             self._trees.pop(name, None)
             with _collecting(failed, name):
-                changes += self._queues.reconcile(name, wanted[name])
+                changes += self._reconcile(name, wanted[name])
                 self._trees[name] = _Installed(index, wanted[name])
         if dropped:
             self._state.own(wanted.keys() | (dropped & failed.keys()))
@@ -142,11 +150,16 @@ class Enforcer:
             lost[name] = f"{name} went away while its queues were being made"
         return lost
 
+    def _reconcile(self, interface: str, tree: Tree) -> int:
+        changes = self._queues.reconcile(interface, tree)
+        return changes + (self._acknowledgements.reconcile(interface) if interface in self._marking else 0)
+
     def _remove(self, interface: str) -> int:
-        try:
-            return self._queues.reconcile(interface, None)
-        except InputError:  # gone, or managed by another program by now
-            return 0
+        changes = 0
+        with suppress(InputError):  # gone, or managed by another program by now
+            changes = self._queues.reconcile(interface, None)
+        self._acknowledgements.remove(interface)
+        return changes
 
     def poll(self) -> PollResult:
         """Find connections that were opened or closed, and mark those that may be."""
@@ -158,6 +171,11 @@ class Enforcer:
         sockets = self._sockets
         report = Connections(connections=sockets.connections, unmatched_bytes=sockets.unmatched_bytes)
         return PollResult(report, sockets.complete, sockets.gone, sockets.refused, failure)
+
+    def drain(self) -> bool:
+        """Go on with the connections that are on their way to a mark; return whether any still are."""
+        self._sockets.drain()
+        return self._sockets.draining
 
     def verify(self) -> int:
         """Read every connection's mark and count, restore the marks that another program has changed, return how many."""
@@ -189,7 +207,7 @@ class Enforcer:
             with self._state.changing():
                 self._state.own(self._state.owned() | {interface})
                 index = self._queues.index(interface)
-                changes = self._queues.reconcile(interface, installed.tree)
+                changes = self._reconcile(interface, installed.tree)
                 self._trees[interface] = replace(installed, index=index)
             if changes:
                 counts = self._queues.counts(interface)

@@ -43,16 +43,17 @@ def remove_queues(state: StateDirectory) -> None:
 
     Raises `PlatformError` if that failed for one; then the lease and the record of what is left stay.
     """
+    from hostagent.acknowledgements import Acknowledgements
     from hostagent.htb import Queues
 
     left: dict[str, PlatformError] = {}
-    queues = Queues()
+    queues, acknowledgements = Queues(), Acknowledgements()
     try:
         for interface in state.owned():
             try:
-                queues.reconcile(interface, None)
-            except InputError:  # gone, or managed by another program by now
-                continue
+                with suppress(InputError):  # gone, or managed by another program by now
+                    queues.reconcile(interface, None)
+                acknowledgements.remove(interface)
             except PlatformError as error:
                 left[interface] = error
     finally:

@@ -8,6 +8,7 @@ import socket
 from dataclasses import dataclass
 
 from beamer.errors import PlatformError
+from hostagent import timeouts
 from hostagent.capabilities import DAC_READ_SEARCH, DEPLOYMENT, SYS_PTRACE
 from hostagent.procfs import Procfs
 
@@ -49,7 +50,7 @@ def socket_descriptors(pid: int) -> dict[int, int]:
 def borrow(pid: int, descriptor: int, inode: int, start: int | None = None) -> socket.socket | None:
     """Return another process's socket as one of our own, None if it is gone.
 
-    start: of the process; of one that started at another time nothing is borrowed. Close the socket at once: it keeps the
+    start: of the process; of one that started at another time nothing is borrowed. Close the socket soon: it keeps the
     connection open. Raises `PlatformError` where that is not allowed.
     """
     try:
@@ -90,23 +91,28 @@ UNMARKED = Mark(0, 0)
 
 
 def mark(sock: socket.socket, wanted: Mark) -> bool:
-    """Set a socket's mark and read it back; return whether it had to be changed.
+    """Set a socket's mark and read it back; return whether it had to be changed. While it has one, its time-outs are bounded.
 
     Raises `PlatformError` where it reads back otherwise than written.
     """
-    if _mark_of(sock) == wanted:
+    if mark_of(sock) == wanted:
         return False
+    if wanted == UNMARKED:
+        timeouts.restore(sock)
+    else:
+        timeouts.bound(sock)
     # The order matters: the kernel derives a priority of its own from the TOS byte. It keeps TCP's ECN bits itself.
     sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, wanted.dscp << 2)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, wanted.priority)
-    if (found := _mark_of(sock)) != wanted:
+    if (found := mark_of(sock)) != wanted:
         raise PlatformError(
             f"the socket at {sock.getsockname()} carries {found} instead of {wanted}", "let no other program set its mark"
         )
     return True
 
 
-def _mark_of(sock: socket.socket) -> Mark:
+def mark_of(sock: socket.socket) -> Mark:
+    """Return a socket's mark."""
     return Mark(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY), sock.getsockopt(socket.IPPROTO_IP, socket.IP_TOS) >> 2)
 
 

@@ -7,9 +7,10 @@ more is unmarked through whoever held it last.
 """
 
 import socket
+import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 
 from beamer.errors import PlatformError
@@ -17,10 +18,13 @@ from beamer.network.codepoints import CODEPOINTS
 from beamer.network.connection import Connection
 from beamer.network.protocol import LocalWorker, WorkerBytes, WorkerId
 from hostagent.diagnostics import Diagnostics, TcpSocket, bytes_sent
+from hostagent.draining import Drain, begin, repair
 from hostagent.members import Member, Place, WorkerProcesses, place_of
 from hostagent.process import UNMARKED, Mark, borrow, is_tcp, mark, socket_descriptors
 from hostagent.procfs import Procfs
 from hostagent.tree import is_managed
+
+MOST_DRAINING = 256  # connections on their way to a mark, each with a descriptor; others are marked at once
 
 
 @dataclass
@@ -43,10 +47,11 @@ class _Sent:
 class SocketTable:
     """The connections of the registered workers, updated by `poll`. Belongs to the thread that made it; close it there.
 
-    A socket is queried once: afterwards a poll that finds the same sockets costs no request to the kernel.
+    A socket is queried once: afterwards a poll that finds the same sockets costs no request to the kernel. clock: in seconds.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._diagnostics = Diagnostics()
         self._processes = WorkerProcesses()
         self._workers: tuple[LocalWorker, ...] = ()
@@ -54,6 +59,7 @@ class SocketTable:
         self._known: frozenset[Connection] = frozenset()
         self._marks: Mapping[str, Mark] = {}
         self._given: dict[int, Mark | None] = {}  # None: it was changed since, and could not be restored
+        self._draining: dict[int, Drain] = {}
         self._held: dict[int, _Held] = {}
         self._matched: dict[int, Connection] = {}
         self._irrelevant: set[int] = set()
@@ -65,8 +71,28 @@ class SocketTable:
         self._closed_bytes: Counter[Place] = Counter()
 
     def close(self) -> None:
-        """Release the diagnostics socket."""
+        """Release the diagnostics socket, and what is on its way to a mark."""
+        for inode in tuple(self._draining):
+            self._end_drain(inode)
         self._diagnostics.close()
+
+    @property
+    def draining(self) -> bool:
+        """Whether connections are on their way to a mark, which `drain` has to go on with."""
+        return bool(self._draining)
+
+    def drain(self) -> None:
+        """Mark what is on its way to a mark and may have it now."""
+        for inode, drain in tuple(self._draining.items()):
+            try:
+                if not drain.step(self._clock()):
+                    continue
+            except (PlatformError, OSError) as error:
+                self._end_drain(inode)
+                self._failed[inode] = str(error)
+            else:
+                self._end_drain(inode)
+                self._mark(inode)  # with what is wanted by now
 
     @property
     def connections(self) -> tuple[Connection, ...]:
@@ -112,7 +138,7 @@ class SocketTable:
         known: Iterable[Connection],
         marks: Mapping[str, Mark],
     ) -> int:
-        """Take over what is registered now and return how many sockets had their mark changed, each read back.
+        """Take over what is registered now and return how many sockets had another mark, or are on their way to one.
 
         addresses: of the data network. known: connections that may be marked. marks: the mark of each job's sockets; empty
         where queues are not picked by mark. Raises like `poll`, which then tries again.
@@ -121,7 +147,7 @@ class SocketTable:
             self._irrelevant.clear()
         self._workers = tuple(workers)
         places = {place_of(worker) for worker in self._workers}
-        if any(place_of(self._matched[inode]) not in places for inode in self._given):
+        if any(place_of(self._matched[inode]) not in places for inode in self._given.keys() | self._draining.keys()):
             self._held |= self._hold()  # who holds, at this moment, what is to be unmarked
         self._processes.assign(self._workers)
         jobs = {job for job, _ in places}
@@ -132,7 +158,7 @@ class SocketTable:
         return marked
 
     def poll(self) -> int:
-        """Find new connections, forget closed ones, mark those that may be; return how many sockets had another mark.
+        """Find new connections, forget closed ones, mark those that may be; return how many had another mark, like `assign`.
 
         A socket that cannot be marked is tried again every time. Raises `PlatformError` where the kernel lists no sockets.
         """
@@ -148,10 +174,15 @@ class SocketTable:
         for inode in unknown:
             if inode in observed:
                 self._match(self._held[inode], observed[inode])
+                self._repair(inode)
             elif not self._may_connect(inode):
                 self._irrelevant.add(inode)
         self._polled = frozenset(place_of(worker) for worker in self._workers)
-        return changed + sum(self._mark(inode) for inode in self._matched if self._given.get(inode) != self._wanted(inode))
+        return changed + sum(
+            self._mark(inode)
+            for inode in self._matched
+            if inode in self._draining or self._given.get(inode) != self._wanted(inode)
+        )
 
     def verify(self) -> int:
         """Read every matched socket's mark and count; repair the marks that differ, and return how many did.
@@ -165,7 +196,9 @@ class SocketTable:
         repaired = 0
         for inode in self._matched.keys() & observed.keys():
             self._sent[inode].last_bytes = observed[inode].sent_bytes
-            if self._given.get(inode) is not None and observed[inode].mark != self._wanted(inode):
+            if inode in self._draining or self._given.get(inode) is None:
+                continue
+            if observed[inode].mark != self._wanted(inode):
                 self._given[inode] = None
                 repaired += self._mark(inode)
         return repaired
@@ -212,6 +245,7 @@ class SocketTable:
     def _let_go(self, held: _Held) -> int:
         """Unmark a socket that no worker holds any more, if it is still open where it was; return how many had a mark."""
         inode = held.inode
+        self._end_drain(inode)
         self._close_account(inode)
         del self._matched[inode]
         return self._unmark(held)
@@ -219,6 +253,7 @@ class SocketTable:
     def _hand_over(self, inode: int) -> int:
         """Make a connection another worker's, unmarked as the network does not know it so; return how many had a mark."""
         held = self._held[inode]
+        self._end_drain(inode)
         sent = self._close_account(inode)
         self._sent[inode] = _Sent(sent.last_bytes, sent.last_bytes)
         self._matched[inode] = replace(self._matched[inode], job=held.worker.job, rank=held.worker.rank)
@@ -273,23 +308,57 @@ class SocketTable:
         return self._marks.get(connection.job) if connection in self._known else self._given.get(inode)
 
     def _mark(self, inode: int) -> int:
-        """Give a matched socket the mark that is wanted; return 1 if it had another."""
-        wanted = self._wanted(inode)
+        """Give a matched socket the mark that is wanted, or have it on its way there; return 1 if it had another."""
+        wanted, drain = self._wanted(inode), self._draining.get(inode)
+        if drain is not None:
+            if drain.sent_before is not None:
+                return 0  # what was sent with the mark before is still under way
+            if wanted is not None and wanted != drain.given:
+                changes = int(drain.wanted != wanted)
+                drain.wanted = wanted
+                return changes
+            self._end_drain(inode)  # it was taken back
         if wanted is None:
             return 0
         try:
             if (borrowed := self._borrow(inode)) is None:
                 return 0
-            with borrowed:
+            with ExitStack() as closing:
+                closing.enter_context(borrowed)
+                if inode not in self._failed and len(self._draining) < MOST_DRAINING:
+                    drain = begin(borrowed, wanted, self._clock())
+                    if drain is not None:
+                        self._draining[inode] = drain
+                        closing.pop_all()
+                        return 1
+                sent = bytes_sent(borrowed)
                 changed = mark(borrowed, wanted)
-                if changed and inode not in self._given:
-                    self._unmatched[self._matched[inode].job] += bytes_sent(borrowed)
         except (PlatformError, OSError) as error:
             self._failed[inode] = str(error)
             return 0
-        self._given[inode] = wanted
-        self._failed.pop(inode, None)
+        self._take_in(inode, wanted, sent if changed else 0)
         return int(changed)
+
+    def _take_in(self, inode: int, given: Mark, sent_before: int) -> None:
+        """Take in that a socket was marked, and what it had sent before."""
+        if inode not in self._given and sent_before:
+            self._unmatched[self._matched[inode].job] += sent_before
+        self._given[inode] = given
+        self._failed.pop(inode, None)
+
+    def _repair(self, inode: int) -> None:
+        with suppress(PlatformError, OSError):  # what cannot be reached is reported when it is to be marked
+            if inode in self._matched and (borrowed := self._borrow(inode)) is not None:
+                with borrowed:
+                    repair(borrowed)
+
+    def _end_drain(self, inode: int) -> None:
+        drain = self._draining.pop(inode, None)
+        if drain is not None:
+            with suppress(OSError):
+                drain.close()
+            if drain.sent_before is not None:
+                self._take_in(inode, drain.wanted, drain.sent_before)
 
     def _borrow(self, inode: int) -> socket.socket | None:
         member, descriptor = self._held[inode].holders[0]

@@ -245,6 +245,10 @@ class KernelInMemory:
         """Return that nothing is seen."""
         return PollResult(Connections(connections=()), True, (), ())
 
+    def drain(self) -> bool:
+        """Return that nothing is on its way."""
+        return False
+
     def verify(self) -> int:
         """Return that nothing was wrong."""
         return 0

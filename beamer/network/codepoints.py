@@ -12,3 +12,6 @@ def codepoint(klass: int) -> int:
 
 
 CODEPOINTS = tuple(codepoint(k) for k in range(QUEUES))
+
+ACKNOWLEDGEMENT = 7
+"""The DSCP of pure acknowledgements between a host and its edge switch, which gives them class 0; of the same pool."""

@@ -7,12 +7,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 from beamer.client.lease import describe_process
+from beamer.network.connection import FourTuple
 from beamer.network.protocol import Applied, Assignment, Connections, Hello, LocalWorker, Port
-from hostagent.process import Mark
+from hostagent.diagnostics import Diagnostics
+from hostagent.process import UNMARKED, Mark
 from hostagent.state import StateDirectory
 from hostagent.testing import FakeController, Namespace, agent_command
 
@@ -102,6 +104,17 @@ class Bench:
         """Wait until that number of connections is reported, confirmed as known to the network, and marked."""
         seen = self.controller.wait(Connections, lambda m: len(m.connections) == connections)
         self.controller.wait(Applied, after=self.controller.received.index(seen))
+        ends = {c.sent for c in seen.connections}
+        eventually(lambda: all(self.marks()[each] != UNMARKED for each in ends))
+
+    def marks(self) -> dict[FourTuple, Mark]:
+        """Return the marks of all connections here, as the kernel has them."""
+
+        def read() -> dict[FourTuple, Mark]:
+            with closing(Diagnostics()) as diagnostics:
+                return {found.ends: found.mark for found in diagnostics.tcp_sockets().values()}
+
+        return self.here.call(read)
 
     def remove(self) -> None:
         self.here.run(*agent_command(sys.executable, "h1", "", str(self.state.path.parent), "--remove"))
@@ -132,11 +145,11 @@ def kill_group(process: "subprocess.Popen[str]") -> None:
             continue
 
 
-def eventually(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
+def eventually(holds: Callable[[], bool], every_s: float = 0.05, most_s: float = 20) -> None:
+    deadline = time.monotonic() + most_s
     while not holds():
         assert time.monotonic() < deadline, "did not come true"
-        time.sleep(0.05)
+        time.sleep(every_s)
 
 
 def local_worker(process: "subprocess.Popen[str]", job: str, klass: int, **other: int) -> LocalWorker:

@@ -48,11 +48,15 @@ def test_marks_send_each_job_through_its_class_most_urgent_first(bench: Bench) -
 
     swapped = bench.assign(3, local_worker(urgent, "s/t/urgent", 2), local_worker(patient, "s/t/patient", 1))
     assert bench.controller.applied(swapped).changes == 2
-    time.sleep(0.5)
-    before = bench.classes()
-    time.sleep(1)
-    after = bench.classes()
-    assert after["1:11"] - before["1:11"] > 20 * (after["1:12"] - before["1:12"])
+
+    def is_swapped() -> bool:
+        before = bench.classes()
+        time.sleep(1)
+        after = bench.classes()
+        return after["1:11"] - before["1:11"] > 20 * (after["1:12"] - before["1:12"])
+
+    # The one that was starved for 2.5 s sends again when TCP's time-out is over, which has doubled meanwhile.
+    assert any(is_swapped() for _ in range(5))
 
 
 def test_a_connection_that_the_network_does_not_know_travels_as_unregistered(bench: Bench) -> None:
@@ -136,7 +140,7 @@ def test_without_a_controller_the_plan_stays_for_a_time_and_comes_back_with_it(b
     bench.controller = bench.stack.enter_context(FakeController(bench.here))
     hello = bench.controller.wait(Hello)
     assert hello.generation == 0, "nothing is in force any more"
-    assert bench.controller.applied(assignment).changes == 1 + 10
+    assert bench.controller.applied(assignment).changes == 1 + 10 + 1, "root, classes, rules"
     before = bench.classes()
     eventually(lambda: bench.classes()["1:13"] > before["1:13"] + 100_000)
 

@@ -60,6 +60,9 @@ class FakeEnforcer:
     def poll(self) -> PollResult:
         return PollResult(Connections(connections=()), True, self.gone, self.refused, self.verifying)
 
+    def drain(self) -> bool:
+        return False
+
     def verify(self) -> int:
         if self.verifying:
             raise self.verifying

@@ -44,6 +44,15 @@ class FakeQueues:
     def close(self) -> None: ...
 
 
+class FakeAcknowledgements:
+    """Has nothing to change."""
+
+    def reconcile(self, interface: str) -> int:
+        return 0
+
+    def remove(self, interface: str) -> None: ...
+
+
 class FakeSockets:
     """Remembers the marks that it was given; `failure` is raised by whatever touches a socket."""
 
@@ -75,6 +84,7 @@ class FakeSockets:
 def queues(monkeypatch: pytest.MonkeyPatch) -> FakeQueues:
     made = FakeQueues()
     monkeypatch.setattr(module, "Queues", lambda: made)
+    monkeypatch.setattr(module, "Acknowledgements", FakeAcknowledgements)
     return made
 
 

@@ -2,6 +2,7 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from dataclasses import dataclass
 
 import pytest
 
@@ -9,14 +10,33 @@ from beamer.client.lease import describe_process
 from beamer.errors import PlatformError
 from beamer.network.protocol import LocalWorker, WorkerId
 from beamer.studies.model import Process
+from hostagent import draining
 from hostagent import sockets as module
+from hostagent.diagnostics import SendProgress
 from hostagent.members import WorkerProcesses
 from hostagent.process import UNMARKED, Mark
 from hostagent.procfs import Procfs
 from hostagent.sockets import SocketTable
+from tests.unit.send_buffers import may_limit
 
 JOB = "s/j"
 OPEN: list[socket.socket] = []  # both ends of each connection, the connecting one first
+
+
+@dataclass
+class Peer:
+    """What has become of what each connection sends. under_way: bytes sent and not acknowledged."""
+
+    acked: int = 0
+    under_way: int = 0
+    now_s: float = 0.0
+
+    def acknowledge(self) -> None:
+        self.acked, self.under_way = self.acked + self.under_way, 0
+
+    def send_progress(self, sock: socket.socket) -> SendProgress:
+        sent = self.acked + self.under_way
+        return SendProgress(self.acked, sent, sent, not self.under_way)
 
 
 @pytest.fixture
@@ -87,6 +107,159 @@ def test_a_mark_that_another_program_changed_is_restored(table: SocketTable) -> 
     client.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, 5)
     assert table.verify() == 1
     assert marks(table) == {Mark(3, 11)}
+
+
+@pytest.fixture
+def peer(table: SocketTable, monkeypatch: pytest.MonkeyPatch) -> Peer:
+    """Have each connection send, to a peer that acknowledges what it is told to."""
+    made = Peer()
+    monkeypatch.setattr(draining, "send_progress", made.send_progress)
+    # This process is watched and watches: what the table borrows is not the worker's.
+    monkeypatch.setattr(module, "socket_descriptors", lambda _: {os.fstat(s.fileno()).st_ino: s.fileno() for s in OPEN})
+    table._clock = lambda: made.now_s
+    return made
+
+
+def limited() -> int:
+    """Return how many connections have a send buffer that was set."""
+    return sum(each.getsockopt(socket.SOL_SOCKET, draining._SO_BUF_LOCK) for each in OPEN)
+
+
+@may_limit
+def test_what_is_under_way_leaves_before_the_mark_changes(table: SocketTable, peer: Peer) -> None:
+    assign(table)
+    peer.under_way = 50
+    assert assign(table, Mark(3, 11)) == 4
+    assert table.draining
+    assert limited() == 4
+    table.drain()
+    assert marks(table) == {UNMARKED}
+    assert table.verify() == 0, "no other program has changed these marks"
+    assert table.poll() == 0
+    assert table.draining
+    peer.acknowledge()
+    table.drain()
+    assert not table.draining
+    assert marks(table) == {Mark(3, 11)}
+    assert limited() == 0
+    assert table.unmatched_bytes == {JOB: 4 * 50}
+
+
+@may_limit
+def test_a_change_that_is_taken_back_or_replaced_while_it_waits(table: SocketTable, peer: Peer) -> None:
+    assign(table)
+    assign(table, Mark(3, 11))
+    peer.under_way = 50
+    assert assign(table, Mark(2, 19)) == 4
+    assert assign(table, Mark(3, 11)) == 0
+    assert not table.draining
+    assert limited() == 0
+    assert assign(table, Mark(2, 19)) == 4
+    peer.now_s += 0.9 * draining.STARVED_S
+    assert assign(table, Mark(1, 27)) == 4
+    assert limited() == 4
+    peer.now_s += 0.2 * draining.STARVED_S
+    table.drain()
+    assert marks(table) == {Mark(1, 27)}, "it has waited long enough, whatever for"
+
+
+@may_limit
+def test_what_is_marked_has_its_next_mark_when_the_packets_of_the_one_before_have_left(table: SocketTable, peer: Peer) -> None:
+    assign(table)
+    assign(table, Mark(3, 11))
+    peer.under_way = 50
+    assign(table, Mark(2, 19))
+    peer.acked, peer.under_way = 50, 10
+    table.drain()
+    assert marks(table) == {Mark(2, 19)}
+    assert assign(table, Mark(1, 27)) == 0
+    assert marks(table) == {Mark(2, 19)}
+    peer.acknowledge()
+    table.drain()
+    table.poll()
+    assert marks(table) == {Mark(1, 27)}
+
+
+@may_limit
+@pytest.mark.parametrize("is_marked", [False, True])
+def test_whoever_leaves_while_a_mark_waits_keeps_nothing_of_it(table: SocketTable, peer: Peer, is_marked: bool) -> None:
+    assign(table)
+    peer.under_way = 50
+    assign(table, Mark(3, 11))
+    held = set(table._matched)
+    if is_marked:
+        peer.acked, peer.under_way = 50, 10
+        table.drain()
+        assert marks(table) == {Mark(3, 11)}
+    assert table.assign((), ("127.0.0.1",), (), {}) == (4 if is_marked else 0)
+    assert not table.draining
+    assert limited() == 0
+    observed = table._diagnostics.tcp_sockets()
+    assert {observed[inode].mark for inode in held} == {UNMARKED}
+
+
+@may_limit
+def test_connections_that_the_network_forgets_are_not_marked_any_more(table: SocketTable, peer: Peer) -> None:
+    assign(table)
+    peer.under_way = 50
+    assign(table, Mark(3, 11))
+    worker = LocalWorker(job=JOB, rank=0, process=describe_process(), klass=0)
+    assert table.assign([worker], ["127.0.0.1"], (), {JOB: Mark(3, 11)}) == 0
+    assert not table.draining
+    assert limited() == 0
+    assert marks(table) == {UNMARKED}
+
+
+@may_limit
+def test_one_that_cannot_be_marked_is_not_limited_again(
+    table: SocketTable, peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(sock: socket.socket, wanted: Mark) -> bool:
+        raise PlatformError("the socket", "let no other program set its mark")
+
+    assign(table)
+    peer.under_way = 50
+    assign(table, Mark(3, 11))
+    monkeypatch.setattr(draining, "mark", fail)
+    monkeypatch.setattr(module, "mark", fail)
+    peer.now_s += 2 * draining.STARVED_S
+    for _ in range(2):
+        table.drain()
+        assert not table.draining
+        assert limited() == 0
+        assert len(table.refused) == 1
+        table.poll()
+    monkeypatch.undo()
+    table.poll()
+    assert marks(table) == {Mark(3, 11)}
+
+
+@may_limit
+def test_a_table_that_is_closed_limits_nothing(table: SocketTable, peer: Peer) -> None:
+    assign(table)
+    peer.under_way = 50
+    assign(table, Mark(3, 11))
+    assert limited() == 4
+    table.close()
+    assert limited() == 0
+
+
+@may_limit
+def test_so_many_are_on_their_way_at_once(table: SocketTable, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_DRAINING", 3)
+    assign(table)
+    peer.under_way = 50
+    assert assign(table, Mark(3, 11)) == 4
+    assert limited() == 3
+    assert marks(table) == {UNMARKED, Mark(3, 11)}
+
+
+@may_limit
+def test_a_send_buffer_that_a_killed_agent_has_limited_is_restored(table: SocketTable) -> None:
+    OPEN[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, draining._SMALL_BYTES // 2)
+    OPEN[2].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 50_000)
+    assign(table)
+    assert [each.getsockopt(socket.SOL_SOCKET, draining._SO_BUF_LOCK) for each in OPEN] == [0, 0, 1, 0]
 
 
 def test_marks_go_with_the_worker_and_change_with_its_class(table: SocketTable) -> None:
