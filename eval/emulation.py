@@ -7,8 +7,9 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,26 +23,32 @@ from rich.table import Table
 from beamer.errors import InputError
 from beamer.network.allocation import Classes
 from beamer.sim import simulate
-from beamer.workloads import Workload, generate, search, write
+from beamer.workloads import Workload, generate, search
 from beamer.workloads.scenario import parse
 from eval.committed import Committed
 from eval.network.cells import Cell
+from topologies.emulation.accounting import CLASS_SHARE_LIMIT, DROP_LIMIT
 
 CONFIG = Path(__file__).parent / "configs" / "emulation.yaml"
+RUNS = 3  # of a work under a policy, at most
 SHIPPED_SEED = 0  # of the shipped scenario, drawn from the config's base
 
 RunDocument = Mapping[str, Any]
+ScenarioDocument = dict[str, Any]
+"""The content of a scenario file."""
 
 
 class DrawnWork(Cell):
-    """A network and the searches on it, fields as of `Workload`."""
+    """A network and the searches on it, fields as of `Workload`. transport: keys of a scenario file."""
 
     bytes_scale: float
     start_up_s: float
+    transport: dict[str, Any] = Field(default_factory=dict)
 
-    def workload(self, seed: int, name: str = "workload") -> Workload:
+    def document(self, seed: int) -> ScenarioDocument:
         """Return what is drawn from a seed. Raises `InputError` for what cannot be."""
-        return Workload(**(self.__dict__ | {"seed": seed, "search": search(**self.search), "name": name}))
+        fields = {name: value for name, value in self if name != "transport"}
+        return generate(Workload(**(fields | {"seed": seed, "search": search(**self.search)}))) | self.transport
 
 
 class EmulationConfig(BaseModel):
@@ -57,15 +64,15 @@ class EmulationConfig(BaseModel):
     def model_post_init(self, context: Any) -> None:
         """Check that every work can be drawn."""
         for name in self.works:
-            self.work(name)
+            parse(self.work(name))
 
-    def work(self, name: str) -> Workload:
+    def work(self, name: str) -> ScenarioDocument:
         """Return a work. Raises `InputError`."""
         changes = dict(self.works[name])
         seed = changes.pop("seed", None)
         if not isinstance(seed, int):
             raise InputError(f"works.{name}.seed", seed, "a number, to draw from")
-        return DrawnWork.model_validate(self.base.model_dump() | changes).workload(seed)
+        return DrawnWork.model_validate(self.base.model_dump() | changes).document(seed)
 
 
 @dataclass(frozen=True)
@@ -83,9 +90,9 @@ class Ratios:
         return cls(run["mean_sct_s"] / base["mean_sct_s"], run["p95_sct_s"] / base["p95_sct_s"], worst)
 
 
-def simulated(work: Workload, policies: Sequence[str]) -> dict[str, RunDocument]:
+def simulated(work: ScenarioDocument, policies: Sequence[str]) -> dict[str, RunDocument]:
     """Return by policy what the simulator expects of a work."""
-    scenario = parse(generate(work))
+    scenario = parse(work)
     found: dict[str, RunDocument] = {}
     for policy in policies:
         run = simulate(scenario, policy, allocator=Classes(queues=scenario.queues))
@@ -93,15 +100,32 @@ def simulated(work: Workload, policies: Sequence[str]) -> dict[str, RunDocument]
     return found
 
 
-def emulated(work: Workload, policies: Sequence[str]) -> dict[str, RunDocument]:
-    """Emulate a work under each policy and return what came of it."""
+def emulated(work: ScenarioDocument, policies: Sequence[str]) -> dict[str, RunDocument]:
+    """Emulate a work under each policy and return what came of it.
+
+    A run that the machine was too slow for says nothing of the network: it is repeated, twice at most, and the last one counts.
+    """
+    return {policy: _until_kept_up(partial(_emulated, work, policy)) for policy in policies}
+
+
+def _emulated(work: ScenarioDocument, policy: str) -> RunDocument:
     with tempfile.TemporaryDirectory() as directory:
         scenario, figures = Path(directory) / "scenario.yaml", Path(directory) / "figures.json"
-        write(work, scenario)
-        command = [sys.executable, "-m", "beamer.cli", "emulate", str(scenario), "--policies", ",".join(policies)]
+        scenario.write_text(yaml.safe_dump(work, sort_keys=False))
+        command = [sys.executable, "-m", "beamer.cli", "emulate", str(scenario), "--policies", policy]
         subprocess.run([*command, "--json", str(figures)], check=True, stdout=subprocess.DEVNULL)
-        kept = ("mean_sct_s", "p95_sct_s", "makespans_s", "findings", "vswitchd_thread_share")
-        return {run["policy"]: {key: run[key] for key in kept} for run in json.loads(figures.read_text())["runs"]}
+        (run,) = json.loads(figures.read_text())["runs"]
+    shares = ("class_share_min", "dropped_share", "vswitchd_thread_share")
+    return {key: run[key] for key in ("mean_sct_s", "p95_sct_s", "makespans_s", *shares, "findings")}
+
+
+def _until_kept_up(emulate: Callable[[], RunDocument]) -> RunDocument:
+    for _ in range(RUNS - 1):
+        run = emulate()
+        is_of_queues = run["class_share_min"] < CLASS_SHARE_LIMIT or run["dropped_share"] > DROP_LIMIT
+        if is_of_queues or not run["findings"]:
+            return run
+    return emulate()
 
 
 @dataclass
@@ -134,7 +158,8 @@ class EmulationStudy:
         """Return a row per work and policy, relative to the baseline."""
         base, *others = self.config.policies
         table = Table(title=f"drawn works: ratios to {base}, emulated (simulated)", title_justify="left")
-        for column in ("work", "policy", "mean SCT", "p95 SCT", "worst makespan", "emulated / simulated mean SCT", "findings"):
+        ratios = ("mean SCT", "p95 SCT", "worst makespan", "emulated / simulated mean SCT")
+        for column in ("work", "policy", *ratios, "class share, dropped", "findings"):
             table.add_column(column)
         for name, runs in self.works.items():
             real, expected = runs["emulated"], runs["simulated"]
@@ -143,7 +168,8 @@ class EmulationStudy:
                 accuracy = (f"{p} {real[p]['mean_sct_s'] / expected[p]['mean_sct_s']:.2f}" for p in (base, policy))
                 findings = [f"{p}: {finding}" for p in (base, policy) for finding in real[p]["findings"]]
                 cells = [f"{pair[0][key]:.2f} ({pair[1][key]:.2f})" for key in ("mean", "p95", "makespan")]
-                table.add_row(name, policy, *cells, ", ".join(accuracy), "; ".join(findings) or "valid")
+                shares = (f"{p} {real[p]['class_share_min']:.1%}, {real[p]['dropped_share']:.1%}" for p in (base, policy))
+                table.add_row(name, policy, *cells, ", ".join(accuracy), "; ".join(shares), "; ".join(findings) or "valid")
         return table
 
     def distribution_table(self) -> Table:
@@ -194,7 +220,7 @@ def emulation(
         raise InputError("--works", works, f"also a part of {', '.join(missing)}, of which there are no figures")
     console = Console(width=None if sys.stdout.isatty() else 160)
     policies = dict.fromkeys([*config.policies, "sebf"])  # the best of those that know no stages, for the simulated seeds
-    drawn = [simulated(config.base.workload(seed), list(policies)) for seed in range(config.seeds)]
+    drawn = [simulated(config.base.document(seed), list(policies)) for seed in range(config.seeds)]
     study = EmulationStudy(config, {}, {policy: [runs[policy] for runs in drawn] for policy in policies})
     console.print(study.distribution_table())
     study.works |= kept

@@ -90,15 +90,27 @@ def at_port(pairs: list[PairBytes], *queues: QueueBytes) -> tuple[HopShare, ...]
 
 def test_a_run_whose_bytes_are_in_their_classes_and_arrive_is_valid() -> None:
     hops = at_port(PAIRS, QueueBytes("s1-eth3", 0, 1_500, 0), QueueBytes("s1-eth3", 1, 250, 0))
-    assert (class_share(hops), dropped_share(FABRIC, hops), findings(FABRIC, hops)) == (1.0, 0.0, ())
-    assert (class_share(()), dropped_share(FABRIC, ()), findings(FABRIC, ())) == (1.0, 0.0, ())
+    assert (class_share(hops), dropped_share(FABRIC, hops, PAIRS), findings(FABRIC, hops, PAIRS)) == (1.0, 0.0, ())
+    assert (class_share(()), dropped_share(FABRIC, (), ()), findings(FABRIC, (), ())) == (1.0, 0.0, ())
 
 
-def test_bytes_in_another_class_and_dropped_ones_make_a_run_invalid_and_are_told() -> None:
+def test_bytes_in_another_class_make_a_run_invalid_and_the_worst_queue_is_named() -> None:
     hops = at_port(PAIRS, QueueBytes("s1-eth3", 0, 1350, 0), QueueBytes("s1-eth3", 1, 400, 0))
-    assert findings(FABRIC, hops) == ("62.5% of the bytes in class 1 at s1-eth3 are its own (limit 99%)",)
-    pairs = [PairBytes("a", "h1", "h3", 0, 0, True, 100 * 1514)]
-    for dropped, found in ((1, ()), (2, ("queues dropped 2.0% of all bytes (limit 1%): queue_packets, window",))):
-        hops = at_port(pairs, QueueBytes("s1-eth3", 0, (100 - dropped) * 1514, dropped))
-        assert dropped_share(FABRIC, hops) == dropped / 100
-        assert findings(FABRIC, hops) == found
+    (found,) = findings(FABRIC, hops, PAIRS)
+    assert found.startswith("the edge counted 250 bytes for class 1 at s1-eth3, the queue 400: a class share of 62.5%")
+
+
+def test_drops_at_every_queue_on_the_way_count_against_what_was_sent_once() -> None:
+    fabric = dumbbell.build(1)
+    pairs = [PairBytes("a", "h1", "h2", 0, 0, True, 1000 * 1514)]
+    for dropped, share, valid in ((5, 0.01, True), (6, 0.012, False)):
+        queues = [
+            QueueBytes("h1-eth0", 0, 1000 * 1514, 0),
+            QueueBytes("s1-eth1", 0, (1000 - dropped) * 1514, dropped),
+            QueueBytes("s2-eth2", 0, (1000 - 2 * dropped) * 1514, dropped),
+        ]
+        hops = hop_shares(fabric, pairs, queues)
+        assert dropped_share(fabric, hops, pairs) == share
+        assert findings(fabric, hops, pairs) == (
+            () if valid else ("queues dropped 1.2% of the bytes sent (limit 1%): see queue_packets and window",)
+        )

@@ -15,12 +15,13 @@ from eval.emulation import COMMITTED as EMULATION
 from eval.engines.report import COMMITTED as ENGINES
 from eval.faults.catalogue import FAULTS as KNOWN_FAULTS
 from eval.faults.report import COMMITTED as FAULTS
+from eval.joint.report import COMMITTED as JOINT
 from eval.network.results_file import COMMITTED as NETWORK
 from eval.rates.report import COMMITTED as RATES
 from eval.trials.report import COMMITTED as TRIALS
 
 each_study = pytest.mark.parametrize(
-    "committed", [ASYNCHRONOUS, EMULATION, ENGINES, FAULTS, NETWORK, RATES, TRIALS], ids=lambda one: one.command
+    "committed", [ASYNCHRONOUS, EMULATION, ENGINES, FAULTS, JOINT, NETWORK, RATES, TRIALS], ids=lambda one: one.command
 )
 
 

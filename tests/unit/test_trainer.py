@@ -3,6 +3,7 @@
 import socket
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from beamer.network.collectives import phases
 from beamer.network.job import JobSpec
 from beamer.studies.model import Role, Worker
-from topologies.emulation.trainer import Mesh, _peers, push_pull, ring_all_reduce, serve_slice
+from topologies.emulation.trainer import Mesh, _peers, largest_window, push_pull, ring_all_reduce, serve_slice
 
 
 def _together(*tasks: Callable[[], None]) -> None:
@@ -76,3 +77,28 @@ def test_every_pair_of_the_collective_has_one_connection() -> None:
         dialled = {frozenset((w.rank, r)) for w in spec.workers for r in _peers(spec, w.rank)[0]}
         expected = {frozenset((w.rank, r)) for w in spec.workers for r in _peers(spec, w.rank)[1]}
         assert dialled == expected == pairs
+
+
+@pytest.mark.parametrize(("most", "kept"), [(65535, 65535), (131069, 65535), (131070, 131070), (262144, 262140)])
+def test_a_window_is_the_largest_that_tcps_scale_keeps(most: int, kept: int) -> None:
+    assert largest_window(most) == kept
+
+
+class _Hesitant(socket.socket):
+    """Refuses the first write, although it can be written to."""
+
+    refusals = 1
+
+    def send(self, data: Any, flags: int = 0, /) -> int:
+        if self.refusals:
+            self.refusals -= 1
+            raise BlockingIOError
+        return super().send(data, flags)
+
+
+def test_a_buffer_that_is_full_after_all_is_written_to_later() -> None:
+    here, there = socket.socketpair()
+    with _Hesitant(fileno=here.detach()) as sender, there:
+        Mesh({1: sender}).transfer({1: memoryview(b"gradient")}, {})
+        assert sender.refusals == 0
+        assert there.recv(100) == b"gradient"

@@ -15,9 +15,8 @@ from beamer.units import ETHERNET_HEADER, TCP_HEADERS, segment
 
 # A queue that carried less than this share of its port's bytes is too little for a meaningful ratio.
 NEGLIGIBLE_SHARE = 0.05
-CLASS_SHARE_LIMIT = 0.99  # of a queue's bytes that have to be those that were given its class
-# Of all bytes that came to queues: the simulator sends nothing again, and what a starved class loses is missing for as long.
-DROP_LIMIT = 0.01
+CLASS_SHARE_LIMIT = 0.99
+DROP_LIMIT = 0.01  # the simulator sends nothing again, and what a starved class loses is missing for as long
 
 Queue = tuple[str, int]  # interface and class
 
@@ -26,8 +25,8 @@ Queue = tuple[str, int]  # interface and class
 class PairBytes:
     """Bytes that an edge rule counted for `job` from host `src` to host `dst` in class `klass`.
 
-    marked: those that their host had marked with this class; the others passed while host and edge did not agree, in a window
-    after a connect or a plan change.
+    Acknowledgements are in class 0. marked: those that their host had marked with this class; the others passed while host and
+    edge did not agree, in a window after a connect or a plan change.
     """
 
     job: str
@@ -155,21 +154,23 @@ def class_share(hops: Iterable[HopShare]) -> float:
     return min((hop.share for hop in hops if not hop.negligible), default=1.0)
 
 
-def dropped_share(fabric: Fabric, hops: Sequence[HopShare]) -> float:
-    """Return the share of the bytes that came to queues which these dropped, at most: every frame may have been a full one."""
+def dropped_share(fabric: Fabric, hops: Iterable[HopShare], pairs: Iterable[PairBytes]) -> float:
+    """Return the share of the bytes sent that queues dropped, at most: every dropped frame may have been a full one."""
     _, frame = segment(fabric.mtu)
-    return frame * sum(hop.dropped_packets for hop in hops) / max(sum(hop.queue_bytes for hop in hops), 1)
+    return frame * sum(hop.dropped_packets for hop in hops) / max(sum(pair.sent_bytes for pair in pairs), 1)
 
 
-def findings(fabric: Fabric, hops: Sequence[HopShare]) -> tuple[str, ...]:
+def findings(fabric: Fabric, hops: Sequence[HopShare], pairs: Iterable[PairBytes]) -> tuple[str, ...]:
     """Return what of these accounts makes a run invalid."""
     found = []
-    if (share := class_share(hops)) < CLASS_SHARE_LIMIT:
-        worst = min((hop for hop in hops if not hop.negligible), key=lambda hop: hop.share)
-        where = f"class {worst.klass} at {worst.interface}"
-        found.append(f"{share:.1%} of the bytes in {where} are its own (limit {CLASS_SHARE_LIMIT:.0%})")
-    if (dropped := dropped_share(fabric, hops)) > DROP_LIMIT:
-        found.append(f"queues dropped {dropped:.1%} of all bytes (limit {DROP_LIMIT:.0%}): queue_packets, window")
+    if apart := [hop for hop in hops if not hop.negligible and hop.share < CLASS_SHARE_LIMIT]:
+        worst = min(apart, key=lambda hop: hop.share)
+        found.append(
+            f"the edge counted {worst.edge_bytes} bytes for class {worst.klass} at {worst.interface}, the queue "
+            f"{worst.queue_bytes}: a class share of {worst.share:.1%} (limit {CLASS_SHARE_LIMIT:.0%})"
+        )
+    if (dropped := dropped_share(fabric, hops, pairs)) > DROP_LIMIT:
+        found.append(f"queues dropped {dropped:.1%} of the bytes sent (limit {DROP_LIMIT:.0%}): see queue_packets and window")
     return tuple(found)
 
 

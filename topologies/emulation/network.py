@@ -87,9 +87,6 @@ class EmulatedNetwork:
                 ("net.ipv6.conf.all.disable_ipv6", 1),
                 ("net.ipv6.conf.default.disable_ipv6", 1),
                 ("net.ipv4.tcp_slow_start_after_idle", 0),
-                # Packets that wait in a starved class are overtaken when their connection gets a more urgent one. With
-                # timestamps the receiver takes them for packets of an earlier wrap and drops them, counted by no queue.
-                ("net.ipv4.tcp_timestamps", 0),
             ):
                 run("sysctl", "-q", "-w", f"{key}={value}", enter=inside)
 

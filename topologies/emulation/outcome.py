@@ -47,8 +47,8 @@ class RunOutcome:
 
     @property
     def dropped_share(self) -> float:
-        """The share of the bytes that came to queues which these dropped."""
-        return dropped_share(self._scenario.fabric, self.hops)
+        """The share of the bytes sent that queues dropped."""
+        return dropped_share(self._scenario.fabric, self.hops, self.measured.pairs)
 
     @property
     def job_class_shares(self) -> dict[str, float]:
@@ -67,7 +67,7 @@ class RunOutcome:
     @property
     def findings(self) -> tuple[str, ...]:
         """What makes the run invalid."""
-        return (*self.measured.health.findings(), *findings(self._scenario.fabric, self.hops))
+        return (*self.measured.health.findings(), *findings(self._scenario.fabric, self.hops, self.measured.pairs))
 
     def plan_ms(self, share: float) -> float | None:
         """Return a quantile of the milliseconds from a stage event to its plan being installed everywhere, None if none was."""
@@ -84,7 +84,7 @@ class RunOutcome:
             "busiest link": f"{busiest} {self.result.utilisation[busiest]:.0%}",
             "mean link utilisation": f"{np.mean(list(self.result.utilisation.values())):.0%}",
             "smallest class share at any queue": f"{self.class_share_min:.2%}",
-            "dropped by queues, of all bytes": f"{self.dropped_share:.2%}",
+            "dropped by queues, of the bytes sent": f"{self.dropped_share:.2%}",
             "excluded: bytes in windows after a change": f"{self.excluded_share:.2%}",
             "stage event to plan installed, p50 / p99": f"{_ms(self.plan_ms(0.5))} / {_ms(self.plan_ms(0.99))} ms",
             "Open vSwitch's busiest thread": f"{health.busiest_thread:.0%} of a core",

@@ -5,6 +5,7 @@ Run as a program it prints the Debian packages that are missing.
 
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 from beamer.errors import InputError, PlatformError
@@ -21,6 +22,7 @@ PROGRAMS = {
     "mnexec": "mininet",
     "ip": "iproute2",
     "tc": "iproute2",
+    "nft": "nftables",
     "ethtool": "ethtool",
     "sysctl": "procps",
     "nsenter": "util-linux",
@@ -38,6 +40,11 @@ def require() -> None:
     require_root()
     if missing := _missing():
         raise PlatformError(f"not found: {', '.join(missing)}", f"install them with `apt-get install {_packages(missing)}`")
+    listed = subprocess.run(("nft", "list", "tables"), capture_output=True, text=True)
+    if listed.returncode:
+        raise PlatformError(
+            f"nft lists no tables ({listed.stderr.strip()})", "load nf_tables, for acknowledgements of their own class"
+        )
 
 
 def require_congestion_control(name: str) -> None:

@@ -1,6 +1,8 @@
 """How the processes of a run share the machine's processors, among themselves and with everybody else's.
 
-What has processors of its own in a real cluster has priority: the switches, then controller and agents, then trainers.
+What has processors of its own in a real cluster has priority: the switches and the controller, then agents, which share their
+hosts' with trainers, then these. The controller has the most of its session, where it would else wait for all agents in turn;
+the switches have a session of their own.
 """
 
 import contextlib
@@ -8,7 +10,8 @@ import os
 from pathlib import Path
 
 SWITCHES_NICE = -15
-CONTROL_NICE = -10  # of controller and agents
+CONTROLLER_NICE = -19
+AGENTS_NICE = -10  # also of the session that controllers, agents and trainers have together
 
 
 def prefer_session(leader: int, nice: int) -> None:

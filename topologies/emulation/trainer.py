@@ -8,6 +8,7 @@ import selectors
 import socket
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +20,7 @@ from beamer.client import Client
 from beamer.network.collectives import phases
 from beamer.network.job import JobSpec
 from beamer.studies.model import Role
-from beamer.workloads.scenario import TransportSettings
+from beamer.workloads.scenario import UNSCALED_WINDOW_BYTES, TransportSettings
 
 CONNECT_PATIENCE_S = 20.0
 STALL_PATIENCE_S = 60.0
@@ -99,7 +100,8 @@ class Mesh:
                     rank, peer = key.data, self.peers[key.data]
                     if mask & selectors.EVENT_WRITE:
                         limit = len(outgoing[rank]) if allowed is None else min(allowed(total_in), len(outgoing[rank]))
-                        sent[rank] += peer.send(outgoing[rank][sent[rank] : limit])
+                        with suppress(BlockingIOError):  # less may be buffered than when it was told that it can be written to
+                            sent[rank] += peer.send(outgoing[rank][sent[rank] : limit])
                     if mask & selectors.EVENT_READ:
                         count = peer.recv_into(incoming[rank][received[rank] :])
                         if count == 0:
@@ -190,8 +192,17 @@ def serve_slice(mesh: Mesh, size: int, workers: list[int]) -> None:
 def _prepare(connection: socket.socket, transport: TransportSettings) -> socket.socket:
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, transport.congestion_control.encode())
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_WINDOW_CLAMP, transport.window_bytes)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_WINDOW_CLAMP, largest_window(transport.window_bytes))
     return connection
+
+
+def largest_window(most_bytes: int) -> int:
+    """Return the largest window of at most so many bytes that is kept.
+
+    Linux raises a window that was clamped with the socket's buffer, up to what the scale that was agreed on can say: 65 535
+    times a power of two.
+    """
+    return UNSCALED_WINDOW_BYTES << (most_bytes // UNSCALED_WINDOW_BYTES).bit_length() - 1
 
 
 def _peers(spec: JobSpec, rank: int) -> tuple[list[int], list[int]]:

@@ -1,0 +1,30 @@
+"""A run is invalid for what the machine could not do, and for what queues counted."""
+
+from beamer.sim.results import RunResult
+from beamer.workloads.scenario import Scenario
+from topologies import single
+from topologies.emulation.accounting import PairBytes, QueueBytes
+from topologies.emulation.exchange import RunMeasurements
+from topologies.emulation.outcome import RunOutcome
+from topologies.emulation.sampling import Health
+
+SCENARIO = Scenario("two hosts", single.build(2), 0, 8, ())
+PAIRS = [PairBytes("s/a", "h1", "h2", 0, 0, True, 10_000)]
+
+
+def outcome(health: Health, in_class: int) -> RunOutcome:
+    """Return a run in which a switch port's queue of class 0 sent that many of 10 000 bytes."""
+    queues = [QueueBytes("s1-eth2", 0, in_class, 0)]
+    measured = RunMeasurements(0.0, [], [], PAIRS, {}, [], queues, health, 1.0, None)
+    return RunOutcome("fair", SCENARIO, measured, RunResult("fair", (), (), {}))
+
+
+def test_a_run_is_invalid_by_its_machine_or_by_its_queues_or_by_both() -> None:
+    well, slow = Health(0.5, None, None), Health(0.9, None, None)
+    assert outcome(well, 9_900).findings == ()
+    (machine,) = outcome(slow, 10_000).findings
+    assert "busiest thread" in machine
+    assert outcome(well, 9_000).findings == (
+        "the edge counted 10000 bytes for class 0 at s1-eth2, the queue 9000: a class share of 90.0% (limit 99%)",
+    )
+    assert len(outcome(slow, 9_000).findings) == 2
