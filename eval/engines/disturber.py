@@ -15,6 +15,8 @@ from random import Random
 
 LOOK_S = 0.003
 """How often the records of jobs are looked at: a port is to be taken before its rank 0 listens."""
+AGAIN_S = 0.05
+"""When to look again for a rank to kill, where none may be."""
 HOLD_S = 4.0
 """For how long a port is held: longer than a program starts."""
 _RANK = re.compile(rb"BEAMER_RANKS_OF=[^\0]*/jobs/s_([\w-]+)-[0-9a-f]{8}/")
@@ -90,13 +92,16 @@ class Disturber:
 
     def _kill_ranks(self) -> None:
         rng = Random(self._rng.random())
-        while sum(self.killed.values()) < self._kills and not self._ended.wait(rng.expovariate(1.0 / self._every_s)):
+        pause_s = 0.0
+        while sum(self.killed.values()) < self._kills and not self._ended.wait(pause_s):
+            pause_s = AGAIN_S
             found = [(pid, name) for pid, name in _ranks(self._directory) if self._may_be_killed(name)]
             if found:
                 pid, name = rng.choice(found)
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
                     self.killed[name] += 1
+                    pause_s = rng.uniform(0.0, 2 * self._every_s)
 
     def _may_be_killed(self, name: str) -> bool:
         return name in self._victims and self.killed[name] < self._most

@@ -20,7 +20,7 @@ from beamer.studies.events import EncodedEvent, Event, decode, encode
 from beamer.studies.journal.chain import BEGINNING, ChainLink, Head, checksum
 from beamer.studies.journal.location import Location, shown, sqlite_file, without_secrets
 from beamer.studies.journal.sessions import SILENT_S, WORK_S, be_heard_within, engine_of
-from beamer.studies.journal.writing import FileLock, lock_session
+from beamer.studies.journal.writing import FileLock, lock_session, unlock_session
 
 _METADATA = sa.MetaData()
 _EVENTS = sa.Table(
@@ -233,6 +233,8 @@ class Journal:
     def close(self) -> None:
         """Let go of the database."""
         if self._connection is not None:
+            if self.is_shared and not self._connection.invalidated:
+                unlock_session(self._connection)
             self._connection.close()
             self._connection = None
         self._engine.dispose()

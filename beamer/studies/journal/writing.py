@@ -77,6 +77,16 @@ def lock_session(connection: sa.Connection, url: str) -> None:
         raise TakenError(f"the journal {url} is written by another process", _REMEDY)
 
 
+def unlock_session(connection: sa.Connection) -> None:
+    """Free PostgreSQL's advisory lock before its session ends, which the server notices a moment later.
+
+    Where the server does not answer, it frees the lock with the session.
+    """
+    with suppress(sa.exc.SQLAlchemyError):
+        connection.execute(sa.text("SELECT pg_advisory_unlock(:key)"), {"key": ADVISORY_LOCK})
+        connection.commit()
+
+
 def _holder(file: os.stat_result) -> str | None:
     """Return the process that holds the lock of a file, as far as the kernel tells (proc(5), locks)."""
     named = f"{os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}:{file.st_ino}"
