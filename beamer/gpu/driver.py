@@ -6,14 +6,13 @@ the tuner is told of all that happened before, and what its predecessor had not 
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any
 
+from beamer.gpu.decider import Decider
 from beamer.gpu.engine import Engine
 from beamer.gpu.events import GpusRequested
 from beamer.gpu.ledger import GpuLedger
 from beamer.gpu.limits import RunLimits
 from beamer.gpu.model import Request
-from beamer.gpu.policy import GpuPolicy
 from beamer.gpu.scheduler import NO_LIMITS, Scheduler
 from beamer.gpu.tuners import Tuner
 from beamer.studies.events import Event, StageRegistered, StageSealed, TargetSet, TrialEnded, TrialRegistered
@@ -30,25 +29,23 @@ def _ignore(event: Event) -> None:
 
 
 class SearchDriver:
-    """A tuner's searches under a policy on an engine.
+    """A tuner's searches on an engine.
 
-    past: the journal's events. write: makes an event durable, before it takes effect. on_event: called with every new event
-    that has been applied, before the tuner judges it. is_over: whether what the tuner does is not taken any more, and nothing
-    is started. seed, live, limits: as of `Scheduler`. tracker: a new one with a `GpuLedger` among its ledgers; None: with that
-    alone.
+    decider: returns who grants GPUs, given the tracker and its `GpuLedger`. past: the journal's events. write: makes an event
+    durable, before it takes effect. on_event: called with every new event that has been applied, before the tuner judges it.
+    is_over: whether what the tuner does is not taken any more, and nothing is started. limits: as of `Scheduler`. tracker: a
+    new one with a `GpuLedger` among its ledgers; None: with that alone.
     """
 
     def __init__(
         self,
-        policy: GpuPolicy[Any],
+        decider: Callable[[Tracker, GpuLedger], Decider],
         engine: Engine,
         tuner: Tuner,
         past: Iterable[Event] = (),
         write: Callable[[Event], None] = _ignore,
         on_event: Callable[[Event], None] = _ignore,
         is_over: Callable[[], bool] = _never,
-        seed: int = 0,
-        live: bool = True,
         limits: RunLimits = NO_LIMITS,
         tracker: Tracker | None = None,
     ) -> None:
@@ -62,9 +59,8 @@ class SearchDriver:
         for event in past:
             self.tracker.apply(event)
             self._due += tuner.judge(event)
-        self.scheduler = Scheduler(
-            self.tracker, self.ledger, policy, engine, write, seed, live, limits, self._applied, is_over
-        )  # fmt: skip
+        decides = decider(self.tracker, self.ledger)
+        self.scheduler = Scheduler(self.tracker, self.ledger, decides, engine, write, limits, self._applied, is_over)
 
     def take(self, event: Event) -> bool:
         """Take in an event, as `Scheduler.take`; the tuner is told of it at the next `react`."""

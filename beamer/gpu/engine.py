@@ -33,12 +33,13 @@ that is started on them meanwhile is RUNNING and waits for them. `beamer.testing
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from beamer.errors import EngineError, InputError, nearest
 from beamer.gpu.devices import Devices
 from beamer.gpu.model import Costs, Node, Report, Speed
+from beamer.studies.model import Process
 
 
 class RunState(StrEnum):
@@ -93,7 +94,7 @@ class Observed:
     launch: which of the job's launches this is about, counted from 1; 0: they are not counted. ran_s: for how long its
     processes have run since the job was started, and quiet_s for how long none of them has printed anything, suspended and
     parked time left out; 0: not known. refused: the first line that they printed as a report and that is none, with what was
-    expected.
+    expected. processes: by node, the one whose descendants are the job's ranks there, as far as they are known.
     """
 
     state: RunState
@@ -107,6 +108,7 @@ class Observed:
     ran_s: float = 0.0
     quiet_s: float = 0.0
     refused: str = ""
+    processes: Mapping[str, Process] = field(default_factory=dict)
 
 
 def check_placement(call: str, placement: Placement, nodes: Mapping[str, Node]) -> None:

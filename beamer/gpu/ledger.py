@@ -22,8 +22,9 @@ from beamer.studies.events import (
     StudyRegistered,
     TargetSet,
     TrialEnded,
+    WorkerAttached,
 )
-from beamer.studies.model import MOST_STEPS, EndReason, Profile, Role, StageKey, Worker, split_key, trial_key
+from beamer.studies.model import MOST_STEPS, EndReason, Process, Profile, Role, StageKey, Worker, split_key, trial_key
 from beamer.studies.records import StageRecord, TrialRecord
 from beamer.studies.registration import check_step
 from beamer.studies.tracker import Ledger, Tracker, is_new_decision
@@ -45,6 +46,7 @@ class _State:
     devices: dict[str, Devices]
     measured: dict[str, list[list[Speed]]]
     decision: Allocated | None
+    processes: dict[str, dict[str, Process]]
 
 
 _STATE = TypeAdapter(_State)
@@ -66,6 +68,7 @@ class GpuLedger(Ledger):
         self._ended: dict[str, Job] = {}
         self._devices: dict[str, Devices] = {}
         self._measured: dict[str, dict[tuple[int, int, int, int], list[Speed]]] = {}
+        self._processes: dict[str, dict[str, Process]] = {}  # of each job, by node; suspended and parked ones keep theirs
         self._stale: set[StageKey] = set()
         self._decision: Allocated | None = None
 
@@ -92,6 +95,7 @@ class GpuLedger(Ledger):
             self._devices,
             measured,
             self._decision,
+            self._processes,
         )
         return _STATE.dump_json(state).decode()
 
@@ -102,7 +106,7 @@ class GpuLedger(Ledger):
         self._jobs = {job.key: job for job in read.jobs}
         self._ended = {job.key: job for job in read.ended}
         self._requested, self._finished, self._failures = read.requested, read.finished, read.failures
-        self._refused, self._devices = read.refused, read.devices
+        self._refused, self._devices, self._processes = read.refused, read.devices, read.processes
         self._measured = {
             key: {(of[0].gpus, of[0].nodes, of[0].servers, of[0].batch_size): of for of in shapes}
             for key, shapes in read.measured.items()
@@ -207,9 +211,9 @@ class GpuLedger(Ledger):
             case RunFinished(at_s=at_s, trial=key, step=step) if key in self._jobs:
                 yield Progressed(at_s, key, step)
                 if self._jobs[key].grant:
-                    yield _attempt_end(at_s, tracker.trials[key])
+                    yield from _attempt_end(at_s, tracker.trials[key])
             case RunFailed(at_s=at_s, trial=key) if key in self._jobs and self._jobs[key].grant:
-                yield _attempt_end(at_s, tracker.trials[key], EndReason.LOST)
+                yield from _attempt_end(at_s, tracker.trials[key], EndReason.LOST)
             case Allocated():
                 yield from self._attempts(event, tracker)
 
@@ -224,6 +228,7 @@ class GpuLedger(Ledger):
                 self._report(event)
             case RunFinished(trial=key, step=step) if key in self._jobs:
                 self._finished[key] = step
+                self._processes.pop(key, None)
                 self._jobs[key] = _regranted(self._jobs[key], None, event.at_s)
                 self._refresh(self._jobs[key].stage)
             case RunFailed(trial=key) if key in self._jobs:
@@ -241,6 +246,10 @@ class GpuLedger(Ledger):
                 self._stale.add((study, stage))
             case StageRegistered(study=study) | StudyRegistered(study=study):  # other rungs are among the later ones now
                 self._stale.update((study, stage) for stage in tracker.studies[study].stages)
+            case WorkerAttached(trial=key, rank=rank, process=process) if key in self._jobs and rank < len(
+                self._devices.get(key, ())
+            ):
+                self._processes.setdefault(key, {})[self._devices[key][rank][0]] = process
             case TrialEnded(trial=key) if key in self._jobs:
                 self._end(key, event.at_s)
 
@@ -319,6 +328,7 @@ class GpuLedger(Ledger):
     def _fail(self, event: RunFailed) -> None:
         """Take its GPUs from a job whose run has failed; it has not been silent since."""
         job = _regranted(self._jobs[event.trial], None, event.at_s)
+        self._processes.pop(job.key, None)
         self._failures[job.key] = (*self.failures(job.key), event)
         self._jobs[job.key] = replace(job, heard_s=job.service_s)
 
@@ -328,6 +338,7 @@ class GpuLedger(Ledger):
         self._ended[key] = _regranted(job, None, at_s)
         self._devices.pop(key, None)
         self._measured.pop(key, None)
+        self._processes.pop(key, None)
         self._refresh(job.stage)
 
     # Reports.
@@ -377,12 +388,16 @@ class GpuLedger(Ledger):
         """Return the ends of attempts whose trials lose their GPUs, and the attempts of trials that are given others."""
         for key, job in self._jobs.items():
             if job.grant and key not in event.grants:
-                yield _attempt_end(event.at_s, tracker.trials[key])
+                yield from _attempt_end(event.at_s, tracker.trials[key])
         for key, grant in event.grants.items():
             if (grant, event.devices[key]) != (self._jobs[key].grant, self._devices.get(key)):
                 workers = _workers(grant, event.devices[key])
                 traffic = _traffic(self._jobs[key], grant)
                 yield AttemptStarted(event.at_s, key, f"gpus-{event.generation}", workers, traffic)
+                known = self._processes.get(key, {})  # so that its first byte is recognised, whichever process sends it
+                for rank, (node, _) in enumerate(event.devices[key]):
+                    if node in known:
+                        yield WorkerAttached(event.at_s, key, rank, known[node])
 
     def _allocate(self, event: Allocated) -> None:
         """Give every job what a decision grants, and take from the others what they had."""
@@ -420,9 +435,10 @@ def _traffic(job: Job, grant: Grant) -> Profile:
     return replace(request.traffic, compute_s=request.traffic.compute_s * samples)
 
 
-def _attempt_end(at_s: float, trial: TrialRecord, reason: EndReason = EndReason.PAUSED) -> AttemptEnded:
+def _attempt_end(at_s: float, trial: TrialRecord, reason: EndReason = EndReason.PAUSED) -> Iterator[Event]:
     assert trial.attempt, "it has GPUs"
-    return AttemptEnded(at_s, trial.key, trial.attempt.name, reason)
+    if trial.attempt.ended_s is None:  # its processes may have been missed before the engine said so
+        yield AttemptEnded(at_s, trial.key, trial.attempt.name, reason)
 
 
 def _regranted(job: Job, grant: Grant | None, at_s: float) -> Job:

@@ -1,24 +1,20 @@
-"""The GPU scheduler: an engine's reports become events, events wake the policy, its decision is journaled, then carried out.
+"""The GPU scheduler: an engine's reports become events, events wake who decides, whose decision is journaled, then carried out.
 
 The simulator and the live system run this one; they differ in the engine and in the clock.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from random import Random
-from typing import Any
 
-from beamer.decision.core import DecisionCore, seeded
 from beamer.errors import EngineError, InputError
+from beamer.gpu.decider import Decider
 from beamer.gpu.engine import Engine, Observed, Placement, RunState
-from beamer.gpu.events import Allocated, GpusRequested, NodesSeen, ReportRefused, RunFailed, RunFinished, TrialReported
+from beamer.gpu.events import GpusRequested, NodesSeen, ReportRefused, RunFailed, RunFinished, TrialReported
 from beamer.gpu.ledger import GpuLedger
 from beamer.gpu.limits import RunLimits
-from beamer.gpu.model import Allocation, Cluster, Job, check_allocation
-from beamer.gpu.policy import GpuPolicy
 from beamer.gpu.reconcile import Action, Call, actions
-from beamer.studies.events import Event, StageSealed, StudyEnded, StudyRegistered, TargetSet, TrialEnded
+from beamer.studies.events import Event, StageSealed, StudyEnded, StudyRegistered, TargetSet, TrialEnded, WorkerAttached
 from beamer.studies.model import TrialStatus
 from beamer.studies.tracker import Tracker
 
@@ -41,37 +37,32 @@ def _ignore(event: Event) -> None:
 
 
 class Scheduler:
-    """Keep a policy's decisions carried out on an engine.
+    """Keep decisions carried out on an engine.
 
-    tracker: as its journal left it, with `ledger` among its ledgers. write: makes an event durable, before it takes effect.
-    seed: of the policy's randomness. live: as of `DecisionCore`. limits: of trials' runs. applied: called with every event that
-    has been applied. is_over: whether nothing is decided or started any more, asked whenever the engine has been looked at.
+    tracker: as its journal left it, with `ledger` among its ledgers. decider: makes them, from these two. write: makes an event
+    durable, before it takes effect. limits: of trials' runs. applied: called with every event that has been applied. is_over:
+    whether nothing is decided or started any more, asked whenever the engine has been looked at.
     """
 
     def __init__(
         self,
         tracker: Tracker,
         ledger: GpuLedger,
-        policy: GpuPolicy[Any],
+        decider: Decider,
         engine: Engine,
         write: Callable[[Event], None],
-        seed: int = 0,
-        live: bool = True,
         limits: RunLimits = NO_LIMITS,
         applied: Callable[[Event], None] = _ignore,
         is_over: Callable[[], bool] = _never,
     ) -> None:
         self.tracker = tracker
         self.ledger = ledger
-        self.policy = policy
         self.engine = engine
         self.limits = limits
         self._write = write
         self._applied = applied
         self._is_over = is_over
-        self._core: DecisionCore[Any, _View, Allocation] = DecisionCore(
-            policy, self._ask, _check, ledger.decision, seeded(seed), live
-        )
+        self._decider = decider
         self._wake_s: float | None = None
         self._awake = True
         self._logged: dict[str, str] = {}
@@ -100,7 +91,8 @@ class Scheduler:
         self.take(NodesSeen(now, self.engine.nodes()))
         seen = self._observe(now)
         if not self._is_over() and (self._awake or (self._wake_s is not None and now >= self._wake_s)):
-            self._decide(now)
+            self._awake = False
+            self._wake_s = self._decider.decide(now, self.take)
         self._carry_out(seen, now)
         return now if self._awake else self._wake_s
 
@@ -128,6 +120,7 @@ class Scheduler:
         ended_s = max((now, *(report.at_s for report in seen.reports)))  # that may be since this step began
         if not self._has_failed(key, seen):
             self._take_reports(key, seen, now)
+            self._attach(key, seen, now)
             is_failed = seen.state is RunState.FAILED
             reason = seen.exit if is_failed else self.limits.exceeded(seen)
             self._log_remark(key, reason or seen.exit, bool(reason))
@@ -151,6 +144,15 @@ class Scheduler:
         if refused:
             self.take(ReportRefused(now, key, refused))
 
+    def _attach(self, key: str, seen: Observed, now: float) -> None:
+        """Have the processes of a job be known as its workers, as soon as it runs on the GPUs that it was granted."""
+        job = self.ledger.job(key)
+        if seen.placement is None or job is None or job.grant is None or seen.placement.devices != self.ledger.devices[key]:
+            return
+        for rank, (node, _) in enumerate(seen.placement.devices):
+            if process := seen.processes.get(node):
+                self.take(WorkerAttached(now, key, rank, process))
+
     def _take_finish(self, key: str, seen: Observed, ended_s: float) -> None:
         job = self.ledger.job(key)
         assert job, "it has not ended"
@@ -164,34 +166,10 @@ class Scheduler:
             self._logged[key] = remark
             log.warning("%s failed: %s" if is_failed else "%s: %s", key, remark)
 
-    def _view(self) -> "_View":
-        return self.ledger.cluster, self.ledger.submitted(self.tracker)
-
-    def _ask(self, state: Any, view: "_View", now: float, rng: Random) -> tuple[Any, Allocation, float | None]:
-        return self.policy.allocate(state, *view, now, rng)
-
-    def _decide(self, now: float) -> None:
-        self._awake = False
-        granted = self.ledger.granted
-        generation = self._next_generation
-        proposal = self._core.propose(self._view, granted, now, generation)
-        self._wake_s = proposal.wake_s
-        if proposal.state == self._core.state and proposal.content == granted:
-            return
-        grants = dict(proposal.content)
-        self.take(Allocated(now, self.policy.name, generation, proposal.plain_state, grants, self.ledger.assigned(grants)))
-        self._core.adopt(proposal)
-
     def revoke(self, now: float) -> None:
         """Take their GPUs from all jobs, which do not run any more, so that no time on GPUs is counted for them."""
-        now = max(now, self.tracker.now_s)
         if self.ledger.granted:
-            standing = self._core.standing({})
-            self.take(Allocated(now, self.policy.name, self._next_generation, standing.plain_state, {}, {}))
-
-    @property
-    def _next_generation(self) -> int:
-        return self.ledger.decision.generation + 1 if self.ledger.decision else 1
+            self._decider.revoke(max(now, self.tracker.now_s), self.take)
 
     def _carry_out(self, seen: Mapping[str, Observed], now: float) -> None:
         stuck: set[str] = set()  # the next step tries again
@@ -220,10 +198,3 @@ class Scheduler:
             servers = tuple(node for node, count in grant.servers for _ in range(count))
             wanted[key] = Placement(devices[key], servers, grant.batch_size)
         return wanted
-
-
-_View = tuple[Cluster, Sequence[Job]]
-
-
-def _check(view: _View, allocation: Allocation) -> None:
-    check_allocation(*view, allocation)

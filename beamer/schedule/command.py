@@ -19,6 +19,7 @@ from beamer.decision.registry import parameters_of
 from beamer.engines.local import LocalEngine
 from beamer.engines.local.retire import retire
 from beamer.errors import InputError, nearest
+from beamer.gpu.decider import by_policy
 from beamer.gpu.devices import Devices
 from beamer.gpu.policies import GPU_POLICIES, gpu_policy
 from beamer.gpu.policy import GpuPolicy
@@ -135,12 +136,11 @@ class _Command:
                 timeout_s = PARK_TIMEOUT_S + self.search.grace_s
                 self.session = SearchSession(
                     self.search,
-                    self.policy,
+                    by_policy(self.policy, self.seed),
                     engine,
                     journal.replay(),
                     journal.append,
                     self.print_event,
-                    self.seed,
                     timeout_s,
                     self.clock,
                 )

@@ -3,18 +3,19 @@
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
 
 from beamer.errors import EngineError, InputError
+from beamer.gpu.decider import Decider
 from beamer.gpu.devices import Devices
 from beamer.gpu.driver import SearchDriver
 from beamer.gpu.engine import Engine, Observed
-from beamer.gpu.policy import GpuPolicy
+from beamer.gpu.ledger import GpuLedger
 from beamer.gpu.tuners import HalvingTuner, NoTuner, Tuner
 from beamer.schedule.file import Search
 from beamer.schedule.statistics import SearchStatistics
 from beamer.studies.events import Event, StudyEnded, StudyRegistered, TrialEnded
 from beamer.studies.model import TrialStatus
+from beamer.studies.tracker import Tracker
 
 POLL_INTERVAL_S = 0.1  # between two steps while nothing is due
 CHECK_INTERVAL_S = 0.01  # between two observations of jobs that are waited for
@@ -34,19 +35,19 @@ def _moving(seen: Mapping[str, Observed]) -> set[str]:
 class SearchSession:
     """Run a search from where its journal ends.
 
-    past: the journal's events. write: makes an event durable, before it takes effect. on_event: called with every event that
-    has been applied, and with the GPUs that jobs had before it. timeout_s: the longest wait for jobs to be parked or forgotten.
+    decider: as of `SearchDriver`. past: the journal's events. write: makes an event durable, before it takes effect. on_event:
+    called with every event that has been applied, and with the GPUs that jobs had before it. timeout_s: the longest wait for
+    jobs to be parked or forgotten.
     """
 
     def __init__(
         self,
         search: Search,
-        policy: GpuPolicy[Any],
+        decider: Callable[[Tracker, GpuLedger], Decider],
         engine: Engine,
         past: Iterable[Event],
         write: Callable[[Event], None],
         on_event: Callable[[Event, Mapping[str, Devices]], None] = lambda event, before: None,
-        seed: int = 0,
         timeout_s: float = 60.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -61,7 +62,7 @@ class SearchSession:
         tuner: Tuner = HalvingTuner(search.name, search.rungs) if search.rungs else NoTuner()
         counted = self._counted(past)
         self.driver = SearchDriver(
-            policy, engine, tuner, counted, write, self._on_event, lambda: self._reached, seed, limits=search.limits
+            decider, engine, tuner, counted, write, self._on_event, lambda: self._reached, limits=search.limits
         )  # fmt: skip
         self.tracker, self.ledger, self.scheduler = self.driver.tracker, self.driver.ledger, self.driver.scheduler
         others = self.tracker.studies.keys() - {search.name}

@@ -12,6 +12,7 @@ import numpy as np
 
 from beamer.engines.simulated import SimulatedCluster, SimulatedJob
 from beamer.errors import InputError
+from beamer.gpu.decider import by_policy
 from beamer.gpu.driver import SearchDriver
 from beamer.gpu.model import Node, Report
 from beamer.gpu.policy import GpuPolicy
@@ -128,7 +129,7 @@ class _Simulation:
     ) -> None:
         self.policy = _Timed(policy)
         self.engine = SimulatedCluster(nodes, {arrival.key: arrival.job for arrival in arrivals}, self._target)
-        self.driver = SearchDriver(self.policy, self.engine, tuner, on_event=self._note, seed=seed, live=False)
+        self.driver = SearchDriver(by_policy(self.policy, seed, live=False), self.engine, tuner, on_event=self._note)
         self.submitted: dict[str, float] = {}
         self.ended: dict[str, TrialEnded] = {}
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from beamer.errors import InputError, nearest
+from beamer.gpu.decider import by_policy
 from beamer.gpu.driver import SearchDriver
 from beamer.gpu.ledger import GpuLedger
 from beamer.gpu.model import Node
@@ -108,7 +109,7 @@ class _Simulation:
         self.submitted: dict[str, float] = {}
         jobs = {arrival.key: arrival.job for arrival in arrivals}
         self.engine = NetworkedEngine(level, nodes, jobs, self._target, report_s, self._due)
-        self.driver = SearchDriver(gpu_policy, self.engine, tuner, seed=seed, live=False, tracker=tracker)
+        self.driver = SearchDriver(by_policy(gpu_policy, seed, live=False), self.engine, tuner, tracker=tracker)
         for arrival in arrivals:
             level.after(arrival.at_s, partial(self._submit, arrival))
 

@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from beamer.engines.simulated import Outcome, SimulatedCluster, SimulatedJob
+from beamer.gpu.decider import by_policy
 from beamer.gpu.driver import SearchDriver
 from beamer.gpu.events import ReportRefused, RunFailed
 from beamer.gpu.ledger import GpuLedger
@@ -44,7 +45,9 @@ def searched(policy: str) -> list[Event]:
         return job.request.iterations
 
     engine = SimulatedCluster((Node("n0", 4), Node("n1", 2)), jobs, target)
-    driver = SearchDriver(gpu_policy(policy), engine, HalvingTuner("s", RUNGS), write=written.append, live=False)
+    driver = SearchDriver(
+        by_policy(gpu_policy(policy), live=False), engine, HalvingTuner("s", RUNGS), write=written.append
+    )  # fmt: skip
     driver.take(StudyRegistered(0.0, "s", rungs=RUNGS))
     for key, job in jobs.items():
         driver.submit("s", key.removeprefix("s/"), job.request, 0.0)

@@ -6,6 +6,7 @@ import pytest
 
 from beamer.engines.simulated import SimulatedJob
 from beamer.errors import InputError
+from beamer.gpu.decider import by_policy
 from beamer.gpu.driver import SearchDriver
 from beamer.gpu.engine import Observed, RunState
 from beamer.gpu.events import ReportRefused, RunFailed
@@ -72,7 +73,7 @@ class Search:
         """Have a scheduler take over."""
         policy = gpu_policy(self.policy)
         return SearchDriver(
-            policy, self.cluster, NoTuner(), tuple(self.journal), self.journal.append, limits=self.limits
+            by_policy(policy), self.cluster, NoTuner(), tuple(self.journal), self.journal.append, limits=self.limits
         )  # fmt: skip
 
     def submit(self) -> None:
@@ -144,7 +145,7 @@ def test_a_failure_counts_once_whenever_the_scheduler_dies(durable: bool) -> Non
                 raise Killed
 
         search.driver = SearchDriver(
-            gpu_policy("fifo"), search.cluster, NoTuner(), (), write, limits=search.limits
+            by_policy(gpu_policy("fifo")), search.cluster, NoTuner(), (), write, limits=search.limits
         )  # fmt: skip
         try:
             search.run()

@@ -1,7 +1,7 @@
 """The GPU scheduler: what it decided is carried out, once, whatever dies in between."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any, ClassVar
@@ -12,7 +12,8 @@ from beamer.decision.core import RETRY_S
 from beamer.decision.policy import Stateless
 from beamer.engines.simulated import SimulatedCluster, SimulatedJob
 from beamer.errors import EngineError
-from beamer.gpu.engine import Placement, RunState
+from beamer.gpu.decider import PolicyDecider
+from beamer.gpu.engine import Engine, Placement, RunState
 from beamer.gpu.events import Allocated, GpusRequested, NodesSeen, RunFinished
 from beamer.gpu.ledger import GpuLedger
 from beamer.gpu.model import Allocation, Cluster, Costs, Grant, Job, Node, Request
@@ -55,6 +56,18 @@ class TrackedJob(SimulatedCluster):
         self.crash_in -= 1
         if self.crash_in < 0:
             raise Crash
+
+
+def scheduled(
+    tracker: Tracker,
+    ledger: GpuLedger,
+    policy: GpuPolicy[Any],
+    engine: Engine,
+    write: Callable[[Event], None],
+    seed: int = 0,
+    live: bool = True,
+) -> Scheduler:
+    return Scheduler(tracker, ledger, PolicyDecider(tracker, ledger, policy, seed, live), engine, write)
 
 
 def submit(scheduler: Scheduler, key: str, request: Request) -> None:
@@ -100,7 +113,7 @@ def test_after_crashes_no_job_runs_twice_and_none_is_forgotten(name: str, seed: 
         for event in journal:
             tracker.apply(event)
         policy = gpu_policy(name, **({"quantum_s": 3.0} if name == "round-robin" else {}))
-        return Scheduler(tracker, ledger, policy, engine, write, seed)
+        return scheduled(tracker, ledger, policy, engine, write, seed)
 
     crashes = 0
     scheduler = restart()
@@ -141,7 +154,7 @@ def test_a_call_that_fails_is_repeated_and_holds_up_nobody(caplog: pytest.LogCap
     work = {key: SimulatedJob(Request(iterations=5), Exponential(0.1, 0.1)) for key in ("s/t0", "s/t1")}
     engine = Stubborn(NODES, work)
     ledger = GpuLedger()
-    scheduler = Scheduler(Tracker(ledger), ledger, gpu_policy("fifo"), engine, lambda event: None)
+    scheduler = scheduled(Tracker(ledger), ledger, gpu_policy("fifo"), engine, lambda event: None)
     for key, job in work.items():
         submit(scheduler, key, job.request)
     scheduler.step(0.0)
@@ -156,7 +169,7 @@ def test_a_restarted_scheduler_goes_on_with_what_its_policy_remembered() -> None
     engine = SimulatedCluster(NODES, {})
     journal: list[Event] = []
     ledger = GpuLedger()
-    scheduler = Scheduler(Tracker(ledger), ledger, gpu_policy("hermes"), engine, journal.append)
+    scheduler = scheduled(Tracker(ledger), ledger, gpu_policy("hermes"), engine, journal.append)
     work = jobs(6)
     engine.jobs.update(work)
     for key, job in work.items():
@@ -167,7 +180,7 @@ def test_a_restarted_scheduler_goes_on_with_what_its_policy_remembered() -> None
     for past in journal:
         tracker.apply(past)
     count = len(journal)
-    Scheduler(tracker, ledger, gpu_policy("hermes"), engine, journal.append).step(0.0)
+    scheduled(tracker, ledger, gpu_policy("hermes"), engine, journal.append).step(0.0)
     assert len(journal) == count
 
 
@@ -192,7 +205,7 @@ def begun(policy: GpuPolicy[Any], live: bool = True) -> tuple[Scheduler, Simulat
     engine = SimulatedCluster(NODES, work)
     journal: list[Event] = []
     ledger = GpuLedger()
-    scheduler = Scheduler(Tracker(ledger), ledger, policy, engine, journal.append, live=live)
+    scheduler = scheduled(Tracker(ledger), ledger, policy, engine, journal.append, live=live)
     for key in ("s/t0", "s/t1"):
         submit(scheduler, key, work[key].request)
     scheduler.step(0.0)
@@ -239,7 +252,7 @@ def test_a_state_that_cannot_be_read_leaves_the_last_decision_in_force(caplog: p
     tracker = Tracker(ledger)
     for event in journal:
         tracker.apply(event)
-    again = Scheduler(tracker, ledger, gpu_policy("hermes"), engine, journal.append)
+    again = scheduled(tracker, ledger, gpu_policy("hermes"), engine, journal.append)
     assert "policy hermes cannot read what it remembered and starts afresh" in caplog.text
     assert again.ledger.granted == scheduler.ledger.granted
     again.step(1.0)
@@ -254,7 +267,7 @@ def test_a_job_that_runs_and_ends_within_a_step_has_been_served() -> None:
 
     engine = Quick(NODES, {"s/t0": SimulatedJob(Request(iterations=5, epoch=5), Exponential(0.1, 0.1))})
     ledger = GpuLedger()
-    scheduler = Scheduler(Tracker(ledger), ledger, gpu_policy("fifo"), engine, lambda event: None)
+    scheduler = scheduled(Tracker(ledger), ledger, gpu_policy("fifo"), engine, lambda event: None)
     submit(scheduler, "s/t0", engine.jobs["s/t0"].request)
     scheduler.step(0.0)
     assert ledger.ended["s/t0"].service_s == engine.now > 0
@@ -281,7 +294,7 @@ def test_a_run_that_ended_at_a_target_is_not_taken_for_one_to_the_next(caplog: p
         {"s/t": SimulatedJob(request, Exponential(0.1, 0.1), Costs(restart_s=3.0))},
         lambda key: scheduler.ledger.submitted(scheduler.tracker)[0].request.iterations,
     )
-    scheduler = Scheduler(Tracker(ledger), ledger, gpu_policy("fifo"), engine, journal.append)
+    scheduler = scheduled(Tracker(ledger), ledger, gpu_policy("fifo"), engine, journal.append)
     submit(scheduler, "s/t", request)
     for event in (StageRegistered(0.0, "s", "r0"), TargetSet(0.0, "s/t", 10, "r0")):
         scheduler.take(event)
@@ -300,7 +313,7 @@ def test_a_run_that_ended_at_a_target_is_not_taken_for_one_to_the_next(caplog: p
     tracker = Tracker(ledger)
     for event in journal:
         tracker.apply(event)
-    scheduler = Scheduler(tracker, ledger, gpu_policy("fifo"), engine, journal.append)
+    scheduler = scheduled(tracker, ledger, gpu_policy("fifo"), engine, journal.append)
     scheduler.step(rested_s)
     assert not ledger.ended
     engine.deaf = False

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from beamer.engines.simulated import SimulatedCluster, SimulatedJob
+from beamer.gpu.decider import by_policy
 from beamer.gpu.devices import Devices
 from beamer.gpu.engine import Observed, Placement, RunState
 from beamer.gpu.events import Allocated, GpusRequested, RunFailed, RunFinished, TrialReported
@@ -217,7 +218,14 @@ class Commands:
     def life(self) -> SearchSession:
         policy = policy_of(self.policy, ["quantum_s=3"] if self.policy == "round-robin" else [])
         session = self.session = SearchSession(
-            self.search, policy, self.engine, tuple(self.journal), self.write, self.print, 0, 2.0, lambda: self.engine.now
+            self.search,
+            by_policy(policy),
+            self.engine,
+            tuple(self.journal),
+            self.write,
+            self.print,
+            2.0,
+            lambda: self.engine.now,
         )
         session.start(self.engine.now)
         while not session.done:

@@ -28,6 +28,7 @@ from beamer.engines.local.supervisors import Supervisors, left_s
 from beamer.errors import EngineError
 from beamer.gpu.engine import Observed, Placement, RunState
 from beamer.gpu.model import Costs, Report, Speed
+from beamer.studies.model import Process
 
 POLL_S, MOST_POLL_S = 0.004, 0.1
 REPORT_S = 5.0
@@ -66,6 +67,7 @@ class LocalJob:
         self._last: Report | None = None
         self._seen = RunStatuses(record.run, {})
         self._refused = ""
+        self._processes: dict[str, Process] = {}
 
     @contextmanager
     def locked(self, call: str, timeout_s: float) -> Iterator[float]:
@@ -263,6 +265,7 @@ class LocalJob:
                 statuses[node] = self._collect(node, now, until, reports)
             except EngineError as error:
                 problem = problem or str(error)
+        self._processes |= {node: Process(one.pid, one.start, one.namespace) for node, one in statuses.items()}
         self._refused = self._refused or RunStatuses(self.record.run, statuses).refused
         speeds = [speed for status in statuses.values() if (speed := self._speed(status)) is not None]
         if self.record.phase is Phase.LAUNCHED and set(self.record.ranks) <= set(statuses):
@@ -310,6 +313,7 @@ class LocalJob:
         return Observed(
             state, placement, reports, speeds, costs, exit_, self.record.spec.iterations, self.record.run, seen.ran_s,
             seen.quiet_s, self._refused,
+            {node: self._processes[node] for node in self.record.ranks if is_seen and node in self._processes},
         )  # fmt: skip
 
     def _leave(self, nodes: Iterable[str], until: float) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from beamer.engines.ray_tune.engine import RayTuneEngine, TuneTrials
 from beamer.errors import InputError
+from beamer.gpu.decider import by_policy
 from beamer.gpu.driver import SearchDriver
 from beamer.gpu.events import GpusRequested, TrialReported
 from beamer.gpu.model import Report, Request
@@ -52,7 +53,9 @@ class TuneSearch:
         elif rungs:
             tuner = HalvingTuner(study, rungs, early=True)
         noted = self._noted(past)
-        self.driver = SearchDriver(policy, self.engine, tuner, noted, write, self._note, lambda: self.is_over, seed)
+        self.driver = SearchDriver(
+            by_policy(policy, seed), self.engine, tuner, noted, write, self._note, lambda: self.is_over
+        )  # fmt: skip
         self.tracker, self.ledger = self.driver.tracker, self.driver.ledger
         others = self.tracker.studies.keys() - {study}
         if others:

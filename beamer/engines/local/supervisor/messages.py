@@ -132,7 +132,8 @@ class Status:
     """What has become of the ranks.
 
     now_s: the node's monotonic clock, which reports are on. ended_s: how long ago the run ended. count: reports up to these.
-    more: whether there are more. group: the kind of process group. pid: of the supervisor.
+    more: whether there are more. group: the kind of process group. pid, start, namespace: of the supervisor, as in
+    `beamer.studies.model.Process`.
     """
 
     run: RunStatus
@@ -143,6 +144,8 @@ class Status:
     more: bool
     group: str
     pid: int
+    start: int = 0
+    namespace: int = 0
 
 
 @dataclass(frozen=True)

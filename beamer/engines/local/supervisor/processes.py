@@ -15,6 +15,16 @@ def stat(pid: int) -> ProcessStat | None:
     return process_stat(f"/proc/{pid}/stat")
 
 
+def identity() -> tuple[int, int]:
+    """Return when this process started, in clock ticks after boot, and its process namespace's inode number; 0: not known."""
+    own = process_stat("/proc/self/stat")
+    try:
+        namespace = os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        namespace = 0
+    return own.started if own else 0, namespace
+
+
 def _numbers(path: str) -> list[int]:
     try:
         return [int(name) for name in os.listdir(path) if name.isdigit()]

@@ -16,7 +16,7 @@ from typing import Any, assert_never
 
 from beamer.engines.local.spec import LaunchSpec
 from beamer.engines.local.states import RanksState
-from beamer.engines.local.supervisor import groups, messages, ranks, store
+from beamer.engines.local.supervisor import groups, messages, processes, ranks, store
 from beamer.engines.local.supervisor.files import JobFiles, SavedState, load_state
 from beamer.engines.local.supervisor.messages import RunStatus, SupervisorAnswer, SupervisorRequest
 from beamer.engines.local.supervisor.ports import KeptPort, free_port
@@ -67,6 +67,7 @@ class Supervisor:
         self._selector = selectors.DefaultSelector()
         self._clear(saved.group)
         self._group = self._new_group(kind)
+        self._identity = processes.identity()
         self._server = store.listen(directory)
 
     def _clear(self, group: tuple[str, str] | None) -> None:
@@ -192,7 +193,7 @@ class Supervisor:
         count = min(after, len(reports)) + len(page)
         more = count < len(reports)
         run = self._watch.status(self.run, now) if self._watch else self.run
-        return messages.Status(run, now, now - self._ended_s, page, count, more, self._group.kind, os.getpid())
+        return messages.Status(run, now, now - self._ended_s, page, count, more, self._group.kind, os.getpid(), *self._identity)
 
     def _launch(self, request: messages.Launch) -> None:
         number, state = self.run.number, self.run.state
