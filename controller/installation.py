@@ -64,6 +64,11 @@ class Installation:
         """Whether the wanted generation runs on every switch and agent."""
         return self._floor() >= self.generation
 
+    def is_on(self, agents: Iterable[str]) -> bool:
+        """Say whether the wanted generation runs on every connected switch and on these agents."""
+        installed = [self.on_switches, *(self._agents[name].installed for name in agents)]
+        return min(installed) >= self.generation
+
     @property
     def on_switches(self) -> int:
         """The latest generation that runs on every connected switch."""

@@ -98,6 +98,7 @@ class Planner:
         self._thread = DaemonThread("decisions")  # a policy may never return
         self._busy = asyncio.Lock()
         self._caused_at_s: list[float] = []
+        self._awaited: list[asyncio.Future[None]] = []  # by whom the next decision is
         self._journaled_state: Any = _UNKNOWN
         self._deciding = Alarm(self._decide)
         self._searching = Alarm(self._search_culprits)
@@ -119,15 +120,26 @@ class Planner:
             self._caused_at_s.append(caused_at_s)
         self._deciding.within(within_s)
 
+    async def decided(self) -> None:
+        """Decide soon, and return when that is done."""
+        decided = asyncio.get_running_loop().create_future()
+        self._awaited.append(decided)
+        self._deciding.within(COALESCE_S)
+        await decided
+
     def renew(self) -> None:
         """Renew targets under the same plan, soon."""
         self._renewing.within(COALESCE_S)
 
     async def _decide(self) -> None:
         async with self._busy:
+            awaited, self._awaited = self._awaited, []
             made = await self.set_aside.propose()
             if await self._install(made) and not made.failed:
                 del self._caused_at_s[: made.events]
+        for decided in awaited:
+            if not decided.done():  # who waited has given up
+                decided.set_result(None)
         if made.proposal.wake_s is not None:
             self._deciding.within(max(made.proposal.wake_s - self._clock(), COALESCE_S))
         if self.set_aside.is_searching:

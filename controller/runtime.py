@@ -5,8 +5,10 @@ An event is checked and applied; then either a new decision or only new targets 
 loop: nobody is told that one was taken in, and no decision is installed, before it is durable.
 """
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import structlog
@@ -14,6 +16,8 @@ import structlog
 from beamer.clock import SteadyClock
 from beamer.decision.core import DecisionCore, seeded
 from beamer.errors import PlatformError, shortened
+from beamer.gpu.events import RunFinished, TrialReported
+from beamer.gpu.policy import GpuPolicy
 from beamer.log_limit import LogLimit
 from beamer.network.decide import check_plan, decide
 from beamer.network.events import ConnectionsChanged, ConnectionsSeen, Measured, seen_connections
@@ -45,6 +49,7 @@ from beamer.studies.journal.store import Journal
 from controller.agents import AgentHub
 from controller.delivery import Delivery, Switches
 from controller.estimates import Estimates
+from controller.gpu.level import GpuLevel
 from controller.installation import Installation
 from controller.journal.compaction import EVENTS, Compaction
 from controller.journal.replay import Recovered, impossible, recover
@@ -58,6 +63,8 @@ from controller.set_aside import SetAside
 from controller.targets import TargetBuilder
 from controller.turns import at_once
 
+CLASSES_S = 1.0  # that trials wait at most for their classes before they are started
+_LOOK_S = 0.005
 PROGRESS_S = 0.5  # progress and measurements alone re-order no more often than this
 LINES_AN_HOUR = 20  # of a kind that are logged of a switch or an agent: more say nothing new
 ORDER_EVENTS = (  # change who runs or what is waited for, and call for a decision
@@ -73,6 +80,7 @@ ORDER_EVENTS = (  # change who runs or what is waited for, and call for a decisi
     TrialEnded,
     FellSilent,
 )
+_HEARD = (WorkerAttached, Progressed, TrialReported, RunFinished)
 PACE_EVENTS = (Progressed, Measured)  # change how much a trial has left to do
 # Change what is to be installed, not the order.
 TARGET_EVENTS = (WorkerAttached, WorkerDetached, ConnectionsSeen, ConnectionsChanged)
@@ -87,8 +95,8 @@ class Runtime:
     queues: classes per port. make_switches: returns what installs rules on switches, given the callback for their events.
     clock: is moved forward to the journal's latest event. watch: for how long something may be missing. mode: how the order
     becomes a plan. limits: what is taken on. snapshot_events: after how many events a snapshot takes their place; 0: never.
-    recovered: what all of the journal led to, if that is known already. on_lost: as of `Batches`. Raises `InputError` for
-    queues that no port can have.
+    recovered: what all of the journal led to, if that is known already. on_lost: as of `Batches`. gpu_policy: decides which
+    trials have which GPUs; None: engines do, or whoever runs trials. Raises `InputError` for queues that no port can have.
     """
 
     def __init__(
@@ -106,6 +114,7 @@ class Runtime:
         snapshot_events: int = EVENTS,
         recovered: Recovered | None = None,
         on_lost: Callable[[PlatformError], None] = lambda error: None,
+        gpu_policy: GpuPolicy[Any] | None = None,
     ) -> None:
         self.fabric = fabric
         self.clock = clock
@@ -151,6 +160,13 @@ class Runtime:
             clock,
             self._limited,
         )
+        self.gpus = recovered.gpus
+        self.gpu: GpuLevel | None = None
+        if gpu_policy is not None:
+            self.gpu = GpuLevel(
+                fabric, self.tracker, self.gpus, gpu_policy, seed, limits, self.record, self.written, self._classes_installed,
+                clock,
+            )  # fmt: skip
 
     @property
     def plan(self) -> Plan:
@@ -169,10 +185,14 @@ class Runtime:
         await self._batches.written()
         await self._delivery.start()
         self.watch.start()
+        if self.gpu is not None:
+            self.gpu.start()
 
     async def stop(self) -> None:
         """Stop, leaving switches and agents as they are."""
         self.watch.stop()
+        if self.gpu is not None:
+            await self.gpu.stop()
         await self._planner.stop()
         await self._delivery.stop()
         await self._compaction.stop()
@@ -203,18 +223,30 @@ class Runtime:
         if not changes:
             return False
         before = self._standing(event)
-        self.tracker.apply(event)
-        self.watch.take_in(event)
+        happened = self.tracker.apply(event)
+        for one in happened:
+            self.watch.take_in(one)
         if isinstance(event, StudyRegistered):
             self._forget_past_runs()
-        if isinstance(event, ORDER_EVENTS) or self._standing(event) != before:
+        if any(isinstance(one, ORDER_EVENTS) for one in happened) or self._standing(event) != before:
             self._planner.decide(COALESCE_S, event.at_s)
-        elif isinstance(event, PACE_EVENTS):
+        elif any(isinstance(one, PACE_EVENTS) for one in happened):
             self._planner.decide(PROGRESS_S)
         elif isinstance(event, TARGET_EVENTS):
             self._planner.renew()
-        self.estimates.take_in(event)
+        for one in happened:
+            self.estimates.take_in(one)
+        if self.gpu is not None:
+            self.gpu.take_in(event)
         return True
+
+    async def _classes_installed(self) -> None:
+        """Wait until what was recorded is decided on and in force where it can be, at most for `CLASSES_S`."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLASSES_S):
+                await self._planner.decided()
+                while not self.installation.is_on(self.agents.connected):
+                    await asyncio.sleep(_LOOK_S)
 
     async def pair_counts(self) -> tuple[PairCount, ...]:
         """Return what the edge switches have counted per job, host pair and class."""
@@ -269,5 +301,5 @@ class Runtime:
 
     def _standing(self, event: Event) -> object:
         """Return what decides whether the trial that an event reports on is ordered, and with what it waits."""
-        trial = self.tracker.trials.get(event.trial) if isinstance(event, (WorkerAttached, Progressed)) else None
+        trial = self.tracker.trials.get(event.trial) if isinstance(event, _HEARD) else None
         return trial and (trial.status, len(trial.unreached))

@@ -14,6 +14,7 @@ import structlog
 
 from beamer.clock import SteadyClock
 from beamer.daemon_thread import in_daemon_thread
+from beamer.gpu.policy import GpuPolicy
 from beamer.network.fabric import Fabric
 from beamer.network.plan_modes import PlanMode
 from beamer.network.policies import NetworkPolicy
@@ -50,6 +51,7 @@ class Service:
     limits: Limits
     connections: int
     credentials: Credentials
+    gpu_policy: GpuPolicy[Any] | None = None
 
 
 SWITCH_INTERVAL_S = 0.001  # after which a thread that decides or writes lets the event loop go on: by default it takes 5 ms
@@ -137,6 +139,7 @@ async def _lead(service: Service, served: ReplaceableApplication, listener: sock
         service.limits,
         recovered=led.recovered,
         on_lost=lambda error: None if lost.done() else lost.set_exception(error),
+        gpu_policy=service.gpu_policy,
     )
     try:
         collect_rarely()

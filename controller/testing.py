@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from beamer.clock import SteadyClock
+from beamer.gpu.policies import gpu_policy
 from beamer.network.fabric import Fabric
 from beamer.network.policies import network_policy
 from beamer.studies.journal.store import Journal
@@ -122,8 +123,9 @@ def served(
     policy: str = "fifo",
     limits: Limits = Limits(),  # noqa: B008  # frozen
     credentials: Credentials = NO_CREDENTIALS,
+    gpus: str | None = None,
 ) -> Iterator[Served]:
-    """Serve a controller that keeps its journal in a file."""
+    """Serve a controller that keeps its journal in a file. gpus: the policy that decides on them, None for none."""
     started: list[tuple[HttpServer, Runtime, asyncio.AbstractEventLoop]] = []
     ready = threading.Event()
     listener = listen("127.0.0.1:0")
@@ -139,6 +141,7 @@ def served(
             0,
             SteadyClock(),
             limits=limits,
+            gpu_policy=None if gpus is None else gpu_policy(gpus),
         )
         await runtime.start()
         server = http_server(create_app(runtime, credentials), limits, limits.connections, credentials.http)

@@ -92,7 +92,7 @@ class Transport:
         self._headers = [at, ("Content-Type", "application/json"), *headers]
         self._backend = _Backend(self._resolver)
         self._pool = httpcore.ConnectionPool(
-            ssl_context=_trust(ca) if parsed.scheme == "https" else None,
+            ssl_context=trust(ca) if parsed.scheme == "https" else None,
             keepalive_expiry=KEEP_ALIVE_S,
             network_backend=self._backend,
         )
@@ -136,7 +136,8 @@ class Transport:
         self._backend.abandon()
 
 
-def _trust(ca: str | None) -> ssl.SSLContext:
+def trust(ca: str | None) -> ssl.SSLContext:
+    """Return what verifies a controller's certificate. ca: as of `Transport`. Raises `InputError` for a file that is none."""
     try:
         return ssl.create_default_context(cafile=ca)
     except (OSError, ssl.SSLError) as error:

@@ -37,7 +37,7 @@ def _ignore(event: Event) -> None:
 
 
 class Scheduler:
-    """Keep decisions carried out on an engine.
+    """Keep decisions carried out on an engine. seen: what was observed of its jobs last.
 
     tracker: as its journal left it, with `ledger` among its ledgers. decider: makes them, from these two. write: makes an event
     durable, before it takes effect. limits: of trials' runs. applied: called with every event that has been applied. is_over:
@@ -62,6 +62,7 @@ class Scheduler:
         self._write = write
         self._applied = applied
         self._is_over = is_over
+        self.seen: Mapping[str, Observed] = {}
         self._decider = decider
         self._wake_s: float | None = None
         self._awake = True
@@ -105,7 +106,7 @@ class Scheduler:
         return seen
 
     def _observe(self, now: float) -> Mapping[str, Observed]:
-        seen = self.engine.report()
+        seen = self.seen = self.engine.report()
         for key, one in seen.items():
             if self.ledger.job(key):
                 self._record(key, one, now)

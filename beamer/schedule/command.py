@@ -5,37 +5,43 @@ import logging
 import os
 import signal
 import time
+import uuid
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 import typer
-from pydantic import PydanticUserError, TypeAdapter, ValidationError
 from rich.console import Console
 from rich.markup import escape
 
 from beamer.clock import SteadyClock
-from beamer.decision.registry import parameters_of
-from beamer.engines.local import LocalEngine
+from beamer.engines.local import LaunchSpec, LocalEngine
 from beamer.engines.local.retire import retire
-from beamer.errors import InputError, nearest
+from beamer.errors import InputError
 from beamer.gpu.decider import by_policy
 from beamer.gpu.devices import Devices
-from beamer.gpu.policies import GPU_POLICIES, gpu_policy
+from beamer.gpu.model import Node
+from beamer.gpu.policies import GPU_POLICIES
 from beamer.gpu.policy import GpuPolicy
+from beamer.gpu.policy_settings import gpu_policy_of
 from beamer.output_files import check_outputs
 from beamer.schedule.directory import SearchDirectory
 from beamer.schedule.file import Search, load, shipped
+from beamer.schedule.remote import ControllerLink, by_controller
 from beamer.schedule.report import document, lines, remarks, rows, table
-from beamer.schedule.session import POLL_INTERVAL_S, SearchSession
-from beamer.studies.events import Event
+from beamer.schedule.session import OWN_RUN, POLL_INTERVAL_S, SearchSession
+from beamer.studies.events import Event, StudyRegistered
 from beamer.studies.journal.store import Journal
 from beamer.studies.model import TrialStatus
-from beamer.validation import input_error
 
 REMOTE_POLL_INTERVAL_S = 1.0  # where a poll is an ssh command
-ALL_FAILED, SOME_FAILED = 1, 3  # exit codes
+ALL_FAILED, REFUSED, SOME_FAILED = 1, 2, 3  # exit codes
 SHORTEST_WAIT_S = 0.005  # between two steps
+POLICY = "convergence"
+FIRST_ANSWER_S = 5.0  # that the controller may take to say whether it serves the search, before jobs are looked at
+TELL_S = 10.0  # that the controller may take to confirm
 PARK_TIMEOUT_S = 30.0  # in addition to the time that a job may take to write its checkpoint
 STOPS = (signal.SIGINT, signal.SIGTERM)
 
@@ -47,8 +53,13 @@ def schedule(
     ] = None,
     *,
     directory: Annotated[Path, typer.Option("--dir", help="Where jobs, checkpoints and outputs lie.", file_okay=False)],
-    policy: Annotated[str, typer.Option(help=f"GPU policy: {', '.join(GPU_POLICIES)}.")] = "convergence",
+    policy: Annotated[
+        str, typer.Option(help=f"GPU policy: {', '.join(GPU_POLICIES)}.  [default: {POLICY}, or the controller's]")
+    ] = "",
     settings: Annotated[list[str], typer.Option("--set", help="A parameter of the policy, NAME=VALUE; repeatable.")] = [],  # noqa: B006
+    controller: Annotated[
+        str, typer.Option(help="URL of a controller that shares nodes and network among searches, or several with commas.")
+    ] = "",
     journal: Annotated[str, typer.Option(help="Database URL of the journal.  [default: journal.db in --dir]")] = "",
     seed: Annotated[int, typer.Option(help="Of the policy's draws.")] = 0,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.", dir_okay=False)] = None,
@@ -59,7 +70,11 @@ def schedule(
 
     Interrupted, it saves every job at an iteration boundary; the same command continues it, also after it was killed.
     """
-    chosen = policy_of(policy, settings)
+    if controller and (policy or settings):
+        raise InputError(
+            "--policy" if policy else "--set", policy or settings[0], "none beside --controller, which has its own"
+        )
+    chosen = gpu_policy_of(policy or POLICY, settings)
     given = None if search is None else load(search)
     if json_file is not None and not json_file.parent.is_dir() and json_file.resolve().parent != directory.resolve():
         raise InputError("--json", str(json_file), f"a file in a directory that exists: {json_file.parent} does not")
@@ -67,42 +82,22 @@ def schedule(
     if stop and not (directory / "search").exists():
         raise InputError("--dir", str(directory), "a directory in which a search was started")
     with SearchDirectory(directory, journal) as opened:
-        _Command(opened, given or opened.started_search() or load(shipped()), chosen, seed, json_file, quiet).run(stop)
-
-
-def policy_of(name: str, settings: list[str]) -> GpuPolicy[Any]:
-    """Return the policy of that name with settings NAME=VALUE parsed as its fields' types. Raises `InputError`."""
-    if name not in GPU_POLICIES:
-        return gpu_policy(name)
-    known = parameters_of(GPU_POLICIES[name])
-    parameters: dict[str, Any] = {}
-    for setting in settings:
-        parameter, is_set, text = setting.partition("=")
-        if not is_set:
-            raise InputError("--set", setting, "NAME=VALUE")
-        if parameter not in known:
-            raise InputError(f"{name}.{parameter}", text, nearest(parameter, known) if known else "no parameter")
-        try:
-            kind = get_type_hints(GPU_POLICIES[name])[parameter]
-            parameters[parameter] = TypeAdapter(kind).validate_strings(text)
-        except ValidationError as error:
-            found = input_error(error)
-            raise InputError(f"{name}.{parameter}", text, found.expected) from error
-        except (NameError, PydanticUserError) as error:  # of another package's policy
-            expected = f"a parameter whose type can be given as text ({str(error).splitlines()[0]})"
-            raise InputError(f"{name}.{parameter}", text, expected) from error
-    try:
-        return gpu_policy(name, **parameters)
-    except InputError as error:
-        field = error.field if error.field.startswith(f"{name}.") else f"{name}.{error.field}"
-        raise InputError(field, error.value, error.expected) from error
+        started = given or opened.started_search() or load(shipped())
+        _Command(opened, started, chosen, seed, json_file, quiet, controller).run(stop)
 
 
 class _Command:
     """One run of the command in a search's directory."""
 
     def __init__(
-        self, directory: SearchDirectory, search: Search, policy: GpuPolicy[Any], seed: int, json_file: Path | None, quiet: bool
+        self,
+        directory: SearchDirectory,
+        search: Search,
+        policy: GpuPolicy[Any],
+        seed: int,
+        json_file: Path | None,
+        quiet: bool,
+        controller: str,
     ) -> None:
         self.directory = directory
         self.search = search
@@ -110,6 +105,8 @@ class _Command:
         self.seed = seed
         self.json_file = json_file
         self.quiet = quiet
+        self.controller = controller
+        self.link: ControllerLink | None = None
         self.signals: list[int] = []
         self.clock = SteadyClock()
         self.console = _Output(self.signals)
@@ -124,10 +121,15 @@ class _Command:
         journal = Journal(self.directory.journal)
         try:
             self.directory.start(self.search, next(iter(journal.replay()), None) is not None)
+            run = self._run_of(journal)
+            decider = by_policy(self.policy, self.seed)
+            if self.controller:
+                self.link = self._linked(journal, run)
+                decider = by_controller(self.link)
             engine = LocalEngine(
                 self.search.cluster,
                 self.directory.path / "jobs",
-                lambda key: self.search.launch(key, self.session.target(key), self.directory.path),
+                lambda key: self._launch(key, run),
                 keep_memory=self.search.keep_memory,
                 group=self.search.group,
                 clock=self.clock,
@@ -136,13 +138,14 @@ class _Command:
                 timeout_s = PARK_TIMEOUT_S + self.search.grace_s
                 self.session = SearchSession(
                     self.search,
-                    by_policy(self.policy, self.seed),
+                    decider,
                     engine,
                     journal.replay(),
-                    journal.append,
+                    partial(self._write, journal),
                     self.print_event,
                     timeout_s,
                     self.clock,
+                    run,
                 )
                 self.clock.not_before(self.session.tracker.now_s)
                 if stop:
@@ -150,8 +153,11 @@ class _Command:
                 else:
                     self._run_jobs()
                 all_saved = self._wait_until_forgotten() if self.session.done else self._save_jobs()
+                self._take_leave(all_saved)
             finally:
                 engine.close()
+                if self.link is not None:
+                    self.link.close()
             if all_saved:  # or it would end ranks that still run
                 for line in retire(self.search.cluster, self.directory.path / "jobs"):
                     self.errors.print(escape(line), highlight=False)
@@ -169,11 +175,69 @@ class _Command:
         direct = all(node.launcher.direct for node in self.search.cluster.nodes)
         poll_s = POLL_INTERVAL_S if direct else REMOTE_POLL_INTERVAL_S
         self.session.start(self.clock())
+        wait = time.sleep if self.link is None else self.link.wait
         while not self.session.done and not self.signals:
             wake_s = self.session.step(self.clock())
+            if self.link is not None:
+                self._hear(self.link)
             wait_s = poll_s if wake_s is None else min(max(wake_s - self.clock(), SHORTEST_WAIT_S), poll_s)
             if not self.signals and not self.session.done:
-                time.sleep(wait_s)
+                wait(wait_s)
+
+    def _run_of(self, journal: Journal) -> str:
+        """Return the run that was begun in the directory, or a new one. Raises `InputError`."""
+        begun = next((event.run for event in journal.replay() if isinstance(event, StudyRegistered)), None)
+        if begun is None:
+            return uuid.uuid4().hex if self.controller else OWN_RUN
+        if (begun == OWN_RUN) != (not self.controller):
+            how = "without" if begun == OWN_RUN else "with"
+            raise InputError(
+                "--controller", self.controller or "none", f"as the search was begun in {self.directory.path}: {how}"
+            )
+        return begun
+
+    def _linked(self, journal: Journal, run: str) -> ControllerLink:
+        """Return the link to the controller, which hears of all that has happened. Raises `InputError`."""
+        nodes = [Node(node.name, node.gpus, node.cpus) for node in self.search.cluster.nodes]
+        link = ControllerLink(self.controller, self.search.name, run, nodes, os.environ)
+        for event in journal.replay():
+            link.offer(event)
+        link.start()
+        link.wait(FIRST_ANSWER_S)
+        if link.refusal:
+            raise InputError("--controller", self.controller, f"one that serves the search; this one refuses: {link.refusal}")
+        return link
+
+    def _write(self, journal: Journal, event: Event) -> None:
+        journal.append(event)
+        if self.link is not None:
+            self.link.offer(event)
+
+    def _launch(self, key: str, run: str) -> LaunchSpec:
+        """Return what to run for a trial. Under a controller it is told which one, and which run of the study it is of."""
+        spec = self.search.launch(key, self.session.target(key), self.directory.path)
+        if not self.controller:
+            return spec
+        return replace(spec, env=(("BEAMER_URL", self.controller), ("BEAMER_RUN", run), *spec.env))
+
+    def _hear(self, link: ControllerLink) -> None:
+        """Tell the controller what is used, and do what it says of the search as a whole."""
+        link.use(self.session.used)
+        if link.refusal:
+            self.errors.print(f"the controller refuses the search: {escape(link.refusal)}", highlight=False, soft_wrap=True)
+            self.signals.append(0)
+        elif (held := link.held) is not None and held.standing.ended and not self.session.done:
+            self.errors.print("the study was ended at the controller: its configurations are killed", highlight=False)
+            self.session.kill(self.clock())
+
+    def _take_leave(self, all_saved: bool) -> None:
+        """Tell the controller that the search is over, or that none of its processes runs."""
+        if self.link is None or self.link.refusal:
+            return
+        told = all_saved and self.link.flush(TELL_S) and self.link.leave(TELL_S)
+        if not told:
+            what = "that the search is over" if self.session.done else "that its GPUs are free"
+            self.errors.print(f"the controller has not confirmed {what}: the same command tells it again", highlight=False)
 
     def _wait_until_forgotten(self) -> bool:
         """Wait until nothing is left of jobs, which have ended; return whether that is so."""
@@ -197,7 +261,7 @@ class _Command:
         tracker, statistics, now = self.session.tracker, self.session.statistics, self.clock()
         found = rows(self.search, self.session.ledger, statistics, now)
         last = self.session.ledger.decision
-        policy = last.policy if last else self.policy.name
+        policy = last.policy if last else "a controller" if self.controller else self.policy.name
         self.console.print(table(f"{self.search.name} under {policy}", found, bool(self.search.rungs)))
         for line in remarks(found):
             self.console.print(escape(line), highlight=False, soft_wrap=True)
@@ -205,6 +269,8 @@ class _Command:
             started_s = tracker.studies[self.search.name].registered_s if self.session.started else now
             figures = document(self.search, policy, found, statistics, started_s, now)
             self.json_file.write_text(json.dumps(figures, indent=2))
+        if self.link is not None and self.link.refusal:
+            raise typer.Exit(REFUSED)
         if not self.session.done:
             self.console.print("to continue, run the same command again" + (" without --stop" if stop else ""), highlight=False)
             if not stop:

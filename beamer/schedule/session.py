@@ -19,6 +19,7 @@ from beamer.studies.tracker import Tracker
 
 POLL_INTERVAL_S = 0.1  # between two steps while nothing is due
 CHECK_INTERVAL_S = 0.01  # between two observations of jobs that are waited for
+OWN_RUN = StudyRegistered.run  # of a search that shares its nodes with no other
 RETRY_INTERVAL_S = 1.0  # until an engine is asked again: a call may have failed
 
 log = logging.getLogger("beamer.gpu")
@@ -37,7 +38,7 @@ class SearchSession:
 
     decider: as of `SearchDriver`. past: the journal's events. write: makes an event durable, before it takes effect. on_event:
     called with every event that has been applied, and with the GPUs that jobs had before it. timeout_s: the longest wait for
-    jobs to be parked or forgotten.
+    jobs to be parked or forgotten. run: tells the search from others of its name.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class SearchSession:
         on_event: Callable[[Event, Mapping[str, Devices]], None] = lambda event, before: None,
         timeout_s: float = 60.0,
         clock: Callable[[], float] = time.time,
+        run: str = OWN_RUN,
     ) -> None:
         self.search = search
         self.engine = engine
@@ -57,6 +59,7 @@ class SearchSession:
         self._listener = on_event
         self._timeout_s = timeout_s
         self._clock = clock
+        self._run = run
         self._next_request_s = 0.0
         self._end_deadline_s: float | None = None
         tuner: Tuner = HalvingTuner(search.name, search.rungs) if search.rungs else NoTuner()
@@ -94,7 +97,7 @@ class SearchSession:
     def start(self, now: float) -> None:
         """Have every trial ask for GPUs that has not, and take the tuner's events that a killed predecessor had not taken."""
         if not self.started:
-            self.driver.take(StudyRegistered(now, self.search.name, rungs=self.search.rungs))
+            self.driver.take(StudyRegistered(now, self.search.name, self._run, rungs=self.search.rungs))
         for name, job in self.search.jobs.items():
             self.driver.submit(self.search.name, name, job.request, now)
         self._end_study(now)
@@ -106,6 +109,18 @@ class SearchSession:
             wake_s = self._end()
         self._end_study(now)
         return wake_s
+
+    @property
+    def used(self) -> Devices:
+        """The GPUs that processes compute on, as they were seen last."""
+        seen = self.scheduler.seen.values()
+        return tuple(sorted({gpu for one in seen if one.state.is_computing and one.placement for gpu in one.placement.devices}))
+
+    def kill(self, now: float) -> None:
+        """End a search that somebody else has ended: its trials are killed."""
+        self._finish(list(self.ledger.live_jobs), TrialStatus.KILLED)
+        self.driver.react()
+        self._end_study(now)
 
     def park(self, interrupted: Callable[[], bool] = _never) -> bool:
         """Stop every job at an iteration boundary with a checkpoint, and return whether all are.

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
+from typing import ClassVar
 
 from beamer.errors import ConflictError, InputError
 from beamer.studies.changes import Changes
@@ -22,7 +23,12 @@ from beamer.studies.records import StageRecord, StudyRecord, TrialRecord
 
 
 class Ledger(ABC):
-    """What one level knows, fed by the tracker; events applied in order to a new ledger give an equal one."""
+    """What one level knows, fed by the tracker; events applied in order to a new ledger give an equal one.
+
+    is_younger_than_snapshots: whether a snapshot may be from before there was this level: it knows nothing then.
+    """
+
+    is_younger_than_snapshots: ClassVar[bool] = False
 
     @abstractmethod
     def check(self, event: Event, tracker: "Tracker") -> bool | None:
@@ -75,13 +81,14 @@ class Tracker:
 
     def restore(self, state: Mapping[str, str]) -> None:
         """Know in a new tracker with new ledgers what `state` returned. Raises `ValueError` for anything else."""
-        missing = {"studies", "now_s", *(type(ledger).__name__ for ledger in self.ledgers)} - state.keys()
-        if missing:
+        needed = {type(ledger).__name__ for ledger in self.ledgers if not ledger.is_younger_than_snapshots}
+        if missing := {"studies", "now_s", *needed} - state.keys():
             raise ValueError(f"without {', '.join(sorted(missing))}")
         restore_known(self._known, state["studies"])
         self._now_s = float(state["now_s"])
         for ledger in self.ledgers:
-            ledger.restore(state[type(ledger).__name__])
+            if (of_level := state.get(type(ledger).__name__)) is not None:
+                ledger.restore(of_level)
 
     @property
     def studies(self) -> Mapping[str, StudyRecord]:
@@ -148,18 +155,20 @@ class Tracker:
             raise InputError("event", type(event).__name__, "an event of studies or of a level that is tracked here")
         return any(found)
 
-    def apply(self, event: Event) -> None:
-        """Take in an event that `check` found legal."""
+    def apply(self, event: Event) -> tuple[Event, ...]:
+        """Take in an event that `check` found legal; return what has happened with it, in order: it is the last."""
         self._now_s = max(self._now_s, event.at_s)
         event = replace(event, at_s=self._now_s)
         of_levels = [entailed for ledger in self.ledgers for entailed in ledger.entailed(event, self)]
         ended = self._ended_run(event)
-        for entailed in (*_ends(ended, event.at_s), *of_levels):
+        before = (*_ends(ended, event.at_s), *of_levels)
+        for entailed in before:
             self._take(entailed)
         if ended is not None and isinstance(event, StudyRegistered):
             for ledger in self.ledgers:
                 ledger.begin_anew(event.study)
         self._take(event)
+        return (*before, event)
 
     def _take(self, event: Event) -> None:
         self._changes.apply(event)

@@ -9,6 +9,9 @@ from typing import Annotated
 import structlog
 import typer
 
+from beamer.errors import InputError
+from beamer.gpu.policies import GPU_POLICIES
+from beamer.gpu.policy_settings import gpu_policy_of
 from beamer.network.allocation import Classes, check_pair
 from beamer.network.plan import QUEUES, check_queues
 from beamer.network.plan_modes import DEFAULT_MODE, PLAN_MODES, plan_mode
@@ -32,6 +35,12 @@ def serve(
     mode: Annotated[str, typer.Option(help=f"How the order is kept: {', '.join(PLAN_MODES)}.")] = DEFAULT_MODE,
     http: Annotated[str, typer.Option(help="Address of the HTTP API and of the agents' WebSocket.")] = f"127.0.0.1:{HTTP_PORT}",
     openflow: Annotated[str, typer.Option(help="Address that switches connect to.")] = "127.0.0.1:6653",
+    gpu_policy: Annotated[
+        str, typer.Option(help=f"Decide which trials have which GPUs by this policy: {', '.join(GPU_POLICIES)}.  [default: no]")
+    ] = "",
+    gpu_settings: Annotated[
+        list[str], typer.Option("--gpu-set", help="A parameter of that policy, NAME=VALUE; repeatable.")
+    ] = [],  # noqa: B006
     seed: Annotated[int, typer.Option(help="Seed of policies that draw random numbers.")] = 0,
     grace: Annotated[
         float, typer.Option(help="Seconds, above 0, that a worker's process may be gone before its attempt ends.")
@@ -59,6 +68,8 @@ def serve(
     carried_out = plan_mode(mode)
     check_pair(chosen, Classes(queues=check_queues(queues), plan_mode=carried_out))
     switch_address = parse_address(openflow, "--openflow")
+    if gpu_settings and not gpu_policy:
+        raise InputError("--gpu-set", gpu_settings[0], "--gpu-policy beside it")
     watch = WatchOptions(grace, silence)
     most = Limits() if limits is None else read_limits(limits)
     credentials = read_credentials(tls_cert, tls_key, tls_ca, token_key)
@@ -66,8 +77,9 @@ def serve(
         check_exposure(http, openflow, credentials)
     connections = connections_within(raise_descriptor_limit(), most, len(network.switches) + len(network.agents))
     service = Service(
-        network, journal, chosen, queues, carried_out, switch_address, seed, watch, most, connections, credentials
-    )
+        network, journal, chosen, queues, carried_out, switch_address, seed, watch, most, connections, credentials,
+        gpu_policy_of(gpu_policy, gpu_settings, "--gpu-set") if gpu_policy else None,
+    )  # fmt: skip
     with listen(http) as listener:
         _log_to_stderr()
         asyncio.run(serve_until_stopped(service, listener))

@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 
 from beamer.errors import InputError, NotFoundError, PlatformError
+from beamer.gpu.protocol import Refused
 from beamer.studies.events import (
     AttemptEnded,
     AttemptStarted,
@@ -115,6 +116,10 @@ def create_app(runtime: Runtime, credentials: Credentials = NO_CREDENTIALS, wall
     @app.websocket(AGENT)
     async def agent(websocket: WebSocket, name: str) -> None:
         await runtime.agents.serve(name, websocket)
+
+    @app.websocket(STUDY + "/engine")
+    async def engine(websocket: WebSocket, study: str) -> None:
+        await serve_engine(runtime, study, websocket)
 
     return app
 
@@ -235,6 +240,10 @@ def _add_reads(app: FastAPI, runtime: Runtime, authorization: Any) -> None:
     async def plan() -> Response:
         return await answer(responses.plan_response(runtime), turns)
 
+    @app.get("/v1/gpus")
+    async def gpus() -> JsonObject:
+        return responses.gpus_response(runtime)
+
     @app.get("/v1/latencies")
     async def latencies() -> JsonObject:
         return responses.latencies_response(runtime)
@@ -250,6 +259,17 @@ def _add_reads(app: FastAPI, runtime: Runtime, authorization: Any) -> None:
     @app.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> Response:
         return Response(exposition(runtime), media_type=CONTENT_TYPE_LATEST)
+
+
+async def serve_engine(runtime: Runtime, study: str, websocket: WebSocket) -> None:
+    """Serve the engine of a study, where a GPU policy decides here."""
+    if runtime.gpu is not None:
+        await runtime.gpu.engines.serve(study, websocket)
+        return
+    await websocket.accept()
+    reason = "this controller decides on no GPUs: start it with --gpu-policy"
+    await websocket.send_text(Refused(reason=reason).model_dump_json())
+    await websocket.close(REFUSED, close_reason(reason))
 
 
 async def _deny(connection: HTTPConnection, error: Exception) -> Response | None:

@@ -3,6 +3,7 @@
     /v1/health              anybody
     /v1/agents/{name}       the agent whose certificate has this name, where the controller speaks TLS
     /v1/studies             whoever reads; of all studies, those of the token
+    .../{study}/engine      whoever writes to the study
     .../{study}/...         GET: whoever reads the study, else: whoever writes to it
     all else, by default    whoever reads what concerns all studies
 
@@ -69,7 +70,7 @@ class Authorization:
         claims = self._claims(connection)
         study = connection.path_params.get("study")
         if study is not None:
-            reads = connection.scope["method"] in ("GET", "HEAD")
+            reads = connection.scope.get("method") in ("GET", "HEAD")  # an engine's WebSocket has none
             action = Permission.READ_STUDY if reads else Permission.WRITE_STUDY
         elif path == STUDIES:
             return claims  # every role may read some, and gets no others

@@ -48,6 +48,18 @@ def trial_response(runtime: Runtime, study: str, run: str | None, trial: str) ->
     return {**_trial(runtime, record, _by_trial(runtime)), "estimates": runtime.estimates.figures(record)}
 
 
+def gpus_response(runtime: Runtime) -> dict[str, Any]:
+    """Return the nodes that are up, who decides, the allocation in force, and whose engines are connected."""
+    gpus, level = runtime.gpus, runtime.gpu
+    return {
+        "policy": level.policy if level else None,
+        "engines": sorted(level.engines.connected) if level else [],
+        "nodes": [{"name": node.name, "gpus": node.gpus, "cpus": node.cpus} for node in gpus.cluster.nodes],
+        "generation": gpus.decision.generation if gpus.decision else 0,
+        "trials": {key: [list(device) for device in gpus.devices[key]] for key in gpus.granted},
+    }
+
+
 def plan_response(runtime: Runtime) -> dict[str, Any]:
     """Return the plan in force, what it leaves out and why, and which generation of it runs where (0: not known)."""
     installation = runtime.installation

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import structlog
 
 from beamer.errors import BeamerError, InputError
+from beamer.gpu.ledger import GpuLedger
 from beamer.joint.convergence import converged_step
 from beamer.network.fabric import Fabric
 from beamer.network.job import job_spec
@@ -37,6 +38,7 @@ class Recovered:
     """What a journal led to. link: of its last event. growth: how much of it had to be read."""
 
     network: NetworkLedger
+    gpus: GpuLedger
     tracker: Tracker
     leases: Leases
     link: ChainLink
@@ -47,8 +49,8 @@ class Recovered:
         before = journal.read_characters
         try:
             for link, event in journal.entries(self.link):
-                self.tracker.apply(event)
-                self.leases.take_in(event, self.tracker)
+                for happened in self.tracker.apply(event):
+                    self.leases.take_in(happened, self.tracker)
                 self.link = link
                 self.growth.events += 1
             self.growth.characters += journal.read_characters - before
@@ -65,8 +67,9 @@ def recover(journal: Journal, fabric: Fabric, grace_s: float, kept: Kept) -> Rec
     Raises `InputError` for a journal that was not written so.
     """
     network = NetworkLedger(fabric, converged_step)
-    tracker, leases = Tracker(network, kept=kept), Leases(fabric, grace_s)
-    recovered = Recovered(network, tracker, leases, BEGINNING, Growth())
+    gpus = GpuLedger()
+    tracker, leases = Tracker(network, gpus, kept=kept), Leases(fabric, grace_s)
+    recovered = Recovered(network, gpus, tracker, leases, BEGINNING, Growth())
     last = journal.snapshot()
     if last is not None:
         try:

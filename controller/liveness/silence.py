@@ -7,11 +7,8 @@ of everything.
 from collections.abc import Iterator
 
 from beamer.studies.events import (
-    AttemptEnded,
-    AttemptStarted,
     Event,
     FellSilent,
-    Progressed,
     StageRegistered,
     StageSealed,
     StudyEnded,
@@ -20,8 +17,6 @@ from beamer.studies.events import (
     TargetSet,
     TrialEnded,
     TrialRegistered,
-    WorkerAttached,
-    WorkerDetached,
 )
 from beamer.studies.model import StageStatus, StudyStatus, split_key, trial_key
 from beamer.studies.records import StageRecord, StudyRecord
@@ -124,14 +119,10 @@ def _named(event: Event) -> list[_Name]:
             study, trial = split_key(key)
             named: list[_Name] = [(study,), (study, "trial", trial)]
             return named if stage is None else [*named, (study, "stage", stage)]
-        case (
-            AttemptStarted(trial=key)
-            | AttemptEnded(trial=key)
-            | WorkerAttached(trial=key)
-            | WorkerDetached(trial=key)
-            | Progressed(trial=key)
-            | TrialEnded(trial=key)
-        ):
-            study, trial = split_key(key)
-            return [(study,), (study, "trial", trial)]
-    return []
+        case FellSilent():
+            return []
+    of_trial: str | None = getattr(event, "trial", None)  # of what happens to a trial, at whichever level
+    if of_trial is None:
+        return []
+    study, trial = split_key(of_trial)
+    return [(study,), (study, "trial", trial)]

@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from beamer.engines.local import LaunchSpec, LocalCluster, LocalEngine
+from beamer.engines.local.retire import wait_for_exit
 from beamer.engines.local.supervisor import groups
 from beamer.engines.local.supervisor.processes import marked, processor_ticks
 from beamer.engines.local.supervisor.supervisor import mark
@@ -186,6 +187,8 @@ def measure(
         finally:
             engine.stop("job", PATIENCE_S)
             engine.close()
+            for lock in Path(root).glob("*/*/lock"):  # or a supervisor would write what the directory is to be removed with
+                wait_for_exit(lock.parent)
     costs = tuple(RestartCost(*key, Quantiles.of(seconds)) for key, seconds in found.items())
     return ProcessCosts(trainer, group, RANKS, Quantiles.of(suspend), Quantiles.of(resume), costs, suspended_cpu)
 

@@ -16,7 +16,7 @@ from beamer.gpu.model import Request
 from beamer.gpu.policies import GPU_POLICIES
 from beamer.gpu.policies.fifo import Fifo
 from beamer.gpu.policies.hermes import Hermes
-from beamer.schedule.command import policy_of
+from beamer.gpu.policy_settings import gpu_policy_of
 from beamer.schedule.file import load, parse, shipped
 from beamer.schedule.template import filled
 from beamer.studies.model import Profile, Rung
@@ -161,8 +161,8 @@ def test_braces_are_doubled() -> None:
 
 
 def test_policy_parameters_are_parsed_as_their_fields_types() -> None:
-    assert policy_of("hermes", ["window=3", "norm=largest", "hysteresis=2e-1"]) == Hermes(3, "largest", 0.2)
-    assert policy_of("ones", ["learn=false"]).learn is False  # type: ignore[attr-defined]  # a field of that policy
+    assert gpu_policy_of("hermes", ["window=3", "norm=largest", "hysteresis=2e-1"]) == Hermes(3, "largest", 0.2)
+    assert gpu_policy_of("ones", ["learn=false"]).learn is False  # type: ignore[attr-defined]  # a field of that policy
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_policy_parameters_are_parsed_as_their_fields_types() -> None:
 )
 def test_a_wrong_policy_parameter_is_named(name: str, setting: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        policy_of(name, [setting])
+        gpu_policy_of(name, [setting])
 
 
 class Plain(Fifo):
@@ -232,19 +232,19 @@ def other(monkeypatch: pytest.MonkeyPatch) -> Callable[[type], None]:
 
 def test_another_packages_policy_need_not_be_a_dataclass(other: Callable[[type], None]) -> None:
     other(Plain)
-    assert isinstance(policy_of("other", []), Plain)
+    assert isinstance(gpu_policy_of("other", []), Plain)
     with pytest.raises(InputError, match=r"^other\.window: got '3', expected no parameter"):
-        policy_of("other", ["window=3"])
+        gpu_policy_of("other", ["window=3"])
 
 
 @pytest.mark.parametrize(("policy", "parameter"), [(Unnameable, "window"), (Foreigners, "foreign")])
 def test_a_parameter_that_cannot_be_given_as_text_is_named(policy: type, parameter: str, other: Callable[[type], None]) -> None:
     other(policy)
-    assert type(policy_of("other", [])) is policy
+    assert type(gpu_policy_of("other", [])) is policy
     with pytest.raises(
         InputError, match=rf"^other\.{parameter}: got '3', expected a parameter whose type can be given as text"
     ):
-        policy_of("other", [f"{parameter}=3"])
+        gpu_policy_of("other", [f"{parameter}=3"])
 
 
 def test_a_file_that_is_nested_too_deeply_is_refused(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from beamer.gpu.devices import Devices
 from beamer.gpu.engine import Observed, Placement, RunState
 from beamer.gpu.events import Allocated, GpusRequested, RunFailed, RunFinished, TrialReported
 from beamer.gpu.model import Costs, Grant, Node, Report, Request
+from beamer.gpu.policy_settings import gpu_policy_of
 from beamer.gpu.tuners import HalvingTuner
-from beamer.schedule.command import policy_of
 from beamer.schedule.file import Search, parse
 from beamer.schedule.report import TrialRow, document, lines, remarks, rows
 from beamer.schedule.session import SearchSession
@@ -216,7 +216,7 @@ class Commands:
                 return session
 
     def life(self) -> SearchSession:
-        policy = policy_of(self.policy, ["quantum_s=3"] if self.policy == "round-robin" else [])
+        policy = gpu_policy_of(self.policy, ["quantum_s=3"] if self.policy == "round-robin" else [])
         session = self.session = SearchSession(
             self.search,
             by_policy(policy),

@@ -47,10 +47,11 @@ def _end(node: LocalNode, job: Path) -> None:
     if isinstance(answer, Refused):
         raise control.Unreachable(f"the supervisor of {client.directory} does not end: {answer.reason}")
     if node.launcher.direct:
-        _wait_for_exit(client.directory)
+        wait_for_exit(client.directory)
 
 
-def _wait_for_exit(home: Path) -> None:
+def wait_for_exit(home: Path) -> None:
+    """Wait until the supervisor of a job on this machine, which is ending, has left its directory. Raises `Unreachable`."""
     until = time.monotonic() + END_S
     while (descriptor := store.take(home / "lock")) is None:
         if time.monotonic() > until:

@@ -1,0 +1,88 @@
+"""The messages between a controller and a search's engine: one JSON object per WebSocket text frame, distinguished by `kind`.
+
+An engine connects to `ws://CONTROLLER/v1/studies/STUDY/engine` and sends `EngineHello`; it is sent a whole `Standing` (never a
+difference) at once, at every change, and when events that it reported are durable. When it has done what can be done about one
+it answers `Uses`, and again whenever the GPUs that its processes compute on change: before that no other search is given them.
+What happens to its search it reports as `Happened`, in order and counted from 1, and again after a connection was lost: an
+event that is known changes nothing. When the processes of all of its trials are gone, and it is about to leave, it sends
+`Left`. `Refused` comes before the controller closes the connection for good.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from beamer.gpu.devices import Devices
+from beamer.gpu.model import Grant, Node
+from beamer.studies.events import EncodedEvent
+
+MOST_EVENTS = 256  # in a message
+MOST_NUMBER = 2**53  # of events: exact in JSON
+
+Number = Annotated[int, Field(ge=0, le=MOST_NUMBER)]
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class EngineHello(_Message):
+    """The first message. run: of the study. nodes: all that the engine can start processes on, whether or not they are up."""
+
+    kind: Literal["hello"] = "hello"
+    run: str
+    nodes: tuple[Node, ...]
+
+
+class Happened(_Message):
+    """What has happened to the search, as the journal encodes it. first: the number of the first event, of all, from 1."""
+
+    kind: Literal["happened"] = "happened"
+    first: Annotated[int, Field(ge=1, le=MOST_NUMBER)]
+    events: Annotated[tuple[EncodedEvent, ...], Field(max_length=MOST_EVENTS)]
+
+
+class Uses(_Message):
+    """The GPUs that processes of the search compute on. standing: the number of the latest that has been acted upon."""
+
+    kind: Literal["uses"] = "uses"
+    standing: Number
+    devices: Devices
+
+
+class Left(_Message):
+    """No process of the search runs, and none will until the engine is back."""
+
+    kind: Literal["left"] = "left"
+
+
+class Standing(_Message):
+    """What holds for the search now.
+
+    number: counts what is sent over a connection, from 1. taken: the last of its events that is durable, and that what
+    follows takes account of; 0: none of this connection's. known: whether the run was known before this connection. ended:
+    whether the search is over, whoever has ended it. left: whether it holds no GPUs since the engine has said that it leaves.
+    policy: that decided. grants, devices: by trial, of the trials that hold GPUs which no other search uses any more.
+    """
+
+    kind: Literal["standing"] = "standing"
+    number: Number
+    taken: Number
+    known: bool
+    ended: bool
+    left: bool
+    policy: str
+    grants: dict[str, Grant]
+    devices: dict[str, Devices]
+
+
+class Refused(_Message):
+    """The controller does not serve the engine, and will not if it connects again as it is."""
+
+    kind: Literal["refused"] = "refused"
+    reason: str
+
+
+FromEngine = EngineHello | Happened | Uses | Left
+from_engine: TypeAdapter[FromEngine] = TypeAdapter(Annotated[FromEngine, Field(discriminator="kind")])
+to_engine: TypeAdapter[Standing | Refused] = TypeAdapter(Annotated[Standing | Refused, Field(discriminator="kind")])

@@ -1,0 +1,295 @@
+"""A search whose GPUs a controller grants: what happens to it is reported, and what the controller grants is carried out here.
+
+    journal -> events, numbered, sent again until they are durable there -> controller
+    controller -> what holds for the search -> `ControllerDecider` -> journal -> the engine
+
+Without a controller what runs goes on, and nothing further is started.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+from urllib.parse import urlsplit, urlunsplit
+
+from pydantic import ValidationError
+from websockets.exceptions import ConnectionClosed, WebSocketException
+from websockets.frames import CloseCode
+from websockets.sync.client import ClientConnection, connect
+
+from beamer.client.credentials import CA_VARIABLE, authorization, check_exposure
+from beamer.client.transport import trust
+from beamer.errors import InputError
+from beamer.gpu.decider import Take, next_generation
+from beamer.gpu.devices import Devices
+from beamer.gpu.events import Allocated, RunFailed, RunFinished
+from beamer.gpu.ledger import GpuLedger
+from beamer.gpu.model import Node
+from beamer.gpu.protocol import MOST_EVENTS, EngineHello, Happened, Left, Refused, Standing, Uses, to_engine
+from beamer.ports import HTTP_PORT
+from beamer.studies.events import EncodedEvent, Event, TrialEnded, encode
+from beamer.studies.tracker import Tracker
+
+ASK_S = 0.05  # between two looks at what holds
+CONNECT_S = 5.0
+PING_EVERY_S, PING_ANSWER_S = 5.0, 15.0
+FIRST_PAUSE_S, LAST_PAUSE_S = 0.1, 1.0  # between rounds of the controllers
+MOST_MESSAGE_BYTES = 4 << 20  # of what holds for 10 000 trials
+FREEING = (RunFinished, RunFailed, TrialEnded)  # after which GPUs that were granted before are another's
+SCHEMES: Mapping[str, str] = {"http": "ws", "https": "wss"}
+
+log = logging.getLogger("beamer.gpu")
+
+
+class Held(NamedTuple):
+    """What holds for the search, as a connection has told, which are counted."""
+
+    connection: int
+    standing: Standing
+
+
+class ControllerLink:
+    """Keeps a search's engine connected to the controller that leads.
+
+    urls: of the controllers, separated by commas, http or https. study, run: of the search. nodes: all that the engine can
+    start processes on. environment: that holds token and certificates, as of `beamer.client.Client`. Raises `InputError`.
+    """
+
+    def __init__(self, urls: str, study: str, run: str, nodes: Sequence[Node], environment: Mapping[str, str]) -> None:
+        self._urls = [_engine_url(url.strip(), study) for url in urls.split(",")]
+        self._headers = dict(authorization(None, environment))
+        if self._headers:
+            check_exposure([url.strip() for url in urls.split(",")], environment)
+        self._tls = trust(environment.get(CA_VARIABLE) or None) if any(url.startswith("wss:") for url in self._urls) else None
+        self._hello = EngineHello(run=run, nodes=tuple(nodes))
+        self._changed = threading.Condition()
+        self._events: list[EncodedEvent] = []
+        self._sent = self._taken = self._freeing = 0  # numbers of events
+        self._standing: Standing | None = None
+        self._uses: Uses | None = None
+        self._acted_upon: Held | None = None
+        self._connection = 0
+        self._leaves = self._closing = False
+        self._refusal = ""
+        self._news = 0
+        self._socket: ClientConnection | None = None
+        self._thread = threading.Thread(target=self._stay_connected, name="beamer-controller", daemon=True)
+
+    def start(self) -> None:
+        """Begin to connect."""
+        self._thread.start()
+
+    def offer(self, event: Event) -> None:
+        """Have an event reported; a decision is the controller's own."""
+        if isinstance(event, Allocated):
+            return
+        with self._changed:
+            self._events.append(encode(event))
+            if isinstance(event, FREEING):
+                self._freeing = len(self._events)
+            self._changed.notify_all()
+
+    @property
+    def held(self) -> Held | None:
+        """What holds, None while that is not known: what has been freed since may be another's by now."""
+        with self._changed:
+            if self._standing is None or self._taken < self._freeing:
+                return None
+            return Held(self._connection, self._standing)
+
+    def act_upon(self, held: Held) -> None:
+        """Take note that what holds has been decided to be carried out; `use` tells of it."""
+        self._acted_upon = held
+
+    def use(self, devices: Devices) -> None:
+        """Have it reported what processes compute on, now that what `act_upon` named is carried out as far as it can be."""
+        with self._changed:
+            if self._acted_upon is not None and self._acted_upon.connection == self._connection:
+                self._uses = Uses(standing=self._acted_upon.standing.number, devices=devices)
+                self._changed.notify_all()
+
+    @property
+    def refusal(self) -> str:
+        """Why the controller does not serve this search, "" if it does or has not been reached yet."""
+        return self._refusal
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until something else holds, or for a time."""
+        with self._changed:
+            news = self._news
+            self._changed.wait_for(lambda: self._news != news, timeout_s)
+
+    def flush(self, timeout_s: float) -> bool:
+        """Wait until all that was offered is durable at the controller; return whether it is."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._taken >= len(self._events) or bool(self._refusal), timeout_s) and not (
+                self._refusal
+            )
+
+    def leave(self, timeout_s: float) -> bool:
+        """Say that no process of the search runs, and wait until its GPUs are free; return whether they are."""
+        with self._changed:
+            self._leaves = True
+            self._changed.notify_all()
+            return self._changed.wait_for(lambda: self._standing is not None and self._standing.left, timeout_s)
+
+    def close(self) -> None:
+        """End the connection."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+            socket = self._socket
+        if socket is not None:
+            socket.close()
+        if self._thread.is_alive():
+            self._thread.join(CONNECT_S + PING_ANSWER_S)
+
+    def _stay_connected(self) -> None:
+        pause_s, reasons = FIRST_PAUSE_S, {}
+        while not (self._closing or self._refusal):
+            was_served = False
+            for url in self._urls:
+                try:
+                    was_served = self._serve(url) or was_served
+                    reasons[url] = "it has closed the connection"
+                except (OSError, WebSocketException, ValidationError) as error:
+                    reasons[url] = str(error) or type(error).__name__
+                if self._closing or self._refusal:
+                    return
+            known = "; ".join(f"{url}: {reason}" for url, reason in reasons.items())
+            log.warning("no controller (%s): what runs goes on, nothing else is started", known)
+            pause_s = FIRST_PAUSE_S if was_served else min(2 * pause_s, LAST_PAUSE_S)
+            with self._changed:
+                self._changed.wait_for(lambda: self._closing, pause_s)
+
+    def _serve(self, url: str) -> bool:
+        """Talk with the controller at a URL until the connection ends; return whether it has said what holds."""
+        with connect(
+            url,
+            ssl=self._tls if url.startswith("wss:") else None,
+            additional_headers=self._headers,
+            open_timeout=CONNECT_S,
+            close_timeout=1.0,
+            ping_interval=PING_EVERY_S,
+            ping_timeout=PING_ANSWER_S,
+            compression=None,
+            proxy=None,
+            max_size=MOST_MESSAGE_BYTES,
+        ) as socket:
+            with self._changed:
+                self._socket = socket
+            ended = threading.Event()
+            sender = threading.Thread(target=self._send_all, args=(socket, ended), name="beamer-events", daemon=True)
+            served = False
+            try:
+                socket.send(self._hello.model_dump_json())
+                for text in socket:
+                    message = to_engine.validate_json(text)
+                    if isinstance(message, Refused):
+                        self._refuse(message.reason)
+                        break
+                    self._take(message, is_first=not served)
+                    if not served:
+                        sender.start()
+                    served = True
+            except ConnectionClosed as error:
+                if error.rcvd is None or error.rcvd.code != CloseCode.POLICY_VIOLATION:
+                    raise
+                self._refuse(error.rcvd.reason)
+            finally:
+                ended.set()
+                with self._changed:
+                    self._socket = None
+                    self._standing = self._standing and self._standing.model_copy(update={"left": False})
+                    self._changed.notify_all()
+                if served:
+                    sender.join()
+            return served
+
+    def _take(self, standing: Standing, is_first: bool) -> None:
+        with self._changed:
+            if is_first:
+                self._uses = None
+                self._connection += 1
+                self._taken = self._taken if standing.known else 0
+                self._sent = self._taken
+            self._taken = max(self._taken, standing.taken)
+            self._standing = standing
+            self._news += 1
+            self._changed.notify_all()
+
+    def _refuse(self, reason: str) -> None:
+        with self._changed:
+            self._refusal = reason
+            self._news += 1
+            self._changed.notify_all()
+
+    def _send_all(self, socket: ClientConnection, ended: threading.Event) -> None:
+        says_left, said = True, None
+        while True:
+            with self._changed:
+                while not (
+                    ended.is_set() or self._sent < len(self._events) or self._uses != said or (self._leaves and says_left)
+                ):
+                    self._changed.wait()
+                if ended.is_set():
+                    return
+                first = self._sent + 1
+                events = tuple(self._events[self._sent : self._sent + MOST_EVENTS])
+                self._sent += len(events)
+                uses = self._uses
+            try:
+                if events:
+                    socket.send(Happened(first=first, events=events).model_dump_json())
+                elif uses is not None and uses != said:
+                    socket.send(uses.model_dump_json())
+                    said = uses
+                else:
+                    socket.send(Left().model_dump_json())
+                    says_left = False
+            except (OSError, WebSocketException):  # the connection ends, and all that is not durable is sent on the next one
+                return
+
+
+class ControllerDecider:
+    """Carry out what a controller grants."""
+
+    def __init__(self, tracker: Tracker, ledger: GpuLedger, link: ControllerLink) -> None:
+        self._tracker = tracker
+        self._ledger = ledger
+        self._link = link
+
+    def decide(self, now: float, take: Take) -> float | None:
+        """Have `take` take in what the controller grants to trials that want GPUs, if that is new."""
+        held = self._link.held
+        if held is None:
+            return now + ASK_S
+        wanting = {job.key for job in self._ledger.submitted(self._tracker)}
+        grants = {key: grant for key, grant in held.standing.grants.items() if key in wanting}
+        devices = {key: held.standing.devices[key] for key in grants}
+        known = self._ledger.devices
+        if grants != self._ledger.granted or any(known.get(key) != devices[key] for key in grants):
+            try:
+                take(Allocated(now, held.standing.policy, next_generation(self._ledger), None, grants, devices))
+            except InputError as error:  # a node is not up here any more, which the controller will hear
+                log.warning("what the controller grants cannot be carried out: %s", error)
+                return now + ASK_S
+        self._link.act_upon(held)
+        return now + ASK_S
+
+    def revoke(self, now: float, take: Take) -> None:
+        """Have `take` take their GPUs from all trials."""
+        last = self._ledger.decision
+        take(Allocated(now, last.policy if last else "", next_generation(self._ledger), None, {}, {}))
+
+
+def by_controller(link: ControllerLink) -> Callable[[Tracker, GpuLedger], ControllerDecider]:
+    """Return what makes a `ControllerDecider` for what is known of a search."""
+    return lambda tracker, ledger: ControllerDecider(tracker, ledger, link)
+
+
+def _engine_url(url: str, study: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in SCHEMES or not parts.hostname:
+        raise InputError("--controller", url, f"a controller's URL such as http://127.0.0.1:{HTTP_PORT}")
+    return urlunsplit((SCHEMES[parts.scheme], parts.netloc, f"{parts.path.rstrip('/')}/v1/studies/{study}/engine", "", ""))

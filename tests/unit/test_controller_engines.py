@@ -1,0 +1,293 @@
+"""Engines at a controller: what they report, what holds for them, whose GPUs nobody else gets, and what is refused."""
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import ClientConnection, connect
+
+from beamer.gpu.events import Allocated, GpusRequested, RunFailed, RunFinished, TrialReported
+from beamer.gpu.model import Node, Report, Request
+from beamer.gpu.protocol import EngineHello, Happened, Left, Refused, Standing, Uses, to_engine
+from beamer.studies.events import (
+    Event,
+    StageRegistered,
+    StudyEnded,
+    StudyRegistered,
+    TargetSet,
+    TrialEnded,
+    TrialRegistered,
+    WorkerAttached,
+    encode,
+)
+from beamer.studies.model import Process, Profile, TrialStatus
+from controller.testing import Served, served
+from topologies.single import build
+
+PATIENCE_S = 10.0
+NODES = (Node("h1", 1), Node("h2", 1))
+PAIR = Request(iterations=100, gpus=2, traffic=Profile(1_000_000, compute_s=0.1))
+
+
+class Engine:
+    """The engine of a study, by hand."""
+
+    def __init__(self, controller: Served, study: str, nodes: tuple[Node, ...] = NODES, run: str = "r") -> None:
+        self.study = study
+        url = controller.url.replace("http", "ws")
+        self._opened = ExitStack()
+        self.socket: ClientConnection = self._opened.enter_context(connect(f"{url}/v1/studies/{study}/engine"))
+        self.socket.send(EngineHello(run=run, nodes=nodes).model_dump_json())
+        self.sent = 0
+        self.standing = self.receive()
+
+    def receive(self) -> Standing:
+        message = to_engine.validate_json(self.socket.recv(PATIENCE_S))
+        assert isinstance(message, Standing), message
+        self.standing = message
+        return message
+
+    def tell(self, *events: Event) -> Standing:
+        """Report events and wait until they are durable."""
+        first, self.sent = self.sent + 1, self.sent + len(events)
+        self.socket.send(Happened(first=first, events=tuple(map(encode, events))).model_dump_json())
+        while self.standing.taken < self.sent:
+            self.receive()
+        return self.standing
+
+    def submit(self, trial: str, request: Request = PAIR) -> Standing:
+        key = f"{self.study}/{trial}"
+        return self.tell(
+            StudyRegistered(0.0, self.study, "r"),
+            StageRegistered(0.0, self.study, "rung0"),
+            TrialRegistered(0.0, self.study, trial, request.iterations),
+            TargetSet(0.0, key, request.iterations, "rung0"),
+            GpusRequested(0.0, key, request),
+        )
+
+    def until(self, *keys: str) -> Standing:
+        """Wait until these trials, and no others, hold GPUs that may be used."""
+        while set(self.standing.grants) != set(keys):
+            self.receive()
+        return self.standing
+
+    def use(self, *devices: tuple[str, int]) -> None:
+        self.socket.send(Uses(standing=self.standing.number, devices=devices).model_dump_json())
+
+    def close(self) -> None:
+        self._opened.close()
+
+
+@pytest.fixture
+def controller(tmp_path: Path) -> Iterator[Served]:
+    with served(build(hosts=2), tmp_path / "journal.db", "beamer", gpus="fifo") as one:
+        yield one
+
+
+@pytest.fixture
+def engines(controller: Served) -> Iterator[Any]:
+    with ExitStack() as opened:
+
+        def join(study: str, *arguments: Any, **keys: Any) -> Engine:
+            engine = Engine(controller, study, *arguments, **keys)
+            opened.callback(engine.close)
+            return engine
+
+        yield join
+
+
+def refusal(engine_or_socket: Engine | ClientConnection) -> str:
+    socket = engine_or_socket.socket if isinstance(engine_or_socket, Engine) else engine_or_socket
+    try:
+        while True:
+            message = to_engine.validate_json(socket.recv(PATIENCE_S))
+            if isinstance(message, Refused):
+                return message.reason
+    except ConnectionClosed as error:
+        return f"closed: {error}"
+
+
+def test_a_trial_that_is_granted_gpus_has_workers_and_a_class_until_it_ends(controller: Served, engines: Any) -> None:
+    engine = engines("s")
+    engine.submit("a")
+    standing = engine.until("s/a")
+    assert standing.devices == {"s/a": (("h1", 0), ("h2", 0))}
+    assert controller.until(lambda runtime: "s/a" in runtime.plan.jobs)
+    found = httpx.get(f"{controller.url}/v1/studies/s/trials/a").json()
+    assert found["status"] == "running"
+    [attempt] = found["attempts"]
+    assert [worker["host"] for worker in attempt["workers"]] == ["h1", "h2"]
+    assert attempt["profile"]["sync_bytes"] == 1_000_000
+    engine.tell(TrialReported(0.0, "s/a", Report(0.0, 40.0, 0.5, 1.0)))
+    assert httpx.get(f"{controller.url}/v1/studies/s/trials/a").json()["done"] == 40
+    engine.tell(RunFinished(0.0, "s/a", 100), TrialEnded(0.0, "s/a", TrialStatus.FINISHED))
+    engine.until()
+    assert controller.until(lambda runtime: "s/a" not in runtime.plan.jobs)
+    assert httpx.get(f"{controller.url}/v1/gpus").json() == {
+        "policy": "fifo", "engines": ["s"], "nodes": [{"name": n.name, "gpus": 1, "cpus": 0.0} for n in NODES],
+        "generation": controller.ask(lambda runtime: runtime.gpus.decision.generation), "trials": {},
+    }  # fmt: skip
+
+
+def test_gpus_of_one_search_go_to_another_once_nothing_computes_on_them(controller: Served, engines: Any) -> None:
+    first, second = engines("s1"), engines("s2")
+    first.submit("a")
+    first.until("s1/a")
+    first.use(("h1", 0), ("h2", 0))
+    second.submit("b")
+    first.tell(RunFinished(0.0, "s1/a", 100), TrialEnded(0.0, "s1/a", TrialStatus.KILLED))
+    first.until()
+    assert controller.until(lambda runtime: list(runtime.gpus.granted) == ["s2/b"])
+    assert second.submit("b").grants == {}, "its processes have not been seen to end"
+    first.use(("h2", 0))
+    assert second.submit("b").grants == {}, "one of them has not"
+    first.use()
+    second.until("s2/b")
+
+
+def test_what_is_cut_off_keeps_its_gpus_and_one_that_leaves_does_not(controller: Served, engines: Any) -> None:
+    first, second = engines("s1"), engines("s2")
+    first.submit("a")
+    first.until("s1/a")
+    first.use(("h1", 0), ("h2", 0))
+    second.submit("b")
+    first.close()
+    assert controller.until(lambda runtime: "s1" not in runtime.gpu.engines.connected)
+    assert second.submit("b").grants == {}
+    again = engines("s1")
+    assert (again.standing.known, set(again.until("s1/a").grants)) == (True, {"s1/a"})
+    again.socket.send(Left().model_dump_json())
+    second.until("s2/b")
+    while not again.standing.left:
+        again.receive()
+    assert controller.ask(lambda runtime: runtime.tracker.trials["s1/a"].status) is TrialStatus.PAUSED
+    second.tell(TrialEnded(0.0, "s2/b", TrialStatus.KILLED))
+    second.until()
+    second.use()
+    assert controller.ask(lambda runtime: dict(runtime.gpus.granted)) == {}, "who has left is given nothing"
+    engines("s1").until("s1/a")
+
+
+def test_a_resumed_trial_is_known_by_its_processes_at_once(controller: Served, engines: Any) -> None:
+    engine = engines("s")
+    engine.submit("a")
+    engine.until("s/a")
+    processes = {rank: Process(4000 + rank, 77, 5) for rank in range(2)}
+    engine.tell(*(WorkerAttached(0.0, "s/a", rank, process) for rank, process in processes.items()))
+    engine.socket.send(Left().model_dump_json())
+    assert controller.until(lambda runtime: not runtime.gpus.granted)
+    engine.close()
+    engines("s").until("s/a")
+    attempt = controller.ask(lambda runtime: runtime.tracker.trials["s/a"].attempt)
+    assert (attempt.name, dict(attempt.processes)) == ("gpus-3", processes)
+
+
+def test_events_that_are_sent_again_change_nothing(controller: Served, engines: Any) -> None:
+    engine = engines("s")
+    engine.submit("a")
+    engine.until("s/a")
+    told = (
+        WorkerAttached(0.0, "s/a", 0, Process(4000, 77, 5)),
+        TrialReported(0.0, "s/a", Report(0.0, 40.0, 0.5, 1.0)),
+        RunFailed(0.0, "s/a", 1, "it was killed"),
+        TrialReported(0.0, "s/a", Report(0.0, 60.0, 0.4, 2.0)),
+        RunFinished(0.0, "s/a", 100),
+        TrialEnded(0.0, "s/a", TrialStatus.FINISHED),
+        StudyEnded(0.0, "s"),
+    )
+    engine.tell(*told[:-1])
+    again = engines("s")
+    before = controller.ask(lambda runtime: (runtime.tracker.state()["studies"], runtime.gpus.state()))
+    again.submit("a")
+    again.tell(*told[:-1])
+    assert controller.ask(lambda runtime: (runtime.tracker.state()["studies"], runtime.gpus.state())) == before
+    assert again.tell(told[-1]).ended
+
+
+def test_a_restarted_controller_keeps_back_what_may_be_in_use(tmp_path: Path) -> None:
+    with served(build(hosts=2), tmp_path / "journal.db", gpus="fifo") as controller:
+        engine = Engine(controller, "s1")
+        engine.submit("a")
+        engine.until("s1/a")
+    with served(build(hosts=2), tmp_path / "journal.db", gpus="fifo") as controller:
+        assert controller.ask(lambda runtime: list(runtime.gpus.granted)) == ["s1/a"]
+        other = Engine(controller, "s2")
+        assert other.submit("b").grants == {}
+        engine = Engine(controller, "s1")
+        assert engine.until("s1/a").known
+        engine.tell(TrialEnded(0.0, "s1/a", TrialStatus.KILLED))
+        engine.until()
+        engine.use()
+        other.until("s2/b")
+
+
+@pytest.mark.parametrize(
+    ("event", "said"),
+    [
+        (TrialRegistered(0.0, "other", "a"), "what happens to s under its engine"),
+        (Allocated(0.0, "fifo", 9, None, {}, {}), "what happens to s under its engine"),
+        (TrialRegistered(0.0, "s", "no name"), "trial: got 'no name'"),
+        (TrialEnded(0.0, "s/none", TrialStatus.KILLED), "trial: got 'none'"),
+        (GpusRequested(0.0, "s/none", PAIR), "trial: got 'none'"),
+    ],
+)
+def test_what_an_engine_may_not_tell_is_refused(controller: Served, engines: Any, event: Event, said: str) -> None:
+    engine = engines("s")
+    engine.submit("a")
+    engine.until("s/a")
+    engine.socket.send(Happened(first=99, events=(encode(event),)).model_dump_json())
+    assert said in refusal(engine)
+    assert controller.ask(lambda runtime: list(runtime.gpus.granted)) == ["s/a"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{}", "kind"),
+        ("[" * 5000, "JSON"),
+        ('{"kind": "left"}', "a hello as the first message"),
+        (EngineHello(run="r", nodes=(Node("h9", 1),)).model_dump_json(), "nodes[0].name: got 'h9', expected a host"),
+        (EngineHello(run="r", nodes=(Node("h1", 1), Node("h1", 1))).model_dump_json(), "a name that no other node has"),
+        (EngineHello(run="r", nodes=(Node("h1", 10**9),)).model_dump_json(), "nodes.gpus"),
+        (EngineHello(run="r", nodes=()).model_dump_json(), "nodes.gpus"),
+    ],
+)
+def test_a_hello_that_is_none_is_refused(controller: Served, text: str, said: str) -> None:
+    with connect(controller.url.replace("http", "ws") + "/v1/studies/s/engine") as socket:
+        socket.send(text)
+        assert said in refusal(socket)
+
+
+@pytest.mark.parametrize("event", [["None", "{}"], ["TrialEnded", "{}"], ["TrialEnded", "x"], ["GpusRequested", '{"at_s": 0}']])
+def test_an_event_that_is_none_is_refused(engines: Any, event: list[str]) -> None:
+    engine = engines("s")
+    engine.socket.send(json.dumps({"kind": "happened", "first": 1, "events": [event]}))
+    assert refusal(engine).startswith("event")
+
+
+def test_another_run_of_a_study_that_has_not_ended_is_refused(controller: Served, engines: Any) -> None:
+    first = engines("s")
+    first.submit("a")
+    with connect(controller.url.replace("http", "ws") + "/v1/studies/s/engine") as socket:
+        socket.send(EngineHello(run="another", nodes=NODES).model_dump_json())
+        assert "a name that no other search has: run r of it has not ended" in refusal(socket)
+    first.until("s/a")
+
+
+def test_other_nodes_than_those_that_are_shared_are_refused(controller: Served, engines: Any) -> None:
+    engines("s1")
+    with connect(controller.url.replace("http", "ws") + "/v1/studies/s2/engine") as socket:
+        socket.send(EngineHello(run="r", nodes=(Node("h1", 2), Node("h2", 1))).model_dump_json())
+        assert "expected those of the engine of s1, which shares them: h1 (1 GPUs), h2 (1 GPUs)" in refusal(socket)
+
+
+def test_a_controller_without_a_gpu_policy_says_so(tmp_path: Path) -> None:
+    with served(build(hosts=2), tmp_path / "journal.db") as controller:
+        with connect(controller.url.replace("http", "ws") + "/v1/studies/s/engine") as socket:
+            assert refusal(socket) == "this controller decides on no GPUs: start it with --gpu-policy"
+        assert httpx.get(f"{controller.url}/v1/gpus").json()["policy"] is None
