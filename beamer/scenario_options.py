@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from beamer.errors import InputError, nearest
+from beamer.gpu.policies import GPU_POLICIES
 from beamer.network.plan_modes import PLAN_MODES
 from beamer.network.policies import network_policy
 
@@ -20,4 +22,15 @@ def parse_policies(text: str) -> list[str]:
     names = [name.strip() for name in text.split(",")]
     for name in names:
         network_policy(name)
+    return names
+
+
+def parse_gpu_policies(text: str) -> list[str]:
+    """Return the names in a comma-separated list of GPU policies, each once. Raises `InputError` for an unknown one."""
+    names = [name.strip() for name in text.split(",")]
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            raise InputError("--gpu-policy", name, "each policy once")
+        if name not in GPU_POLICIES:
+            raise InputError("--gpu-policy", name, nearest(name, GPU_POLICIES))
     return names

@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from beamer.bounds.scenario import scenario_bounds, trace_bounds
 from beamer.errors import InputError, nearest
-from beamer.gpu.policies import GPU_POLICIES, gpu_policy
+from beamer.gpu.policies import gpu_policy
 from beamer.network.allocation import Allocator, Classes, allocator, check_pair
 from beamer.network.plan import QUEUES
 from beamer.network.plan_modes import DEFAULT_MODE, PlanMode, plan_mode
@@ -35,7 +35,7 @@ from beamer.report import (
     write_events,
     write_rows,
 )
-from beamer.scenario_options import JsonFile, ModeName, PlotFile, ScenarioFile, parse_policies
+from beamer.scenario_options import JsonFile, ModeName, PlotFile, ScenarioFile, parse_gpu_policies, parse_policies
 from beamer.sim import Assumptions
 from beamer.sim.joint import simulate_scenario as simulate_searches
 from beamer.sim.network import simulate as run_simulation
@@ -170,7 +170,7 @@ def _simulate_joint(
     outputs: Outputs,
 ) -> None:
     loaded = load_joint(path or shipped_joint())
-    gpu_names, names = _gpu_policies(gpu_policies), parse_policies(network_policies)
+    gpu_names, names = parse_gpu_policies(gpu_policies), parse_policies(network_policies)
     chosen = _allocator(allocator_name, queues, loaded.queues, mode)
     _check_pairs(names, chosen)
     check_outputs(outputs)
@@ -181,16 +181,6 @@ def _simulate_joint(
     ]
     Console().print(joint_table(f"{loaded.name} on {loaded.fabric.name}, simulated, {_described(chosen)}", runs))
     _write_json(outputs["--json"], {"runs": [joint_document(run) for run in runs]})
-
-
-def _gpu_policies(text: str) -> list[str]:
-    names = [name.strip() for name in text.split(",")]
-    for i, name in enumerate(names):
-        if name in names[:i]:
-            raise InputError("--gpu-policy", name, "each policy once")
-        if name not in GPU_POLICIES:
-            raise InputError("--gpu-policy", name, nearest(name, GPU_POLICIES))
-    return names
 
 
 def _simulate_trace(

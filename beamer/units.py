@@ -35,6 +35,7 @@ def parse_size(text: str | int | float, field: str = "bytes") -> int:
     return _parse(text, _SIZE, field, "a size of at least 0 such as '600kB' or '4MiB'")
 
 
+UNSCALED_WINDOW_BYTES = 65535  # the largest TCP window without a scale (RFC 7323)
 ETHERNET_MTU = 1500
 ETHERNET_HEADER = 14
 TCP_HEADERS = 52  # 20 IPv4, 32 TCP with timestamps

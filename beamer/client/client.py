@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from beamer.client.controllers import Controllers
 
 URL = f"http://127.0.0.1:{HTTP_PORT}"
+URL_VARIABLE = "BEAMER_URL"
 RUN_VARIABLE = "BEAMER_RUN"
 MOST_TIMEOUT_S = 3600.0  # an hour without an answer is none
 _PROCESS_RUN = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{uuid.uuid4().hex[:8]}"
@@ -54,16 +55,18 @@ def _run_of_process(study: str) -> str:
 class Client:
     """Send to the controller at `url`; a request is aborted and tried again after `timeout_s` seconds.
 
-    url: or several, separated by commas, of controllers of which one leads. token: sent as a bearer token; None:
-    `BEAMER_TOKEN`, or what the file that `BEAMER_TOKEN_FILE` names holds, or none; beside one a controller that is not on this
-    machine is at https, unless `BEAMER_INSECURE` is 1. ca: of a controller at https, the file of the certificates in PEM that
-    sign its own; None: `BEAMER_CA`, or those that the system trusts. May be used by several threads, and after a fork by both
-    processes. Raises `InputError` for an invalid URL, time-out, token or file; nothing else here raises.
+    url: or several, separated by commas, of controllers of which one leads; None: `BEAMER_URL`, or one on this machine. token:
+    sent as a bearer token; None: `BEAMER_TOKEN`, or what the file that `BEAMER_TOKEN_FILE` names holds, or none; beside one a
+    controller that is not on this machine is at https, unless `BEAMER_INSECURE` is 1. ca: of a controller at https, the file of
+    the certificates in PEM that sign its own; None: `BEAMER_CA`, or those that the system trusts. May be used by several
+    threads, and after a fork by both processes. Raises `InputError` for an invalid URL, time-out, token or file; nothing else
+    here raises.
     """
 
-    def __init__(self, url: str = URL, timeout_s: float = 0.5, token: str | None = None, ca: str | None = None) -> None:
+    def __init__(self, url: str | None = None, timeout_s: float = 0.5, token: str | None = None, ca: str | None = None) -> None:
         if not 0 < timeout_s <= MOST_TIMEOUT_S:
             raise InputError("timeout_s", timeout_s, f"seconds above 0, at most {MOST_TIMEOUT_S:g}")
+        url = url or os.environ.get(URL_VARIABLE) or URL
         headers = authorization(token, os.environ)
         authority = ca or os.environ.get(CA_VARIABLE) or None
 

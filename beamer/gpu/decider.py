@@ -19,7 +19,11 @@ Take = Callable[[Allocated], bool]
 
 
 class Decider(Protocol):
-    """Decides which jobs have which GPUs."""
+    """Decides which jobs have which GPUs. is_due: whether there is something to decide on that no event has told of."""
+
+    @property
+    def is_due(self) -> bool:
+        """Whether `decide` is to be called although nothing has happened."""
 
     def decide(self, now: float, take: Take) -> float | None:
         """Have `take` take in what is to hold from now on, if that is new.
@@ -39,6 +43,7 @@ class PolicyDecider:
 
     def __init__(self, tracker: Tracker, ledger: GpuLedger, policy: GpuPolicy[Any], seed: int = 0, live: bool = True) -> None:
         self.policy = policy
+        self.is_due = False
         self._tracker = tracker
         self._ledger = ledger
         self._core: DecisionCore[Any, GpuView, Allocation] = DecisionCore(

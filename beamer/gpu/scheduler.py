@@ -91,7 +91,8 @@ class Scheduler:
         now = max(now, self.tracker.now_s)
         self.take(NodesSeen(now, self.engine.nodes()))
         seen = self._observe(now)
-        if not self._is_over() and (self._awake or (self._wake_s is not None and now >= self._wake_s)):
+        is_time = self._wake_s is not None and now >= self._wake_s
+        if not self._is_over() and (self._awake or is_time or self._decider.is_due):
             self._awake = False
             self._wake_s = self._decider.decide(now, self.take)
         self._carry_out(seen, now)

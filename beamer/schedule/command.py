@@ -173,7 +173,7 @@ class _Command:
 
     def _run_jobs(self) -> None:
         direct = all(node.launcher.direct for node in self.search.cluster.nodes)
-        poll_s = POLL_INTERVAL_S if direct else REMOTE_POLL_INTERVAL_S
+        poll_s = self.search.poll_s or (POLL_INTERVAL_S if direct else REMOTE_POLL_INTERVAL_S)
         self.session.start(self.clock())
         wait = time.sleep if self.link is None else self.link.wait
         while not self.session.done and not self.signals:

@@ -14,7 +14,7 @@ from beamer.errors import InputError
 from beamer.schedule.file import Search, parse
 from beamer.studies.journal.location import Location, check_no_secret, shown, sqlite_file, sqlite_url
 
-MAY_CHANGE = ("nodes", "group", "retries", "timeout_s", "silent_s", "collective_timeout_s")
+MAY_CHANGE = ("nodes", "group", "retries", "timeout_s", "silent_s", "collective_timeout_s", "poll_s")
 WRITTEN = "what this command has written there"
 
 

@@ -104,6 +104,7 @@ class _File(_Entry):
     timeout_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     silent_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     collective_timeout_s: float = Field(default=COLLECTIVE_TIMEOUT_S, ge=0, allow_inf_nan=False)
+    poll_s: float | None = Field(default=None, gt=0, le=60, allow_inf_nan=False)
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,8 @@ class Search:
     """A search: its jobs by trial. content: of its file, checked; base: the directory that its paths are relative to.
 
     rungs: (): every trial runs to its end. target_loss, stop_at_target: the loss that it is to reach, and whether it ends then.
-    keep_memory, group: as of the local engine. limits: of its configurations' runs.
+    keep_memory, group: as of the local engine. limits: of its configurations' runs. poll_s: between two looks at them, None: as
+    often as their nodes bear.
     """
 
     name: str
@@ -132,6 +134,7 @@ class Search:
     keep_memory: bool
     group: str
     limits: RunLimits
+    poll_s: float | None
     base: Path
     content: Mapping[str, Any] = field(repr=False)
 
@@ -195,7 +198,7 @@ def parse(data: Any, base: Path) -> Search:
         _check_fits(cluster, name, job.request)
     return Search(
         file.name, cluster, chosen, rungs, jobs, file.target_loss, file.stop_at_target, file.keep_memory, file.group,
-        RunLimits(file.retries, file.timeout_s or inf, file.silent_s or inf), base, file.model_dump(mode="json"),
+        RunLimits(file.retries, file.timeout_s or inf, file.silent_s or inf), file.poll_s, base, file.model_dump(mode="json"),
     )  # fmt: skip
 
 

@@ -30,7 +30,7 @@ from beamer.ports import HTTP_PORT
 from beamer.studies.events import EncodedEvent, Event, TrialEnded, encode
 from beamer.studies.tracker import Tracker
 
-ASK_S = 0.05  # between two looks at what holds
+RETRY_S = 0.5  # until what could not be carried out is tried again
 CONNECT_S = 5.0
 PING_EVERY_S, PING_ANSWER_S = 5.0, 15.0
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.1, 1.0  # between rounds of the controllers
@@ -52,7 +52,8 @@ class ControllerLink:
     """Keeps a search's engine connected to the controller that leads.
 
     urls: of the controllers, separated by commas, http or https. study, run: of the search. nodes: all that the engine can
-    start processes on. environment: that holds token and certificates, as of `beamer.client.Client`. Raises `InputError`.
+    start processes on. environment: that holds token and certificates, as of `beamer.client.Client`. acted_upon: what has been
+    decided to be carried out last. Raises `InputError`.
     """
 
     def __init__(self, urls: str, study: str, run: str, nodes: Sequence[Node], environment: Mapping[str, str]) -> None:
@@ -61,13 +62,13 @@ class ControllerLink:
         if self._headers:
             check_exposure([url.strip() for url in urls.split(",")], environment)
         self._tls = trust(environment.get(CA_VARIABLE) or None) if any(url.startswith("wss:") for url in self._urls) else None
+        self.acted_upon: Held | None = None
         self._hello = EngineHello(run=run, nodes=tuple(nodes))
         self._changed = threading.Condition()
         self._events: list[EncodedEvent] = []
         self._sent = self._taken = self._freeing = 0  # numbers of events
         self._standing: Standing | None = None
         self._uses: Uses | None = None
-        self._acted_upon: Held | None = None
         self._connection = 0
         self._leaves = self._closing = False
         self._refusal = ""
@@ -97,15 +98,11 @@ class ControllerLink:
                 return None
             return Held(self._connection, self._standing)
 
-    def act_upon(self, held: Held) -> None:
-        """Take note that what holds has been decided to be carried out; `use` tells of it."""
-        self._acted_upon = held
-
     def use(self, devices: Devices) -> None:
-        """Have it reported what processes compute on, now that what `act_upon` named is carried out as far as it can be."""
+        """Have it reported what processes compute on, now that `acted_upon` is carried out as far as it can be."""
         with self._changed:
-            if self._acted_upon is not None and self._acted_upon.connection == self._connection:
-                self._uses = Uses(standing=self._acted_upon.standing.number, devices=devices)
+            if self.acted_upon is not None and self.acted_upon.connection == self._connection:
+                self._uses = Uses(standing=self.acted_upon.standing.number, devices=devices)
                 self._changed.notify_all()
 
     @property
@@ -259,11 +256,17 @@ class ControllerDecider:
         self._ledger = ledger
         self._link = link
 
+    @property
+    def is_due(self) -> bool:
+        """Whether something else holds than was decided on last."""
+        held = self._link.held
+        return held is not None and held != self._link.acted_upon
+
     def decide(self, now: float, take: Take) -> float | None:
         """Have `take` take in what the controller grants to trials that want GPUs, if that is new."""
         held = self._link.held
         if held is None:
-            return now + ASK_S
+            return None
         wanting = {job.key for job in self._ledger.submitted(self._tracker)}
         grants = {key: grant for key, grant in held.standing.grants.items() if key in wanting}
         devices = {key: held.standing.devices[key] for key in grants}
@@ -273,9 +276,9 @@ class ControllerDecider:
                 take(Allocated(now, held.standing.policy, next_generation(self._ledger), None, grants, devices))
             except InputError as error:  # a node is not up here any more, which the controller will hear
                 log.warning("what the controller grants cannot be carried out: %s", error)
-                return now + ASK_S
-        self._link.act_upon(held)
-        return now + ASK_S
+                return now + RETRY_S
+        self._link.acted_upon = held
+        return None
 
     def revoke(self, now: float, take: Take) -> None:
         """Have `take` take their GPUs from all trials."""

@@ -23,12 +23,12 @@ from beamer.network.fabric import Fabric
 from beamer.network.job import JobSpec
 from beamer.network.plan import QUEUES, check_queues
 from beamer.studies.model import Role, Rung, Worker, check_name
-from beamer.units import parse_size
+from beamer.units import UNSCALED_WINDOW_BYTES, parse_size
 from beamer.validation import check_arguments, input_error
 from beamer.workloads.asynchronous import AsynchronousPlan
 from beamer.yaml_files import read_yaml
 
-UNSCALED_WINDOW_BYTES, MOST_WINDOW_BYTES = 65535, 2**30  # TCP's without a scale (RFC 7323), and with the largest one
+MOST_WINDOW_BYTES = 2**30  # TCP's with the largest scale (RFC 7323)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ import pytest
 from beamer.network.collectives import phases
 from beamer.network.job import JobSpec
 from beamer.studies.model import Role, Worker
-from topologies.emulation.trainer import Mesh, _peers, largest_window, push_pull, ring_all_reduce, serve_slice
+from topologies.emulation.collectives import Mesh, largest_window, push_pull, ring_all_reduce, serve_slice
+from topologies.emulation.trainer import _peers
 
 
 def _together(*tasks: Callable[[], None]) -> None:

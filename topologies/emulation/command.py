@@ -3,6 +3,7 @@
 import json
 import signal
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -14,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from beamer.errors import InputError
+from beamer.gpu.policies import gpu_policy
 from beamer.network.allocation import Classes, check_pair
 from beamer.network.plan import check_queues
 from beamer.network.plan_modes import DEFAULT_MODE, PlanMode, plan_mode
@@ -21,13 +23,18 @@ from beamer.network.policies import network_policy
 from beamer.network.snapshot import Snapshot
 from beamer.output_files import check_outputs
 from beamer.report import job_table, plot_timeline, stage_table
-from beamer.scenario_options import JsonFile, ModeName, PlotFile, PolicyList, ScenarioFile, parse_policies
+from beamer.report.joint import joint_table
+from beamer.scenario_options import JsonFile, ModeName, PlotFile, PolicyList, ScenarioFile, parse_gpu_policies, parse_policies
 from beamer.sim import simulate
+from beamer.sim.joint import simulate_searches
+from beamer.workloads import joint
 from beamer.workloads.scenario import Scenario, load, shipped
 from topologies.emulation import fairness
+from topologies.emulation.joint_outcome import JointOutcome
 from topologies.emulation.outcome import RunOutcome
 from topologies.emulation.platform import require, require_congestion_control, require_root
 from topologies.emulation.runfile import recorded, remove
+from topologies.emulation.searches import check_searches, network_of
 from topologies.emulation.studies import check_emulable
 from topologies.emulation.supervisor import emulated_run
 
@@ -42,12 +49,25 @@ def emulate(
     scenario: ScenarioFile = None,
     policies: PolicyList = "fair,beamer",
     mode: ModeName = DEFAULT_MODE,
+    gpu_policy_names: Annotated[
+        str | None,
+        typer.Option(
+            "--gpu-policy",
+            help="Comma-separated GPU policies, for a scenario whose searches ask for GPUs: each with each network policy.",
+        ),
+    ] = None,
     queues: Annotated[int | None, typer.Option(help="Managed classes per port.  [default: the scenario's]")] = None,
     json_file: JsonFile = None,
     plot: PlotFile = None,
     logs: Annotated[Path | None, typer.Option(help="Keep the logs of every part in this directory.", file_okay=False)] = None,
 ) -> None:
     """Run a scenario on real packets under each policy, and in the simulator beside it."""
+    if gpu_policy_names is not None:
+        if plot is not None:
+            raise InputError("--plot", str(plot), "no such option beside --gpu-policy")
+        gpu_names = parse_gpu_policies(gpu_policy_names)
+        _emulate_searches(scenario or joint.shipped(), gpu_names, policies, plan_mode(mode), queues, json_file, logs)
+        return
     path = scenario or shipped()
     loaded = load(path)
     if queues is not None:
@@ -57,19 +77,7 @@ def emulate(
     check_emulable(loaded)
     for name in names:
         check_pair(network_policy(name), Classes(queues=loaded.queues))
-    require()
-    require_congestion_control(loaded.transport.congestion_control)
-    check_outputs({"--json": json_file, "--plot": plot})
-    if logs is not None:
-        try:
-            logs.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError("--logs", str(logs), f"a directory that can be written ({error.strerror})") from error
-    for sign in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(sign, _terminate)
-    for name in names:  # compiled code is cached here, before a controller's first decision is timed
-        policy = network_policy(name)
-        policy.order(policy.initial(), Snapshot.of(loaded.fabric, ()), 0.0, Random(0))
+    _prepare(loaded, names, {"--json": json_file, "--plot": plot}, logs)
     console = Console()
     outcomes = [_run(console, path, loaded, name, carried_out, logs) for name in names]
     runs = [outcome.result for outcome in outcomes]
@@ -86,6 +94,64 @@ def emulate(
         json_file.write_text(json.dumps({"runs": [outcome.document() for outcome in outcomes]}, indent=2))
     if plot is not None:
         plot_timeline(runs, plot)
+
+
+def _prepare(network: Scenario, names: Sequence[str], outputs: Mapping[str, Path | None], logs: Path | None) -> None:
+    """Check what a run needs, and do what is not to be timed. Raises `InputError`, `PlatformError`."""
+    require()
+    require_congestion_control(network.transport.congestion_control)
+    check_outputs(outputs)
+    if logs is not None:
+        try:
+            logs.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError("--logs", str(logs), f"a directory that can be written ({error.strerror})") from error
+    for sign in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(sign, _terminate)
+    for name in names:  # compiled code is cached here, before a controller's first decision is timed
+        policy = network_policy(name)
+        policy.order(policy.initial(), Snapshot.of(network.fabric, ()), 0.0, Random(0))
+
+
+def _emulate_searches(
+    path: Path,
+    gpu_names: Sequence[str],
+    policies: str,
+    mode: PlanMode,
+    queues: int | None,
+    json_file: Path | None,
+    logs: Path | None,
+) -> None:
+    loaded = joint.load(path)
+    if queues is not None:
+        loaded = replace(loaded, queues=check_queues(queues))
+    names = parse_policies(policies)
+    check_searches(loaded)
+    allocator = Classes(queues=loaded.queues, plan_mode=mode)
+    for name in names:
+        check_pair(network_policy(name), allocator)
+    _prepare(network_of(loaded), names, {"--json": json_file}, logs)
+    console = Console()
+    outcomes = []
+    for gpu in gpu_names:
+        for name in names:
+            keep = logs and logs / f"{gpu}-{name}"
+            up = emulated_run(
+                path, name, loaded.seed, mode=mode.name, queues=loaded.queues, gpu_policy=gpu, keep_logs=keep
+            )  # fmt: skip
+            with console.status(f"{gpu}, {name}: {len(loaded.searches)} searches"), up as run:
+                run.start_studies()
+                measured = run.finish_studies(RUN_PATIENCE_S)
+            simulated = simulate_searches(loaded, gpu_policy(gpu), network_policy(name), allocator=allocator)
+            outcomes.append(JointOutcome(gpu, name, loaded, measured, simulated))
+    on = f"{loaded.name} on {loaded.fabric.name}"
+    console.print(joint_table(f"{on}, emulated", [outcome.run for outcome in outcomes]))
+    console.print(joint_table(f"{on}, simulated", [outcome.simulated for outcome in outcomes]))
+    for outcome in outcomes:
+        for finding in outcome.findings:
+            console.print(f"[bold red]invalid[/]: {outcome.run.gpu_policy}, {outcome.run.network_policy}: {finding}")
+    if json_file is not None:
+        json_file.write_text(json.dumps({"runs": [outcome.document() for outcome in outcomes]}, indent=2))
 
 
 def _run(console: Console, path: Path, scenario: Scenario, policy: str, mode: PlanMode, logs: Path | None) -> RunOutcome:

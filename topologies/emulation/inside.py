@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
@@ -26,6 +26,8 @@ from beamer.client.controllers import NOT_LEADING
 from beamer.errors import BeamerError, EmulationError
 from beamer.network.plan_modes import plan_mode
 from beamer.ports import HTTP_PORT
+from beamer.workloads import joint
+from beamer.workloads.joint import JointScenario
 from beamer.workloads.scenario import Scenario, load
 from topologies.emulation import fairness, vswitch
 from topologies.emulation.accounting import PairBytes
@@ -34,6 +36,7 @@ from topologies.emulation.network import CONTROLLER_ADDRESS, EmulatedNetwork
 from topologies.emulation.priority import AGENTS_NICE, CONTROLLER_NICE, prefer_session
 from topologies.emulation.run_queue import AGENTS, CONTROLLER, SWITCHES, TRAINERS
 from topologies.emulation.sampling import READER, Health, Sampler, queue_bytes
+from topologies.emulation.searches import HostEntry, SearchRunner, network_of
 from topologies.emulation.studies import Launchers, StudyRunner
 
 OPENFLOW_PORT = 6653
@@ -47,7 +50,8 @@ class NamespacedRun:
     def __init__(self, config: RunConfig) -> None:
         self.config = config
         self.directory = Path(config.directory)
-        self.scenario: Scenario = load(Path(config.scenario))
+        self.searches = joint.load(Path(config.scenario)) if config.gpu_policy else None
+        self.scenario: Scenario = network_of(self.searches) if self.searches else load(Path(config.scenario))
         self.controllers = {
             f"beamer-controller{f'-{number + 1}' if number else ''}": (HTTP_PORT + number, OPENFLOW_PORT + number)
             for number in range(config.controllers)
@@ -74,8 +78,7 @@ class NamespacedRun:
         for name in [*agents, *sorted({s.agent for s in self.scenario.fabric.switches if s.agent})]:
             self.start_agent(name)
         sockets = {host: self._agent_socket(agent) for agent, host in agents.items()}
-        self.launchers = Launchers(self.network, self.scenario.fabric, sockets, self._log, self._tail)
-        self.launchers.prepare(self.scenario, self.url)
+        self.runner = self._searches(self.searches) if self.searches else self._studies(sockets)
         self._wait_installed()
         for follower in followers:  # not before the first one leads
             self.start_controller(follower)
@@ -84,6 +87,19 @@ class NamespacedRun:
             self.network.point_at_controllers(self._targets())
         self.network.shorten_pauses()
         self._enlarge_buffers()
+
+    def _studies(self, sockets: Mapping[str, Path]) -> StudyRunner:
+        """Return what runs the scenario's studies, with its trainers forked ahead. sockets: of agents, by host."""
+        launchers = Launchers(self.network, self.scenario.fabric, sockets, self._log, self._tail)
+        launchers.prepare(self.scenario, self.url)
+        return StudyRunner(self.scenario, launchers, self.url, emit)
+
+    def _searches(self, searches: JointScenario) -> SearchRunner:
+        """Return what runs the scenario's searches."""
+        hosts = {host.name: HostEntry(host.ip, self.network.shell_pid(host.name)) for host in searches.fabric.hosts}
+        return SearchRunner(
+            searches, self.scenario.transport, hosts, self.url, self.directory, self._log, self._tail, emit
+        )  # fmt: skip
 
     def _enlarge_buffers(self) -> None:
         """Enlarge the daemon's buffers: a socket per port, and the one for sending that its first packet makes it open."""
@@ -108,6 +124,7 @@ class NamespacedRun:
                 *("--policy", self.config.policy, "--queues", str(self._queues), "--seed", str(self.config.seed)),
                 *("--mode", self.config.mode),
                 *("--http", http, "--openflow", openflow),
+                *(("--gpu-policy", self.config.gpu_policy) if self.config.gpu_policy else ()),
                 "--insecure",  # the address is in the run's own network namespace, which nothing outside reaches
             ],
             stdin=subprocess.DEVNULL,
@@ -155,8 +172,8 @@ class NamespacedRun:
 
     def run_studies(self) -> RunMeasurements:
         """Run all studies to their end and read every counter."""
-        if self.config.calibrate:
-            StudyRunner(fairness.equal_jobs(self.scenario), self.launchers, self.url, lambda *_, **__: None).run()
+        if self.config.calibrate and isinstance(self.runner, StudyRunner):
+            self.runner.beside(fairness.equal_jobs(self.scenario)).run()
         fabric = self.scenario.fabric
         readers = [
             subprocess.Popen([*self.network.enter(host), *READER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -168,7 +185,7 @@ class NamespacedRun:
         sampler = Sampler(self.vswitchd, rates, readers, self._parts)
         sampler.start()
         started = time.time()
-        StudyRunner(self.scenario, self.launchers, self.url, emit).run()
+        self.runner.run()
         ended = time.time()
         health = sampler.stop()
         time.sleep(SETTLE_S)
@@ -178,7 +195,7 @@ class NamespacedRun:
         """Return what part of the run each process of now and its children are, by process id."""
         processes = tuple(self.processes.items())  # a restart replaces one while the sampling thread is here
         own = {process.pid: AGENTS if name.startswith("agent-") else CONTROLLER for name, process in processes}
-        return {self.vswitchd: SWITCHES, **own, **dict.fromkeys(self.launchers.pids(), TRAINERS)}
+        return {self.vswitchd: SWITCHES, **own, **dict.fromkeys(self.runner.pids(), TRAINERS)}
 
     def _measure(self, started: float, duration: float, health: Health) -> RunMeasurements:
         fabric = self.scenario.fabric

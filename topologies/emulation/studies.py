@@ -162,6 +162,14 @@ class StudyRunner:
         self._errors: list[BaseException] = []
         self._ended_studies = {study.name: threading.Event() for study in scenario.studies}
 
+    def pids(self) -> list[int]:
+        """Return the process ids of the launchers, whose children the trainers are."""
+        return self._launchers.pids()
+
+    def beside(self, scenario: Scenario) -> "StudyRunner":
+        """Return what runs another scenario's studies with the same launchers, and tells nobody."""
+        return StudyRunner(scenario, self._launchers, self._url, lambda *_, **__: None)
+
     def run(self) -> None:
         """Run all studies to their end. Raises the first error of any."""
         threads = [threading.Thread(target=self._run_study, args=(study,), daemon=True) for study in self._scenario.studies]

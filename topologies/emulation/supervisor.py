@@ -119,13 +119,15 @@ def emulated_run(
     queues: int | None = None,
     controllers: int = 1,
     journal: str | None = None,
+    gpu_policy: str | None = None,
 ) -> Iterator[EmulatedRun]:
     """Bring up `scenario` under `policy` in fresh namespaces; remove all of it when the block is left, by an exception, too.
 
     calibrate: whether to check first that equal jobs get equal shares. keep_logs: a directory to which the run's logs are
     copied before they are removed. expiry_s: how long agents keep their queues without a controller. mode: how the order
     becomes a plan. queues: classes per port; the scenario's if None. controllers: how many on one journal, of which the first
-    leads at first; several need one in PostgreSQL. journal: URL; SQLite in the run's directory if None.
+    leads at first; several need one in PostgreSQL. journal: URL; SQLite in the run's directory if None. gpu_policy: as of
+    `RunConfig`.
     """
     with contextlib.ExitStack() as stack:
         started: list[subprocess.Popen[str]] = []
@@ -136,8 +138,9 @@ def emulated_run(
         tools.run("ip", "netns", "add", run.namespace)
         config = run.directory / "config.json"
         wanted = RunConfig(
-            str(run.directory), str(scenario.resolve()), policy, seed, calibrate, expiry_s, mode, queues, controllers, journal
-        )
+            str(run.directory), str(scenario.resolve()), policy, seed, calibrate, expiry_s, mode, queues, controllers, journal,
+            gpu_policy,
+        )  # fmt: skip
         config.write_text(json.dumps(asdict(wanted)))
         with (run.directory / "inside.log").open("w") as log:
             inside = subprocess.Popen(

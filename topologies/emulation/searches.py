@@ -1,0 +1,184 @@
+"""Runs the searches of a scenario for both levels: each is a `beamer schedule` of its own, on the hosts of the network.
+
+Their engines launch real processes in the hosts' namespaces, as the controller's GPU policy decides.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import yaml
+
+from beamer.client.credentials import without_token
+from beamer.engines.profiles import DataParallelProfile
+from beamer.errors import EmulationError, InputError
+from beamer.gpu.model import Node
+from beamer.workloads.joint import JointScenario, SearchPlan
+from beamer.workloads.scenario import Scenario, TransportSettings
+from topologies.emulation.collectives import STALL_PATIENCE_S
+
+POLL_S = 0.25  # between two looks of an engine at its jobs
+LAUNCH_S = 0.4  # from the launch of a program to its being connected, of what a start or a restart takes in all
+LOOK_S = 0.05
+PATIENCE_S = 900.0
+
+
+@dataclass(frozen=True)
+class HostEntry:
+    """How a search reaches a host. ip: its address. pid: of the process whose namespaces are the host's."""
+
+    ip: str
+    pid: int
+
+
+def check_searches(scenario: JointScenario) -> None:
+    """Check that searches can be run on real packets. Raises `InputError`."""
+    for i, plan in enumerate(scenario.searches):
+        for job in plan.trials.values():
+            if job.request.traffic.collective != "ring":
+                raise InputError(f"searches[{i}].job.collective", job.request.traffic.collective, "ring, on real packets")
+
+
+def network_of(searches: JointScenario) -> Scenario:
+    """Return the network of a scenario of searches, without anything that runs on it."""
+    return Scenario(searches.name, searches.fabric, searches.seed, searches.queues, ())
+
+
+def search_file(
+    plan: SearchPlan, nodes: tuple[Node, ...], hosts: Mapping[str, HostEntry], transport: TransportSettings
+) -> dict[str, Any]:
+    """Return the content of the file of a search, whose configurations are its trials."""
+    first = next(iter(plan.trials.values()))
+    profile, request, costs = _profile(plan), first.request, first.costs
+    traffic = {name: value for name, value in vars(request.traffic).items() if value is not None}
+    options: dict[str, Any] = {
+        "--iterations": "{iterations}",
+        "--bytes": request.traffic.sync_bytes,
+        "--compute-s": profile.compute_s,
+        "--fixed-s": profile.fixed_s,
+        "--overlap": request.traffic.overlap,
+        "--epoch": request.epoch,
+        "--start-s": max(first.start_s - LAUNCH_S, 0.0),
+        "--restart-s": max(costs.restart_s - LAUNCH_S, 0.0),
+        "--start": "{start}",
+        "--floor": "{floor}",
+        "--half": "{half}",
+        "--congestion-control": transport.congestion_control,
+        "--window-bytes": transport.window_bytes,
+    }
+    return {
+        "name": plan.name,
+        "nodes": [
+            {
+                "name": node.name,
+                "gpus": node.gpus,
+                "address": hosts[node.name].ip,
+                "launcher": {"kind": "mininet", "pid": hosts[node.name].pid},
+            }
+            for node in nodes
+        ],
+        "job": {
+            "command": ["{python}", "-m", "topologies.emulation.program", *(part for pair in options.items() for part in pair)],
+            "cwd": os.getcwd(),
+            "request": {
+                "gpus": request.gpus,
+                "min_gpus": request.min_gpus,
+                "max_gpus": request.max_gpus,
+                "epoch": request.epoch,
+                "batch_size": request.batch_size,
+                "traffic": traffic,
+            },
+        },
+        "configurations": [
+            {"name": name, **{key: getattr(job.profile.loss, key) for key in ("start", "floor", "half")}}  # type: ignore[attr-defined]  # as of `_profile`
+            for name, job in plan.trials.items()
+        ],
+        "rungs": _rungs(plan),
+        "poll_s": POLL_S,
+        "collective_timeout_s": STALL_PATIENCE_S,  # of the program: it is parked before it is suspended for so long
+    }
+
+
+class SearchRunner:
+    """All searches of a scenario, each from its arrival on.
+
+    directory: where each has one of its own. enter: the prefix of commands beside the switches.
+    """
+
+    def __init__(
+        self,
+        scenario: JointScenario,
+        transport: TransportSettings,
+        hosts: Mapping[str, HostEntry],
+        url: str,
+        directory: Path,
+        log: Callable[[str], IO[str]],
+        tail: Callable[[str], str],
+        emit: Callable[..., None],
+    ) -> None:
+        self._scenario = scenario
+        self._transport = transport
+        self._hosts = hosts
+        self._url = url
+        self._directory = directory
+        self._log = log
+        self._tail = tail
+        self._emit = emit
+        self._commands: dict[str, subprocess.Popen[str]] = {}
+
+    def pids(self) -> list[int]:
+        """Return the process ids of the searches' engines."""
+        return [command.pid for command in self._commands.values()]
+
+    def run(self) -> None:
+        """Run all searches to their end. Raises `EmulationError` if one fails or none ends in time."""
+        began = time.monotonic()
+        due = sorted(self._scenario.searches, key=lambda plan: plan.arrival_s)
+        ended: set[str] = set()
+        while len(ended) < len(self._scenario.searches):
+            passed_s = time.monotonic() - began
+            if passed_s > PATIENCE_S:
+                raise EmulationError(f"the searches did not end within {PATIENCE_S:.0f} s")
+            while due and due[0].arrival_s <= passed_s:
+                self._start(due.pop(0))
+            for name, command in self._commands.items():
+                if name in ended or command.poll() is None:
+                    continue
+                if command.returncode:
+                    raise EmulationError(
+                        f"search {name} ended with status {command.returncode}: {self._tail(f'search-{name}')}"
+                    )
+                ended.add(name)
+                self._emit("progress", study=name, done=1, total=1)
+            time.sleep(LOOK_S)
+
+    def _start(self, plan: SearchPlan) -> None:
+        path = self._directory / f"{plan.name}.yaml"
+        path.write_text(yaml.safe_dump(search_file(plan, self._scenario.nodes, self._hosts, self._transport)))
+        command = [sys.executable, "-m", "beamer.cli", "schedule", path, "--dir", self._directory / plan.name]
+        self._commands[plan.name] = subprocess.Popen(
+            [*map(str, command), "--controller", self._url],
+            stdin=subprocess.DEVNULL,
+            stdout=self._log(f"search-{plan.name}"),
+            stderr=subprocess.STDOUT,
+            env=without_token(os.environ),
+            text=True,
+        )
+
+
+def _profile(plan: SearchPlan) -> DataParallelProfile:
+    profile = next(iter(plan.trials.values())).profile
+    assert isinstance(profile, DataParallelProfile), "as scenarios for both levels make them"
+    return profile
+
+
+def _rungs(plan: SearchPlan) -> list[dict[str, int]]:
+    """Return the rungs as files declare them: how far trials run, and how many go on."""
+    following = [rung.trials for rung in plan.rungs[1:]]
+    declared = [{"iterations": rung.step} for rung in plan.rungs]
+    return [{**rung, "keep": keep} for rung, keep in zip(declared, following, strict=False)] + declared[len(following) :]
