@@ -26,7 +26,7 @@ from beamer.report import job_table, plot_timeline, stage_table
 from beamer.report.joint import joint_table
 from beamer.scenario_options import JsonFile, ModeName, PlotFile, PolicyList, ScenarioFile, parse_gpu_policies, parse_policies
 from beamer.sim import simulate
-from beamer.sim.joint import simulate_searches
+from beamer.sim.joint import simulate_scenario
 from beamer.workloads import joint
 from beamer.workloads.scenario import Scenario, load, shipped
 from topologies.emulation import fairness
@@ -142,7 +142,7 @@ def _emulate_searches(
             with console.status(f"{gpu}, {name}: {len(loaded.searches)} searches"), up as run:
                 run.start_studies()
                 measured = run.finish_studies(RUN_PATIENCE_S)
-            simulated = simulate_searches(loaded, gpu_policy(gpu), network_policy(name), allocator=allocator)
+            simulated = simulate_scenario(loaded, gpu_policy(gpu), network_policy(name), allocator=allocator)
             outcomes.append(JointOutcome(gpu, name, loaded, measured, simulated))
     on = f"{loaded.name} on {loaded.fabric.name}"
     console.print(joint_table(f"{on}, emulated", [outcome.run for outcome in outcomes]))
