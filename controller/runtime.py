@@ -232,7 +232,7 @@ class Runtime:
             self._planner.decide(COALESCE_S, event.at_s)
         elif any(isinstance(one, PACE_EVENTS) for one in happened):
             self._planner.decide(PROGRESS_S)
-        elif isinstance(event, TARGET_EVENTS):
+        elif any(isinstance(one, TARGET_EVENTS) for one in happened):
             self._planner.renew()
         for one in happened:
             self.estimates.take_in(one)

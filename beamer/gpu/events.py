@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from beamer.gpu.devices import Devices
 from beamer.gpu.model import Costs, Grant, Node, Report, Request, Speed
 from beamer.studies.events import Decision, Event
+from beamer.studies.model import Process
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,17 @@ class ReportRefused(Event):
 
     trial: str
     reason: str
+
+
+@dataclass(frozen=True)
+class RanksSeen(Event):
+    """A trial's ranks run, or stand, under these processes: by node, the one that those there descend from.
+
+    It is the worker of its node's first rank in the trial's present attempt, and in later ones on that node.
+    """
+
+    trial: str
+    processes: dict[str, Process]
 
 
 @dataclass(frozen=True)

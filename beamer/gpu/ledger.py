@@ -10,7 +10,16 @@ from pydantic import TypeAdapter
 
 from beamer.errors import ConflictError, InputError, NotFoundError
 from beamer.gpu.devices import Devices, assign, check_devices
-from beamer.gpu.events import Allocated, GpusRequested, NodesSeen, ReportRefused, RunFailed, RunFinished, TrialReported
+from beamer.gpu.events import (
+    Allocated,
+    GpusRequested,
+    NodesSeen,
+    RanksSeen,
+    ReportRefused,
+    RunFailed,
+    RunFinished,
+    TrialReported,
+)
 from beamer.gpu.model import Cluster, Grant, Job, Report, Speed, Stage, check_allocation, check_nodes
 from beamer.studies.events import (
     AttemptEnded,
@@ -26,7 +35,7 @@ from beamer.studies.events import (
 )
 from beamer.studies.model import MOST_STEPS, EndReason, Process, Profile, Role, StageKey, Worker, split_key, trial_key
 from beamer.studies.records import StageRecord, TrialRecord
-from beamer.studies.registration import check_step
+from beamer.studies.registration import check_process, check_step
 from beamer.studies.tracker import Ledger, Tracker, is_new_decision
 
 LAST = 5  # measurements of a shape's speed that count
@@ -195,6 +204,10 @@ class GpuLedger(Ledger):
             case RunFailed(trial=key, launch=launch):
                 check_step(launch, "launch")
                 return self._asks(tracker.trial(key)) and (launch == 0 or launch > self.failed_launch(key))
+            case RanksSeen(trial=key, processes=processes):
+                for process in processes.values():
+                    check_process(process)
+                return self._asks(tracker.trial(key)) and processes != self._processes.get(key)
             case ReportRefused(trial=key):
                 return self._asks(tracker.trial(key)) and key not in self._refused
             case Allocated():
@@ -216,6 +229,8 @@ class GpuLedger(Ledger):
                     yield from _attempt_end(at_s, tracker.trials[key])
             case RunFailed(at_s=at_s, trial=key) if key in self._jobs and self._jobs[key].grant:
                 yield from _attempt_end(at_s, tracker.trials[key], EndReason.LOST)
+            case RanksSeen(at_s=at_s, trial=key, processes=processes) if key in self._jobs and self._jobs[key].grant:
+                yield from _attached(at_s, key, self._devices[key], processes)
             case Allocated():
                 yield from self._attempts(event, tracker)
 
@@ -248,10 +263,8 @@ class GpuLedger(Ledger):
                 self._stale.add((study, stage))
             case StageRegistered(study=study) | StudyRegistered(study=study):  # other rungs are among the later ones now
                 self._stale.update((study, stage) for stage in tracker.studies[study].stages)
-            case WorkerAttached(trial=key, rank=rank, process=process) if key in self._jobs and rank < len(
-                self._devices.get(key, ())
-            ):
-                self._processes.setdefault(key, {})[self._devices[key][rank][0]] = process
+            case RanksSeen(trial=key, processes=processes) if key in self._jobs:
+                self._processes[key] = processes
             case TrialEnded(trial=key) if key in self._jobs:
                 self._end(key, event.at_s)
 
@@ -396,10 +409,8 @@ class GpuLedger(Ledger):
                 workers = _workers(grant, event.devices[key])
                 traffic = _traffic(self._jobs[key], grant)
                 yield AttemptStarted(event.at_s, key, f"gpus-{event.generation}", workers, traffic)
-                known = self._processes.get(key, {})  # so that its first byte is recognised, whichever process sends it
-                for rank, (node, _) in enumerate(event.devices[key]):
-                    if node in known:
-                        yield WorkerAttached(event.at_s, key, rank, known[node])
+                # Those that it left there, which continue or start others: so the first byte is recognised.
+                yield from _attached(event.at_s, key, event.devices[key], self._processes.get(key, {}))
 
     def _allocate(self, event: Allocated) -> None:
         """Give every job what a decision grants, and take from the others what they had."""
@@ -435,6 +446,14 @@ def _traffic(job: Job, grant: Grant) -> Profile:
         return request.traffic
     samples = batch_size / request.batch_size * request.gpus / grant.size
     return replace(request.traffic, compute_s=request.traffic.compute_s * samples)
+
+
+def _attached(at_s: float, key: str, devices: Devices, processes: Mapping[str, Process]) -> Iterator[Event]:
+    """Yield that the process of each node is the worker of the first rank there: an agent finds all that descend from it."""
+    first = {node: rank for rank, (node, _) in reversed(list(enumerate(devices)))}
+    for node, process in processes.items():
+        if node in first:
+            yield WorkerAttached(at_s, key, first[node], process)
 
 
 def _attempt_end(at_s: float, trial: TrialRecord, reason: EndReason = EndReason.PAUSED) -> Iterator[Event]:

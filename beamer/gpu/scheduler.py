@@ -10,11 +10,11 @@ from dataclasses import replace
 from beamer.errors import EngineError, InputError
 from beamer.gpu.decider import Decider
 from beamer.gpu.engine import Engine, Observed, Placement, RunState
-from beamer.gpu.events import GpusRequested, NodesSeen, ReportRefused, RunFailed, RunFinished, TrialReported
+from beamer.gpu.events import GpusRequested, NodesSeen, RanksSeen, ReportRefused, RunFailed, RunFinished, TrialReported
 from beamer.gpu.ledger import GpuLedger
 from beamer.gpu.limits import RunLimits
 from beamer.gpu.reconcile import Action, Call, actions
-from beamer.studies.events import Event, StageSealed, StudyEnded, StudyRegistered, TargetSet, TrialEnded, WorkerAttached
+from beamer.studies.events import Event, StageSealed, StudyEnded, StudyRegistered, TargetSet, TrialEnded
 from beamer.studies.model import TrialStatus
 from beamer.studies.tracker import Tracker
 
@@ -122,7 +122,8 @@ class Scheduler:
         ended_s = max((now, *(report.at_s for report in seen.reports)))  # that may be since this step began
         if not self._has_failed(key, seen):
             self._take_reports(key, seen, now)
-            self._attach(key, seen, now)
+            if seen.processes:
+                self.take(RanksSeen(now, key, dict(seen.processes)))
             is_failed = seen.state is RunState.FAILED
             reason = seen.exit if is_failed else self.limits.exceeded(seen)
             self._log_remark(key, reason or seen.exit, bool(reason))
@@ -145,15 +146,6 @@ class Scheduler:
             self.take(TrialReported(now, key, None, seen.speeds, seen.costs))
         if refused:
             self.take(ReportRefused(now, key, refused))
-
-    def _attach(self, key: str, seen: Observed, now: float) -> None:
-        """Have the processes of a job be known as its workers, as soon as it runs on the GPUs that it was granted."""
-        job = self.ledger.job(key)
-        if seen.placement is None or job is None or job.grant is None or seen.placement.devices != self.ledger.devices[key]:
-            return
-        for rank, (node, _) in enumerate(seen.placement.devices):
-            if process := seen.processes.get(node):
-                self.take(WorkerAttached(now, key, rank, process))
 
     def _take_finish(self, key: str, seen: Observed, ended_s: float) -> None:
         job = self.ledger.job(key)

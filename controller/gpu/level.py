@@ -19,7 +19,16 @@ from beamer.decision.core import Proposal
 from beamer.errors import ConflictError, InputError, PlatformError
 from beamer.gpu.decider import GpuView, PolicyDecider
 from beamer.gpu.devices import Devices
-from beamer.gpu.events import Allocated, GpusRequested, NodesSeen, ReportRefused, RunFailed, RunFinished, TrialReported
+from beamer.gpu.events import (
+    Allocated,
+    GpusRequested,
+    NodesSeen,
+    RanksSeen,
+    ReportRefused,
+    RunFailed,
+    RunFinished,
+    TrialReported,
+)
 from beamer.gpu.ledger import GpuLedger
 from beamer.gpu.model import Allocation, Cluster, Grant, Job, Node
 from beamer.gpu.policy import GpuPolicy
@@ -36,7 +45,6 @@ from beamer.studies.events import (
     TargetSet,
     TrialEnded,
     TrialRegistered,
-    WorkerAttached,
     study_of,
 )
 from beamer.studies.model import StudyStatus, split_key
@@ -54,7 +62,7 @@ RECONNECT_S = 10.0  # for engines to connect again after a start, or to end the 
 RETRY_S = 1.0  # after the journal could not be written
 OF_ENGINES = (
     StudyRegistered, StudyEnded, StageRegistered, StageSealed, TrialRegistered, TargetSet, TargetDropped, TrialEnded,
-    WorkerAttached, GpusRequested, TrialReported, RunFinished, RunFailed, ReportRefused,
+    RanksSeen, GpusRequested, TrialReported, RunFinished, RunFailed, ReportRefused,
 )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
-from beamer.gpu.events import Allocated, GpusRequested, RunFailed, RunFinished, TrialReported
+from beamer.gpu.events import Allocated, GpusRequested, RanksSeen, RunFailed, RunFinished, TrialReported
 from beamer.gpu.model import Node, Report, Request
 from beamer.gpu.protocol import EngineHello, Happened, Left, Refused, Standing, Uses, to_engine
 from beamer.studies.events import (
@@ -22,7 +22,6 @@ from beamer.studies.events import (
     TargetSet,
     TrialEnded,
     TrialRegistered,
-    WorkerAttached,
     encode,
 )
 from beamer.studies.model import Process, Profile, TrialStatus
@@ -177,14 +176,14 @@ def test_a_resumed_trial_is_known_by_its_processes_at_once(controller: Served, e
     engine = engines("s")
     engine.submit("a")
     engine.until("s/a")
-    processes = {rank: Process(4000 + rank, 77, 5) for rank in range(2)}
-    engine.tell(*(WorkerAttached(0.0, "s/a", rank, process) for rank, process in processes.items()))
+    processes = {node.name: Process(4000 + rank, 77, 5) for rank, node in enumerate(NODES)}
+    engine.tell(RanksSeen(0.0, "s/a", processes))
     engine.socket.send(Left().model_dump_json())
     assert controller.until(lambda runtime: not runtime.gpus.granted)
     engine.close()
     engines("s").until("s/a")
     attempt = controller.ask(lambda runtime: runtime.tracker.trials["s/a"].attempt)
-    assert (attempt.name, dict(attempt.processes)) == ("gpus-3", processes)
+    assert (attempt.name, dict(attempt.processes)) == ("gpus-3", dict(enumerate(processes.values())))
 
 
 def test_events_that_are_sent_again_change_nothing(controller: Served, engines: Any) -> None:
@@ -192,7 +191,7 @@ def test_events_that_are_sent_again_change_nothing(controller: Served, engines: 
     engine.submit("a")
     engine.until("s/a")
     told = (
-        WorkerAttached(0.0, "s/a", 0, Process(4000, 77, 5)),
+        RanksSeen(0.0, "s/a", {"h1": Process(4000, 77, 5)}),
         TrialReported(0.0, "s/a", Report(0.0, 40.0, 0.5, 1.0)),
         RunFailed(0.0, "s/a", 1, "it was killed"),
         TrialReported(0.0, "s/a", Report(0.0, 60.0, 0.4, 2.0)),

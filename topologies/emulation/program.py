@@ -127,13 +127,11 @@ def _exactly(peer: socket.socket, size: int) -> bytes:
     return data
 
 
-def work(options: Options, environment: Mapping[str, str]) -> None:
+def work(options: Options, environment: Mapping[str, str], stops: Sequence[int]) -> None:
     """Run as one rank, from the checkpoint if there is one, to the end or until a signal has been agreed upon.
 
-    Raises `ArithmeticError` if a synchronised gradient is not the sum of all ranks'.
+    stops: the signals that have come. Raises `ArithmeticError` if a synchronised gradient is not the sum of all ranks'.
     """
-    stops: list[int] = []
-    signal.signal(signal.SIGTERM, lambda number, frame: stops.append(number))
     rank, world = int(environment["RANK"]), int(environment["WORLD_SIZE"])
     mesh = rendezvous(rank, world, (environment["MASTER_ADDR"], int(environment["MASTER_PORT"])), options)
     checkpoint = Path(environment["BEAMER_CHECKPOINT"])
@@ -186,7 +184,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--half", type=float, required=True)
     parser.add_argument("--congestion-control", default="reno")
     parser.add_argument("--window-bytes", type=int, default=262144)
-    work(Options(**vars(parser.parse_args(arguments))), os.environ)
+    stops: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, frame: stops.append(number))
+    work(Options(**vars(parser.parse_args(arguments))), os.environ, stops)
 
 
 if __name__ == "__main__":

@@ -347,9 +347,14 @@ class Supervisor:
         note = self.run.note
         if codes != [self._spec.stopped_code]:
             note = f"its ranks exited with {codes} when asked to stop: it continues from its last checkpoint"
-        elif _signature(self._checkpoint_path) == self._checkpoint_before:
+        elif self._writes_checkpoint and _signature(self._checkpoint_path) == self._checkpoint_before:
             note = f"it stopped without writing {self._checkpoint_path}: it continues from the one before"
         self._end_run(RanksState.STOPPED, note=note)
+
+    @property
+    def _writes_checkpoint(self) -> bool:
+        """Whether rank 0 was here: on other nodes ranks may end before it has written."""
+        return any(rank.number == 0 for rank in self._ranks)
 
     def _kill_late(self) -> None:
         done = f"it had done {self.run.progress.done:g} iterations and continues from its last checkpoint"
