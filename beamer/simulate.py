@@ -97,7 +97,7 @@ def simulate(
     if gpu_policy_names is not None:
         others = {"--trace": trace, "--policy": policy, "--format": form, "--rate": rate, "--rows": rows, **outputs}
         for option, value in others.items():
-            if value is not None and option != "--json":
+            if value is not None and option not in ("--json", "--plot"):
                 raise InputError(option, str(value), "no such option beside --gpu-policy")
         _simulate_joint(
             scenario, gpu_policy_names, policies or COMPARED, allocator_name, queues, plan_mode(mode), outputs
@@ -181,6 +181,8 @@ def _simulate_joint(
     ]
     Console().print(joint_table(f"{loaded.name} on {loaded.fabric.name}, simulated, {_described(chosen)}", runs))
     _write_json(outputs["--json"], {"runs": [joint_document(run) for run in runs]})
+    if (file := outputs["--plot"]) is not None:
+        plot_timeline([run.timeline for run in runs], file)
 
 
 def _simulate_trace(

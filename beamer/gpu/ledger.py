@@ -229,8 +229,13 @@ class GpuLedger(Ledger):
                     yield from _attempt_end(at_s, tracker.trials[key])
             case RunFailed(at_s=at_s, trial=key) if key in self._jobs and self._jobs[key].grant:
                 yield from _attempt_end(at_s, tracker.trials[key], EndReason.LOST)
-            case RanksSeen(at_s=at_s, trial=key, processes=processes) if key in self._jobs and self._jobs[key].grant:
-                yield from _attached(at_s, key, self._devices[key], processes)
+            case RanksSeen(at_s=at_s, trial=key, processes=processes) if (job := self._jobs.get(key)) and (grant := job.grant):
+                devices, attempt = self._devices[key], tracker.trials[key].attempt
+                if _runs_on(devices, processes):
+                    if attempt is None or attempt.workers != _workers(grant, devices):  # it has moved there
+                        assert self._decision, "it has GPUs"
+                        yield self._attempt(at_s, key, self._decision)
+                    yield from _attached(at_s, key, devices, processes)
             case Allocated():
                 yield from self._attempts(event, tracker)
 
@@ -400,17 +405,28 @@ class GpuLedger(Ledger):
     # Decisions.
 
     def _attempts(self, event: Allocated, tracker: Tracker) -> Iterator[Event]:
-        """Return the ends of attempts whose trials lose their GPUs, and the attempts of trials that are given others."""
+        """Return the ends of attempts whose trials lose their GPUs, and the attempts of trials that are given others.
+
+        One that runs on other nodes has its attempt when its processes have been seen where it moves to.
+        """
         for key, job in self._jobs.items():
             if job.grant and key not in event.grants:
                 yield from _attempt_end(event.at_s, tracker.trials[key])
         for key, grant in event.grants.items():
-            if (grant, event.devices[key]) != (self._jobs[key].grant, self._devices.get(key)):
-                workers = _workers(grant, event.devices[key])
-                traffic = _traffic(self._jobs[key], grant)
-                yield AttemptStarted(event.at_s, key, f"gpus-{event.generation}", workers, traffic)
-                # Those that it left there, which continue or start others: so the first byte is recognised.
-                yield from _attached(event.at_s, key, event.devices[key], self._processes.get(key, {}))
+            job, devices, processes = self._jobs[key], event.devices[key], self._processes.get(key, {})
+            if (grant, devices) == (job.grant, self._devices.get(key)):
+                continue
+            # One that moves runs where it is until an iteration boundary, and sends so long in the attempt that it is in.
+            if not (job.grant and processes) or _runs_on(devices, processes):
+                yield self._attempt(event.at_s, key, event)
+                # Processes that it left there continue, or start others: so the first byte is recognised.
+                yield from _attached(event.at_s, key, devices, processes)
+
+    def _attempt(self, at_s: float, key: str, decision: Allocated) -> AttemptStarted:
+        """Return the attempt of a trial on what a decision grants it."""
+        grant = decision.grants[key]
+        workers, traffic = _workers(grant, decision.devices[key]), _traffic(self._jobs[key], grant)
+        return AttemptStarted(at_s, key, f"gpus-{decision.generation}", workers, traffic)
 
     def _allocate(self, event: Allocated) -> None:
         """Give every job what a decision grants, and take from the others what they had."""
@@ -446,6 +462,11 @@ def _traffic(job: Job, grant: Grant) -> Profile:
         return request.traffic
     samples = batch_size / request.batch_size * request.gpus / grant.size
     return replace(request.traffic, compute_s=request.traffic.compute_s * samples)
+
+
+def _runs_on(devices: Devices, processes: Mapping[str, Process]) -> bool:
+    """Say whether processes are on the nodes of some GPUs, and on no others."""
+    return {node for node, _ in devices} == processes.keys()
 
 
 def _attached(at_s: float, key: str, devices: Devices, processes: Mapping[str, Process]) -> Iterator[Event]:

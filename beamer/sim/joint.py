@@ -27,7 +27,7 @@ from beamer.network.policies import NetworkPolicy
 from beamer.sim.gpu import Arrival, JobRun, check_arrivals, job_runs, submit
 from beamer.sim.network_level import Assumptions, NetworkLevel, chosen_allocator
 from beamer.sim.networked_engine import NetworkedEngine
-from beamer.sim.results import StageResult
+from beamer.sim.results import RunResult, StageResult
 from beamer.studies.model import split_key
 from beamer.studies.tracker import Tracker
 from beamer.workloads.joint import JointScenario
@@ -57,6 +57,11 @@ class JointRun:
     def p95_sct_s(self) -> float:
         """95th percentile of the stage completion times; not a number without stages."""
         return float(np.percentile([stage.sct_s for stage in self.stages], 95)) if self.stages else float("nan")
+
+    @property
+    def timeline(self) -> RunResult:
+        """Its stages as the run of one policy, to be drawn."""
+        return RunResult(f"{self.gpu_policy} and {self.network_policy}", self.stages, ())
 
     @property
     def mean_jct_s(self) -> float:

@@ -11,8 +11,10 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
-from beamer.gpu.events import Allocated, GpusRequested, RanksSeen, RunFailed, RunFinished, TrialReported
-from beamer.gpu.model import Node, Report, Request
+from beamer.gpu.devices import Devices
+from beamer.gpu.events import Allocated, GpusRequested, NodesSeen, RanksSeen, RunFailed, RunFinished, TrialReported
+from beamer.gpu.ledger import GpuLedger
+from beamer.gpu.model import Grant, Node, Report, Request
 from beamer.gpu.protocol import EngineHello, Happened, Left, Refused, Standing, Uses, to_engine
 from beamer.studies.events import (
     Event,
@@ -25,6 +27,7 @@ from beamer.studies.events import (
     encode,
 )
 from beamer.studies.model import Process, Profile, TrialStatus
+from beamer.studies.tracker import Tracker
 from controller.testing import Served, served
 from topologies.single import build
 
@@ -184,6 +187,47 @@ def test_a_resumed_trial_is_known_by_its_processes_at_once(controller: Served, e
     engines("s").until("s/a")
     attempt = controller.ask(lambda runtime: runtime.tracker.trials["s/a"].attempt)
     assert (attempt.name, dict(attempt.processes)) == ("gpus-3", dict(enumerate(processes.values())))
+
+
+def test_what_moves_stays_in_its_attempt_until_it_runs_elsewhere() -> None:
+    nodes = (Node("h1", 1), Node("h2", 1), Node("h3", 2))
+    ledger = GpuLedger()
+    tracker = Tracker(ledger)
+    request = Request(iterations=100, gpus=2)
+
+    def allocated(generation: int, devices: Devices) -> Allocated:
+        counts: dict[str, int] = {}
+        for node, _ in devices:
+            counts[node] = counts.get(node, 0) + 1
+        return Allocated(float(generation), "fifo", generation, None, {"s/a": Grant.of(counts)}, {"s/a": devices})
+
+    def hosts() -> tuple[str, list[str], dict[int, Process]]:
+        attempt = tracker.trials["s/a"].attempt
+        assert attempt is not None
+        return attempt.name, [worker.host for worker in attempt.workers], dict(attempt.processes)
+
+    first, second = Process(1001, 5, 9), Process(1002, 6, 9)
+    moved = Process(1003, 7, 9)
+    told: list[Event] = [
+        NodesSeen(0.0, nodes),
+        StudyRegistered(0.0, "s"),
+        TrialRegistered(0.0, "s", "a", 100),
+        GpusRequested(0.0, "s/a", request),
+        allocated(1, (("h1", 0), ("h2", 0))),
+        RanksSeen(1.0, "s/a", {"h1": first, "h2": second}),
+    ]
+    for event in told:
+        assert tracker.check(event), event
+        tracker.apply(event)
+    assert hosts() == ("gpus-1", ["h1", "h2"], {0: first, 1: second})
+    tracker.apply(allocated(2, (("h3", 0), ("h3", 1))))
+    assert hosts() == ("gpus-1", ["h1", "h2"], {0: first, 1: second}), "it runs there until an iteration boundary"
+    tracker.apply(RanksSeen(3.0, "s/a", {"h3": moved}))
+    assert hosts() == ("gpus-2", ["h3", "h3"], {0: moved})
+    tracker.apply(Allocated(4.0, "fifo", 3, None, {}, {}))
+    assert tracker.trials["s/a"].status is TrialStatus.PAUSED
+    tracker.apply(allocated(4, (("h3", 0), ("h3", 1))))
+    assert hosts() == ("gpus-4", ["h3", "h3"], {0: moved}), "who is resumed is known at once"
 
 
 def test_events_that_are_sent_again_change_nothing(controller: Served, engines: Any) -> None:

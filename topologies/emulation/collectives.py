@@ -91,6 +91,11 @@ class Mesh:
                         if arrived is not None:
                             arrived(sum(received.values()))
 
+    def close(self) -> None:
+        """Hang up."""
+        for peer in self.peers.values():
+            peer.close()
+
     def _wake_at(self, rank: int, count: int) -> None:
         if self._lowat.get(rank) != count:
             self.peers[rank].setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)

@@ -63,10 +63,8 @@ def emulate(
 ) -> None:
     """Run a scenario on real packets under each policy, and in the simulator beside it."""
     if gpu_policy_names is not None:
-        if plot is not None:
-            raise InputError("--plot", str(plot), "no such option beside --gpu-policy")
         gpu_names = parse_gpu_policies(gpu_policy_names)
-        _emulate_searches(scenario or joint.shipped(), gpu_names, policies, plan_mode(mode), queues, json_file, logs)
+        _emulate_searches(scenario or joint.shipped(), gpu_names, policies, plan_mode(mode), queues, json_file, plot, logs)
         return
     path = scenario or shipped()
     loaded = load(path)
@@ -120,6 +118,7 @@ def _emulate_searches(
     mode: PlanMode,
     queues: int | None,
     json_file: Path | None,
+    plot: Path | None,
     logs: Path | None,
 ) -> None:
     loaded = joint.load(path)
@@ -130,7 +129,7 @@ def _emulate_searches(
     allocator = Classes(queues=loaded.queues, plan_mode=mode)
     for name in names:
         check_pair(network_policy(name), allocator)
-    _prepare(network_of(loaded), names, {"--json": json_file}, logs)
+    _prepare(network_of(loaded), names, {"--json": json_file, "--plot": plot}, logs)
     console = Console()
     outcomes = []
     for gpu in gpu_names:
@@ -152,6 +151,8 @@ def _emulate_searches(
             console.print(f"[bold red]invalid[/]: {outcome.run.gpu_policy}, {outcome.run.network_policy}: {finding}")
     if json_file is not None:
         json_file.write_text(json.dumps({"runs": [outcome.document() for outcome in outcomes]}, indent=2))
+    if plot is not None:
+        plot_timeline([outcome.run.timeline for outcome in outcomes], plot)
 
 
 def _run(console: Console, path: Path, scenario: Scenario, policy: str, mode: PlanMode, logs: Path | None) -> RunOutcome:

@@ -16,6 +16,7 @@ import socket
 import struct
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,20 +65,18 @@ def rendezvous(rank: int, world: int, master: tuple[str, int], options: Options)
     if world == 1:
         return Mesh({})
     if rank == 0:
-        own = master[0]
-        with _listener(master, options) as meeting, _listener((own, 0), options) as listener:
-            listening = {0: _packed(listener.getsockname())}
-            peers: list[socket.socket] = []
+        with ExitStack() as opened:
+            meeting, listener = (opened.enter_context(_listener(at, options)) for at in (master, (master[0], 0)))
+            listening, peers = {0: _packed(listener.getsockname())}, []
             while len(listening) < world:
-                peer, _ = meeting.accept()
+                peer = opened.enter_context(meeting.accept()[0])
                 peer.settimeout(CONNECT_PATIENCE_S)
-                peers.append(peer)
                 number = int.from_bytes(_exactly(peer, 4), "big")
                 listening[number] = _exactly(peer, _ADDRESS.size)
+                peers.append(peer)
             table = b"".join(listening[number] for number in range(world))
             for peer in peers:
                 peer.sendall(table)
-                peer.close()
             return _ring(rank, world, listener, table, options)
     with dialled(master, rank, options) as peer:
         own = peer.getsockname()[0]
@@ -136,10 +135,21 @@ def work(options: Options, environment: Mapping[str, str], stops: Sequence[int])
     mesh = rendezvous(rank, world, (environment["MASTER_ADDR"], int(environment["MASTER_PORT"])), options)
     checkpoint = Path(environment["BEAMER_CHECKPOINT"])
     done = json.loads(checkpoint.read_text())["iteration"] if checkpoint.exists() else 0
+    with closing(mesh):
+        done = _iterate(rank, world, mesh, done, options, stops)
+    if rank == 0:
+        new = checkpoint.with_name(checkpoint.name + ".new")
+        new.parent.mkdir(parents=True, exist_ok=True)
+        new.write_text(json.dumps({"iteration": done}))
+        os.replace(new, checkpoint)
+
+
+def _iterate(rank: int, world: int, mesh: Mesh, done: int, options: Options, stops: Sequence[int]) -> int:
+    """Iterate from `done` on; return after which iteration it has ended."""
     size = max(options.sync_bytes // 4 // world, 1) * world  # of the gradient, the last value of which says who is to stop
     gradient = np.empty(size, dtype=np.float32)
     _say(rank, done, options)
-    time.sleep(options.restart_s if checkpoint.exists() else options.start_s)
+    time.sleep(options.restart_s if done else options.start_s)
     compute_s = options.iteration_s(world)
     while done < options.iterations:
         began = time.monotonic()
@@ -156,11 +166,7 @@ def work(options: Options, environment: Mapping[str, str], stops: Sequence[int])
             _say(rank, done, options)
         if gradient[-1] > 0:
             break
-    if rank == 0:
-        new = checkpoint.with_name(checkpoint.name + ".new")
-        new.parent.mkdir(parents=True, exist_ok=True)
-        new.write_text(json.dumps({"iteration": done}))
-        os.replace(new, checkpoint)
+    return done
 
 
 def _say(rank: int, done: int, options: Options) -> None:

@@ -4,6 +4,7 @@ Their engines launch real processes in the hosts' namespaces, as the controller'
 """
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -105,9 +106,10 @@ def search_file(
 
 
 class SearchRunner:
-    """All searches of a scenario, each from its arrival on.
+    """All searches of a scenario, each from its arrival on; one that is killed is continued.
 
-    directory: where each has one of its own. enter: the prefix of commands beside the switches.
+    hosts: by name. url: of the controller. directory: where each search has one of its own. log, tail: open and read a log.
+    emit: tells of progress.
     """
 
     def __init__(
@@ -146,25 +148,31 @@ class SearchRunner:
                 raise EmulationError(f"the searches did not end within {PATIENCE_S:.0f} s")
             while due and due[0].arrival_s <= passed_s:
                 self._start(due.pop(0))
-            for name, command in self._commands.items():
+            for name, command in tuple(self._commands.items()):
                 if name in ended or command.poll() is None:
                     continue
+                if command.returncode == -signal.SIGKILL:  # as whoever watches over a service would
+                    self._launch(name)
+                    continue
                 if command.returncode:
-                    raise EmulationError(
-                        f"search {name} ended with status {command.returncode}: {self._tail(f'search-{name}')}"
-                    )
+                    why = self._tail(f"search-{name}")
+                    raise EmulationError(f"search {name} ended with status {command.returncode}: {why}")
                 ended.add(name)
                 self._emit("progress", study=name, done=1, total=1)
             time.sleep(LOOK_S)
 
     def _start(self, plan: SearchPlan) -> None:
-        path = self._directory / f"{plan.name}.yaml"
-        path.write_text(yaml.safe_dump(search_file(plan, self._scenario.nodes, self._hosts, self._transport)))
-        command = [sys.executable, "-m", "beamer.cli", "schedule", path, "--dir", self._directory / plan.name]
-        self._commands[plan.name] = subprocess.Popen(
+        content = search_file(plan, self._scenario.nodes, self._hosts, self._transport)
+        (self._directory / f"{plan.name}.yaml").write_text(yaml.safe_dump(content))
+        self._launch(plan.name)
+
+    def _launch(self, name: str) -> None:
+        path = self._directory / f"{name}.yaml"
+        command = [sys.executable, "-m", "beamer.cli", "schedule", path, "--dir", self._directory / name]
+        self._commands[name] = subprocess.Popen(
             [*map(str, command), "--controller", self._url],
             stdin=subprocess.DEVNULL,
-            stdout=self._log(f"search-{plan.name}"),
+            stdout=self._log(f"search-{name}"),
             stderr=subprocess.STDOUT,
             env=without_token(os.environ),
             text=True,
