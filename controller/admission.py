@@ -6,11 +6,12 @@ Pure: what is known and an event come in, an error comes out or nothing does. Wh
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
-from beamer.errors import InputError
-from beamer.network.collectives import different_transfers
+from beamer.errors import InputError, nearest
+from beamer.gpu.events import GpusRequested
+from beamer.network.collectives import COLLECTIVES, different_transfers
 from beamer.network.protocol import AgentReport, Connections, Counters, Workers
 from beamer.studies.events import AttemptStarted, Event, StageRegistered, StudyRegistered, TargetSet, TrialRegistered
-from beamer.studies.model import Role, TrialStatus
+from beamer.studies.model import MOST_STEPS, Role, TrialStatus
 from beamer.studies.tracker import Tracker
 from controller.limits import Limits
 
@@ -75,12 +76,29 @@ def _check_room(field: str, name: str, known: Collection[str], limit: int, what:
         raise InputError(field, name, f"one of at most {limit} {what}")
 
 
+def _check_gpus(event: GpusRequested, tracker: Tracker, limits: Limits) -> None:
+    request = event.request
+    if request.most > limits.workers:
+        raise InputError("request.max_gpus", request.most, f"at most {limits.workers} workers of a trial")
+    for name in ("iterations", "epoch", "batch_size", "max_batch_size", "max_local_batch_size"):
+        if (value := getattr(request, name)) > MOST_STEPS:
+            raise InputError(f"request.{name}", value, f"at most {MOST_STEPS}")
+    collective, servers = request.traffic.collective, request.most if request.servers else 0
+    if collective not in COLLECTIVES:
+        raise InputError("request.traffic.collective", collective, nearest(collective, COLLECTIVES))
+    transfers = different_transfers(collective, request.most, servers)
+    if transfers > limits.transfers:
+        expected = f"one of at most {limits.transfers} different transfers; among {request.most} workers it makes {transfers}"
+        raise InputError("request.traffic.collective", collective, expected)
+
+
 _CHECKS: dict[type[Event], Callable[[Any, Tracker, Limits], None]] = {
     StudyRegistered: _check_study,
     StageRegistered: _check_stage,
     TrialRegistered: _check_trial,
     TargetSet: _check_target,
     AttemptStarted: _check_attempt,
+    GpusRequested: _check_gpus,
 }
 
 

@@ -1,11 +1,14 @@
 """The messages between a controller and a search's engine: one JSON object per WebSocket text frame, distinguished by `kind`.
 
-An engine connects to `ws://CONTROLLER/v1/studies/STUDY/engine` and sends `EngineHello`; it is sent a whole `Standing` (never a
-difference) at once, at every change, and when events that it reported are durable. When it has done what can be done about one
-it answers `Uses`, and again whenever the GPUs that its processes compute on change: before that no other search is given them.
-What happens to its search it reports as `Happened`, in order and counted from 1, and again after a connection was lost: an
-event that is known changes nothing. When the processes of all of its trials are gone, and it is about to leave, it sends
-`Left`. `Refused` comes before the controller closes the connection for good.
+An engine connects to `ws://CONTROLLER/v1/studies/STUDY/engine` and sends `EngineHello`; it is sent a whole `SearchAssignment`
+(never a difference) at once, at every change, and when events that it reported are durable. When it has done what can be done
+about one it answers `GpusUsed`, and again whenever the GPUs that its processes compute on change: before that no other search
+is given them. What happens to its search it reports as `SearchEvents`, in order and counted from 1, and again after a
+connection was lost: an event that is known changes nothing. When the processes of all of its trials are gone, and it is about
+to leave, it sends `EngineLeft`. `EngineRefused` comes before the controller closes the connection for good.
+
+An engine does nothing about an assignment that does not take account of the first `GpusUsed` of its connection (`settled`):
+what its processes compute on may be missing from it, as the controller did not know that yet.
 """
 
 from typing import Annotated, Literal
@@ -17,6 +20,7 @@ from beamer.gpu.model import Grant, Node
 from beamer.studies.events import EncodedEvent
 
 MOST_EVENTS = 256  # in a message
+PING_EVERY_S, PING_ANSWER_S = 5.0, 15.0  # by which an engine notices that its controller is gone
 MOST_NUMBER = 2**53  # of events: exact in JSON
 
 Number = Annotated[int, Field(ge=0, le=MOST_NUMBER)]
@@ -34,41 +38,46 @@ class EngineHello(_Message):
     nodes: tuple[Node, ...]
 
 
-class Happened(_Message):
+class SearchEvents(_Message):
     """What has happened to the search, as the journal encodes it. first: the number of the first event, of all, from 1."""
 
-    kind: Literal["happened"] = "happened"
+    kind: Literal["events"] = "events"
     first: Annotated[int, Field(ge=1, le=MOST_NUMBER)]
     events: Annotated[tuple[EncodedEvent, ...], Field(max_length=MOST_EVENTS)]
 
 
-class Uses(_Message):
-    """The GPUs that processes of the search compute on. standing: the number of the latest that has been acted upon."""
+class GpusUsed(_Message):
+    """The GPUs that processes of the search compute on.
 
-    kind: Literal["uses"] = "uses"
-    standing: Number
+    assignment: the number of the latest that has been acted upon, 0: none of this connection yet.
+    """
+
+    kind: Literal["used"] = "used"
+    assignment: Number
     devices: Devices
 
 
-class Left(_Message):
+class EngineLeft(_Message):
     """No process of the search runs, and none will until the engine is back."""
 
     kind: Literal["left"] = "left"
 
 
-class Standing(_Message):
+class SearchAssignment(_Message):
     """What holds for the search now.
 
     number: counts what is sent over a connection, from 1. taken: the last of its events that is durable, and that what
-    follows takes account of; 0: none of this connection's. known: whether the run was known before this connection. ended:
-    whether the search is over, whoever has ended it. left: whether it holds no GPUs since the engine has said that it leaves.
-    policy: that decided. grants, devices: by trial, of the trials that hold GPUs which no other search uses any more.
+    follows takes account of; 0: none of this connection's. known: whether the run was known before this connection. settled:
+    whether what the engine has said that it uses, over this connection, is taken account of. ended: whether the search is
+    over, whoever has ended it. left: whether it holds no GPUs since the engine has said that it leaves. policy: that decided.
+    grants, devices: by trial, of the trials that hold GPUs which no other search uses any more.
     """
 
-    kind: Literal["standing"] = "standing"
+    kind: Literal["assignment"] = "assignment"
     number: Number
     taken: Number
     known: bool
+    settled: bool
     ended: bool
     left: bool
     policy: str
@@ -76,13 +85,14 @@ class Standing(_Message):
     devices: dict[str, Devices]
 
 
-class Refused(_Message):
+class EngineRefused(_Message):
     """The controller does not serve the engine, and will not if it connects again as it is."""
 
     kind: Literal["refused"] = "refused"
     reason: str
 
 
-FromEngine = EngineHello | Happened | Uses | Left
+FromEngine = EngineHello | SearchEvents | GpusUsed | EngineLeft
+ToEngine = SearchAssignment | EngineRefused
 from_engine: TypeAdapter[FromEngine] = TypeAdapter(Annotated[FromEngine, Field(discriminator="kind")])
-to_engine: TypeAdapter[Standing | Refused] = TypeAdapter(Annotated[Standing | Refused, Field(discriminator="kind")])
+to_engine: TypeAdapter[ToEngine] = TypeAdapter(Annotated[ToEngine, Field(discriminator="kind")])

@@ -29,7 +29,7 @@ from beamer.gpu.policy_settings import gpu_policy_of
 from beamer.output_files import check_outputs
 from beamer.schedule.directory import SearchDirectory
 from beamer.schedule.file import Search, load, shipped
-from beamer.schedule.remote import ControllerLink, by_controller
+from beamer.schedule.remote import EngineLink, by_controller, worth_telling
 from beamer.schedule.report import document, lines, remarks, rows, table
 from beamer.schedule.session import OWN_RUN, POLL_INTERVAL_S, SearchSession
 from beamer.studies.events import Event, StudyRegistered
@@ -70,6 +70,8 @@ def schedule(
 
     Interrupted, it saves every job at an iteration boundary; the same command continues it, also after it was killed.
     """
+    if controller and seed:
+        raise InputError("--seed", seed, "none beside --controller, which has its own")
     if controller and (policy or settings):
         raise InputError(
             "--policy" if policy else "--set", policy or settings[0], "none beside --controller, which has its own"
@@ -106,7 +108,7 @@ class _Command:
         self.json_file = json_file
         self.quiet = quiet
         self.controller = controller
-        self.link: ControllerLink | None = None
+        self.link: EngineLink | None = None
         self.signals: list[int] = []
         self.clock = SteadyClock()
         self.console = _Output(self.signals)
@@ -190,17 +192,15 @@ class _Command:
         if begun is None:
             return uuid.uuid4().hex if self.controller else OWN_RUN
         if (begun == OWN_RUN) != (not self.controller):
-            how = "without" if begun == OWN_RUN else "with"
-            raise InputError(
-                "--controller", self.controller or "none", f"as the search was begun in {self.directory.path}: {how}"
-            )
+            how = "without a controller: none" if begun == OWN_RUN else "with a controller: the same one, with --stop, too"
+            raise InputError("--controller", self.controller or "none", f"as it was begun in {self.directory.path}, {how}")
         return begun
 
-    def _linked(self, journal: Journal, run: str) -> ControllerLink:
+    def _linked(self, journal: Journal, run: str) -> EngineLink:
         """Return the link to the controller, which hears of all that has happened. Raises `InputError`."""
         nodes = [Node(node.name, node.gpus, node.cpus) for node in self.search.cluster.nodes]
-        link = ControllerLink(self.controller, self.search.name, run, nodes, os.environ)
-        for event in journal.replay():
+        link = EngineLink(self.controller, self.search.name, run, nodes, os.environ)
+        for event in worth_telling(journal.replay()):
             link.offer(event)
         link.start()
         link.wait(FIRST_ANSWER_S)
@@ -220,13 +220,15 @@ class _Command:
             return spec
         return replace(spec, env=(("BEAMER_URL", self.controller), ("BEAMER_RUN", run), *spec.env))
 
-    def _hear(self, link: ControllerLink) -> None:
+    def _hear(self, link: EngineLink) -> None:
         """Tell the controller what is used, and do what it says of the search as a whole."""
         link.use(self.session.used)
         if link.refusal:
             self.errors.print(f"the controller refuses the search: {escape(link.refusal)}", highlight=False, soft_wrap=True)
+            how = f"it keeps the GPUs of {self.search.name} back until the study is ended there"
+            self.errors.print(escape(how), highlight=False, soft_wrap=True)
             self.signals.append(0)
-        elif (held := link.held) is not None and held.standing.ended and not self.session.done:
+        elif (held := link.held) is not None and held.assignment.ended and not self.session.done:
             self.errors.print("the study was ended at the controller: its configurations are killed", highlight=False)
             self.session.kill(self.clock())
 
@@ -234,8 +236,9 @@ class _Command:
         """Tell the controller that the search is over, or that none of its processes runs."""
         if self.link is None or self.link.refusal:
             return
-        told = all_saved and self.link.flush(TELL_S) and self.link.leave(TELL_S)
-        if not told:
+        if not all_saved:
+            self.errors.print("the controller keeps its GPUs back until the same command has saved the rest", highlight=False)
+        elif not (self.link.flush(TELL_S) and self.link.leave(TELL_S)):
             what = "that the search is over" if self.session.done else "that its GPUs are free"
             self.errors.print(f"the controller has not confirmed {what}: the same command tells it again", highlight=False)
 

@@ -8,7 +8,7 @@ Without a controller what runs goes on, and nothing further is started.
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
@@ -22,17 +22,27 @@ from beamer.client.transport import trust
 from beamer.errors import InputError
 from beamer.gpu.decider import Take, next_generation
 from beamer.gpu.devices import Devices
-from beamer.gpu.events import Allocated, RunFailed, RunFinished
+from beamer.gpu.events import Allocated, NodesSeen, RanksSeen, RunFailed, RunFinished, TrialReported
 from beamer.gpu.ledger import GpuLedger
 from beamer.gpu.model import Node
-from beamer.gpu.protocol import MOST_EVENTS, EngineHello, Happened, Left, Refused, Standing, Uses, to_engine
+from beamer.gpu.protocol import (
+    MOST_EVENTS,
+    PING_ANSWER_S,
+    PING_EVERY_S,
+    EngineHello,
+    EngineLeft,
+    EngineRefused,
+    GpusUsed,
+    SearchAssignment,
+    SearchEvents,
+    to_engine,
+)
 from beamer.ports import HTTP_PORT
 from beamer.studies.events import EncodedEvent, Event, TrialEnded, encode
 from beamer.studies.tracker import Tracker
 
 RETRY_S = 0.5  # until what could not be carried out is tried again
 CONNECT_S = 5.0
-PING_EVERY_S, PING_ANSWER_S = 5.0, 15.0
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.1, 1.0  # between rounds of the controllers
 MOST_MESSAGE_BYTES = 4 << 20  # of what holds for 10 000 trials
 FREEING = (RunFinished, RunFailed, TrialEnded)  # after which GPUs that were granted before are another's
@@ -41,14 +51,14 @@ SCHEMES: Mapping[str, str] = {"http": "ws", "https": "wss"}
 log = logging.getLogger("beamer.gpu")
 
 
-class Held(NamedTuple):
+class ReceivedAssignment(NamedTuple):
     """What holds for the search, as a connection has told, which are counted."""
 
     connection: int
-    standing: Standing
+    assignment: SearchAssignment
 
 
-class ControllerLink:
+class EngineLink:
     """Keeps a search's engine connected to the controller that leads.
 
     urls: of the controllers, separated by commas, http or https. study, run: of the search. nodes: all that the engine can
@@ -62,17 +72,17 @@ class ControllerLink:
         if self._headers:
             check_exposure([url.strip() for url in urls.split(",")], environment)
         self._tls = trust(environment.get(CA_VARIABLE) or None) if any(url.startswith("wss:") for url in self._urls) else None
-        self.acted_upon: Held | None = None
+        self.acted_upon: ReceivedAssignment | None = None
         self._hello = EngineHello(run=run, nodes=tuple(nodes))
         self._changed = threading.Condition()
         self._events: list[EncodedEvent] = []
         self._sent = self._taken = self._freeing = 0  # numbers of events
-        self._standing: Standing | None = None
-        self._uses: Uses | None = None
+        self._assignment: SearchAssignment | None = None
+        self._uses: GpusUsed | None = None
         self._connection = 0
         self._leaves = self._closing = False
         self._refusal = ""
-        self._news = 0
+        self._news = self._noticed = 0
         self._socket: ClientConnection | None = None
         self._thread = threading.Thread(target=self._stay_connected, name="beamer-controller", daemon=True)
 
@@ -91,19 +101,20 @@ class ControllerLink:
             self._changed.notify_all()
 
     @property
-    def held(self) -> Held | None:
+    def held(self) -> ReceivedAssignment | None:
         """What holds, None while that is not known: what has been freed since may be another's by now."""
         with self._changed:
-            if self._standing is None or self._taken < self._freeing:
+            if self._assignment is None or not self._assignment.settled or self._taken < self._freeing:
                 return None
-            return Held(self._connection, self._standing)
+            return ReceivedAssignment(self._connection, self._assignment)
 
     def use(self, devices: Devices) -> None:
         """Have it reported what processes compute on, now that `acted_upon` is carried out as far as it can be."""
         with self._changed:
-            if self.acted_upon is not None and self.acted_upon.connection == self._connection:
-                self._uses = Uses(standing=self.acted_upon.standing.number, devices=devices)
-                self._changed.notify_all()
+            acted = self.acted_upon
+            is_of_now = acted is not None and acted.connection == self._connection
+            self._uses = GpusUsed(assignment=acted.assignment.number if acted is not None and is_of_now else 0, devices=devices)
+            self._changed.notify_all()
 
     @property
     def refusal(self) -> str:
@@ -111,10 +122,10 @@ class ControllerLink:
         return self._refusal
 
     def wait(self, timeout_s: float) -> None:
-        """Wait until something else holds, or for a time."""
+        """Wait until something else holds than at the end of the last wait, or for a time."""
         with self._changed:
-            news = self._news
-            self._changed.wait_for(lambda: self._news != news, timeout_s)
+            self._changed.wait_for(lambda: self._news != self._noticed, timeout_s)
+            self._noticed = self._news
 
     def flush(self, timeout_s: float) -> bool:
         """Wait until all that was offered is durable at the controller; return whether it is."""
@@ -128,7 +139,7 @@ class ControllerLink:
         with self._changed:
             self._leaves = True
             self._changed.notify_all()
-            return self._changed.wait_for(lambda: self._standing is not None and self._standing.left, timeout_s)
+            return self._changed.wait_for(lambda: self._assignment is not None and self._assignment.left, timeout_s)
 
     def close(self) -> None:
         """End the connection."""
@@ -151,6 +162,9 @@ class ControllerLink:
                     reasons[url] = "it has closed the connection"
                 except (OSError, WebSocketException, ValidationError) as error:
                     reasons[url] = str(error) or type(error).__name__
+                except Exception as error:  # a defect: what runs goes on, and the next connection may do
+                    log.exception("the exchange with %s failed", url)
+                    reasons[url] = repr(error)
                 if self._closing or self._refusal:
                     return
             known = "; ".join(f"{url}: {reason}" for url, reason in reasons.items())
@@ -182,7 +196,7 @@ class ControllerLink:
                 socket.send(self._hello.model_dump_json())
                 for text in socket:
                     message = to_engine.validate_json(text)
-                    if isinstance(message, Refused):
+                    if isinstance(message, EngineRefused):
                         self._refuse(message.reason)
                         break
                     self._take(message, is_first=not served)
@@ -197,21 +211,21 @@ class ControllerLink:
                 ended.set()
                 with self._changed:
                     self._socket = None
-                    self._standing = self._standing and self._standing.model_copy(update={"left": False})
+                    self._assignment = self._assignment and self._assignment.model_copy(update={"left": False})
                     self._changed.notify_all()
                 if served:
                     sender.join()
             return served
 
-    def _take(self, standing: Standing, is_first: bool) -> None:
+    def _take(self, assignment: SearchAssignment, is_first: bool) -> None:
         with self._changed:
             if is_first:
                 self._uses = None
                 self._connection += 1
-                self._taken = self._taken if standing.known else 0
+                self._taken = self._taken if assignment.known else 0
                 self._sent = self._taken
-            self._taken = max(self._taken, standing.taken)
-            self._standing = standing
+            self._taken = max(self._taken, assignment.taken)
+            self._assignment = assignment
             self._news += 1
             self._changed.notify_all()
 
@@ -237,12 +251,12 @@ class ControllerLink:
                 uses = self._uses
             try:
                 if events:
-                    socket.send(Happened(first=first, events=events).model_dump_json())
+                    socket.send(SearchEvents(first=first, events=events).model_dump_json())
                 elif uses is not None and uses != said:
                     socket.send(uses.model_dump_json())
                     said = uses
                 else:
-                    socket.send(Left().model_dump_json())
+                    socket.send(EngineLeft().model_dump_json())
                     says_left = False
             except (OSError, WebSocketException):  # the connection ends, and all that is not durable is sent on the next one
                 return
@@ -251,7 +265,7 @@ class ControllerLink:
 class ControllerDecider:
     """Carry out what a controller grants."""
 
-    def __init__(self, tracker: Tracker, ledger: GpuLedger, link: ControllerLink) -> None:
+    def __init__(self, tracker: Tracker, ledger: GpuLedger, link: EngineLink) -> None:
         self._tracker = tracker
         self._ledger = ledger
         self._link = link
@@ -268,13 +282,18 @@ class ControllerDecider:
         if held is None:
             return None
         wanting = {job.key for job in self._ledger.submitted(self._tracker)}
-        grants = {key: grant for key, grant in held.standing.grants.items() if key in wanting}
-        devices = {key: held.standing.devices[key] for key in grants}
+        nodes = self._ledger.cluster.node
+        grants = {
+            key: grant
+            for key, grant in held.assignment.grants.items()
+            if key in wanting and all(node in nodes for node, _ in grant.gpus)  # what is down here the controller will hear of
+        }
+        devices = {key: held.assignment.devices[key] for key in grants}
         known = self._ledger.devices
         if grants != self._ledger.granted or any(known.get(key) != devices[key] for key in grants):
             try:
-                take(Allocated(now, held.standing.policy, next_generation(self._ledger), None, grants, devices))
-            except InputError as error:  # a node is not up here any more, which the controller will hear
+                take(Allocated(now, held.assignment.policy, next_generation(self._ledger), None, grants, devices))
+            except InputError as error:
                 log.warning("what the controller grants cannot be carried out: %s", error)
                 return now + RETRY_S
         self._link.acted_upon = held
@@ -286,9 +305,31 @@ class ControllerDecider:
         take(Allocated(now, last.policy if last else "", next_generation(self._ledger), None, {}, {}))
 
 
-def by_controller(link: ControllerLink) -> Callable[[Tracker, GpuLedger], ControllerDecider]:
+def by_controller(link: EngineLink) -> Callable[[Tracker, GpuLedger], ControllerDecider]:
     """Return what makes a `ControllerDecider` for what is known of a search."""
     return lambda tracker, ledger: ControllerDecider(tracker, ledger, link)
+
+
+def worth_telling(past: Iterable[Event]) -> list[Event]:
+    """Return of a journal's events what a controller that does not know them yet is to hear, in order.
+
+    Nodes and processes of before are of no use, but the latest are; speeds and costs are measured again.
+    """
+    told = list(past)
+    latest = {_subject(event): number for number, event in enumerate(told) if isinstance(event, NodesSeen | RanksSeen)}
+    return [
+        event
+        for number, event in enumerate(told)
+        if (latest[_subject(event)] == number if isinstance(event, NodesSeen | RanksSeen) else _is_news(event))
+    ]
+
+
+def _subject(event: NodesSeen | RanksSeen) -> str:
+    return event.trial if isinstance(event, RanksSeen) else ""
+
+
+def _is_news(event: Event) -> bool:
+    return not isinstance(event, TrialReported) or event.report is not None
 
 
 def _engine_url(url: str, study: str) -> str:

@@ -1,32 +1,48 @@
 """The controller's side of engines: one WebSocket per search, what happens to it in, what holds for it out.
 
     accepted -> hello within `HELLO_S`, of nodes that all engines share -> the only one of its study
-             -> events taken in at a bounded rate, answered when they are durable; what holds, whenever that changes
+             -> what it uses; events taken in at a bounded rate, answered when they are durable
+             <- what holds, whenever that changes
 
-An engine that goes leaves its trials' processes running, or it has said that it leaves: see `controller.gpu.level`.
+An engine's connection stays in the server's count of them. An engine that goes leaves its trials' processes running, or it has
+said that it leaves: see `controller.gpu.level`.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
 import structlog
 from fastapi import WebSocket, WebSocketDisconnect
 from pydantic import ValidationError
 
 from beamer.errors import InputError, PlatformError
-from beamer.gpu.protocol import EngineHello, FromEngine, Happened, Left, Refused, Standing, Uses, from_engine
+from beamer.gpu.protocol import (
+    EngineHello,
+    EngineLeft,
+    EngineRefused,
+    FromEngine,
+    GpusUsed,
+    SearchAssignment,
+    SearchEvents,
+    from_engine,
+)
 from beamer.log_limit import LogLimit
-from beamer.studies.events import Event, decode
+from beamer.studies.events import EncodedEvent, Event, decode
 from beamer.validation import input_error
 from controller.agents import Pace
 from controller.limited_log import LimitedLog
 from controller.limits import Limits
-from controller.websocket import FAILED, REFUSED, UNAVAILABLE, UNCOUNT, close_reason
+from controller.turns import Turns, batched
+from controller.websocket import FAILED, REFUSED, UNAVAILABLE, close_reason
 
 HELLO_S = 5.0  # from the connection to the hello, which an engine sends at once
 Device = tuple[str, int]
+MOST_UNANSWERED = 64  # assignments that an engine has not acted upon, each of which is remembered
+COUNTED_CHARACTERS = 20_000  # of a message, which counts as several if it is longer
+LONG_CHARACTERS = 4096  # of a message that is read when it is its turn
 BATCH = 16  # events taken in at once, each of which takes some 100 microseconds
 
 log = structlog.get_logger("beamer-controller")
@@ -53,8 +69,18 @@ class EngineListener(Protocol):
     def uses_changed(self) -> None:
         """Take in that an engine uses other GPUs than before."""
 
-    def standing(self, study: str, taken: int, known: bool) -> Standing:
-        """Return what holds for a study, as number 0. taken, known: as of `Standing`."""
+    def assignment(self, study: str, session: "SessionFacts") -> SearchAssignment:
+        """Return what holds for a study, as number 0."""
+
+
+@dataclass
+class SessionFacts:
+    """What is known of an engine's connection. taken, known, settled: as of `SearchAssignment`. uses: the GPUs that it uses."""
+
+    known: bool = False
+    taken: int = 0
+    settled: bool = False
+    uses: frozenset[Device] = frozenset()
 
 
 class EngineHub:
@@ -64,6 +90,7 @@ class EngineHub:
         self._listener = listener
         self._limits = limits
         self._hello_s = hello_s
+        self._turns = Turns()
         self._sessions: dict[str, _EngineSession] = {}
         self._used: dict[str, frozenset[Device]] = {}  # by studies whose engines are not connected, as far as is known
         self._limited = LimitedLog()
@@ -79,9 +106,19 @@ class EngineHub:
         of_studies = {**self._used, **{study: session.used for study, session in self._sessions.items()}}
         return frozenset().union(*(used for study, used in of_studies.items() if study != besides))
 
-    def presume(self, study: str, devices: Iterable[Device]) -> None:
-        """Take it that processes of a study that is not connected may compute on these GPUs."""
-        self._used[study] = frozenset(devices)
+    @property
+    def used_unattended(self) -> frozenset[Device]:
+        """The GPUs that processes of studies may compute on whose engines are not connected."""
+        return frozenset().union(*self._used.values())
+
+    def is_settled(self, study: str) -> bool:
+        """Say whether an engine is connected, and has said what it uses."""
+        session = self._sessions.get(study)
+        return session is not None and session.facts.settled
+
+    def may_use(self, study: str) -> bool:
+        """Say whether processes of a study that is not connected may compute on GPUs."""
+        return study in self._used
 
     def forget(self, study: str) -> None:
         """Take in that no process of a study runs."""
@@ -97,11 +134,11 @@ class EngineHub:
     async def serve(self, study: str, websocket: WebSocket) -> None:
         """Serve the engine of a study until either side closes."""
         await websocket.accept()
-        session = _EngineSession(study, websocket, self._listener, self._limits)
+        session = _EngineSession(study, websocket, self._listener, self._limits, self._turns)
         with suppress(WebSocketDisconnect):
             try:
                 hello = await self._hello(session)
-                session.known = self._listener.engine_joined(study, hello)
+                session.facts.known = self._listener.engine_joined(study, hello)
                 await self._exchange(study, session)
             except WebSocketDisconnect:
                 raise
@@ -120,29 +157,30 @@ class EngineHub:
             async with asyncio.timeout(self._hello_s):
                 hello = await session.receive()
         except TimeoutError:
-            raise InputError("hello", None, f"a hello within {self._hello_s:g} s") from None
+            raise PlatformError(f"there was no hello within {self._hello_s:g} s", "connect again") from None
         if not isinstance(hello, EngineHello):
             raise InputError("hello", hello.kind, "a hello as the first message")
         return hello
 
     async def _exchange(self, study: str, session: "_EngineSession") -> None:
-        session.websocket.scope.get("state", {}).get(UNCOUNT, lambda: None)()
         if before := self._sessions.get(study):  # of the same run, or this one had been refused: it was cut off
             before.end()
-            self._used[study] = before.used
+            self._set_used(study, before.used)
         session.inherit(self._used.pop(study, frozenset()))
         self._sessions[study] = session
         self._log_change("engine joined", study)
-        sending = asyncio.create_task(session.send_all())
         try:
-            await session.take_all()
+            await session.serve()
         finally:
-            sending.cancel()
             if self._sessions.get(study) is session:
                 del self._sessions[study]
-                self._used[study] = session.used
+                self._set_used(study, session.used)
                 self._listener.engine_lost(study)
                 self._log_change("engine lost", study)
+
+    def _set_used(self, study: str, devices: frozenset[Device]) -> None:
+        if devices:
+            self._used[study] = devices
 
     def _log_change(self, change: str, study: str) -> None:
         if self._changes.take((change, study)):
@@ -152,40 +190,26 @@ class EngineHub:
 class _EngineSession:
     """One engine's connection."""
 
-    def __init__(self, study: str, websocket: WebSocket, listener: EngineListener, limits: Limits) -> None:
-        self.websocket = websocket
+    def __init__(self, study: str, websocket: WebSocket, listener: EngineListener, limits: Limits, turns: Turns) -> None:
+        self.facts = SessionFacts()
         self.wake = asyncio.Event()
-        self.known = False
+        self._websocket = websocket
         self._study = study
         self._listener = listener
+        self._turns = turns
         self._messages, self._events = Pace(limits.messages_per_s), Pace(limits.entries_per_s)
-        self._taken = 0
-        self._sent: Standing | None = None
-        self._granted: dict[int, frozenset[Device]] = {}  # by standings from the latest acted upon, number 0 by its predecessor
-        self._uses: frozenset[Device] = frozenset()
+        self._sent: SearchAssignment | None = None
+        self._granted: dict[int, frozenset[Device]] = {}  # by assignments from the latest acted upon; 0: inherited
         self._replaced = asyncio.Event()
 
     def end(self) -> None:
         """End a connection whose engine has connected again."""
         self._replaced.set()
 
-    async def send_all(self) -> None:
-        """Send what holds, at once and at every change."""
-        with suppress(WebSocketDisconnect, RuntimeError):  # closed from the other task
-            while True:
-                number = self._sent.number if self._sent else 0
-                standing = self._listener.standing(self._study, self._taken, self.known)
-                if self._sent is None or standing != self._sent.model_copy(update={"number": 0}):
-                    self._sent = standing.model_copy(update={"number": number + 1})
-                    self._granted[number + 1] = frozenset().union(*standing.devices.values())
-                    await self.websocket.send_text(self._sent.model_dump_json())
-                await self.wake.wait()
-                self.wake.clear()
-
     @property
     def used(self) -> frozenset[Device]:
         """The GPUs that processes of the study may compute on."""
-        return self._uses.union(*self._granted.values())
+        return self.facts.uses.union(*self._granted.values())
 
     def inherit(self, used: frozenset[Device]) -> None:
         """Take in what its predecessor may use."""
@@ -193,63 +217,95 @@ class _EngineSession:
 
     def forget(self) -> None:
         """Take in that no process of the study runs."""
-        self._uses, self._granted = frozenset(), {}
+        self.facts.uses, self._granted = frozenset(), {}
+
+    async def serve(self) -> None:
+        """Send what holds, and take in what the engine reports, until the connection ends or either fails."""
+        tasks = [asyncio.create_task(work) for work in (self._send_all(), self._take_all(), self._replaced.wait())]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+        for task in done:
+            task.result()
+
+    async def _send_all(self) -> None:
+        """Send what holds, at once and at every change."""
+        with suppress(WebSocketDisconnect, RuntimeError):  # closed meanwhile
+            while True:
+                number = self._sent.number if self._sent else 0
+                assignment = self._listener.assignment(self._study, self.facts)
+                if self._sent is None or assignment != self._sent.model_copy(update={"number": 0}):
+                    self._sent = assignment.model_copy(update={"number": number + 1})
+                    self._grant(number + 1, frozenset().union(*assignment.devices.values()))
+                    await self._websocket.send_text(self._sent.model_dump_json())
+                await self.wake.wait()
+                self.wake.clear()
+
+    def _grant(self, number: int, devices: frozenset[Device]) -> None:
+        if len(self._granted) >= MOST_UNANSWERED:  # of an engine that does not answer: whatever it was granted it may use
+            devices |= frozenset().union(*self._granted.values())
+            self._granted = {}
+        self._granted[number] = devices
 
     async def receive(self) -> FromEngine:
         """Return the next message. Raises `InputError`, or `WebSocketDisconnect` at the end."""
         loop = asyncio.get_running_loop()
         await asyncio.sleep(self._messages.wait_s(loop.time()))
-        message = await self._next_message()
+        message = await self._websocket.receive()
         if message["type"] == "websocket.disconnect":
             raise WebSocketDisconnect(message.get("code", 1005))
-        self._messages.count(loop.time(), 1)
+        text = message.get("text") or ""
+        self._messages.count(loop.time(), 1 + len(text) // COUNTED_CHARACTERS)
+        if len(text) > LONG_CHARACTERS:
+            await self._turns.granted(self._turns.begin())
         try:
-            return from_engine.validate_json(message.get("text") or "")
+            return from_engine.validate_json(text)
         except ValidationError as error:
             raise input_error(error) from error
 
-    async def _next_message(self) -> dict[str, Any]:
-        receiving, replaced = asyncio.ensure_future(self.websocket.receive()), asyncio.ensure_future(self._replaced.wait())
-        try:
-            await asyncio.wait({receiving, replaced}, return_when=asyncio.FIRST_COMPLETED)
-            return dict(receiving.result()) if receiving.done() else {"type": "websocket.disconnect"}
-        finally:
-            for waiting in (receiving, replaced):
-                waiting.cancel()
-
-    async def take_all(self) -> None:
+    async def _take_all(self) -> None:
         """Take in what the engine reports until the connection ends."""
         while True:
             match await self.receive():
                 case EngineHello():
                     raise InputError("hello", self._study, "one hello per connection")
-                case Uses(standing=number, devices=devices):
-                    self._uses = frozenset(devices)
-                    self._granted = {sent: granted for sent, granted in self._granted.items() if sent >= number}
-                    self._listener.uses_changed()
-                case Left():
+                case GpusUsed(assignment=number, devices=devices):
+                    self._take_uses(number, frozenset(devices))
+                case EngineLeft():
                     self._listener.engine_left(self._study)
-                case Happened(first=first, events=events):
-                    await self._take(first, [decode(*encoded) for encoded in events])
+                case SearchEvents(first=first, events=events):
+                    await self._take(first, events)
 
-    async def _take(self, first: int, events: list[Event]) -> None:
+    def _take_uses(self, number: int, devices: frozenset[Device]) -> None:
+        """Take in what an engine uses: of what it may use, but for what a controller before this one had granted it."""
+        self.facts.uses = devices & self.used if self.facts.settled else devices
+        self.facts.settled = True
+        self._granted = {sent: granted for sent, granted in self._granted.items() if sent >= number}
+        self.wake.set()
+        self._listener.uses_changed()
+
+    async def _take(self, first: int, encoded: Sequence[EncodedEvent]) -> None:
         loop = asyncio.get_running_loop()
-        for begin in range(0, len(events), BATCH):
+        for batch in batched(encoded, BATCH):
             await asyncio.sleep(self._events.wait_s(loop.time()))
-            for event in events[begin : begin + BATCH]:
-                self._listener.happened(self._study, event)
-            self._events.count(loop.time(), len(events[begin : begin + BATCH]))
+            await self._turns.granted(self._turns.begin())
+            for event in batch:
+                self._listener.happened(self._study, decode(*event))
+            self._events.count(loop.time(), len(batch))
         await self._listener.written()
-        self._taken = first + len(events) - 1
+        self.facts.taken = first + len(encoded) - 1
         self.wake.set()
 
     async def refuse(self, reason: str) -> None:
         """Say why nothing more is taken from this engine, and close."""
         with suppress(WebSocketDisconnect, RuntimeError):
-            await self.websocket.send_text(Refused(reason=reason).model_dump_json())
+            await self._websocket.send_text(EngineRefused(reason=reason).model_dump_json())
         await self.close(REFUSED, reason)
 
     async def close(self, code: int, reason: str) -> None:
         """Close, unless the peer has closed first."""
         with suppress(WebSocketDisconnect, RuntimeError):
-            await self.websocket.close(code, close_reason(reason))
+            await self._websocket.close(code, close_reason(reason))

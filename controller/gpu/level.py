@@ -6,11 +6,13 @@
 A GPU that is taken from one search and given to another is kept back until the first one's engine has said that nothing of it
 computes there any more. A search whose engine is not connected keeps the GPUs that its trials have: their processes may run on,
 and nobody else could end them. It gets no further ones, and none is taken from it, until its engine is back, has said that it
-leaves, or the study has ended.
+leaves, or the study has ended. A controller that has just started does not know what engines use: until all of them are back,
+for `RECONNECT_S` at most, each goes on with what it uses, and nothing else is started.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,12 +32,14 @@ from beamer.gpu.events import (
     TrialReported,
 )
 from beamer.gpu.ledger import GpuLedger
-from beamer.gpu.model import Allocation, Cluster, Grant, Job, Node
+from beamer.gpu.model import Allocation, Cluster, Grant, Node
 from beamer.gpu.policy import GpuPolicy
-from beamer.gpu.protocol import EngineHello, Standing
+from beamer.gpu.protocol import PING_ANSWER_S, PING_EVERY_S, EngineHello, SearchAssignment
 from beamer.gpu.scheduler import WAKING
 from beamer.network.fabric import Fabric
 from beamer.studies.events import (
+    AttemptEnded,
+    AttemptStarted,
     Event,
     StageRegistered,
     StageSealed,
@@ -47,22 +51,28 @@ from beamer.studies.events import (
     TrialRegistered,
     study_of,
 )
-from beamer.studies.model import StudyStatus, split_key
+from beamer.studies.model import StudyStatus, check_name, split_key
 from beamer.studies.tracker import Tracker
 from controller.admission import check_admission
 from controller.alarm import Alarm
-from controller.gpu.engines import Device, EngineHub
+from controller.gpu.engines import EngineHub, SessionFacts
 from controller.gpu.nodes import check_declared, up
 from controller.limited_log import LimitedLog
 from controller.limits import Limits
 
 COALESCE_S = 0.002  # events of one burst make one decision
 REPORTS_S = 0.05  # reports alone call for a decision no more often than this
-RECONNECT_S = 10.0  # for engines to connect again after a start, or to end the processes of a study that has ended
+RECONNECT_S = PING_EVERY_S + PING_ANSWER_S + 5.0  # for engines to notice that a controller is gone, and to connect to another
 RETRY_S = 1.0  # after the journal could not be written
 OF_ENGINES = (
     StudyRegistered, StudyEnded, StageRegistered, StageSealed, TrialRegistered, TargetSet, TargetDropped, TrialEnded,
     RanksSeen, GpusRequested, TrialReported, RunFinished, RunFailed, ReportRefused,
+)  # fmt: skip
+
+
+OF_ENGINE_ALONE = (
+    StudyRegistered, StageRegistered, StageSealed, TrialRegistered, TargetSet, TargetDropped, AttemptStarted, AttemptEnded,
+    TrialEnded,
 )  # fmt: skip
 
 
@@ -101,28 +111,32 @@ class GpuLevel:
         self._declared: dict[str, tuple[Node, ...]] = {}  # nodes, by study whose engine is connected
         self._up: dict[str, tuple[Node, ...]] = {}  # those that its engine finds up
         self._left: set[str] = set()  # studies without processes
-        self._released = ledger.decision  # the latest allocation that engines may carry out
+        self._runs: dict[str, str] = {}  # of the studies of engines
+        # What is granted, with the decision that it has been granted since, and the latest that engines may carry out.
+        self._since = {key: (grant, ledger.devices[key], 0) for key, grant in ledger.granted.items()}
+        self._released = ledger.decision.generation if ledger.decision else 0
+        self._recovering: set[str] = set()  # studies whose engines may not know yet that this controller has started
         self._thread = DaemonThread("gpu-decisions")
         self._limited = LimitedLog()
         self._deciding = Alarm(self._decide)
         self._releasing: asyncio.Task[None] | None = None
-        self._presuming: asyncio.TimerHandle | None = None
+        self._timers: set[asyncio.TimerHandle] = set()
 
     def start(self) -> None:
-        """Decide for the time that has passed, and give engines the time to connect again before others get what was theirs."""
-        presumed: dict[str, set[Device]] = {}
-        for key in self._ledger.live_jobs:
-            presumed.setdefault(split_key(key)[0], set()).update(self._ledger.devices.get(key, ()))
-        for study, devices in presumed.items():
-            self.engines.presume(study, devices)
+        """Decide for the time that has passed, and give engines the time to connect again."""
+        self._recovering = {split_key(key)[0] for key in self._ledger.live_jobs}
         self._deciding.within(0.0)
-        self._presuming = asyncio.get_running_loop().call_later(RECONNECT_S, self._presume_no_more, presumed)
+        self._later(RECONNECT_S, self._end_recovery)
+
+    def serves(self, study: str) -> bool:
+        """Say whether an engine reports what happens to a study's trials, or will when it is back."""
+        return study in self._declared or any(split_key(key)[0] == study for key in self._ledger.live_jobs)
 
     async def stop(self) -> None:
         """Decide no more; what runs on GPUs runs on."""
         await self._deciding.stop()
-        if self._presuming is not None:
-            self._presuming.cancel()
+        for timer in self._timers:
+            timer.cancel()
         if self._releasing is not None:
             self._releasing.cancel()
         self._thread.end()
@@ -130,10 +144,17 @@ class GpuLevel:
     def take_in(self, event: Event) -> None:
         """Take in an event that was recorded."""
         if isinstance(event, Allocated):
+            granted = {key: (grant, event.devices[key]) for key, grant in event.grants.items()}
+            before = {key: since for key, since in self._since.items() if granted.get(key) == since[:2]}
+            self._since = {key: before.get(key, (*of_key, event.generation)) for key, of_key in granted.items()}
             if self._releasing is None or self._releasing.done():
                 self._releasing = asyncio.get_running_loop().create_task(self._release())
         elif isinstance(event, WAKING):
             self._deciding.within(REPORTS_S if isinstance(event, TrialReported) else COALESCE_S)
+        if isinstance(event, RunFinished | RunFailed | TrialEnded):
+            self._since.pop(event.trial, None)
+        if isinstance(event, StudyEnded):
+            self._recovering.discard(event.study)
         if isinstance(event, StudyEnded) and event.study not in self.engines.connected:
             self.engines.forget(event.study)  # whoever ends it has seen to its processes
         if isinstance(event, StudyRegistered | StudyEnded):
@@ -144,31 +165,41 @@ class GpuLevel:
     def engine_joined(self, study: str, hello: EngineHello) -> bool:
         """Take in that an engine serves a study from now on; return whether its run was known.
 
-        Raises `InputError` for nodes that it cannot have, and for a study of which another run has not ended.
+        Raises `InputError` for nodes that it cannot have, and for a study of which another run has not ended; `PlatformError`
+        where processes of an earlier run may still be there.
         """
         known = self._tracker.studies.get(study)
-        if known is not None and known.run != hello.run and known.status is not StudyStatus.ENDED:
+        check_name(study, "study")
+        check_name(hello.run, "run")
+        if known is None and len(self._tracker.studies) >= self._limits.studies:
+            raise InputError("study", study, f"one of at most {self._limits.studies} studies")
+        is_another = known is not None and known.run != hello.run
+        if known is not None and is_another and (known.status is not StudyStatus.ENDED or study in self._declared):
             raise ConflictError("study", study, f"a name that no other search has: run {known.run} of it has not ended")
-        others = {name: nodes for name, nodes in self._declared.items() if name != study}
-        check_declared(hello.nodes, others, self._fabric, self._limits.running_workers)
+        if is_another and self.engines.may_use(study):
+            raise PlatformError(f"an earlier run of {study} may still compute on GPUs", "connect again in a while")
+        others = {f"the engine of {name}": nodes for name, nodes in self._declared.items() if name != study}
+        check_declared(hello.nodes, {**others, **self._nodes_held()}, self._fabric, self._limits.running_workers)
+        self._see_nodes({**self._up, study: hello.nodes}, hello.nodes)
         self._declared[study] = self._up[study] = hello.nodes
+        self._runs[study] = hello.run
         self._left.discard(study)
-        self._see_nodes()
         self._deciding.within(COALESCE_S)
-        return known is not None and known.run == hello.run
+        return known is not None and not is_another
 
     def engine_lost(self, study: str) -> None:
         """Take in that a study has no engine any more: its trials keep what they have."""
-        self._declared.pop(study, None)
-        self._up.pop(study, None)
+        for of_engines in (self._declared, self._up, self._runs):
+            of_engines.pop(study, None)
         record = self._tracker.studies.get(study)
-        if record is not None and record.status is StudyStatus.ENDED:  # without having said that it leaves: it was cut off
-            asyncio.get_running_loop().call_later(RECONNECT_S, self._presume_no_more, [study])
+        if record is None or record.status is StudyStatus.ENDED:  # without having said that it leaves: it was cut off
+            self._later(RECONNECT_S, lambda: self._forget(study))
         self._deciding.within(COALESCE_S)
 
     def engine_left(self, study: str) -> None:
         """Take in that no process of a study runs, and none will until its engine is back."""
-        self._left.add(study)
+        if study in self._tracker.studies:
+            self._left.add(study)
         self.engines.forget(study)
         self.engines.renew()
         self._deciding.within(COALESCE_S)
@@ -176,13 +207,24 @@ class GpuLevel:
     def happened(self, study: str, event: Event) -> None:
         """Take in an event that an engine reports. Raises `InputError` for one that is not its to tell, or cannot be."""
         if isinstance(event, NodesSeen):
-            self._up[study] = tuple(node for node in self._declared[study] if node in event.nodes)
-            self._see_nodes()
+            seen = {node.name for node in event.nodes}
+            up_there = tuple(node for node in self._declared[study] if node.name in seen)
+            self._see_nodes({**self._up, study: up_there}, self._declared[study])
+            self._up[study] = up_there
             return
+        record = self._tracker.studies.get(study)
+        if record is not None and record.run == self._runs.get(study) and record.status is StudyStatus.ENDED:
+            return  # it is over, whatever its engine had not heard of that
         if not isinstance(event, OF_ENGINES) or study_of(event) != study:
             raise InputError("event", type(event).__name__, f"what happens to {study} under its engine")
         check_admission(event, self._tracker, self._limits)
         self._record(replace(event, at_s=self._clock()))
+
+    def check_not_of_engine(self, study: str, event: Event) -> None:
+        """Check that an event is not one that a study's engine alone reports. Raises `ConflictError`."""
+        if isinstance(event, OF_ENGINE_ALONE) and self.serves(study):
+            expected = "a study whose trials no engine runs: a program reports progress, its search the rest"
+            raise ConflictError("study", study, expected)
 
     async def written(self) -> None:
         """Wait until all that was recorded is durable. Raises `PlatformError`."""
@@ -190,78 +232,116 @@ class GpuLevel:
 
     def uses_changed(self) -> None:
         """Take in that an engine uses other GPUs than before: what waited for them may start."""
+        self._recovering = {study for study in self._recovering if not self.engines.is_settled(study)}
         self.engines.renew()
 
-    def standing(self, study: str, taken: int, known: bool) -> Standing:
+    def assignment(self, study: str, session: SessionFacts) -> SearchAssignment:
         """Return what holds for a study: of the allocation that may be carried out, what has not been overtaken since."""
-        record = self._tracker.studies.get(study)
+        record, run = self._tracker.studies.get(study), self._runs.get(study)
+        of_study = [key for key in self._ledger.granted if split_key(key)[0] == study]
+        used = self.engines.used(study)
         grants: dict[str, Grant] = {}
         devices: dict[str, Devices] = {}
-        released, used = self._released, self.engines.used(study)
-        for key, grant in self._ledger.granted.items() if released else ():
-            assert released is not None
-            of_key = self._ledger.devices[key]
-            if (
-                split_key(key)[0] == study
-                and used.isdisjoint(of_key)
-                and (released.grants.get(key), released.devices.get(key)) == (grant, of_key)
-            ):
+        for key in of_study if study not in self._left else ():
+            grant, of_key, since = self._since.get(key, (None, (), 0))
+            goes_on = session.uses.issuperset(of_key)
+            if grant and since <= self._released and (goes_on or (used.isdisjoint(of_key) and not self._recovering - {study})):
                 grants[key], devices[key] = grant, of_key
-        holds = any(split_key(key)[0] == study for key in self._ledger.granted)
-        return Standing(
+        return SearchAssignment(
             number=0,
-            taken=taken,
-            known=known,
-            ended=record is not None and record.status is StudyStatus.ENDED,
-            left=study in self._left and not holds,
-            policy=released.policy if released else self.policy,
+            taken=session.taken,
+            known=session.known,
+            settled=session.settled,
+            ended=record is not None and record.run == run and record.status is StudyStatus.ENDED,
+            left=study in self._left and not of_study,
+            policy=self.policy,
             grants=grants,
             devices=devices,
         )
 
-    def _see_nodes(self) -> None:
-        declared = next(iter(self._declared.values()), self._ledger.cluster.nodes)
-        self._record(NodesSeen(self._clock(), up(declared, self._up.values())))
+    def _see_nodes(self, up_by_study: Mapping[str, tuple[Node, ...]], declared: tuple[Node, ...]) -> None:
+        """Have it known which nodes are up: those that all engines find up, and those where trials run that nobody can end."""
+        held = self._names_held()
+        self._record(NodesSeen(self._clock(), up(declared, up_by_study.values(), held)))
 
-    def _presume_no_more(self, studies: Iterable[str]) -> None:
+    def _names_held(self) -> set[str]:
+        return {node for key in self._held() for node, _ in self._ledger.devices[key]}
+
+    def _nodes_held(self) -> dict[str, tuple[Node, ...]]:
+        """Return the nodes on which trials of engines run that are not connected, by whom they belong to, for messages."""
+        names = self._names_held()
+        nodes = tuple(node for node in self._ledger.cluster.nodes if node.name in names)
+        return {"searches whose engines are away, among them": nodes} if nodes else {}
+
+    def _forget(self, study: str) -> None:
+        """Take it that an engine that has not connected again has no processes."""
+        if study not in self.engines.connected:
+            self.engines.forget(study)
+            self.engines.renew()
+
+    def _end_recovery(self) -> None:
         """Take it that engines that have not connected again have no processes but on the GPUs that their trials hold."""
-        for study in studies:
-            if study not in self.engines.connected:
-                self.engines.forget(study)
+        self._recovering = set()
         self.engines.renew()
+
+    def _later(self, delay_s: float, action: Callable[[], None]) -> None:
+        loop = asyncio.get_running_loop()
+        self._timers = {timer for timer in self._timers if timer.when() > loop.time()}
+        self._timers.add(loop.call_later(delay_s, action))
 
     # Decisions.
 
     async def _decide(self) -> None:
-        now = self._clock()
-        view, granted = self._view(), {key: grant for key, grant in self._ledger.granted.items() if self._is_served(key)}
-        proposal = await self._thread.do(self._decider.propose, lambda: view, granted, now)
+        held = tuple(self._held())
+        view, granted = self._view(held), {key: grant for key, grant in self._ledger.granted.items() if self._is_served(key)}
+        proposal = await self._thread.do(self._decider.propose, lambda: view, granted, self._clock())
         try:
-            self._decider.adopt(self._of_present(proposal), self._clock(), self._record)
-        except InputError as error:  # nodes went while it was made
-            self._limited.warning("a decision cannot be carried out, another one is made", None, reason=str(error))
-            self._deciding.within(REPORTS_S)
+            if self._up:
+                self._see_nodes(self._up, next(iter(self._declared.values())))
+            self._decider.adopt(self._of_present(proposal, held), self._clock(), self._record)
         except PlatformError as error:
             self._limited.error("the journal takes no decision, the old one stays", None, reason=str(error))
+            self._deciding.within(RETRY_S)
+        except Exception as error:  # noqa: BLE001  # whatever has changed while it was made: another one is
+            reason = repr(error)
+            self._limited.warning("a decision cannot be carried out, another one is made", None, reason, reason=reason)
             self._deciding.within(RETRY_S)
         if proposal.wake_s is not None:
             self._deciding.within(max(proposal.wake_s - self._clock(), REPORTS_S))
 
-    def _view(self) -> GpuView:
-        """Return the jobs whose engines are connected, and the GPUs that no others hold."""
+    def _view(self, held: Sequence[str]) -> GpuView:
+        """Return the jobs whose engines are connected, and the GPUs and cores of nodes that are up which no others may use.
+
+        held: as of `_held`.
+        """
         submitted = self._ledger.submitted(self._tracker)
-        held: dict[str, int] = {}
-        for key in self._held():
-            for node, _ in self._ledger.devices[key]:
-                held[node] = held.get(node, 0) + 1
-        nodes = tuple(replace(node, gpus=node.gpus - held.get(node.name, 0)) for node in self._ledger.cluster.nodes)
+        taken = {device for key in held for device in self._ledger.devices[key]} | self.engines.used_unattended
+        gpus = Counter(node for node, _ in taken)
+        cpus: defaultdict[str, float] = defaultdict(float)
+        for key in held:
+            job, grant = self._ledger.job(key), self._ledger.granted[key]
+            assert job, "it is granted GPUs"
+            for counts, cores in ((grant.gpus, job.request.worker_cpus), (grant.servers, job.request.server_cpus)):
+                for node, count in counts:
+                    cpus[node] += count * cores
+        names = {node.name for node in up(self._ledger.cluster.nodes, self._up.values(), ())}
+        nodes = tuple(
+            replace(node, gpus=max(node.gpus - gpus[node.name], 0), cpus=max(node.cpus - cpus[node.name], 0.0))
+            for node in self._ledger.cluster.nodes
+            if node.name in names
+        )
         return Cluster(nodes), tuple(job for job in submitted if self._is_served(job.key))
 
-    def _of_present(self, proposal: Proposal[Any, Allocation]) -> Proposal[Any, Allocation]:
-        """Return a proposal without what has ended or come to its target since, and with what others hold."""
-        submitted: dict[str, Job] = {job.key: job for job in self._ledger.submitted(self._tracker)}
+    def _of_present(self, proposal: Proposal[Any, Allocation], held: Sequence[str]) -> Proposal[Any, Allocation]:
+        """Return a proposal without what has ended or come to its target since, and with what others hold.
+
+        held: as of `_held` when it was asked for: an engine that has come back since keeps what its trials have.
+        """
+        submitted = {job.key for job in self._ledger.submitted(self._tracker)}
+        granted = self._ledger.granted
         wanted = {key: grant for key, grant in proposal.content.items() if key in submitted and self._is_served(key)}
-        return replace(proposal, content={**wanted, **{key: self._ledger.granted[key] for key in self._held()}})
+        kept = {key: granted[key] for key in (*held, *self._held()) if key in granted and split_key(key)[0] not in self._left}
+        return replace(proposal, content={**wanted, **kept})
 
     def _is_served(self, key: str) -> bool:
         study = split_key(key)[0]
@@ -275,12 +355,12 @@ class GpuLevel:
 
     async def _release(self) -> None:
         """Have engines carry out the latest allocation, once it is durable and classes are installed for what it starts."""
-        while (latest := self._ledger.decision) is not self._released:
+        while (latest := self._ledger.decision) is not None and latest.generation > self._released:
             try:
                 await self._written()
             except PlatformError:
                 await asyncio.sleep(RETRY_S)
                 continue
             await self._classes_installed()
-            self._released = latest
+            self._released = latest.generation
             self.engines.renew()

@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 
 from beamer.errors import InputError, NotFoundError, PlatformError
-from beamer.gpu.protocol import Refused
+from beamer.gpu.protocol import EngineRefused
 from beamer.studies.events import (
     AttemptEnded,
     AttemptStarted,
@@ -127,6 +127,8 @@ def create_app(runtime: Runtime, credentials: Credentials = NO_CREDENTIALS, wall
 async def _record(runtime: Runtime, study: str, run: Run, event: Event) -> Response:
     """Take in an event and answer when it is durable, and with it whatever it repeats."""
     check_run(runtime.tracker, study, run)
+    if runtime.gpu is not None:
+        runtime.gpu.check_not_of_engine(study, event)
     check_admission(event, runtime.tracker, runtime.limits)
     changed = runtime.record(event)
     try:
@@ -268,7 +270,7 @@ async def serve_engine(runtime: Runtime, study: str, websocket: WebSocket) -> No
         return
     await websocket.accept()
     reason = "this controller decides on no GPUs: start it with --gpu-policy"
-    await websocket.send_text(Refused(reason=reason).model_dump_json())
+    await websocket.send_text(EngineRefused(reason=reason).model_dump_json())
     await websocket.close(REFUSED, close_reason(reason))
 
 

@@ -15,7 +15,7 @@ from beamer.gpu.devices import Devices
 from beamer.gpu.events import Allocated, GpusRequested, NodesSeen, RanksSeen, RunFailed, RunFinished, TrialReported
 from beamer.gpu.ledger import GpuLedger
 from beamer.gpu.model import Grant, Node, Report, Request
-from beamer.gpu.protocol import EngineHello, Happened, Left, Refused, Standing, Uses, to_engine
+from beamer.gpu.protocol import EngineHello, EngineLeft, EngineRefused, GpusUsed, SearchAssignment, SearchEvents, to_engine
 from beamer.studies.events import (
     Event,
     StageRegistered,
@@ -39,30 +39,35 @@ PAIR = Request(iterations=100, gpus=2, traffic=Profile(1_000_000, compute_s=0.1)
 class Engine:
     """The engine of a study, by hand."""
 
-    def __init__(self, controller: Served, study: str, nodes: tuple[Node, ...] = NODES, run: str = "r") -> None:
+    def __init__(
+        self, controller: Served, study: str, nodes: tuple[Node, ...] = NODES, run: str = "r", uses: Devices = ()
+    ) -> None:
         self.study = study
         url = controller.url.replace("http", "ws")
         self._opened = ExitStack()
         self.socket: ClientConnection = self._opened.enter_context(connect(f"{url}/v1/studies/{study}/engine"))
-        self.socket.send(EngineHello(run=run, nodes=nodes).model_dump_json())
+        self.socket.send(EngineHello(run="r", nodes=NODES).model_dump_json())
         self.sent = 0
-        self.standing = self.receive()
+        self.assignment = self.receive()
+        self.socket.send(GpusUsed(assignment=0, devices=uses).model_dump_json())
+        while not self.assignment.settled:
+            self.receive()
 
-    def receive(self) -> Standing:
+    def receive(self) -> SearchAssignment:
         message = to_engine.validate_json(self.socket.recv(PATIENCE_S))
-        assert isinstance(message, Standing), message
-        self.standing = message
+        assert isinstance(message, SearchAssignment), message
+        self.assignment = message
         return message
 
-    def tell(self, *events: Event) -> Standing:
+    def tell(self, *events: Event) -> SearchAssignment:
         """Report events and wait until they are durable."""
         first, self.sent = self.sent + 1, self.sent + len(events)
-        self.socket.send(Happened(first=first, events=tuple(map(encode, events))).model_dump_json())
-        while self.standing.taken < self.sent:
+        self.socket.send(SearchEvents(first=first, events=tuple(map(encode, events))).model_dump_json())
+        while self.assignment.taken < self.sent:
             self.receive()
-        return self.standing
+        return self.assignment
 
-    def submit(self, trial: str, request: Request = PAIR) -> Standing:
+    def submit(self, trial: str, request: Request = PAIR) -> SearchAssignment:
         key = f"{self.study}/{trial}"
         return self.tell(
             StudyRegistered(0.0, self.study, "r"),
@@ -72,14 +77,14 @@ class Engine:
             GpusRequested(0.0, key, request),
         )
 
-    def until(self, *keys: str) -> Standing:
+    def until(self, *keys: str) -> SearchAssignment:
         """Wait until these trials, and no others, hold GPUs that may be used."""
-        while set(self.standing.grants) != set(keys):
+        while set(self.assignment.grants) != set(keys):
             self.receive()
-        return self.standing
+        return self.assignment
 
     def use(self, *devices: tuple[str, int]) -> None:
-        self.socket.send(Uses(standing=self.standing.number, devices=devices).model_dump_json())
+        self.socket.send(GpusUsed(assignment=self.assignment.number, devices=devices).model_dump_json())
 
     def close(self) -> None:
         self._opened.close()
@@ -108,7 +113,7 @@ def refusal(engine_or_socket: Engine | ClientConnection) -> str:
     try:
         while True:
             message = to_engine.validate_json(socket.recv(PATIENCE_S))
-            if isinstance(message, Refused):
+            if isinstance(message, EngineRefused):
                 return message.reason
     except ConnectionClosed as error:
         return f"closed: {error}"
@@ -117,8 +122,8 @@ def refusal(engine_or_socket: Engine | ClientConnection) -> str:
 def test_a_trial_that_is_granted_gpus_has_workers_and_a_class_until_it_ends(controller: Served, engines: Any) -> None:
     engine = engines("s")
     engine.submit("a")
-    standing = engine.until("s/a")
-    assert standing.devices == {"s/a": (("h1", 0), ("h2", 0))}
+    assignment = engine.until("s/a")
+    assert assignment.devices == {"s/a": (("h1", 0), ("h2", 0))}
     assert controller.until(lambda runtime: "s/a" in runtime.plan.jobs)
     found = httpx.get(f"{controller.url}/v1/studies/s/trials/a").json()
     assert found["status"] == "running"
@@ -162,10 +167,10 @@ def test_what_is_cut_off_keeps_its_gpus_and_one_that_leaves_does_not(controller:
     assert controller.until(lambda runtime: "s1" not in runtime.gpu.engines.connected)
     assert second.submit("b").grants == {}
     again = engines("s1")
-    assert (again.standing.known, set(again.until("s1/a").grants)) == (True, {"s1/a"})
-    again.socket.send(Left().model_dump_json())
+    assert (again.assignment.known, set(again.until("s1/a").grants)) == (True, {"s1/a"})
+    again.socket.send(EngineLeft().model_dump_json())
     second.until("s2/b")
-    while not again.standing.left:
+    while not again.assignment.left:
         again.receive()
     assert controller.ask(lambda runtime: runtime.tracker.trials["s1/a"].status) is TrialStatus.PAUSED
     second.tell(TrialEnded(0.0, "s2/b", TrialStatus.KILLED))
@@ -181,7 +186,7 @@ def test_a_resumed_trial_is_known_by_its_processes_at_once(controller: Served, e
     engine.until("s/a")
     processes = {node.name: Process(4000 + rank, 77, 5) for rank, node in enumerate(NODES)}
     engine.tell(RanksSeen(0.0, "s/a", processes))
-    engine.socket.send(Left().model_dump_json())
+    engine.socket.send(EngineLeft().model_dump_json())
     assert controller.until(lambda runtime: not runtime.gpus.granted)
     engine.close()
     engines("s").until("s/a")
@@ -250,6 +255,10 @@ def test_events_that_are_sent_again_change_nothing(controller: Served, engines: 
     again.tell(*told[:-1])
     assert controller.ask(lambda runtime: (runtime.tracker.state()["studies"], runtime.gpus.state())) == before
     assert again.tell(told[-1]).ended
+    last = engines("s")
+    assert last.assignment.ended
+    last.submit("a")
+    assert last.tell(*told).ended, "what is told again of a study that is over changes nothing"
 
 
 def test_a_restarted_controller_keeps_back_what_may_be_in_use(tmp_path: Path) -> None:
@@ -283,7 +292,7 @@ def test_what_an_engine_may_not_tell_is_refused(controller: Served, engines: Any
     engine = engines("s")
     engine.submit("a")
     engine.until("s/a")
-    engine.socket.send(Happened(first=99, events=(encode(event),)).model_dump_json())
+    engine.socket.send(SearchEvents(first=99, events=(encode(event),)).model_dump_json())
     assert said in refusal(engine)
     assert controller.ask(lambda runtime: list(runtime.gpus.granted)) == ["s/a"]
 
@@ -309,7 +318,7 @@ def test_a_hello_that_is_none_is_refused(controller: Served, text: str, said: st
 @pytest.mark.parametrize("event", [["None", "{}"], ["TrialEnded", "{}"], ["TrialEnded", "x"], ["GpusRequested", '{"at_s": 0}']])
 def test_an_event_that_is_none_is_refused(engines: Any, event: list[str]) -> None:
     engine = engines("s")
-    engine.socket.send(json.dumps({"kind": "happened", "first": 1, "events": [event]}))
+    engine.socket.send(json.dumps({"kind": "events", "first": 1, "events": [event]}))
     assert refusal(engine).startswith("event")
 
 
@@ -326,7 +335,8 @@ def test_other_nodes_than_those_that_are_shared_are_refused(controller: Served, 
     engines("s1")
     with connect(controller.url.replace("http", "ws") + "/v1/studies/s2/engine") as socket:
         socket.send(EngineHello(run="r", nodes=(Node("h1", 2), Node("h2", 1))).model_dump_json())
-        assert "expected those of the engine of s1, which shares them: h1 (1 GPUs), h2 (1 GPUs)" in refusal(socket)
+        said = refusal(socket)
+        assert "got 'h1 (2 GPUs, 0 cores)', expected the nodes of the engine of s1, which are shared: h1 (1 GPUs" in said
 
 
 def test_a_controller_without_a_gpu_policy_says_so(tmp_path: Path) -> None:

@@ -14,10 +14,10 @@ from beamer.gpu.model import Grant
 from beamer.schedule.file import parse
 from beamer.workloads.joint import SearchPlan, load, shipped
 from beamer.workloads.scenario import TransportSettings
-from topologies.emulation.program import Options, main, rendezvous, work
+from topologies.emulation.program import ProgramOptions, main, rendezvous, work
 from topologies.emulation.searches import HostEntry, _profile, check_searches, search_file
 
-OPTIONS = Options(5, 40_000, 0.02, 0.0, 0.5, 2, 0.0, 0.0, 2.0, 0.5, 3.0, "reno", 262144)
+OPTIONS = ProgramOptions(5, 40_000, 0.02, 0.0, 0.5, 2, 0.0, 0.0, 2.0, 0.5, 3.0, "reno", 262144)
 
 
 def content_of(plan: SearchPlan) -> dict[str, object]:
@@ -40,12 +40,10 @@ def test_a_search_file_says_what_the_scenario_says(number: int, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4, 7])
-def test_an_iteration_and_a_loss_are_as_simulated(
-    ranks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_iteration_and_a_loss_are_as_simulated(ranks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = load(shipped()).searches[0]
     search = parse(content_of(plan), tmp_path)
-    given: list[Options] = []
+    given: list[ProgramOptions] = []
     monkeypatch.setattr("topologies.emulation.program.work", lambda options, environment, stops: given.append(options))
     for name, job in search.jobs.items():
         launch = job.launches[plan.rungs[0].step]
@@ -69,7 +67,7 @@ def test_what_the_program_cannot_do_is_refused() -> None:
     check_searches(scenario)
 
 
-def together(world: int, options: Options, directory: Path, stops: dict[int, list[int]]) -> list[BaseException]:
+def together(world: int, options: ProgramOptions, directory: Path, stops: dict[int, list[int]]) -> list[BaseException]:
     """Run the ranks in threads; return what they raised."""
     port, raised = free_port(), []
 

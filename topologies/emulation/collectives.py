@@ -23,7 +23,7 @@ WAKE_BYTES = 32768  # a process woken for every packet would take the processor 
 Gradient = npt.NDArray[np.float32]
 
 
-class Transport(Protocol):
+class SocketOptions(Protocol):
     """How connections are made, as `beamer.workloads.scenario.TransportSettings` says."""
 
     @property
@@ -175,7 +175,7 @@ def serve_slice(mesh: Mesh, size: int, workers: list[int]) -> None:
     mesh.transfer(dict.fromkeys(workers, _bytes(total)), {})
 
 
-def prepared(connection: socket.socket, transport: Transport) -> socket.socket:
+def prepared(connection: socket.socket, transport: SocketOptions) -> socket.socket:
     """Return a connection, or a listener, with the options of a trainer's."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, transport.congestion_control.encode())
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -192,7 +192,7 @@ def largest_window(most_bytes: int) -> int:
     return UNSCALED_WINDOW_BYTES << (most_bytes // UNSCALED_WINDOW_BYTES).bit_length() - 1
 
 
-def dialled(address: tuple[str, int], rank: int, transport: Transport) -> socket.socket:
+def dialled(address: tuple[str, int], rank: int, transport: SocketOptions) -> socket.socket:
     """Return a connection to a peer, which is told this rank; waits until it listens. Raises `OSError` if it does not."""
     deadline = time.monotonic() + CONNECT_PATIENCE_S
     while True:

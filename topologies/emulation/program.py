@@ -28,7 +28,7 @@ _ADDRESS = struct.Struct("!4sH")
 
 
 @dataclass(frozen=True)
-class Options:
+class ProgramOptions:
     """What to do.
 
     iterations: after which it ends. sync_bytes: of a synchronisation. compute_s: of an iteration on one GPU, divided among the
@@ -60,7 +60,7 @@ class Options:
         return self.compute_s / ranks + self.fixed_s
 
 
-def rendezvous(rank: int, world: int, master: tuple[str, int], options: Options) -> Mesh:
+def rendezvous(rank: int, world: int, master: tuple[str, int], options: ProgramOptions) -> Mesh:
     """Connect the ranks to a ring; where each one listens they learn from rank 0. Raises `OSError` if one does not come."""
     if world == 1:
         return Mesh({})
@@ -86,7 +86,7 @@ def rendezvous(rank: int, world: int, master: tuple[str, int], options: Options)
             return _ring(rank, world, listener, table, options)
 
 
-def _ring(rank: int, world: int, listener: socket.socket, table: bytes, options: Options) -> Mesh:
+def _ring(rank: int, world: int, listener: socket.socket, table: bytes, options: ProgramOptions) -> Mesh:
     """Return the connections to the next rank and from the one before, which are one and the same among two."""
     addresses = [_unpacked(table[i * _ADDRESS.size : (i + 1) * _ADDRESS.size]) for i in range(world)]
     following, before = (rank + 1) % world, (rank - 1) % world
@@ -101,7 +101,7 @@ def _ring(rank: int, world: int, listener: socket.socket, table: bytes, options:
     return Mesh(peers)
 
 
-def _listener(address: tuple[str, int], options: Options) -> socket.socket:
+def _listener(address: tuple[str, int], options: ProgramOptions) -> socket.socket:
     listener = prepared(socket.socket(socket.AF_INET, socket.SOCK_STREAM), options)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind(address)
@@ -126,7 +126,7 @@ def _exactly(peer: socket.socket, size: int) -> bytes:
     return data
 
 
-def work(options: Options, environment: Mapping[str, str], stops: Sequence[int]) -> None:
+def work(options: ProgramOptions, environment: Mapping[str, str], stops: Sequence[int]) -> None:
     """Run as one rank, from the checkpoint if there is one, to the end or until a signal has been agreed upon.
 
     stops: the signals that have come. Raises `ArithmeticError` if a synchronised gradient is not the sum of all ranks'.
@@ -144,7 +144,7 @@ def work(options: Options, environment: Mapping[str, str], stops: Sequence[int])
         os.replace(new, checkpoint)
 
 
-def _iterate(rank: int, world: int, mesh: Mesh, done: int, options: Options, stops: Sequence[int]) -> int:
+def _iterate(rank: int, world: int, mesh: Mesh, done: int, options: ProgramOptions, stops: Sequence[int]) -> int:
     """Iterate from `done` on; return after which iteration it has ended."""
     size = max(options.sync_bytes // 4 // world, 1) * world  # of the gradient, the last value of which says who is to stop
     gradient = np.empty(size, dtype=np.float32)
@@ -169,7 +169,7 @@ def _iterate(rank: int, world: int, mesh: Mesh, done: int, options: Options, sto
     return done
 
 
-def _say(rank: int, done: int, options: Options) -> None:
+def _say(rank: int, done: int, options: ProgramOptions) -> None:
     if rank == 0:
         print(json.dumps({"iteration": done, "loss": options.loss(done)}), flush=True)
 
@@ -192,7 +192,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--window-bytes", type=int, default=262144)
     stops: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, frame: stops.append(number))
-    work(Options(**vars(parser.parse_args(arguments))), os.environ, stops)
+    work(ProgramOptions(**vars(parser.parse_args(arguments))), os.environ, stops)
 
 
 if __name__ == "__main__":
