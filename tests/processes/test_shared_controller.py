@@ -266,5 +266,5 @@ def test_what_cannot_be_shared_is_refused(shared: SharedCluster) -> None:
     shared.write_search("s3", nodes=NODES[:1])
     refused = shared.start_search("s3")
     output = refused.communicate(timeout=TIMEOUT_S)[0]
-    assert "nodes: got 'h1 (2 GPUs)', expected those of the engine of s2" in output.replace("\n", " "), output
+    assert "expected the nodes of the engine of s2, which are shared: h2 (2 GPUs, 0 cores)" in output.replace("\n", " "), output
     assert shared.ended("s2")["best"] == "d"

@@ -39,9 +39,7 @@ PAIR = Request(iterations=100, gpus=2, traffic=Profile(1_000_000, compute_s=0.1)
 class Engine:
     """The engine of a study, by hand."""
 
-    def __init__(
-        self, controller: Served, study: str, nodes: tuple[Node, ...] = NODES, run: str = "r", uses: Devices = ()
-    ) -> None:
+    def __init__(self, controller: Served, study: str, uses: Devices = ()) -> None:
         self.study = study
         url = controller.url.replace("http", "ws")
         self._opened = ExitStack()
@@ -344,3 +342,97 @@ def test_a_controller_without_a_gpu_policy_says_so(tmp_path: Path) -> None:
         with connect(controller.url.replace("http", "ws") + "/v1/studies/s/engine") as socket:
             assert refusal(socket) == "this controller decides on no GPUs: start it with --gpu-policy"
         assert httpx.get(f"{controller.url}/v1/gpus").json()["policy"] is None
+
+
+def one_gpu() -> Request:
+    return Request(iterations=100, gpus=1)
+
+
+def test_a_lost_node_of_a_search_that_is_cut_off_stops_nobody_else(controller: Served, engines: Any) -> None:
+    first, second = engines("s1"), engines("s2")
+    first.submit("a", one_gpu())
+    node = first.until("s1/a").devices["s1/a"][0][0]
+    first.use((node, 0))
+    first.close()
+    assert controller.until(lambda runtime: "s1" not in runtime.gpu.engines.connected)
+    second.tell(NodesSeen(0.0, tuple(one for one in NODES if one.name != node)))
+    second.submit("b", one_gpu())
+    assert second.until("s2/b").devices["s2/b"][0][0] != node
+    assert set(controller.ask(lambda runtime: dict(runtime.gpus.granted))) == {"s1/a", "s2/b"}
+
+
+def test_another_run_of_a_study_that_has_ended_begins_anew(controller: Served, engines: Any) -> None:
+    first = engines("s")
+    first.submit("a")
+    first.until("s/a")
+    first.tell(TrialEnded(0.0, "s/a", TrialStatus.FINISHED), StudyEnded(0.0, "s"))
+    first.until()
+    first.use()
+    first.socket.send(EngineLeft().model_dump_json())
+    while not first.assignment.left:
+        first.receive()
+    first.close()
+    assert controller.until(lambda runtime: "s" not in runtime.gpu.engines.connected)
+    with connect(controller.url.replace("http", "ws") + "/v1/studies/s/engine") as socket:
+        socket.send(EngineHello(run="another", nodes=NODES).model_dump_json())
+        message = to_engine.validate_json(socket.recv(PATIENCE_S))
+        assert isinstance(message, SearchAssignment)
+        assert (message.ended, message.known) == (False, False), "it is the earlier run that has ended"
+
+
+def test_what_runs_goes_on_over_a_restart_whoever_comes_back_first(tmp_path: Path) -> None:
+    with served(build(hosts=2), tmp_path / "journal.db", gpus="fifo") as controller:
+        first, second = Engine(controller, "s1"), Engine(controller, "s2")
+        first.submit("a", one_gpu())
+        [used] = first.until("s1/a").devices["s1/a"]
+        first.use(used)
+        second.submit("b", one_gpu())
+        [own] = second.until("s2/b").devices["s2/b"]
+        second.use(own)
+    with served(build(hosts=2), tmp_path / "journal.db", gpus="fifo") as controller:
+        second = Engine(controller, "s2", (own,))
+        assert set(second.assignment.grants) == {"s2/b"}, "it goes on with what it uses"
+        second.tell(RunFailed(0.0, "s2/b", 1, "it was killed"))
+        second.use()
+        assert controller.until(lambda runtime: set(runtime.gpus.granted) == {"s1/a", "s2/b"})
+        assert second.submit("b", one_gpu()).grants == {}, "what the others use is not known yet"
+        first = Engine(controller, "s1", (used,))
+        assert set(first.until("s1/a").grants) == {"s1/a"}
+        second.until("s2/b")
+
+
+def test_an_engine_alone_tells_what_becomes_of_its_trials(controller: Served, engines: Any) -> None:
+    engine = engines("s")
+    engine.submit("a")
+    engine.until("s/a")
+    trial = f"{controller.url}/v1/studies/s/trials/a"
+    refused = httpx.put(f"{trial}/status", json={"status": "finished"})
+    assert refused.status_code == 409, refused.text
+    assert "a study whose trials no engine runs" in refused.text
+    assert httpx.put(f"{trial}/progress", json={"step": 7, "loss": 0.5}).status_code == 200
+    assert httpx.get(trial).json()["done"] == 7
+    assert httpx.put(f"{controller.url}/v1/studies/other").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("request_", "said"),
+    [
+        (Request(iterations=10, gpus=5000), "request.max_gpus: got 5000, expected at most 4096"),
+        (Request(iterations=10, batch_size=10**400), "request.batch_size"),
+        (Request(iterations=10, traffic=Profile(1, "nonsense")), "request.traffic.collective: got 'nonsense'"),
+        (Request(iterations=10, gpus=2000, traffic=Profile(1, "all-to-all")), "different transfers"),
+    ],
+)
+def test_a_request_that_no_policy_should_see_is_refused(engines: Any, request_: Request, said: str) -> None:
+    engine = engines("s")
+    engine.tell(StudyRegistered(0.0, "s", "r"), TrialRegistered(0.0, "s", "a", 10))
+    encoded = encode(GpusRequested(0.0, "s/a", request_))
+    engine.socket.send(SearchEvents(first=3, events=(encoded,)).model_dump_json())
+    assert said in refusal(engine)
+
+
+def test_no_more_is_said_to_be_used_than_was_granted(controller: Served, engines: Any) -> None:
+    first, second = engines("s1"), engines("s2")
+    first.use(("h1", 0), ("h2", 0))
+    second.submit("b")
+    second.until("s2/b")
