@@ -25,6 +25,7 @@ from topologies.emulation.collectives import STALL_PATIENCE_S
 
 POLL_S = 0.25  # between two looks of an engine at its jobs
 LAUNCH_S = 0.4  # from the launch of a program to its being connected, of what a start or a restart takes in all
+RETRIES = 10  # of a trial: ranks may be killed to see what becomes of a run
 LOOK_S = 0.05
 PATIENCE_S = 900.0
 
@@ -101,6 +102,7 @@ def search_file(
         ],
         "rungs": _rungs(plan),
         "poll_s": POLL_S,
+        "retries": RETRIES,
         "collective_timeout_s": STALL_PATIENCE_S,  # of the program: it is parked before it is suspended for so long
     }
 
