@@ -5,7 +5,7 @@
     http        the HTTP API and its server                 journal     replay, compaction, which controller leads
     agents      the host agents' WebSockets                 liveness    workers and searches that have fallen silent
     openflow    the switches                                limits      how much is accepted, checked by `admission`
-    identity    certificates and tokens
+    identity    certificates and tokens                     gpu         searches' engines, and who has which GPUs
 
 `estimates`, `targets`, `installation` and `set_aside` are parts of what the runtime does between an event and the
 acknowledgements of a plan.
