@@ -167,7 +167,7 @@ def test_simulate_runs_each_gpu_policy_with_each_network_policy(tmp_path: Path) 
     [
         (("--gpu-policy", "fif"), "'fifo'"),
         (("--gpu-policy", "fifo,fifo"), "each policy once"),
-        (("--gpu-policy", "fifo", "--plot", "p.png"), "--plot"),
+        (("--gpu-policy", "fifo", "--cdf", "p.png"), "--cdf"),
         (("--gpu-policy", "fifo", "--rows", "jobs"), "--rows"),
         (("--gpu-policy", "fifo", "--policies", "fifo-lm"), "fifo-lm"),
         ((str(shipped()), "--gpu-policy", "fifo"), "searches"),
@@ -176,6 +176,12 @@ def test_simulate_runs_each_gpu_policy_with_each_network_policy(tmp_path: Path) 
 )
 def test_what_does_not_go_with_gpu_policies_is_refused(options: tuple[str, ...], named: str) -> None:
     _refused(_beamer("simulate", *options), named)
+
+
+def test_searches_are_drawn_on_a_time_axis(tmp_path: Path) -> None:
+    picture = tmp_path / "timeline.png"
+    _beamer("simulate", "--gpu-policy", "fifo", "--policies", "fair", "--plot", str(picture)).check_returncode()
+    assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize(
