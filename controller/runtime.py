@@ -64,7 +64,7 @@ from controller.targets import TargetBuilder
 from controller.turns import at_once
 
 CLASSES_S = 1.0  # that trials wait at most for their classes before they are started
-_LOOK_S = 0.005
+_LOOK_S = 0.005  # between two looks whether they are installed
 PROGRESS_S = 0.5  # progress and measurements alone re-order no more often than this
 LINES_AN_HOUR = 20  # of a kind that are logged of a switch or an agent: more say nothing new
 ORDER_EVENTS = (  # change who runs or what is waited for, and call for a decision
@@ -80,7 +80,7 @@ ORDER_EVENTS = (  # change who runs or what is waited for, and call for a decisi
     TrialEnded,
     FellSilent,
 )
-_HEARD = (WorkerAttached, Progressed, TrialReported, RunFinished)
+_REPORTS = (WorkerAttached, Progressed, TrialReported, RunFinished)  # that a trial runs, or how far it has come
 PACE_EVENTS = (Progressed, Measured)  # change how much a trial has left to do
 # Change what is to be installed, not the order.
 TARGET_EVENTS = (WorkerAttached, WorkerDetached, ConnectionsSeen, ConnectionsChanged)
@@ -301,5 +301,5 @@ class Runtime:
 
     def _standing(self, event: Event) -> object:
         """Return what decides whether the trial that an event reports on is ordered, and with what it waits."""
-        trial = self.tracker.trials.get(event.trial) if isinstance(event, _HEARD) else None
+        trial = self.tracker.trials.get(event.trial) if isinstance(event, _REPORTS) else None
         return trial and (trial.status, len(trial.unreached))

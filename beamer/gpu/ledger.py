@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from beamer.errors import ConflictError, InputError, NotFoundError
+from beamer.gpu.attempts import attached, attempt_end, runs_on, traffic_on, workers_on
 from beamer.gpu.devices import Devices, assign, check_devices
 from beamer.gpu.events import (
     Allocated,
@@ -22,7 +23,6 @@ from beamer.gpu.events import (
 )
 from beamer.gpu.model import Cluster, Grant, Job, Report, Speed, Stage, check_allocation, check_nodes
 from beamer.studies.events import (
-    AttemptEnded,
     AttemptStarted,
     Event,
     Progressed,
@@ -31,9 +31,8 @@ from beamer.studies.events import (
     StudyRegistered,
     TargetSet,
     TrialEnded,
-    WorkerAttached,
 )
-from beamer.studies.model import MOST_STEPS, EndReason, Process, Profile, Role, StageKey, Worker, split_key, trial_key
+from beamer.studies.model import MOST_STEPS, EndReason, Process, StageKey, split_key, trial_key
 from beamer.studies.records import StageRecord, TrialRecord
 from beamer.studies.registration import check_process, check_step
 from beamer.studies.tracker import Ledger, Tracker, is_new_decision
@@ -226,16 +225,16 @@ class GpuLedger(Ledger):
             case RunFinished(at_s=at_s, trial=key, step=step) if key in self._jobs:
                 yield Progressed(at_s, key, step)
                 if self._jobs[key].grant:
-                    yield from _attempt_end(at_s, tracker.trials[key])
+                    yield from attempt_end(at_s, tracker.trials[key])
             case RunFailed(at_s=at_s, trial=key) if key in self._jobs and self._jobs[key].grant:
-                yield from _attempt_end(at_s, tracker.trials[key], EndReason.LOST)
+                yield from attempt_end(at_s, tracker.trials[key], EndReason.LOST)
             case RanksSeen(at_s=at_s, trial=key, processes=processes) if (job := self._jobs.get(key)) and (grant := job.grant):
                 devices, attempt = self._devices[key], tracker.trials[key].attempt
-                if _runs_on(devices, processes):
-                    if attempt is None or attempt.workers != _workers(grant, devices):  # it has moved there
+                if runs_on(devices, processes):
+                    if attempt is None or attempt.workers != workers_on(grant, devices):  # it has moved there
                         assert self._decision, "it has GPUs"
                         yield self._attempt(at_s, key, self._decision)
-                    yield from _attached(at_s, key, devices, processes)
+                    yield from attached(at_s, key, devices, processes)
             case Allocated():
                 yield from self._attempts(event, tracker)
 
@@ -411,21 +410,21 @@ class GpuLedger(Ledger):
         """
         for key, job in self._jobs.items():
             if job.grant and key not in event.grants:
-                yield from _attempt_end(event.at_s, tracker.trials[key])
+                yield from attempt_end(event.at_s, tracker.trials[key])
         for key, grant in event.grants.items():
             job, devices, processes = self._jobs[key], event.devices[key], self._processes.get(key, {})
             if (grant, devices) == (job.grant, self._devices.get(key)):
                 continue
             # One that moves runs where it is until an iteration boundary, and sends so long in the attempt that it is in.
-            if not (job.grant and processes) or _runs_on(devices, processes):
+            if not (job.grant and processes) or runs_on(devices, processes):
                 yield self._attempt(event.at_s, key, event)
                 # Processes that it left there continue, or start others: so the first byte is recognised.
-                yield from _attached(event.at_s, key, devices, processes)
+                yield from attached(event.at_s, key, devices, processes)
 
     def _attempt(self, at_s: float, key: str, decision: Allocated) -> AttemptStarted:
         """Return the attempt of a trial on what a decision grants it."""
         grant = decision.grants[key]
-        workers, traffic = _workers(grant, decision.devices[key]), _traffic(self._jobs[key], grant)
+        workers, traffic = workers_on(grant, decision.devices[key]), traffic_on(self._jobs[key], grant)
         return AttemptStarted(at_s, key, f"gpus-{decision.generation}", workers, traffic)
 
     def _allocate(self, event: Allocated) -> None:
@@ -441,46 +440,6 @@ class GpuLedger(Ledger):
 def _bare(jobs: Mapping[str, Job]) -> dict[str, Job]:
     """Return jobs without what they know of their stages, which follows from the tracker."""
     return {key: replace(job, stage=Stage(job.stage.study, job.stage.name)) for key, job in jobs.items()}
-
-
-def _workers(grant: Grant, devices: Devices) -> tuple[Worker, ...]:
-    """Return a worker per GPU, then the parameter servers."""
-    servers = [node for node, count in grant.servers for _ in range(count)]
-    of_gpus = (Worker(rank, node) for rank, (node, _) in enumerate(devices))
-    return (*of_gpus, *(Worker(rank, node, Role.SERVER) for rank, node in enumerate(servers, len(devices))))
-
-
-def _traffic(job: Job, grant: Grant) -> Profile:
-    """Return what a job does in a step on a grant: it computes as long as was measured there, or in proportion to samples."""
-    request = job.request
-    batch_size = grant.batch_size or request.batch_size
-    shape = (grant.size, grant.nodes, grant.served, batch_size)
-    for speed in job.speeds:
-        if speed.sync_s > 0 and (speed.gpus, speed.nodes, speed.servers, speed.batch_size) == shape:
-            return replace(request.traffic, compute_s=speed.step_s - speed.sync_s)
-    if request.traffic.compute_s is None:
-        return request.traffic
-    samples = batch_size / request.batch_size * request.gpus / grant.size
-    return replace(request.traffic, compute_s=request.traffic.compute_s * samples)
-
-
-def _runs_on(devices: Devices, processes: Mapping[str, Process]) -> bool:
-    """Say whether processes are on the nodes of some GPUs, and on no others."""
-    return {node for node, _ in devices} == processes.keys()
-
-
-def _attached(at_s: float, key: str, devices: Devices, processes: Mapping[str, Process]) -> Iterator[Event]:
-    """Yield that the process of each node is the worker of the first rank there: an agent finds all that descend from it."""
-    first = {node: rank for rank, (node, _) in reversed(list(enumerate(devices)))}
-    for node, process in processes.items():
-        if node in first:
-            yield WorkerAttached(at_s, key, first[node], process)
-
-
-def _attempt_end(at_s: float, trial: TrialRecord, reason: EndReason = EndReason.PAUSED) -> Iterator[Event]:
-    assert trial.attempt, "it has GPUs"
-    if trial.attempt.ended_s is None:  # its processes may have been missed before the engine said so
-        yield AttemptEnded(at_s, trial.key, trial.attempt.name, reason)
 
 
 def _regranted(job: Job, grant: Grant | None, at_s: float) -> Job:

@@ -29,7 +29,7 @@ from beamer.gpu.policy_settings import gpu_policy_of
 from beamer.output_files import check_outputs
 from beamer.schedule.directory import SearchDirectory
 from beamer.schedule.file import Search, load, shipped
-from beamer.schedule.remote import EngineLink, by_controller, worth_telling
+from beamer.schedule.remote import EngineLink, by_controller, events_to_report
 from beamer.schedule.report import document, lines, remarks, rows, table
 from beamer.schedule.session import OWN_RUN, POLL_INTERVAL_S, SearchSession
 from beamer.studies.events import Event, StudyRegistered
@@ -155,7 +155,7 @@ class _Command:
                 else:
                     self._run_jobs()
                 all_saved = self._wait_until_forgotten() if self.session.done else self._save_jobs()
-                self._take_leave(all_saved)
+                self._report_end(all_saved)
             finally:
                 engine.close()
                 if self.link is not None:
@@ -181,7 +181,7 @@ class _Command:
         while not self.session.done and not self.signals:
             wake_s = self.session.step(self.clock())
             if self.link is not None:
-                self._hear(self.link)
+                self._follow(self.link)
             wait_s = poll_s if wake_s is None else min(max(wake_s - self.clock(), SHORTEST_WAIT_S), poll_s)
             if not self.signals and not self.session.done:
                 wait(wait_s)
@@ -200,7 +200,7 @@ class _Command:
         """Return the link to the controller, which hears of all that has happened. Raises `InputError`."""
         nodes = [Node(node.name, node.gpus, node.cpus) for node in self.search.cluster.nodes]
         link = EngineLink(self.controller, self.search.name, run, nodes, os.environ)
-        for event in worth_telling(journal.replay()):
+        for event in events_to_report(journal.replay()):
             link.offer(event)
         link.start()
         link.wait(FIRST_ANSWER_S)
@@ -220,7 +220,7 @@ class _Command:
             return spec
         return replace(spec, env=(("BEAMER_URL", self.controller), ("BEAMER_RUN", run), *spec.env))
 
-    def _hear(self, link: EngineLink) -> None:
+    def _follow(self, link: EngineLink) -> None:
         """Tell the controller what is used, and do what it says of the search as a whole."""
         link.use(self.session.used)
         if link.refusal:
@@ -232,7 +232,7 @@ class _Command:
             self.errors.print("the study was ended at the controller: its configurations are killed", highlight=False)
             self.session.kill(self.clock())
 
-    def _take_leave(self, all_saved: bool) -> None:
+    def _report_end(self, all_saved: bool) -> None:
         """Tell the controller that the search is over, or that none of its processes runs."""
         if self.link is None or self.link.refusal:
             return

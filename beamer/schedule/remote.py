@@ -52,7 +52,7 @@ log = logging.getLogger("beamer.gpu")
 
 
 class ReceivedAssignment(NamedTuple):
-    """What holds for the search, as a connection has told, which are counted."""
+    """An assignment, and the number of the connection that it came over."""
 
     connection: int
     assignment: SearchAssignment
@@ -310,8 +310,8 @@ def by_controller(link: EngineLink) -> Callable[[Tracker, GpuLedger], Controller
     return lambda tracker, ledger: ControllerDecider(tracker, ledger, link)
 
 
-def worth_telling(past: Iterable[Event]) -> list[Event]:
-    """Return of a journal's events what a controller that does not know them yet is to hear, in order.
+def events_to_report(past: Iterable[Event]) -> list[Event]:
+    """Return of a journal's events those that a controller may not know yet, in order.
 
     Nodes and processes of before are of no use, but the latest are; speeds and costs are measured again.
     """

@@ -39,11 +39,13 @@ from controller.turns import Turns, batched
 from controller.websocket import FAILED, REFUSED, UNAVAILABLE, close_reason
 
 HELLO_S = 5.0  # from the connection to the hello, which an engine sends at once
-Device = tuple[str, int]
 MOST_UNANSWERED = 64  # assignments that an engine has not acted upon, each of which is remembered
 COUNTED_CHARACTERS = 20_000  # of a message, which counts as several if it is longer
 LONG_CHARACTERS = 4096  # of a message that is read when it is its turn
 BATCH = 16  # events taken in at once, each of which takes some 100 microseconds
+
+Device = tuple[str, int]
+"""A GPU: its node and its index there."""
 
 log = structlog.get_logger("beamer-controller")
 
