@@ -81,7 +81,7 @@ class GpuLevel:
 
     tracker: with `ledger` among its ledgers. policy, seed: as of `PolicyDecider`. record: takes in an event, journaled.
     written: waits until all that was recorded is durable. classes_installed: waits until switches and agents have the classes
-    of what was recorded. clock: Unix seconds.
+    of what was recorded. clock: Unix seconds. released: the latest decision that engines may carry out, by its generation.
     """
 
     def __init__(
@@ -112,9 +112,9 @@ class GpuLevel:
         self._up: dict[str, tuple[Node, ...]] = {}  # those that its engine finds up
         self._left: set[str] = set()  # studies without processes
         self._runs: dict[str, str] = {}  # of the studies of engines
-        # What is granted, with the decision that it has been granted since, and the latest that engines may carry out.
+        # What is granted, with the decision that it has been granted since.
         self._since = {key: (grant, ledger.devices[key], 0) for key, grant in ledger.granted.items()}
-        self._released = ledger.decision.generation if ledger.decision else 0
+        self.released = ledger.decision.generation if ledger.decision else 0
         self._recovering: set[str] = set()  # studies whose engines may not know yet that this controller has started
         self._thread = DaemonThread("gpu-decisions")
         self._limited = LimitedLog()
@@ -245,7 +245,7 @@ class GpuLevel:
         for key in of_study if study not in self._left else ():
             grant, of_key, since = self._since.get(key, (None, (), 0))
             goes_on = session.uses.issuperset(of_key)
-            if grant and since <= self._released and (goes_on or (used.isdisjoint(of_key) and not self._recovering - {study})):
+            if grant and since <= self.released and (goes_on or (used.isdisjoint(of_key) and not self._recovering - {study})):
                 grants[key], devices[key] = grant, of_key
         return SearchAssignment(
             number=0,
@@ -355,12 +355,12 @@ class GpuLevel:
 
     async def _release(self) -> None:
         """Have engines carry out the latest allocation, once it is durable and classes are installed for what it starts."""
-        while (latest := self._ledger.decision) is not None and latest.generation > self._released:
+        while (latest := self._ledger.decision) is not None and latest.generation > self.released:
             try:
                 await self._written()
             except PlatformError:
                 await asyncio.sleep(RETRY_S)
                 continue
             await self._classes_installed()
-            self._released = latest.generation
+            self.released = latest.generation
             self.engines.renew()

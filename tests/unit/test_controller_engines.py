@@ -28,6 +28,7 @@ from beamer.studies.events import (
 )
 from beamer.studies.model import Process, Profile, TrialStatus
 from beamer.studies.tracker import Tracker
+from controller.runtime import Runtime
 from controller.testing import Served, served
 from topologies.single import build
 
@@ -106,6 +107,17 @@ def engines(controller: Served) -> Iterator[Any]:
         yield join
 
 
+def decided(controller: Served, *keys: str) -> None:
+    """Wait until GPUs are granted to these trials alone, and engines may carry that out."""
+
+    def holds(runtime: Runtime) -> bool:
+        assert runtime.gpu is not None
+        last = runtime.gpus.decision
+        return set(runtime.gpus.granted) == set(keys) and last is not None and runtime.gpu.released == last.generation
+
+    assert controller.until(holds)
+
+
 def refusal(engine_or_socket: Engine | ClientConnection) -> str:
     socket = engine_or_socket.socket if isinstance(engine_or_socket, Engine) else engine_or_socket
     try:
@@ -147,7 +159,7 @@ def test_gpus_of_one_search_go_to_another_once_nothing_computes_on_them(controll
     second.submit("b")
     first.tell(RunFinished(0.0, "s1/a", 100), TrialEnded(0.0, "s1/a", TrialStatus.KILLED))
     first.until()
-    assert controller.until(lambda runtime: list(runtime.gpus.granted) == ["s2/b"])
+    decided(controller, "s2/b")
     assert second.submit("b").grants == {}, "its processes have not been seen to end"
     first.use(("h2", 0))
     assert second.submit("b").grants == {}, "one of them has not"
@@ -394,7 +406,7 @@ def test_what_runs_goes_on_over_a_restart_whoever_comes_back_first(tmp_path: Pat
         assert set(second.assignment.grants) == {"s2/b"}, "it goes on with what it uses"
         second.tell(RunFailed(0.0, "s2/b", 1, "it was killed"))
         second.use()
-        assert controller.until(lambda runtime: set(runtime.gpus.granted) == {"s1/a", "s2/b"})
+        decided(controller, "s1/a", "s2/b")
         assert second.submit("b", one_gpu()).grants == {}, "what the others use is not known yet"
         first = Engine(controller, "s1", (used,))
         assert set(first.until("s1/a").grants) == {"s1/a"}
