@@ -3,7 +3,8 @@
 Policies decide on the same as columns, see `beamer.network.snapshot`.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from beamer.network.job import JobSpec
 
@@ -43,14 +44,14 @@ class StageView:
 class LaterRung:
     """A declared rung that has not begun.
 
-    jobs: how many it will hold. iterations: of each of them, in that rung alone. survivors: the names of the trials that it
-    will hold, where these are known or predicted; empty where not.
+    jobs: how many it will hold. iterations: of each of them, in that rung alone. chances: by name of a trial, that it will be
+    one of them, 1 where that is known; empty where nothing tells.
     """
 
     name: str
     jobs: int
     iterations: int
-    survivors: frozenset[str] = frozenset()
+    chances: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ levels, stand on this one.
 import heapq
 import math
 from collections.abc import Callable, Collection, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
@@ -26,7 +27,7 @@ from beamer.network.job import JobSpec
 from beamer.network.ledger import NetworkLedger
 from beamer.network.policies import NetworkPolicy, Order
 from beamer.network.snapshot import Snapshot
-from beamer.network.views import StudyView
+from beamer.network.views import StageView, StudyView
 from beamer.studies.records import AttemptRecord
 from beamer.studies.tracker import Tracker
 
@@ -81,6 +82,10 @@ class _Served:
     key: str
     group: int
     cap_bps: float
+
+
+def _stage_of(stage: StageView, running: AbstractSet[str]) -> StageView:
+    return replace(stage, jobs=tuple(job for job in stage.jobs if job.key in running))
 
 
 def _untold(views: Sequence[StudyView]) -> Sequence[StudyView]:
@@ -193,6 +198,10 @@ class NetworkLevel:
             del self._running[number]
         self._changed()
 
+    def end_after_iteration(self, key: str) -> None:
+        """Let a trial that runs have no iteration after the one that it is in."""
+        self._network.end_after_iteration(self._number[key])
+
     def remaining(self, key: str) -> int:
         """Return the iterations that a trial has still to run since it began to last."""
         return int(self._network.remaining[self._number[key]])
@@ -257,7 +266,7 @@ class NetworkLevel:
     def _current(self) -> Snapshot:
         """Return what a policy may know now."""
         if self._snapshot is None:
-            views = self._told(self._ledger.views(self._tracker))
+            views = self._told(self._running_of(self._ledger.views(self._tracker)))
             self._snapshot = Snapshot.of(self._fabric, views, self._ledger.footprints)
             self._members = np.array([self._number[key] for key in self._snapshot.jobs.key], np.int64)
             running = [self._running[number] for number in self._members.tolist()]
@@ -269,6 +278,13 @@ class NetworkLevel:
         klass = np.array([self._group.get(key, -1) for key in still.jobs.key], np.int64)
         caps = {key: int(cap_bps) for key, cap_bps in self._cap_bps.items() if cap_bps < math.inf}
         return replace(still, remaining=left, klass=klass, coflows=coflows, cap_bps=caps)
+
+    def _running_of(self, views: Sequence[StudyView]) -> Sequence[StudyView]:
+        """Return studies without trials that have been given hosts on which they do not run yet."""
+        running = {job.key for job in self._running.values()}
+        if all(job.key in running for view in views for stage in view.stages for job in stage.jobs):
+            return views
+        return [replace(view, stages=tuple(_stage_of(stage, running) for stage in view.stages)) for view in views]
 
     def _to_target(self, job: _Running) -> int:
         """Return the steps that a trial had still to run when it had come as far as its tracker knows now."""

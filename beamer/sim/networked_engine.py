@@ -1,14 +1,17 @@
 """An engine in simulated time whose jobs synchronise over a simulated network: an iteration takes as long as its coflow does.
 
 A job computes as long as its profile says for what it was given, then its coflow has to be carried, in competition with those
-of the other jobs. What a change of GPUs costs is waited for before the first iteration. A job that is suspended or moved loses
-the iteration that it is in. It reports by the clock, when it is first started, and at its end.
+of the other jobs. What a change of GPUs costs is waited for before the first iteration. As under the engine of real processes,
+a job that is moved or parked leaves at the end of the iteration that it is in, and one that is suspended stops at once: resumed,
+it goes on with what it had computed of its iteration; what its coflow had carried is sent again. It reports by the clock, when
+it is first started, and at its end.
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 
 from beamer.engines.simulated import SimulatedJob, grant_of, stays
 from beamer.errors import EngineError, InputError
@@ -35,6 +38,9 @@ class _Run:
     changed_s: float = 0.0  # when its GPUs last changed
     since_s: float = 0.0  # from when on it computes
     service_s: float = 0.0  # until then
+    computed_s: float = 0.0  # of the iteration that it is suspended in
+    following: Placement | None = None  # where it goes when it leaves at the end of its iteration; None: nowhere
+    suspends: bool = False  # whether it is suspended there
     reported_s: float = 0.0  # when the steps of the next measured speed begin
     reported_steps: int = 0
     launch: int = 0
@@ -99,14 +105,18 @@ class NetworkedEngine(Engine):
             if saved:
                 run.iteration, run.service_s = saved.iteration, saved.service_s
         costs = run.job.costs
-        if run.state is RunState.SUSPENDED:
+        if run.state is RunState.STOPPING:
+            run.following = placement
+        elif run.state is RunState.SUSPENDED:
             self.resume(job) if run.placement == placement else self.resize(job, placement)
         elif run.state is RunState.PARKED:
             self._run_on(job, placement, costs.restart_s if job in self.started_s else run.job.start_s, launches=True)
 
     def suspend(self, job: str, timeout_s: float = 5.0) -> None:
         """Stop a job; what it takes is charged when the job is resumed."""
-        if self._known(job, "suspend").state is RunState.RUNNING:
+        run = self._known(job, "suspend")
+        run.suspends = run.state is RunState.STOPPING
+        if run.state is RunState.RUNNING:
             self._leave(job, RunState.SUSPENDED)
 
     def resume(self, job: str, timeout_s: float = 5.0) -> None:
@@ -125,13 +135,14 @@ class NetworkedEngine(Engine):
         before, is_running = run.placement, run.state is RunState.RUNNING
         if run.state.is_finished or (placement == before and is_running):
             return
-        self._leave(job, RunState.PARKED)
-        if placement is None:
-            return
-        cost_s = run.job.costs.restart_s
-        if is_running and before is not None and stays(before, placement):
-            cost_s = max(run.since_s - self._level.now_s, run.job.costs.rebatch_s)  # the change before may still take longer
-        self._run_on(job, placement, cost_s, launches=True)
+        if is_running and placement is not None and before is not None and stays(before, placement):
+            self._leave(job, RunState.PARKED)
+            # the change before may still take longer
+            self._run_on(job, placement, max(run.since_s - self._level.now_s, run.job.costs.rebatch_s), launches=True)
+        elif run.state.is_computing and self._level.now_s > self._level.iteration_began_s(job):
+            self._leave_after_iteration(job, placement)
+        else:
+            self._go(job, placement)
 
     def stop(self, job: str, timeout_s: float = 5.0) -> None:
         """End a job; it is not known any more."""
@@ -164,10 +175,38 @@ class NetworkedEngine(Engine):
         self._take_report(run, run.steps, now)
         self._charge(job, run.since_s - run.changed_s)
         run.service_s += now - run.since_s
-        run.iteration = float(run.target)
         run.version += 1
-        run.state, run.placement = RunState.FINISHED, None
+        if run.state is RunState.STOPPING and (iteration := self._iteration(run, run.steps)) < run.target:
+            run.iteration, run.state = iteration, RunState.PARKED
+            following = run.following if run.following and self._are_free(run.following) else None
+            suspends, run.suspends = run.suspends, False
+            self._go(job, following)
+            if suspends:
+                self.suspend(job)
+        else:
+            run.iteration = float(run.target)
+            run.state, run.placement = RunState.FINISHED, None
         self._on_report()
+
+    def _leave_after_iteration(self, key: str, following: Placement | None) -> None:
+        """Have a job leave its GPUs at the end of the iteration that it is in, for others if they are free then."""
+        run = self._runs[key]
+        run.following = following
+        if run.state is RunState.RUNNING:
+            run.steps = self._done(key) + 1
+            run.state = RunState.STOPPING
+            self._level.end_after_iteration(key)
+
+    def _go(self, key: str, placement: Placement | None) -> None:
+        """Have a job that is between two iterations run elsewhere, or nowhere."""
+        self._leave(key, RunState.PARKED)
+        if placement is not None:
+            self._run_on(key, placement, self._runs[key].job.costs.restart_s, launches=True)
+
+    def _are_free(self, placement: Placement) -> bool:
+        """Return whether no job that computes has any of some GPUs."""
+        held = (run.placement.devices for run in self._runs.values() if run.state.is_computing and run.placement)
+        return set(placement.devices).isdisjoint(chain.from_iterable(held))
 
     def _known(self, job: str, call: str) -> _Run:
         if job not in self._runs:
@@ -184,7 +223,9 @@ class NetworkedEngine(Engine):
         run.steps = max(math.ceil((run.target - run.iteration) / run.per_step), 1)
         run.placement, run.state = placement, RunState.RUNNING
         run.changed_s, run.since_s = now, now + cost_s
-        run.reported_s = run.since_s
+        head_s = run.computed_s
+        run.computed_s, run.following = 0.0, None
+        run.reported_s = run.since_s - head_s
         run.reported_steps = 0
         run.launch += launches
         self._launches[key] = run.launch
@@ -196,17 +237,20 @@ class NetworkedEngine(Engine):
         traffic = replace(run.job.request.traffic, compute_s=run.compute_s)
         spec = replace(job_spec(split_key(key)[1], self._level.attempt(key).workers, traffic), iterations=run.steps)
         self._level.forget_class(key)
-        self._level.run([(key, spec)], cost_s, done=int(run.iteration), steps=run.per_step)
+        self._level.run([(key, spec)], cost_s - head_s, done=int(run.iteration), steps=run.per_step)
         self._level.after(self._report_s, partial(self._look, key, run.version))
 
     def _leave(self, key: str, state: RunState) -> None:
         """Stop a job that runs, and have it in another state from now on."""
         run = self._runs[key]
-        if run.state is RunState.RUNNING:
+        run.computed_s = 0.0
+        if run.state.is_computing:
             now, done, began_s = self._level.now_s, self._done(key), self._level.iteration_began_s(key)
             if done > run.reported_steps:
                 self._take_report(run, done, began_s)
-            self._charge(key, min(now, run.since_s) - run.changed_s + max(now - began_s, 0.0))
+            if state is RunState.SUSPENDED:
+                run.computed_s = min(max(now - began_s, 0.0), run.compute_s)
+            self._charge(key, min(now, run.since_s) - run.changed_s + max(now - began_s, 0.0) - run.computed_s)
             run.iteration = self._iteration(run, done)
             run.service_s += max(now - run.since_s, 0.0)
             self._level.stop([key])

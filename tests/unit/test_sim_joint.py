@@ -282,13 +282,27 @@ def test_a_run_is_repeated_exactly() -> None:
     assert first == second
 
 
-def test_a_suspended_trial_goes_on_from_its_last_iteration() -> None:
+def test_a_suspended_trial_goes_on_with_the_iteration_that_it_was_in() -> None:
     there = {"s/a": Grant.of({"h1": 2})}
     found = run([arrival("a", 2)], Scripted(((0.0, there), (2.2, {}), (4.0, there))), report_s=0.9)
     reports = [(report.at_s, report.iteration) for report in found.jobs[0].reports]
-    expected = [(0.0, 0.0), (0.9, 1.0), (1.8, 3.0), (2.2, 4.0), (4.9, 5.0), (5.8, 7.0), (6.7, 9.0), (7.0, 10.0)]
+    expected = [(0.0, 0.0), (0.9, 1.0), (1.8, 3.0), (2.2, 4.0), (4.9, 6.0), (5.8, 8.0), (6.7, 9.0), (6.8, 10.0)]
     assert reports == [(pytest.approx(at_s), iteration) for at_s, iteration in expected]
-    assert found.jobs[0].lost_s == pytest.approx(2 * 0.2), "of the iteration that it was in"
+    assert found.jobs[0].lost_s == pytest.approx(0.0)
+
+
+def test_a_trial_that_moves_completes_the_iteration_that_it_is_in() -> None:
+    here, there = ({"s/a": Grant.of({host: 2})} for host in ("h1", "h2"))
+    found = run([arrival("a", 2)], Scripted(((0.0, here), (2.2, there))), report_s=0.9)
+    assert found.jobs[0].ended_s == pytest.approx(2.5 + 2.5), "5 iterations here, then 5 there, as moving takes no time"
+    assert found.jobs[0].lost_s == pytest.approx(0.0)
+
+
+def test_a_trial_that_is_given_gpus_of_one_that_leaves_waits_for_its_iteration() -> None:
+    first = {"s/a": Grant.of({"h1": 2})}
+    later = {"s/a": Grant.of({"h2": 2}), "s/b": Grant.of({"h1": 2})}
+    found = run([arrival("a", 2), arrival("b", 2)], Scripted(((0.0, first), (2.2, later))), report_s=0.9)
+    assert found.jobs[1].started_s == pytest.approx(2.5)
 
 
 @pytest.mark.parametrize(

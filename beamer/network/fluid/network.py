@@ -131,6 +131,10 @@ class FluidNetwork:
         for job in jobs:
             kernels.kill(self._world, job)
 
+    def end_after_iteration(self, job: int) -> None:
+        """Let a running job have no iteration after the one that it is in."""
+        self._world.jobs["iterations"][job] = self._world.jobs["done"][job] + 1
+
     def arrange(self, arrangement: Arrangement) -> None:
         """Serve the running jobs, all of which it must hold, as `arrangement` says."""
         present = len(np.unique(arrangement.group))
