@@ -4,7 +4,7 @@ One tracker feeds both. How long an iteration takes follows from what its trial 
 the GPU policy sees that in the speeds that jobs report.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -19,13 +19,16 @@ from beamer.gpu.ledger import GpuLedger
 from beamer.gpu.model import Node
 from beamer.gpu.policy import GpuPolicy
 from beamer.gpu.tuners import HalvingTuner, NoTuner, Tuner, Tuners
+from beamer.joint.parts import NO_PARTS, JointParts
+from beamer.joint.placement import LinkAware
+from beamer.joint.survival import Survival
 from beamer.network.allocation import Allocator, check_pair
 from beamer.network.fabric import Fabric
 from beamer.network.ledger import NetworkLedger
 from beamer.network.plan import QUEUES
 from beamer.network.policies import NetworkPolicy
 from beamer.sim.gpu import Arrival, JobRun, check_arrivals, job_runs, submit
-from beamer.sim.network_level import Assumptions, NetworkLevel, chosen_allocator
+from beamer.sim.network_level import Assumptions, NetworkLevel, chosen_allocator, untold
 from beamer.sim.networked_engine import NetworkedEngine
 from beamer.sim.results import RunResult, StageResult
 from beamer.studies.model import split_key
@@ -95,6 +98,10 @@ class JointRun:
         return 1.0 - sum(job.gpu_s for job in self.jobs) / (self.gpus * self.end_s) if self.end_s else 0.0
 
 
+def _nothing() -> None:
+    pass
+
+
 class _Simulation:
     def __init__(
         self,
@@ -106,14 +113,16 @@ class _Simulation:
         tuner: Tuner,
         report_s: float,
         seed: int,
+        on_report: Callable[[], None],
     ) -> None:
         self._level = level
+        self._on_report = on_report
         self._waiting = len(arrivals)
         self._is_due = self._is_asked = False
         self._woken_s = 0.0
         self.submitted: dict[str, float] = {}
         jobs = {arrival.key: arrival.job for arrival in arrivals}
-        self.engine = NetworkedEngine(level, nodes, jobs, self._target, report_s, self._due)
+        self.engine = NetworkedEngine(level, nodes, jobs, self._target, report_s, self._reported)
         self.driver = SearchDriver(by_policy(gpu_policy, seed, live=False), self.engine, tuner, tracker=tracker)
         for arrival in arrivals:
             level.after(arrival.at_s, partial(self._submit, arrival))
@@ -139,6 +148,10 @@ class _Simulation:
         self._waiting -= 1
         self.submitted[arrival.key] = self._level.now_s
         submit(self.driver, arrival, self._level.now_s)
+        self._due()
+
+    def _reported(self) -> None:
+        self._on_report()
         self._due()
 
     def _due(self) -> None:
@@ -171,6 +184,7 @@ def simulate_scenario(
     network: NetworkPolicy[Any],
     assumptions: Assumptions | None = None,
     allocator: Allocator | None = None,
+    parts: JointParts = NO_PARTS,
 ) -> JointRun:
     """Run a scenario's searches, judged by successive halving, under a policy of each level. Raises as `simulate_joint`."""
     arrivals = [
@@ -191,6 +205,7 @@ def simulate_scenario(
         assumptions,
         allocator,
         scenario.queues,
+        parts,
     )
 
 
@@ -206,10 +221,12 @@ def simulate_joint(
     assumptions: Assumptions | None = None,
     allocator: Allocator | None = None,
     queues: int = QUEUES,
+    parts: JointParts = NO_PARTS,
 ) -> JointRun:
     """Run trials on the GPUs of a fabric's hosts under a policy of each level.
 
     report_s: seconds between two reports of a trial. seed: of both policies. allocator: so many `queues` if None.
+    parts: of what each level is told of the other.
     Raises `InputError` for nodes that are no hosts, two trials of one key, jobs that may run on a part of what they need or do
     not say what they synchronise, a network policy that the allocator cannot carry out, and assumptions that cannot hold.
     """
@@ -222,10 +239,14 @@ def simulate_joint(
         raise InputError("survivors_known", True, "false: who survives a rung is not known before its trials have run")
     chosen = chosen_allocator(queues, assumed, allocator)
     check_pair(network_policy, chosen)
-    network = NetworkLedger(fabric)
-    tracker = Tracker(GpuLedger(), network)
-    level = NetworkLevel(tracker, network, network_policy, Random(seed), assumed, chosen)
-    run = _Simulation(level, tracker, nodes, arrivals, gpu_policy, tuner or NoTuner(), report_s, seed)
+    network, gpus = NetworkLedger(fabric), GpuLedger()
+    tracker = Tracker(gpus, network)
+    told = Survival(tracker, gpus).told if parts.survival else untold
+    level = NetworkLevel(tracker, network, network_policy, Random(seed), assumed, chosen, told, parts)
+    if parts.placement:
+        gpu_policy = LinkAware(gpu_policy, fabric)
+    on_report = level.tell_anew if parts.survival else _nothing
+    run = _Simulation(level, tracker, nodes, arrivals, gpu_policy, tuner or NoTuner(), report_s, seed, on_report)
     run.run_to_end()
     now = level.now_s
     carried = zip(fabric.links, level.carried_bits().tolist(), strict=True)

@@ -6,7 +6,7 @@ levels, stand on this one.
 
 import heapq
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,12 +17,17 @@ import numpy as np
 
 from beamer.decision.core import DecisionCore
 from beamer.errors import InputError
+from beamer.joint.links import iteration_s
+from beamer.joint.parts import NO_PARTS, JointParts
+from beamer.joint.phases import Beat, start_delay_s
+from beamer.joint.planes import least_used_plane
 from beamer.network.allocation import Allocator, Classes
 from beamer.network.allocation.base import Arrangement
 from beamer.network.arrays import Floats
 from beamer.network.decide import check_order
 from beamer.network.fluid.flows import Routes
 from beamer.network.fluid.network import FluidEvent, FluidNetwork
+from beamer.network.footprint import Footprint
 from beamer.network.job import JobSpec
 from beamer.network.ledger import NetworkLedger
 from beamer.network.policies import NetworkPolicy, Order
@@ -88,7 +93,21 @@ def _stage_of(stage: StageView, running: AbstractSet[str]) -> StageView:
     return replace(stage, jobs=tuple(job for job in stage.jobs if job.key in running))
 
 
-def _untold(views: Sequence[StudyView]) -> Sequence[StudyView]:
+def _on_planes(view: StudyView, planes: Mapping[str, int]) -> StudyView:
+    """Return a study whose trials are on the planes that were chosen for them."""
+    stages = (
+        replace(stage, jobs=tuple(replace(job, plane=planes.get(job.key, job.plane)) for job in stage.jobs))
+        for stage in view.stages
+    )
+    return replace(view, stages=tuple(stages))
+
+
+def _beat(spec: JobSpec, footprint: Footprint, starts_s: float) -> Beat:
+    return Beat(starts_s, iteration_s(spec, footprint), footprint.gamma_s)
+
+
+def untold(views: Sequence[StudyView]) -> Sequence[StudyView]:
+    """Return what the ledger knows, and no more."""
     return views
 
 
@@ -96,7 +115,8 @@ class NetworkLevel:
     """Simulated time, and the jobs that run in it.
 
     tracker: with `ledger` among its ledgers; trials have an attempt there before they run. rng: what the policy draws from.
-    told: what policies are told beyond what the ledger knows. plan_changes: plans that differed from the one before.
+    told: what policies are told beyond what the ledger knows. parts: of both levels together, `planes`, `phases` and `leaving`
+    concern this one. plan_changes: plans that differed from the one before.
     """
 
     def __init__(
@@ -107,7 +127,8 @@ class NetworkLevel:
         rng: Random,
         assumptions: Assumptions,
         allocator: Allocator,
-        told: Callable[[Sequence[StudyView]], Sequence[StudyView]] = _untold,
+        told: Callable[[Sequence[StudyView]], Sequence[StudyView]] = untold,
+        parts: JointParts = NO_PARTS,
     ) -> None:
         self.plan_changes = 0
         self._tracker = tracker
@@ -116,6 +137,9 @@ class NetworkLevel:
         self._assumptions = assumptions
         self._allocator = allocator
         self._told = told
+        self._parts = parts
+        self._plane_of: dict[str, int] = {}  # of trials that run, where planes are chosen
+        self._leaving: set[str] = set()  # trials that run their last iteration here
         self._routes = Routes(self._fabric, assumptions.acknowledgements, allocator.caps)
         self._network = FluidNetwork(np.array([float(link.rate_bps) for link in self._fabric.links]), allocator)
         known = assumptions.coflows_known
@@ -158,6 +182,7 @@ class NetworkLevel:
         if happened and self._by_coflow:
             self._decision_due = True
         finished = [self._running.pop(job).key for kind, job in happened if kind is FluidEvent.FINISHED]
+        self._leaving.difference_update(finished)
         if finished:
             self._changed()
         return finished
@@ -182,12 +207,15 @@ class NetworkLevel:
 
         done: how far they have come, where the tracker has not heard it yet. steps: of the trial that an iteration counts.
         """
+        if self._parts.planes:
+            self._choose_planes(work)
         placed = [(spec, self._plane(key)) for key, spec in work]
+        delay_s = self._delay_s(placed, after_s) if self._parts.phases else 0.0
         first = self._network.add(self._routes.block(placed, [self._ledger.footprints.of(*job) for job in placed]))
         for number, (key, spec) in enumerate(work, first):
             self._number[key] = number
             self._running[number] = _Running(key, spec, self._tracker.trials[key].done if done is None else done, steps)
-        self._network.start(range(first, first + len(work)), after_s)
+        self._network.start(range(first, first + len(work)), after_s + delay_s)
         self._changed()
 
     def stop(self, keys: Sequence[str]) -> None:
@@ -196,11 +224,18 @@ class NetworkLevel:
         self._network.kill(numbers)
         for number in numbers:
             del self._running[number]
+        self._leaving.difference_update(keys)
         self._changed()
+
+    def tell_anew(self) -> None:
+        """Have the next decision be made on what policies would be told now."""
+        self._snapshot = None
 
     def end_after_iteration(self, key: str) -> None:
         """Let a trial that runs have no iteration after the one that it is in."""
         self._network.end_after_iteration(self._number[key])
+        self._leaving.add(key)
+        self._changed()
 
     def remaining(self, key: str) -> int:
         """Return the iterations that a trial has still to run since it began to last."""
@@ -243,7 +278,28 @@ class NetworkLevel:
         return not self._running and not self._due
 
     def _plane(self, key: str) -> int:
-        return self._fabric.plane_of(self.attempt(key).seq)
+        chosen = self._plane_of.get(key)
+        return self._fabric.plane_of(self.attempt(key).seq) if chosen is None else chosen
+
+    def _choose_planes(self, work: Sequence[tuple[str, JobSpec]]) -> None:
+        """Choose the planes of trials that are about to run, one after another."""
+        others = [(job.spec, self._plane(job.key)) for job in self._running.values()]
+        for key, spec in work:
+            self._plane_of[key] = least_used_plane(self._ledger.footprints, spec, others)
+            others.append((spec, self._plane_of[key]))
+
+    def _delay_s(self, placed: Sequence[tuple[JobSpec, int]], after_s: float) -> float:
+        """Return by how much trials that would start in so many seconds start later, so that they share links better."""
+        if len(placed) != 1:
+            return 0.0  # they start together, whatever they share
+        spec, plane = placed[0]
+        own = self._ledger.footprints.of(spec, plane)
+        others = []
+        for number, job in self._running.items():
+            footprint = self._ledger.footprints.of(job.spec, self._plane(job.key))
+            if np.isin(own.link, footprint.link, assume_unique=True).any():
+                others.append(_beat(job.spec, footprint, self._network.iteration_began_s(number)))
+        return start_delay_s(_beat(spec, own, self.now_s + after_s), others)
 
     def _changed(self) -> None:
         """Note that the set of running jobs has changed."""
@@ -267,6 +323,8 @@ class NetworkLevel:
         """Return what a policy may know now."""
         if self._snapshot is None:
             views = self._told(self._running_of(self._ledger.views(self._tracker)))
+            if self._plane_of:
+                views = [_on_planes(view, self._plane_of) for view in views]
             self._snapshot = Snapshot.of(self._fabric, views, self._ledger.footprints)
             self._members = np.array([self._number[key] for key in self._snapshot.jobs.key], np.int64)
             running = [self._running[number] for number in self._members.tolist()]
@@ -335,8 +393,10 @@ class NetworkLevel:
         lowest = self._allocator.lowest(self._group.values())
         keys = {number: job.key for number, job in self._running.items()}
         last = len(self._rank)
-        order = sorted(keys, key=lambda number: (self._rank.get(keys[number], last), number))
-        group = [self._group.get(keys[number], lowest) for number in order]
+        first = dict.fromkeys(self._leaving, -1) if self._parts.leaving else {}
+        rank, in_group = self._rank | first, self._group | dict.fromkeys(first, 0)
+        order = sorted(keys, key=lambda number: (rank.get(keys[number], last), number))
+        group = [in_group.get(keys[number], lowest) for number in order]
         cap_bps = [self._cap_bps.get(keys[number], math.inf) for number in order] if self._allocator.caps else None
         self._network.arrange(
             Arrangement(

@@ -1,10 +1,10 @@
 """An engine in simulated time whose jobs synchronise over a simulated network: an iteration takes as long as its coflow does.
 
 A job computes as long as its profile says for what it was given, then its coflow has to be carried, in competition with those
-of the other jobs. What a change of GPUs costs is waited for before the first iteration. As under the engine of real processes,
-a job that is moved or parked leaves at the end of the iteration that it is in, and one that is suspended stops at once: resumed,
-it goes on with what it had computed of its iteration; what its coflow had carried is sent again. It reports by the clock, when
-it is first started, and at its end.
+of the other jobs. What a change of GPUs costs is waited for before the first iteration. As under the engine of real processes, a
+job that is moved or parked leaves at the end of the iteration that it is in, and one that is suspended stops at once. Resumed, it
+goes on with what it had computed of its iteration; what its coflow had carried is sent again. It reports by the clock, when it is
+first started, and at its end.
 """
 
 import math
