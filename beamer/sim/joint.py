@@ -27,6 +27,7 @@ from beamer.network.fabric import Fabric
 from beamer.network.ledger import NetworkLedger
 from beamer.network.plan import QUEUES
 from beamer.network.policies import NetworkPolicy
+from beamer.sim.disturbances import UNDISTURBED, Disturbances
 from beamer.sim.gpu import Arrival, JobRun, check_arrivals, job_runs, submit
 from beamer.sim.network_level import Assumptions, NetworkLevel, chosen_allocator, untold
 from beamer.sim.networked_engine import NetworkedEngine
@@ -114,6 +115,7 @@ class _Simulation:
         report_s: float,
         seed: int,
         on_report: Callable[[], None],
+        disturbances: Disturbances,
     ) -> None:
         self._level = level
         self._on_report = on_report
@@ -122,7 +124,11 @@ class _Simulation:
         self._woken_s = 0.0
         self.submitted: dict[str, float] = {}
         jobs = {arrival.key: arrival.job for arrival in arrivals}
-        self.engine = NetworkedEngine(level, nodes, jobs, self._target, report_s, self._reported)
+        self._disturbances = disturbances
+        self._seed = seed
+        self.engine = NetworkedEngine(
+            level, nodes, jobs, self._target, report_s, self._reported, self._sent_bytes, disturbances.loses(seed)
+        )
         self.driver = SearchDriver(by_policy(gpu_policy, seed, live=False), self.engine, tuner, tracker=tracker)
         for arrival in arrivals:
             level.after(arrival.at_s, partial(self._submit, arrival))
@@ -149,6 +155,9 @@ class _Simulation:
         self.submitted[arrival.key] = self._level.now_s
         submit(self.driver, arrival, self._level.now_s)
         self._due()
+
+    def _sent_bytes(self, key: str, declared: int) -> int:
+        return self._disturbances.sent_bytes(split_key(key)[0], declared, self._seed)
 
     def _reported(self) -> None:
         self._on_report()
@@ -185,6 +194,7 @@ def simulate_scenario(
     assumptions: Assumptions | None = None,
     allocator: Allocator | None = None,
     parts: JointParts = NO_PARTS,
+    disturbances: Disturbances = UNDISTURBED,
 ) -> JointRun:
     """Run a scenario's searches, judged by successive halving, under a policy of each level. Raises as `simulate_joint`."""
     arrivals = [
@@ -206,6 +216,7 @@ def simulate_scenario(
         allocator,
         scenario.queues,
         parts,
+        disturbances,
     )
 
 
@@ -222,11 +233,12 @@ def simulate_joint(
     allocator: Allocator | None = None,
     queues: int = QUEUES,
     parts: JointParts = NO_PARTS,
+    disturbances: Disturbances = UNDISTURBED,
 ) -> JointRun:
     """Run trials on the GPUs of a fabric's hosts under a policy of each level.
 
     report_s: seconds between two reports of a trial. seed: of both policies. allocator: so many `queues` if None.
-    parts: of what each level is told of the other.
+    parts: of what each level is told of the other. disturbances: of what neither is told.
     Raises `InputError` for nodes that are no hosts, two trials of one key, jobs that may run on a part of what they need or do
     not say what they synchronise, a network policy that the allocator cannot carry out, and assumptions that cannot hold.
     """
@@ -246,7 +258,10 @@ def simulate_joint(
     if parts.placement:
         gpu_policy = LinkAware(gpu_policy, fabric)
     on_report = level.tell_anew if parts.survival else _nothing
-    run = _Simulation(level, tracker, nodes, arrivals, gpu_policy, tuner or NoTuner(), report_s, seed, on_report)
+    run = _Simulation(level, tracker, nodes, arrivals, gpu_policy, tuner or NoTuner(), report_s, seed, on_report, disturbances)
+    if disturbances.cable is not None:
+        at_s, one, other = disturbances.cable
+        level.after(at_s, partial(level.reroute, {(one, other), (other, one)}))
     run.run_to_end()
     now = level.now_s
     carried = zip(fabric.links, level.carried_bits().tolist(), strict=True)

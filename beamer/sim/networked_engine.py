@@ -1,10 +1,10 @@
 """An engine in simulated time whose jobs synchronise over a simulated network: an iteration takes as long as its coflow does.
 
 A job computes as long as its profile says for what it was given, then its coflow has to be carried, in competition with those
-of the other jobs. What a change of GPUs costs is waited for before the first iteration. As under the engine of real processes, a
-job that is moved or parked leaves at the end of the iteration that it is in, and one that is suspended stops at once. Resumed, it
-goes on with what it had computed of its iteration; what its coflow had carried is sent again. It reports by the clock, when it is
-first started, and at its end.
+of the other jobs. What a change of GPUs costs is waited for before the first iteration. As under the engine of real processes,
+a job that is moved or parked leaves at the end of the iteration that it is in, and one that is suspended stops at once.
+Resumed, it goes on with what it had computed of its iteration; what its coflow had carried is sent again. It reports by the
+clock, when it is first started, and at its end.
 """
 
 import math
@@ -50,11 +50,21 @@ class _Run:
     costs_due: bool = True
 
 
+def _as_declared(key: str, declared: int) -> int:
+    return declared
+
+
+def _never() -> bool:
+    return False
+
+
 class NetworkedEngine(Engine):
     """Runs jobs of known compute times and convergence on a simulated network.
 
     nodes: hosts of the network with their GPUs. jobs: by key, all that will ever be started. target: the iteration after which
     a job that is started is to end. report_s: seconds between two reports. on_report: called when a job has reported.
+    sent_bytes: in a synchronisation, of a job that declares some. is_lost: says of one report after another, but for those of
+    starts and ends, whether nobody hears it.
     lost_s: GPU-seconds on changes and on iterations that were not finished, by job. started_s: when each first ran.
     """
 
@@ -66,6 +76,8 @@ class NetworkedEngine(Engine):
         target: Callable[[str], int],
         report_s: float,
         on_report: Callable[[], None],
+        sent_bytes: Callable[[str, int], int] = _as_declared,
+        is_lost: Callable[[], bool] = _never,
     ) -> None:
         if not 0 < report_s < math.inf:
             raise InputError("report_s", report_s, "a finite number of seconds above 0")
@@ -85,6 +97,8 @@ class NetworkedEngine(Engine):
         self._target = target
         self._report_s = report_s
         self._on_report = on_report
+        self._sent_bytes = sent_bytes
+        self._is_lost = is_lost
         self._runs: dict[str, _Run] = {}
         self._launches: dict[str, int] = {}
         self._saved: dict[str, _Run] = {}  # as they stood when they were stopped after their end
@@ -234,7 +248,9 @@ class NetworkedEngine(Engine):
             self.started_s[key] = now
             run.speeds += [run.job.step(one, one.batch_size or batch_size) for one in run.job.profiled]
             self._take_report(run, 0, now)
-        traffic = replace(run.job.request.traffic, compute_s=run.compute_s)
+        declared = run.job.request.traffic
+        sent = self._sent_bytes(key, declared.sync_bytes or 0)
+        traffic = replace(declared, compute_s=run.compute_s, sync_bytes=sent)
         spec = replace(job_spec(split_key(key)[1], self._level.attempt(key).workers, traffic), iterations=run.steps)
         self._level.forget_class(key)
         self._level.run([(key, spec)], cost_s - head_s, done=int(run.iteration), steps=run.per_step)
@@ -271,7 +287,7 @@ class NetworkedEngine(Engine):
         if run is None or run.version != version:
             return
         done = self._done(key)
-        if done > run.reported_steps:
+        if done > run.reported_steps and not self._is_lost():
             self._take_report(run, done, self._level.iteration_began_s(key))
             self._on_report()
         self._level.after(self._report_s, partial(self._look, key, version))

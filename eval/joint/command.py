@@ -9,7 +9,7 @@ from beamer.gpu.policies import GPU_POLICIES
 from beamer.network.policies import NETWORK_POLICIES
 from eval.grid import Anew, CellPart, ConfigFile, Docs, JsonFile, Processes, Seeds, StudyOutput, chosen, run_study
 from eval.joint.report import COMMITTED, JointStudy
-from eval.joint.runs import JointConfig, pair, run_pair
+from eval.joint.runs import PLAIN, SEPARATOR, JointConfig, Variant, in_variant, run_pair
 from eval.resume import Task, digest, imported_sources, source_digest
 
 CONFIG = Path(__file__).parent.parent / "configs" / "joint.yaml"
@@ -34,22 +34,24 @@ def joint(
     config = read_config(config_file)
     config = config.model_copy(update={"seeds": seeds or config.seeds})
     numbers = range(config.first_seed, config.first_seed + config.seeds)
-    tasks = {
-        name: {
-            pair(gpu, network): [_task(config, name, gpu, network, seed) for seed in numbers]
-            for gpu in config.gpu_policies
-            for network in config.network_policies
-        }
-        for name in chosen(config.cells, cells)
-    }
+    names = chosen(config.cells, cells)
+    tasks = {name: {who: [_task(config, name, who, seed) for seed in numbers] for who in config.pairs} for name in names}
+    for table in (config.parts, config.robustness):
+        for name in table.cells:
+            for who in table.pairs if name in tasks else ():
+                for called, variant in table.variants.items():
+                    several = [_task(config, name, who, seed, called, variant) for seed in numbers]
+                    tasks[name][in_variant(who, called)] = several
     whole = not (seeds or cells or config_file != CONFIG)
     run_study(COMMITTED, partial(JointStudy, config), tasks, StudyOutput(json_file, docs, anew, processes, whole))
 
 
-def _task(config: JointConfig, name: str, gpu: str, network: str, seed: int) -> Task:
+def _task(config: JointConfig, name: str, who: str, seed: int, called: str = "", variant: Variant = PLAIN) -> Task:
     cell = config.cell(name)
-    key = digest(cell.model_dump(), gpu, network, seed, _code_digest(gpu, network))
-    return Task(key, f"{name}, {pair(gpu, network)}, seed {seed}", run_pair, (cell, gpu, network, seed))
+    gpu, network = who.split(SEPARATOR)
+    key = digest(cell.model_dump(), gpu, network, seed, variant.model_dump(), _code_digest(gpu, network))
+    title = f"{name}, {in_variant(who, called) if called else who}, seed {seed}"
+    return Task(key, title, run_pair, (cell, gpu, network, seed, variant))
 
 
 @lru_cache

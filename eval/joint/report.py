@@ -9,7 +9,7 @@ from rich.table import Table
 
 from eval.committed import Committed
 from eval.grid import Runs
-from eval.joint.runs import JointConfig, pair
+from eval.joint.runs import JointConfig, in_variant, pair
 from eval.statistics import CONFIDENCE, Ratio
 
 
@@ -31,7 +31,12 @@ class JointStudy:
 
     def tables(self) -> dict[str, list[Table]]:
         """Return every table by the name of its section."""
-        return {"levels": [self._levels()], "pairs": [self._pairs(cell) for cell in self.runs]}
+        return {
+            "levels": [self._levels()],
+            "pairs": [self._pairs(cell) for cell in self.runs],
+            "parts": [self._parts(cell) for cell in self.config.parts.cells if cell in self.runs],
+            "robustness": [self._robustness(cell) for cell in self.config.robustness.cells if cell in self.runs],
+        }
 
     def each(self, cell: str, who: str, measure: str) -> list[float]:
         """Return a measure of a pair of policies, seed by seed."""
@@ -41,8 +46,11 @@ class JointStudy:
     def _neither(self) -> str:
         return pair(self.config.gpu_policies[0], self.config.network_policies[0])
 
-    def _ratio(self, cell: str, who: str, base: str) -> Ratio:
-        return Ratio.of(self.each(cell, who, "search_s"), self.each(cell, base, "search_s"))
+    def _ratio(self, cell: str, who: str, base: str, measure: str = "search_s") -> Ratio:
+        return Ratio.of(self.each(cell, who, measure), self.each(cell, base, measure))
+
+    def _to_bound(self, cell: str, who: str) -> Ratio:
+        return Ratio.of(self.each(cell, who, "search_s"), self.each(cell, who, "bound_s"))
 
     def _best(self, cell: str, whos: Sequence[str]) -> str:
         """Return the pair whose searches take least in the mean over the seeds."""
@@ -53,7 +61,7 @@ class JointStudy:
         gpu, network = self.config.gpu_policies[0], self.config.network_policies[0]
         title = f"mean search time relative to {self._neither}: {self._means()}"
         table = Table(title=title, title_justify="left")
-        for column in ("cell", "network only", "", "GPUs only", "", "both", "", "both / the better single one"):
+        for column in ("cell", "network only", "", "GPUs only", "", "both", "", "both / the better single one", "both / bound"):
             table.add_column(column)
         for cell in self.runs:
             of_network = self._best(cell, [pair(gpu, name) for name in self.config.network_policies])
@@ -61,7 +69,38 @@ class JointStudy:
             both = self._best(cell, self.config.pairs)
             single = self._best(cell, [of_network, of_gpus])
             cells = [part for who in (of_network, of_gpus, both) for part in (who, str(self._ratio(cell, who, self._neither)))]
-            table.add_row(cell, *cells, str(self._ratio(cell, both, single)))
+            table.add_row(cell, *cells, str(self._ratio(cell, both, single)), str(self._to_bound(cell, both)))
+        return table
+
+    def _parts(self, cell: str) -> Table:
+        """Return a row per part, a column per pair of policies and another for the bytes on links."""
+        title = f"{cell}: search time, and bytes on all links, relative to the same policies without, {self._means()}"
+        table = Table(title=title, title_justify="left")
+        table.add_column("told to each other")
+        for who in self.config.parts.pairs:
+            table.add_column(who)
+            table.add_column("bytes")
+        for called in self.config.parts.variants:
+            cells = [
+                str(self._ratio(cell, in_variant(who, called), who, measure))
+                for who in self.config.parts.pairs
+                for measure in ("search_s", "network_gb")
+            ]
+            table.add_row(called, *cells)
+        return table
+
+    def _robustness(self, cell: str) -> Table:
+        """Return a row per disturbance, a column per pair of policies, the first of which the others are compared with."""
+        first, *others = self.config.robustness.pairs
+        title = f"{cell}: search time relative to {first} under the same disturbance, {self._means()}"
+        table = Table(title=title, title_justify="left")
+        for column in ("disturbance", *others, f"{first} / undisturbed"):
+            table.add_column(column)
+        table.add_row("none", *(str(self._ratio(cell, who, first)) for who in others), "")
+        for called in self.config.robustness.variants:
+            disturbed = in_variant(first, called)
+            cells = [str(self._ratio(cell, in_variant(who, called), disturbed)) for who in others]
+            table.add_row(called, *cells, str(self._ratio(cell, disturbed, first)))
         return table
 
     def _pairs(self, cell: str) -> Table:

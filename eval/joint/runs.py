@@ -4,13 +4,17 @@ Every pair of policies is given the same searches for a seed, so that comparison
 whichever policies run them.
 """
 
+from dataclasses import replace
 from random import Random
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from beamer.bounds.joint import search_bound_s
 from beamer.gpu.policies import gpu_policy
+from beamer.joint.parts import JointParts
 from beamer.network.policies import network_policy
+from beamer.sim.disturbances import Disturbances
 from beamer.sim.joint import simulate_scenario
 from beamer.units import parse_rate
 from beamer.workloads.joint import JointScenario, parse
@@ -45,6 +49,27 @@ class JointCell(_Entry):
     report_s: float
 
 
+class Variant(_Entry):
+    """What a run has beyond its pair of policies; what a field means is said in the config file."""
+
+    parts: tuple[str, ...] = ()
+    queues: int | None = None
+    bytes_off: float = 1.0
+    reports_lost: float = 0.0
+    cable: tuple[float, str, str] | None = None
+
+
+PLAIN = Variant()
+
+
+class VariantTable(_Entry):
+    """Cells, and pairs of policies as `pair` names them, that run in variants."""
+
+    cells: tuple[str, ...]
+    pairs: tuple[str, ...]
+    variants: dict[str, Variant]
+
+
 class JointConfig(_Entry):
     """What the study consists of, as in the config file."""
 
@@ -54,6 +79,8 @@ class JointConfig(_Entry):
     network_policies: tuple[str, ...] = Field(min_length=1)
     base: JointCell
     cells: dict[str, dict[str, Any]]
+    parts: VariantTable
+    robustness: VariantTable
 
     def cell(self, name: str) -> JointCell:
         """Return the cell of that name."""
@@ -68,6 +95,11 @@ class JointConfig(_Entry):
 def pair(gpu: str, network: str) -> str:
     """Return the name of a pair of policies."""
     return f"{gpu}{SEPARATOR}{network}"
+
+
+def in_variant(who: str, variant: str) -> str:
+    """Return the name of a pair of policies in a variant."""
+    return f"{who}, {variant}"
 
 
 def scenario(cell: JointCell, seed: int) -> JointScenario:
@@ -109,14 +141,22 @@ def _search(cell: JointCell, number: int, rng: Random) -> dict[str, Any]:
     }
 
 
-def run_pair(cell: JointCell, gpu: str, network: str, seed: int) -> dict[str, float]:
+def run_pair(cell: JointCell, gpu: str, network: str, seed: int, variant: Variant = PLAIN) -> dict[str, float]:
     """Return what is measured of a pair of policies on the searches of a seed.
 
-    search_s, sct_s, jct_s: seconds, means over searches, stages, trials; p95_sct_s: of stages. idle: share of GPU-seconds that
-    no trial held. network_gb: over all links.
+    search_s, sct_s, jct_s: seconds, means over searches, stages, trials; p95_sct_s: of stages; bound_s: that search_s is not
+    below. idle: share of GPU-seconds that no trial held. network_gb: over all links.
     """
-    run = simulate_scenario(scenario(cell, seed), gpu_policy(gpu), network_policy(network))
+    searches = scenario(cell, seed)
+    run = simulate_scenario(
+        searches if variant.queues is None else replace(searches, queues=variant.queues),
+        gpu_policy(gpu),
+        network_policy(network),
+        parts=JointParts.of(variant.parts),
+        disturbances=Disturbances(variant.bytes_off, variant.reports_lost, variant.cable),
+    )
     return {
+        "bound_s": search_bound_s(searches),
         "search_s": run.mean_search_s,
         "sct_s": run.mean_sct_s,
         "p95_sct_s": run.p95_sct_s,

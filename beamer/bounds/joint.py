@@ -1,0 +1,77 @@
+"""A lower bound on the mean search time of searches that share GPUs and network, whatever either level decides.
+
+The larger of two. First, no search ends before one trial has run through all of its rungs, at the size at which its iterations
+are shortest with all else idle: on one node nothing is sent; beyond it, what a ring sends and receives passes a host's link.
+Second, all GPUs together do at most their number of GPU-seconds a second: a machine of that speed that serves whoever has least
+left first has the least mean of all schedules with releases [Schrage 1968, Operations Research 16], and each search brings the
+GPU-seconds that its trials compute for, however they are placed. Batch sizes are those that are asked for.
+"""
+
+from collections.abc import Iterable
+from heapq import heappop, heappush
+from statistics import fmean
+
+from beamer.engines.profiles import DataParallelProfile
+from beamer.engines.simulated import SimulatedJob
+from beamer.workloads.joint import JointScenario, SearchPlan
+
+
+def search_bound_s(scenario: JointScenario) -> float:
+    """Return seconds that the mean search time of a scenario is not below."""
+    gpus = sum(node.gpus for node in scenario.nodes)
+    on_one = max(node.gpus for node in scenario.nodes)
+    rate_bps = max(link.rate_bps for link in scenario.fabric.links)
+    alone = fmean(_alone_s(search, gpus, on_one, rate_bps) for search in scenario.searches)
+    works = ((search.arrival_s, _gpu_seconds(search) / gpus) for search in scenario.searches)
+    return max(alone, _least_mean_flow_s(works))
+
+
+def _first(search: SearchPlan) -> tuple[SimulatedJob, DataParallelProfile]:
+    job = next(iter(search.trials.values()))
+    assert isinstance(job.profile, DataParallelProfile), "as scenarios for both levels make them"
+    return job, job.profile
+
+
+def _alone_s(search: SearchPlan, gpus: int, on_one: int, rate_bps: float) -> float:
+    """Return what a trial takes through all rungs of a search at the size at which its iterations are shortest."""
+    job, profile = _first(search)
+    traffic = job.request.traffic
+    shortest_s = float("inf")
+    for size in range(job.request.least, min(job.request.most, gpus) + 1):
+        compute_s = profile.compute_s / size + profile.fixed_s
+        is_sent = size > on_one and traffic.collective == "ring"
+        sent_s = 16 * (traffic.sync_bytes or 0) * (size - 1) / size / rate_bps if is_sent else 0.0
+        shortest_s = min(shortest_s, max(compute_s, (1 - traffic.overlap) * compute_s + sent_s))
+    return job.start_s + search.rungs[-1].step * shortest_s
+
+
+def _gpu_seconds(search: SearchPlan) -> float:
+    """Return the GPU-seconds that the trials of a search compute for at least."""
+    job, profile = _first(search)
+    steps, before = 0, 0
+    for rung in search.rungs:
+        steps += rung.trials * (rung.step - before)
+        before = rung.step
+    return steps * (profile.compute_s + job.request.least * profile.fixed_s)
+
+
+def _least_mean_flow_s(works: Iterable[tuple[float, float]]) -> float:
+    """Return the mean time from arrival to end of works, given as arrival and length, the one with least left first."""
+    coming = sorted(works, reverse=True)
+    left: list[tuple[float, float]] = []  # and when it came
+    now, flows = 0.0, list[float]()
+    while coming or left:
+        if not left:
+            now = max(now, coming[-1][0])
+        while coming and coming[-1][0] <= now:
+            at_s, length_s = coming.pop()
+            heappush(left, (length_s, at_s))
+        length_s, at_s = heappop(left)
+        until = coming[-1][0] if coming else float("inf")
+        if now + length_s <= until:
+            now += length_s
+            flows.append(now - at_s)
+        else:
+            heappush(left, (length_s - (until - now), at_s))
+            now = until
+    return fmean(flows)

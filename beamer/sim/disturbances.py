@@ -1,0 +1,42 @@
+"""How a run differs from what policies are told of it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from beamer.errors import InputError
+
+FailedCable = tuple[float, str, str]
+"""When it fails, and the nodes that it connects."""
+
+
+@dataclass(frozen=True)
+class Disturbances:
+    """What is wrong or missing.
+
+    bytes_off: factor by which each search declares too many or too few bytes, which of both at random. reports_lost: share of
+    the reports of progress, at random. cable: that fails and stays dead.
+    """
+
+    bytes_off: float = 1.0
+    reports_lost: float = 0.0
+    cable: FailedCable | None = None
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.bytes_off < float("inf"):
+            raise InputError("bytes_off", self.bytes_off, "a finite factor of at least 1")
+        if not 0 <= self.reports_lost < 1:
+            raise InputError("reports_lost", self.reports_lost, "a share of at least 0, below 1")
+
+    def sent_bytes(self, study: str, declared: int, seed: int) -> int:
+        """Return what a trial of a study sends where it declares so many bytes."""
+        too_many = Random(f"{seed}/bytes/{study}").random() < 0.5
+        return round(declared / self.bytes_off if too_many else declared * self.bytes_off)
+
+    def loses(self, seed: int) -> Callable[[], bool]:
+        """Return what says of one report after another whether it is lost."""
+        rng = Random(f"{seed}/reports")
+        return lambda: rng.random() < self.reports_lost
+
+
+UNDISTURBED = Disturbances()
