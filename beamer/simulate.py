@@ -11,6 +11,7 @@ from rich.markup import escape
 from beamer.bounds.scenario import scenario_bounds, trace_bounds
 from beamer.errors import InputError, nearest
 from beamer.gpu.policies import gpu_policy
+from beamer.joint.parts import JointParts
 from beamer.network.allocation import Allocator, Classes, allocator, check_pair
 from beamer.network.plan import QUEUES
 from beamer.network.plan_modes import DEFAULT_MODE, PlanMode, plan_mode
@@ -35,7 +36,16 @@ from beamer.report import (
     write_events,
     write_rows,
 )
-from beamer.scenario_options import JsonFile, ModeName, PlotFile, ScenarioFile, parse_gpu_policies, parse_policies
+from beamer.scenario_options import (
+    JointNames,
+    JsonFile,
+    ModeName,
+    PlotFile,
+    ScenarioFile,
+    parse_gpu_policies,
+    parse_joint_parts,
+    parse_policies,
+)
 from beamer.sim import Assumptions
 from beamer.sim.joint import simulate_scenario as simulate_searches
 from beamer.sim.network import simulate as run_simulation
@@ -79,6 +89,7 @@ def simulate(
             help="Comma-separated GPU policies, for a scenario whose searches ask for GPUs: each with each network policy.",
         ),
     ] = None,
+    joint: JointNames = None,
     json_file: JsonFile = None,
     plot: PlotFile = None,
     cdf: Annotated[
@@ -99,10 +110,13 @@ def simulate(
         for option, value in others.items():
             if value is not None and option not in ("--json", "--plot"):
                 raise InputError(option, str(value), "no such option beside --gpu-policy")
+        parts = parse_joint_parts(joint)
         _simulate_joint(
-            scenario, gpu_policy_names, policies or COMPARED, allocator_name, queues, plan_mode(mode), outputs
+            scenario, gpu_policy_names, policies or COMPARED, allocator_name, queues, plan_mode(mode), parts, outputs
         )  # fmt: skip
         return
+    if joint is not None:
+        raise InputError("--joint", joint, "--gpu-policy beside it")
     if trace is None:
         for option, value in (("--policy", policy), ("--format", form), ("--rate", rate)):
             if value is not None:
@@ -167,6 +181,7 @@ def _simulate_joint(
     allocator_name: str,
     queues: str | None,
     mode: PlanMode,
+    parts: JointParts,
     outputs: Outputs,
 ) -> None:
     loaded = load_joint(path or shipped_joint())
@@ -175,11 +190,12 @@ def _simulate_joint(
     _check_pairs(names, chosen)
     check_outputs(outputs)
     runs = [
-        simulate_searches(loaded, gpu_policy(gpu), network_policy(name), allocator=chosen)
+        simulate_searches(loaded, gpu_policy(gpu), network_policy(name), allocator=chosen, parts=parts)
         for gpu in gpu_names
         for name in names
     ]
-    Console().print(joint_table(f"{loaded.name} on {loaded.fabric.name}, simulated, {_described(chosen)}", runs))
+    told = f", told of each other: {', '.join(parts.names)}" if parts.names else ""
+    Console().print(joint_table(f"{loaded.name} on {loaded.fabric.name}, simulated, {_described(chosen)}{told}", runs))
     _write_json(outputs["--json"], {"runs": [joint_document(run) for run in runs]})
     if (file := outputs["--plot"]) is not None:
         plot_timeline([run.timeline for run in runs], file)

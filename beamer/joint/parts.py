@@ -6,6 +6,8 @@ from dataclasses import dataclass, fields
 from beamer.errors import InputError, nearest
 
 EVERY = "all"
+LIVE = ("placement",)
+"""The parts that a controller has, beyond the simulator: those that gain and need nothing that only the simulator knows."""
 
 
 @dataclass(frozen=True)
@@ -25,20 +27,31 @@ class JointParts:
     phases: bool = False
 
     @classmethod
-    def of(cls, names: Iterable[str]) -> "JointParts":
-        """Return the parts of these names switched on, `all` of them by that. Raises `InputError` for an unknown one."""
-        known = [field.name for field in fields(cls)]
+    def of(cls, field: str, names: Iterable[str]) -> "JointParts":
+        """Return the parts of these names switched on, `all` of them by that.
+
+        Raises `InputError` for an unknown one, of the field that it came by.
+        """
         chosen: set[str] = set()
         for name in names:
-            if name not in known and name != EVERY:
-                raise InputError("joint", name, nearest(name, [*known, EVERY]))
-            chosen |= set(known) if name == EVERY else {name}
+            if name not in PARTS and name != EVERY:
+                raise InputError(field, name, nearest(name, [*PARTS, EVERY]))
+            chosen |= set(PARTS) if name == EVERY else {name}
         return cls(**dict.fromkeys(chosen, True))
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of those that are switched on."""
-        return tuple(field.name for field in fields(self) if getattr(self, field.name))
+        return tuple(name for name in PARTS if getattr(self, name))
 
 
+PARTS = tuple(field.name for field in fields(JointParts))
 NO_PARTS = JointParts()
+
+
+def check_live(field: str, parts: JointParts) -> JointParts:
+    """Return parts that a controller has. Raises `InputError` for others, of the field that they came by."""
+    for name in parts.names:
+        if name not in LIVE:
+            raise InputError(field, name, f"{', '.join(LIVE)}: the others are parts of the simulator alone")
+    return parts

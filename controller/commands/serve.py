@@ -12,11 +12,14 @@ import typer
 from beamer.errors import InputError, nearest
 from beamer.gpu.policies import GPU_POLICIES
 from beamer.gpu.policy_settings import gpu_policy_of
+from beamer.joint.parts import LIVE, check_live
+from beamer.joint.placement import LinkAware
 from beamer.network.allocation import Classes, check_pair
 from beamer.network.plan import QUEUES, check_queues
 from beamer.network.plan_modes import DEFAULT_MODE, PLAN_MODES, plan_mode
 from beamer.network.policies import network_policy
 from beamer.ports import HTTP_PORT
+from beamer.scenario_options import parse_joint_parts
 from beamer.studies.journal.location import check_no_secret
 from controller.address import listen, parse_address
 from controller.commands.fabric_file import read_fabric
@@ -41,6 +44,9 @@ def serve(
     gpu_settings: Annotated[
         list[str], typer.Option("--gpu-set", help="A parameter of that policy, NAME=VALUE; repeatable.")
     ] = [],  # noqa: B006
+    joint: Annotated[
+        str, typer.Option(help=f"What each level is told of the other: {', '.join(LIVE)}.  [default: nothing]")
+    ] = "",
     seed: Annotated[int, typer.Option(help="Seed of policies that draw random numbers.")] = 0,
     grace: Annotated[
         float, typer.Option(help="Seconds, above 0, that a worker's process may be gone before its attempt ends.")
@@ -72,6 +78,12 @@ def serve(
         raise InputError("--gpu-policy", gpu_policy, nearest(gpu_policy, GPU_POLICIES))
     if gpu_settings and not gpu_policy:
         raise InputError("--gpu-set", gpu_settings[0], "--gpu-policy beside it")
+    if joint and not gpu_policy:
+        raise InputError("--joint", joint, "--gpu-policy beside it")
+    parts = check_live("--joint", parse_joint_parts(joint or None))
+    decides = gpu_policy_of(gpu_policy, gpu_settings, "--gpu-set") if gpu_policy else None
+    if decides is not None and parts.placement:
+        decides = LinkAware(decides, network)
     watch = WatchOptions(grace, silence)
     most = Limits() if limits is None else read_limits(limits)
     credentials = read_credentials(tls_cert, tls_key, tls_ca, token_key)
@@ -80,7 +92,7 @@ def serve(
     connections = connections_within(raise_descriptor_limit(), most, len(network.switches) + len(network.agents))
     service = Service(
         network, journal, chosen, queues, carried_out, switch_address, seed, watch, most, connections, credentials,
-        gpu_policy_of(gpu_policy, gpu_settings, "--gpu-set") if gpu_policy else None,
+        decides,
     )  # fmt: skip
     with listen(http) as listener:
         _log_to_stderr()

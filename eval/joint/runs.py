@@ -79,12 +79,13 @@ class JointConfig(_Entry):
     network_policies: tuple[str, ...] = Field(min_length=1)
     base: JointCell
     cells: dict[str, dict[str, Any]]
+    cells_of_parts: dict[str, dict[str, Any]]
     parts: VariantTable
     robustness: VariantTable
 
     def cell(self, name: str) -> JointCell:
         """Return the cell of that name."""
-        return JointCell.model_validate(self.base.model_dump() | self.cells[name])
+        return JointCell.model_validate(self.base.model_dump() | (self.cells | self.cells_of_parts)[name])
 
     @property
     def pairs(self) -> tuple[str, ...]:
@@ -152,7 +153,7 @@ def run_pair(cell: JointCell, gpu: str, network: str, seed: int, variant: Varian
         searches if variant.queues is None else replace(searches, queues=variant.queues),
         gpu_policy(gpu),
         network_policy(network),
-        parts=JointParts.of(variant.parts),
+        parts=JointParts.of("parts", variant.parts),
         disturbances=Disturbances(variant.bytes_off, variant.reports_lost, variant.cable),
     )
     return {

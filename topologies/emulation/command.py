@@ -16,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from beamer.errors import InputError
 from beamer.gpu.policies import gpu_policy
+from beamer.joint.parts import JointParts, check_live
 from beamer.network.allocation import Classes, check_pair
 from beamer.network.plan import check_queues
 from beamer.network.plan_modes import DEFAULT_MODE, PlanMode, plan_mode
@@ -24,7 +25,17 @@ from beamer.network.snapshot import Snapshot
 from beamer.output_files import check_outputs
 from beamer.report import job_table, plot_timeline, stage_table
 from beamer.report.joint import joint_table
-from beamer.scenario_options import JsonFile, ModeName, PlotFile, PolicyList, ScenarioFile, parse_gpu_policies, parse_policies
+from beamer.scenario_options import (
+    JointNames,
+    JsonFile,
+    ModeName,
+    PlotFile,
+    PolicyList,
+    ScenarioFile,
+    parse_gpu_policies,
+    parse_joint_parts,
+    parse_policies,
+)
 from beamer.sim import simulate
 from beamer.sim.joint import simulate_scenario
 from beamer.workloads import joint
@@ -56,6 +67,7 @@ def emulate(
             help="Comma-separated GPU policies, for a scenario whose searches ask for GPUs: each with each network policy.",
         ),
     ] = None,
+    joint_names: JointNames = None,
     queues: Annotated[int | None, typer.Option(help="Managed classes per port.  [default: the scenario's]")] = None,
     json_file: JsonFile = None,
     plot: PlotFile = None,
@@ -64,8 +76,13 @@ def emulate(
     """Run a scenario on real packets under each policy, and in the simulator beside it."""
     if gpu_policy_names is not None:
         gpu_names = parse_gpu_policies(gpu_policy_names)
-        _emulate_searches(scenario or joint.shipped(), gpu_names, policies, plan_mode(mode), queues, json_file, plot, logs)
+        parts = check_live("--joint", parse_joint_parts(joint_names))
+        _emulate_searches(
+            scenario or joint.shipped(), gpu_names, policies, plan_mode(mode), parts, queues, json_file, plot, logs
+        )  # fmt: skip
         return
+    if joint_names is not None:
+        raise InputError("--joint", joint_names, "--gpu-policy beside it")
     path = scenario or shipped()
     loaded = load(path)
     if queues is not None:
@@ -116,6 +133,7 @@ def _emulate_searches(
     gpu_names: Sequence[str],
     policies: str,
     mode: PlanMode,
+    parts: JointParts,
     queues: int | None,
     json_file: Path | None,
     plot: Path | None,
@@ -136,12 +154,19 @@ def _emulate_searches(
         for name in names:
             keep = logs and logs / f"{gpu}-{name}"
             up = emulated_run(
-                path, name, loaded.seed, mode=mode.name, queues=loaded.queues, gpu_policy=gpu, keep_logs=keep
-            )  # fmt: skip
+                path,
+                name,
+                loaded.seed,
+                mode=mode.name,
+                queues=loaded.queues,
+                gpu_policy=gpu,
+                joint=",".join(parts.names),
+                keep_logs=keep,
+            )
             with console.status(f"{gpu}, {name}: {len(loaded.searches)} searches"), up as run:
                 run.start_studies()
                 measured = run.finish_studies(RUN_PATIENCE_S)
-            simulated = simulate_scenario(loaded, gpu_policy(gpu), network_policy(name), allocator=allocator)
+            simulated = simulate_scenario(loaded, gpu_policy(gpu), network_policy(name), allocator=allocator, parts=parts)
             outcomes.append(JointOutcome(gpu, name, loaded, measured, simulated))
     on = f"{loaded.name} on {loaded.fabric.name}"
     console.print(joint_table(f"{on}, emulated", [outcome.run for outcome in outcomes]))

@@ -125,6 +125,7 @@ class NamespacedRun:
                 *("--mode", self.config.mode),
                 *("--http", http, "--openflow", openflow),
                 *(("--gpu-policy", self.config.gpu_policy) if self.config.gpu_policy else ()),
+                *(("--joint", self.config.joint) if self.config.joint else ()),
                 "--insecure",  # the address is in the run's own network namespace, which nothing outside reaches
             ],
             stdin=subprocess.DEVNULL,

@@ -120,14 +120,15 @@ def emulated_run(
     controllers: int = 1,
     journal: str | None = None,
     gpu_policy: str | None = None,
+    joint: str = "",
 ) -> Iterator[EmulatedRun]:
     """Bring up `scenario` under `policy` in fresh namespaces; remove all of it when the block is left, by an exception, too.
 
     calibrate: whether to check first that equal jobs get equal shares. keep_logs: a directory to which the run's logs are
     copied before they are removed. expiry_s: how long agents keep their queues without a controller. mode: how the order
     becomes a plan. queues: classes per port; the scenario's if None. controllers: how many on one journal, of which the first
-    leads at first; several need one in PostgreSQL. journal: URL; SQLite in the run's directory if None. gpu_policy: as of
-    `RunConfig`.
+    leads at first; several need one in PostgreSQL. journal: URL; SQLite in the run's directory if None. gpu_policy,
+    joint: as of `RunConfig`.
     """
     with contextlib.ExitStack() as stack:
         started: list[subprocess.Popen[str]] = []
@@ -139,7 +140,7 @@ def emulated_run(
         config = run.directory / "config.json"
         wanted = RunConfig(
             str(run.directory), str(scenario.resolve()), policy, seed, calibrate, expiry_s, mode, queues, controllers, journal,
-            gpu_policy,
+            gpu_policy, joint,
         )  # fmt: skip
         config.write_text(json.dumps(asdict(wanted)))
         with (run.directory / "inside.log").open("w") as log:
