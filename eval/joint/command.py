@@ -1,5 +1,6 @@
 """`python -m eval joint`: every pair of policies on every cell, paired by seed, tables and the sections of the docs."""
 
+from collections.abc import Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 
@@ -34,16 +35,23 @@ def joint(
     config = read_config(config_file)
     config = config.model_copy(update={"seeds": seeds or config.seeds})
     numbers = range(config.first_seed, config.first_seed + config.seeds)
-    names = chosen(config.cells, cells)
-    tasks = {name: {who: [_task(config, name, who, seed) for seed in numbers] for who in config.pairs} for name in names}
+    names = chosen([*config.cells, *config.cells_of_parts], cells)
+    tasks = {
+        name: {who: [_task(config, name, who, seed) for seed in numbers] for who in _pairs(config, name)} for name in names
+    }
     for table in (config.parts, config.robustness):
-        for name in table.cells:
-            for who in table.pairs if name in tasks else ():
+        for name in (name for name in table.cells if name in names):
+            for who in table.pairs:
                 for called, variant in table.variants.items():
                     several = [_task(config, name, who, seed, called, variant) for seed in numbers]
                     tasks[name][in_variant(who, called)] = several
     whole = not (seeds or cells or config_file != CONFIG)
     run_study(COMMITTED, partial(JointStudy, config), tasks, StudyOutput(json_file, docs, anew, processes, whole))
+
+
+def _pairs(config: JointConfig, cell: str) -> Sequence[str]:
+    """Return the pairs of policies that run on a cell as they are."""
+    return config.pairs if cell in config.cells else config.parts.pairs
 
 
 def _task(config: JointConfig, name: str, who: str, seed: int, called: str = "", variant: Variant = PLAIN) -> Task:

@@ -33,7 +33,7 @@ class JointStudy:
         """Return every table by the name of its section."""
         return {
             "levels": [self._levels()],
-            "pairs": [self._pairs(cell) for cell in self.runs],
+            "pairs": [self._pairs(cell) for cell in self.runs if cell in self.config.cells],
             "parts": [self._parts(cell) for cell in self.config.parts.cells if cell in self.runs],
             "robustness": [self._robustness(cell) for cell in self.config.robustness.cells if cell in self.runs],
         }
@@ -63,7 +63,7 @@ class JointStudy:
         table = Table(title=title, title_justify="left")
         for column in ("cell", "network only", "", "GPUs only", "", "both", "", "both / the better single one", "both / bound"):
             table.add_column(column)
-        for cell in self.runs:
+        for cell in (cell for cell in self.runs if cell in self.config.cells):
             of_network = self._best(cell, [pair(gpu, name) for name in self.config.network_policies])
             of_gpus = self._best(cell, [pair(name, network) for name in self.config.gpu_policies])
             both = self._best(cell, self.config.pairs)

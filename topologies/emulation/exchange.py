@@ -15,8 +15,8 @@ class RunConfig:
     directory: the run's; scenario: path of its file. calibrate: whether to check fairness first. expiry_s: how long agents
     keep their queues without a controller. mode: how the order becomes a plan. queues: per port, if not the scenario's.
     controllers: on one journal, the first of which leads at first. journal: URL; None: SQLite in the run's directory.
-    gpu_policy: decides on GPUs, which the scenario is to be one of searches for; None: the scenario says what runs where. joint:
-    what each level is told of the other, as the controller's option of that name.
+    gpu_policy: decides on GPUs, which the scenario is to be one of searches for; None: the scenario says what runs where.
+    joint: what each level is told of the other, as the controller's option of that name.
     """
 
     directory: str
