@@ -216,7 +216,9 @@ class FluidNetwork:
         ends = np.cumsum([len(part) for part in split])
         w.flows["hop_end"] = ends
         w.flows["hop_first"] = np.concatenate(([0], ends[:-1]))
-        self._world = _world(w.links, np.concatenate(split), w.flows, w.motion, w.phases, w.jobs, w.channels, w.now, w)
+        self._world = _world(
+            w.links, np.concatenate([np.zeros(0, HOP), *split]), w.flows, w.motion, w.phases, w.jobs, w.channels, w.now, w
+        )
 
     def coflows(self, numbers: Ints, columns: JobColumns) -> CoflowColumns:
         """Describe what the jobs of a snapshot have in flight. numbers: theirs, by position in `columns`."""

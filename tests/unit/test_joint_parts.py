@@ -1,0 +1,306 @@
+"""What each level is told of the other: each part by itself, by hand; all of them change when trials end, never which win."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import inf, sqrt
+from random import Random
+
+import numpy as np
+import pytest
+
+from beamer.bounds.joint import search_bound_s
+from beamer.errors import InputError
+from beamer.gpu.ledger import GpuLedger
+from beamer.gpu.model import Cluster, Grant, Job, Node, Request, Stage
+from beamer.gpu.policies import gpu_policy
+from beamer.gpu.policies.fifo import Fifo
+from beamer.gpu.predictors.estimate import Estimate
+from beamer.joint.parts import EVERY, NO_PARTS, PARTS, JointParts, check_live
+from beamer.joint.phases import Beat, start_delay_s
+from beamer.joint.placement import LinkAware, placed_by_links
+from beamer.joint.planes import least_used_plane
+from beamer.joint.survival import Survival, chances
+from beamer.network.footprint import Footprints
+from beamer.network.job import JobSpec, job_spec
+from beamer.network.policies import network_policy
+from beamer.network.views import LaterRung, StudyView
+from beamer.sim.disturbances import Disturbances
+from beamer.sim.joint import JointRun, simulate_scenario
+from beamer.studies.model import Profile, Worker
+from beamer.studies.tracker import Tracker
+from beamer.testing.fabrics import two_spines
+from beamer.workloads.joint import JointScenario, load, parse, shipped
+
+LEAVES = two_spines(hosts_per_leaf=3)
+NODES = tuple(Node(host.name, 2) for host in LEAVES.hosts)
+MEGABYTE = 1_000_000
+
+
+def scenario(**change: object) -> JointScenario:
+    """Return two searches of trials that need two hosts each."""
+    search = {
+        "arrival_s": 0.0,
+        "request": {"gpus": 4},
+        "job": {"bytes": MEGABYTE, "compute_s": 0.3},
+        "curves": {"trials": 4, "start": 2.3, "floor": [0.1, 1.5], "half": [3, 20]},
+        "rungs": [{"iterations": 12, "keep": 2}, {"iterations": 24}],
+    }
+    return parse(
+        {
+            "name": "parts",
+            "topology": {"shape": "leaf-spine", "leaves": 2, "hosts_per_leaf": 3, "spines": 2, "rate": "20mbit"},
+            "gpus_per_host": 2,
+            "report_s": 0.5,
+            "searches": [{"name": name, **search} for name in ("a", "b")],
+            **change,
+        }
+    )
+
+
+def job(key: str, gpus: int, grant: Grant | None = None, sync_bytes: int = MEGABYTE, **request: float) -> Job:
+    traffic = Profile(sync_bytes, "ring", 0.5)
+    return Job(key, Request(10, gpus, batch_size=gpus, traffic=traffic, **request), 0.0, Stage("s", ""), grant=grant)  # type: ignore[arg-type]
+
+
+def placed(jobs: Sequence[Job], allocation: Mapping[str, Grant], nodes: Sequence[Node] = NODES) -> Mapping[str, Grant]:
+    return placed_by_links(Cluster(tuple(nodes)), jobs, allocation, Footprints(LEAVES))
+
+
+def spec(*hosts: str) -> JobSpec:
+    return job_spec("x", tuple(Worker(rank, host) for rank, host in enumerate(hosts)), Profile(MEGABYTE, "ring", 0.1))
+
+
+# Survival.
+
+
+def test_chances_are_those_of_drawn_losses() -> None:
+    expected = [Estimate(1.0, 0.2), Estimate(1.1, 0.05), Estimate(1.3, 0.4), Estimate(0.7, 0.5), Estimate(2.0, 0.1)]
+    rng, draws = np.random.default_rng(0), 200_000
+    losses = np.array([rng.normal(one.value, one.deviation, draws) for one in expected])
+    for kept in (1, 2, 4):
+        survives = (losses.argsort(axis=0).argsort(axis=0) < kept).mean(axis=1)
+        assert chances(expected, kept) == pytest.approx(survives, abs=0.01)
+
+
+def test_chances_of_known_losses_are_certain_and_add_up_to_the_trials_that_are_kept() -> None:
+    known = [Estimate(value, 0.0) for value in (0.5, 0.3, 0.9, 0.7)]
+    assert chances(known, 2) == pytest.approx([1, 1, 0, 0])
+    unsure = [Estimate(1.0 + 0.1 * i, 0.3) for i in range(12)]
+    found = chances(unsure, 5)
+    assert found.sum() == pytest.approx(5, abs=0.02)
+    assert (np.diff(found) < 0).all(), "the lower a loss, the better the chance"
+    assert chances(unsure, 12) == pytest.approx(np.ones(12))
+
+
+def test_trials_of_which_nothing_is_known_are_like_the_others() -> None:
+    nothing = Estimate(0.0, inf)
+    assert chances([nothing] * 4, 1) == pytest.approx([0.25] * 4)
+    best, unknown, worst = chances([Estimate(1.0, 0.1), nothing, Estimate(2.0, 0.1)], 1)
+    assert best > unknown > worst
+    spread = sqrt(0.25 + 0.01)
+    assert unknown == pytest.approx(chances([Estimate(1.0, 0.1), Estimate(1.5, spread), Estimate(2.0, 0.1)], 1)[1])
+
+
+def test_the_network_level_is_told_chances_once_losses_tell() -> None:
+    told: list[tuple[float, Mapping[str, float]]] = []
+
+    class Noting(Survival):
+        def told(self, views: Sequence[StudyView]) -> Sequence[StudyView]:
+            views = super().told(views)
+            told.extend((at[-1], rung.chances) for view in views if view.name == "a" for rung in view.later)
+            return views
+
+    at = [0.0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("beamer.sim.joint.Survival", Noting)
+        run = simulate_scenario(scenario(), gpu_policy("fifo"), network_policy("beamer"), parts=JointParts(survival=True))
+    promoted = {
+        each.key.partition("/")[2] for each in run.jobs if each.key.startswith("a/") and each.reports[-1].iteration > 12
+    }
+    assert len(promoted) == 2
+    first, last = told[0][1], told[-1][1]
+    assert first == dict.fromkeys(("t0", "t1", "t2", "t3"), 0.5), "nothing has been reported"
+    assert set(sorted(last, key=lambda name: -last[name])[:2]) == promoted
+    assert min(last[name] for name in promoted) > 0.9
+
+
+def test_nothing_is_told_of_rungs_that_nobody_declared_or_that_begin_anew() -> None:
+    ledger = GpuLedger()
+    view = StudyView("s", 1.0, (), (LaterRung("rung1", 2, 10),))
+    with pytest.raises(KeyError):
+        Survival(Tracker(ledger), ledger).told([view])
+    unchanged = StudyView("s", 1.0, ())
+    assert Survival(Tracker(ledger), ledger).told([unchanged]) == [unchanged]
+
+
+# Placement.
+
+
+def test_a_trial_goes_to_nodes_of_one_leaf() -> None:
+    across = {"s/a": Grant.of({"h1": 2, "h4": 2})}
+    found = placed([job("s/a", 4)], across)
+    assert [node for node, _ in found["s/a"].gpus] in (["h1", "h2"], ["h1", "h3"])
+
+
+def test_a_trial_avoids_links_that_others_use() -> None:
+    running = job("s/a", 4, Grant.of({"h1": 2, "h4": 2}))
+    busy = [Node(name, 2) for name in ("h1", "h2", "h4", "h5", "h6")]  # a trial on h2 has to cross to the other leaf
+    jobs = [running, job("s/b", 4)]
+    found = placed(jobs, {"s/a": running.grant or Grant(()), "s/b": Grant.of({"h2": 2, "h5": 2})}, busy)
+    assert found["s/a"] == running.grant, "what runs stays"
+    assert {node for node, _ in found["s/b"].gpus} == {"h5", "h6"}
+
+
+def test_ranks_follow_each_other_from_node_to_nearest_node() -> None:
+    grant = Grant.of({"h1": 1, "h2": 1, "h4": 1, "h5": 1})
+    one_each = [Node(name, 1) for name in ("h1", "h4", "h2", "h5")]  # as listed, a ring crosses the spines four times
+    found = placed([job("s/a", 4)], {"s/a": grant}, one_each)
+    assert [node for node, _ in found["s/a"].gpus] == ["h1", "h2", "h4", "h5"]
+
+
+def test_trials_keep_their_numbers_of_gpus_by_node_and_no_node_has_more_than_it_has() -> None:
+    rng = Random(1)
+    for _ in range(200):
+        free = {node.name: node.gpus for node in NODES}
+        allocation: dict[str, Grant] = {}
+        for i in range(rng.randint(1, 4)):
+            nodes = rng.sample(
+                [name for name, count in free.items() if count], rng.randint(1, min(3, sum(map(bool, free.values()))))
+            )
+            counts = {name: rng.randint(1, free[name]) for name in nodes}
+            for name, count in counts.items():
+                free[name] -= count
+            allocation[f"s/t{i}"] = Grant.of(counts)
+            if not any(free.values()):
+                break
+        jobs = [job(key, grant.size, rng.choice([grant, None]), rng.choice([0, MEGABYTE])) for key, grant in allocation.items()]
+        found = placed(jobs, allocation)
+        assert found.keys() == allocation.keys()
+        used: dict[str, int] = {}
+        for key, grant in found.items():
+            assert sorted(count for _, count in grant.gpus) == sorted(count for _, count in allocation[key].gpus)
+            for name, count in grant.gpus:
+                used[name] = used.get(name, 0) + count
+        assert all(used[node.name] <= node.gpus for node in NODES if node.name in used)
+        for each in jobs:
+            assert not each.grant or found[each.key] == each.grant, "what runs stays"
+
+
+def test_trials_with_servers_or_cores_stay_where_they_were_placed() -> None:
+    served = Grant.of({"h1": 1, "h4": 1}, {"h2": 1})
+    cores = Grant.of({"h2": 1, "h5": 1})
+    jobs = [job("s/a", 2, servers=1), job("s/b", 2, worker_cpus=1.0)]
+    allocation = {"s/a": served, "s/b": cores}
+    assert placed(jobs, allocation, [replace(node, cpus=8.0) for node in NODES]) == allocation
+
+
+def test_the_policy_decides_all_but_the_nodes() -> None:
+    policy = LinkAware(Fifo(), LEAVES)
+    jobs = [job(f"s/{name}", 4) for name in "abcd"]
+    state, found, wake_s = policy.allocate(policy.initial(), Cluster(NODES), jobs, 0.0, Random(0))
+    _, plain, plain_wake_s = Fifo().allocate(Fifo().initial(), Cluster(NODES), jobs, 0.0, Random(0))
+    assert (policy.name, wake_s, state) == (Fifo.name, plain_wake_s, policy.initial())
+    assert {key: grant.size for key, grant in found.items()} == {key: grant.size for key, grant in plain.items()}
+
+
+# Planes and phases.
+
+
+def test_a_job_takes_the_plane_that_others_leave_free() -> None:
+    footprints = Footprints(LEAVES)
+    own, other = spec("h1", "h4"), spec("h2", "h5")
+    assert least_used_plane(footprints, own, []) == 0
+    assert least_used_plane(footprints, own, [(other, 0)]) == 1
+    assert least_used_plane(footprints, own, [(other, 1)]) == 0
+    assert least_used_plane(footprints, own, [(other, 0), (other, 0), (other, 1)]) == 1
+
+
+def test_a_job_starts_when_its_coflows_meet_those_of_others_least() -> None:
+    """Of two alike that synchronise for a quarter of an iteration, one an eighth later would still meet the other half-way."""
+    other = Beat(10.0, 8.0, 2.0)
+    assert start_delay_s(replace(other, starts_s=18.0), [other]) == pytest.approx(2.0)
+    assert start_delay_s(replace(other, starts_s=20.5), [other]) == pytest.approx(0.0), "they do not meet"
+    assert start_delay_s(other, []) == 0.0
+    assert start_delay_s(Beat(0.0, 8.0, 0.0), [other]) == 0.0, "it sends nothing"
+    always = Beat(0.0, 2.0, 2.0)
+    assert start_delay_s(Beat(1.0, 8.0, 2.0), [always]) == 0.0, "a delay gains nothing"
+
+
+# All of it.
+
+
+@pytest.mark.parametrize("part", [*PARTS, EVERY])
+def test_a_part_changes_when_trials_end_and_never_which_win(part: str) -> None:
+    def outcome(run: JointRun) -> list[tuple[str, str, float]]:
+        return [(each.key, each.status.value, each.reports[-1].iteration) for each in run.jobs]
+
+    plain, told = (
+        simulate_scenario(scenario(), gpu_policy("ones"), network_policy("beamer"), parts=JointParts.of("--joint", names))
+        for names in ((), (part,))
+    )
+    assert outcome(told) == outcome(plain)
+
+
+def test_the_last_coflow_of_a_trial_that_leaves_goes_first() -> None:
+    """Policies that move trials wait for them less."""
+    runs = [
+        simulate_scenario(load(shipped()), gpu_policy("ones"), network_policy("beamer"), parts=parts)
+        for parts in (NO_PARTS, JointParts(leaving=True))
+    ]
+    assert runs[0].jobs != runs[1].jobs
+
+
+def test_names_of_parts_are_checked() -> None:
+    assert JointParts.of("--joint", ["survival", "planes"]).names == ("survival", "planes")
+    assert JointParts.of("--joint", [EVERY]).names == PARTS
+    with pytest.raises(InputError, match="'placement'"):
+        JointParts.of("--joint", ["placemnt"])
+    assert check_live("--joint", JointParts(placement=True)).placement
+    with pytest.raises(InputError, match="phases"):
+        check_live("--joint", JointParts(phases=True))
+
+
+# The bound, and what disturbs.
+
+
+@pytest.mark.parametrize("gpu", ["fifo", "optimus", "convergence", "ones"])
+def test_no_run_is_below_the_bound(gpu: str) -> None:
+    for searches in (scenario(), load(shipped())):
+        run = simulate_scenario(searches, gpu_policy(gpu), network_policy("beamer"))
+        assert run.mean_search_s >= search_bound_s(searches)
+
+
+def test_the_bound_by_hand() -> None:
+    """A trial takes 24 iterations of 0.3 s on its own nodes and 2 x 3/4 MB at 20 Mbit/s each."""
+    alone = scenario()
+    alone_s = 24 * (0.3 + 8 * 1.5 * MEGABYTE / 20e6)
+    assert search_bound_s(alone) == pytest.approx(alone_s)
+    few = scenario(
+        gpus_per_host=1, topology={"shape": "leaf-spine", "leaves": 2, "hosts_per_leaf": 2, "spines": 1, "rate": "10gbit"}
+    )
+    work_s = (4 * 12 + 2 * 12) * 4 * 0.3 / 4  # GPU-seconds of a search on four GPUs
+    assert search_bound_s(few) == pytest.approx((work_s + 2 * work_s) / 2)
+
+
+def test_disturbances_are_as_asked_for() -> None:
+    off = Disturbances(bytes_off=2.0)
+    sent = [off.sent_bytes(f"s{i}", 1000, seed=0) for i in range(200)]
+    assert set(sent) == {500, 2000}
+    assert sent == [off.sent_bytes(f"s{i}", 1000, seed=0) for i in range(200)]
+    loses = Disturbances(reports_lost=0.3).loses(0)
+    assert sum(loses() for _ in range(2000)) == pytest.approx(600, abs=80)
+    for wrong, field in (({"bytes_off": 0.5}, "bytes_off"), ({"reports_lost": 1.0}, "reports_lost")):
+        with pytest.raises(InputError, match=field):
+            Disturbances(**wrong)
+
+
+def test_a_disturbed_run_ends_with_the_same_winners_and_a_dead_cable_carries_nothing_more() -> None:
+    def run(disturbances: Disturbances) -> JointRun:
+        return simulate_scenario(scenario(), gpu_policy("fifo"), network_policy("beamer"), disturbances=disturbances)
+
+    plain = run(Disturbances())
+    for disturbances in (Disturbances(bytes_off=3.0), Disturbances(reports_lost=0.5), Disturbances(cable=(0.0, "l1", "s1"))):
+        found = run(disturbances)
+        assert {each.key: each.status for each in found.jobs} == {each.key: each.status for each in plain.jobs}
+    assert plain.link_bytes["l1-s1"] > 0
+    assert found.link_bytes["l1-s1"] == found.link_bytes["s1-l1"] == 0
