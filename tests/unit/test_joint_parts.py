@@ -189,7 +189,9 @@ def test_trials_keep_their_numbers_of_gpus_by_node_and_no_node_has_more_than_it_
 def test_trials_with_servers_or_cores_stay_where_they_were_placed() -> None:
     served = Grant.of({"h1": 1, "h4": 1}, {"h2": 1})
     cores = Grant.of({"h2": 1, "h5": 1})
-    jobs = [job("s/a", 2, servers=1), job("s/b", 2, worker_cpus=1.0)]
+    served_by = Profile(MEGABYTE, "parameter-server", 0.5)
+    with_servers = Request(10, 2, servers=True, batch_size=2, traffic=served_by)
+    jobs = [Job("s/a", with_servers, 0.0, Stage("s", "")), job("s/b", 2, worker_cpus=1.0)]
     allocation = {"s/a": served, "s/b": cores}
     assert placed(jobs, allocation, [replace(node, cpus=8.0) for node in NODES]) == allocation
 
