@@ -3,13 +3,11 @@
 import importlib.util
 import json
 import os
-import platform
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -29,6 +27,7 @@ from beamer.engines.local.supervisor.supervisor import mark
 from beamer.errors import EngineError, InputError, nearest
 from beamer.gpu.engine import Placement, RunState
 from beamer.gpu.model import Report
+from eval.machine import Machine
 
 PATIENCE_S = 120.0
 OBSERVED_S = 1.0
@@ -78,34 +77,9 @@ TRAINERS: Mapping[str, Trainer] = {
 """By name. The first shows what the engine itself takes, the second what a training program adds, imports above all."""
 
 
-@dataclass(frozen=True)
-class Machine:
-    """Where something was measured. load: running processes, the mean of the minute before. packages: versions, by name."""
-
-    processor: str
-    cores: int
-    memory_gib: float
-    system: str
-    python: str
-    packages: Mapping[str, str]
-    load: float
-
-    @classmethod
-    def here(cls) -> "Machine":
-        """Return this machine."""
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-        packages = {one.package: version(one.package) for one in TRAINERS.values() if one.package and one.is_installed}
-        return cls(
-            names[0] if names else platform.machine(),
-            os.cpu_count() or 1,
-            round(memory, 1),
-            platform.platform(),
-            platform.python_version(),
-            packages,
-            round(os.getloadavg()[0], 2),
-        )
+def this_machine() -> Machine:
+    """Return this machine, with the versions of the packages that trainers need."""
+    return Machine.here(*(one.package for one in TRAINERS.values() if one.package and one.is_installed))
 
 
 @dataclass(frozen=True)
@@ -270,7 +244,7 @@ def processes(
     for name in trainers:
         if not TRAINERS[name].is_installed:
             raise InputError("--trainer", name, f"the package {TRAINERS[name].package}")
-    machine = Machine.here()
+    machine = this_machine()
     found = [
         measure(trainer, kind, suspensions, restarts, seed)
         for seed in range(repetitions)

@@ -7,7 +7,8 @@ from statistics import median
 
 from beamer.errors import InputError
 from beamer.gpu.model import Costs
-from eval.gpu.processes import RANKS, TRAINERS, Machine, measure
+from eval.gpu.processes import RANKS, TRAINERS, measure
+from eval.machine import Machine
 
 TRAINER = "ddp"
 RECORDED = Path(__file__).parent.parent / "results" / "processes.json"

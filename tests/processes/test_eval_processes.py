@@ -2,7 +2,7 @@
 
 import pytest
 
-from eval.gpu.processes import TRAINERS, Machine, Quantiles, measure
+from eval.gpu.processes import TRAINERS, Quantiles, measure, this_machine
 
 
 def test_quantiles_are_measurements() -> None:
@@ -23,4 +23,4 @@ def test_a_ddp_job_restarts_at_another_size_and_loses_no_step() -> None:
     # `measure` raises where a step is missing or done twice
     measured = measure("ddp", suspensions=2, restarts=1, sizes=((2, 2), (1, 4)))
     assert [(one.before, one.after) for one in measured.restarts] == [(2, 2), (1, 4), (4, 1)]
-    assert "torch" in Machine.here().packages
+    assert "torch" in this_machine().packages
