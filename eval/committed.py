@@ -17,6 +17,7 @@ from eval.documents import markdown, rewritten
 from eval.json_lines import json_lines
 
 RESULTS = Path(__file__).parent / "results"
+CONFIGS = Path(__file__).parent / "configs"
 FOLDER = Path(__file__).parent.parent / "docs"
 LEVELS = 3  # of a file: the study, its runs, a cell: a line per contender
 
@@ -29,6 +30,15 @@ class Tabled(Protocol):
 
     def tables(self) -> Mapping[str, Sequence[Table]]:
         """Return every table by the name of its section."""
+
+    @property
+    def seeds_in_words(self) -> str:
+        """The seeds of its runs, in words."""
+
+
+def seed_range(first: int, count: int) -> str:
+    """Return so many seeds one after another, in words."""
+    return f"{first} to {first + count - 1}" if count > 1 else str(first)
 
 
 S = TypeVar("S", bound=Tabled)
@@ -49,6 +59,12 @@ class Committed(Generic[S]):
     def results(self) -> Path:
         """The file with the figures."""
         return RESULTS / f"{self.command}.json"
+
+    @property
+    def config(self) -> Path | None:
+        """The committed config; None for a command that has none, whose settings are constants of its code."""
+        path = CONFIGS / f"{self.command}.yaml"
+        return path if path.exists() else None
 
     @property
     def path(self) -> Path:
@@ -75,8 +91,11 @@ class Committed(Generic[S]):
 
     def current(self, text: str, study: S) -> str:
         """Return a document with the study's sections as its figures are. Raises `InputError` for one that it does not have."""
-        found = {f"{self.command} {name}": "\n".join(map(markdown, tables)) for name, tables in study.tables().items()}
-        return rewritten(text, found)
+        return rewritten(text, self.sections(study))
+
+    def sections(self, study: S) -> dict[str, str]:
+        """Return the text of a study's sections by name."""
+        return {f"{self.command} {name}": "\n".join(map(markdown, tables)) for name, tables in study.tables().items()}
 
     def renew(self, study: S) -> None:
         """Write the document's sections anew."""

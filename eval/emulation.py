@@ -25,7 +25,7 @@ from beamer.network.allocation import Classes
 from beamer.sim import simulate
 from beamer.workloads import Workload, generate, search
 from beamer.workloads.scenario import parse
-from eval.committed import Committed
+from eval.committed import Committed, seed_range
 from eval.network.cells import Cell
 from topologies.emulation.accounting import CLASS_SHARE_LIMIT, DROP_LIMIT
 
@@ -149,6 +149,12 @@ class EmulationStudy:
         """Return whether its figures of a work are of what `config` draws under that name, and of its policies."""
         same = name in self.config.works and self.config.work(name) == config.work(name)
         return same and self.config.policies == config.policies
+
+    @property
+    def seeds_in_words(self) -> str:
+        """The seeds of its runs, in words."""
+        drawn = sorted({work["seed"] for work in self.config.works.values()})
+        return f"{seed_range(0, self.config.seeds)}, simulated; {', '.join(map(str, drawn))}, emulated"
 
     def tables(self) -> dict[str, list[Table]]:
         """Return every table by the name of its section."""

@@ -8,7 +8,7 @@ import numpy as np
 from rich.table import Table
 
 from eval.asynchronous.runs import AsynchronousConfig
-from eval.committed import Committed
+from eval.committed import Committed, seed_range
 from eval.grid import Runs
 from eval.statistics import CONFIDENCE, Ratio
 
@@ -39,6 +39,11 @@ class AsynchronousStudy:
     def each(self, cell: str, policy: str, measure: str) -> list[float]:
         """Return a measure of a policy, seed by seed."""
         return [run[measure] for run in self.runs[cell][policy]]
+
+    @property
+    def seeds_in_words(self) -> str:
+        """The seeds of its runs, in words."""
+        return seed_range(self.config.first_seed, self.config.seeds)
 
     def tables(self) -> dict[str, list[Table]]:
         """Return every table by the name of its section, those of measures that no cell has left out."""

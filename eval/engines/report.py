@@ -34,6 +34,11 @@ class EngineStudy:
         outcomes = {one.policy: one.as_json() for one in self.outcomes}
         return {"sizes": asdict(self.sizes), "seed": self.seed, "outcomes": outcomes}
 
+    @property
+    def seeds_in_words(self) -> str:
+        """The seed of its search, in words."""
+        return str(self.seed)
+
     def tables(self) -> dict[str, list[Table]]:
         """Return the table by the name of its section: a row per policy."""
         winner = DisturbedSearch(self.sizes, self.seed).winner

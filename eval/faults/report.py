@@ -61,6 +61,11 @@ class FaultStudy:
             _newest(names, self.policies, newer.policies),
         )
 
+    @property
+    def seeds_in_words(self) -> str:
+        """The seeds of its runs, in words."""
+        return ", ".join(map(str, sorted(set(self.seeds.values()))))
+
     def tables(self) -> dict[str, list[Table]]:
         """Return every table by the name of its section."""
         return {"outcomes": [self._outcomes()], "recovery": [self._recovery()]}

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
-from eval.committed import Committed
+from eval.committed import Committed, seed_range
 from eval.grid import Runs
 from eval.joint.runs import JointConfig, in_variant, pair
 from eval.statistics import CONFIDENCE, Ratio
@@ -29,6 +29,11 @@ class JointStudy:
         """Return its config and figures as plain JSON."""
         return {"config": self.config.model_dump(mode="json"), "runs": self.runs}
 
+    @property
+    def seeds_in_words(self) -> str:
+        """The seeds of its runs, in words."""
+        return seed_range(self.config.first_seed, self.config.seeds)
+
     def tables(self) -> dict[str, list[Table]]:
         """Return every table by the name of its section."""
         return {
@@ -46,7 +51,8 @@ class JointStudy:
     def _neither(self) -> str:
         return pair(self.config.gpu_policies[0], self.config.network_policies[0])
 
-    def _ratio(self, cell: str, who: str, base: str, measure: str = "search_s") -> Ratio:
+    def ratio(self, cell: str, who: str, base: str, measure: str = "search_s") -> Ratio:
+        """Return a measure of a pair of policies relative to that of another, paired by seed."""
         return Ratio.of(self.each(cell, who, measure), self.each(cell, base, measure))
 
     def _to_bound(self, cell: str, who: str) -> Ratio:
@@ -68,8 +74,8 @@ class JointStudy:
             of_gpus = self._best(cell, [pair(name, network) for name in self.config.gpu_policies])
             both = self._best(cell, self.config.pairs)
             single = self._best(cell, [of_network, of_gpus])
-            cells = [part for who in (of_network, of_gpus, both) for part in (who, str(self._ratio(cell, who, self._neither)))]
-            table.add_row(cell, *cells, str(self._ratio(cell, both, single)), str(self._to_bound(cell, both)))
+            cells = [part for who in (of_network, of_gpus, both) for part in (who, str(self.ratio(cell, who, self._neither)))]
+            table.add_row(cell, *cells, str(self.ratio(cell, both, single)), str(self._to_bound(cell, both)))
         return table
 
     def _parts(self, cell: str) -> Table:
@@ -82,7 +88,7 @@ class JointStudy:
             table.add_column("bytes")
         for called in self.config.parts.variants:
             cells = [
-                str(self._ratio(cell, in_variant(who, called), who, measure))
+                str(self.ratio(cell, in_variant(who, called), who, measure))
                 for who in self.config.parts.pairs
                 for measure in ("search_s", "network_gb")
             ]
@@ -96,11 +102,11 @@ class JointStudy:
         table = Table(title=title, title_justify="left")
         for column in ("disturbance", *others, f"{first} / undisturbed"):
             table.add_column(column)
-        table.add_row("none", *(str(self._ratio(cell, who, first)) for who in others), "")
+        table.add_row("none", *(str(self.ratio(cell, who, first)) for who in others), "")
         for called in self.config.robustness.variants:
             disturbed = in_variant(first, called)
-            cells = [str(self._ratio(cell, in_variant(who, called), disturbed)) for who in others]
-            table.add_row(called, *cells, str(self._ratio(cell, disturbed, first)))
+            cells = [str(self.ratio(cell, in_variant(who, called), disturbed)) for who in others]
+            table.add_row(called, *cells, str(self.ratio(cell, disturbed, first)))
         return table
 
     def _pairs(self, cell: str) -> Table:
@@ -115,7 +121,7 @@ class JointStudy:
         for gpu in self.config.gpu_policies:
             whos = [pair(gpu, network) for network in self.config.network_policies]
             idle = fmean(self.each(cell, whos[-1], "idle"))
-            table.add_row(gpu, *(str(self._ratio(cell, who, self._neither)) for who in whos), f"{idle:.0%}")
+            table.add_row(gpu, *(str(self.ratio(cell, who, self._neither)) for who in whos), f"{idle:.0%}")
         return table
 
     def _means(self) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
+from eval.committed import seed_range
 from eval.network.cells import FAIR, Contender, NetworkConfig, spread_name
 from eval.statistics import CONFIDENCE, Interval, Ratio
 
@@ -51,9 +52,22 @@ class Study:
         """Return `overall` as text, empty of a contender that some of the cells were run without."""
         return f"{self.overall(cells, name, base, measure):.3f}" if all(name in self.runs[cell] for cell in cells) else ""
 
+    def over_bound(self, cell: str, name: str) -> Interval | None:
+        """Return a contender's mean SCTs over the lower bounds of a cell's works; None where there are none for all of them."""
+        bounds = self.bounds.get(cell, ())
+        if not bounds or not all(bounds):
+            return None
+        runs = self.runs[cell][name]
+        return Interval.of([run["mean_s"] / bound["bound_s"] for run, bound in zip(runs, bounds, strict=False)])
+
     def known(self, cells: Sequence[str]) -> list[str]:
         """Return those of the cells that were run."""
         return [cell for cell in cells if cell in self.runs]
+
+    @property
+    def seeds_in_words(self) -> str:
+        """The seeds of its runs, in words."""
+        return seed_range(self.config.first_seed, self.config.seeds)
 
     def tables(self) -> dict[str, list[Table]]:
         """Return every table by the name of its section."""
@@ -117,10 +131,7 @@ class Study:
                 table.add_row(cell, "none for weights", *[""] * (len(columns) - 2), *shown)
                 continue
             least = np.array([bound["bound_s"] for bound in bounds])
-            over = [
-                str(Interval.of((means[name] / least[: len(means[name])]).tolist())) if name in means else ""
-                for name in (reference, *told)
-            ]
+            over = [str(self.over_bound(cell, name)) if name in means else "" for name in (reference, *told)]
             names = sorted({str(bound["bound"]) for bound in bounds})
             table.add_row(cell, ", ".join(names), *over, str(Interval.of((best / least).tolist())), *shown)
         return table

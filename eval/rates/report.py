@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.table import Table
 
-from eval.committed import Committed
+from eval.committed import Committed, seed_range
 from eval.grid import Runs
 from eval.rates.runs import IDEAL, RatesConfig
 from eval.statistics import CONFIDENCE, Ratio
@@ -37,6 +37,11 @@ class RatesStudy:
     def ratio(self, cell: str, name: str, base: str, measure: str) -> Ratio:
         """Return a mode's measure relative to that of `base`, paired by seed."""
         return Ratio.of(*([run[measure] for run in self.runs[cell][who]] for who in (name, base)))
+
+    @property
+    def seeds_in_words(self) -> str:
+        """The seeds of its runs, in words."""
+        return seed_range(self.config.first_seed, self.config.seeds)
 
     def tables(self) -> dict[str, list[Table]]:
         """Return every table by the name of its section."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from eval.committed import Committed
+from eval.committed import Committed, seed_range
 from eval.grid import Runs
 from eval.statistics import CONFIDENCE, Ratio
 from eval.trials.runs import TrialGroup, TrialsConfig
@@ -30,6 +30,11 @@ class TrialsStudy:
     def as_json(self) -> dict[str, Any]:
         """Return its config and figures as plain JSON."""
         return {"config": self.config.model_dump(mode="json"), "runs": self.runs}
+
+    @property
+    def seeds_in_words(self) -> str:
+        """The seeds of its runs, in words."""
+        return seed_range(self.config.first_seed, self.config.seeds)
 
     def tables(self) -> dict[str, list[Table]]:
         """Return every table by the name of its section."""

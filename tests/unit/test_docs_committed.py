@@ -8,21 +8,16 @@ from rich.table import Table
 
 from beamer.errors import InputError
 from beamer.gpu.policies import GPU_POLICIES
-from eval.asynchronous.report import COMMITTED as ASYNCHRONOUS
 from eval.committed import FOLDER, Committed
 from eval.documents import SECTION, rewritten
-from eval.emulation import COMMITTED as EMULATION
 from eval.engines.report import COMMITTED as ENGINES
 from eval.faults.catalogue import FAULTS as KNOWN_FAULTS
 from eval.faults.report import COMMITTED as FAULTS
-from eval.joint.report import COMMITTED as JOINT
-from eval.network.results_file import COMMITTED as NETWORK
 from eval.rates.report import COMMITTED as RATES
+from eval.studies import STUDIES
 from eval.trials.report import COMMITTED as TRIALS
 
-each_study = pytest.mark.parametrize(
-    "committed", [ASYNCHRONOUS, EMULATION, ENGINES, FAULTS, JOINT, NETWORK, RATES, TRIALS], ids=lambda one: one.command
-)
+each_study = pytest.mark.parametrize("committed", STUDIES, ids=lambda one: one.command)
 
 
 @each_study
