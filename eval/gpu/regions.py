@@ -26,6 +26,7 @@ from eval.gpu.claims import CLAIMS, Claim, GpuContender, Inputs
 from eval.gpu.claims.base import ConfigSection, contenders
 from eval.gpu.study import GpuStudyConfig, Run, Runner
 from eval.json_lines import json_lines
+from eval.published import PublishedFactor, read_published
 from eval.statistics import Ratio
 
 CONFIG = Path(__file__).parent.parent / "configs" / "gpu-regions.yaml"
@@ -33,15 +34,6 @@ RESULTS = Path(__file__).parent.parent / "results" / "gpu-regions.json"
 LEVELS = 2  # of the file that have a line per entry
 CELL = "cell"
 SHOWN_RANGE = 4.0  # times the published factor, up and down, that colours tell apart
-
-
-class PublishedFactor(ConfigSection):
-    """A baseline's metric over the policy's, as published. up_to: whether that is the largest that was seen."""
-
-    baseline: str
-    metric: str
-    factor: float
-    up_to: bool = False
 
 
 class Condition(ConfigSection):
@@ -57,7 +49,11 @@ class Condition(ConfigSection):
 
 
 class RegionConfig(ConfigSection):
-    """A claim's grid. policy: the claim's own. cell: that is run, where it is no condition. conditions: by path."""
+    """A claim's grid.
+
+    policy: the claim's own. cell: that is run, where it is no condition. published: the factors that are searched for.
+    conditions: by path.
+    """
 
     policy: str
     cell: str = ""
@@ -74,8 +70,12 @@ class RegionsConfig(ConfigSection):
 
 
 def read(path: Path = CONFIG) -> RegionsConfig:
-    """Return the grids of a config file."""
-    return RegionsConfig.model_validate(yaml.safe_load(path.read_text()))
+    """Return the grids of a config file, with the published factors that are searched for in them."""
+    document = yaml.safe_load(path.read_text())
+    published = read_published()
+    for name, section in document["claims"].items():
+        section["published"] = [one for one in published[name].factors if one.searched]
+    return RegionsConfig.model_validate(document)
 
 
 def changed(section: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -121,7 +121,10 @@ def search(study: GpuStudyConfig, name: str, regions: RegionsConfig, runner: Run
         runs += [Run(claim, cell, one, seed) for one in _contenders(claim, config) for seed in seeds]
     figures = iter(runner.run(runs, inputs, f"conditions, {name}"))
     titles = {metric.key: metric.title.partition(" (")[0] for metric in CLAIMS[name].metrics}
-    factors = [{**one.model_dump(), "title": f"{titles[one.metric]}, {one.baseline}", "values": []} for one in config.published]
+    factors = [
+        {**one.model_dump(exclude={"searched"}), "title": f"{titles[one.metric]}, {one.baseline}", "values": []}
+        for one in config.published
+    ]
     for _ in grid:
         by_name = {who: [next(figures) for _ in seeds] for who in _names(config)}
         for factor in factors:
@@ -154,6 +157,22 @@ def _shape(found: Mapping[str, Any]) -> tuple[int, ...]:
     return tuple(len(one["values"]) for one in found["conditions"])
 
 
+def is_reached(factor: Mapping[str, Any]) -> bool:
+    """Return whether a factor that was searched for appears anywhere in the grid."""
+    return largest(factor) >= float(factor["factor"])
+
+
+def largest(factor: Mapping[str, Any]) -> float:
+    """Return the largest mean that a factor has in the grid."""
+    return float(np.nanmax([mean for mean, _, _ in factor["values"]]))
+
+
+def reached_at(factor: Mapping[str, Any]) -> str:
+    """Return at how many points of the grid a factor that was searched for appears, of those that were compared, in words."""
+    means = [mean for mean, _, _ in factor["values"] if not isnan(mean)]
+    return f"{sum(mean >= factor['factor'] for mean in means) or 'none'} of {len(means)}"
+
+
 def summary(name: str, found: Mapping[str, Any]) -> Table:
     """Return where the published factors appear in a claim's grid: at how many points, and where the largest one does.
 
@@ -166,15 +185,14 @@ def summary(name: str, found: Mapping[str, Any]) -> Table:
         table.add_column(column, overflow="fold")
     for one in found["factors"]:
         means = [mean for mean, _, _ in one["values"]]
-        reached = sum(mean >= one["factor"] for mean in means)
         best = int(np.nanargmax(means))
         places = zip(found["conditions"], np.unravel_index(best, shape), strict=True)
         where = "; ".join(f"{condition['label']} {condition['values'][place]}" for condition, place in places)
         mean, low, high = one["values"][best]
         published = f"{'up to ' if one['up_to'] else ''}{one['factor']:.2f}"
-        compared = len(means) - sum(map(isnan, means))
-        at = f"{reached} of {compared}" if reached else f"none of {compared}"
-        table.add_row(one["title"], published, at, f"{np.nanmin(means):.2f}", f"{mean:.2f} [{low:.2f}, {high:.2f}]", where)
+        table.add_row(
+            one["title"], published, reached_at(one), f"{np.nanmin(means):.2f}", f"{mean:.2f} [{low:.2f}, {high:.2f}]", where
+        )
     return table
 
 
