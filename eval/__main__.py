@@ -77,6 +77,11 @@ COMMANDS = {
         "emulation",
         "Compare classes, ceilings on senders and both over repeated emulated runs.",
     ),
+    "report": Command(
+        "eval.report.command:report",
+        "dev",
+        "Write every figure of README and docs on one page, with where it is from, beside what others have published.",
+    ),
     "sct": Command(
         "eval.sct:sct",
         "emulation",

@@ -21,6 +21,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "sqlalchemy": JOURNAL,
     "alembic": JOURNAL,
     "ray": ("beamer/engines/ray_tune/", "eval/gpu/ray_search.py", "eval/gpu/ray_trial.py"),
+    "markdown_it": ("eval/report/",),
     "torch": ("eval/gpu/ddp_trainer.py",),
     "scapy": (),  # GPL-2: in tests alone
     **{folder: tuple(f"{other}/" for other in OTHERS) for folder in OTHERS},

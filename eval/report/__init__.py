@@ -1,0 +1,1 @@
+"""`python -m eval report`: what README and docs show of experiments on one page, with where each figure is from."""

@@ -1,0 +1,32 @@
+"""`python -m eval report`: writes the page and its summary, and the docs' reasons why figures differ from published ones."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from eval.documents import rewritten
+from eval.report.exhibits import read_config
+from eval.report.origins import all_sections, of_publications
+from eval.report.page import html_page
+from eval.report.parts import DOCUMENTS, ROOT
+from eval.report.text import chapters, summary
+
+PAGE, SUMMARY = "report.html", "report.md"
+
+
+def report(
+    out: Annotated[Path, typer.Option(help="Folder for the page and its summary.", file_okay=False)] = Path("results/report"),
+    docs: Annotated[bool, typer.Option("--docs", help="Write the docs' reasons why figures differ, instead.")] = False,
+) -> None:
+    """Write what README and docs show of experiments on one page, with where each figure is from; measures nothing."""
+    if docs:
+        reasons = {name: section.text for name, section in of_publications().items()}
+        for path in DOCUMENTS:
+            path.write_text(rewritten(path.read_text(), reasons))
+        return
+    found = chapters(read_config(), all_sections(), ROOT)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / PAGE).write_text(html_page(found, ROOT))
+    (out / SUMMARY).write_text(summary(found))
+    typer.echo(f"page: {out / PAGE}   summary: {out / SUMMARY}")
