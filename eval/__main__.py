@@ -20,7 +20,7 @@ COMMANDS = {
     "bench": Command(
         "eval.bench:bench",
         "testing",
-        "Measure ordering, trace replay, simulation at scale, a controller under load and the decisions of GPU policies.",
+        "Measure ordering, trace replay, simulation at scale, a controller under load and decisions of one level and of both.",
     ),
     "emulation": Command(
         "eval.emulation:emulation",

@@ -3,6 +3,7 @@
 from typing import Any
 
 from eval.asynchronous.report import COMMITTED as ASYNCHRONOUS
+from eval.bench.levels import COMMITTED as BENCH
 from eval.committed import Committed
 from eval.emulation import COMMITTED as EMULATION
 from eval.engines.report import COMMITTED as ENGINES
@@ -12,4 +13,4 @@ from eval.network.results_file import COMMITTED as NETWORK
 from eval.rates.report import COMMITTED as RATES
 from eval.trials.report import COMMITTED as TRIALS
 
-STUDIES: tuple[Committed[Any], ...] = (ASYNCHRONOUS, EMULATION, ENGINES, FAULTS, JOINT, NETWORK, RATES, TRIALS)
+STUDIES: tuple[Committed[Any], ...] = (ASYNCHRONOUS, BENCH, EMULATION, ENGINES, FAULTS, JOINT, NETWORK, RATES, TRIALS)

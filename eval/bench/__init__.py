@@ -1,4 +1,7 @@
-"""How fast the scheduling core is: `python -m eval bench`. Ratios within one run, against the baseline each table names."""
+"""How fast the scheduling core is: `python -m eval bench`. Ratios within one run, against the baseline each table names.
+
+Decisions of both levels are committed, as `eval/results/bench.json` and a section of docs/gpu.md; all else is printed.
+"""
 
 import json
 import sys
@@ -10,6 +13,7 @@ from rich.console import Console
 
 from eval.bench.controller import controller_table, reports_table, restart_table
 from eval.bench.gpu import SIZES, measure
+from eval.bench.levels import COMMITTED, LevelsStudy
 from eval.bench.ordering import ordering_table
 from eval.bench.scale import scale_table
 from eval.bench.traces import trace_table
@@ -24,9 +28,18 @@ def bench(
     gpu: Annotated[bool, typer.Option(help="Measure decisions about 10 000 jobs on 4 000 GPUs, too (minutes).")] = True,
     gpus: Annotated[int, typer.Option(min=64, help="The largest cluster for GPU policies.")] = SIZES[-1],
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the GPU level's figures here.")] = None,
+    levels: Annotated[
+        bool, typer.Option(help="Measure decisions of both levels about 1 000 trials on 512 hosts, too (minutes).")
+    ] = True,
+    docs: Annotated[
+        bool, typer.Option("--docs", help="Write the committed figures of both levels, and the docs' tables; measure no other.")
+    ] = False,
 ) -> None:
-    """Measure ordering, trace replay, simulation at scale, a controller under load and the decisions of GPU policies."""
+    """Measure ordering, trace replay, simulation at scale, a controller under load and decisions of one level and of both."""
     console = Console(width=None if sys.stdout.isatty() else 160)
+    if docs:
+        _measure_levels(console, docs)
+        return
     if network:
         console.print(ordering_table([n for n in (100, 300, 1_000, 3_000, 10_000) if n <= stages]))
     if trace is not None:
@@ -41,3 +54,15 @@ def bench(
         if json_file is not None:
             json_file.parent.mkdir(parents=True, exist_ok=True)
             json_file.write_text(json.dumps(figures, indent=1))
+    if levels:
+        _measure_levels(console, docs)
+
+
+def _measure_levels(console: Console, docs: bool) -> None:
+    """Measure decisions of both levels and print their tables. docs: whether to commit them."""
+    study = LevelsStudy.measure()
+    for table in study.tables()["levels"]:
+        console.print(table)
+    if docs:
+        COMMITTED.write(study, COMMITTED.results)
+        COMMITTED.renew(study)

@@ -63,7 +63,7 @@ class GpuLoad:
                     gpu_s=job.gpu_seconds_at(self.now),
                 )
             if grant:
-                job = replace(job, reports=(*job.reports, _next_report(job, now, rng)), speeds=_measured(job, grant))
+                job = replace(job, reports=(*job.reports, _reported(job, now, rng)), speeds=measured_speeds(job, grant))
             jobs.append(job)
         return GpuLoad(self.cluster, tuple(jobs), now)
 
@@ -116,24 +116,29 @@ def _waiting(i: int, count: int, rng: Random) -> Job:
 def _experienced(job: Job, rng: Random) -> Job:
     """Return a job that has run for a while, on several numbers of GPUs."""
     for _ in range(rng.randrange(1, 20)):
-        job = replace(job, reports=(*job.reports, _next_report(job, job.submitted_s, rng)))
+        job = replace(job, reports=(*job.reports, _reported(job, job.submitted_s, rng)))
     for gpus in SHAPES[: rng.randrange(1, len(SHAPES) + 1)]:
-        job = replace(job, speeds=_measured(job, Grant.of({"": gpus}, {"": gpus} if job.request.servers else None)))
+        job = replace(job, speeds=measured_speeds(job, Grant.of({"": gpus}, {"": gpus} if job.request.servers else None)))
     service_s = job.reports[-1].service_s
     return replace(
         job, since_s=rng.uniform(job.submitted_s, GpuLoad.now), service_s=service_s, gpu_s=service_s * job.request.gpus
     )
 
 
-def _next_report(job: Job, at_s: float, rng: Random) -> Report:
+def _reported(job: Job, at_s: float, rng: Random) -> Report:
+    return next_report(job, at_s, rng, gradients=int(job.key[1:]) % 2 == 1)
+
+
+def next_report(job: Job, at_s: float, rng: Random, gradients: bool = False) -> Report:
+    """Return what a job reports an epoch further on. gradients: whether it has measured them."""
     done = job.done + job.request.epoch
     service_s = (job.reports[-1].service_s if job.reports else 0.0) + 0.2 * job.request.epoch
     loss = 1.0 / (2e-3 / _difficulty(job) * done + 0.5) + 0.3 * _difficulty(job) + rng.gauss(0.0, 0.01)
-    gradient = (1.0, rng.uniform(1.0, 20.0)) if int(job.key[1:]) % 2 else (0.0, 0.0)
+    gradient = (1.0, rng.uniform(1.0, 20.0)) if gradients else (0.0, 0.0)
     return Report(at_s, done, loss, service_s, None, *gradient)
 
 
-def _measured(job: Job, grant: Grant) -> tuple[Speed, ...]:
+def measured_speeds(job: Job, grant: Grant) -> tuple[Speed, ...]:
     """Return what a job has measured, the shape it runs on included."""
     workers, servers, batch = grant.size, grant.served, grant.batch_size or job.request.batch_size
     sync_s = 0.02 * (workers > 1) + 0.01 * (grant.nodes > 1)
@@ -208,7 +213,7 @@ def _anchor_load() -> GpuLoad:
         request = replace(job.request, gpus=1, min_gpus=1, max_gpus=rng.randrange(1, ANCHOR_MOST_GPUS + 1))
         job = _experienced(replace(job, request=request), rng)
         for workers, servers in product(SHAPES, SHAPES):
-            job = replace(job, speeds=_measured(job, Grant.of({"": workers}, {"": servers})))
+            job = replace(job, speeds=measured_speeds(job, Grant.of({"": workers}, {"": servers})))
         jobs.append(job)
     return GpuLoad(cluster, tuple(jobs))
 
