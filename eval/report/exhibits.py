@@ -111,8 +111,7 @@ def exhibits(
     sections: by name, those that there are figures of. Raises `InputError` for a figure by hand that is not in its document.
     """
     parts = list(everything()) if parts is None else parts
-    documents = {one.document for one in parts}
-    by_hand = {id(one.find(parts)): one for one in config.by_hand if one.document in documents}
+    by_hand = {id(one.find(parts)): one for one in config.by_hand}
     for part in parts:
         if part.kind == SECTION_KIND:
             if part.text.partition(" ")[0] != PUBLISHED:

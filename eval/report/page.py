@@ -3,6 +3,7 @@
 import base64
 from collections.abc import Sequence
 from html import escape
+from mimetypes import guess_type
 from pathlib import Path
 
 from markdown_it import MarkdownIt
@@ -96,4 +97,4 @@ def _self_contained(token: Token, root: Path) -> None:
 
 
 def _data(path: Path) -> str:
-    return f"data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}"
+    return f"data:{guess_type(path)[0]};base64,{base64.b64encode(path.read_bytes()).decode()}"
