@@ -91,8 +91,9 @@ def joint_losses(study: JointStudy) -> Table:
 
 
 def _named(study: JointStudy, who: str, base: str) -> str:
-    """Return the cells in which a pair of policies is worse than another beyond chance."""
-    return ", ".join(cell for cell in study.runs if study.ratio(cell, who, base).above) or "none"
+    """Return the cells in which a pair of policies is worse than another beyond chance, of those in which both ran."""
+    both = [cell for cell, runs in study.runs.items() if who in runs and base in runs]
+    return ", ".join(cell for cell in both if study.ratio(cell, who, base).above) or "none"
 
 
 def _worse(ratios: Iterator[Ratio]) -> str:
