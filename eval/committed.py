@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
+from pydantic import ValidationError
 from rich.table import Table
 
 from beamer.errors import InputError
@@ -83,6 +84,13 @@ class Committed(Generic[S]):
     def read(self, path: Path | None = None) -> S:
         """Return the study that a file holds, by the config that is in it; without a path the committed one."""
         return self.from_json(json.loads((path or self.results).read_text()))
+
+    def known(self) -> S | None:
+        """Return the committed study; None if there is none, or only one of a config that had other keys."""
+        try:
+            return self.read() if self.results.exists() else None
+        except ValidationError:
+            return None
 
     def write(self, study: S, path: Path) -> None:
         """Write a study's config and figures."""

@@ -22,10 +22,10 @@ def tables(found: Sequence[PublishedComparison]) -> Iterator[Table]:
     yield not_reached(found)
     if regions.RESULTS.exists():
         yield nowhere()
-    if NETWORK.results.exists():
-        yield network_losses(NETWORK.read())
-    if JOINT.results.exists():
-        yield joint_losses(JOINT.read())
+    if network := NETWORK.known():
+        yield network_losses(network)
+    if joint := JOINT.known():
+        yield joint_losses(joint)
     if RESULTS.exists():
         yield read_results().tally()
 

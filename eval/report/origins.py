@@ -69,15 +69,17 @@ def recorded_machine(results: Path) -> str:
 def all_sections() -> dict[str, DocsSection]:
     """Return every section that committed figures have, by its name."""
     found: dict[str, DocsSection] = {}
-    for study in STUDIES:
-        found |= of_study(study) if study.results.exists() else {}
+    for committed in STUDIES:
+        found |= of_study(committed)
     found |= of_gpus() if RESULTS.exists() else {}
     return found | of_publications()
 
 
 def of_study(committed: Committed[Any]) -> dict[str, DocsSection]:
-    """Return the sections of a committed study."""
-    study = committed.read()
+    """Return the sections of a committed study, none without one."""
+    study = committed.known()
+    if study is None:
+        return {}
     origin = Origin(
         f"python -m eval {committed.command} --docs",
         study.seeds_in_words,

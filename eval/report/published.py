@@ -49,7 +49,7 @@ def comparisons() -> list[PublishedComparison]:
     """Return every idea of `eval/configs/published.yaml`; one without committed figures has no rows."""
     gpu = {one.claim.name: one for one in read_results().claims} if RESULTS.exists() else {}
     grids = json.loads(regions.RESULTS.read_text()) if regions.RESULTS.exists() else {}
-    network = COMMITTED.read() if COMMITTED.results.exists() else None
+    network = COMMITTED.known()
     found = []
     for name, one in read_published().items():
         rows: list[PublishedRow] = []

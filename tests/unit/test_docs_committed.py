@@ -1,5 +1,6 @@
 """The sections of the docs are those of the committed figures of the studies that they are of."""
 
+import json
 import re
 from typing import Any
 
@@ -70,6 +71,16 @@ def test_docs_of_less_than_the_committed_config_are_refused() -> None:
         RATES.output(docs=True, whole=False, path=FOLDER / "figures.json")
     assert RATES.output(docs=True, whole=True, path=FOLDER / "figures.json") == RATES.results
     assert RATES.output(docs=False, whole=False, path=FOLDER / "figures.json") == FOLDER / "figures.json"
+
+
+def test_a_study_without_figures_or_of_another_config_is_not_known(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eval.committed.RESULTS", tmp_path)
+    assert RATES.known() is None
+    document = {"config": {"sedes": 3}, "runs": {}}
+    RATES.results.write_text(json.dumps(document))
+    assert RATES.known() is None
+    monkeypatch.undo()
+    assert RATES.known() == RATES.read()
 
 
 def test_a_study_is_read_as_it_was_written(tmp_path: Any) -> None:
