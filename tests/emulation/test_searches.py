@@ -58,7 +58,7 @@ def test_killed_anywhere_searches_end_as_if_undisturbed() -> None:
     rng = random.Random(7)
     due = ["controller", "agent", "engine", "rank"] * (KILLS // 4)
     rng.shuffle(due)
-    with emulated_run(SEARCHES, "beamer", gpu_policy="fifo") as run:
+    with emulated_run(SEARCHES, "beamer", gpu_policy="fifo", joint="placement") as run:
         before = leftovers(run.run.id)
         run.start_studies()
         deadline = time.monotonic() + RUN_PATIENCE_S

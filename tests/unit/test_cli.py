@@ -172,10 +172,23 @@ def test_simulate_runs_each_gpu_policy_with_each_network_policy(tmp_path: Path) 
         (("--gpu-policy", "fifo", "--policies", "fifo-lm"), "fifo-lm"),
         ((str(shipped()), "--gpu-policy", "fifo"), "searches"),
         ((str(shipped_joint()),), "--gpu-policy"),
+        (("--gpu-policy", "fifo", "--joint", "placemnt"), "'placement'"),
+        (("--joint", "placement"), "--gpu-policy"),
     ],
 )
 def test_what_does_not_go_with_gpu_policies_is_refused(options: tuple[str, ...], named: str) -> None:
     _refused(_beamer("simulate", *options), named)
+
+
+def test_what_each_level_is_told_of_the_other_is_chosen_and_shown(tmp_path: Path) -> None:
+    options = ("simulate", "--gpu-policy", "fifo", "--policies", "beamer", "--json")
+    plain = _beamer(*options, str(tmp_path / "plain.json"))
+    told = _beamer(*options, str(tmp_path / "told.json"), "--joint", "placement,phases")
+    assert told.returncode == 0, told.stderr
+    assert "told of each other" not in plain.stdout
+    assert "told of each other: placement, phases" in " ".join(told.stdout.split())
+    plain_run, told_run = (json.loads((tmp_path / f"{name}.json").read_text())["runs"][0] for name in ("plain", "told"))
+    assert told_run["network_bytes"] != plain_run["network_bytes"]
 
 
 def test_searches_are_drawn_on_a_time_axis(tmp_path: Path) -> None:

@@ -73,6 +73,9 @@ def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         ({"openflow": "127.0.0.1:65536"}, "--openflow: got '127.0.0.1:65536', expected HOST:PORT"),
         ({"fabric": "/nowhere/fabric.json"}, "--fabric: got '/nowhere/fabric.json', expected a readable file"),
         ({"journal": "sqlite:////nowhere/journal.db"}, "journal"),
+        ({"joint": "placement"}, "--joint: got 'placement', expected --gpu-policy beside it"),
+        ({"gpu-policy": "fifo", "joint": "placemnt"}, "--joint: got 'placemnt', expected one of"),
+        ({"gpu-policy": "fifo", "joint": "phases"}, "--joint: got 'phases', expected placement: the others are parts"),
     ],
 )
 def test_bad_input_is_one_line(fabric: Path, refused: Refused, options: dict[str, str], output: str) -> None:
