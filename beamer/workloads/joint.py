@@ -1,7 +1,8 @@
 """A scenario file for both levels: hosts with GPUs on a network, and searches whose trials ask for them.
 
 Nothing is placed in it: where a trial runs is for the GPU level to decide, and what its coflows load follows from that. A
-trial's loss follows from its iterations alone, so that every pair of policies is given exactly the same work.
+trial's loss follows from its iterations alone, so that every pair of policies is given exactly the same work. On real packets a
+search may run a program that trains its `configurations`; its curves then are what a simulation takes their losses for.
 """
 
 from collections.abc import Iterator
@@ -28,18 +29,25 @@ from beamer.studies.model import Profile, Rung, Worker, check_name
 from beamer.studies.registration import check_profile, check_rungs
 from beamer.units import parse_size
 from beamer.validation import input_error
+from beamer.workloads.programs import STAND_IN, Configuration, Program, check_program, configurations
 from beamer.workloads.scenario import build_topology
 from beamer.yaml_files import read_yaml
 
 
 @dataclass(frozen=True)
 class SearchPlan:
-    """A search by successive halving. arrival_s: when all of its trials ask for GPUs. trials: by name."""
+    """A search by successive halving.
+
+    arrival_s: when all of its trials ask for GPUs. trials: by name. program: one of `beamer.workloads.programs`, which runs on
+    real packets. configurations: what it is given, by trial.
+    """
 
     name: str
     arrival_s: float
     rungs: tuple[Rung, ...]
     trials: dict[str, SimulatedJob]
+    program: str
+    configurations: dict[str, Configuration]
 
 
 @dataclass(frozen=True)
@@ -111,6 +119,8 @@ class _Search(_Entry):
     arrival_s: _Seconds = 0.0
     request: _Request = _Request()
     job: _Job
+    program: str = STAND_IN
+    configurations: list[Any] | None = None
     curves: Any
     rungs: list[_Rung] = Field(min_length=1)
 
@@ -159,13 +169,18 @@ def parse(data: Any) -> JointScenario:
 
 def _search(search: _Search, field: str, file: _File, nodes: tuple[Node, ...]) -> SearchPlan:
     check_name(search.name, f"{field}.name")
+    program = check_program(search.program, f"{field}.program")
     curves = _curves(search, field, file.seed)
+    names = [f"t{i}" for i in range(len(curves))]
+    given = configurations(program, search.configurations, len(curves), f"{field}.configurations")
+    for configuration in given:
+        program.check_bytes(configuration, search.job.bytes, f"{field}.job.bytes")
     rungs = declared_rungs([(rung.iterations, rung.keep) for rung in search.rungs], len(curves), f"{field}.rungs")
     with _below(field):
         check_rungs(rungs)
     traffic = _traffic(search, f"{field}.job")
     with _below(f"{field}.request"):
-        request = _request(search, rungs[-1].step, traffic)
+        request = _request(search, rungs[-1].step, traffic, program)
         if not can_ever_run(Job(search.name, request, 0.0, Stage("", "")), Cluster(nodes)):
             raise InputError("gpus", request.gpus, f"what the hosts have, {Cluster(nodes).gpus} in all")
     for size in range(request.least, min(request.most, Cluster(nodes).gpus) + 1):
@@ -176,10 +191,12 @@ def _search(search: _Search, field: str, file: _File, nodes: tuple[Node, ...]) -
             raise InputError(f"{field}.job.collective", search.job.collective, expected) from error
     costs = Costs(file.costs.suspend_s, file.costs.resume_s, file.costs.restart_s)
     trials = {
-        f"t{i}": SimulatedJob(request, _profile(search, request, loss), costs, start_s=file.costs.start_s)
-        for i, loss in enumerate(curves)
+        name: SimulatedJob(request, _profile(search, request, loss), costs, start_s=file.costs.start_s)
+        for name, loss in zip(names, curves, strict=True)
     }
-    return SearchPlan(search.name, search.arrival_s, rungs, trials)
+    return SearchPlan(
+        search.name, search.arrival_s, rungs, trials, search.program, dict(zip(names, given, strict=True))
+    )  # fmt: skip
 
 
 def _curves(search: _Search, field: str, seed: int) -> list[HyperbolicLoss]:
@@ -211,9 +228,9 @@ def _traffic(search: _Search, field: str) -> Profile:
     return traffic
 
 
-def _request(search: _Search, iterations: int, traffic: Profile) -> Request:
-    asked, epoch = search.request, search.job.epoch
-    return Request(iterations, asked.gpus, asked.min_gpus, asked.max_gpus, epoch=epoch, batch_size=asked.gpus, traffic=traffic)
+def _request(search: _Search, iterations: int, traffic: Profile, program: Program) -> Request:
+    asked, epoch, size = search.request, search.job.epoch, program.batch_size or search.request.gpus
+    return Request(iterations, asked.gpus, asked.min_gpus, asked.max_gpus, epoch=epoch, batch_size=size, traffic=traffic)
 
 
 @contextmanager

@@ -29,6 +29,7 @@ MODULES: Mapping[str | None, list[str]] = {  # the modules and packages, with al
     None: ["beamer.client", "beamer.lazy_commands"],
     "agent": ["hostagent.agent", "hostagent.cli", "hostagent.guard", "hostagent.lease", "hostagent.probe"],
     "controller": ["controller", "beamer.network", "beamer.studies"],
+    "digits": ["topologies.emulation.digits", "topologies.emulation.digits_data"],
     "emulation": ["topologies", "controller", "hostagent"],
     "gpu": ["beamer.schedule", "beamer.gpu", "beamer.engines.local", "beamer.engines.simulated", "beamer.studies"],
     "identity": ["controller.commands.certificates", "controller.commands.token"],
@@ -38,13 +39,14 @@ MODULES: Mapping[str | None, list[str]] = {  # the modules and packages, with al
     "sim": ["beamer.sim", "beamer.network", "beamer.workloads", "beamer.report", "beamer.bounds"],
     "testing": ["beamer.testing"],
 }
+LARGE = {"digits": "torch", "ray": "ray"}  # the module that an extra brings, by extra
 IMPORT = """
 import pkgutil, sys
 from importlib import import_module
 for name in sys.argv[1:]:
     module = import_module(name)
     for found in pkgutil.walk_packages(getattr(module, "__path__", []), name + "."):
-        if ".migrations." not in found.name:  # for Alembic alone
+        if ".migrations." not in found.name and found.name != "topologies.emulation.digits":  # for Alembic, of another extra
             import_module(found.name)
 """
 COMMANDS: Mapping[tuple[str, ...], Command] = {
@@ -67,11 +69,11 @@ def included(extra: str | None) -> set[str]:
 def environment(
     request: pytest.FixtureRequest, distributions: tuple[Path, Path], wheels: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Environment]:
-    if request.param == "ray":
-        if importlib.util.find_spec("ray") is None:
-            pytest.skip("Ray, a large download, is not installed here either")
-        wheels = tmp_path_factory.mktemp("ray-wheels")
-        download(distributions[1], ["ray"], wheels)
+    if request.param in LARGE:
+        if importlib.util.find_spec(LARGE[request.param]) is None:
+            pytest.skip(f"{LARGE[request.param]}, a large download, is not installed here either")
+        wheels = tmp_path_factory.mktemp(f"{request.param}-wheels")
+        download(distributions[1], [request.param], wheels)
     path = tmp_path_factory.mktemp("environment") / (request.param or "base")
     made = Environment.make(path, request.param, distributions[1], wheels)
     yield made

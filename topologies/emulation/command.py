@@ -45,7 +45,7 @@ from topologies.emulation.joint_outcome import JointOutcome
 from topologies.emulation.outcome import RunOutcome
 from topologies.emulation.platform import require, require_congestion_control, require_root
 from topologies.emulation.runfile import recorded, remove
-from topologies.emulation.searches import check_searches, network_of
+from topologies.emulation.searches import check_searches, network_of, with_stand_ins
 from topologies.emulation.studies import check_emulable
 from topologies.emulation.supervisor import emulated_run
 
@@ -149,6 +149,8 @@ def _emulate_searches(
         check_pair(network_policy(name), allocator)
     _prepare(network_of(loaded), names, {"--json": json_file, "--plot": plot}, logs)
     console = Console()
+    for line in with_stand_ins(loaded)[1]:
+        console.print(f"[bold]note[/]: {line}", soft_wrap=True)
     outcomes = []
     for gpu in gpu_names:
         for name in names:

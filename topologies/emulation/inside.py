@@ -36,7 +36,7 @@ from topologies.emulation.network import CONTROLLER_ADDRESS, EmulatedNetwork
 from topologies.emulation.priority import AGENTS_NICE, CONTROLLER_NICE, prefer_session
 from topologies.emulation.run_queue import AGENTS, CONTROLLER, SWITCHES, TRAINERS
 from topologies.emulation.sampling import READER, Health, Sampler, queue_bytes
-from topologies.emulation.searches import HostEntry, SearchRunner, network_of
+from topologies.emulation.searches import HostEntry, SearchRunner, network_of, with_stand_ins
 from topologies.emulation.studies import Launchers, StudyRunner
 
 OPENFLOW_PORT = 6653
@@ -97,8 +97,9 @@ class NamespacedRun:
     def _searches(self, searches: JointScenario) -> SearchRunner:
         """Return what runs the scenario's searches."""
         hosts = {host.name: HostEntry(host.ip, self.network.shell_pid(host.name)) for host in searches.fabric.hosts}
+        runnable, _ = with_stand_ins(searches)
         return SearchRunner(
-            searches, self.scenario.transport, hosts, self.url, self.directory, self._log, self._tail, emit
+            runnable, self.scenario.transport, hosts, self.url, self.directory, self._log, self._tail, emit
         )  # fmt: skip
 
     def _enlarge_buffers(self) -> None:

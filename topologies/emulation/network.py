@@ -13,6 +13,7 @@ from beamer.network.fabric import Fabric
 from beamer.workloads.scenario import TransportSettings
 from topologies.cabling import DATA_NETWORK
 from topologies.emulation import vswitch
+from topologies.emulation.collectives import largest_window
 from topologies.emulation.tools import run
 
 MANAGEMENT_NETWORK = IPv4Network("10.78.0.0/16")
@@ -56,8 +57,8 @@ class EmulatedNetwork:
             self._manage(host.name, str(MANAGEMENT_NETWORK[number + 2]))
             uplink = self.fabric.links[self.fabric.link_index[host.name, self.fabric.edge_of[host.name]]].interface
             route = (str(DATA_NETWORK), "dev", uplink, "src", host.ip, "scope", "link", "proto", "kernel")
-            rto_min = f"{1000 * self._transport.rto_min_s:.0f}ms"
-            run("ip", "route", "change", *route, "rto_min", rto_min, enter=self.enter(host.name))
+            metrics = route_metrics(self._transport)
+            run("ip", "route", "change", *route, *metrics, enter=self.enter(host.name))
         self._net.start()
 
     def point_at_controllers(self, targets: Sequence[str]) -> None:
@@ -113,6 +114,20 @@ class EmulatedNetwork:
         network = f"{address}/{MANAGEMENT_NETWORK.prefixlen}"
         run("ip", "address", "add", network, "dev", inside, enter=self.enter(host))
         run("ip", "link", "set", inside, "up", enter=self.enter(host))
+
+
+def route_metrics(transport: TransportSettings) -> tuple[str, ...]:
+    """Return what a host's route says of connections over it, those included whose sockets nobody prepares.
+
+    A program such as one of gloo's sets neither congestion control nor window. `net.ipv4.tcp_congestion_control` of a network
+    namespace takes what the machine lets unprivileged users have, which may leave out cubic; a route takes any.
+    """
+    window_bytes = largest_window(transport.window_bytes)
+    return (
+        *("rto_min", f"{1000 * transport.rto_min_s:.0f}ms"),
+        *("congctl", transport.congestion_control),
+        *("window", str(window_bytes)),
+    )
 
 
 def _sysctl(key: str, value: str) -> None:

@@ -3,23 +3,28 @@
 Their engines launch real processes in the hosts' namespaces, as the controller's GPU policy decides.
 """
 
+import importlib.util
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
 import yaml
 
 from beamer.client.credentials import without_token
+from beamer.engines.local.spec import COLLECTIVE_TIMEOUT_S
 from beamer.engines.profiles import DataParallelProfile
+from beamer.engines.simulated import SimulatedJob
 from beamer.errors import EmulationError, InputError
 from beamer.gpu.model import Node
+from beamer.lazy_commands import DISTRIBUTION
 from beamer.workloads.joint import JointScenario, SearchPlan
+from beamer.workloads.programs import DIGITS, PROGRAMS, STAND_IN, digits_hidden
 from beamer.workloads.scenario import Scenario, TransportSettings
 from topologies.emulation.collectives import STALL_PATIENCE_S
 
@@ -51,27 +56,111 @@ def network_of(searches: JointScenario) -> Scenario:
     return Scenario(searches.name, searches.fabric, searches.seed, searches.queues, ())
 
 
-def search_file(
-    plan: SearchPlan, nodes: tuple[Node, ...], hosts: Mapping[str, HostEntry], transport: TransportSettings
-) -> dict[str, Any]:
-    """Return the content of the file of a search, whose configurations are its trials."""
-    first = next(iter(plan.trials.values()))
-    profile, request, costs = _profile(plan), first.request, first.costs
-    traffic = {name: value for name, value in vars(request.traffic).items() if value is not None}
-    options: dict[str, Any] = {
-        "--iterations": "{iterations}",
-        "--bytes": request.traffic.sync_bytes,
-        "--compute-s": profile.compute_s,
-        "--fixed-s": profile.fixed_s,
-        "--overlap": request.traffic.overlap,
-        "--epoch": request.epoch,
-        "--start-s": max(first.start_s - LAUNCH_S, 0.0),
-        "--restart-s": max(costs.restart_s - LAUNCH_S, 0.0),
+@dataclass(frozen=True)
+class SearchProgram:
+    """How a program of `beamer.workloads.programs` is run.
+
+    module: what runs. options: those that not all programs have, of a search and the file of `prepare`; they may have
+    {placeholders} of a configuration. values: what a configuration says, of a search and a trial. launch_s: of what a start or
+    a restart takes in all, how much the program does not know of. timeout_s: of its collectives. prepare: writes what its ranks
+    read into a file.
+    """
+
+    module: str
+    options: Callable[[SearchPlan, TransportSettings, Path], dict[str, Any]]
+    values: Callable[[SearchPlan, str], dict[str, int | float]]
+    launch_s: float
+    timeout_s: float
+    prepare: Callable[[Path], None] = lambda path: None
+
+
+def _stand_in_options(plan: SearchPlan, transport: TransportSettings, prepared: Path) -> dict[str, Any]:
+    return {
+        "--bytes": _first(plan).request.traffic.sync_bytes,
         "--start": "{start}",
         "--floor": "{floor}",
         "--half": "{half}",
         "--congestion-control": transport.congestion_control,
         "--window-bytes": transport.window_bytes,
+    }
+
+
+def _stand_in_values(plan: SearchPlan, trial: str) -> dict[str, int | float]:
+    loss = _profile(plan, trial).loss
+    return {"start": loss.start, "floor": loss.floor, "half": loss.half}
+
+
+def _digits_options(plan: SearchPlan, transport: TransportSettings, prepared: Path) -> dict[str, Any]:
+    return {
+        "--timeout-s": COLLECTIVE_TIMEOUT_S,
+        "--data": prepared,
+        "--learning-rate": "{learning_rate}",
+        "--momentum": "{momentum}",
+        "--channels": "{channels}",
+        "--hidden": "{hidden}",
+    }
+
+
+def _digits_values(plan: SearchPlan, trial: str) -> dict[str, int | float]:
+    configuration = plan.configurations[trial]
+    sync_bytes = _first(plan).request.traffic.sync_bytes
+    assert sync_bytes is not None, "as scenarios for both levels declare it"
+    hidden = digits_hidden(int(configuration["channels"]), sync_bytes)
+    return {**configuration, "hidden": hidden}
+
+
+def _store_digits(path: Path) -> None:
+    from topologies.emulation import digits_data  # needs scikit-learn
+
+    digits_data.store(path)
+
+
+SEARCH_PROGRAMS: Mapping[str, SearchProgram] = {
+    STAND_IN: SearchProgram(
+        "topologies.emulation.program", _stand_in_options, _stand_in_values, LAUNCH_S, STALL_PATIENCE_S
+    ),
+    DIGITS: SearchProgram(
+        "topologies.emulation.digits", _digits_options, _digits_values, 0.0, COLLECTIVE_TIMEOUT_S, _store_digits
+    ),
+}  # fmt: skip
+
+
+def with_stand_ins(
+    scenario: JointScenario, is_installed: Callable[[str], bool] = lambda module: bool(importlib.util.find_spec(module))
+) -> tuple[JointScenario, tuple[str, ...]]:
+    """Return a scenario whose searches run the stand-in where their program cannot be run here, and a line for each program."""
+    used = {plan.program: PROGRAMS[plan.program] for plan in scenario.searches}
+    missing = {name: [module for module in one.requires if not is_installed(module)] for name, one in used.items()}
+    plans = [replace(plan, program=STAND_IN) if missing[plan.program] else plan for plan in scenario.searches]
+    lines = [
+        f"{STAND_IN} runs in place of {name}, which needs {' and '.join(modules)}: "
+        f"pip install '{DISTRIBUTION}[{used[name].extra}]'"
+        for name, modules in missing.items()
+        if modules
+    ]
+    return replace(scenario, searches=tuple(plans)), tuple(lines)
+
+
+def search_file(
+    plan: SearchPlan,
+    nodes: tuple[Node, ...],
+    hosts: Mapping[str, HostEntry],
+    transport: TransportSettings,
+    prepared: Path = Path(),
+) -> dict[str, Any]:
+    """Return the content of the file of a search, whose configurations are its trials. prepared: as of `SearchProgram`."""
+    first, program = _first(plan), SEARCH_PROGRAMS[plan.program]
+    profile, request, costs = _profile(plan), first.request, first.costs
+    traffic = {name: value for name, value in vars(request.traffic).items() if value is not None}
+    options: dict[str, Any] = {
+        "--iterations": "{iterations}",
+        "--compute-s": profile.compute_s,
+        "--fixed-s": profile.fixed_s,
+        "--overlap": request.traffic.overlap,
+        "--epoch": request.epoch,
+        "--start-s": max(first.start_s - program.launch_s, 0.0),
+        "--restart-s": max(costs.restart_s - program.launch_s, 0.0),
+        **program.options(plan, transport, prepared),
     }
     return {
         "name": plan.name,
@@ -85,8 +174,9 @@ def search_file(
             for node in nodes
         ],
         "job": {
-            "command": ["{python}", "-m", "topologies.emulation.program", *(part for pair in options.items() for part in pair)],
+            "command": ["{python}", "-m", program.module, *(str(part) for pair in options.items() for part in pair)],
             "cwd": os.getcwd(),
+            "env": {"OMP_NUM_THREADS": "1"},  # ranks share processors
             "request": {
                 "gpus": request.gpus,
                 "min_gpus": request.min_gpus,
@@ -96,14 +186,11 @@ def search_file(
                 "traffic": traffic,
             },
         },
-        "configurations": [
-            {"name": name, **{key: getattr(job.profile.loss, key) for key in ("start", "floor", "half")}}  # type: ignore[attr-defined]  # as of `_profile`
-            for name, job in plan.trials.items()
-        ],
+        "configurations": [{"name": name, **program.values(plan, name)} for name in plan.trials],
         "rungs": _rungs(plan),
         "poll_s": POLL_S,
         "retries": RETRIES,
-        "collective_timeout_s": STALL_PATIENCE_S,  # of the program: it is parked before it is suspended for so long
+        "collective_timeout_s": program.timeout_s,  # it is parked before it is suspended for so long
     }
 
 
@@ -134,6 +221,8 @@ class SearchRunner:
         self._tail = tail
         self._emit = emit
         self._commands: dict[str, subprocess.Popen[str]] = {}
+        for name in {plan.program for plan in scenario.searches}:
+            SEARCH_PROGRAMS[name].prepare(self._prepared(name))
 
     def pids(self) -> list[int]:
         """Return the process ids of the searches' engines."""
@@ -164,9 +253,13 @@ class SearchRunner:
             time.sleep(LOOK_S)
 
     def _start(self, plan: SearchPlan) -> None:
-        content = search_file(plan, self._scenario.nodes, self._hosts, self._transport)
+        prepared = self._prepared(plan.program)
+        content = search_file(plan, self._scenario.nodes, self._hosts, self._transport, prepared)
         (self._directory / f"{plan.name}.yaml").write_text(yaml.safe_dump(content))
         self._launch(plan.name)
+
+    def _prepared(self, program: str) -> Path:
+        return self._directory / f"{program}.npz"
 
     def _launch(self, name: str) -> None:
         path = self._directory / f"{name}.yaml"
@@ -181,8 +274,13 @@ class SearchRunner:
         )
 
 
-def _profile(plan: SearchPlan) -> DataParallelProfile:
-    profile = next(iter(plan.trials.values())).profile
+def _first(plan: SearchPlan) -> SimulatedJob:
+    """Return the job of one of its trials, which differ in their losses alone."""
+    return next(iter(plan.trials.values()))
+
+
+def _profile(plan: SearchPlan, trial: str | None = None) -> DataParallelProfile:
+    profile = (_first(plan) if trial is None else plan.trials[trial]).profile
     assert isinstance(profile, DataParallelProfile), "as scenarios for both levels make them"
     return profile
 

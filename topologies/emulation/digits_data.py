@@ -1,0 +1,47 @@
+"""The digits that `topologies.emulation.digits` trains on, and in which order: numpy, and scikit-learn to make the file."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+TRAINING = 1437  # of the 1 797 samples; the others, a fifth, are for the validation loss
+
+Images = NDArray[np.float32]
+Labels = NDArray[np.int64]
+
+
+def digits() -> tuple[Images, Labels]:
+    """Return all digits, their pixels of mean 0 and variance 1, in an order of no meaning, and what they are."""
+    from sklearn.datasets import load_digits
+
+    images, labels = load_digits(return_X_y=True)
+    mixed = np.random.default_rng(0).permutation(len(labels))
+    pixels = (images[mixed] - images.mean()) / images.std()
+    return pixels.astype(np.float32).reshape(-1, 1, 8, 8), labels[mixed].astype(np.int64)
+
+
+def store(path: Path) -> None:
+    """Write the digits to a file for many ranks: importing scikit-learn would take each as long as importing PyTorch."""
+    images, labels = digits()
+    np.savez(path, images=images, labels=labels)
+
+
+def stored(path: Path) -> tuple[Images, Labels]:
+    """Return what `store` has written."""
+    with np.load(path) as file:
+        return file["images"], file["labels"]
+
+
+def seed_of(*configuration: float) -> int:
+    """Return what seeds the weights and the order of the samples of a configuration."""
+    return int.from_bytes(hashlib.sha256(json.dumps(configuration).encode()).digest()[:4], "big")
+
+
+def batch(seed: int, iteration: int, size: int) -> NDArray[np.int64]:
+    """Return the samples of an iteration, counted from 0: the training set again and again, each time in another order."""
+    wanted = np.arange(iteration * size, (iteration + 1) * size)
+    turns = {turn: np.random.default_rng([seed, turn]).permutation(TRAINING) for turn in {*(wanted // TRAINING).tolist()}}
+    return np.array([turns[number // TRAINING][number % TRAINING] for number in wanted.tolist()])
