@@ -15,7 +15,7 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]
 
 @pytest.fixture(scope="session")
 def wheels(distributions: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a directory with wheels of everything that the extras but `ray` depend on."""
+    """Return a directory with wheels of everything that the extras but `digits` and `ray` depend on."""
     directory = tmp_path_factory.mktemp("wheels")
     download(distributions[1], ["emulation", "gpu", "parquet", "postgresql", "testing"], directory)
     return directory

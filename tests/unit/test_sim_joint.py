@@ -349,6 +349,33 @@ def changed(**fields: object) -> dict[str, object]:
     return CONTENT | {"searches": [CONTENT["searches"][0] | fields]}  # type: ignore[index, operator]
 
 
+def trained(*configurations: object) -> dict[str, object]:
+    """Return a search that trains on real packets, whose gradients have 200 kB."""
+    return changed(program="digits", configurations=[*configurations], job={"bytes": "200kB", "compute_s": 0.1})
+
+
+def test_a_simulation_is_the_same_whatever_runs_on_real_packets() -> None:
+    given = trained({"learning_rate": 0.1}, {"learning_rate": 0.2, "momentum": 0.5, "channels": 4})
+    (search,) = parse(given).searches
+    assert search.configurations == {
+        "t0": {"learning_rate": 0.1, "momentum": 0.0, "channels": 8},
+        "t1": {"learning_rate": 0.2, "momentum": 0.5, "channels": 4},
+    }
+    plain = parse(changed(job={"bytes": "200kB", "compute_s": 0.1}))
+    runs = [simulate_scenario(one, gpu_policy("fifo"), network_policy("fair")) for one in (parse(given), plain)]
+    assert runs[0].search_s == pytest.approx(runs[1].search_s)
+    assert [(job.key, job.status) for job in runs[0].jobs] == [(job.key, job.status) for job in runs[1].jobs]
+
+
+def test_the_shipped_search_that_trains_can_be_simulated() -> None:
+    scenario = load(shipped().with_name("digits.yaml"))
+    assert {plan.program for plan in scenario.searches} == {"digits"}
+    run = simulate_scenario(scenario, gpu_policy("fifo"), network_policy("beamer"))
+    ended = {plan.name: [job.key for job in run.jobs if job.key.startswith(plan.name)] for plan in scenario.searches}
+    finished = [job.key for job in run.jobs if job.status is TrialStatus.FINISHED]
+    assert [key.split("/")[0] for key in finished] == list(ended)
+
+
 def test_curves_are_as_written_or_drawn_from_the_seed() -> None:
     (search,) = parse(CONTENT).searches
     assert [trial.profile.outcome(0).loss for trial in search.trials.values()] == [1.0, 1.0]
@@ -383,6 +410,20 @@ def test_curves_are_as_written_or_drawn_from_the_seed() -> None:
         (
             changed(job={"bytes": "1MB", "compute_s": 0.1, "collective": "halving-doubling"}),
             r"searches\[0\].job.collective.*3 workers",
+        ),
+        (changed(program="digit"), r"searches\[0\].program.*did you mean 'digits'"),
+        (changed(configurations=[{}, {}]), r"searches\[0\].configurations.*without a program that has them: digits"),
+        (changed(program="digits"), r"searches\[0\].configurations.*a list of 2, one for each curve"),
+        (trained({"learning_rate": 0.1}), r"searches\[0\].configurations.*a list of 2"),
+        (trained({"learning_rate": 0.1}, {"momentum": 0.9}), r"searches\[0\].configurations\[1\].learning_rate"),
+        (trained({"learning_rate": 0.1}, {"learning_rate": 0}), r"searches\[0\].configurations\[1\].learning_rate"),
+        (
+            trained({"learning_rat": 0.1}, {"learning_rate": 1}),
+            r"searches\[0\].configurations\[0\].learning_rat.*did you mean 'learning_rate'",
+        ),
+        (
+            trained({"learning_rate": 0.1}, {"learning_rate": 0.1, "channels": 64}),
+            r"searches\[0\].job.bytes: got 200000, expected at least 306544, the smallest gradient of",
         ),
     ],
 )
