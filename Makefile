@@ -36,7 +36,8 @@ $(VENV)/.extras: $(VENV)/.ready
 	@if $(BIN)/python -m pip install --quiet --disable-pip-version-check --dry-run --report - $(TORCH) 2>/dev/null \
 	  | grep -q '"url": "file:.*/torch-'; then \
 	  echo "setting up PyTorch from this machine's own file ..."; \
-	  $(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH) || echo "PyTorch cannot be installed"; \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $(TORCH) scikit-learn \
+	  || echo "PyTorch cannot be installed"; \
 	else echo "no PyTorch on this machine: its tests will be skipped"; fi
 	@if [ "$(ROOT)" = yes ] && ! ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1; then \
 	  echo "setting up PostgreSQL ..."; apt-get -qq update; \

@@ -29,7 +29,7 @@ MODULES: Mapping[str | None, list[str]] = {  # the modules and packages, with al
     None: ["beamer.client", "beamer.lazy_commands"],
     "agent": ["hostagent.agent", "hostagent.cli", "hostagent.guard", "hostagent.lease", "hostagent.probe"],
     "controller": ["controller", "beamer.network", "beamer.studies"],
-    "digits": ["topologies.emulation.digits", "topologies.emulation.digits_data"],
+    "digits": ["topologies.emulation.digits_training"],
     "emulation": ["topologies", "controller", "hostagent"],
     "gpu": ["beamer.schedule", "beamer.gpu", "beamer.engines.local", "beamer.engines.simulated", "beamer.studies"],
     "identity": ["controller.commands.certificates", "controller.commands.token"],
@@ -46,7 +46,7 @@ from importlib import import_module
 for name in sys.argv[1:]:
     module = import_module(name)
     for found in pkgutil.walk_packages(getattr(module, "__path__", []), name + "."):
-        if ".migrations." not in found.name and found.name != "topologies.emulation.digits":  # for Alembic, of another extra
+        if ".migrations." not in found.name and not found.name.endswith(".digits_training"):  # Alembic's, another extra's
             import_module(found.name)
 """
 COMMANDS: Mapping[tuple[str, ...], Command] = {

@@ -22,7 +22,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "alembic": JOURNAL,
     "ray": ("beamer/engines/ray_tune/", "eval/gpu/ray_search.py", "eval/gpu/ray_trial.py"),
     "markdown_it": ("eval/report/",),
-    "torch": ("eval/gpu/ddp_trainer.py", "topologies/emulation/digits.py"),
+    "torch": ("eval/gpu/ddp_trainer.py", "topologies/emulation/digits_training.py"),
     "sklearn": ("topologies/emulation/digits_data.py",),
     "scapy": (),  # GPL-2: in tests alone
     **{folder: tuple(f"{other}/" for other in OTHERS) for folder in OTHERS},
