@@ -5,7 +5,6 @@ import logging
 import os
 import signal
 import time
-import uuid
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -22,17 +21,18 @@ from beamer.engines.local.retire import retire
 from beamer.errors import InputError
 from beamer.gpu.decider import by_policy
 from beamer.gpu.devices import Devices
+from beamer.gpu.link import EngineLink
 from beamer.gpu.model import Node
 from beamer.gpu.policies import GPU_POLICIES
 from beamer.gpu.policy import GpuPolicy
 from beamer.gpu.policy_settings import gpu_policy_of
+from beamer.gpu.remote import begin, by_controller, leave, run_of
 from beamer.output_files import check_outputs
 from beamer.schedule.directory import SearchDirectory
 from beamer.schedule.file import Search, load, shipped
-from beamer.schedule.remote import EngineLink, by_controller, events_to_report
 from beamer.schedule.report import document, lines, remarks, rows, table
-from beamer.schedule.session import OWN_RUN, POLL_INTERVAL_S, SearchSession
-from beamer.studies.events import Event, StudyRegistered
+from beamer.schedule.session import POLL_INTERVAL_S, SearchSession
+from beamer.studies.events import Event
 from beamer.studies.journal.store import Journal
 from beamer.studies.model import TrialStatus
 
@@ -40,8 +40,6 @@ REMOTE_POLL_INTERVAL_S = 1.0  # where a poll is an ssh command
 ALL_FAILED, REFUSED, SOME_FAILED = 1, 2, 3  # exit codes
 SHORTEST_WAIT_S = 0.005  # between two steps
 POLICY = "convergence"
-FIRST_ANSWER_S = 5.0  # that the controller may take to say whether it serves the search, before jobs are looked at
-TELL_S = 10.0  # that the controller may take to confirm
 PARK_TIMEOUT_S = 30.0  # in addition to the time that a job may take to write its checkpoint
 STOPS = (signal.SIGINT, signal.SIGTERM)
 
@@ -149,6 +147,7 @@ class _Command:
                     self.clock,
                     run,
                 )
+                self.directory.keep()
                 self.clock.not_before(self.session.tracker.now_s)
                 if stop:
                     self.signals.append(0)
@@ -188,24 +187,20 @@ class _Command:
 
     def _run_of(self, journal: Journal) -> str:
         """Return the run that was begun in the directory, or a new one. Raises `InputError`."""
-        begun = next((event.run for event in journal.replay() if isinstance(event, StudyRegistered)), None)
-        if begun is None:
-            return uuid.uuid4().hex if self.controller else OWN_RUN
-        if (begun == OWN_RUN) != (not self.controller):
-            how = "without a controller: none" if begun == OWN_RUN else "with a controller: the same one, with --stop, too"
-            raise InputError("--controller", self.controller or "none", f"as it was begun in {self.directory.path}, {how}")
-        return begun
+        try:
+            return run_of(journal.replay(), self.controller, str(self.directory.path))
+        except InputError as error:
+            raise InputError("--controller", error.value, error.expected) from error
 
     def _linked(self, journal: Journal, run: str) -> EngineLink:
         """Return the link to the controller, which hears of all that has happened. Raises `InputError`."""
         nodes = [Node(node.name, node.gpus, node.cpus) for node in self.search.cluster.nodes]
-        link = EngineLink(self.controller, self.search.name, run, nodes, os.environ)
-        for event in events_to_report(journal.replay()):
-            link.offer(event)
-        link.start()
-        link.wait(FIRST_ANSWER_S)
-        if link.refusal:
-            raise InputError("--controller", self.controller, f"one that serves the search; this one refuses: {link.refusal}")
+        try:
+            link = EngineLink(self.controller, self.search.name, run, nodes, os.environ)
+            begin(link, journal.replay(), self.controller)
+        except InputError as error:
+            field = "--controller" if error.field == "controller" else error.field
+            raise InputError(field, error.value, error.expected) from error
         return link
 
     def _write(self, journal: Journal, event: Event) -> None:
@@ -238,7 +233,7 @@ class _Command:
             return
         if not all_saved:
             self.errors.print("the controller keeps its GPUs back until the same command has saved the rest", highlight=False)
-        elif not (self.link.flush(TELL_S) and self.link.leave(TELL_S)):
+        elif not leave(self.link):
             what = "that the search is over" if self.session.done else "that its GPUs are free"
             self.errors.print(f"the controller has not confirmed {what}: the same command tells it again", highlight=False)
 

@@ -2,7 +2,8 @@
 
 import json
 import os
-from contextlib import ExitStack
+import shutil
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -16,6 +17,8 @@ from beamer.studies.journal.location import Location, check_no_secret, shown, sq
 
 MAY_CHANGE = ("nodes", "group", "retries", "timeout_s", "silent_s", "collective_timeout_s", "poll_s")
 WRITTEN = "what this command has written there"
+OWN_FILES = ("search", "lock", "jobs", "checkpoints")
+JOURNAL_FILE = "journal.db"  # beside it those that SQLite adds, whose names begin so
 
 
 class SearchDirectory:
@@ -25,16 +28,18 @@ class SearchDirectory:
         jobs/   of the local engine      checkpoints/  by configuration, where the search names no others
 
     path: of the directory. journal: where it is; "": in the directory. Raises `InputError` where another command holds the
-    directory.
+    directory. A directory that is made here is removed again if `InputError` ends the context before `keep` was called.
     """
 
     def __init__(self, path: Path, journal: str = "") -> None:
         self.path = path
-        self.journal: Location = journal or sqlite_url(path.resolve() / "journal.db")
+        self.journal: Location = journal or sqlite_url(path.resolve() / JOURNAL_FILE)
         self._held = ExitStack()
+        self._made: list[Path] = []  # directories, the innermost first
 
     def __enter__(self) -> "SearchDirectory":
         self._check_journal()
+        self._made = [path for path in (self.path, *self.path.parents) if not path.exists()]
         with self._held:
             try:
                 self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -45,7 +50,22 @@ class SearchDirectory:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is not None and issubclass(kind, InputError):
+            self._discard()
         self._held.close()
+
+    def keep(self) -> None:
+        """Take in that a search runs in the directory from now on."""
+        self._made = []
+
+    def _discard(self) -> None:
+        """Remove the directories that were made here, unless others have put anything into them."""
+        held = {path.relative_to(self.path).as_posix() for path in self.path.rglob("*")}
+        if self._made and all(name in OWN_FILES or name.startswith(JOURNAL_FILE) for name in held):
+            shutil.rmtree(self.path)
+            with suppress(OSError):  # it is another's by now
+                for path in self._made[1:]:
+                    path.rmdir()
 
     def started_search(self) -> Search | None:
         """Return the search that was started here, None if none was. Raises `InputError`."""

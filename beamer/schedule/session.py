@@ -10,6 +10,7 @@ from beamer.gpu.devices import Devices
 from beamer.gpu.driver import SearchDriver
 from beamer.gpu.engine import Engine, Observed
 from beamer.gpu.ledger import GpuLedger
+from beamer.gpu.remote import OWN_RUN
 from beamer.gpu.tuners import HalvingTuner, NoTuner, Tuner
 from beamer.schedule.file import Search
 from beamer.schedule.statistics import SearchStatistics
@@ -19,7 +20,6 @@ from beamer.studies.tracker import Tracker
 
 POLL_INTERVAL_S = 0.1  # between two steps while nothing is due
 CHECK_INTERVAL_S = 0.01  # between two observations of jobs that are waited for
-OWN_RUN = StudyRegistered.run  # of a search that shares its nodes with no other
 RETRY_INTERVAL_S = 1.0  # until an engine is asked again: a call may have failed
 
 log = logging.getLogger("beamer.gpu")

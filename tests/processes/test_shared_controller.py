@@ -260,6 +260,7 @@ def test_what_cannot_be_shared_is_refused(shared: SharedCluster) -> None:
     output = refused.communicate(timeout=TIMEOUT_S)[0]
     assert "refuses: nodes[0].name: got 'h3', expected a host of the network: one of" in output.replace("\n", " "), output
     assert refused.returncode == 2
+    assert not (shared.root / "s1").exists(), "nothing has run there"
     shared.write_search("s2")
     shared.start_search("s2")
     until(lambda: shared.get("gpus")["engines"], "the engine of s2")

@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -189,3 +189,32 @@ def test_a_place_in_which_others_have_written_is_refused(tmp_path: Path, content
     (tmp_path / "search").write_text(content)
     with SearchDirectory(tmp_path) as directory, pytest.raises(InputError, match=r"--dir: got .*what this command has written"):
         directory.started_search()
+
+
+def refused(path: Path, keep: bool = False, other: str = "") -> None:
+    """Begin a search in a directory, and have it refused."""
+    with suppress(InputError), SearchDirectory(path) as directory, closing(Journal(directory.journal)):
+        directory.start(parse(SEARCH, BASE), journal_holds=False)
+        if keep:
+            directory.keep()
+        if other:
+            (path / other).write_text("")
+        raise InputError("controller", "refused", "one that serves the search")
+
+
+def test_a_search_that_is_refused_leaves_nothing_behind(tmp_path: Path) -> None:
+    refused(tmp_path / "runs" / "mine")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "runs").mkdir()
+    refused(tmp_path / "runs" / "mine")
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+@pytest.mark.parametrize("other", ["notes", "jobs/one"])
+def test_what_runs_or_is_not_its_own_stays(tmp_path: Path, other: str) -> None:
+    refused(tmp_path / "mine", keep=True)
+    assert (tmp_path / "mine" / "search").exists()
+    refused(tmp_path / "mine")
+    assert (tmp_path / "mine" / "search").exists(), "it was there before"
+    refused(tmp_path / "other", other=other)
+    assert (tmp_path / "other" / other).exists()

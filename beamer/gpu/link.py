@@ -1,14 +1,11 @@
-"""A search whose GPUs a controller grants: what happens to it is reported, and what the controller grants is carried out here.
+"""The connection of a search's engine to the controller that leads: events there, what holds for the search back.
 
-    journal -> events, numbered, sent again until they are durable there -> controller
-    controller -> what holds for the search -> `ControllerDecider` -> journal -> the engine
-
-Without a controller what runs goes on, and nothing further is started.
+Whatever runs searches uses it: see `beamer.gpu.remote`.
 """
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
@@ -20,10 +17,8 @@ from websockets.sync.client import ClientConnection, connect
 from beamer.client.credentials import CA_VARIABLE, authorization, check_exposure
 from beamer.client.transport import trust
 from beamer.errors import InputError
-from beamer.gpu.decider import Take, next_generation
 from beamer.gpu.devices import Devices
-from beamer.gpu.events import Allocated, NodesSeen, RanksSeen, RunFailed, RunFinished, TrialReported
-from beamer.gpu.ledger import GpuLedger
+from beamer.gpu.events import Allocated, RunFailed, RunFinished
 from beamer.gpu.model import Node
 from beamer.gpu.protocol import (
     MOST_EVENTS,
@@ -39,9 +34,7 @@ from beamer.gpu.protocol import (
 )
 from beamer.ports import HTTP_PORT
 from beamer.studies.events import EncodedEvent, Event, TrialEnded, encode
-from beamer.studies.tracker import Tracker
 
-RETRY_S = 0.5  # until what could not be carried out is tried again
 CONNECT_S = 5.0
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.1, 1.0  # between rounds of the controllers
 MOST_MESSAGE_BYTES = 4 << 20  # of what holds for 10 000 trials
@@ -262,78 +255,8 @@ class EngineLink:
                 return
 
 
-class ControllerDecider:
-    """Carry out what a controller grants."""
-
-    def __init__(self, tracker: Tracker, ledger: GpuLedger, link: EngineLink) -> None:
-        self._tracker = tracker
-        self._ledger = ledger
-        self._link = link
-
-    @property
-    def is_due(self) -> bool:
-        """Whether something else holds than was decided on last."""
-        held = self._link.held
-        return held is not None and held != self._link.acted_upon
-
-    def decide(self, now: float, take: Take) -> float | None:
-        """Have `take` take in what the controller grants to trials that want GPUs, if that is new."""
-        held = self._link.held
-        if held is None:
-            return None
-        wanting = {job.key for job in self._ledger.submitted(self._tracker)}
-        nodes = self._ledger.cluster.node
-        grants = {
-            key: grant
-            for key, grant in held.assignment.grants.items()
-            if key in wanting and all(node in nodes for node, _ in grant.gpus)  # what is down here the controller will hear of
-        }
-        devices = {key: held.assignment.devices[key] for key in grants}
-        known = self._ledger.devices
-        if grants != self._ledger.granted or any(known.get(key) != devices[key] for key in grants):
-            try:
-                take(Allocated(now, held.assignment.policy, next_generation(self._ledger), None, grants, devices))
-            except InputError as error:
-                log.warning("what the controller grants cannot be carried out: %s", error)
-                return now + RETRY_S
-        self._link.acted_upon = held
-        return None
-
-    def revoke(self, now: float, take: Take) -> None:
-        """Have `take` take their GPUs from all trials."""
-        last = self._ledger.decision
-        take(Allocated(now, last.policy if last else "", next_generation(self._ledger), None, {}, {}))
-
-
-def by_controller(link: EngineLink) -> Callable[[Tracker, GpuLedger], ControllerDecider]:
-    """Return what makes a `ControllerDecider` for what is known of a search."""
-    return lambda tracker, ledger: ControllerDecider(tracker, ledger, link)
-
-
-def events_to_report(past: Iterable[Event]) -> list[Event]:
-    """Return of a journal's events those that a controller may not know yet, in order.
-
-    Nodes and processes of before are of no use, but the latest are; speeds and costs are measured again.
-    """
-    told = list(past)
-    latest = {_subject(event): number for number, event in enumerate(told) if isinstance(event, NodesSeen | RanksSeen)}
-    return [
-        event
-        for number, event in enumerate(told)
-        if (latest[_subject(event)] == number if isinstance(event, NodesSeen | RanksSeen) else _is_news(event))
-    ]
-
-
-def _subject(event: NodesSeen | RanksSeen) -> str:
-    return event.trial if isinstance(event, RanksSeen) else ""
-
-
-def _is_news(event: Event) -> bool:
-    return not isinstance(event, TrialReported) or event.report is not None
-
-
 def _engine_url(url: str, study: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in SCHEMES or not parts.hostname:
-        raise InputError("--controller", url, f"a controller's URL such as http://127.0.0.1:{HTTP_PORT}")
+        raise InputError("controller", url, f"a controller's URL such as http://127.0.0.1:{HTTP_PORT}")
     return urlunsplit((SCHEMES[parts.scheme], parts.netloc, f"{parts.path.rstrip('/')}/v1/studies/{study}/engine", "", ""))
