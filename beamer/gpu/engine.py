@@ -33,7 +33,7 @@ that is started on them meanwhile is RUNNING and waits for them. `beamer.testing
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 from beamer.errors import EngineError, InputError, nearest
@@ -94,7 +94,7 @@ class Observed:
     launch: which of the job's launches this is about, counted from 1; 0: they are not counted. ran_s: for how long its
     processes have run since the job was started, and quiet_s for how long none of them has printed anything, suspended and
     parked time left out; 0: not known. refused: the first line that they printed as a report and that is none, with what was
-    expected. processes: by node, the one whose descendants are the job's ranks there, as far as they are known.
+    expected. processes: by node, the one whose descendants are the job's ranks there; None: not known.
     """
 
     state: RunState
@@ -108,7 +108,7 @@ class Observed:
     ran_s: float = 0.0
     quiet_s: float = 0.0
     refused: str = ""
-    processes: Mapping[str, Process] = field(default_factory=dict)
+    processes: Mapping[str, Process] | None = None
 
 
 def check_placement(call: str, placement: Placement, nodes: Mapping[str, Node]) -> None:

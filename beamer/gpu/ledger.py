@@ -206,7 +206,7 @@ class GpuLedger(Ledger):
             case RanksSeen(trial=key, processes=processes):
                 for process in processes.values():
                     check_process(process)
-                return self._asks(tracker.trial(key)) and processes != self._processes.get(key)
+                return self._asks(tracker.trial(key)) and processes != self._processes.get(key, {})
             case ReportRefused(trial=key):
                 return self._asks(tracker.trial(key)) and key not in self._refused
             case Allocated():

@@ -5,18 +5,20 @@ Whatever runs searches uses it: see `beamer.gpu.remote`.
 
 import logging
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from websockets.exceptions import ConnectionClosed, WebSocketException
 from websockets.frames import CloseCode
 from websockets.sync.client import ClientConnection, connect
 
+from beamer.client.controllers import NOT_LEADING
 from beamer.client.credentials import CA_VARIABLE, authorization, check_exposure
-from beamer.client.transport import trust
-from beamer.errors import InputError
+from beamer.client.transport import Transport, trust
+from beamer.errors import InputError, PlatformError
 from beamer.gpu.devices import Devices
 from beamer.gpu.events import Allocated, RunFailed, RunFinished
 from beamer.gpu.model import Node
@@ -39,9 +41,16 @@ CONNECT_S = 5.0
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.1, 1.0  # between rounds of the controllers
 MOST_MESSAGE_BYTES = 4 << 20  # of what holds for 10 000 trials
 FREEING = (RunFinished, RunFailed, TrialEnded)  # after which GPUs that were granted before are another's
+MOST_SHOWN = 200  # characters of an answer that says why not
 SCHEMES: Mapping[str, str] = {"http": "ws", "https": "wss"}
 
 log = logging.getLogger("beamer.gpu")
+
+
+class _Hosts(BaseModel):
+    """What a controller answers about its hosts."""
+
+    hosts: dict[str, str]
 
 
 class ReceivedAssignment(NamedTuple):
@@ -60,10 +69,9 @@ class EngineLink:
     """
 
     def __init__(self, urls: str, study: str, run: str, nodes: Sequence[Node], environment: Mapping[str, str]) -> None:
-        self._urls = [_engine_url(url.strip(), study) for url in urls.split(",")]
-        self._headers = dict(authorization(None, environment))
-        if self._headers:
-            check_exposure([url.strip() for url in urls.split(",")], environment)
+        named, headers = controllers_of(urls, environment)
+        self._urls = [_engine_url(url, study) for url in named]
+        self._headers = dict(headers)
         self._tls = trust(environment.get(CA_VARIABLE) or None) if any(url.startswith("wss:") for url in self._urls) else None
         self.acted_upon: ReceivedAssignment | None = None
         self._hello = EngineHello(run=run, nodes=tuple(nodes))
@@ -253,6 +261,43 @@ class EngineLink:
                     says_left = False
             except (OSError, WebSocketException):  # the connection ends, and all that is not durable is sent on the next one
                 return
+
+
+def controllers_of(urls: str, environment: Mapping[str, str]) -> tuple[list[str], tuple[tuple[str, str], ...]]:
+    """Return each of the controllers' URLs, and the headers that prove who asks. Raises `InputError`."""
+    named = [url.strip() for url in urls.split(",")]
+    headers = authorization(None, environment)
+    if headers:
+        check_exposure(named, environment)
+    return named, headers
+
+
+def hosts_of(urls: str, study: str, environment: Mapping[str, str], timeout_s: float) -> dict[str, str]:
+    """Return the addresses of the hosts of a controller's network, by name. urls, study, environment: as of `EngineLink`.
+
+    Raises `InputError` for a controller that refuses to tell, and `PlatformError` where none answers in time.
+    """
+    named, headers = controllers_of(urls, environment)
+    transports = [Transport(url, CONNECT_S, headers, environment.get(CA_VARIABLE) or None) for url in named]
+    until, reason = time.monotonic() + timeout_s, ""
+    try:
+        while True:
+            for url, transport in zip(named, transports, strict=True):
+                try:
+                    answer = transport.request("GET", f"/v1/studies/{study}/hosts")
+                    if answer.is_success:
+                        return _Hosts.model_validate_json(answer.content).hosts
+                    reason = f"{url}: {answer.status_code} {answer.text[:MOST_SHOWN]}"
+                    if answer.status_code != NOT_LEADING:
+                        raise InputError("controller", url, f"one that says which hosts its network has: {reason}")
+                except (ConnectionError, ValidationError) as error:
+                    reason = f"{url}: {error}"
+            if time.monotonic() > until:
+                raise PlatformError(f"no controller answers ({reason})", "start it, and then the search again")
+            time.sleep(FIRST_PAUSE_S)
+    finally:
+        for transport in transports:
+            transport.close()
 
 
 def _engine_url(url: str, study: str) -> str:

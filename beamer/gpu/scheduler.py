@@ -122,7 +122,7 @@ class Scheduler:
         ended_s = max((now, *(report.at_s for report in seen.reports)))  # that may be since this step began
         if not self._has_failed(key, seen):
             self._take_reports(key, seen, now)
-            if seen.processes:
+            if seen.processes is not None:
                 self.take(RanksSeen(now, key, dict(seen.processes)))
             is_failed = seen.state is RunState.FAILED
             reason = seen.exit if is_failed else self.limits.exceeded(seen)

@@ -230,6 +230,10 @@ def _add_reads(app: FastAPI, runtime: Runtime, authorization: Any) -> None:
     async def study(study: str, run: Run = None) -> Response:
         return await answer(responses.study_response(runtime, study, run), turns)
 
+    @app.get(STUDY + "/hosts")
+    async def hosts(study: str) -> JsonObject:
+        return responses.hosts_response(runtime)
+
     @app.get(STAGE)
     async def stage(study: str, stage: str, run: Run = None) -> Response:
         return await answer(responses.stage_response(runtime, study, run, stage), turns)

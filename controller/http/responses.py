@@ -48,6 +48,11 @@ def trial_response(runtime: Runtime, study: str, run: str | None, trial: str) ->
     return {**_trial(runtime, record, _by_trial(runtime)), "estimates": runtime.estimates.figures(record)}
 
 
+def hosts_response(runtime: Runtime) -> dict[str, Any]:
+    """Return the hosts that a study's trials may run on, each with the address of its data interface."""
+    return {"hosts": {host.name: host.ip for host in runtime.fabric.hosts}}
+
+
 def gpus_response(runtime: Runtime) -> dict[str, Any]:
     """Return the nodes that are up, who decides, the allocation in force, and whose engines are connected."""
     gpus, level = runtime.gpus, runtime.gpu

@@ -11,9 +11,11 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
+from beamer.errors import InputError, PlatformError
 from beamer.gpu.devices import Devices
 from beamer.gpu.events import Allocated, GpusRequested, NodesSeen, RanksSeen, RunFailed, RunFinished, TrialReported
 from beamer.gpu.ledger import GpuLedger
+from beamer.gpu.link import hosts_of
 from beamer.gpu.model import Grant, Node, Report, Request
 from beamer.gpu.protocol import EngineHello, EngineLeft, EngineRefused, GpusUsed, SearchAssignment, SearchEvents, to_engine
 from beamer.studies.events import (
@@ -448,3 +450,13 @@ def test_no_more_is_said_to_be_used_than_was_granted(controller: Served, engines
     first.use(("h1", 0), ("h2", 0))
     second.submit("b")
     second.until("s2/b")
+
+
+def test_an_engine_learns_the_hosts_of_the_network(controller: Served) -> None:
+    assert hosts_of(f"http://127.0.0.1:1, {controller.url}", "s", {}, PATIENCE_S) == {
+        host.name: host.ip for host in build(hosts=2).hosts
+    }
+    with pytest.raises(PlatformError, match="no controller answers"):
+        hosts_of("http://127.0.0.1:1", "s", {}, 0.0)
+    with pytest.raises(InputError, match=r"one that says which hosts its network has: .* 404"):
+        hosts_of(f"{controller.url}/elsewhere", "s", {}, PATIENCE_S)

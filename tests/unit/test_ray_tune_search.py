@@ -8,6 +8,7 @@ import pytest
 from beamer.engines.ray_tune.engine import RayTuneEngine, Result, TuneDecision
 from beamer.engines.ray_tune.search import TuneSearch
 from beamer.errors import InputError
+from beamer.gpu.decider import by_policy
 from beamer.gpu.engine import Placement, RunState
 from beamer.gpu.events import Allocated, TrialReported
 from beamer.gpu.model import Node, Request
@@ -50,7 +51,7 @@ class Driver:
             self.search.seal(0.0)
 
     def open(self) -> None:
-        policy = gpu_policy(self.policy, **SLICES.get(self.policy, {}))
+        policy = by_policy(gpu_policy(self.policy, **SLICES.get(self.policy, {})))
         self.search = TuneSearch(
             "s",
             policy,
@@ -287,4 +288,4 @@ def test_a_search_that_is_restored_knows_what_its_predecessor_knew(policy: str) 
     generations = [event.generation for event in driver.journal if isinstance(event, Allocated)]
     assert generations == sorted(set(generations))
     with pytest.raises(InputError, match="a journal of study other alone"):
-        TuneSearch("other", gpu_policy("fifo"), driver.tune, past=driver.journal)
+        TuneSearch("other", by_policy(gpu_policy("fifo")), driver.tune, past=driver.journal)

@@ -313,7 +313,7 @@ class LocalJob:
         return Observed(
             state, placement, reports, speeds, costs, exit_, self.record.spec.iterations, self.record.run, seen.ran_s,
             seen.quiet_s, self._refused,
-            {node: self._processes[node] for node in self.record.ranks if is_seen and node in self._processes},
+            {node: self._processes[node] for node in self.record.ranks if is_seen and node in self._processes} or None,
         )  # fmt: skip
 
     def _leave(self, nodes: Iterable[str], until: float) -> None:

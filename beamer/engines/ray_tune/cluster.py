@@ -6,17 +6,41 @@ from typing import Any
 import ray
 from ray.tune import PlacementGroupFactory
 
+from beamer.engines.ray_tune.hosts import RayNode
 from beamer.errors import InputError
-from beamer.gpu.model import Node
+from beamer.gpu.devices import Devices
 
 NODE_LABEL = "ray.io/node-id"  # Ray gives every node this label
 
 
-def alive() -> tuple[Node, ...]:
+class ExactResources(PlacementGroupFactory):  # type: ignore[misc]
+    """Resources of a trial whose process computes on these GPUs and no others: no other trial's are equal.
+
+    devices: of all of its nodes. A trial finds them as `self.trial_resources.devices`.
+    """
+
+    def __init__(self, bundles: list[dict[str, Any]], devices: Devices, **options: Any) -> None:
+        self.devices = devices
+        super().__init__(bundles, **options)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ExactResources) and set(self.devices) == set(other.devices) and bool(super().__eq__(other))
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self.devices))
+
+
+def alive() -> tuple[RayNode, ...]:
     """Return the nodes that are up and declare GPUs, in order of their addresses. Half a GPU is none."""
     nodes = [node for node in ray.nodes() if node["Alive"]]
     found = [
-        Node(node["NodeID"], int(node["Resources"].get("GPU", 0)), node["Resources"].get("CPU", 0.0))
+        RayNode(
+            node["NodeID"],
+            node["NodeManagerAddress"],
+            (node["NodeName"], node["NodeManagerHostname"]),
+            int(node["Resources"].get("GPU", 0)),
+            node["Resources"].get("CPU", 0.0),
+        )
         for node in sorted(nodes, key=lambda node: (node["NodeManagerAddress"], node["NodeID"]))
     ]
     return tuple(node for node in found if node.gpus)
@@ -32,13 +56,16 @@ def gpus_asked(asked: PlacementGroupFactory) -> int:
     return int(gpus)
 
 
-def pinned(gpus: Mapping[str, int], asked: PlacementGroupFactory) -> PlacementGroupFactory:
+def pinned(gpus: Mapping[str, int], asked: PlacementGroupFactory, devices: Devices = ()) -> PlacementGroupFactory:
     """Return the resources of a trial that has so many GPUs on each node: a bundle per node, bound to that node.
 
-    Each GPU has its share of what else the trial `asked` for, CPUs above all. The trial itself runs in the first bundle, on the
-    node with most of its GPUs.
+    gpus: by the node's id. devices: the GPUs that it is to compute on; none: Ray picks them. Each GPU has its share of what
+    else the trial `asked` for, CPUs above all. The trial itself runs in the first bundle, on the node with most of its GPUs.
     """
     share = {name: amount / gpus_asked(asked) for name, amount in asked.required_resources.items()}
     by_size = sorted(gpus.items(), key=lambda item: -item[1])
     bundles: list[dict[str, Any]] = [{name: amount * count for name, amount in share.items()} for _, count in by_size]
-    return PlacementGroupFactory(bundles, bundle_label_selector=[{NODE_LABEL: node} for node, _ in by_size])
+    bound = [{NODE_LABEL: node} for node, _ in by_size]
+    if devices:
+        return ExactResources(bundles, devices, bundle_label_selector=bound)
+    return PlacementGroupFactory(bundles, bundle_label_selector=bound)

@@ -3,24 +3,28 @@
 Tune calls its scheduler, and not the other way round, so a call of the engine only notes where a job is to run. It takes effect
 when Tune next asks: `decide` answers a trial's result, `apply` starts trials that are paused and withdraws starts that wait for
 GPUs. A trial leaves its GPUs at its next result, with a checkpoint; no memory is kept. Ray places by node, so the indices of
-devices are not used: Ray picks the GPUs of a node.
+devices are not used: Ray picks the GPUs of a node. Where the nodes are shared with other searches they are: processes are told
+which GPUs to compute on.
 
 The last part of a job's key is the trial's id. A trial that has come to its target and was stopped is held, its process alive,
 until it is started again, with a farther one, or discarded; it is paused once another wants its GPUs. One that is discarded is
 held as well while trials without a process may yet run: Tune gives its process to the next (`reuse_actors`), which would take
-seconds to start another. What the engine asks of Tune is `TuneTrials`, so that Ray is not imported here.
+seconds to start another. On nodes that are shared no process waits for longer than `HOLD_S`, as the engine does not hear that
+another search wants its GPUs. What the engine asks of Tune is `TuneTrials`, so that Ray is not imported here.
 """
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import inf
 from statistics import median
 
 from beamer.errors import EngineError
 from beamer.gpu.engine import Engine, Observed, Placement, RunState, check_placement
 from beamer.gpu.model import Costs, Node, Report, Request, Speed
+from beamer.studies.model import Process
 
 STATES: Mapping[str, RunState] = {
     "PENDING": RunState.RUNNING,  # it waits for GPUs that nobody else is to have
@@ -31,6 +35,7 @@ STATES: Mapping[str, RunState] = {
 }
 """The state of a trial's job by Tune's status of the trial, as far as the engine has not just asked for another."""
 
+HOLD_S = 1.0  # that a process waits on shared nodes: in which a controller decides, and not as long as a start takes
 STARTS = 20  # measured starts, of all trials, of which the median counts as the cost of one
 
 
@@ -74,6 +79,10 @@ class TuneTrials(ABC):
     def error(self, trial: str) -> str:
         """Return what a trial failed of, "" if it did not."""
 
+    def processes(self, trial: str) -> Mapping[str, Process] | None:
+        """Return a trial's processes, as of `Observed.processes`."""
+        return None
+
     @abstractmethod
     def has_gpus(self, trial: str) -> bool:
         """Say whether a pending trial has been given its GPUs, so that its start cannot be withdrawn any more."""
@@ -105,8 +114,8 @@ class _Run:
 
     job: its key, "" unless it was started and not stopped. wanted: where it is to run. process: where its process was launched,
     None without one. last: where it ran last. at_result: whether Tune waits for the decision after a result; can_leave: whether
-    the trial can be paused with it. held: whether it was, so that the process waits. results: since the launch. shapes: whose
-    speed has been reported.
+    the trial can be paused with it. held: whether it was, so that the process waits, since held_s. results: since the launch.
+    shapes: whose speed has been reported.
     """
 
     job: str = ""
@@ -118,6 +127,7 @@ class _Run:
     at_result: bool = False
     can_leave: bool = False
     held: bool = False
+    held_s: float = 0.0
     iteration: float = 0.0
     launched_s: float = 0.0
     results: int = 0
@@ -131,16 +141,20 @@ class RayTuneEngine(Engine):
     """Run jobs as trials of Tune.
 
     trials: Tune's. request: of a job that is started; it has finished after the iterations of its request, its present target.
+    is_shared: whether other searches have GPUs of the same nodes.
     """
 
     keeps_memory = False
     stops_at_once = False
 
-    def __init__(self, trials: TuneTrials, request: Callable[[str], Request]) -> None:
+    def __init__(self, trials: TuneTrials, request: Callable[[str], Request], is_shared: bool = False) -> None:
         self._tune = trials
         self._request = request
+        self._is_shared = is_shared
+        self._hold_s = HOLD_S if is_shared else inf
+        self._now = 0.0
         self._runs: dict[str, _Run] = {}
-        self._spent: dict[str, Placement] = {}  # trials that were discarded, whose processes wait for others
+        self._spent: dict[str, tuple[Placement, float]] = {}  # trials that were discarded, whose processes wait since then
         self._starts: list[float] = []
 
     # --- the engine, for the GPU scheduler ---
@@ -221,12 +235,13 @@ class RayTuneEngine(Engine):
         """End a trial, now or as the decision after its result, or once nobody needs its process."""
         run = self._runs.pop(trial)
         if run.process and (run.at_result or run.held) and self._are_without_process():
-            self._spent[trial] = run.process
+            self._spent[trial] = run.process, self._now
         elif not run.at_result:
             self._tune.stop(trial)
 
     def record(self, trial: str, result: Result, now: float) -> None:
         """Take in a trial's result, which Tune waits for the decision after."""
+        self._now = now
         run = self._runs[trial]
         run.at_result, run.can_leave = True, result.resumable
         steps = result.iteration - run.iteration  # below 1 after a return to a checkpoint
@@ -248,47 +263,63 @@ class RayTuneEngine(Engine):
         run = self._runs.get(trial)
         if run is None:
             return TuneDecision.HOLD if trial in self._spent else TuneDecision.STOP
-        leaves = run.can_leave and not _same(run.wanted, run.process)
+        leaves = run.can_leave and not self._same(run.wanted, run.process)
         run.at_result = run.can_leave = False
         if not leaves:
             return TuneDecision.CONTINUE
         # another process takes seconds to start, and one that waits for a verdict may soon be wanted again
         run.held = not run.job and run.process is not None and not self._are_claimed(run.process)
         if run.held:
+            run.held_s = self._now
             return TuneDecision.HOLD
         run.process = None
         return TuneDecision.PAUSE
 
     def apply(self, now: float) -> None:
         """Withdraw starts that are not wanted any more, launch trials that are paused and wanted, and release held ones."""
+        self._now = now
         for trial, run in self._runs.items():
-            if run.process and not _same(run.wanted, run.process) and self._is_withdrawable(trial):
+            if run.process and not self._same(run.wanted, run.process) and self._is_withdrawable(trial):
                 self._tune.withdraw(trial)
                 run.process = None
             if self._tune.status(trial) == "PAUSED" and run.wanted:
                 run.process, run.launched_s, run.results = run.wanted, now, 0
                 self._tune.launch(trial, run.wanted)
         # after the launches, so that these find the processes of those that leave
-        for trial, process in list(self._spent.items()):
-            if self._are_claimed(process) or not self._are_without_process():
+        for trial, (process, since_s) in list(self._spent.items()):
+            if self._are_claimed(process) or not self._are_without_process() or now > since_s + self._hold_s:
                 del self._spent[trial]
                 self._tune.stop(trial)
         for trial, run in self._runs.items():
-            if run.held and _same(run.wanted, run.process):
+            if run.held and self._same(run.wanted, run.process):
                 run.held = False
                 self._tune.proceed(trial)
-            elif run.held and run.process and (run.wanted or self._are_claimed(run.process)):
+            elif run.held and run.process and (run.wanted or self._are_claimed(run.process) or now > run.held_s + self._hold_s):
                 run.held, run.process = False, None
                 self._tune.pause(trial)
 
     def _are_claimed(self, process: Placement) -> bool:
-        """Say whether others want the GPUs of a process that waits: whether more are wanted on a node of it than there are."""
-        taken: Counter[str] = Counter()
-        for placement in (*self._spent.values(), *(run.process or run.wanted for run in self._runs.values())):
+        """Say whether others want the GPUs of a process that waits: whether more are wanted there than there are."""
+        taken: Counter[Hashable] = Counter()
+        waiting = (process for process, _ in self._spent.values())
+        for placement in (*waiting, *(run.process or run.wanted for run in self._runs.values())):
             if placement:
-                taken.update(gpus_by_node(placement))
-        gpus = {node.name: node.gpus for node in self.nodes()}
-        return any(taken[node] > gpus.get(node, 0) for node in gpus_by_node(process))
+                taken.update(self._parts(placement))
+        nodes = self.nodes()
+        gpus: Mapping[Hashable, int] = {node.name: node.gpus for node in nodes}
+        if self._is_shared:
+            gpus = {(node.name, index): 1 for node in nodes for index in range(node.gpus)}
+        return any(taken[part] > gpus.get(part, 0) for part in self._parts(process))
+
+    def _parts(self, placement: Placement) -> Mapping[Hashable, int]:
+        """Return how many GPUs a placement has of what is told apart: of each node, or where they are shared of each GPU."""
+        return Counter(placement.devices) if self._is_shared else Counter(node for node, _ in placement.devices)
+
+    def _same(self, one: Placement | None, other: Placement | None) -> bool:
+        """Say whether two placements are the same to Ray."""
+        if one is None or other is None:
+            return one is other
+        return (self._parts(one), one.batch_size) == (self._parts(other), other.batch_size)
 
     def _are_without_process(self) -> bool:
         """Say whether there are trials that will need a process if they run."""
@@ -305,7 +336,7 @@ class RayTuneEngine(Engine):
         if run.finished:
             return RunState.FINISHED
         bound = run.process and state is RunState.RUNNING and not (run.at_result and run.can_leave)
-        if bound and not _same(run.wanted, run.process) and not self._is_withdrawable(trial):
+        if bound and not self._same(run.wanted, run.process) and not self._is_withdrawable(trial):
             return RunState.STOPPING
         return RunState.RUNNING if run.wanted else RunState.PARKED
 
@@ -314,7 +345,8 @@ class RayTuneEngine(Engine):
         placement = {RunState.RUNNING: run.wanted, RunState.STOPPING: run.process}.get(state)
         exit_ = self._tune.error(trial) if state is RunState.FAILED else ""
         target = run.request.iterations
-        return Observed(state, placement, tuple(run.reports), tuple(run.speeds), run.costs, exit_, target)
+        reports, speeds, processes = tuple(run.reports), tuple(run.speeds), self._tune.processes(trial)
+        return Observed(state, placement, reports, speeds, run.costs, exit_, target, processes=processes)
 
     def _place(self, run: _Run, placement: Placement | None) -> None:
         if not self._state(_trial(run.job)).is_finished:
@@ -350,10 +382,3 @@ def gpus_by_node(placement: Placement) -> dict[str, int]:
 
 def _trial(job: str) -> str:
     return job.rpartition("/")[2]
-
-
-def _same(one: Placement | None, other: Placement | None) -> bool:
-    """Say whether two placements are the same to Ray."""
-    if one is None or other is None:
-        return one is other
-    return (gpus_by_node(one), one.batch_size) == (gpus_by_node(other), other.batch_size)

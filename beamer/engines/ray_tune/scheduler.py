@@ -1,12 +1,13 @@
-"""The scheduler that a Tuner is given: any GPU policy decides which trials run, where, and on how many GPUs.
+"""The scheduler that a Tuner is given: a GPU policy, or a controller, decides which trials run, where, and on how many GPUs.
 
 It translates: Tune's calls become facts of the engine and events, and a step of the GPU scheduler; what the engine is asked for
 becomes Tune's decisions. Tune starts whatever is pending, so a trial is kept paused until its job is granted GPUs.
 """
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from ray.tune.experiment import Trial
 from ray.tune.result import RESULT_DUPLICATE, SHOULD_CHECKPOINT, TIME_THIS_ITER_S, TIME_TOTAL_S
@@ -17,38 +18,59 @@ from beamer.clock import SteadyClock
 from beamer.engines.ray_tune.cluster import gpus_asked
 from beamer.engines.ray_tune.engine import Result, TuneDecision
 from beamer.engines.ray_tune.search import TuneSearch
+from beamer.engines.ray_tune.shared import AtEnd, SharedSearch
 from beamer.engines.ray_tune.trials import RayTrials, unwrapped
 from beamer.errors import InputError
+from beamer.gpu.decider import by_policy
 from beamer.gpu.model import Request
 from beamer.gpu.policies import GpuPolicy, gpu_policy
+from beamer.gpu.remote import by_controller, run_of
 from beamer.studies.asynchronous_halving import AsynchronousHalving
+from beamer.studies.events import Event
 from beamer.studies.halving import Halving
-from beamer.studies.journal.location import Location
+from beamer.studies.journal.location import Location, shown
 from beamer.studies.journal.store import Journal
 from beamer.studies.model import Rung
+
+POLICY = "fifo"
+
+log = logging.getLogger("beamer.gpu")
+
+
+class _Opened(NamedTuple):
+    """A search that is under way."""
+
+    journal: Journal | None
+    shared: SharedSearch | None
+    trials: RayTrials
+    search: TuneSearch
 
 
 class BeamerScheduler(TrialScheduler):  # type: ignore[misc]  # Ray is untyped where it is not installed
     """Let a GPU policy run the trials of a Tuner.
 
-    policy: its name, or one with other parameters. request: what trials ask for, or a function of their configuration; by
-    default the GPUs of the trial's resources and the iterations of the Tuner's stop criterion. iteration, loss, accuracy: the
-    keys of results; iterations count as in `Request.iterations`. mode: "max" if more of `loss` is better. rungs: of successive
-    halving, the first included, steps counted from a trial's beginning, or `AsynchronousHalving`, in which no trial waits for
-    others: losers are ended; without rungs no trial is. stop_at_target: whether the search ends with the first trial that meets
-    `target_loss` or `target_accuracy`. batch_size: the key of trials' configurations that a granted batch size is written to.
-    study: the search's name in the journal. seed: of the policy's randomness. journal: URL of the database that every event is
-    written to before it takes effect; None: nothing is kept. clock: Unix time. poll_s: seconds after which Ray's nodes are
-    listed anew.
+    policy: its name, or one with other parameters, "fifo" by default. request: what trials ask for, or a function of their
+    configuration; by default the GPUs of the trial's resources and the iterations of the Tuner's stop criterion. iteration,
+    loss, accuracy: the keys of results; iterations count as in `Request.iterations`. mode: "max" if more of `loss` is better.
+    rungs: of successive halving, the first included, steps counted from a trial's beginning, or `AsynchronousHalving`, in which
+    no trial waits for others: losers are ended; without rungs no trial is. stop_at_target: whether the search ends with the
+    first trial that meets `target_loss` or `target_accuracy`. batch_size: the key of trials' configurations that a granted
+    batch size is written to. study: the search's name in the journal. seed: of the policy's randomness. journal: URL of the
+    database that every event is written to before it takes effect; None: nothing is kept. controller: URL of one that decides
+    in the policy's place, for this search and for others on the same nodes, or several with commas; it needs a journal. hosts:
+    the names that nodes have in its network, by their names or addresses in Ray; a node whose address or name is a host's needs
+    none. clock: Unix time. poll_s: seconds after which Ray's nodes are listed anew.
 
-    A trial loses no step if it is a class, or a function that reports a checkpoint: it is paused with those results only.
+    A token for the controller, and the certificates that sign its own, are those of the environment, as of
+    `beamer.client.Client`. A trial loses no step if it is a class, or a function that reports a checkpoint: it is paused with
+    those results only.
     """
 
     _supports_buffered_results = False
 
     def __init__(
         self,
-        policy: GpuPolicy[Any] | str = "fifo",
+        policy: GpuPolicy[Any] | str | None = None,
         request: Request | Callable[[Mapping[str, Any]], Request] | None = None,
         *,
         iteration: str = "training_iteration",
@@ -61,6 +83,8 @@ class BeamerScheduler(TrialScheduler):  # type: ignore[misc]  # Ray is untyped w
         study: str = "search",
         seed: int = 0,
         journal: Location | None = None,
+        controller: str | None = None,
+        hosts: Mapping[str, str] | None = None,
         clock: Callable[[], float] = time.time,
         poll_s: float = 0.5,
     ) -> None:
@@ -69,6 +93,8 @@ class BeamerScheduler(TrialScheduler):  # type: ignore[misc]  # Ray is untyped w
             raise InputError("mode", mode, '"min" or "max"')
         if rungs and not isinstance(rungs, AsynchronousHalving):
             Halving(rungs)  # checks them
+        _check_options(controller, journal, hosts, {"policy": policy, "seed": seed or None})
+        policy = policy or POLICY
         self._policy = gpu_policy(policy) if isinstance(policy, str) else policy
         self._request = request
         self._iteration, self._loss, self._accuracy = iteration, loss, accuracy
@@ -79,14 +105,14 @@ class BeamerScheduler(TrialScheduler):  # type: ignore[misc]  # Ray is untyped w
         self._study = study
         self._seed = seed
         self._journal = journal
+        self._controller, self._hosts = controller, dict(hosts or {})
         self._clock = clock
         self._steady = SteadyClock(clock)
         self._poll_s = poll_s
-        self._trials: RayTrials | None = None
-        self._search: TuneSearch | None = None
+        self._opened_search: _Opened | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"_trials": None, "_search": None}  # a restored search begins anew, from its journal
+        return vars(self) | {"_opened_search": None}  # a restored search begins anew, from its journal
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
         """Take in a trial, or take back one that failed, and keep it from starting by itself."""
@@ -131,35 +157,81 @@ class BeamerScheduler(TrialScheduler):  # type: ignore[misc]  # Ray is untyped w
 
     def choose_trial_to_run(self, tune_controller: Any) -> None:
         """Make a step of the GPU scheduler and start what it decided; None, as Tune starts all trials that are pending."""
-        _, search = self._opened(tune_controller)
+        trials, search = self._opened(tune_controller)
+        trials.refresh_processes()
         if search.engine.trials and tune_controller.search_alg.is_finished():
             search.seal(self._steady())
         self._step(tune_controller, search)
         search.engine.apply(self._steady())
+        shared = self._opened_search.shared if self._opened_search else None
+        if shared and shared.follow(trials) and search.ledger.live_jobs:
+            log.warning("study %s was ended at the controller: its trials are killed", self._study)
+            search.kill(self._steady())
+            unwrapped(tune_controller).request_stop_experiment()
 
     def debug_string(self) -> str:
         """Return which policy decides, and for how many trials."""
-        jobs = self._search.ledger.submitted(self._search.tracker) if self._search else ()
-        return f"Beamer, {self._policy.name}: {sum(job.grant is not None for job in jobs)} of {len(jobs)} jobs have GPUs."
+        search = self._opened_search.search if self._opened_search else None
+        jobs = search.ledger.submitted(search.tracker) if search else ()
+        by = f"the controller at {self._controller}" if self._controller else self._policy.name
+        return f"Beamer, {by}: {sum(job.grant is not None for job in jobs)} of {len(jobs)} jobs have GPUs."
 
     def _opened(self, tune_controller: Any) -> tuple[RayTrials, TuneSearch]:
-        if self._trials is None or self._search is None:
-            self._trials = RayTrials(self._batch_size, self._poll_s)
-            journal = Journal(self._journal) if self._journal else None
-            self._search = TuneSearch(
+        if self._opened_search is None:
+            self._opened_search = self._open()
+            unwrapped(tune_controller)._callbacks._callbacks.append(AtEnd(self._close))
+        opened = self._opened_search
+        opened.trials.controller = unwrapped(tune_controller)
+        return opened.trials, opened.search
+
+    def _open(self) -> "_Opened":
+        """Open the journal, connect to the controller if there is one, and know what was known. Raises `InputError`."""
+        journal = Journal(self._journal) if self._journal else None
+        shared: SharedSearch | None = None
+        try:
+            past = journal.replay() if journal else ()
+            run = run_of(past, self._controller or "", shown(self._journal) if self._journal else "")
+            decider = by_policy(self._policy, self._seed)
+            if self._controller and journal:
+                shared = SharedSearch(self._controller, self._study, run, self._hosts, journal.replay())
+                decider = by_controller(shared.link)
+            trials = RayTrials(self._batch_size, self._poll_s, shared.sharing if shared else None)
+
+            def write(event: Event) -> None:
+                if journal:
+                    journal.append(event)
+                if shared:
+                    shared.link.offer(event)
+
+            search = TuneSearch(
                 self._study,
-                self._policy,
-                self._trials,
+                decider,
+                trials,
                 self._rungs,
                 stop_at_target=self._stop_at_target,
                 past=journal.replay() if journal else (),
-                write=journal.append if journal else lambda event: None,
-                seed=self._seed,
+                write=write,
+                run=run,
             )
             self._steady = SteadyClock(self._clock)
-            self._steady.not_before(self._search.tracker.now_s)
-        self._trials.controller = unwrapped(tune_controller)
-        return self._trials, self._search
+            self._steady.not_before(search.tracker.now_s)
+            if shared:
+                search.revoke(self._steady())  # whatever ran before has ended with its experiment
+            return _Opened(journal, shared, trials, search)
+        except BaseException:
+            if shared:
+                shared.link.close()
+            if journal:
+                journal.close()
+            raise
+
+    def _close(self) -> None:
+        """Free the search's GPUs at the controller, and close the journal: the experiment has ended."""
+        opened, self._opened_search = self._opened_search, None
+        if opened and opened.shared:
+            opened.shared.end(opened.trials, lambda: opened.search.revoke(self._steady()))
+        if opened and opened.journal:
+            opened.journal.close()
 
     def _step(self, tune_controller: Any, search: TuneSearch) -> None:
         search.step(self._steady())
@@ -172,7 +244,7 @@ class BeamerScheduler(TrialScheduler):  # type: ignore[misc]  # Ray is untyped w
 
     def _requested(self, trial: Trial) -> Request:
         if self._request is None:
-            last = self._search.rungs[-1:] if self._search else ()
+            last = self._opened_search.search.rungs[-1:] if self._opened_search else ()
             stop = last[0].step if last else trial.stopping_criterion.get(self._iteration)
             if stop is None:
                 raise InputError("request", None, f"a request, or a Tuner that stops trials by {self._iteration!r}")
@@ -200,3 +272,18 @@ def _is_resumable(trial: Trial, result: Mapping[str, Any]) -> bool:
     trainable = trial.get_trainable_cls()
     is_function = isinstance(trainable, type) and issubclass(trainable, FunctionTrainable)
     return not is_function or bool(result.get(SHOULD_CHECKPOINT))
+
+
+def _check_options(
+    controller: str | None, journal: Location | None, hosts: Mapping[str, str] | None, own: Mapping[str, object]
+) -> None:
+    """Check what goes together with a controller, and what only without. own: what it has of its own. Raises `InputError`."""
+    if controller is None:
+        if hosts:
+            raise InputError("hosts", hosts, "none without a controller, whose network has them")
+        return
+    if journal is None:
+        raise InputError("journal", None, "one beside a controller, from which the search goes on if it is restored")
+    for name, value in own.items():
+        if value is not None:
+            raise InputError(name, value, "none beside a controller, which has its own")

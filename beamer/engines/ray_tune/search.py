@@ -6,44 +6,47 @@ This module does not import Ray: `beamer.engines.ray_tune.scheduler` passes on w
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from math import isfinite
-from typing import Any
 
 from beamer.engines.ray_tune.engine import RayTuneEngine, TuneTrials
 from beamer.errors import InputError
-from beamer.gpu.decider import by_policy
+from beamer.gpu.decider import Decider
 from beamer.gpu.driver import SearchDriver
 from beamer.gpu.events import GpusRequested, TrialReported
+from beamer.gpu.ledger import GpuLedger
 from beamer.gpu.model import Report, Request
-from beamer.gpu.policy import GpuPolicy
+from beamer.gpu.remote import OWN_RUN
 from beamer.gpu.tuners import AsynchronousHalvingTuner, HalvingTuner, NoTuner, Tuner
 from beamer.studies.asynchronous_halving import AsynchronousHalving
 from beamer.studies.events import Event, StageSealed, StudyEnded, StudyRegistered, TrialEnded
 from beamer.studies.model import Rung, TrialStatus, split_key, trial_key
+from beamer.studies.tracker import Tracker
 
 
 class TuneSearch:
     """The trials of a search.
 
-    rungs: every one, whose losers are ended, or those of asynchronous halving; without, no trial is ended. stop_at_target:
-    whether the search ends with the first trial that meets its request's target. past: the journal's events. write: makes an
-    event durable, before it takes effect.
+    decider: as of `SearchDriver`. rungs: every one, whose losers are ended, or those of asynchronous halving; without, no trial
+    is ended. stop_at_target: whether the search ends with the first trial that meets its request's target. past: the journal's
+    events. write: makes an event durable, before it takes effect. run: tells the search from others of its name; another one
+    than `OWN_RUN` of a search that shares its nodes.
     """
 
     def __init__(
         self,
         study: str,
-        policy: GpuPolicy[Any],
+        decider: Callable[[Tracker, GpuLedger], Decider],
         trials: TuneTrials,
         rungs: Sequence[Rung] | AsynchronousHalving = (),
         *,
         stop_at_target: bool = False,
         past: Iterable[Event] = (),
         write: Callable[[Event], None] = lambda event: None,
-        seed: int = 0,
+        run: str = OWN_RUN,
     ) -> None:
         self.study = study
         self.rungs = rungs.rungs if isinstance(rungs, AsynchronousHalving) else tuple(rungs)
-        self.engine = RayTuneEngine(trials, self._launched)
+        self.engine = RayTuneEngine(trials, self._launched, is_shared=run != OWN_RUN)
+        self._run = run
         self._stop_at_target = stop_at_target
         self._requests: dict[str, Request] = {}
         self._reached = self._sealed = False
@@ -53,9 +56,7 @@ class TuneSearch:
         elif rungs:
             tuner = HalvingTuner(study, rungs, early=True)
         noted = self._noted(past)
-        self.driver = SearchDriver(
-            by_policy(policy, seed), self.engine, tuner, noted, write, self._note, lambda: self.is_over
-        )  # fmt: skip
+        self.driver = SearchDriver(decider, self.engine, tuner, noted, write, self._note, lambda: self.is_over)
         self.tracker, self.ledger = self.driver.tracker, self.driver.ledger
         others = self.tracker.studies.keys() - {study}
         if others:
@@ -74,7 +75,7 @@ class TuneSearch:
         """Have a trial ask for GPUs; with rungs its iterations are those of the last one."""
         if self.rungs:
             request = replace(request, iterations=self.rungs[-1].step)
-        self.driver.take(StudyRegistered(now, self.study, rungs=self.rungs))
+        self.driver.take(StudyRegistered(now, self.study, self._run, rungs=self.rungs))
         self.driver.submit(self.study, trial, request, now)
 
     def seal(self, now: float) -> None:
@@ -95,6 +96,17 @@ class TuneSearch:
         self._react(now)
         self.driver.scheduler.step(now)
         self._react(now)
+
+    def kill(self, now: float) -> None:
+        """End a search that somebody else has ended: its trials are killed."""
+        for key in list(self.ledger.live_jobs):
+            self.driver.take(TrialEnded(now, key, TrialStatus.KILLED))
+        self._sealed = True
+        self._react(now)
+
+    def revoke(self, now: float) -> None:
+        """Take in that no process of the search runs."""
+        self.driver.scheduler.revoke(now)
 
     def _react(self, now: float) -> None:
         """Let the tuner judge what has happened; end the trials that run no further, all of them at the target."""

@@ -2,12 +2,15 @@
 
 Starts are made and withdrawn, and held trials released, through parts of Tune that are not documented:
 `TuneController._staged_trials`, `_actor_cache`, `_schedule_trial_actor`, `_trial_to_actor`, `_unstage_trial_with_resources`,
-`_actor_manager`, `_schedule_trial_train`, `_schedule_trial_pause`, `_cached_trial_decisions`.
+`_actor_manager`, `_schedule_trial_train`, `_schedule_trial_pause`, `_cached_trial_decisions`; see also `processes`.
+
+On nodes that are shared, a trial that is pending is not started before its GPUs are free of the search's own processes: Ray
+counts GPUs, and would take any of the node's. Ray does not know those of other searches: a controller sees to them.
 """
 
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 from weakref import ref
 
 from ray.tune import PlacementGroupFactory
@@ -16,22 +19,37 @@ from ray.tune.schedulers import TrialScheduler
 
 from beamer.engines.ray_tune.cluster import alive, pinned
 from beamer.engines.ray_tune.engine import TuneTrials, gpus_by_node
+from beamer.engines.ray_tune.hosts import SharedNodes
+from beamer.engines.ray_tune.processes import TrialProcesses
+from beamer.gpu.devices import Devices
 from beamer.gpu.engine import Placement
 from beamer.gpu.model import Node
+from beamer.studies.model import Process
+
+
+class Sharing(NamedTuple):
+    """What a search needs that shares its nodes with others."""
+
+    nodes: SharedNodes
+    processes: TrialProcesses
 
 
 class RayTrials(TuneTrials):
     """The trials that were added.
 
     batch_size: the key of configurations that a granted batch size is written to. poll_s: for how long a list of nodes is used.
+    sharing: of nodes with other searches, None where there are none.
     """
 
-    def __init__(self, batch_size: str | None, poll_s: float) -> None:
+    def __init__(self, batch_size: str | None, poll_s: float, sharing: Sharing | None = None) -> None:
         self._controller: Callable[[], Any] = lambda: None
         self._batch_size = batch_size
         self._poll_s = poll_s
         self._polled_at = -poll_s
+        self._sharing = sharing
         self._nodes: tuple[Node, ...] = ()
+        self._ids: dict[str, str] = {}  # of Ray's nodes, by the names that they have here
+        self._waiting: dict[str, Devices] = {}  # GPUs that are not free yet, by trials that are pending
         self._trials: dict[str, Trial] = {}
         self._asked: dict[str, PlacementGroupFactory] = {}
 
@@ -43,6 +61,8 @@ class RayTrials(TuneTrials):
     @controller.setter
     def controller(self, controller: Any) -> None:
         self._controller = ref(controller)  # it owns the scheduler, and is to end with its search
+        if self._sharing:
+            controller._actor_cache._may_keep_one = False  # a process that no trial is staged for
 
     def add(self, trial: Trial) -> None:
         """Take in a pending trial and pause it; one that is known has failed."""
@@ -61,8 +81,23 @@ class RayTrials(TuneTrials):
         """Return the nodes that are up and declare GPUs."""
         now = time.monotonic()
         if now >= self._polled_at + self._poll_s:
-            self._nodes, self._polled_at = alive(), now
+            found = alive()
+            if self._sharing:
+                up = self._sharing.nodes.up(found)
+            else:
+                up = {Node(node.node_id, node.gpus, node.cpus): node for node in found}
+            self._nodes, self._polled_at = tuple(up), now
+            self._ids |= {node.name: known.node_id for node, known in up.items()}
         return self._nodes
+
+    def processes(self, trial: str) -> Mapping[str, Process] | None:
+        """Return a trial's process, None where nodes are not shared."""
+        return self._sharing.processes.of(self.controller, self._trials[trial]) if self._sharing else None
+
+    @property
+    def used(self) -> Devices:
+        """The GPUs of shared nodes that the search's processes compute on, or are about to."""
+        return self._sharing.processes.used if self._sharing else ()
 
     def status(self, trial: str) -> str:
         """Return Tune's status of a trial."""
@@ -85,14 +120,35 @@ class RayTrials(TuneTrials):
         It is staged at once, and not at Tune's next step: once no trial is to be added, Tune keeps the process of a trial that
         leaves its GPUs for another (`reuse_actors`) only if one is staged then.
         """
-        one = self._trials[trial]
-        one.update_resources(pinned(gpus_by_node(placement), self._asked[trial]))
+        one, exact = self._trials[trial], placement.devices if self._sharing else ()
+        gpus = {self._ids[node]: count for node, count in gpus_by_node(placement).items()}
+        one.update_resources(pinned(gpus, self._asked[trial], exact))
         if self._batch_size and placement.batch_size:
             one.set_config({**one.config, self._batch_size: placement.batch_size})
         self.controller._set_trial_status(one, Trial.PENDING)
         self.controller._staged_trials.add(one)
         self.controller._actor_cache.increase_max(one.placement_group_factory)
-        self.controller._schedule_trial_actor(one)
+        self._waiting[trial] = exact
+        self._start_waiting()
+
+    def refresh_processes(self) -> None:
+        """Take in what has become of processes, and start trials whose GPUs are free by now."""
+        if self._sharing:
+            self._sharing.processes.refresh(self.controller)
+        self._start_waiting()
+
+    def _start_waiting(self) -> None:
+        """Start pending trials whose GPUs are free, or are those of a process that another trial has left."""
+        for trial, devices in list(self._waiting.items()):
+            one = self._trials[trial]
+            if one.status != Trial.PENDING or one in self.controller._trial_to_actor:
+                del self._waiting[trial]
+            elif self.controller._actor_cache.has_cached_object(one.placement_group_factory) or not {*devices} & {*self.used}:
+                del self._waiting[trial]
+                self.controller._schedule_trial_actor(one)
+                if self._sharing:
+                    nodes = gpus_by_node(Placement(devices))
+                    self._sharing.processes.place(self.controller, one, devices, max(nodes, key=nodes.__getitem__))
 
     def proceed(self, trial: str) -> None:
         """Have a trial that is held make its next step."""
@@ -113,6 +169,7 @@ class RayTrials(TuneTrials):
     def withdraw(self, trial: str) -> None:
         """Pause a trial that waits for GPUs."""
         one = self._trials[trial]
+        self._waiting.pop(trial, None)
         if one in self.controller._staged_trials:
             self.controller._unstage_trial_with_resources(one)
         if one in self.controller._trial_to_actor:
