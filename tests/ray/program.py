@@ -29,7 +29,7 @@ class LockingTrial(Trial):
     """
 
     def step(self) -> dict[str, Any]:
-        assert all(os.environ[name] for name in ("BEAMER_URL", "BEAMER_RUN"))
+        assert not self.config["shared"] or all(os.environ[name] for name in ("BEAMER_URL", "BEAMER_RUN"))
         host = self.config["hosts"][ray.util.get_node_ip_address()]
         with ExitStack() as held:
             for index in os.environ["CUDA_VISIBLE_DEVICES"].split(","):
@@ -43,9 +43,16 @@ class LockingTrial(Trial):
 
 
 def search(
-    folder: Path, url: str, study: str, hosts: dict[str, str], locks: Path, pause_s: float, restore: bool = False, reuse: bool = True
+    folder: Path,
+    url: str | None,
+    study: str,
+    hosts: dict[str, str],
+    locks: Path,
+    pause_s: float,
+    restore: bool = False,
+    reuse: bool = True,
 ) -> ResultGrid:
-    """Run a search to its end, or go on with it."""
+    """Run a search to its end, or go on with it. url: of the controller, None for none."""
     journal = f"sqlite:///{folder / 'journal.db'}"
     trainable = tune.with_resources(LockingTrial, {"cpu": 1, "gpu": 1})
     if restore:
@@ -59,9 +66,10 @@ def search(
             "pause_s": pause_s,
             "hosts": hosts,
             "locks": str(locks),
+            "shared": url is not None,
         },
         tune_config=TuneConfig(
-            scheduler=BeamerScheduler(rungs=RUNGS, study=study, journal=journal, controller=url, hosts=hosts),
+            scheduler=BeamerScheduler(rungs=RUNGS, study=study, journal=journal, controller=url, hosts=hosts if url else None),
             reuse_actors=reuse,
         ),
         run_config=RunConfig(

@@ -86,7 +86,7 @@ class SharedNodes:
         self.declared = tuple(Node(host, node.gpus, node.cpus) for host, node in hosts.by_host(nodes).items())
         if not self.declared:
             raise InputError("Ray nodes", "none", "at least one that is up and declares GPUs, before the search begins")
-        self._limit = LogLimit(10, LOG_AGAIN_S)
+        self._limit = LogLimit(1, LOG_AGAIN_S)
 
     def up(self, nodes: Iterable[RayNode]) -> dict[Node, RayNode]:
         """Return which declared nodes are up; one that was not declared, or is another by now, is logged and left out."""

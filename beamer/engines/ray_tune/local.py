@@ -12,7 +12,7 @@ QUIET = {
     "RAY_AIR_NEW_OUTPUT": "0",
     "TUNE_DISABLE_AUTO_CALLBACK_SYNCER": "1",
     "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
-    "TUNE_WARN_INSUFFICENT_RESOURCE_THRESHOLD_S": "-1",
+    "TUNE_WARN_INSUFFICENT_RESOURCE_THRESHOLD_S": "inf",
 }
 SAME_PRIORITY = {"RAY_worker_niceness": "0"}
 """By default Ray gives trials so low a priority that whatever else runs on the machine delays them more than their driver."""

@@ -18,7 +18,7 @@ from beamer.clock import SteadyClock
 from beamer.engines.ray_tune.cluster import gpus_asked
 from beamer.engines.ray_tune.engine import Result, TuneDecision
 from beamer.engines.ray_tune.search import TuneSearch
-from beamer.engines.ray_tune.shared import AtEnd, SharedSearch
+from beamer.engines.ray_tune.shared import SharedSearch, call_at_end
 from beamer.engines.ray_tune.trials import RayTrials, unwrapped
 from beamer.errors import InputError
 from beamer.gpu.decider import by_policy
@@ -179,7 +179,7 @@ class BeamerScheduler(TrialScheduler):  # type: ignore[misc]  # Ray is untyped w
     def _opened(self, tune_controller: Any) -> tuple[RayTrials, TuneSearch]:
         if self._opened_search is None:
             self._opened_search = self._open()
-            unwrapped(tune_controller)._callbacks._callbacks.append(AtEnd(self._close))
+            call_at_end(unwrapped(tune_controller), self._close)
         opened = self._opened_search
         opened.trials.controller = unwrapped(tune_controller)
         return opened.trials, opened.search

@@ -1,4 +1,7 @@
-"""A search of Tune as one among several at a controller: its link, the nodes that it shares, how it ends."""
+"""A search of Tune as one among several at a controller: its link, the nodes that it shares, how it ends.
+
+Tune's schedulers are not told of an experiment's end, but callbacks are: one is added to the undocumented list of them.
+"""
 
 import logging
 import os
@@ -20,6 +23,7 @@ from beamer.studies.events import Event
 
 ANSWER_S = 30.0  # that a controller may take to say which hosts there are, before the first trial
 GONE_S = 15.0  # that processes may take to end after the experiment
+IDLE_S = 0.1  # between two turns of Tune's loop while no trial runs, at most
 POLL_S = 0.05  # between two looks at processes that are to end
 
 log = logging.getLogger("beamer.gpu")
@@ -45,11 +49,13 @@ class SharedSearch:
             raise
 
     def follow(self, trials: RayTrials) -> bool:
-        """Tell the controller what is used, and return whether it says that the search is over.
+        """Tell the controller what is used, wait if nothing runs, and return whether it says that the search is over.
 
         Raises `InputError` where it does not serve the search any more.
         """
         self.link.use(trials.used)
+        if trials.is_idle:
+            self.link.wait(IDLE_S)
         if self.link.refusal:
             raise InputError("controller", self._urls, f"one that serves the search; this one refuses: {self.link.refusal}")
         held = self.link.held
@@ -72,9 +78,12 @@ class SharedSearch:
         self.link.close()
 
 
-class AtEnd(Callback):  # type: ignore[misc]
-    """Calls a function when Tune has ended an experiment's processes, however that came."""
+def call_at_end(controller: Any, function: Callable[[], None]) -> None:
+    """Have a function called when a controller of Tune has ended an experiment's processes, however that came."""
+    controller._callbacks._callbacks.append(_AtEnd(function))
 
+
+class _AtEnd(Callback):  # type: ignore[misc]
     def __init__(self, function: Callable[[], None]) -> None:
         self._function = function
 

@@ -2,7 +2,8 @@
 
 Starts are made and withdrawn, and held trials released, through parts of Tune that are not documented:
 `TuneController._staged_trials`, `_actor_cache`, `_schedule_trial_actor`, `_trial_to_actor`, `_unstage_trial_with_resources`,
-`_actor_manager`, `_schedule_trial_train`, `_schedule_trial_pause`, `_cached_trial_decisions`; see also `processes`.
+`_actor_manager`, `_schedule_trial_train`, `_schedule_trial_pause`, `_cached_trial_decisions`, and on shared nodes
+`_insufficient_resources_manager`; see also `processes` and `shared`.
 
 On nodes that are shared, a trial that is pending is not started before its GPUs are free of the search's own processes: Ray
 counts GPUs, and would take any of the node's. Ray does not know those of other searches: a controller sees to them.
@@ -63,6 +64,7 @@ class RayTrials(TuneTrials):
         self._controller = ref(controller)  # it owns the scheduler, and is to end with its search
         if self._sharing:
             controller._actor_cache._may_keep_one = False  # a process that no trial is staged for
+            controller._insufficient_resources_manager.on_no_available_trials = _ignore
 
     def add(self, trial: Trial) -> None:
         """Take in a pending trial and pause it; one that is known has failed."""
@@ -131,6 +133,11 @@ class RayTrials(TuneTrials):
         self._waiting[trial] = exact
         self._start_waiting()
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether Tune waits for nothing, so that its loop turns without a pause."""
+        return bool(self.controller._actor_manager.num_total_actors == 0)
+
     def refresh_processes(self) -> None:
         """Take in what has become of processes, and start trials whose GPUs are free by now."""
         if self._sharing:
@@ -185,3 +192,7 @@ class RayTrials(TuneTrials):
 def unwrapped(controller: Any) -> Any:
     """Return Tune's controller itself: some calls bring it, others a wrapper."""
     return vars(controller).get("_tune_controller", controller)
+
+
+def _ignore(trials: Any) -> None:
+    """Say nothing of a search that runs no trial: others may have the GPUs."""
