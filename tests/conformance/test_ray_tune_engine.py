@@ -16,11 +16,11 @@ LIMIT = 200
 
 
 class TuneHarness(EngineHarness):
-    def __init__(self) -> None:
+    def __init__(self, is_shared: bool = False) -> None:
         self.tune = FakeTune(NODES)
         self.failures: dict[str, int] = {}
         self.requests: dict[str, Request] = {}
-        self.ray = RayTuneEngine(self.tune, self.requests.__getitem__)
+        self.ray = RayTuneEngine(self.tune, self.requests.__getitem__, is_shared)
         self.tune.drive(self.ray)
         self.engine = self.ray
 
@@ -56,6 +56,7 @@ class TuneHarness(EngineHarness):
         self.tune.join(next(one for one in NODES if one.name == node))
 
 
+@pytest.mark.parametrize("is_shared", [False, True], ids=["alone", "shared"])
 @pytest.mark.parametrize("check", ENGINE_CHECKS, ids=lambda check: check.__name__)
-def test_ray_tune(check: EngineCheck) -> None:
-    check(TuneHarness())
+def test_ray_tune(check: EngineCheck, is_shared: bool) -> None:
+    check(TuneHarness(is_shared))
