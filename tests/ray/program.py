@@ -95,7 +95,8 @@ def main(address: str, root: str, **options: Any) -> None:
     folder, locks = Path(options.pop("folder")), Path(options.pop("locks"))
     begun_s = time.monotonic()
     results = search(folder, locks=locks, **options)
-    outcome = {str(result.config["rate"]): result.metrics.get("training_iteration", 0) for result in results}
+    # Tune does not know the configuration of a trial that was stopped before its first result
+    outcome = {str(one.config["rate"]): one.metrics.get("training_iteration", 0) for one in results if one.config}
     (folder / "outcome").write_text(json.dumps(outcome))
     print(f"{time.monotonic() - begun_s:.1f} s", outcome)
 
