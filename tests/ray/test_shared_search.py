@@ -155,20 +155,20 @@ def test_two_experiments_end_as_if_alone_though_the_controller_is_killed(
 def test_an_experiment_that_is_killed_goes_on_beside_a_search_of_programs(
     cluster: LocalRayCluster, shared: SharedCluster
 ) -> None:
-    shared.start_controller("hermes")
+    shared.start_controller("fifo")
     nodes = [{"name": name, "gpus": 2, "cpus": 8, "devices": [f"{name}-{i}" for i in range(2)]} for name in ("h1", "h2")]
-    start(shared, "s1")
-    shared.write_search("s2", nodes=nodes)
-    until(lambda: shared.get("gpus")["trials"], "trials of s1")
-    shared.start_search("s2")
-    until(lambda: len(shared.get("gpus")["engines"]) == 2, "both engines")
-    until(lambda: (shared.root / "s1" / "lines").exists() and len(steps(shared.root / "s1")) >= 2, "steps")
-    time.sleep(3.0)
-    shared.kill("s1")
-    assert [key for key in shared.get("gpus")["trials"] if key.startswith("s1/")], "kept for it"
-    start(shared, "s1", restore=True)
-    assert shared.ended("s2")["best"] == "d"
-    assert outcome(shared, "s1") == expected()
+    shared.write_search("programs", {"d": 0.2}, nodes=nodes, rungs=[{"iterations": 1500}])
+    shared.start_search("programs")
+    # so that Ray, which knows nothing of it, would give this GPU to a trial
+    until(lambda: shared.get("gpus")["trials"] == {"programs/d": [["h1", 0]]}, "a GPU of programs")
+    start(shared, "s")
+    until(lambda: (shared.root / "s" / "lines").exists() and len(steps(shared.root / "s")) >= 3, "steps on all other GPUs")
+    time.sleep(2.0)
+    shared.kill("s")
+    assert [key for key in shared.get("gpus")["trials"] if key.startswith("s/")], "kept for it"
+    start(shared, "s", restore=True)
+    assert outcome(shared, "s") == expected()
+    assert shared.ended("programs")["best"] == "d"
     assert not shared.violations
     assert shared.get("gpus")["trials"] == {}
 
