@@ -10,7 +10,7 @@ from beamer.gpu.policies import GPU_POLICIES
 from beamer.network.policies import NETWORK_POLICIES
 from eval.grid import Anew, CellPart, ConfigFile, Docs, JsonFile, Processes, Seeds, StudyOutput, chosen, run_study
 from eval.joint.report import COMMITTED, JointStudy
-from eval.joint.runs import PLAIN, SEPARATOR, JointConfig, Variant, in_variant, run_pair
+from eval.joint.runs import PLAIN, SEPARATOR, JointConfig, JointVariant, in_variant, run_pair
 from eval.resume import Task, digest, imported_sources, source_digest
 
 CONFIG = Path(__file__).parent.parent / "configs" / "joint.yaml"
@@ -54,7 +54,7 @@ def _pairs(config: JointConfig, cell: str) -> Sequence[str]:
     return config.pairs if cell in config.cells else config.parts.pairs
 
 
-def _task(config: JointConfig, name: str, who: str, seed: int, called: str = "", variant: Variant = PLAIN) -> Task:
+def _task(config: JointConfig, name: str, who: str, seed: int, called: str = "", variant: JointVariant = PLAIN) -> Task:
     cell = config.cell(name)
     gpu, network = who.split(SEPARATOR)
     key = digest(cell.model_dump(), gpu, network, seed, variant.model_dump(), _code_digest(gpu, network))

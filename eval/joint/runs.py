@@ -49,7 +49,7 @@ class JointCell(_Entry):
     report_s: float
 
 
-class Variant(_Entry):
+class JointVariant(_Entry):
     """What a run has beyond its pair of policies; what a field means is said in the config file."""
 
     parts: tuple[str, ...] = ()
@@ -59,15 +59,15 @@ class Variant(_Entry):
     cable: tuple[float, str, str] | None = None
 
 
-PLAIN = Variant()
+PLAIN = JointVariant()
 
 
-class VariantTable(_Entry):
+class JointVariants(_Entry):
     """Cells, and pairs of policies as `pair` names them, that run in variants."""
 
     cells: tuple[str, ...]
     pairs: tuple[str, ...]
-    variants: dict[str, Variant]
+    variants: dict[str, JointVariant]
 
 
 class JointConfig(_Entry):
@@ -80,8 +80,8 @@ class JointConfig(_Entry):
     base: JointCell
     cells: dict[str, dict[str, Any]]
     cells_of_parts: dict[str, dict[str, Any]]
-    parts: VariantTable
-    robustness: VariantTable
+    parts: JointVariants
+    robustness: JointVariants
 
     def cell(self, name: str) -> JointCell:
         """Return the cell of that name."""
@@ -142,7 +142,7 @@ def _search(cell: JointCell, number: int, rng: Random) -> dict[str, Any]:
     }
 
 
-def run_pair(cell: JointCell, gpu: str, network: str, seed: int, variant: Variant = PLAIN) -> dict[str, float]:
+def run_pair(cell: JointCell, gpu: str, network: str, seed: int, variant: JointVariant = PLAIN) -> dict[str, float]:
     """Return what is measured of a pair of policies on the searches of a seed.
 
     search_s, sct_s, jct_s: seconds, means over searches, stages, trials; p95_sct_s: of stages; bound_s: that search_s is not
