@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from beamer.errors import InputError
@@ -150,7 +151,7 @@ def _emulate_searches(
     _prepare(network_of(loaded), names, {"--json": json_file, "--plot": plot}, logs)
     console = Console()
     for line in with_stand_ins(loaded)[1]:
-        console.print(f"[bold]note[/]: {line}", soft_wrap=True)
+        console.print(f"[bold]note[/]: {escape(line)}", soft_wrap=True)
     outcomes = []
     for gpu in gpu_names:
         for name in names:
