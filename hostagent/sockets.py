@@ -106,13 +106,13 @@ class SocketTable:
 
     @property
     def worker_bytes(self) -> tuple[WorkerBytes, ...]:
-        """What each worker's connections have sent since it was assigned, as of the last `verify`.
+        """What each worker's connections have sent to other hosts since it was assigned, as of the last `verify`.
 
         Of a connection that was closed since it was last read, the last reading counts.
         """
         total = Counter(self._closed_bytes)
         for inode, sent in self._sent.items():
-            total[place_of(self._matched[inode])] += sent.last_bytes - sent.before_bytes
+            total[place_of(self._matched[inode])] += self._between_hosts(inode, sent)
         return tuple(WorkerBytes(job=job, rank=rank, sent_bytes=count) for (job, rank), count in total.items())
 
     @property
@@ -261,8 +261,12 @@ class SocketTable:
 
     def _close_account(self, inode: int) -> _Sent:
         sent = self._sent.pop(inode)
-        self._closed_bytes[place_of(self._matched[inode])] += sent.last_bytes - sent.before_bytes
+        self._closed_bytes[place_of(self._matched[inode])] += self._between_hosts(inode, sent)
         return sent
+
+    def _between_hosts(self, inode: int, sent: _Sent) -> int:
+        """Return what a matched socket has sent to another host since its worker was assigned."""
+        return 0 if self._matched[inode].is_local else sent.last_bytes - sent.before_bytes
 
     def _unmark(self, held: _Held) -> int:
         if held.inode not in self._given:

@@ -18,6 +18,11 @@ class Connection:
     remote_port: int
 
     @property
+    def is_local(self) -> bool:
+        """Whether both ends are on one host."""
+        return self.local_ip == self.remote_ip
+
+    @property
     def sent(self) -> FourTuple:
         """The direction in which the worker sends."""
         return self.local_ip, self.local_port, self.remote_ip, self.remote_port

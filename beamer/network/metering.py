@@ -35,25 +35,36 @@ REFERENCE_BYTES = 1_000_000_000  # for which loads are worked out, as they are p
 class TrafficPattern:
     """What an attempt's synchronisation does to the network per gradient byte.
 
-    sent_bytes: by rank, to other hosts. gamma_s: seconds that it lasts with the fabric to itself. overlap: share of the
-    computing during which it may already run.
+    sent_bytes: by rank, to other hosts; where one process attaches for all ranks of a host, by the first there. counts_for: by
+    rank, the one that what it is seen to send counts for. gamma_s: seconds that it lasts with the fabric to itself. overlap:
+    share of the computing during which it may already run.
     """
 
     sent_bytes: dict[int, float]
+    counts_for: dict[int, int]
     gamma_s: float
     overlap: float
 
     @classmethod
-    def of(cls, spec: JobSpec, plane: int, fabric: Fabric, footprints: Footprints) -> "TrafficPattern":
-        """Return the pattern of a job on the paths of `plane`, whatever the bytes of its synchronisation are."""
+    def of(cls, spec: JobSpec, plane: int, fabric: Fabric, footprints: Footprints, by_host: bool = False) -> "TrafficPattern":
+        """Return the pattern of a job on the paths of `plane`, whatever the bytes of its synchronisation are.
+
+        by_host: whether one process attaches for all ranks of a host.
+        """
         reference = JobSpec(spec.name, spec.workers, 0, REFERENCE_BYTES, spec.collective)
         host = np.unique([worker.host for worker in spec.workers], return_inverse=True)[1]
         sent = np.zeros(len(spec.workers))
         for phase in exchanges(reference):
             between = host[phase.src] != host[phase.dst]
             np.add.at(sent, phase.src[between], phase.size_bytes / REFERENCE_BYTES)
-        by_rank = {worker.rank: size for worker, size in zip(spec.workers, sent.tolist(), strict=True)}
-        return cls(by_rank, footprints.of(reference, plane).gamma_s / REFERENCE_BYTES, spec.overlap)
+        first: dict[str, int] = {}
+        counts_for: dict[int, int] = {}
+        by_rank: dict[int, float] = {}
+        for worker, size in zip(spec.workers, sent.tolist(), strict=True):
+            rank = first.setdefault(worker.host, worker.rank) if by_host else worker.rank
+            counts_for[worker.rank] = rank
+            by_rank[rank] = by_rank.get(rank, 0.0) + size
+        return cls(by_rank, counts_for, footprints.of(reference, plane).gamma_s / REFERENCE_BYTES, spec.overlap)
 
     @property
     def loads(self) -> bool:
@@ -123,6 +134,7 @@ class AttemptMeter:
 
     def __init__(self, pattern: TrafficPattern) -> None:
         self.pattern = pattern
+        self._seen: dict[int, dict[int, int]] = {}  # what each rank has sent, by the rank that it counts for
         self._last: dict[int, _Reading] = {}
         self._start: _Boundary | None = None
         self._pending: _Boundary | None = None
@@ -145,8 +157,11 @@ class AttemptMeter:
 
     def read(self, at_s: float, rank: int, sent_bytes: int) -> None:
         """Take in what a rank has sent to other hosts since some moment; it falls where the counter began anew."""
-        if rank not in self.pattern.sent_bytes:
+        if rank not in self.pattern.counts_for:
             return
+        seen = self._seen.setdefault(self.pattern.counts_for[rank], {})
+        seen[rank] = sent_bytes
+        rank, sent_bytes = self.pattern.counts_for[rank], sum(seen.values())
         last = self._last.get(rank)
         self._last[rank] = reading = _Reading(at_s, sent_bytes)
         if self._unreported_since_s is None:

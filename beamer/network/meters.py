@@ -98,6 +98,7 @@ class Meters:
         if not create or any(worker.host not in fabric.host for worker in attempt.workers):
             return None
         spec = job_spec(trial, attempt.workers, attempt.profile)
-        meter = AttemptMeter(TrafficPattern.of(spec, fabric.plane_of(attempt.seq), fabric, self._ledger.footprints))
+        plane = fabric.plane_of(attempt.seq)
+        meter = AttemptMeter(TrafficPattern.of(spec, plane, fabric, self._ledger.footprints, attempt.by_host))
         self._meters[trial] = attempt.seq, meter
         return meter

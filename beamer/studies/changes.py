@@ -157,8 +157,14 @@ class Changes:
             self._end_attempt(trial, EndReason.MOVED, event.at_s)
             self._known.attempts += 1
             trial.attempts[event.attempt] = AttemptRecord(
-                event.attempt, self._known.attempts, workers, event.profile, event.at_s, processes=staying
-            )  # fmt: skip
+                event.attempt,
+                self._known.attempts,
+                workers,
+                event.profile,
+                event.at_s,
+                processes=staying,
+                by_host=event.by_host,
+            )
             if self._known.kept.attempts is not None and len(trial.attempts) > max(self._known.kept.attempts, 2):
                 del trial.attempts[list(trial.attempts)[1]]
         self._move(event.trial, TrialInput.START)

@@ -103,13 +103,15 @@ class TargetDropped(Event):
 class AttemptStarted(Event):
     """A trial runs on these workers from now on, instead of where it ran before.
 
-    attempt: a name that no other attempt of the trial has; the first attempt of that name counts.
+    attempt: a name that no other attempt of the trial has; the first attempt of that name counts. by_host: whether one process
+    on each host, from which its workers descend, attaches for all of them, as the first.
     """
 
     trial: str
     attempt: str
     workers: tuple[Worker, ...]
     profile: Profile = UNKNOWN
+    by_host: bool = False
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ class AttemptRecord:
     """An attempt: where a trial runs or ran.
 
     seq: its number among all attempts of all trials, from 1, never reused. processes: by rank, of the workers that attached.
+    by_host: as of `AttemptStarted`.
     """
 
     name: str
@@ -26,6 +27,7 @@ class AttemptRecord:
     ended_s: float | None = None
     reason: EndReason | None = None
     processes: dict[int, Process] = field(default_factory=dict)
+    by_host: bool = False
 
 
 @dataclass

@@ -296,19 +296,28 @@ def test_the_next_worker_in_a_process_is_marked_once_its_connections_are_known(t
     assert assign(table, Mark(3, 11), rank=1) == 4
 
 
-def test_bytes_are_counted_from_the_assignment_on_and_outlive_their_connection(table: SocketTable) -> None:
-    early, late = OPEN[0], OPEN[2]
-    early.sendall(bytes(1000))
-    assign(table)
-    late.sendall(bytes(300))
-    early.sendall(bytes(20))
-    table.verify()
-    assert [(b.job, b.rank, b.sent_bytes) for b in table.worker_bytes] == [(JOB, 0, 320)]
-    late.close()
-    with socket.create_connection(early.getpeername()) as new:
+def test_bytes_to_other_hosts_are_counted_from_the_assignment_on_and_outlive_their_connection(table: SocketTable) -> None:
+    worker = LocalWorker(job=JOB, rank=0, process=describe_process(), klass=0)
+    with ExitStack() as stack:
+        server = stack.enter_context(socket.create_server(("127.0.0.2", 0)))
+        early, late = (stack.enter_context(_connected(server)) for _ in range(2))
+        early.sendall(bytes(1000))
+        table.assign([worker], ["127.0.0.1", "127.0.0.2"], (), {})
+        late.sendall(bytes(300))
+        early.sendall(bytes(20))
+        OPEN[0].sendall(bytes(4000))
+        table.verify()
+        found = [(b.job, b.rank, b.sent_bytes) for b in table.worker_bytes]
+        assert found == [(JOB, 0, 320)], "what stays on the host is not counted"
+        late.close()
+        new = stack.enter_context(_connected(server))
         new.sendall(bytes(7))
         table.poll()
         assert table.worker_bytes[0].sent_bytes == 327, "of a connection opened since, everything"
+
+
+def _connected(server: socket.socket) -> socket.socket:
+    return socket.create_connection(server.getsockname(), source_address=("127.0.0.1", 0))
 
 
 def test_ends_of_both_families_are_read(table: SocketTable) -> None:

@@ -25,6 +25,27 @@ def pattern(spec: JobSpec) -> TrafficPattern:
     return TrafficPattern.of(spec, 0, FABRIC, Footprints(FABRIC))
 
 
+TWO_BY_TWO = tuple(Worker(rank, host) for rank, host in enumerate(("h1", "h1", "h2", "h2")))
+
+
+def test_a_process_that_attaches_for_its_host_counts_for_all_ranks_there() -> None:
+    """In a ring the second rank of each host sends to the other host, and the first is the one that is attached."""
+    spec = JobSpec("t", TWO_BY_TWO, 0, SYNC_BYTES)
+    each = pattern(spec).sent_bytes
+    by_host = TrafficPattern.of(spec, 0, FABRIC, Footprints(FABRIC), by_host=True)
+    assert each == {0: 0.0, 1: 1.5, 2: 0.0, 3: 1.5}
+    assert (by_host.sent_bytes, by_host.counts_for) == ({0: 1.5, 2: 1.5}, {0: 0, 1: 0, 2: 2, 3: 2})
+    for counted in ((0, 2), (0, 1, 2, 3)):  # by their hosts' processes, or each by its own
+        meter = AttemptMeter(by_host)
+        for step in range(40):
+            for rank in counted:
+                share = by_host.sent_bytes.get(rank, 0.0) if len(counted) == 2 else each[rank]
+                meter.read(step + 0.9, rank, round(step * share * SYNC_BYTES))
+            meter.progressed(step + 1.0, step)
+        assert meter.measurement is not None
+        assert meter.measurement.sync_bytes == pytest.approx(SYNC_BYTES, rel=0.01)
+
+
 @dataclass
 class Trainer:
     """What a job's counters and reports say. iteration_s: of one step; its traffic fills the last `busy` of it.
