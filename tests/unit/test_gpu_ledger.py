@@ -121,6 +121,7 @@ def test_the_status_and_the_attempts_of_trials_follow_their_gpus() -> None:
     allocate(2, {KEY: grant}, t0=(("n0", 0),))
     assert (trial.status, list(trial.attempts)) == (TrialStatus.RUNNING, ["gpus-2"])
     assert trial.attempts["gpus-2"].workers == (Worker(0, "n0"), Worker(1, "n0", Role.SERVER))
+    assert trial.attempts["gpus-2"].by_host, "its ranks descend from one process on each node"
     allocate(3, {KEY: grant}, t0=(("n0", 0),))
     assert list(trial.attempts) == ["gpus-2"], "it stays where it is"
     allocate(4, {KEY: grant}, t0=(("n0", 1),))
