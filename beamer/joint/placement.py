@@ -2,20 +2,21 @@
 
 GPU policies place compactly and know nothing of links: a trial on several nodes then meets others on links that it need not
 use. Trials that start or move go to nodes of the same numbers of GPUs between which their synchronisation takes least beside
-what runs; their ranks follow each other from node to nearest node, so that a ring crosses as few switches as it can.
+what runs.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from math import inf
 from random import Random
 from typing import Any
 
+from beamer.errors import InputError
 from beamer.gpu.attempts import traffic_on, workers_on
 from beamer.gpu.model import Allocation, Cluster, Grant, Job
 from beamer.gpu.policy import GpuPolicy
 from beamer.joint.links import LinkUse
 from beamer.network.fabric import Fabric
-from beamer.network.footprint import Footprints
+from beamer.network.footprint import Footprint, Footprints
 from beamer.network.job import JobSpec, job_spec
 from beamer.studies.model import split_key
 
@@ -25,7 +26,8 @@ MOST_TRIED = 32  # nodes from which the others of a trial are looked for
 class LinkAware(GpuPolicy[Any]):
     """Decide as another policy how many GPUs trials have, and by the links of a fabric where these are.
 
-    Trials with parameter servers or shares of cores stay where that policy places them, and all do if not all can be placed.
+    Trials with parameter servers or shares of cores stay where that policy places them, as do those whose collective cannot run
+    so; all do if not all can be placed.
     """
 
     def __init__(self, policy: GpuPolicy[Any], fabric: Fabric) -> None:
@@ -52,45 +54,48 @@ def placed_by_links(cluster: Cluster, jobs: Sequence[Job], allocation: Allocatio
     free = {node.name: node.gpus for node in cluster.nodes}
     use = LinkUse(len(footprints.fabric.links))
     found: dict[str, Grant] = {}
-    choosing: list[str] = []
-    for key, grant in allocation.items():
-        stays = _as_before(job_of[key], grant)
-        if stays is None and grant.nodes > 1 and _is_free_to_move(job_of[key], grant):
-            choosing.append(key)
-            continue
-        found[key] = grant if stays is None else stays
+
+    def place(key: str, grant: Grant, loading: Loading | None) -> None:
+        found[key] = grant
         for node, count in grant.gpus:
             free[node] -= count
-        use.add(*_loading(job_of[key], found[key], footprints))
-    for key in sorted(choosing, key=lambda key: -(job_of[key].request.traffic.sync_bytes or 0)):
+        if loading is not None:
+            use.add(*loading)
+
+    choosing: list[tuple[int, str]] = []
+    for key, grant in allocation.items():
+        loading = _loading(job_of[key], grant, footprints)
+        if loading is None or grant.nodes == 1 or not _may_choose(job_of[key], grant):
+            place(key, grant, loading)
+        else:
+            choosing.append((-loading[0].sync_bytes, key))
+    for _, key in sorted(choosing):
         chosen = _chosen(job_of[key], allocation[key], free, use, footprints)
         if chosen is None:
             return allocation
-        found[key] = chosen
-        for node, count in chosen.gpus:
-            free[node] -= count
-        use.add(*_loading(job_of[key], chosen, footprints))
+        place(key, chosen, _loading(job_of[key], chosen, footprints))
     return {key: found[key] for key in allocation}
 
 
-def _as_before(job: Job, grant: Grant) -> Grant | None:
-    """Return what a job has, or had when it was suspended, if it is granted the same; its ranks keep their order."""
+Loading = tuple[JobSpec, Footprint]
+"""A job on what it is granted, and what it loads."""
+
+
+def _may_choose(job: Job, grant: Grant) -> bool:
+    """Return whether a job may be given other nodes: one that neither stays nor is resumed where its memory lies."""
     before = job.grant or job.last
-    if before is None or (dict(before.gpus), before.servers) != (dict(grant.gpus), grant.servers):
-        return None
-    return replace(grant, gpus=before.gpus)
+    stays = before is not None and (before.gpus, before.servers) == (grant.gpus, grant.servers)
+    return not (stays or grant.servers or job.request.worker_cpus)
 
 
-def _is_free_to_move(job: Job, grant: Grant) -> bool:
-    return not (grant.servers or job.request.worker_cpus)
-
-
-def _loading(job: Job, grant: Grant, footprints: Footprints) -> tuple[JobSpec, Any]:
-    """Return a job on what it is granted, and what it loads."""
+def _loading(job: Job, grant: Grant, footprints: Footprints) -> Loading | None:
+    """Return what a job loads on what it is granted; None where its collective cannot run so."""
     devices = tuple((node, index) for node, count in grant.gpus for index in range(count))
-    traffic = traffic_on(job, grant)
-    spec = job_spec(split_key(job.key)[1], workers_on(grant, devices), traffic)
-    return spec, footprints.of(spec, 0)
+    spec = job_spec(split_key(job.key)[1], workers_on(grant, devices), traffic_on(job, grant))
+    try:
+        return spec, footprints.of(spec, 0)
+    except InputError:
+        return None
 
 
 def _chosen(job: Job, grant: Grant, free: Mapping[str, int], use: LinkUse, footprints: Footprints) -> Grant | None:
@@ -103,8 +108,13 @@ def _chosen(job: Job, grant: Grant, free: Mapping[str, int], use: LinkUse, footp
     for start in starts[:MOST_TRIED]:
         nodes = _nearest(start, counts, free, granted, footprints.fabric)
         if nodes:
-            candidates.append(replace(grant, gpus=tuple(zip(nodes, counts, strict=True))))
-    return min(candidates, key=lambda one: use.found_s(_loading(job, one, footprints)[1]), default=None)
+            candidates.append(Grant.of(dict(zip(nodes, counts, strict=True)), batch_size=grant.batch_size))
+
+    def takes_s(one: Grant) -> tuple[float, float]:
+        loading = _loading(job, one, footprints)
+        return use.found_s(loading[1]) if loading else (inf, inf)
+
+    return min(candidates, key=takes_s, default=None)
 
 
 def _nearest(start: str, counts: Sequence[int], free: Mapping[str, int], granted: set[str], fabric: Fabric) -> list[str]:

@@ -3,8 +3,7 @@
 Where nothing tells, the network level takes a later rung to load links as the running trials of its search do on average. But
 losses tell early which trials a rung will keep, and these are on certain hosts. Each trial's loss at the end of a rung is a
 normal variate around its fitted curve [SLAQ, Zhang, Stafman, Or and Freedman 2017], independent of the others'; its chance is
-that fewer of the others than the rung keeps come out lower,
-averaged over equally likely values of its own.
+that fewer of the others than the rung keeps come out lower, averaged over equally likely values of its own.
 """
 
 from collections.abc import Mapping, Sequence

@@ -146,7 +146,7 @@ def run_pair(cell: JointCell, gpu: str, network: str, seed: int, variant: JointV
     """Return what is measured of a pair of policies on the searches of a seed.
 
     search_s, sct_s, jct_s: seconds, means over searches, stages, trials; p95_sct_s: of stages; bound_s: that search_s is not
-    below. idle: share of GPU-seconds that no trial held. network_gb: over all links.
+    below, for the bytes that are declared. idle: share of GPU-seconds that no trial held. network_gb: over all links.
     """
     searches = scenario(cell, seed)
     run = simulate_scenario(

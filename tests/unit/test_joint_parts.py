@@ -26,7 +26,8 @@ from beamer.network.policies import network_policy
 from beamer.network.views import LaterRung, StudyView
 from beamer.sim.disturbances import Disturbances
 from beamer.sim.joint import JointRun, simulate_scenario
-from beamer.studies.model import Profile, Worker
+from beamer.studies.events import StageRegistered, StudyRegistered, TargetSet, TrialRegistered
+from beamer.studies.model import Profile, Rung, Worker
 from beamer.studies.tracker import Tracker
 from beamer.testing.fabrics import two_spines
 from beamer.workloads.joint import JointScenario, load, parse, shipped
@@ -124,13 +125,20 @@ def test_the_network_level_is_told_chances_once_losses_tell() -> None:
     assert min(last[name] for name in promoted) > 0.9
 
 
-def test_nothing_is_told_of_rungs_that_nobody_declared_or_that_begin_anew() -> None:
+def test_of_a_rung_that_begins_with_new_trials_nothing_is_told() -> None:
     ledger = GpuLedger()
-    view = StudyView("s", 1.0, (), (LaterRung("rung1", 2, 10),))
-    with pytest.raises(KeyError):
-        Survival(Tracker(ledger), ledger).told([view])
-    unchanged = StudyView("s", 1.0, ())
-    assert Survival(Tracker(ledger), ledger).told([unchanged]) == [unchanged]
+    tracker = Tracker(ledger)
+    rungs = (Rung("a0", 4, 10), Rung("a1", 2, 20), Rung("b0", 3, 10))
+    tracker.apply(StudyRegistered(0.0, "s", rungs=rungs))
+    tracker.apply(StageRegistered(0.0, "s", "a0"))
+    for name in ("w", "x", "y", "z"):
+        tracker.apply(TrialRegistered(0.0, "s", name))
+        tracker.apply(TargetSet(0.0, f"s/{name}", 10, "a0"))
+    view = StudyView("s", 1.0, (), (LaterRung("a1", 2, 10), LaterRung("b0", 3, 10)))
+    (told,) = Survival(tracker, ledger).told([view])
+    assert told.later == (replace(view.later[0], chances=dict.fromkeys("wxyz", 0.5)), view.later[1])
+    nothing = StudyView("s", 1.0, ())
+    assert Survival(tracker, ledger).told([nothing]) == [nothing]
 
 
 # Placement.
@@ -151,11 +159,13 @@ def test_a_trial_avoids_links_that_others_use() -> None:
     assert {node for node, _ in found["s/b"].gpus} == {"h5", "h6"}
 
 
-def test_ranks_follow_each_other_from_node_to_nearest_node() -> None:
-    grant = Grant.of({"h1": 1, "h2": 1, "h4": 1, "h5": 1})
-    one_each = [Node(name, 1) for name in ("h1", "h4", "h2", "h5")]  # as listed, a ring crosses the spines four times
-    found = placed([job("s/a", 4)], {"s/a": grant}, one_each)
-    assert [node for node, _ in found["s/a"].gpus] == ["h1", "h2", "h4", "h5"]
+def test_a_trial_whose_collective_cannot_run_so_keeps_nobody_from_choosing() -> None:
+    halving = Request(10, 3, batch_size=3, traffic=Profile(MEGABYTE, "halving-doubling", 0.5))
+    odd = Job("s/a", halving, 0.0, Stage("s", ""))
+    allocation = {"s/a": Grant.of({"h3": 1, "h6": 2}), "s/b": Grant.of({"h1": 2, "h4": 2})}
+    found = placed([odd, job("s/b", 4)], allocation)
+    assert found["s/a"] == allocation["s/a"]
+    assert [node for node, _ in found["s/b"].gpus] in (["h1", "h2"], ["h4", "h5"])
 
 
 def test_trials_keep_their_numbers_of_gpus_by_node_and_no_node_has_more_than_it_has() -> None:
@@ -243,8 +253,7 @@ def test_a_part_changes_when_trials_end_and_never_which_win(part: str) -> None:
     assert outcome(told) == outcome(plain)
 
 
-def test_the_last_coflow_of_a_trial_that_leaves_goes_first() -> None:
-    """Policies that move trials wait for them less."""
+def test_the_last_coflows_of_trials_that_leave_are_served_otherwise_where_that_is_on() -> None:
     runs = [
         simulate_scenario(load(shipped()), gpu_policy("ones"), network_policy("beamer"), parts=parts)
         for parts in (NO_PARTS, JointParts(leaving=True))
@@ -265,10 +274,10 @@ def test_names_of_parts_are_checked() -> None:
 # The bound, and what disturbs.
 
 
-@pytest.mark.parametrize("gpu", ["fifo", "optimus", "convergence", "ones"])
+@pytest.mark.parametrize("gpu", ["fifo", "tiresias", "hermes", "optimus", "convergence", "ones"])
 def test_no_run_is_below_the_bound(gpu: str) -> None:
-    for searches in (scenario(), load(shipped())):
-        run = simulate_scenario(searches, gpu_policy(gpu), network_policy("beamer"))
+    for searches, parts in ((scenario(), JointParts.of("parts", [EVERY])), (load(shipped()), NO_PARTS)):
+        run = simulate_scenario(searches, gpu_policy(gpu), network_policy("beamer"), parts=parts)
         assert run.mean_search_s >= search_bound_s(searches)
 
 

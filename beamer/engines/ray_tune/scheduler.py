@@ -228,10 +228,12 @@ class BeamerScheduler(TrialScheduler):  # type: ignore[misc]  # Ray is untyped w
     def _close(self) -> None:
         """Free the search's GPUs at the controller, and close the journal: the experiment has ended."""
         opened, self._opened_search = self._opened_search, None
-        if opened and opened.shared:
-            opened.shared.end(opened.trials, lambda: opened.search.revoke(self._steady()))
-        if opened and opened.journal:
-            opened.journal.close()
+        try:
+            if opened and opened.shared:
+                opened.shared.end(opened.trials, lambda: opened.search.revoke(self._steady()))
+        finally:
+            if opened and opened.journal:
+                opened.journal.close()
 
     def _step(self, tune_controller: Any, search: TuneSearch) -> None:
         search.step(self._steady())
