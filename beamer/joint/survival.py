@@ -6,7 +6,7 @@ normal variate around its fitted curve [SLAQ, Zhang, Stafman, Or and Freedman 20
 that fewer of the others than the rung keeps come out lower, averaged over equally likely values of its own.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
@@ -20,7 +20,7 @@ from beamer.gpu.model import Report
 from beamer.gpu.predictors.estimate import Estimate
 from beamer.gpu.predictors.loss_curve import LossCurve, fit_weighted
 from beamer.network.arrays import Floats
-from beamer.network.views import LaterRung, StudyView
+from beamer.network.views import StudyView
 from beamer.studies.model import Rung, trial_key
 from beamer.studies.records import StudyRecord
 from beamer.studies.tracker import Tracker
@@ -98,24 +98,19 @@ class Survival:
         if len(running) != 1:
             return view
         trials = [name for name in running[0].targets if study.trials[name].ended_s is None]
-        found: dict[str, Mapping[str, float]] = {}
+        found: dict[str, tuple[tuple[str, float], ...]] = {}
         least = np.ones(len(trials))
         for before, rung in _following(study, running[0].name):
             if not rung.trials:
                 break
             losses = [self._loss(trial_key(view.name, name), before.step) for name in trials]
             least = np.minimum(least, chances(losses, rung.trials))
-            found[rung.name] = dict(zip(trials, least.tolist(), strict=True))
-        later = tuple(_with(rung, found.get(rung.name, {})) for rung in view.later)
-        return replace(view, later=later)
+            found[rung.name] = tuple(zip(trials, least.tolist(), strict=True))
+        return replace(view, later=tuple(replace(rung, chances=found.get(rung.name, ())) for rung in view.later))
 
     def _loss(self, key: str, step: int) -> Estimate:
         job = self._ledger.job(key)
         return _expected(job.reports, step) if job else Estimate(0.0, inf)
-
-
-def _with(rung: LaterRung, chance: Mapping[str, float]) -> LaterRung:
-    return replace(rung, chances=chance)
 
 
 def _following(study: StudyRecord, stage: str) -> list[tuple[Rung, Rung]]:

@@ -3,8 +3,7 @@
 Policies decide on the same as columns, see `beamer.network.snapshot`.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from beamer.network.job import JobSpec
 
@@ -44,14 +43,14 @@ class StageView:
 class LaterRung:
     """A declared rung that has not begun.
 
-    jobs: how many it will hold. iterations: of each of them, in that rung alone. chances: by name of a trial, that it will be
-    one of them, 1 where that is known; empty where nothing tells.
+    jobs: how many it will hold. iterations: of each of them, in that rung alone. chances: the names of trials, each with
+    the chance that it will be one of them, 1 where that is known; empty where nothing tells.
     """
 
     name: str
     jobs: int
     iterations: int
-    chances: Mapping[str, float] = field(default_factory=dict)
+    chances: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True)

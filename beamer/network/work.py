@@ -73,7 +73,8 @@ def remaining_work(snapshot: Snapshot, looks_ahead: bool) -> RemainingWork:
 
 def _chances(snapshot: Snapshot, members: Ints, rung: LaterRung) -> Floats:
     """Return the chance of each of a study's running jobs to be in a later rung; 1 for all where nothing tells."""
-    found = np.array([rung.chances.get(split_key(snapshot.jobs.key[j])[1], 0.0) for j in members.tolist()])
+    chances = dict(rung.chances)
+    found = np.array([chances.get(split_key(snapshot.jobs.key[j])[1], 0.0) for j in members.tolist()])
     return found if found.any() else np.ones(len(members))
 
 

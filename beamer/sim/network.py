@@ -125,8 +125,8 @@ class _Simulation:
 
     def _with_survivors(self, view: StudyView) -> StudyView:
         stages = next((study.stages for study in self._scenario.studies if study.name == view.name), ())
-        certain = {stage.name: {job.name: 1.0 for job in stage.jobs} for stage in stages}
-        return replace(view, later=tuple(replace(rung, chances=certain.get(rung.name, {})) for rung in view.later))
+        certain = {stage.name: tuple((job.name, 1.0) for job in stage.jobs) for stage in stages}
+        return replace(view, later=tuple(replace(rung, chances=certain.get(rung.name, ())) for rung in view.later))
 
     def _result(self) -> SimResult:
         # Every stage is done here, so that the records' ends are set.

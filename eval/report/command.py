@@ -19,7 +19,7 @@ def report(
     out: Annotated[Path, typer.Option(help="Folder for the page and its summary.", file_okay=False)] = Path("results/report"),
     docs: Annotated[bool, typer.Option("--docs", help="Write the docs' reasons why figures differ, instead.")] = False,
 ) -> None:
-    """Write what README and docs show of experiments on one page, with where each figure is from; measures nothing."""
+    """Write every figure of README and docs on one page, with where it is from, beside what others have published."""
     if docs:
         reasons = {name: section.text for name, section in of_publications().items()}
         for path in DOCUMENTS:

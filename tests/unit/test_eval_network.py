@@ -167,7 +167,7 @@ def test_survivors_are_told_to_those_who_know_them_alone() -> None:
         seen: ClassVar[list[frozenset[str]]] = []
 
         def order(self, state: Stateless, snapshot: Snapshot, now: float, rng: Random) -> tuple[Stateless, Order, float | None]:
-            self.seen.extend(rung.survivors for study in snapshot.studies for rung in study.later)
+            self.seen.extend(frozenset(dict(rung.chances)) for study in snapshot.studies for rung in study.later)
             return super().order(state, snapshot, now, rng)
 
     work = read_config().base.model_copy(update=SMALL).scenario(1)

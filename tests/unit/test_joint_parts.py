@@ -108,7 +108,7 @@ def test_the_network_level_is_told_chances_once_losses_tell() -> None:
     class Noting(Survival):
         def told(self, views: Sequence[StudyView]) -> Sequence[StudyView]:
             views = super().told(views)
-            told.extend((at[-1], rung.chances) for view in views if view.name == "a" for rung in view.later)
+            told.extend((at[-1], dict(rung.chances)) for view in views if view.name == "a" for rung in view.later)
             return views
 
     at = [0.0]
@@ -136,7 +136,7 @@ def test_of_a_rung_that_begins_with_new_trials_nothing_is_told() -> None:
         tracker.apply(TargetSet(0.0, f"s/{name}", 10, "a0"))
     view = StudyView("s", 1.0, (), (LaterRung("a1", 2, 10), LaterRung("b0", 3, 10)))
     (told,) = Survival(tracker, ledger).told([view])
-    assert told.later == (replace(view.later[0], chances=dict.fromkeys("wxyz", 0.5)), view.later[1])
+    assert told.later == (replace(view.later[0], chances=tuple((name, 0.5) for name in "wxyz")), view.later[1])
     nothing = StudyView("s", 1.0, ())
     assert Survival(tracker, ledger).told([nothing]) == [nothing]
 

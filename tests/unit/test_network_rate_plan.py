@@ -158,11 +158,11 @@ def test_survivors_are_drawn_once_per_stage_and_stay_when_trials_arrive_or_bytes
 
 
 def test_survivors_that_are_known_are_not_drawn_and_may_become_known_later() -> None:
-    rungs = (LaterRung("rung1", 2, 40, {"x": 1.0, "z": 1.0}), LaterRung("rung2", 1, 40, {"z": 1.0}))
+    rungs = (LaterRung("rung1", 2, 40, (("x", 1.0), ("z", 1.0))), LaterRung("rung2", 1, 40, (("z", 1.0),)))
     trials = [job("a", name) for name in "uvxyz"]
     state, _, _ = served(BeamerPlan(), PlanState(), 0.0, study("a", *trials, later=rungs))
     assert state.expected[0].survivors == (("x", "z"), ("z",))
-    unknown = tuple(replace(rung, chances={}) for rung in rungs)
+    unknown = tuple(replace(rung, chances=()) for rung in rungs)
     for seed in range(5):
         state, _, _ = served(BeamerPlan(), PlanState(), 0.0, study("a", *trials, later=unknown), seed=seed)
         state, _, _ = served(BeamerPlan(), state, 0.0, study("a", *trials, later=rungs), seed=seed)

@@ -150,8 +150,8 @@ def _likely(study: RunningStudy) -> RunningStudy:
 
 
 def _with_likeliest(rung: LaterRung) -> LaterRung:
-    likeliest = sorted(rung.chances, key=lambda trial: (-rung.chances[trial], trial))[: rung.jobs]
-    return replace(rung, chances=dict.fromkeys(sorted(likeliest), 1.0))
+    likeliest = sorted(rung.chances, key=lambda of: (-of[1], of[0]))[: rung.jobs]
+    return replace(rung, chances=tuple(sorted((trial, 1.0) for trial, _ in likeliest)))
 
 
 def _applies(state: PlanState, snapshot: Snapshot) -> bool:
@@ -205,8 +205,9 @@ def _survivors(members: Sequence[str], rungs: Sequence[LaterRung], rng: Random) 
     alive = list(members)
     found = []
     for rung in rungs:
-        known = [trial for trial in alive if trial in rung.chances]
-        others = [trial for trial in alive if trial not in rung.chances]
+        likeliest = dict(rung.chances)
+        known = [trial for trial in alive if trial in likeliest]
+        others = [trial for trial in alive if trial not in likeliest]
         alive = known + rng.sample(others, max(min(rung.jobs - len(known), len(others)), 0))
         found.append(tuple(alive[i % len(alive)] for i in range(max(rung.jobs, len(known)))))
     return tuple(found)
