@@ -39,7 +39,8 @@ MODULES: Mapping[str | None, list[str]] = {  # the modules and packages, with al
     "sim": ["beamer.sim", "beamer.network", "beamer.workloads", "beamer.report", "beamer.bounds"],
     "testing": ["beamer.testing"],
 }
-LARGE = {"digits": "torch", "ray": "ray"}  # the module that an extra brings, by extra
+LARGE = {"ray": "ray"}  # the module that an extra brings, by extra
+ELSEWHERE = {"digits"}  # PyTorch once more takes minutes: tests/emulation/test_digits.py trains with what is installed here
 IMPORT = """
 import pkgutil, sys
 from importlib import import_module
@@ -65,7 +66,9 @@ def included(extra: str | None) -> set[str]:
     return {extra}.union(*map(included, parts))
 
 
-@pytest.fixture(scope="module", params=MODULES, ids=lambda extra: extra or "base")
+@pytest.fixture(
+    scope="module", params=[extra for extra in MODULES if extra not in ELSEWHERE], ids=lambda extra: extra or "base"
+)
 def environment(
     request: pytest.FixtureRequest, distributions: tuple[Path, Path], wheels: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Environment]:
