@@ -16,7 +16,7 @@ ITERATIONS = 8  # over which coflows are taken to keep their phases: later ones 
 
 
 @dataclass(frozen=True)
-class Beat:
+class Cycle:
     """A job's iterations with the fabric to itself: from when on, how long each, and the coflow at its end, seconds."""
 
     starts_s: float
@@ -24,10 +24,10 @@ class Beat:
     coflow_s: float
 
 
-def start_delay_s(own: Beat, others: Sequence[Beat]) -> float:
+def start_delay_s(own: Cycle, others: Sequence[Cycle]) -> float:
     """Return by how much a job starts later than it could; others: jobs that share a link with it.
 
-    The least is taken of those that cost least; 0 where that is nothing to gain.
+    Of delays that cost the same the smallest is taken; 0 where none gains.
     """
     if not others or own.lasts_s <= 0 or own.coflow_s <= 0:
         return 0.0
@@ -36,7 +36,7 @@ def start_delay_s(own: Beat, others: Sequence[Beat]) -> float:
     return float(delays[int(np.argmin(cost))])
 
 
-def _together_s(own: Beat, other: Beat, delay_s: float) -> float:
+def _together_s(own: Cycle, other: Cycle, delay_s: float) -> float:
     """Return for how long both synchronise within the next iterations of a job that starts later by a delay."""
     if other.lasts_s <= 0 or other.coflow_s <= 0:
         return 0.0

@@ -19,7 +19,7 @@ from beamer.decision.core import DecisionCore
 from beamer.errors import InputError
 from beamer.joint.links import iteration_s
 from beamer.joint.parts import NO_PARTS, JointParts
-from beamer.joint.phases import Beat, start_delay_s
+from beamer.joint.phases import Cycle, start_delay_s
 from beamer.joint.planes import least_used_plane
 from beamer.network.allocation import Allocator, Classes
 from beamer.network.allocation.base import Arrangement
@@ -102,8 +102,8 @@ def _on_planes(view: StudyView, planes: Mapping[str, int]) -> StudyView:
     return replace(view, stages=tuple(stages))
 
 
-def _beat(spec: JobSpec, footprint: Footprint, starts_s: float) -> Beat:
-    return Beat(starts_s, iteration_s(spec, footprint), footprint.gamma_s)
+def _cycle(spec: JobSpec, footprint: Footprint, starts_s: float) -> Cycle:
+    return Cycle(starts_s, iteration_s(spec, footprint), footprint.gamma_s)
 
 
 def untold(views: Sequence[StudyView]) -> Sequence[StudyView]:
@@ -298,8 +298,8 @@ class NetworkLevel:
         for number, job in self._running.items():
             footprint = self._ledger.footprints.of(job.spec, self._plane(job.key))
             if np.isin(own.link, footprint.link, assume_unique=True).any():
-                others.append(_beat(job.spec, footprint, self._network.iteration_began_s(number)))
-        return start_delay_s(_beat(spec, own, self.now_s + after_s), others)
+                others.append(_cycle(job.spec, footprint, self._network.iteration_began_s(number)))
+        return start_delay_s(_cycle(spec, own, self.now_s + after_s), others)
 
     def _changed(self) -> None:
         """Note that the set of running jobs has changed."""

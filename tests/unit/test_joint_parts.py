@@ -16,7 +16,7 @@ from beamer.gpu.policies import gpu_policy
 from beamer.gpu.policies.fifo import Fifo
 from beamer.gpu.predictors.estimate import Estimate
 from beamer.joint.parts import EVERY, NO_PARTS, PARTS, JointParts, check_live
-from beamer.joint.phases import Beat, start_delay_s
+from beamer.joint.phases import Cycle, start_delay_s
 from beamer.joint.placement import LinkAware, placed_by_links
 from beamer.joint.planes import least_used_plane
 from beamer.joint.survival import Survival, chances
@@ -229,13 +229,13 @@ def test_a_job_takes_the_plane_that_others_leave_free() -> None:
 
 def test_a_job_starts_when_its_coflows_meet_those_of_others_least() -> None:
     """Of two alike that synchronise for a quarter of an iteration, one an eighth later would still meet the other half-way."""
-    other = Beat(10.0, 8.0, 2.0)
+    other = Cycle(10.0, 8.0, 2.0)
     assert start_delay_s(replace(other, starts_s=18.0), [other]) == pytest.approx(2.0)
     assert start_delay_s(replace(other, starts_s=20.5), [other]) == pytest.approx(0.0), "they do not meet"
     assert start_delay_s(other, []) == 0.0
-    assert start_delay_s(Beat(0.0, 8.0, 0.0), [other]) == 0.0, "it sends nothing"
-    always = Beat(0.0, 2.0, 2.0)
-    assert start_delay_s(Beat(1.0, 8.0, 2.0), [always]) == 0.0, "a delay gains nothing"
+    assert start_delay_s(Cycle(0.0, 8.0, 0.0), [other]) == 0.0, "it sends nothing"
+    always = Cycle(0.0, 2.0, 2.0)
+    assert start_delay_s(Cycle(1.0, 8.0, 2.0), [always]) == 0.0, "a delay gains nothing"
 
 
 # All of it.

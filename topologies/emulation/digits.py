@@ -23,6 +23,7 @@ from pathlib import Path
 
 from beamer.testing.trainer import SignalRequests
 from topologies.emulation.digits_data import seed_of
+from topologies.emulation.program_options import add_options
 
 
 @dataclass(frozen=True)
@@ -72,13 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Train as one rank, as the environment and the command line say."""
     asked = SignalRequests()
     parser = argparse.ArgumentParser(prog="python -m topologies.emulation.digits", description=__doc__)
-    parser.add_argument("--iterations", type=int, required=True)
-    parser.add_argument("--compute-s", type=float, required=True)
-    parser.add_argument("--fixed-s", type=float, default=0.0)
-    parser.add_argument("--overlap", type=float, default=0.0)
-    parser.add_argument("--epoch", type=int, default=1)
-    parser.add_argument("--start-s", type=float, default=0.0)
-    parser.add_argument("--restart-s", type=float, default=0.0)
+    add_options(parser)
     parser.add_argument("--timeout-s", type=float, default=600.0)
     parser.add_argument("--data", type=Path)
     parser.add_argument("--learning-rate", type=float, required=True)

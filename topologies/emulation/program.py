@@ -23,6 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from topologies.emulation.collectives import CONNECT_PATIENCE_S, Mesh, dialled, prepared, ring_all_reduce
+from topologies.emulation.program_options import add_options
 
 _ADDRESS = struct.Struct("!4sH")
 
@@ -177,14 +178,8 @@ def _say(rank: int, done: int, options: ProgramOptions) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run as one rank, as the environment and the command line say."""
     parser = argparse.ArgumentParser(prog="python -m topologies.emulation.program", description=__doc__)
-    parser.add_argument("--iterations", type=int, required=True)
+    add_options(parser)
     parser.add_argument("--bytes", type=int, required=True, dest="sync_bytes")
-    parser.add_argument("--compute-s", type=float, required=True)
-    parser.add_argument("--fixed-s", type=float, default=0.0)
-    parser.add_argument("--overlap", type=float, default=0.0)
-    parser.add_argument("--epoch", type=int, default=1)
-    parser.add_argument("--start-s", type=float, default=0.0)
-    parser.add_argument("--restart-s", type=float, default=0.0)
     parser.add_argument("--start", type=float, default=1.0)
     parser.add_argument("--floor", type=float, default=0.0)
     parser.add_argument("--half", type=float, required=True)
