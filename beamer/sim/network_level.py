@@ -139,7 +139,7 @@ class NetworkLevel:
         self._told = told
         self._parts = parts
         self._plane_of: dict[str, int] = {}  # of trials that run, where planes are chosen
-        self._leaving: set[str] = set()  # trials that run their last iteration here
+        self._leaving: dict[str, int] = {}  # trials that run their last iteration here, and how many they would have had after it
         self._routes = Routes(self._fabric, assumptions.acknowledgements, allocator.caps)
         self._network = FluidNetwork(np.array([float(link.rate_bps) for link in self._fabric.links]), allocator)
         known = assumptions.coflows_known
@@ -182,7 +182,7 @@ class NetworkLevel:
         if happened and self._by_coflow:
             self._decision_due = True
         finished = [self._running.pop(job).key for kind, job in happened if kind is FluidEvent.FINISHED]
-        self._leaving.difference_update(finished)
+        self._forget_leaving(finished)
         if finished:
             self._changed()
         return finished
@@ -224,7 +224,7 @@ class NetworkLevel:
         self._network.kill(numbers)
         for number in numbers:
             del self._running[number]
-        self._leaving.difference_update(keys)
+        self._forget_leaving(keys)
         self._changed()
 
     def tell_anew(self) -> None:
@@ -232,9 +232,9 @@ class NetworkLevel:
         self._snapshot = None
 
     def end_after_iteration(self, key: str) -> None:
-        """Let a trial that runs have no iteration after the one that it is in."""
+        """Let a trial that runs have no iteration after the one that it is in; it still has them to run, elsewhere or later."""
+        self._leaving[key] = self._leaving.get(key, 0) + self.remaining(key) - 1
         self._network.end_after_iteration(self._number[key])
-        self._leaving.add(key)
         self._changed()
 
     def remaining(self, key: str) -> int:
@@ -301,6 +301,10 @@ class NetworkLevel:
                 others.append(_cycle(job.spec, footprint, self._network.iteration_began_s(number)))
         return start_delay_s(_cycle(spec, own, self.now_s + after_s), others)
 
+    def _forget_leaving(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            self._leaving.pop(key, None)
+
     def _changed(self) -> None:
         """Note that the set of running jobs has changed."""
         self._snapshot = None
@@ -331,7 +335,10 @@ class NetworkLevel:
             self._steps = np.array([job.steps for job in running])
             self._beyond = self._snapshot.remaining - np.array([self._to_target(job) for job in running], np.int64)
         still = self._snapshot
-        left = np.rint(self._network.remaining[self._members] * self._steps).astype(np.int64) + self._beyond
+        here = self._network.remaining[self._members]
+        if self._leaving:
+            here = here + np.array([self._leaving.get(key, 0) for key in still.jobs.key], np.int64)
+        left = np.rint(here * self._steps).astype(np.int64) + self._beyond
         coflows = self._network.coflows(self._members, still.jobs) if self._by_coflow else still.coflows
         klass = np.array([self._group.get(key, -1) for key in still.jobs.key], np.int64)
         caps = {key: int(cap_bps) for key, cap_bps in self._cap_bps.items() if cap_bps < math.inf}

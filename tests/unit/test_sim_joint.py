@@ -298,6 +298,14 @@ def test_a_trial_that_moves_completes_the_iteration_that_it_is_in() -> None:
     assert found.jobs[0].lost_s == pytest.approx(0.0)
 
 
+def test_network_policies_see_all_that_is_left_to_a_trial_that_is_about_to_move() -> None:
+    here, there = ({"s/a": Grant.of({host: 2})} for host in ("h1", "h2"))
+    watching = Watching()
+    run([arrival("a", 2)], Scripted(((0.0, here), (2.2, there))), watching, report_s=0.9)
+    assert set(watching.left) == set(range(1, 11))
+    assert watching.left == sorted(watching.left, reverse=True)
+
+
 def test_a_trial_that_is_given_gpus_of_one_that_leaves_waits_for_its_iteration() -> None:
     first = {"s/a": Grant.of({"h1": 2})}
     later = {"s/a": Grant.of({"h2": 2}), "s/b": Grant.of({"h1": 2})}
