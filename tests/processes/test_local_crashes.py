@@ -294,6 +294,22 @@ def test_a_job_on_two_nodes_is_suspended_resumed_and_resized_as_one(site: Site) 
     assert iterations[-1] == 500
 
 
+def test_ranks_do_not_wait_for_one_on_another_node_that_has_died_of_the_stop_signal(site: Site) -> None:
+    site.nodes = (LocalNode("one", 1), LocalNode("two", 1))
+    handler = 'if os.environ["RANK"] == "0":\n    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n'
+    line = 'print(\'{"iteration": 1, "loss": 1}\')\ntime.sleep(1000)'
+    site.program("job", f"import os, signal, time\n{handler}{line}", grace_s=1000.0)
+    engine = site.engine()
+    engine.start("job", on("one", "two"))
+    site.until_step(engine, "job")
+    engine.resize("job", None)
+    seen = site.until_state(engine, "job", RunState.PARKED, RunState.FAILED)
+    assert seen.state is RunState.PARKED
+    assert "one: killed" in seen.exit
+    assert "two: its ranks exited with [-15] when asked to stop: it continues from its last checkpoint" in seen.exit
+    assert site.ranks() == []
+
+
 def test_a_node_that_loses_its_supervisor_parks_the_whole_job(site: Site) -> None:
     site.nodes = (LocalNode("one", 2), LocalNode("two", 2))
     site.program("job", 'import time\nprint(\'{"iteration": 1, "loss": 1}\')\ntime.sleep(1000)')

@@ -62,6 +62,13 @@ def test_what_has_become_of_a_run(found: RunStatuses, stopping: bool, end: tuple
     assert found.end(stopping) == end
 
 
+def test_ranks_of_which_one_died_of_the_stop_signal_some_time_ago_are_orphans() -> None:
+    stopped = status(RanksState.STOPPED, died_stopping=True)
+    assert not statuses(a=stopped, b=status(RanksState.STOPPING)).is_orphaned, "it has just died"
+    assert statuses(a=replace(stopped, ended_s=2.5), b=status(RanksState.STOPPING)).is_orphaned
+    assert not statuses(a=replace(status(RanksState.STOPPED), ended_s=2.5), b=status(RanksState.STOPPING)).is_orphaned
+
+
 @pytest.mark.parametrize("stopping", [False, True])
 def test_a_run_whose_iterations_are_missing_has_not_finished(stopping: bool) -> None:
     short = statuses(a=status(FINISHED, 30.0, missing=20.0), b=status(FINISHED, 0.0, missing=0.0))

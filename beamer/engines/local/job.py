@@ -187,7 +187,11 @@ class LocalJob:
         self.supervisors.ask_run(Stop(left_s(until)), until)
         statuses = self.supervisors.statuses(until)
         found = RunStatuses(self.record.run, statuses)
-        if self.record_end(statuses) or found.is_live:
+        if self.record_end(statuses):
+            return
+        if found.is_live:
+            if found.is_orphaned:
+                self.supervisors.ask_run(Kill(), until)
             return
         target, leader = self.record.next_placement, found.leader
         if leader is not None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from beamer.engines.local.states import PHASE_AFTER, Phase, RanksState
+from beamer.engines.local.states import ORPHANED_S, PHASE_AFTER, Phase, RanksState
 from beamer.engines.local.supervisor.messages import Status
 
 
@@ -28,6 +28,11 @@ class RunStatuses:
     def leader(self) -> Status | None:
         """The one that knows most about the progress of the run, None if none has launched it."""
         return max(self.of_run.values(), key=lambda status: status.run.progress.step, default=None)
+
+    @property
+    def is_orphaned(self) -> bool:
+        """Whether a rank died of the stop signal so long ago that those on other nodes stop no more at a boundary."""
+        return any(status.run.died_stopping and status.ended_s > ORPHANED_S for status in self.of_run.values())
 
     @property
     def is_port_taken(self) -> bool:

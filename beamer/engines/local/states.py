@@ -11,6 +11,9 @@ standard library is imported here.
 from collections.abc import Mapping
 from enum import StrEnum
 
+ORPHANED_S = 2.0
+"""How long ranks that are to stop get once one has died of the stop signal: without it they reach no common boundary."""
+
 
 class RanksState(StrEnum):
     """What the ranks of a job do on one node.

@@ -108,7 +108,8 @@ class RunStatus:
     missing: iterations to the end that it has not reported, see `Meter.missing`. refused: the first line that was meant as
     progress and is none, with what was expected. port_taken: whether it ended before its first line as another program has the
     port of rank 0. ran_s: for how long the ranks have run since the attempt at the job's target began; quiet_s: since any of
-    them here has printed anything; paused_s: for how long they were suspended since the last line of progress.
+    them here has printed anything; paused_s: for how long they were suspended since the last line of progress. died_stopping:
+    whether a rank died of the stop signal, so that the others, on all nodes, reach no common boundary.
     """
 
     number: int = 0
@@ -125,6 +126,7 @@ class RunStatus:
     ran_s: float = 0.0
     quiet_s: float = 0.0
     paused_s: float = 0.0
+    died_stopping: bool = False
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, assert_never
 
 from beamer.engines.local.spec import LaunchSpec
-from beamer.engines.local.states import RanksState
+from beamer.engines.local.states import ORPHANED_S, RanksState
 from beamer.engines.local.supervisor import groups, messages, processes, ranks, store
 from beamer.engines.local.supervisor.files import JobFiles, SavedState, load_state
 from beamer.engines.local.supervisor.messages import RunStatus, SupervisorAnswer, SupervisorRequest
@@ -23,8 +23,6 @@ from beamer.engines.local.supervisor.ports import KeptPort, free_port
 from beamer.engines.local.supervisor.run_watch import RunWatch
 from beamer.errors import InputError
 
-ORPHANED_S = 2.0
-"""How long ranks that are to stop get once one has died of the stop signal: without it they reach no common boundary."""
 CHECK_S = 5.0
 """How often a supervisor checks whether its directory is still there."""
 PAGE = 5000
@@ -330,6 +328,7 @@ class Supervisor:
         if self.run.state is RanksState.STOPPING:
             if rank.process.returncode == -self._spec.stop_signal and self._stop_by is not None:
                 self._stop_by = min(self._stop_by, time.monotonic() + ORPHANED_S)
+                self.run = replace(self.run, died_stopping=True)
             if not self._running:
                 self._stopped()
         elif rank.process.returncode:
