@@ -3,8 +3,8 @@
 A job computes as long as its profile says for what it was given, then its coflow has to be carried, in competition with those
 of the other jobs. What a change of GPUs costs is waited for before the first iteration. As under the engine of real processes,
 a job that is moved or parked leaves at the end of the iteration that it is in, and one that is suspended stops at once.
-Resumed, it goes on with what it had computed of its iteration; what its coflow had carried is sent again. It reports by the
-clock, when it is first started, and at its end.
+Resumed, it goes on with its start, or with what it had computed of its iteration; what its coflow had carried is sent again. It
+reports by the clock, when it is first started, and at its end.
 """
 
 import math
@@ -39,6 +39,7 @@ class _Run:
     since_s: float = 0.0  # from when on it computes
     service_s: float = 0.0  # until then
     computed_s: float = 0.0  # of the iteration that it is suspended in
+    starting_s: float = 0.0  # that its start has still to take, where it is suspended before its first iteration
     following: Placement | None = None  # where it goes when it leaves at the end of its iteration; None: nowhere
     suspends: bool = False  # whether it is suspended there
     reported_s: float = 0.0  # when the steps of the next measured speed begin
@@ -139,7 +140,8 @@ class NetworkedEngine(Engine):
         if run.state is RunState.PARKED:
             raise EngineError(f"{job}: resume: it is parked and its memory gone; start it")
         if run.state is RunState.SUSPENDED and run.placement:
-            self._run_on(job, run.placement, run.job.costs.suspend_s + run.job.costs.resume_s, launches=False)
+            cost_s = run.job.costs.suspend_s + run.job.costs.resume_s + run.starting_s
+            self._run_on(job, run.placement, cost_s, launches=False)
 
     def resize(self, job: str, placement: Placement | None, timeout_s: float = 5.0) -> None:
         """Continue elsewhere after what a restart takes, or at another batch size after what that takes."""
@@ -238,7 +240,7 @@ class NetworkedEngine(Engine):
         run.placement, run.state = placement, RunState.RUNNING
         run.changed_s, run.since_s = now, now + cost_s
         head_s = run.computed_s
-        run.computed_s, run.following = 0.0, None
+        run.computed_s, run.starting_s, run.following = 0.0, 0.0, None
         run.reported_s = run.since_s - head_s
         run.reported_steps = 0
         run.launch += launches
@@ -259,13 +261,14 @@ class NetworkedEngine(Engine):
     def _leave(self, key: str, state: RunState) -> None:
         """Stop a job that runs, and have it in another state from now on."""
         run = self._runs[key]
-        run.computed_s = 0.0
+        run.computed_s = run.starting_s = 0.0
         if run.state.is_computing:
             now, done, began_s = self._level.now_s, self._done(key), self._level.iteration_began_s(key)
             if done > run.reported_steps:
                 self._take_report(run, done, began_s)
             if state is RunState.SUSPENDED:
                 run.computed_s = min(max(now - began_s, 0.0), run.compute_s)
+                run.starting_s = max(run.since_s - now, 0.0)
             self._charge(key, min(now, run.since_s) - run.changed_s + max(now - began_s, 0.0) - run.computed_s)
             run.iteration = self._iteration(run, done)
             run.service_s += max(now - run.since_s, 0.0)
