@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import distributed, nn
-from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from beamer.testing.trainer import CHECKPOINT, STOP, SignalRequests
@@ -21,6 +20,7 @@ from topologies.emulation.digits_data import TRAINING, batch, digits, stored
 from topologies.emulation.gloo import group_rank, interface_towards
 
 FLAGS = (STOP, CHECKPOINT)
+BUCKET_MB = 1024  # more than any gradient: it is sent as a whole, when its last part is there
 SETTLE_S = 1.0  # at least from having connected to the first bytes: connections are found and their rules installed
 
 
@@ -96,11 +96,9 @@ class _Gate:
 
     until_s: float = 0.0
 
-
-def _after_computing(gate: _Gate, bucket: distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """Average a bucket of the gradient over the ranks once the iteration has computed for long enough; a hook of DDP."""
-    time.sleep(max(gate.until_s - time.monotonic(), 0.0))
-    return allreduce_hook(None, bucket)
+    def wait(self, gradient: Any) -> None:
+        """Wait until the iteration has computed for long enough; a hook of the tensor whose gradient is known last."""
+        time.sleep(max(self.until_s - time.monotonic(), 0.0))
 
 
 def train(options: DigitsOptions, environment: Mapping[str, str], asked: SignalRequests, began_s: float) -> None:
@@ -125,8 +123,10 @@ def train(options: DigitsOptions, environment: Mapping[str, str], asked: SignalR
     start_s = options.restart_s if training.done else options.start_s
     time.sleep(max(began_s + start_s - time.monotonic(), SETTLE_S))
     # Seed or checkpoint give all ranks the same weights: rank 0 need not send its own.
-    parallel, gate = DistributedDataParallel(training.network, init_sync=False), _Gate()
-    parallel.register_comm_hook(gate, _after_computing)
+    parallel, gate = DistributedDataParallel(training.network, init_sync=False, bucket_cap_mb=BUCKET_MB), _Gate()
+    # Not a hook of DDP's communication in Python: the group's threads would need the interpreter's lock to let go of its last
+    # result, and whoever ends the group may hold it and wait for them.
+    training.network.layers[0].weight.register_hook(gate.wait)
     compute_s = options.iteration_s(world)
     while training.done < options.iterations:
         iteration_began_s = time.monotonic()
