@@ -6,9 +6,9 @@ Pure: what is known and an event come in, an error comes out or nothing does. Wh
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
-from beamer.errors import InputError, nearest
+from beamer.errors import InputError
 from beamer.gpu.events import GpusRequested
-from beamer.network.collectives import COLLECTIVES, different_transfers
+from beamer.network.collectives import check_sizes, different_transfers
 from beamer.network.protocol import AgentReport, Connections, Counters, Workers
 from beamer.studies.events import AttemptStarted, Event, StageRegistered, StudyRegistered, TargetSet, TrialRegistered
 from beamer.studies.model import MOST_STEPS, Role, TrialStatus
@@ -84,12 +84,11 @@ def _check_gpus(event: GpusRequested, tracker: Tracker, limits: Limits) -> None:
         if (value := getattr(request, name)) > MOST_STEPS:
             raise InputError(f"request.{name}", value, f"at most {MOST_STEPS}")
     collective, servers = request.traffic.collective, request.most if request.servers else 0
-    if collective not in COLLECTIVES:
-        raise InputError("request.traffic.collective", collective, nearest(collective, COLLECTIVES))
     transfers = different_transfers(collective, request.most, servers)
     if transfers > limits.transfers:
         expected = f"one of at most {limits.transfers} different transfers; among {request.most} workers it makes {transfers}"
         raise InputError("request.traffic.collective", collective, expected)
+    check_sizes("request.traffic.collective", collective, request.least, request.most, request.servers)
 
 
 _CHECKS: dict[type[Event], Callable[[Any, Tracker, Limits], None]] = {

@@ -3,8 +3,6 @@
 The distribution itself is simulated over many seeds, so that it can be seen whether a work is an unusual one.
 """
 
-import json
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +24,7 @@ from beamer.sim import simulate
 from beamer.workloads import Workload, generate, search
 from beamer.workloads.scenario import parse
 from eval.committed import Committed, seed_range
+from eval.emulated_runs import RunDocument, emulated_run
 from eval.network.cells import Cell
 from topologies.emulation.accounting import CLASS_SHARE_LIMIT, DROP_LIMIT
 
@@ -33,7 +32,6 @@ CONFIG = Path(__file__).parent / "configs" / "emulation.yaml"
 RUNS = 3  # of a work under a policy, at most
 SHIPPED_SEED = 0  # of the shipped scenario, drawn from the config's base
 
-RunDocument = Mapping[str, Any]
 ScenarioDocument = dict[str, Any]
 """The content of a scenario file."""
 
@@ -110,11 +108,9 @@ def emulated(work: ScenarioDocument, policies: Sequence[str]) -> dict[str, RunDo
 
 def _emulated(work: ScenarioDocument, policy: str) -> RunDocument:
     with tempfile.TemporaryDirectory() as directory:
-        scenario, figures = Path(directory) / "scenario.yaml", Path(directory) / "figures.json"
+        scenario = Path(directory) / "scenario.yaml"
         scenario.write_text(yaml.safe_dump(work, sort_keys=False))
-        command = [sys.executable, "-m", "beamer.cli", "emulate", str(scenario), "--policies", policy]
-        subprocess.run([*command, "--json", str(figures)], check=True, stdout=subprocess.DEVNULL)
-        (run,) = json.loads(figures.read_text())["runs"]
+        run = emulated_run(scenario, "--policies", policy)
     shares = ("class_share_min", "dropped_share", "vswitchd_thread_share")
     return {key: run[key] for key in ("mean_sct_s", "p95_sct_s", "makespans_s", *shares, "findings")}
 

@@ -4,7 +4,8 @@ The larger of two. First, no search ends before one trial has run through all of
 are shortest with all else idle: on one node nothing is sent; beyond it, what a ring sends and receives passes a host's link.
 Second, all GPUs together do at most their number of GPU-seconds a second: a machine of that speed that serves whoever has least
 left first has the least mean of all schedules with releases [Schrage 1968, Operations Research 16], and each search brings the
-GPU-seconds that its trials compute for, however they are placed. Batch sizes are those that are asked for.
+GPU-seconds that its trials compute for, however they are placed. Batch sizes are those that are asked for. Where computing
+differs from trial to trial, those that compute least are taken to be the ones that later rungs keep.
 """
 
 from collections.abc import Iterable
@@ -26,15 +27,15 @@ def search_bound_s(scenario: JointScenario) -> float:
     return max(alone, _least_mean_flow_s(works))
 
 
-def _first(search: SearchPlan) -> tuple[SimulatedJob, DataParallelProfile]:
-    job = next(iter(search.trials.values()))
+def _profile(job: SimulatedJob) -> DataParallelProfile:
     assert isinstance(job.profile, DataParallelProfile), "as scenarios for both levels make them"
-    return job, job.profile
+    return job.profile
 
 
 def _alone_s(search: SearchPlan, gpus: int, on_one: int, rate_bps: float) -> float:
-    """Return what a trial takes through all rungs of a search at the size at which its iterations are shortest."""
-    job, profile = _first(search)
+    """Return what a search's shortest trial takes through all rungs at the size at which its iterations are shortest."""
+    job = min(search.trials.values(), key=lambda each: _profile(each).compute_s)
+    profile = _profile(job)
     traffic = job.request.traffic
     shortest_s = float("inf")
     for size in range(job.request.least, min(job.request.most, gpus) + 1):
@@ -47,12 +48,12 @@ def _alone_s(search: SearchPlan, gpus: int, on_one: int, rate_bps: float) -> flo
 
 def _gpu_seconds(search: SearchPlan) -> float:
     """Return the GPU-seconds that the trials of a search compute for at least."""
-    job, profile = _first(search)
-    steps, before = 0, 0
+    per_step = sorted(_profile(job).compute_s + job.request.least * _profile(job).fixed_s for job in search.trials.values())
+    gpu_s, before = 0.0, 0
     for rung in search.rungs:
-        steps += rung.trials * (rung.step - before)
+        gpu_s += (rung.step - before) * sum(per_step[: rung.trials])
         before = rung.step
-    return steps * (profile.compute_s + job.request.least * profile.fixed_s)
+    return gpu_s
 
 
 def _least_mean_flow_s(works: Iterable[tuple[float, float]]) -> float:

@@ -33,6 +33,8 @@ class Exchange:
     size_bytes: float
 
 
+SIZES_TRIED = 3  # numbers of workers one after another, of which one at least is no power of two
+
 Phase = tuple[Transfer, ...]
 Collective = Callable[[tuple[Worker, ...], int], tuple[Exchange, ...]]
 
@@ -142,6 +144,22 @@ def different_transfers(collective: str, workers: int, servers: int) -> int:
     """
     count = _TRANSFERS.get(collective)
     return 0 if count is None else count(workers, servers)
+
+
+def check_sizes(field: str, name: str, least: int, most: int, has_servers: bool = False) -> None:
+    """Check that a collective can run among every number of workers of a job that may be resized.
+
+    field: that names the collective, for the error. has_servers: whether servers are among them.
+    Raises `InputError` for one that is unknown or cannot.
+    """
+    if name not in COLLECTIVES:
+        raise InputError(field, name, nearest(name, COLLECTIVES))
+    servers = (Worker(-1, "", Role.SERVER),) if has_servers else ()
+    for count in range(least, min(most, least + SIZES_TRIED - 1) + 1):
+        try:
+            COLLECTIVES[name]((*(Worker(rank, "") for rank in range(count)), *servers), 0)
+        except InputError as error:
+            raise InputError(field, name, f"one that runs among {count} workers ({error.expected})") from error
 
 
 def exchanges(spec: JobSpec) -> tuple[Exchange, ...]:

@@ -19,7 +19,7 @@ from beamer.errors import InputError, nearest
 from beamer.gpu.limits import RunLimits
 from beamer.gpu.model import Cluster, Job, Node, Request, Stage
 from beamer.gpu.placement import can_ever_run
-from beamer.network.collectives import COLLECTIVES
+from beamer.network.collectives import check_sizes
 from beamer.schedule.template import Trial, Value, filled, grid, trials
 from beamer.studies.halving import declared_rungs
 from beamer.studies.model import Rung, check_name, split_key
@@ -239,11 +239,9 @@ def _trial_job(file: _File, trial: Trial, rungs: Sequence[Rung], base: Path) -> 
     if rungs:
         asked["iterations"] = rungs[-1].step
     request: Request = _build(Request, {**asked, "target_loss": file.target_loss}, "job.request")
-    if request.traffic.collective not in COLLECTIVES:
-        field = "job.request.traffic.collective"
-        raise InputError(field, request.traffic.collective, nearest(request.traffic.collective, COLLECTIVES))
     if request.servers:
         raise InputError("job.request.servers", True, "false: parameter servers are not launched here")
+    check_sizes("job.request.traffic.collective", request.traffic.collective, request.least, request.most)
     identity = {"BEAMER_STUDY": file.name, "BEAMER_TRIAL": trial.name}
     identities = {rung.step: {**identity, "BEAMER_STAGE": rung.name} for rung in rungs} or {request.iterations: identity}
     return TrialJob(

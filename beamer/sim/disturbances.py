@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from random import Random
 
 from beamer.errors import InputError
+from beamer.network.fabric import Fabric
 
 FailedCable = tuple[float, str, str]
 """When it fails, and the nodes that it connects."""
@@ -27,6 +28,13 @@ class Disturbances:
             raise InputError("bytes_off", self.bytes_off, "a finite factor of at least 1")
         if not 0 <= self.reports_lost < 1:
             raise InputError("reports_lost", self.reports_lost, "a share of at least 0, below 1")
+        if self.cable and not 0 <= self.cable[0] < float("inf"):
+            raise InputError("cable", self.cable[0], "seconds after the start, of at least 0")
+
+    def check_in(self, fabric: Fabric) -> None:
+        """Check that what fails is there. Raises `InputError`."""
+        if self.cable and all({link.src, link.dst} != {*self.cable[1:]} for link in fabric.links):
+            raise InputError("cable", self.cable[1:], "two nodes with a cable between them")
 
     def sent_bytes(self, study: str, declared: int, seed: int) -> int:
         """Return what a trial of a study sends where it declares so many bytes."""

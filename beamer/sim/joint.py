@@ -240,12 +240,14 @@ def simulate_joint(
     report_s: seconds between two reports of a trial. seed: of both policies. allocator: so many `queues` if None.
     parts: of what each level is told of the other. disturbances: of what neither is told.
     Raises `InputError` for nodes that are no hosts, two trials of one key, jobs that may run on a part of what they need or do
-    not say what they synchronise, a network policy that the allocator cannot carry out, and assumptions that cannot hold.
+    not say what they synchronise, a network policy that the allocator cannot carry out, assumptions that cannot hold, and a
+    cable that is not there.
     """
     for i, node in enumerate(nodes):
         if node.name not in fabric.host:
             raise InputError(f"nodes[{i}].name", node.name, nearest(node.name, fabric.host))
     check_arrivals(arrivals)
+    disturbances.check_in(fabric)
     assumed = assumptions or Assumptions()
     if assumed.survivors_known:
         raise InputError("survivors_known", True, "false: who survives a rung is not known before its trials have run")

@@ -5,9 +5,10 @@ trial's loss follows from its iterations alone, so that every pair of policies i
 search may run a program that trains its `configurations`; its curves then are what a simulation takes their losses for.
 """
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from random import Random
@@ -20,12 +21,11 @@ from beamer.engines.simulated import SimulatedJob
 from beamer.errors import InputError
 from beamer.gpu.model import Cluster, Costs, Job, Node, Request, Stage
 from beamer.gpu.placement import can_ever_run
-from beamer.network.collectives import exchanges
+from beamer.network.collectives import check_sizes
 from beamer.network.fabric import Fabric
-from beamer.network.job import job_spec
 from beamer.network.plan import QUEUES, check_queues
 from beamer.studies.halving import declared_rungs
-from beamer.studies.model import Profile, Rung, Worker, check_name
+from beamer.studies.model import Profile, Rung, check_name
 from beamer.studies.registration import check_profile, check_rungs
 from beamer.units import parse_size
 from beamer.validation import input_error
@@ -87,6 +87,7 @@ class _Request(_Entry):
 class _Job(_Entry):
     bytes: Annotated[int, BeforeValidator(lambda v: parse_size(v, "bytes"))]
     compute_s: _Positive
+    compute_jitter: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     fixed_s: _Seconds = 0.0
     collective: str = "ring"
     overlap: float = Field(default=0.0, ge=0, le=1)
@@ -178,21 +179,15 @@ def _search(search: _Search, field: str, file: _File, nodes: tuple[Node, ...]) -
     rungs = declared_rungs([(rung.iterations, rung.keep) for rung in search.rungs], len(curves), f"{field}.rungs")
     with _below(field):
         check_rungs(rungs)
-    traffic = _traffic(search, f"{field}.job")
     with _below(f"{field}.request"):
-        request = _request(search, rungs[-1].step, traffic, program)
+        request = _request(search, rungs[-1].step, _traffic(search, f"{field}.job"), program)
         if not can_ever_run(Job(search.name, request, 0.0, Stage("", "")), Cluster(nodes)):
             raise InputError("gpus", request.gpus, f"what the hosts have, {Cluster(nodes).gpus} in all")
-    for size in range(request.least, min(request.most, Cluster(nodes).gpus) + 1):
-        try:
-            exchanges(job_spec(search.name, tuple(Worker(rank, nodes[0].name) for rank in range(size)), traffic))
-        except InputError as error:
-            expected = f"one that {size} workers can do: {error}"
-            raise InputError(f"{field}.job.collective", search.job.collective, expected) from error
+    check_sizes(f"{field}.job.collective", search.job.collective, request.least, min(request.most, Cluster(nodes).gpus))
     costs = Costs(file.costs.suspend_s, file.costs.resume_s, file.costs.restart_s)
     trials = {
-        name: SimulatedJob(request, _profile(search, request, loss), costs, start_s=file.costs.start_s)
-        for name, loss in zip(names, curves, strict=True)
+        name: _trial(search, request, loss, slowness, costs, file.costs.start_s)
+        for name, loss, slowness in zip(names, curves, _slowness(search, file.seed, len(curves)), strict=True)
     }
     return SearchPlan(
         search.name, search.arrival_s, rungs, trials, search.program, dict(zip(names, given, strict=True))
@@ -242,7 +237,17 @@ def _below(field: str) -> Iterator[None]:
         raise InputError(f"{field}.{error.field}", error.value, error.expected) from error
 
 
-def _profile(search: _Search, request: Request, loss: HyperbolicLoss) -> DataParallelProfile:
-    """Return a profile whose workers share what takes one of the requested size `compute_s`; the network adds the rest."""
-    alone_s = search.job.compute_s * request.gpus
-    return DataParallelProfile(loss, request.batch_size, alone_s, search.job.fixed_s, local_s=0.0, remote_s=0.0)
+def _slowness(search: _Search, seed: int, count: int) -> list[float]:
+    """Return for so many trials how many times as long as the search says the computing of each lasts."""
+    rng = Random(f"{seed}/{search.name}/jitter")
+    return [math.exp(search.job.compute_jitter * rng.gauss(0.0, 1.0)) for _ in range(count)]
+
+
+def _trial(
+    search: _Search, request: Request, loss: HyperbolicLoss, slowness: float, costs: Costs, start_s: float
+) -> SimulatedJob:
+    """Return a trial whose workers share what takes one of the requested size `compute_s`; the network adds the rest."""
+    compute_s, fixed_s = search.job.compute_s * slowness, search.job.fixed_s
+    traffic = replace(request.traffic, compute_s=compute_s + fixed_s)
+    profile = DataParallelProfile(loss, request.batch_size, compute_s * request.gpus, fixed_s, local_s=0.0, remote_s=0.0)
+    return SimulatedJob(replace(request, traffic=traffic), profile, costs, start_s=start_s)

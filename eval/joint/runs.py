@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from beamer.bounds.joint import search_bound_s
+from beamer.errors import InputError, nearest
 from beamer.gpu.policies import gpu_policy
 from beamer.joint.parts import JointParts
 from beamer.network.policies import network_policy
@@ -37,6 +38,7 @@ class JointCell(_Entry):
     models: tuple[str, ...]
     bytes_scale: float
     compute_ratio: float
+    compute_jitter: float
     gpus: int
     min_gpus: int
     max_gpus: int
@@ -82,6 +84,20 @@ class JointConfig(_Entry):
     cells_of_parts: dict[str, dict[str, Any]]
     parts: JointVariants
     robustness: JointVariants
+
+    def model_post_init(self, context: Any) -> None:
+        """Check that there is whatever the tables name. Raises `InputError`."""
+        known = {*self.cells, *self.cells_of_parts}
+        for field, table in (("parts", self.parts), ("robustness", self.robustness)):
+            for name in table.cells:
+                if name not in known:
+                    raise InputError(f"{field}.cells", name, nearest(name, known))
+            for who in table.pairs:
+                gpu, _, network = who.partition(SEPARATOR)
+                gpu_policy(gpu)
+                network_policy(network)
+            for called, variant in table.variants.items():
+                JointParts.of(f"{field}.variants.{called}.parts", variant.parts)
 
     def cell(self, name: str) -> JointCell:
         """Return the cell of that name."""
@@ -136,7 +152,12 @@ def _search(cell: JointCell, number: int, rng: Random) -> dict[str, Any]:
         "name": f"search{number}-{model.name}",
         "arrival_s": rng.uniform(0, cell.arrivals_s),
         "request": {"gpus": cell.gpus, "min_gpus": cell.min_gpus, "max_gpus": cell.max_gpus},
-        "job": {"bytes": size, "compute_s": cell.compute_ratio * alone_s, "epoch": max(first // 4, 1)},
+        "job": {
+            "bytes": size,
+            "compute_s": cell.compute_ratio * alone_s,
+            "compute_jitter": cell.compute_jitter,
+            "epoch": max(first // 4, 1),
+        },
         "curves": {"trials": trials, "floor": cell.floor, "half": cell.half, "start": 2.3},
         "rungs": [*rungs, {"iterations": step}],
     }

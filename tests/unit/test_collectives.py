@@ -1,13 +1,14 @@
 """The flows of one synchronisation, phase by phase."""
 
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import chain, permutations
 
 import pytest
 
 from beamer.errors import InputError
-from beamer.network.collectives import COLLECTIVES, Phase, different_transfers, phases
+from beamer.network.collectives import COLLECTIVES, Phase, check_sizes, different_transfers, phases
 from beamer.network.job import JobSpec
 from beamer.studies.model import Role, Worker
 
@@ -132,3 +133,24 @@ def test_transfers_are_counted_without_being_made(collective: str) -> None:
 
 def test_an_unknown_collective_makes_no_transfers() -> None:
     assert different_transfers("tree", 9, 9) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "least", "most", "servers", "refused"),
+    [
+        ("ring", 1, 4096, False, ""),
+        ("halving-doubling", 1, 2, False, ""),
+        ("halving-doubling", 64, 64, False, ""),
+        ("halving-doubling", 2, 4, False, "among 3 workers"),
+        ("halving-doubling", 16, 4096, False, "among 17 workers"),
+        ("parameter-server", 2, 4, True, ""),
+        ("parameter-server", 2, 4, False, "at least one server"),
+        ("fsdp", 2, 2, True, "which has no servers"),
+        ("rign", 1, 1, False, "did you mean 'ring'"),
+    ],
+)
+def test_a_collective_runs_on_all_sizes_of_a_job_or_is_refused(
+    name: str, least: int, most: int, servers: bool, refused: str
+) -> None:
+    with pytest.raises(InputError, match=rf"field: got '{name}'.*{refused}") if refused else nullcontext():
+        check_sizes("field", name, least, most, servers)

@@ -435,6 +435,10 @@ def test_an_engine_alone_tells_what_becomes_of_its_trials(controller: Served, en
         (Request(iterations=10, batch_size=10**400), "request.batch_size"),
         (Request(iterations=10, traffic=Profile(1, "nonsense")), "request.traffic.collective: got 'nonsense'"),
         (Request(iterations=10, gpus=2000, traffic=Profile(1, "all-to-all")), "different transfers"),
+        (
+            Request(iterations=10, gpus=4, min_gpus=2, traffic=Profile(1, "halving-doubling")),
+            "runs among 3 workers (a power of two",
+        ),
     ],
 )
 def test_a_request_that_no_policy_should_see_is_refused(engines: Any, request_: Request, said: str) -> None:

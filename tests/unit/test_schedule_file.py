@@ -50,6 +50,8 @@ def test_a_program_may_declare_its_synchronisations() -> None:
         parse(changed(set_request("traffic", {"overlap": 2})), BASE)
     with pytest.raises(InputError, match=r"job.request.traffic.collective.*'ring'"):
         parse(changed(set_request("traffic", {"collective": "rign"})), BASE)
+    with pytest.raises(InputError, match=r"job.request.traffic.collective.*at least one server"):
+        parse(changed(set_request("traffic", {"collective": "parameter-server"})), BASE)
 
 
 def test_rungs_count_from_the_start_and_share_a_configurations_checkpoint(tmp_path: Path) -> None:

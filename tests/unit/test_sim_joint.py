@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
+from statistics import fmean, stdev
 from typing import Any
 
 import pytest
@@ -291,6 +292,17 @@ def test_a_suspended_trial_goes_on_with_the_iteration_that_it_was_in() -> None:
     assert found.jobs[0].lost_s == pytest.approx(0.0)
 
 
+def test_a_trial_that_is_suspended_while_it_starts_has_the_rest_of_its_start_before_it() -> None:
+    there = {"s/a": Grant.of({"h1": 2})}
+    costs = Costs(suspend_s=0.1, resume_s=0.1)
+    given = arrival("a", 2, costs=costs)
+    starting = replace(given, job=replace(given.job, start_s=4.0))
+    found = run([starting], Scripted(((0.0, there), (1.0, {}), (2.0, there), (3.0, {}), (5.0, there))), report_s=0.9)
+    # a second of its start, then 0.8 s after what resuming takes, then the rest and ten iterations of half a second
+    assert found.jobs[0].ended_s == pytest.approx(5.0 + 0.2 + (4.0 - 1.0 - 0.8) + 5.0)
+    assert found.jobs[0].lost_s == pytest.approx(2 * (4.0 + 2 * 0.2)), "what it waited for while suspended is not its loss"
+
+
 def test_a_trial_that_moves_completes_the_iteration_that_it_is_in() -> None:
     here, there = ({"s/a": Grant.of({host: 2})} for host in ("h1", "h2"))
     found = run([arrival("a", 2)], Scripted(((0.0, here), (2.2, there))), report_s=0.9)
@@ -396,6 +408,25 @@ def test_curves_are_as_written_or_drawn_from_the_seed() -> None:
     assert len(set(losses[0])) == 5
 
 
+def test_trials_compute_alike_or_for_times_drawn_from_the_seed() -> None:
+    def computing(jitter: float, seed: int) -> list[float]:
+        job = {"bytes": "1MB", "compute_s": 0.4, "fixed_s": 0.1, "compute_jitter": jitter}
+        curves = {"trials": 400, "floor": [0.1, 0.9], "half": [1, 4]}
+        (search,) = parse(changed(job=job, curves=curves, rungs=[{"iterations": 4}]) | {"seed": seed}).searches
+        for trial in search.trials.values():
+            gpus = trial.request.gpus
+            (step_s, _) = trial.profile.step_s(Grant.of({"h1": gpus}), gpus)
+            assert trial.request.traffic.compute_s == pytest.approx(step_s), "what is declared is what it does"
+        return [(trial.request.traffic.compute_s or 0.0) - 0.1 for trial in search.trials.values()]
+
+    assert computing(0.0, 0) == pytest.approx([0.4] * 400)
+    drawn = computing(0.2, 1)
+    assert drawn == computing(0.2, 1) != computing(0.2, 2)
+    logs = [math.log(seconds / 0.4) for seconds in drawn]
+    assert fmean(logs) == pytest.approx(0.0, abs=0.03)
+    assert stdev(logs) == pytest.approx(0.2, abs=0.03)
+
+
 @pytest.mark.parametrize(
     ("content", "named"),
     [
@@ -404,6 +435,7 @@ def test_curves_are_as_written_or_drawn_from_the_seed() -> None:
         (CONTENT | {"searches": [*CONTENT["searches"], *CONTENT["searches"]]}, r"searches\[1\].name"),  # type: ignore[misc]
         (changed(request={"gpus": 5}), r"searches\[0\].request.gpus"),
         (changed(request={"gpus": 2, "min_gpus": 3}), r"searches\[0\].request.gpus"),
+        (changed(job={"bytes": "1MB", "compute_s": 0.1, "compute_jitter": -0.1}), r"searches\[0\].job.compute_jitter"),
         (changed(curves=7), r"searches\[0\].curves"),
         (changed(curves=[{"flor": 1, "half": 2}]), r"searches\[0\].curves\[0\].flor"),
         (changed(curves={"trials": 2, "floor": 0.1, "half": [1, 4]}), r"searches\[0\].curves.floor"),

@@ -152,9 +152,10 @@ def search_file(
     first, program = _first(plan), SEARCH_PROGRAMS[plan.program]
     profile, request, costs = _profile(plan), first.request, first.costs
     traffic = {name: value for name, value in vars(request.traffic).items() if value is not None}
+    traffic["compute_s"] = "{iteration_s}"
     options: dict[str, Any] = {
         "--iterations": "{iterations}",
-        "--compute-s": profile.compute_s,
+        "--compute-s": "{compute_s}",
         "--fixed-s": profile.fixed_s,
         "--overlap": request.traffic.overlap,
         "--epoch": request.epoch,
@@ -186,7 +187,7 @@ def search_file(
                 "traffic": traffic,
             },
         },
-        "configurations": [{"name": name, **program.values(plan, name)} for name in plan.trials],
+        "configurations": [{"name": name, **_computing(plan, name), **program.values(plan, name)} for name in plan.trials],
         "rungs": _rungs(plan),
         "poll_s": POLL_S,
         "retries": RETRIES,
@@ -275,7 +276,7 @@ class SearchRunner:
 
 
 def _first(plan: SearchPlan) -> SimulatedJob:
-    """Return the job of one of its trials, which differ in their losses alone."""
+    """Return the job of one of its trials, which differ in their losses and computing alone."""
     return next(iter(plan.trials.values()))
 
 
@@ -283,6 +284,13 @@ def _profile(plan: SearchPlan, trial: str | None = None) -> DataParallelProfile:
     profile = (_first(plan) if trial is None else plan.trials[trial]).profile
     assert isinstance(profile, DataParallelProfile), "as scenarios for both levels make them"
     return profile
+
+
+def _computing(plan: SearchPlan, trial: str) -> dict[str, float]:
+    """Return how long a trial computes for in an iteration, on one GPU and on as many as it asks for."""
+    declared_s = plan.trials[trial].request.traffic.compute_s
+    assert declared_s is not None, "as scenarios for both levels declare it"
+    return {"compute_s": _profile(plan, trial).compute_s, "iteration_s": declared_s}
 
 
 def _rungs(plan: SearchPlan) -> list[dict[str, int]]:
