@@ -36,7 +36,7 @@ def test_pairs_meet_the_same_searches_and_none_ends_before_the_bound(config: Joi
 
 
 def test_a_variant_changes_the_run_that_it_is_of(config: JointConfig) -> None:
-    cell = config.cell("fixed sizes").model_copy(update=SMALL)  # with two paths, one of which may fail
+    cell = config.cell("oversubscribed").model_copy(update=SMALL)  # with two paths between leaves, one of which may fail
     plain = run_pair(cell, "fifo", "beamer", 5)
     assert run_pair(cell, "fifo", "beamer", 5, JointVariant()) == plain
     for variant in (JointVariant(bytes_off=3.0), JointVariant(queues=2), JointVariant(cable=(0.0, "l1", "s1"))):
