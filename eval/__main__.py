@@ -87,6 +87,11 @@ COMMANDS = {
         "emulation",
         "Compare mean stage completion times over repeated emulated runs.",
     ),
+    "training": Command(
+        "eval.training:training",
+        "emulation",
+        "Compare pairs of a GPU policy and a network policy on searches that train, emulated and simulated.",
+    ),
     "trials": Command(
         "eval.trials.command:trials",
         "testing",

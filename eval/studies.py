@@ -11,6 +11,7 @@ from eval.faults.report import COMMITTED as FAULTS
 from eval.joint.report import COMMITTED as JOINT
 from eval.network.results_file import COMMITTED as NETWORK
 from eval.rates.report import COMMITTED as RATES
+from eval.training import COMMITTED as TRAINING
 from eval.trials.report import COMMITTED as TRIALS
 
-STUDIES: tuple[Committed[Any], ...] = (ASYNCHRONOUS, BENCH, EMULATION, ENGINES, FAULTS, JOINT, NETWORK, RATES, TRIALS)
+STUDIES: tuple[Committed[Any], ...] = (ASYNCHRONOUS, BENCH, EMULATION, ENGINES, FAULTS, JOINT, NETWORK, RATES, TRAINING, TRIALS)

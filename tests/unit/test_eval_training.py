@@ -1,0 +1,63 @@
+"""The study of searches that train: its config, what it keeps of runs, and its table."""
+
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+from rich.console import Console
+
+from eval.training import COMMITTED, CONFIG, TrainingConfig, TrainingStudy, kept
+
+RENEW = "run `python -m eval training --docs`"
+ONE, OTHER = "fifo + fair", "tiresias + beamer"
+
+
+@pytest.fixture(scope="module")
+def config() -> TrainingConfig:
+    return TrainingConfig.model_validate(yaml.safe_load(CONFIG.read_text()))
+
+
+def document(search_s: float, simulated_s: float, *findings: str) -> dict[str, Any]:
+    sides = {"mean_search_s": search_s, "mean_sct_s": search_s / 2, "end_s": search_s}
+    simulated = {"mean_search_s": simulated_s, "mean_sct_s": simulated_s / 2, "end_s": simulated_s, "trials": []}
+    trials = [{"key": "s/a", "status": "killed"}, {"key": "s/b", "status": "finished"}]
+    accounts = {"class_share_min": 0.995, "dropped_share": 0.002, "findings": list(findings)}
+    return {**sides, **accounts, "trials": trials, "simulated": simulated, "idle_share": 0.5}
+
+
+def test_of_a_run_the_best_trials_are_kept_and_both_sides() -> None:
+    found = kept(document(10.0, 8.0))
+    assert found["best"] == ["s/b"]
+    assert found["simulated"] == {"mean_search_s": 8.0, "mean_sct_s": 4.0, "end_s": 8.0}
+    assert "idle_share" not in found
+
+
+def test_ratios_are_to_the_first_pair_in_the_same_repetition(capsys: pytest.CaptureFixture[str]) -> None:
+    config = TrainingConfig(scenario="digits.yaml", pairs=(ONE, OTHER), repetitions=3)
+    slow = [kept(document(search_s, 80.0)) for search_s in (100.0, 50.0, 200.0)]
+    fast = [kept(document(search_s, 40.0, *why)) for search_s, why in ((50.0, ["slow"]), (50.0, []), (40.0, []))]
+    Console(width=220).print(TrainingStudy(config, {ONE: slow, OTHER: fast}).pairs_table())
+    lines = capsys.readouterr().out.splitlines()
+    (row,) = [line for line in lines if "tiresias" in line]
+    for cell in ("50.0 (40.0 to 50.0)", "0.50", "40.0", "1.25", "25.0 (20.0 to 25.0)", "99.5%, 0.2%", " 1 "):
+        assert cell in row
+    assert any("every run ended with s/b" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"scenario": "digit.yaml"}, "scenario: got 'digit.yaml'.*did you mean 'digits.yaml'"),
+        ({"pairs": [ONE, "tiresias"]}, "pairs: got 'tiresias'"),
+        ({"pairs": [ONE, "tiresia + fair"]}, "did you mean 'tiresias'"),
+        ({"repetitions": 0}, "repetitions"),
+    ],
+)
+def test_what_cannot_be_run_is_refused(config: TrainingConfig, change: dict[str, object], named: str) -> None:
+    with pytest.raises(ValidationError, match=named):
+        TrainingConfig.model_validate(config.model_dump() | change)
+
+
+def test_the_committed_figures_are_of_the_config(config: TrainingConfig) -> None:
+    assert COMMITTED.read().config == config, RENEW
