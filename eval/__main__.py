@@ -89,7 +89,7 @@ COMMANDS = {
     ),
     "training": Command(
         "eval.training:training",
-        "emulation",
+        "digits",
         "Compare pairs of a GPU policy and a network policy on searches that train, emulated and simulated.",
     ),
     "trials": Command(

@@ -1,7 +1,7 @@
 """Searches that train on real packets under pairs of policies, several times each, and what the simulator expects of them."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -15,16 +15,16 @@ from rich.table import Table
 
 import beamer.workloads
 from beamer.errors import InputError, nearest
-from beamer.gpu.policies import gpu_policy
-from beamer.network.policies import network_policy
+from beamer.workloads.joint import JointScenario, load
 from eval.committed import Committed
 from eval.emulated_runs import RunDocument, emulated_run
 from eval.grid import Docs, JsonFile
+from eval.pairs import policies_of
 from topologies.emulation.platform import require_root
+from topologies.emulation.searches import with_stand_ins
 
 CONFIG = Path(__file__).parent / "configs" / "training.yaml"
 SCENARIOS = Path(beamer.workloads.__file__).parent / "scenarios"
-SEPARATOR = " + "
 MOST_RUNS = 3  # of a repetition: an invalid run is repeated, and the last one counts
 KEPT = ("mean_search_s", "mean_sct_s", "end_s", "class_share_min", "dropped_share", "findings")
 KEPT_OF_SIMULATED = ("mean_search_s", "mean_sct_s", "end_s")
@@ -51,11 +51,7 @@ class TrainingConfig(BaseModel):
     @classmethod
     def _check_pairs(cls, pairs: tuple[str, ...]) -> tuple[str, ...]:
         for who in pairs:
-            gpu, separator, network = who.partition(SEPARATOR)
-            if not separator:
-                raise InputError("pairs", who, f"GPU POLICY{SEPARATOR}NETWORK POLICY")
-            gpu_policy(gpu)
-            network_policy(network)
+            policies_of(who)
         return pairs
 
 
@@ -114,12 +110,12 @@ class TrainingStudy:
         for who in self.config.pairs:
             runs = self.runs[who]
             search_s = [run["mean_search_s"] for run in runs]
-            to_base = median(run["mean_search_s"] / of["mean_search_s"] for run, of in zip(runs, base, strict=True))
+            ratios = [run["mean_search_s"] / first["mean_search_s"] for run, first in zip(runs, base, strict=True)]
             simulated_s = runs[0]["simulated"]["mean_search_s"]
             table.add_row(
-                *who.split(SEPARATOR),
+                *policies_of(who),
                 _spread(search_s),
-                f"{to_base:.2f}",
+                f"{median(ratios):.2f}",
                 f"{simulated_s:.1f}",
                 f"{simulated_s / base[0]['simulated']['mean_search_s']:.2f}",
                 f"{median(search_s) / simulated_s:.2f}",
@@ -143,12 +139,18 @@ def kept(run: RunDocument) -> RunDocument:
     return {name: run[name] for name in KEPT} | {"best": best, "simulated": simulated}
 
 
+def check_programs(config: TrainingConfig, searches: Callable[[JointScenario], Any] = with_stand_ins) -> None:
+    """Check that the scenario's own programs run. searches: as `with_stand_ins`. Raises `InputError` where stand-ins would."""
+    if lines := searches(load(SCENARIOS / config.scenario))[1]:
+        raise InputError("scenario", config.scenario, f"one whose programs are installed here ({'; '.join(lines)})")
+
+
 def repeated(config: TrainingConfig, console: Console) -> TrainingStudy:
     """Run every pair as often as the config says; those of one repetition one after another."""
     runs: dict[str, list[RunDocument]] = {who: [] for who in config.pairs}
     for repetition in range(1, config.repetitions + 1):
         for who in config.pairs:
-            gpu, network = who.split(SEPARATOR)
+            gpu, network = policies_of(who)
             for _ in range(MOST_RUNS):
                 run = emulated_run(SCENARIOS / config.scenario, "--gpu-policy", gpu, "--policies", network)
                 if not run["findings"]:
@@ -170,6 +172,7 @@ def training(
     """Compare pairs of a GPU policy and a network policy on searches that train, emulated and simulated."""
     require_root()
     config = TrainingConfig.model_validate(yaml.safe_load(config_file.read_text()))
+    check_programs(config)
     path = COMMITTED.output(docs, whole=config_file == CONFIG and repetitions is None, path=json_file)
     if repetitions is not None:
         config = config.model_copy(update={"repetitions": repetitions})

@@ -31,7 +31,7 @@ class Disturbances:
         if self.cable and not 0 <= self.cable[0] < float("inf"):
             raise InputError("cable", self.cable[0], "seconds after the start, of at least 0")
 
-    def check_in(self, fabric: Fabric) -> None:
+    def check_cable(self, fabric: Fabric) -> None:
         """Check that what fails is there. Raises `InputError`."""
         if self.cable and all({link.src, link.dst} != {*self.cable[1:]} for link in fabric.links):
             raise InputError("cable", self.cable[1:], "two nodes with a cable between them")

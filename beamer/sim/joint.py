@@ -247,7 +247,7 @@ def simulate_joint(
         if node.name not in fabric.host:
             raise InputError(f"nodes[{i}].name", node.name, nearest(node.name, fabric.host))
     check_arrivals(arrivals)
-    disturbances.check_in(fabric)
+    disturbances.check_cable(fabric)
     assumed = assumptions or Assumptions()
     if assumed.survivors_known:
         raise InputError("survivors_known", True, "false: who survives a rung is not known before its trials have run")

@@ -261,15 +261,18 @@ class NetworkedEngine(Engine):
     def _leave(self, key: str, state: RunState) -> None:
         """Stop a job that runs, and have it in another state from now on."""
         run = self._runs[key]
+        if run.state is RunState.SUSPENDED:
+            self._charge(key, run.computed_s)
         run.computed_s = run.starting_s = 0.0
         if run.state.is_computing:
             now, done, began_s = self._level.now_s, self._done(key), self._level.iteration_began_s(key)
             if done > run.reported_steps:
                 self._take_report(run, done, began_s)
+            starting_s = max(run.since_s - now, 0.0)
+            in_iteration_s = max(now + starting_s - began_s, 0.0)  # a part of it may have been computed before it was resumed
             if state is RunState.SUSPENDED:
-                run.computed_s = min(max(now - began_s, 0.0), run.compute_s)
-                run.starting_s = max(run.since_s - now, 0.0)
-            self._charge(key, min(now, run.since_s) - run.changed_s + max(now - began_s, 0.0) - run.computed_s)
+                run.computed_s, run.starting_s = min(in_iteration_s, run.compute_s), starting_s
+            self._charge(key, min(now, run.since_s) - run.changed_s + in_iteration_s - run.computed_s)
             run.iteration = self._iteration(run, done)
             run.service_s += max(now - run.since_s, 0.0)
             self._level.stop([key])

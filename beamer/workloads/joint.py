@@ -87,7 +87,7 @@ class _Request(_Entry):
 class _Job(_Entry):
     bytes: Annotated[int, BeforeValidator(lambda v: parse_size(v, "bytes"))]
     compute_s: _Positive
-    compute_jitter: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    compute_jitter: float = Field(default=0.0, ge=0, le=3)
     fixed_s: _Seconds = 0.0
     collective: str = "ring"
     overlap: float = Field(default=0.0, ge=0, le=1)

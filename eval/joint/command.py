@@ -1,6 +1,5 @@
 """`python -m eval joint`: every pair of policies on every cell, paired by seed, tables and the sections of the docs."""
 
-from collections.abc import Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 
@@ -10,7 +9,8 @@ from beamer.gpu.policies import GPU_POLICIES
 from beamer.network.policies import NETWORK_POLICIES
 from eval.grid import Anew, CellPart, ConfigFile, Docs, JsonFile, Processes, Seeds, StudyOutput, chosen, run_study
 from eval.joint.report import COMMITTED, JointStudy
-from eval.joint.runs import PLAIN, SEPARATOR, JointConfig, JointVariant, in_variant, run_pair
+from eval.joint.runs import PLAIN, JointConfig, JointVariant, in_variant, run_pair
+from eval.pairs import policies_of
 from eval.resume import Task, digest, imported_sources, source_digest
 
 CONFIG = Path(__file__).parent.parent / "configs" / "joint.yaml"
@@ -37,7 +37,7 @@ def joint(
     numbers = range(config.first_seed, config.first_seed + config.seeds)
     names = chosen([*config.cells, *config.cells_of_parts], cells)
     tasks = {
-        name: {who: [_task(config, name, who, seed) for seed in numbers] for who in _pairs(config, name)} for name in names
+        name: {who: [_task(config, name, who, seed) for seed in numbers] for who in config.plain_pairs(name)} for name in names
     }
     for table in (config.parts, config.robustness):
         for name in (name for name in table.cells if name in names):
@@ -49,14 +49,9 @@ def joint(
     run_study(COMMITTED, partial(JointStudy, config), tasks, StudyOutput(json_file, docs, anew, processes, whole))
 
 
-def _pairs(config: JointConfig, cell: str) -> Sequence[str]:
-    """Return the pairs of policies that run on a cell as they are."""
-    return config.pairs if cell in config.cells else config.parts.pairs
-
-
 def _task(config: JointConfig, name: str, who: str, seed: int, called: str = "", variant: JointVariant = PLAIN) -> Task:
     cell = config.cell(name)
-    gpu, network = who.split(SEPARATOR)
+    gpu, network = policies_of(who)
     key = digest(cell.model_dump(), gpu, network, seed, variant.model_dump(), _code_digest(gpu, network))
     title = f"{name}, {in_variant(who, called) if called else who}, seed {seed}"
     return Task(key, title, run_pair, (cell, gpu, network, seed, variant))

@@ -9,7 +9,8 @@ from rich.table import Table
 
 from eval.committed import Committed, seed_range
 from eval.grid import Runs
-from eval.joint.runs import JointConfig, in_variant, pair
+from eval.joint.runs import JointConfig, in_variant
+from eval.pairs import pair
 from eval.statistics import CONFIDENCE, Ratio
 
 

@@ -20,8 +20,7 @@ from beamer.sim.joint import simulate_scenario
 from beamer.units import parse_rate
 from beamer.workloads.joint import JointScenario, parse
 from beamer.workloads.models import MODELS
-
-SEPARATOR = " + "
+from eval.pairs import pair, policies_of
 
 
 class _Entry(BaseModel):
@@ -86,16 +85,16 @@ class JointConfig(_Entry):
     robustness: JointVariants
 
     def model_post_init(self, context: Any) -> None:
-        """Check that there is whatever the tables name. Raises `InputError`."""
+        """Check that there are the policies, cells and parts that are named."""
         known = {*self.cells, *self.cells_of_parts}
+        for who in self.pairs:
+            policies_of(who)
         for field, table in (("parts", self.parts), ("robustness", self.robustness)):
             for name in table.cells:
                 if name not in known:
                     raise InputError(f"{field}.cells", name, nearest(name, known))
             for who in table.pairs:
-                gpu, _, network = who.partition(SEPARATOR)
-                gpu_policy(gpu)
-                network_policy(network)
+                policies_of(who, f"{field}.pairs")
             for called, variant in table.variants.items():
                 JointParts.of(f"{field}.variants.{called}.parts", variant.parts)
 
@@ -103,15 +102,18 @@ class JointConfig(_Entry):
         """Return the cell of that name."""
         return JointCell.model_validate(self.base.model_dump() | (self.cells | self.cells_of_parts)[name])
 
+    def plain_pairs(self, cell: str) -> tuple[str, ...]:
+        """Return the pairs of policies that run on a cell as they are."""
+        if cell in self.cells:
+            return self.pairs
+        return tuple(
+            dict.fromkeys(who for table in (self.parts, self.robustness) if cell in table.cells for who in table.pairs)
+        )
+
     @property
     def pairs(self) -> tuple[str, ...]:
         """The pairs of policies, as `pair` names them."""
         return tuple(pair(gpu, network) for gpu in self.gpu_policies for network in self.network_policies)
-
-
-def pair(gpu: str, network: str) -> str:
-    """Return the name of a pair of policies."""
-    return f"{gpu}{SEPARATOR}{network}"
 
 
 def in_variant(who: str, variant: str) -> str:

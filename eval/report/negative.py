@@ -9,10 +9,10 @@ from eval.gpu import regions
 from eval.gpu.results_file import RESULTS, read_results
 from eval.joint.report import COMMITTED as JOINT
 from eval.joint.report import JointStudy
-from eval.joint.runs import pair
 from eval.network.cells import FAIR
 from eval.network.report import Study
 from eval.network.results_file import COMMITTED as NETWORK
+from eval.pairs import pair
 from eval.report.published import PublishedComparison
 from eval.statistics import Ratio
 

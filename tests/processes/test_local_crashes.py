@@ -310,6 +310,19 @@ def test_ranks_do_not_wait_for_one_on_another_node_that_has_died_of_the_stop_sig
     assert site.ranks() == []
 
 
+def test_a_rank_beside_one_that_has_died_of_the_stop_signal_may_still_write_its_checkpoint(site: Site) -> None:
+    saved = site.root / "saved"
+    save = f"signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.8), open({str(saved)!r}, 'w').close(), os._exit(0)))"
+    line = 'print(\'{"iteration": 1, "loss": 1}\')\nwhile True:\n    time.sleep(1)'
+    site.program("job", f'import os, signal, time\nif os.environ["RANK"] == "0":\n    {save}\n{line}', grace_s=1000.0)
+    engine = site.engine()
+    engine.start("job", on("localhost", "localhost"))
+    site.until_step(engine, "job")
+    engine.resize("job", None)
+    site.until_state(engine, "job", RunState.PARKED)
+    assert saved.exists()
+
+
 def test_a_node_that_loses_its_supervisor_parks_the_whole_job(site: Site) -> None:
     site.nodes = (LocalNode("one", 2), LocalNode("two", 2))
     site.program("job", 'import time\nprint(\'{"iteration": 1, "loss": 1}\')\ntime.sleep(1000)')

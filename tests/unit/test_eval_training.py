@@ -1,5 +1,6 @@
 """The study of searches that train: its config, what it keeps of runs, and its table."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -7,7 +8,9 @@ import yaml
 from pydantic import ValidationError
 from rich.console import Console
 
-from eval.training import COMMITTED, CONFIG, TrainingConfig, TrainingStudy, kept
+from beamer.errors import InputError
+from eval.training import COMMITTED, CONFIG, TrainingConfig, TrainingStudy, check_programs, kept
+from topologies.emulation.searches import with_stand_ins
 
 RENEW = "run `python -m eval training --docs`"
 ONE, OTHER = "fifo + fair", "tiresias + beamer"
@@ -57,6 +60,12 @@ def test_ratios_are_to_the_first_pair_in_the_same_repetition(capsys: pytest.Capt
 def test_what_cannot_be_run_is_refused(config: TrainingConfig, change: dict[str, object], named: str) -> None:
     with pytest.raises(ValidationError, match=named):
         TrainingConfig.model_validate(config.model_dump() | change)
+
+
+def test_stand_ins_are_no_searches_that_train(config: TrainingConfig) -> None:
+    check_programs(config, lambda scenario: (scenario, ()))
+    with pytest.raises(InputError, match=r"scenario: got 'digits.yaml'.*in place of digits"):
+        check_programs(config, partial(with_stand_ins, is_installed=lambda module: False))
 
 
 def test_the_committed_figures_are_of_the_config(config: TrainingConfig) -> None:

@@ -306,7 +306,7 @@ def test_disturbances_are_as_asked_for() -> None:
     with pytest.raises(InputError, match="cable: got -1"):
         Disturbances(cable=(-1.0, "l1", "s1"))
     with pytest.raises(InputError, match=r"cable: got \('l1', 'l2'\), expected two nodes with a cable between them"):
-        Disturbances(cable=(0.0, "l1", "l2")).check_in(scenario().fabric)
+        Disturbances(cable=(0.0, "l1", "l2")).check_cable(scenario().fabric)
 
 
 def test_a_disturbed_run_ends_with_the_same_winners_and_a_dead_cable_carries_nothing_more() -> None:

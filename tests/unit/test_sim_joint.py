@@ -303,6 +303,23 @@ def test_a_trial_that_is_suspended_while_it_starts_has_the_rest_of_its_start_bef
     assert found.jobs[0].lost_s == pytest.approx(2 * (4.0 + 2 * 0.2)), "what it waited for while suspended is not its loss"
 
 
+def test_a_trial_that_is_suspended_while_it_is_resumed_waits_for_the_rest_of_that_once() -> None:
+    there = {"s/a": Grant.of({"h1": 2})}
+    costs = Costs(suspend_s=0.1, resume_s=0.3)
+    script = ((0.0, there), (2.45, {}), (4.0, there), (4.3, {}), (5.0, there))
+    found = run([arrival("a", 2, costs=costs)], Scripted(script), report_s=0.9)
+    # 0.1 s of resuming was left, and 0.05 s of the fifth iteration, which five follow
+    assert found.jobs[0].ended_s == pytest.approx(5.0 + 0.4 + 0.1 + 0.05 + 5 * 0.5)
+    assert found.jobs[0].lost_s == pytest.approx(2 * (0.3 + 0.4 + 0.1))
+
+
+def test_what_a_suspended_trial_had_computed_of_its_iteration_is_lost_when_it_moves() -> None:
+    here, there = ({"s/a": Grant.of({host: 2})} for host in ("h1", "h2"))
+    found = run([arrival("a", 2)], Scripted(((0.0, here), (2.2, {}), (3.0, there))), report_s=0.9)
+    assert found.jobs[0].ended_s == pytest.approx(3.0 + 6 * 0.5)
+    assert found.jobs[0].lost_s == pytest.approx(2 * 0.2)
+
+
 def test_a_trial_that_moves_completes_the_iteration_that_it_is_in() -> None:
     here, there = ({"s/a": Grant.of({host: 2})} for host in ("h1", "h2"))
     found = run([arrival("a", 2)], Scripted(((0.0, here), (2.2, there))), report_s=0.9)

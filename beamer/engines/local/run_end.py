@@ -31,8 +31,9 @@ class RunStatuses:
 
     @property
     def is_orphaned(self) -> bool:
-        """Whether a rank died of the stop signal so long ago that those on other nodes stop no more at a boundary."""
-        return any(status.run.died_stopping and status.ended_s > ORPHANED_S for status in self.of_run.values())
+        """Whether the ranks of a node have ended, by the stop signal, so long ago that others can reach no common boundary."""
+        ended = (status for status in self.of_run.values() if not status.run.state.is_live)
+        return any(status.run.died_stopping and status.ended_s > ORPHANED_S for status in ended)
 
     @property
     def is_port_taken(self) -> bool:
