@@ -33,8 +33,10 @@ $(VENV)/.extras: $(VENV)/.ready
 	@echo "setting up Ray ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray]' \
 	  || echo "Ray cannot be installed: its tests will be skipped"
-	@if $(BIN)/python -m pip show --quiet torch 2>/dev/null || \
-	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --dry-run --report - $(TORCH) 2>/dev/null \
+	@if $(BIN)/python -m pip show --quiet torch 2>/dev/null; then \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt scikit-learn \
+	  || echo "scikit-learn cannot be installed"; \
+	elif $(BIN)/python -m pip install --quiet --disable-pip-version-check --dry-run --report - $(TORCH) 2>/dev/null \
 	  | grep -q '"url": "file:.*/torch-'; then \
 	  echo "setting up PyTorch from this machine's own file ..."; \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $(TORCH) scikit-learn \

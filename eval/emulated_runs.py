@@ -12,12 +12,11 @@ RunDocument = Mapping[str, Any]
 """A run's figures, as `--json` has them."""
 
 
-def emulated_run(scenario: Path, *options: str) -> RunDocument:
-    """Emulate a scenario once and return its figures. Raises `CalledProcessError`."""
+def emulated_figures(scenario: Path | None, *options: str) -> list[RunDocument]:
+    """Emulate a scenario, the shipped one if None, and return the figures of its runs. Raises `CalledProcessError`."""
     with tempfile.TemporaryDirectory() as directory:
         figures = Path(directory) / "figures.json"
-        command = [sys.executable, "-m", "beamer.cli", "emulate", str(scenario), *options, "--json", str(figures)]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        (run,) = json.loads(figures.read_text())["runs"]
-    found: RunDocument = run
+        command = [sys.executable, "-m", "beamer.cli", "emulate", *options, "--json", str(figures)]
+        subprocess.run([*command, *([str(scenario)] if scenario else [])], check=True, stdout=subprocess.DEVNULL)
+        found: list[RunDocument] = json.loads(figures.read_text())["runs"]
     return found

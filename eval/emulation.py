@@ -24,7 +24,7 @@ from beamer.sim import simulate
 from beamer.workloads import Workload, generate, search
 from beamer.workloads.scenario import parse
 from eval.committed import Committed, seed_range
-from eval.emulated_runs import RunDocument, emulated_run
+from eval.emulated_runs import RunDocument, emulated_figures
 from eval.network.cells import Cell
 from topologies.emulation.accounting import CLASS_SHARE_LIMIT, DROP_LIMIT
 
@@ -110,7 +110,7 @@ def _emulated(work: ScenarioDocument, policy: str) -> RunDocument:
     with tempfile.TemporaryDirectory() as directory:
         scenario = Path(directory) / "scenario.yaml"
         scenario.write_text(yaml.safe_dump(work, sort_keys=False))
-        run = emulated_run(scenario, "--policies", policy)
+        (run,) = emulated_figures(scenario, "--policies", policy)
     shares = ("class_share_min", "dropped_share", "vswitchd_thread_share")
     return {key: run[key] for key in ("mean_sct_s", "p95_sct_s", "makespans_s", *shares, "findings")}
 

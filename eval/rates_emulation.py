@@ -4,13 +4,11 @@ Each repetition runs every mode one after another, so that they compare runs of 
 """
 
 import json
-import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import typer
@@ -20,12 +18,11 @@ from rich.table import Table
 from beamer.network.allocation import Classes
 from beamer.sim import Assumptions, simulate
 from beamer.workloads.scenario import load
+from eval.emulated_runs import RunDocument, emulated_figures
 from eval.rates.command import CONFIG, read_config
 from eval.rates.runs import IDEAL, POLICY, WITHOUT, ModeEntry, RatesConfig
 
 SCENARIO = Path(__file__).parent / "configs" / "twelve-searches.yaml"
-
-RunDocument = Mapping[str, Any]
 
 
 def entries(config: RatesConfig) -> dict[str, tuple[str, ModeEntry]]:
@@ -35,13 +32,8 @@ def entries(config: RatesConfig) -> dict[str, tuple[str, ModeEntry]]:
 
 def emulated(scenario: Path, policy: str, entry: ModeEntry) -> RunDocument:
     """Run `scenario` once and return its figures."""
-    with tempfile.TemporaryDirectory() as directory:
-        figures = Path(directory) / "figures.json"
-        options = ["--policies", policy, "--mode", entry.mode, "--queues", str(entry.queues), "--json", str(figures)]
-        command = [sys.executable, "-m", "beamer.cli", "emulate", str(scenario), *options]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        document: RunDocument = json.loads(figures.read_text())["runs"][0]
-        return document
+    (run,) = emulated_figures(scenario, "--policies", policy, "--mode", entry.mode, "--queues", str(entry.queues))
+    return run
 
 
 def table(repetitions: Sequence[Mapping[str, RunDocument]], ideal_s: float) -> Table:

@@ -4,20 +4,18 @@ Each repetition runs all policies one after another, so that a ratio compares ru
 """
 
 import json
-import subprocess
 import sys
-import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-RunDocument = Mapping[str, Any]
+from eval.emulated_runs import RunDocument, emulated_figures
 
 
 @dataclass(frozen=True)
@@ -79,11 +77,7 @@ def sct(
     console = Console(width=None if sys.stdout.isatty() else 120)
     documents: list[list[RunDocument]] = []
     for number in range(repetitions):
-        with tempfile.TemporaryDirectory() as directory:
-            figures = Path(directory) / "figures.json"
-            command = [sys.executable, "-m", "beamer.cli", "emulate", "--policies", policies, "--json", str(figures)]
-            subprocess.run([*command, *([str(scenario)] if scenario else [])], check=True, stdout=subprocess.DEVNULL)
-            documents.append(json.loads(figures.read_text())["runs"])
+        documents.append(emulated_figures(scenario, "--policies", policies))
         means = ", ".join(f"{run['policy']} {run['mean_sct_s']:.2f} s" for run in documents[-1])
         console.print(f"repetition {number + 1} of {repetitions}: {means}")
         if json_file is not None:

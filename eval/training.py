@@ -17,7 +17,7 @@ import beamer.workloads
 from beamer.errors import InputError, nearest
 from beamer.workloads.joint import JointScenario, load
 from eval.committed import Committed
-from eval.emulated_runs import RunDocument, emulated_run
+from eval.emulated_runs import RunDocument, emulated_figures
 from eval.grid import Docs, JsonFile
 from eval.pairs import policies_of
 from topologies.emulation.platform import require_root
@@ -152,7 +152,7 @@ def repeated(config: TrainingConfig, console: Console) -> TrainingStudy:
         for who in config.pairs:
             gpu, network = policies_of(who)
             for _ in range(MOST_RUNS):
-                run = emulated_run(SCENARIOS / config.scenario, "--gpu-policy", gpu, "--policies", network)
+                (run,) = emulated_figures(SCENARIOS / config.scenario, "--gpu-policy", gpu, "--policies", network)
                 if not run["findings"]:
                     break
             runs[who].append(kept(run))

@@ -33,8 +33,6 @@ class Exchange:
     size_bytes: float
 
 
-SIZES_TRIED = 3  # numbers of workers one after another, of which one at least is no power of two
-
 Phase = tuple[Transfer, ...]
 Collective = Callable[[tuple[Worker, ...], int], tuple[Exchange, ...]]
 
@@ -144,6 +142,10 @@ def different_transfers(collective: str, workers: int, servers: int) -> int:
     """
     count = _TRANSFERS.get(collective)
     return 0 if count is None else count(workers, servers)
+
+
+SIZES_TRIED = 3
+"""Numbers of workers one after another: one of any three is no power of two, and only that and roles matter to collectives."""
 
 
 def check_sizes(field: str, name: str, least: int, most: int, has_servers: bool = False) -> None:

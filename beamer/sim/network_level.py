@@ -139,9 +139,8 @@ class NetworkLevel:
         self._told = told
         self._parts = parts
         self._plane_of: dict[str, int] = {}  # of trials that run, where planes are chosen
-        self._leaving: dict[
-            str, int
-        ] = {}  # trials that run their last iteration here, and how many they would have had after it
+        # trials that run their last iteration here, and how many they would have had after it
+        self._leaving: dict[str, int] = {}
         self._routes = Routes(self._fabric, assumptions.acknowledgements, allocator.caps)
         self._network = FluidNetwork(np.array([float(link.rate_bps) for link in self._fabric.links]), allocator)
         known = assumptions.coflows_known

@@ -7,12 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 
 from beamer.engines.local.supervisor.ports import free_port
 from beamer.errors import InputError
 from beamer.gpu.model import Grant
 from beamer.schedule.file import parse
 from beamer.workloads.joint import SearchPlan, load, shipped
+from beamer.workloads.joint import parse as parse_scenario
 from beamer.workloads.scenario import TransportSettings
 from topologies.emulation.program import ProgramOptions, main, rendezvous, work
 from topologies.emulation.searches import HostEntry, _profile, check_searches, search_file
@@ -39,16 +41,21 @@ def test_a_search_file_says_what_the_scenario_says(number: int, tmp_path: Path) 
     assert [node.launcher.pid for node in search.cluster.nodes] == list(range(100, 108))  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 4, 7])
-def test_an_iteration_and_a_loss_are_as_simulated(ranks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = load(shipped()).searches[0]
+@pytest.mark.parametrize(("ranks", "jitter"), [(1, 0.0), (2, 0.0), (4, 0.3), (7, 0.3)])
+def test_an_iteration_and_a_loss_are_as_simulated(
+    ranks: int, jitter: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scenario = yaml.safe_load(shipped().read_text())
+    scenario["searches"][0]["job"]["compute_jitter"] = jitter
+    plan = parse_scenario(scenario).searches[0]
     search = parse(content_of(plan), tmp_path)
     given: list[ProgramOptions] = []
     monkeypatch.setattr("topologies.emulation.program.work", lambda options, environment, stops: given.append(options))
     for name, job in search.jobs.items():
         launch = job.launches[plan.rungs[0].step]
         main(launch.command[3:])
-        profile, simulated = _profile(plan), plan.trials[name]
+        profile, simulated = _profile(plan, name), plan.trials[name]
+        assert job.request == simulated.request
         computed_s, _ = profile.step_s(Grant.of({"h1": ranks}), simulated.request.batch_size)
         assert given[-1].iteration_s(ranks) == pytest.approx(computed_s)
         assert given[-1].loss(17) == pytest.approx(simulated.profile.outcome(17).loss)

@@ -31,7 +31,7 @@ class RunStatuses:
 
     @property
     def is_orphaned(self) -> bool:
-        """Whether the ranks of a node have ended, by the stop signal, so long ago that others can reach no common boundary."""
+        """Whether ranks of a node died of the stop signal so long ago that others can reach no common boundary any more."""
         ended = (status for status in self.of_run.values() if not status.run.state.is_live)
         return any(status.run.died_stopping and status.ended_s > ORPHANED_S for status in ended)
 
