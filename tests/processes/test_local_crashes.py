@@ -13,7 +13,7 @@ from random import Random
 import pytest
 
 from beamer.engines.local import LocalNode
-from beamer.engines.local.states import RanksState
+from beamer.engines.local.states import ORPHANED_S, RanksState
 from beamer.engines.local.supervisor import control, store
 from beamer.engines.local.supervisor.messages import Accepted, Launch, Refused, Status, decode_answer
 from beamer.errors import EngineError
@@ -315,9 +315,10 @@ def test_a_rank_beside_one_that_has_died_of_the_stop_signal_may_still_write_its_
     save = f"signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.8), open({str(saved)!r}, 'w').close(), os._exit(0)))"
     line = 'print(\'{"iteration": 1, "loss": 1}\')\nwhile True:\n    time.sleep(1)'
     site.program("job", f'import os, signal, time\nif os.environ["RANK"] == "0":\n    {save}\n{line}', grace_s=1000.0)
-    engine = site.engine()
+    engine, began_s = site.engine(), time.monotonic()
     engine.start("job", on("localhost", "localhost"))
     site.until_step(engine, "job")
+    until(lambda: time.monotonic() - began_s > 1.5 * ORPHANED_S, "a run that was longer than what ranks are given")
     engine.resize("job", None)
     site.until_state(engine, "job", RunState.PARKED)
     assert saved.exists()
