@@ -128,6 +128,28 @@ def losses(world: int, iterations: int, checkpoint: Path) -> list[tuple[float, f
     return [(line["iteration"], line["loss"]) for line in said]
 
 
+def test_the_gradient_that_is_waited_for_is_the_last_to_be_known() -> None:
+    needs_pytorch()
+    import torch
+
+    from topologies.emulation.digits_training import BUCKET_MB, FLAGS, Network
+
+    network = Network(channels=4, hidden=32)
+    first = network.layers[0]
+    known: list[set[str]] = []
+
+    def note(gradient: object) -> None:
+        known.append({name for name, value in network.named_parameters() if value.grad is not None})
+
+    first.weight.register_hook(note)
+    images, labels = torch.zeros(3, 1, 8, 8), torch.zeros(3, dtype=torch.int64)
+    network(images, labels, torch.zeros(len(FLAGS))).backward()
+    every = {name for name, _ in network.named_parameters()}
+    assert [every - one - {"layers.0.bias"} for one in known] == [{"layers.0.weight"}]
+    largest = Network(channels=64, hidden=4096)
+    assert sum(value.nbytes for value in largest.parameters()) < BUCKET_MB << 20, "one bucket holds all that is sent"
+
+
 def test_resizing_changes_losses_by_rounding_alone(tmp_path: Path) -> None:
     needs_pytorch()
     whole = losses(1, 6, tmp_path / "whole" / "t")
