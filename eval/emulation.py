@@ -29,6 +29,7 @@ from eval.network.cells import Cell
 from topologies.emulation.accounting import CLASS_SHARE_LIMIT, DROP_LIMIT
 
 CONFIG = Path(__file__).parent / "configs" / "emulation.yaml"
+AGREEMENT = 0.10  # that an emulated mean is to keep to
 RUNS = 3  # of a work under a policy, at most
 SHIPPED_SEED = 0  # of the shipped scenario, drawn from the config's base
 
@@ -115,6 +116,12 @@ def _emulated(work: ScenarioDocument, policy: str) -> RunDocument:
     return {key: run[key] for key in ("mean_sct_s", "p95_sct_s", "makespans_s", *shares, "findings")}
 
 
+def _disagreement(relative: float) -> str:
+    """Return in words how far an emulated mean is from the simulated one, if farther than it is to be."""
+    off = relative - 1
+    return f"{abs(off):.1%} {'above' if off > 0 else 'below'} simulated (bound {AGREEMENT:.0%})" if abs(off) > AGREEMENT else ""
+
+
 def _until_kept_up(emulate: Callable[[], RunDocument]) -> RunDocument:
     for _ in range(RUNS - 1):
         run = emulate()
@@ -167,11 +174,13 @@ class EmulationStudy:
             real, expected = runs["emulated"], runs["simulated"]
             for policy in others:
                 pair = [asdict(Ratios.of(side[policy], side[base])) for side in (real, expected)]
-                accuracy = (f"{p} {real[p]['mean_sct_s'] / expected[p]['mean_sct_s']:.2f}" for p in (base, policy))
-                findings = [f"{p}: {finding}" for p in (base, policy) for finding in real[p]["findings"]]
+                relative = {p: real[p]["mean_sct_s"] / expected[p]["mean_sct_s"] for p in (base, policy)}
+                accuracy = (f"{p} {value:.2f}" for p, value in relative.items())
+                findings = [f"{p}: {finding}" for p in (base, policy) for finding in real[p]["findings"]] or ["valid"]
+                findings += [f"{p}: mean {why}" for p, value in relative.items() if (why := _disagreement(value))]
                 cells = [f"{pair[0][key]:.2f} ({pair[1][key]:.2f})" for key in ("mean", "p95", "makespan")]
                 shares = (f"{p} {real[p]['class_share_min']:.1%}, {real[p]['dropped_share']:.1%}" for p in (base, policy))
-                table.add_row(name, policy, *cells, ", ".join(accuracy), "; ".join(shares), "; ".join(findings) or "valid")
+                table.add_row(name, policy, *cells, ", ".join(accuracy), "; ".join(shares), "; ".join(findings))
         return table
 
     def distribution_table(self) -> Table:

@@ -7,7 +7,8 @@ timestamps the receiver drops what comes behind its repetition (PAWS, RFC 7323, 
 So the socket's send buffer is made as small as it can be. What was written goes on at full speed in its old class. Once that is
 acknowledged, the kernel takes the next piece from the program only when that before it is acknowledged but for a packet. Then
 the mark is changed, and the buffer restored when what was sent with the old mark is acknowledged. A class that is not served
-acknowledges nothing: its connections are marked at once, and TCP sends again what waits.
+acknowledges nothing: its connections are marked at once, and TCP sends again what waits. One with nothing under way goes the
+same way, in one step: its program may send between the look and the mark.
 """
 
 import socket
@@ -55,12 +56,12 @@ _SMALL = _Buffer(_SMALL_BYTES, _SNDBUF_LOCK)
 
 
 def begin(sock: socket.socket, wanted: Mark, now_s: float) -> "Drain | None":
-    """Return a borrowed socket on its way to another mark; None if it can be marked at once, or can only be.
+    """Return a borrowed socket on its way to another mark; None if it has that, or can only be marked at once.
 
     Before Linux 5.14, and to an agent in a user namespace, the kernel does not give a send buffer back once its size was set.
     """
-    given, found = mark_of(sock), send_progress(sock)
-    if given == wanted or found is None or found.is_idle:
+    given = mark_of(sock)
+    if given == wanted or send_progress(sock) is None:
         return None
     try:
         before = _Buffer.of(sock)
@@ -94,17 +95,17 @@ class Drain:
         if found.acked != self._acked:
             self._acked, self._acked_s = found.acked, now_s
         is_patient = now_s - self._acked_s < STARVED_S and now_s - self._began_s < MOST_S
-        if found.is_idle or not is_patient:
+        if not is_patient:
             self._mark(found)
             return True
-        if found.acked < self._until:
-            return False
-        if self.sent_before is not None:
-            return True
-        if found.sent == found.written:  # else the rest of a piece would overtake what was sent of it
+        if self.sent_before is None:
+            if not found.is_idle and (found.acked < self._until or found.sent < found.written):
+                return False  # the rest of a piece would overtake what was sent of it
             self._mark(found)
-            self._until = self._progress().sent
-        return False
+            after = self._progress()  # the program may have sent more before the mark was there
+            self._until = after.sent
+            return found.is_idle and after.sent == found.sent
+        return found.is_idle or found.acked >= self._until
 
     def close(self) -> None:
         """Restore the send buffer, if the program has not set it since, and let go of the socket."""

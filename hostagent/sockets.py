@@ -334,10 +334,13 @@ class SocketTable:
                     if drain is not None:
                         self._draining[inode] = drain
                         closing.pop_all()
+                        if drain.step(self._clock()):
+                            self._end_drain(inode)
                         return 1
                 sent = bytes_sent(borrowed)
                 changed = mark(borrowed, wanted)
         except (PlatformError, OSError) as error:
+            self._end_drain(inode)
             self._failed[inode] = str(error)
             return 0
         self._take_in(inode, wanted, sent if changed else 0)

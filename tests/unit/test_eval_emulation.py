@@ -73,17 +73,21 @@ def test_ratios_are_to_the_baseline_and_the_makespan_is_that_of_the_search_that_
     assert found == Ratios(0.75, 0.75, 2.0)
 
 
-def test_a_work_has_a_row_with_both_sides_and_what_made_its_runs_invalid(
+def test_a_work_has_a_row_with_both_sides_and_which_bounds_it_broke(
     config: EmulationConfig, capsys: pytest.CaptureFixture[str]
 ) -> None:
     runs = {
         "emulated": {"fair": document(8.0, {"a": 8.0}, "too slow"), "beamer": document(6.0, {"a": 4.0})},
         "simulated": {"fair": document(10.0, {"a": 8.0}), "beamer": document(5.0, {"a": 6.0})},
     }
-    Console(width=200).print(EmulationStudy(config, {"one": runs}, {}).works_table())
-    (row,) = [line for line in capsys.readouterr().out.splitlines() if "one" in line]
-    for cell in ("0.75 (0.50)", "0.50 (0.75)", "fair 0.80, beamer 1.20", "fair 99.5%, 0.2%", "fair: too slow"):
+    close = {"emulated": {**runs["emulated"], "fair": document(9.1, {"a": 8.0})}, "simulated": runs["simulated"]}
+    Console(width=400).print(EmulationStudy(config, {"one": runs, "two": close}, {}).works_table())
+    row, other = (line for line in capsys.readouterr().out.splitlines() if "one" in line or "two" in line)
+    for cell in ("0.75 (0.50)", "0.50 (0.75)", "fair 0.80, beamer 1.20", "fair 99.5%, 0.2%"):
         assert cell in row
+    assert "fair: too slow; fair: mean 20.0% below simulated (bound 10%); beamer: mean 20.0% above simulated" in row
+    assert "valid; beamer: mean 20.0% above simulated (bound 10%)" in other
+    assert "fair: mean" not in other
 
 
 def test_the_committed_figures_are_of_the_config(config: EmulationConfig) -> None:

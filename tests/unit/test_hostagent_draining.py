@@ -54,12 +54,36 @@ def stream(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stream]:
         yield made
 
 
-def test_a_connection_with_nothing_under_way_and_one_with_the_mark_wait_for_nothing(stream: Stream) -> None:
-    stream.not_sent = 100  # its peer takes no more
-    assert begin(stream.sender, NEW, 0.0) is None
-    stream.sent = 100
+def test_a_connection_with_the_mark_waits_for_nothing(stream: Stream) -> None:
     assert begin(stream.sender, OLD, 0.0) is None
     assert stream.buffer[1] == 0
+
+
+def test_a_connection_with_nothing_under_way_is_marked_in_one_step(stream: Stream) -> None:
+    before = stream.buffer
+    stream.sent = stream.acked = 100
+    stream.not_sent = 100  # its peer takes no more
+    drain = stream.begin()
+    assert drain.step(0.0)
+    drain.close()
+    assert (mark_of(stream.sender), stream.buffer) == (NEW, before)
+
+
+def test_what_is_sent_just_before_the_mark_is_waited_for(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+    def late(sock: socket.socket, wanted: Mark) -> bool:
+        stream.sent += 50
+        return mark(sock, wanted)
+
+    monkeypatch.setattr(module, "mark", late)
+    stream.sent = stream.acked = 100
+    drain = stream.begin()
+    assert not drain.step(0.0), "it may have gone out with the old mark"
+    assert mark_of(stream.sender) == NEW
+    stream.acked, stream.sent = 149, 170
+    assert not drain.step(0.1)
+    stream.acked = 150
+    assert drain.step(0.2)
+    drain.close()
 
 
 def test_a_connection_is_marked_once_all_that_was_written_is_acknowledged(stream: Stream) -> None:

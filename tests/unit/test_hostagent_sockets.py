@@ -80,7 +80,8 @@ def test_a_socket_that_cannot_be_marked_keeps_no_other_from_it(table: SocketTabl
             raise PlatformError("the first socket", "let no other program set its mark")
         return True
 
-    monkeypatch.setattr(module, "mark", fail_first)
+    for each in (module, draining):
+        monkeypatch.setattr(each, "mark", fail_first)
     assert assign(table, Mark(3, 11)) == 3
     assert len(tried) == 4
     ((worker, reason),) = table.refused
