@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy  # type: ignore[import-untyped]  # which loads scipy.special once it is used: that takes a while
 from numpy.typing import NDArray
-from scipy.special import betaln, psi  # type: ignore[import-untyped]
 
 from beamer.gpu.predictors.estimate import Estimate
 
@@ -175,7 +175,7 @@ def _known(samples: Sequence[ProgressSample]) -> tuple[Floats, Floats]:
 
 
 def _log_density(alpha: Floats, beta: Floats, rho: Floats) -> Floats:
-    return np.asarray((alpha - 1.0) * np.log(rho) + (beta - 1.0) * np.log1p(-rho) - betaln(alpha, beta))
+    return np.asarray((alpha - 1.0) * np.log(rho) + (beta - 1.0) * np.log1p(-rho) - scipy.special.betaln(alpha, beta))
 
 
 def _gradient(
@@ -186,7 +186,7 @@ def _gradient(
     layer = np.maximum(before, 0.0)
     raw = layer @ out + out_bias[0]
     beta = 1.0 + np.maximum(raw, 0.0)
-    slope = -(np.log1p(-rho) + psi(alpha + beta) - psi(beta)) / len(rho)
+    slope = -(np.log1p(-rho) + scipy.special.psi(alpha + beta) - scipy.special.psi(beta)) / len(rho)
     # below zero the rectifier has no slope; what would raise beta is let through, or it could never be learnt again
     slope = np.where((raw > 0.0) | (slope < 0.0), slope, 0.0)
     back = np.outer(slope, out) * (before > 0.0)

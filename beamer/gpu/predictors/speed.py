@@ -11,7 +11,7 @@ from math import inf, isfinite, sqrt
 from statistics import median
 
 import numpy as np
-from scipy.optimize import nnls  # type: ignore[import-untyped]
+import scipy  # type: ignore[import-untyped]  # which loads scipy.optimize once it is used: that takes a while
 
 from beamer.gpu.model import Job, Speed
 from beamer.gpu.predictors.estimate import Estimate
@@ -99,7 +99,7 @@ def fit_speed(formula: StepFormula, samples: Iterable[StepSample], relative: boo
     rows, target = design / scale[:, None], step / scale
     length = np.sqrt((rows**2).sum(0))
     rows = rows / length
-    factors, residual = nnls(rows, target)
+    factors, residual = scipy.optimize.nnls(rows, target)
     free = len(latest) - int((factors > 0).sum())
     if not factors.any() or not np.isfinite(factors).all():
         return None
