@@ -7,8 +7,8 @@ timestamps the receiver drops what comes behind its repetition (PAWS, RFC 7323, 
 So the socket's send buffer is made as small as it can be. What was written goes on at full speed in its old class. Once that is
 acknowledged, the kernel takes the next piece from the program only when that before it is acknowledged but for a packet. Then
 the mark is changed, and the buffer restored when what was sent with the old mark is acknowledged. A class that is not served
-acknowledges nothing: its connections are marked at once, and TCP sends again what waits. One with nothing under way goes the
-same way, in one step: its program may send between the look and the mark.
+acknowledges nothing: its connections are marked at once, and TCP sends again what waits. A connection with nothing under way
+takes the same path, as its program may send between the reading and the mark; mostly that is one step.
 """
 
 import socket
@@ -75,8 +75,8 @@ def begin(sock: socket.socket, wanted: Mark, now_s: float) -> "Drain | None":
 class Drain:
     """A connection on its way to a mark. It keeps the borrowed socket open until `close`.
 
-    given: the mark before. wanted: may be replaced while `sent_before` is None. sent_before: payload bytes that it had sent by
-    the time it was marked.
+    given: the mark before. wanted: may be replaced while `sent_before` is None. sent_before: payload bytes that it had sent
+    when it was read last before it was marked.
     """
 
     def __init__(self, sock: socket.socket, given: Mark, wanted: Mark, before: _Buffer, now_s: float) -> None:
@@ -95,17 +95,15 @@ class Drain:
         if found.acked != self._acked:
             self._acked, self._acked_s = found.acked, now_s
         is_patient = now_s - self._acked_s < STARVED_S and now_s - self._began_s < MOST_S
+        if self.sent_before is not None:
+            return found.is_idle or found.acked >= self._until or not is_patient
+        if found.is_idle or (found.acked >= self._until and found.sent == found.written):
+            # not before all of a piece is sent, or its rest would overtake what was sent of it
+            after = self._mark(found)
+            return found.is_idle and after.sent == found.sent  # else the program has sent more, perhaps with the old mark
         if not is_patient:
             self._mark(found)
-            return True
-        if self.sent_before is None:
-            if not found.is_idle and (found.acked < self._until or found.sent < found.written):
-                return False  # the rest of a piece would overtake what was sent of it
-            self._mark(found)
-            after = self._progress()  # the program may have sent more before the mark was there
-            self._until = after.sent
-            return found.is_idle and after.sent == found.sent
-        return found.is_idle or found.acked >= self._until
+        return not is_patient
 
     def close(self) -> None:
         """Restore the send buffer, if the program has not set it since, and let go of the socket."""
@@ -113,10 +111,13 @@ class Drain:
             if _Buffer.of(self._sock) == _SMALL:
                 self._before.give(self._sock)
 
-    def _mark(self, found: SendProgress) -> None:
-        if self.sent_before is None:
-            mark(self._sock, self.wanted)
-            self.sent_before = found.sent
+    def _mark(self, found: SendProgress) -> SendProgress:
+        """Mark the connection, of which `found` was read before, and return what is found then."""
+        mark(self._sock, self.wanted)
+        self.sent_before = found.sent
+        after = self._progress()
+        self._until = after.sent
+        return after
 
     def _progress(self) -> SendProgress:
         found = send_progress(self._sock)

@@ -330,11 +330,12 @@ class SocketTable:
             with ExitStack() as closing:
                 closing.enter_context(borrowed)
                 if inode not in self._failed and len(self._draining) < MOST_DRAINING:
-                    drain = begin(borrowed, wanted, self._clock())
+                    now_s = self._clock()
+                    drain = begin(borrowed, wanted, now_s)
                     if drain is not None:
                         self._draining[inode] = drain
                         closing.pop_all()
-                        if drain.step(self._clock()):
+                        if drain.step(now_s):
                             self._end_drain(inode)
                         return 1
                 sent = bytes_sent(borrowed)

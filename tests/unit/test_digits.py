@@ -161,18 +161,18 @@ def test_resizing_changes_losses_by_rounding_alone(tmp_path: Path) -> None:
         assert loss == pytest.approx(dict(whole)[iteration], rel=1e-4)
 
 
-@pytest.mark.parametrize("signalled", [0, 1])
+@pytest.mark.parametrize("signalled", [0, 2])
 def test_a_signal_to_one_rank_stops_all_with_a_checkpoint(signalled: int, tmp_path: Path) -> None:
     needs_pytorch()
     checkpoint = tmp_path / "t"
     options = [str(part) for pair in {**OPTIONS, "--iterations": 10**6}.items() for part in pair]
     command = [sys.executable, "-m", "topologies.emulation.digits", *options]
-    with launched(command, 2, BATCH, checkpoint) as processes:
+    with launched(command, 3, BATCH, checkpoint) as processes:
         assert processes[0].stdout is not None
         lines = (json.loads(line) for line in processes[0].stdout)
         before = next(line["iteration"] for line in lines if line["iteration"] > 0)
         processes[signalled].send_signal(signal.SIGTERM)
-        assert [process.wait(60) for process in processes] == [0, 0]
+        assert [process.wait(60) for process in processes] == [0, 0, 0]
         last = max([before, *(line["iteration"] for line in lines)])
     again = losses(1, last + 4, checkpoint)
     assert last <= again[0][0] <= last + 1

@@ -14,7 +14,7 @@ from hostagent import draining
 from hostagent import sockets as module
 from hostagent.diagnostics import SendProgress
 from hostagent.members import WorkerProcesses
-from hostagent.process import UNMARKED, Mark
+from hostagent.process import UNMARKED, Mark, mark
 from hostagent.procfs import Procfs
 from hostagent.sockets import SocketTable
 from tests.unit.send_buffers import may_limit
@@ -84,6 +84,8 @@ def test_a_socket_that_cannot_be_marked_keeps_no_other_from_it(table: SocketTabl
         monkeypatch.setattr(each, "mark", fail_first)
     assert assign(table, Mark(3, 11)) == 3
     assert len(tried) == 4
+    assert not table.draining
+    assert limited() == 0
     ((worker, reason),) = table.refused
     assert worker == WorkerId(job=JOB, rank=0)
     assert "the first socket" in reason
@@ -144,6 +146,27 @@ def test_what_is_under_way_leaves_before_the_mark_changes(table: SocketTable, pe
     assert marks(table) == {Mark(3, 11)}
     assert limited() == 0
     assert table.unmatched_bytes == {JOB: 4 * 50}
+
+
+@may_limit
+def test_one_that_sends_while_it_is_marked_goes_on_piece_by_piece(
+    table: SocketTable, peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(sock: socket.socket, wanted: Mark) -> bool:
+        peer.under_way = 0 if peer.acked else 50
+        return mark(sock, wanted)
+
+    assign(table)
+    monkeypatch.setattr(draining, "mark", late)
+    assert assign(table, Mark(3, 11)) == 4
+    assert marks(table) == {UNMARKED, Mark(3, 11)}, "the others have found that it sends"
+    assert table.draining
+    assert limited() == 4
+    peer.acknowledge()
+    table.drain()
+    assert marks(table) == {Mark(3, 11)}
+    assert not table.draining
+    assert limited() == 0
 
 
 @may_limit
