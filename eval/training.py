@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Annotated, Any
@@ -145,8 +146,11 @@ def check_programs(config: TrainingConfig, searches: Callable[[JointScenario], A
         raise InputError("scenario", config.scenario, f"one whose programs are installed here ({'; '.join(lines)})")
 
 
-def repeated(config: TrainingConfig, console: Console) -> TrainingStudy:
-    """Run every pair as often as the config says; those of one repetition one after another."""
+def repeated(config: TrainingConfig, console: Console, keep: Callable[[TrainingStudy], None]) -> TrainingStudy:
+    """Run every pair as often as the config says; those of one repetition one after another.
+
+    keep: is given the study so far after each repetition.
+    """
     runs: dict[str, list[RunDocument]] = {who: [] for who in config.pairs}
     for repetition in range(1, config.repetitions + 1):
         for who in config.pairs:
@@ -157,7 +161,9 @@ def repeated(config: TrainingConfig, console: Console) -> TrainingStudy:
                     break
             runs[who].append(kept(run))
             console.print(f"{repetition}: {who}: {run['mean_search_s']:.1f} s")
-    return TrainingStudy(config, runs)
+        study = TrainingStudy(config.model_copy(update={"repetitions": repetition}), runs)
+        keep(study)
+    return study
 
 
 COMMITTED = Committed("training", "gpu.md", TrainingStudy.from_json)
@@ -177,7 +183,7 @@ def training(
     if repetitions is not None:
         config = config.model_copy(update={"repetitions": repetitions})
     console = Console(width=None if sys.stdout.isatty() else 200)
-    study = repeated(config, console)
+    study = repeated(config, console, partial(COMMITTED.write, path=json_file))  # a part of it is not committed
     COMMITTED.write(study, path)
     console.print(study.pairs_table())
     if docs:

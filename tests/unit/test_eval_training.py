@@ -1,6 +1,7 @@
 """The study of searches that train: its config, what it keeps of runs, and its table."""
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +10,9 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from beamer.errors import InputError
-from eval.training import COMMITTED, CONFIG, TrainingConfig, TrainingStudy, check_programs, kept
+from eval import training as module
+from eval.pairs import policies_of
+from eval.training import COMMITTED, CONFIG, TrainingConfig, TrainingStudy, check_programs, kept, repeated
 from topologies.emulation.searches import with_stand_ins
 
 RENEW = "run `python -m eval training --docs`"
@@ -46,6 +49,30 @@ def test_ratios_are_to_the_first_pair_in_the_same_repetition(capsys: pytest.Capt
     for cell in ("50.0 (40.0 to 50.0)", "0.50", "40.0", "1.25", "25.0 (20.0 to 25.0)", "99.5%, 0.2%", " 1 "):
         assert cell in row
     assert any("every run ended with s/b" in line for line in lines)
+
+
+def test_an_invalid_run_is_repeated_and_each_repetition_is_kept_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [document(1.0, 1.0, "slow"), *(document(search_s, 1.0) for search_s in (2.0, 3.0, 4.0, 5.0))]
+    asked: list[tuple[str, ...]] = []
+
+    def run(scenario: Path, *options: str) -> list[dict[str, Any]]:
+        asked.append((scenario.name, *options))
+        return [runs[len(asked) - 1]]
+
+    monkeypatch.setattr(module, "emulated_figures", run)
+    config = TrainingConfig(scenario="digits.yaml", pairs=(ONE, OTHER), repetitions=2)
+    written: list[dict[str, list[float]]] = []
+
+    def keep(study: TrainingStudy) -> None:
+        assert study.config.repetitions == len(written) + 1
+        written.append({who: [each["mean_search_s"] for each in found] for who, found in study.runs.items()})
+
+    repeated(config, Console(quiet=True), keep)
+    assert written == [{ONE: [2.0], OTHER: [3.0]}, {ONE: [2.0, 4.0], OTHER: [3.0, 5.0]}]
+    one, other = (
+        ("digits.yaml", "--gpu-policy", gpu, "--policies", network) for gpu, network in map(policies_of, (ONE, OTHER))
+    )
+    assert asked == [one, one, other, one, other]
 
 
 @pytest.mark.parametrize(

@@ -120,10 +120,11 @@ def train(options: DigitsOptions, environment: Mapping[str, str], asked: SignalR
     timeout = timedelta(seconds=options.timeout_s)
     distributed.init_process_group("gloo", rank=group_rank(rank, world), world_size=world, timeout=timeout)
     say()
+    # Seed or checkpoint give all ranks the same weights: rank 0 need not send its own. The first one imports as much as PyTorch
+    # itself: it belongs to the start.
+    parallel, gate = DistributedDataParallel(training.network, init_sync=False, bucket_cap_mb=BUCKET_MB), _Gate()
     start_s = options.restart_s if training.done else options.start_s
     time.sleep(max(began_s + start_s - time.monotonic(), SETTLE_S))
-    # Seed or checkpoint give all ranks the same weights: rank 0 need not send its own.
-    parallel, gate = DistributedDataParallel(training.network, init_sync=False, bucket_cap_mb=BUCKET_MB), _Gate()
     # Not a hook of DDP's communication in Python: the group's threads would need the interpreter's lock to let go of its last
     # result, and whoever ends the group may hold it and wait for them.
     training.network.layers[0].weight.register_hook(gate.wait)
