@@ -146,4 +146,7 @@ def train(options: DigitsOptions, environment: Mapping[str, str], asked: SignalR
             training.save()
     if rank == 0:
         training.save()
+    # DDP first: were it the last to hold the group, it would wait for its threads with the interpreter's lock, for which one of
+    # them may be waiting to let go of its last result.
+    del parallel
     distributed.destroy_process_group()
