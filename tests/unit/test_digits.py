@@ -121,6 +121,23 @@ OPTIONS: Mapping[str, object] = {
 }
 
 
+ENDING = """
+import json, weakref
+from topologies.emulation import digits, digits_training as training
+made, end = [], training.distributed.destroy_process_group
+class Noted(training.DistributedDataParallel):
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        made.append(weakref.ref(self))
+def noted():
+    print(json.dumps({"made": len(made), "alive": sum(one() is not None for one in made)}))
+    end()
+training.DistributedDataParallel, training.distributed.destroy_process_group = Noted, noted
+digits.main()
+"""
+"""Trains as the program does, and says at the end how many instances of DDP are left."""
+
+
 def losses(world: int, iterations: int, checkpoint: Path) -> list[tuple[float, float]]:
     """Train until an iteration; return which iterations were reported, with their losses."""
     options = [str(part) for pair in {**OPTIONS, "--iterations": iterations}.items() for part in pair]
@@ -148,6 +165,13 @@ def test_the_gradient_that_is_waited_for_is_the_last_to_be_known() -> None:
     assert [every - one - {"layers.0.bias"} for one in known] == [{"layers.0.weight"}]
     largest = Network(channels=64, hidden=4096)
     assert sum(value.nbytes for value in largest.parameters()) < BUCKET_MB << 20, "one bucket holds all that is sent"
+
+
+def test_the_group_is_ended_when_nothing_else_holds_it(tmp_path: Path) -> None:
+    needs_pytorch()
+    options = [str(part) for pair in {**OPTIONS, "--iterations": 2}.items() for part in pair]
+    said = trained([sys.executable, "-c", ENDING, *options], 1, BATCH, tmp_path / "t")
+    assert said[-1] == {"made": 1, "alive": 0}
 
 
 def test_resizing_changes_losses_by_rounding_alone(tmp_path: Path) -> None:
