@@ -119,11 +119,9 @@ def _emulated(work: ScenarioDocument, policy: str) -> RunDocument:
 def _disagreement(relative: float) -> str:
     """Return in words how far an emulated mean is from the simulated one, if farther than it is to be."""
     off = relative - 1
-    return (
-        f"{abs(off):.1%} {'above' if off > 0 else 'below'} simulated (bound {MOST_DISAGREEMENT:.0%})"
-        if abs(off) > MOST_DISAGREEMENT
-        else ""
-    )
+    if abs(off) <= MOST_DISAGREEMENT:
+        return ""
+    return f"{abs(off):.1%} {'above' if off > 0 else 'below'} simulated (bound {MOST_DISAGREEMENT:.0%})"
 
 
 def _until_kept_up(emulate: Callable[[], RunDocument]) -> RunDocument:

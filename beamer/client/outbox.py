@@ -338,7 +338,7 @@ class Outbox:
         return min(LONGEST_PAUSE_S * float(2 ** min(beyond, 16)), ASIDE_PAUSE_S)
 
     def _report_away(self, reason: str) -> None:
-        if not self._away:
+        if not self._away and not self._closed:  # once it is closed, what was not received has been said
             self._away, self._away_is_logged = True, self._log_limit.take("away")
             if self._away_is_logged:
                 _log.warning("Beamer at %s does not answer (%s); training continues without it", self._url, clip(reason))

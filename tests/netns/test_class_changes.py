@@ -101,7 +101,7 @@ class Reading:
 
     @property
     def bytes_per_s(self) -> float:
-        """What was received."""
+        """Bytes received in a second."""
         return self.received_bytes / self.after_s
 
 
@@ -239,9 +239,8 @@ def test_a_hundred_changes_of_a_saturated_connection(
         unchanged.append(line.read())
     print(f"with changes {changed}, without {unchanged}")
     # Two packets of 1500 bytes fit into the smallest send buffer: one may overtake the other. Otherwise whole windows would.
-    lasted_s = changed[0].after_s / unchanged[0].after_s
     again, without = (median(reading.sent_again for reading in readings) for readings in (changed, unchanged))
-    assert again <= lasted_s * without + (CHANGES if mtu == 1500 else CHANGES // 10)
+    assert again <= min(changed[0].after_s / unchanged[0].after_s, 1) * without + (CHANGES if mtu == 1500 else CHANGES // 10)
     if (
         rate_bps < GBIT
     ):  # a faster one has no processor left on a small machine, which alone stops it for longer than a queue is

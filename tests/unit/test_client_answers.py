@@ -260,6 +260,34 @@ def test_one_request_that_the_controller_fails_at_stops_no_other_and_is_not_give
     assert len(warnings(caplog)) == (1 if heals else 2), "and how much was not received"
 
 
+def test_what_fails_once_the_client_is_closed_says_nothing_more(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(outbox, "FIRST_PAUSE_S", 0.005)
+    is_asked_again, is_closed = threading.Event(), threading.Event()
+    asked: list[bytes] = []
+
+    def answer(connection: socket.socket, request: bytes) -> None:
+        asked.append(path_of(request))
+        if len(asked) == 2:
+            is_asked_again.set()
+            assert is_closed.wait(PATIENCE_S)
+        connection.sendall(headed("500 X", b""))
+
+    with raw_server(answer) as url:
+        client = Client(url, timeout_s=PATIENCE_S)
+        client.study("bad")
+        assert is_asked_again.wait(PATIENCE_S)
+        sender = client._outbox._thread
+        assert sender is not None
+        client.close(0.0)
+        is_closed.set()
+        sender.join(PATIENCE_S)
+        assert not sender.is_alive()
+    (logged,) = warnings(caplog)
+    assert "did not receive everything: 1 requests" in logged
+
+
 def test_a_new_request_does_not_wait_for_one_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outbox, "LONGEST_PAUSE_S", 10 * PATIENCE_S)
     fails = threading.Event()

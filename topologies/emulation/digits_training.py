@@ -120,8 +120,8 @@ def train(options: DigitsOptions, environment: Mapping[str, str], asked: SignalR
     timeout = timedelta(seconds=options.timeout_s)
     distributed.init_process_group("gloo", rank=group_rank(rank, world), world_size=world, timeout=timeout)
     say()
-    # Seed or checkpoint give all ranks the same weights: rank 0 need not send its own. The first one imports as much as PyTorch
-    # itself: it belongs to the start.
+    # Seed or checkpoint give all ranks the same weights: rank 0 need not send its own. To make DDP imports as much as PyTorch
+    # itself does, which belongs to the start.
     parallel, gate = DistributedDataParallel(training.network, init_sync=False, bucket_cap_mb=BUCKET_MB), _Gate()
     start_s = options.restart_s if training.done else options.start_s
     time.sleep(max(began_s + start_s - time.monotonic(), SETTLE_S))
