@@ -9,23 +9,19 @@ own, which also clears the codepoint of acknowledgements from whatever else carr
 import json
 import logging
 import re
-import subprocess
 import zlib
 from typing import Any
 
 from beamer.errors import PlatformError
 from beamer.network.codepoints import ACKNOWLEDGEMENT, CODEPOINTS
-from hostagent.capabilities import DEPLOYMENT
+from hostagent.nftables import LONGEST_WITHOUT_DATA, WITHOUT_DATA, nft, removal
 from hostagent.rate_limited_log import RateLimitedLog
 from hostagent.tree import class_id
 
 log = logging.getLogger("beamer.hostagent")
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")  # what else an interface's may have would be read as a command
-_PATIENCE_S = 2.0
 _CLASS = f"{class_id(0) >> 16:x}:{class_id(0) & 0xFFFF:x}"
-_IP_HEADER, _WORD = 20, 4  # bytes; TCP counts its header in words
-_TCP_HEADERS = range(5, 16)
 
 
 class Acknowledgements:
@@ -42,7 +38,7 @@ class Acknowledgements:
         try:
             if _is_whole(interface):
                 return 0
-            _run("-f", "-", script=_script(interface))
+            nft("-f", "-", script=_script(interface))
             if not _is_whole(interface):
                 raise PlatformError(f"{_table(interface)} did not take effect", "let no other program manage it")
         except PlatformError as error:
@@ -55,7 +51,7 @@ class Acknowledgements:
         if not _NAME.fullmatch(interface):  # it never had any
             return
         try:
-            _run("-f", "-", script=_removal(interface))
+            nft("-f", "-", script=removal(_table(interface)))
         except PlatformError:
             if _listed(interface) is not None:
                 raise
@@ -68,12 +64,10 @@ def _chains(interface: str) -> dict[str, tuple[str, ...]]:
         "leaving": (
             f'oifname != "{interface}" accept',
             f"ip dscp {ACKNOWLEDGEMENT} ip dscp set 0",
-            f"ip length > {_IP_HEADER + _WORD * _TCP_HEADERS[-1]} accept",
+            f"ip length > {LONGEST_WITHOUT_DATA} accept",
             f"ip dscp != {{ {', '.join(map(str, CODEPOINTS))} }} accept",
             "tcp flags fin,syn,rst accept",
-            # A rule each: nftables 1.0.6 takes a set of pairs as well, but then lists no table any more. An IP header with
-            # options is longer, so that these lengths leave no room for data behind it either.
-            *(f"ip length {_IP_HEADER + _WORD * words} tcp doff {words} goto acknowledgement" for words in _TCP_HEADERS),
+            *(f"{each} goto acknowledgement" for each in WITHOUT_DATA),
         ),
     }
 
@@ -82,14 +76,9 @@ def _table(interface: str) -> str:
     return f"table ip beamer-{interface}"
 
 
-def _removal(interface: str) -> str:
-    """Return the commands that remove an interface's table, whether or not there is one."""
-    return f"{_table(interface)} {{ }}\ndelete {_table(interface)}\n"
-
-
 def _script(interface: str) -> str:
     """Return the commands that make an interface's table, in place of any before, in one step."""
-    return f"{_removal(interface)}{_table(interface)} {{\n{_content(interface, _digest(interface))}}}\n"
+    return f"{removal(_table(interface))}{_table(interface)} {{\n{_content(interface, _digest(interface))}}}\n"
 
 
 def _content(interface: str, digest: str) -> str:
@@ -116,18 +105,7 @@ def _is_whole(interface: str) -> bool:
 def _listed(interface: str) -> list[dict[str, Any]] | None:
     """Return the objects of an interface's table; None where there is none, or nothing can be listed."""
     try:
-        listed: list[dict[str, Any]] = json.loads(_run("-j", "list", *_table(interface).split()))["nftables"]
+        listed: list[dict[str, Any]] = json.loads(nft("-j", "list", *_table(interface).split()))["nftables"]
     except (PlatformError, ValueError, LookupError):
         return None
     return listed
-
-
-def _run(*arguments: str, script: str | None = None) -> str:
-    """Return what nft prints. Raises `PlatformError` with its error."""
-    try:
-        done = subprocess.run(("nft", *arguments), input=script, capture_output=True, text=True, timeout=_PATIENCE_S)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise PlatformError(f"nft: {error}", DEPLOYMENT) from error
-    if done.returncode:
-        raise PlatformError(f"nft: {' '.join(done.stderr.split())}", DEPLOYMENT)
-    return done.stdout

@@ -32,7 +32,7 @@ from hostagent.state import StateDirectory
 _FIRST_ATTEMPT_S, _LAST_ATTEMPT_S = 1.0, 10.0  # between attempts at an assignment that could not be applied
 _IDLE_AFTER_S = 0.5  # after the last change of connections
 _IDLE_FACTOR = 4  # by which sockets are polled less often then
-_DRAIN_PAUSE_S = 0.005  # between looks at connections on their way to a mark, which take one piece at a time meanwhile
+_DRAIN_PAUSE_S = 0.005  # between looks at connections on their way to a mark, which send nothing new meanwhile
 _DRAIN_LOOKS = 4  # until others of the kernel's calls have their turn
 _LEASES_PAUSE_S = 0.05  # between reports of leases: who attaches and detaches in a loop makes a report of all of them each time
 

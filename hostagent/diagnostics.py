@@ -27,7 +27,8 @@ _HEADER = struct.Struct("=IHHII")  # nlmsghdr
 _QUERY = struct.Struct("=BBBxI48x")  # inet_diag_req_v2
 _SOCKET = struct.Struct("=4x2s2s16s16s28xI")  # inet_diag_msg: ports, addresses, inode
 _ATTRIBUTE = struct.Struct("=HH")  # nlattr
-_UNACKED_AT, _ACKED_AT, _NOT_SENT_AT = 24, 120, 144  # tcpi_unacked, tcpi_bytes_acked, tcpi_notsent_bytes in struct tcp_info
+# In struct tcp_info: tcpi_snd_mss, tcpi_unacked, tcpi_lost; tcpi_bytes_acked, tcpi_bytes_received.
+_SEGMENT_AT, _UNACKED_AT, _LOST_AT, _ACKED_AT, _RECEIVED_AT = 16, 24, 32, 120, 128
 _COUNT, _BYTES = struct.Struct("=I"), struct.Struct("=Q")
 _SENT_AT = 200  # tcpi_bytes_sent in struct tcp_info; tcpi_bytes_retrans follows
 _SENT = struct.Struct("=QQ")
@@ -38,7 +39,7 @@ _PATIENCE_S = 5.0
 
 
 class TcpSocket(NamedTuple):
-    """A TCP socket. ends: the local one first. sent_bytes: payload, without what was sent again."""
+    """A TCP socket. ends: the local one first. sent_bytes: as in `SendProgress`."""
 
     inode: int
     ends: FourTuple
@@ -47,15 +48,18 @@ class TcpSocket(NamedTuple):
 
 
 class SendProgress(NamedTuple):
-    """What a TCP socket sends, in bytes of payload since its connection began, without what was sent again.
+    """What a TCP socket sends, in bytes of payload since its connection began.
 
-    acked: acknowledged by its peer, of which the kernel counts one too many. is_idle: whether everything that was sent is.
+    acked: acknowledged by its peer, of which the kernel counts one too many. sent: without what was sent again. received: from
+    its peer. is_idle: whether everything that was sent is acknowledged. is_losing: whether some counts as lost and was not sent
+    again.
     """
 
     acked: int
     sent: int
-    written: int
+    received: int
     is_idle: bool
+    is_losing: bool
 
 
 def send_progress(sock: socket.socket) -> SendProgress | None:
@@ -63,15 +67,13 @@ def send_progress(sock: socket.socket) -> SendProgress | None:
     info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
     if len(info) < _TCP_INFO_BYTES:
         return None
-    (packets,) = _COUNT.unpack_from(info, _UNACKED_AT)
-    (acked,) = _BYTES.unpack_from(info, _ACKED_AT)
-    (not_sent,) = _COUNT.unpack_from(info, _NOT_SENT_AT)
-    sent = _bytes_sent(info)
-    return SendProgress(acked, sent, sent + not_sent, not packets)
+    packets, lost = (_COUNT.unpack_from(info, at)[0] for at in (_UNACKED_AT, _LOST_AT))
+    acked, received = (_BYTES.unpack_from(info, at)[0] for at in (_ACKED_AT, _RECEIVED_AT))
+    return SendProgress(acked, _bytes_sent(info), received, not packets, bool(lost))
 
 
 def bytes_sent(sock: socket.socket) -> int:
-    """Return the payload bytes that a TCP socket has sent, without what was sent again; 0 where that is not counted."""
+    """Return the payload bytes that a TCP socket has sent, as in `SendProgress`; 0 where that is not counted."""
     found = send_progress(sock)
     return 0 if found is None else found.sent
 
@@ -138,11 +140,17 @@ def _parse(data: bytes, at: int, end: int, family: int) -> TcpSocket:
 
 
 def _bytes_sent(info: bytes) -> int:
-    """Return what a `struct tcp_info` says was sent; 0 where the kernel, before 4.19, does not count it."""
+    """Return what a `struct tcp_info` says was sent; 0 where the kernel, before 4.19, does not count it.
+
+    The kernel also counts what the host has refused (`hostagent.holding`): of a connection that was held, this may be off by
+    what its packets under way are shorter than the longest.
+    """
     if len(info) < _TCP_INFO_BYTES:
         return 0
     sent, again = _SENT.unpack_from(info, _SENT_AT)
-    return int(sent - again)
+    segment, packets = (_COUNT.unpack_from(info, at)[0] for at in (_SEGMENT_AT, _UNACKED_AT))
+    (acked,) = _BYTES.unpack_from(info, _ACKED_AT)
+    return int(min(sent - again, acked + packets * segment))
 
 
 def _address(field: bytes, family: int) -> str:

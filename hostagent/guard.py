@@ -44,6 +44,7 @@ def remove_queues(state: StateDirectory) -> None:
     Raises `PlatformError` if that failed for one; then the lease and the record of what is left stay.
     """
     from hostagent.acknowledgements import Acknowledgements
+    from hostagent.holding import HoldRule
     from hostagent.htb import Queues
 
     left: dict[str, PlatformError] = {}
@@ -56,6 +57,7 @@ def remove_queues(state: StateDirectory) -> None:
                 acknowledgements.remove(interface)
             except PlatformError as error:
                 left[interface] = error
+        HoldRule().remove()
     finally:
         queues.close()
     state.own(left)

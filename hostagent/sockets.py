@@ -18,9 +18,10 @@ from beamer.network.codepoints import CODEPOINTS
 from beamer.network.connection import Connection
 from beamer.network.protocol import LocalWorker, WorkerBytes, WorkerId
 from hostagent.diagnostics import Diagnostics, TcpSocket, bytes_sent
-from hostagent.draining import Drain, begin, repair
+from hostagent.draining import MOST_S, Drain, begin, repair
+from hostagent.holding import HoldRule
 from hostagent.members import Member, Place, WorkerProcesses, place_of
-from hostagent.process import UNMARKED, Mark, borrow, is_tcp, mark, socket_descriptors
+from hostagent.process import UNMARKED, Mark, borrow, is_tcp, mark, mark_of, socket_descriptors
 from hostagent.procfs import Procfs
 from hostagent.tree import is_managed
 
@@ -53,6 +54,7 @@ class SocketTable:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._diagnostics = Diagnostics()
+        self._hold_rule = HoldRule()
         self._processes = WorkerProcesses()
         self._workers: tuple[LocalWorker, ...] = ()
         self._addresses: frozenset[str] = frozenset()
@@ -195,7 +197,7 @@ class SocketTable:
         observed = self._diagnostics.tcp_sockets()
         repaired = 0
         for inode in self._matched.keys() & observed.keys():
-            self._sent[inode].last_bytes = observed[inode].sent_bytes
+            self._sent[inode].last_bytes = max(self._sent[inode].last_bytes, observed[inode].sent_bytes)
             if inode in self._draining or self._given.get(inode) is None:
                 continue
             if observed[inode].mark != self._wanted(inode):
@@ -222,6 +224,7 @@ class SocketTable:
     def release(self) -> None:
         """Remove every mark and forget all workers."""
         self.assign((), (), (), {})
+        self._hold_rule.remove()
 
     def _hold(self) -> dict[int, _Held]:
         """Return every socket of a registered worker; one that two workers share counts as the lower process id's."""
@@ -315,8 +318,6 @@ class SocketTable:
         """Give a matched socket the mark that is wanted, or have it on its way there; return 1 if it had another."""
         wanted, drain = self._wanted(inode), self._draining.get(inode)
         if drain is not None:
-            if drain.sent_before is not None:
-                return 0  # what was sent with the mark before is still under way
             if wanted is not None and wanted != drain.given:
                 changes = int(drain.wanted != wanted)
                 drain.wanted = wanted
@@ -329,8 +330,9 @@ class SocketTable:
                 return 0
             with ExitStack() as closing:
                 closing.enter_context(borrowed)
-                if inode not in self._failed and len(self._draining) < MOST_DRAINING:
-                    now_s = self._clock()
+                now_s = self._clock()
+                may_wait = inode not in self._failed and len(self._draining) < MOST_DRAINING
+                if may_wait and mark_of(borrowed) != wanted and self._hold_rule.lasts(now_s, MOST_S):
                     drain = begin(borrowed, wanted, now_s)
                     if drain is not None:
                         self._draining[inode] = drain

@@ -9,125 +9,96 @@ import pytest
 
 from hostagent import draining as module
 from hostagent.diagnostics import SendProgress
-from hostagent.draining import MOST_S, STARVED_S, Drain, begin, repair
+from hostagent.draining import MOST_S, MUTE_S, STARVED_S, Drain, begin, repair
+from hostagent.holding import is_held
 from hostagent.process import Mark, mark, mark_of
-from tests.unit.send_buffers import may_limit
+from tests.unit.firewall_marks import may_hold
 
-pytestmark = may_limit
+pytestmark = may_hold
 
 OLD, NEW = Mark(5, 43), Mark(1, 11)
 
 
 @dataclass
 class Stream:
-    """A connection whose peer acknowledges what it is told to."""
+    """A connection whose peer acknowledges what it is told to. sender: the end with the lower port if it is `low`."""
 
-    sender: socket.socket
+    low: socket.socket
+    high: socket.socket
+    is_low: bool = True
     acked: int = 0
     sent: int = 0
-    not_sent: int = 0
+    received: int = 0
+    is_losing: bool = False
+
+    @property
+    def sender(self) -> socket.socket:
+        return self.low if self.is_low else self.high
 
     def send_progress(self, sock: socket.socket) -> SendProgress:
-        return SendProgress(self.acked, self.sent, self.sent + self.not_sent, self.acked == self.sent)
+        return SendProgress(self.acked, self.sent, self.received, self.acked == self.sent, self.is_losing)
 
     def begin(self, now_s: float = 0.0) -> Drain:
         drain = begin(self.sender.dup(), NEW, now_s)
         assert drain is not None
-        assert self.buffer == (module._SMALL_BYTES, module._SNDBUF_LOCK)
+        assert is_held(self.sender)
         return drain
-
-    @property
-    def buffer(self) -> tuple[int, int]:
-        size = self.sender.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
-        return size, self.sender.getsockopt(socket.SOL_SOCKET, module._SO_BUF_LOCK)
 
 
 @pytest.fixture
 def stream(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stream]:
     with ExitStack() as stack:
         server = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-        sender = stack.enter_context(socket.create_connection(server.getsockname()))
-        stack.enter_context(server.accept()[0])
-        mark(sender, OLD)
-        made = Stream(sender)
+        ends = [stack.enter_context(socket.create_connection(server.getsockname()))]
+        ends.append(stack.enter_context(server.accept()[0]))
+        for each in ends:
+            mark(each, OLD)
+        made = Stream(*sorted(ends, key=socket.socket.getsockname))
         monkeypatch.setattr(module, "send_progress", made.send_progress)
         yield made
+
+
+def ended(drain: Drain, stream: Stream, mark: Mark = NEW) -> bool:
+    """Close a drain, and return whether its connection goes on with a mark."""
+    drain.close()
+    return mark_of(stream.sender) == mark and not is_held(stream.sender)
 
 
 def test_a_connection_with_the_mark_waits_for_nothing(stream: Stream) -> None:
     stream.sent = 100
     assert begin(stream.sender, OLD, 0.0) is None
-    assert stream.buffer[1] == 0
+    assert not is_held(stream.sender)
 
 
 def test_a_connection_with_nothing_under_way_is_marked_in_one_step(stream: Stream) -> None:
-    before = stream.buffer
     stream.sent = stream.acked = 100
-    stream.not_sent = 100  # its peer takes no more
     drain = stream.begin()
     assert drain.step(0.0)
-    drain.close()
-    assert (mark_of(stream.sender), stream.buffer) == (NEW, before)
+    assert drain.sent_before == 100
+    assert ended(drain, stream)
 
 
-def test_what_is_sent_just_before_the_mark_is_waited_for(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
-    def late(sock: socket.socket, wanted: Mark) -> bool:
-        stream.sent += 50
-        return mark(sock, wanted)
-
-    monkeypatch.setattr(module, "mark", late)
-    stream.sent = stream.acked = 100
+def test_a_connection_is_marked_once_all_that_was_sent_is_acknowledged(stream: Stream) -> None:
+    stream.sent, stream.acked = 1000, 400
     drain = stream.begin()
-    assert not drain.step(0.0), "it may have gone out with the old mark"
-    assert mark_of(stream.sender) == NEW
-    stream.acked, stream.sent = 149, 170
-    assert not drain.step(0.1)
-    stream.acked = 150
-    assert drain.step(0.2)
-    drain.close()
-
-
-def test_a_connection_is_marked_once_all_that_was_written_is_acknowledged(stream: Stream) -> None:
-    before = stream.buffer
-    stream.sent, stream.not_sent = 700, 300
-    drain = stream.begin()
-    stream.acked, stream.sent, stream.not_sent = 600, 1000, 10
-    assert not drain.step(0.1)
-    assert mark_of(stream.sender) == OLD
-    stream.acked, stream.sent, stream.not_sent = 1000, 1008, 2
-    assert not drain.step(0.2), "the rest of a piece would overtake what was sent of it"
-    assert mark_of(stream.sender) == OLD
-    stream.sent, stream.not_sent = 1010, 0
-    assert not drain.step(0.3), "what was sent with the old mark is under way"
-    assert mark_of(stream.sender) == NEW
-    assert drain.sent_before == 1010
-    stream.acked, stream.sent = 1009, 1050
-    assert not drain.step(0.4)
-    stream.acked = 1010
-    assert drain.step(0.4)
-    drain.close()
-    assert stream.buffer == before
-
-
-def test_it_is_marked_at_once_when_nothing_is_under_way_any_more(stream: Stream) -> None:
-    stream.sent, stream.not_sent = 500, 500
-    drain = stream.begin()
-    stream.acked = 500  # and its peer takes no more
-    assert drain.step(0.1)
-    assert mark_of(stream.sender) == NEW
-    drain.close()
+    for now_s, acked in ((0.0, 400), (0.2, 999)):
+        stream.acked = acked
+        assert not drain.step(now_s)
+        assert mark_of(stream.sender) == OLD
+        assert is_held(stream.sender)
+    stream.acked = 1000
+    assert drain.step(0.3)
+    assert drain.sent_before == 1000
+    assert ended(drain, stream)
 
 
 def test_one_whose_class_is_not_served_is_marked_all_the_same(stream: Stream) -> None:
-    before = stream.buffer
     stream.sent = 1000
     drain = stream.begin(10.0)
     assert not drain.step(10.0 + 0.9 * STARVED_S)
     assert mark_of(stream.sender) == OLD
     assert drain.step(10.0 + 1.1 * STARVED_S)
-    assert mark_of(stream.sender) == NEW
-    drain.close()
-    assert stream.buffer == before
+    assert ended(drain, stream)
 
 
 def test_one_that_is_served_slowly_waits_no_longer_than_is_allowed(stream: Stream) -> None:
@@ -139,46 +110,87 @@ def test_one_that_is_served_slowly_waits_no_longer_than_is_allowed(stream: Strea
         now_s += 0.9 * STARVED_S
         stream.acked += 1
     assert now_s >= MOST_S
-    drain.close()
+    assert ended(drain, stream)
 
 
-def test_a_program_that_has_set_its_buffer_keeps_it(stream: Stream) -> None:
+def test_what_was_lost_is_sent_again_in_the_old_class(stream: Stream) -> None:
+    stream.sent, stream.is_losing = 1000, True
+    drain = stream.begin()
+    assert not drain.step(0.0)
+    assert not is_held(stream.sender)
+    assert mark_of(stream.sender) == OLD
+    stream.sent, stream.acked, stream.is_losing = 1500, 1500, False
+    assert drain.step(0.1), "it is held, and nothing is under way"
+    assert ended(drain, stream)
+
+
+def test_one_that_loses_and_is_not_served_is_marked_as_soon_as_any_other(stream: Stream) -> None:
+    stream.sent, stream.is_losing = 1000, True
+    drain = stream.begin()
+    assert not drain.step(0.9 * STARVED_S)
+    assert drain.step(1.1 * STARVED_S)
+    assert ended(drain, stream)
+
+
+def test_of_two_ends_that_are_held_one_gives_way_and_is_held_again(stream: Stream) -> None:
+    stream.is_low, stream.sent = False, 1000
+    drain = stream.begin()
+    stream.received = 500
+    assert not drain.step(0.9 * MUTE_S)
+    assert is_held(stream.sender)
+    assert not drain.step(1.1 * MUTE_S)
+    assert not is_held(stream.sender), "its data bring the acknowledgements that the other end waits for"
+    assert not drain.step(1.1 * MUTE_S + 0.9 * STARVED_S)
+    assert not is_held(stream.sender)
+    again_s = 1.2 * MUTE_S + STARVED_S
+    assert not drain.step(again_s)
+    assert is_held(stream.sender)
+    assert not drain.step(again_s + 0.9 * STARVED_S), "it has waited since it was held again"
+    stream.acked = 1000
+    assert drain.step(again_s + 0.95 * STARVED_S)
+    assert ended(drain, stream)
+
+
+def test_the_other_end_waits_for_longer(stream: Stream) -> None:
+    stream.sent = 1000
+    drain = stream.begin()
+    stream.received = 500
+    for now_s in (2 * MUTE_S, 1.9 * STARVED_S):
+        assert not drain.step(now_s)
+        assert is_held(stream.sender)
+    assert drain.step(2.1 * STARVED_S)
+    assert ended(drain, stream)
+
+
+def test_a_drain_that_is_closed_early_changes_nothing(stream: Stream) -> None:
     stream.sent = 1
-    stream.sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 50_000)
+    assert ended(stream.begin(), stream, mark=OLD)
+
+
+@pytest.mark.parametrize("corked", [0, 1])
+def test_a_program_keeps_its_own_settings(stream: Stream, corked: int) -> None:
+    stream.sent = 1
+    stream.sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, corked)
     stream.begin().close()
-    assert stream.buffer == (100_000, module._SNDBUF_LOCK)
-    drain = stream.begin()
-    stream.sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 30_000)
-    drain.close()
-    assert stream.buffer == (60_000, module._SNDBUF_LOCK)
-
-
-def test_the_kernel_takes_one_piece_at_a_time_meanwhile(stream: Stream) -> None:
-    stream.sent = 1
-    drain = stream.begin()
-    stream.sender.setblocking(False)
-    assert 0 < stream.sender.send(bytes(1 << 20)) <= 1 << 16
-    drain.close()
-    assert stream.sender.send(bytes(1 << 20)) > 1 << 16
-
-
-def test_what_a_killed_agent_has_limited_is_restored_and_nothing_else(stream: Stream) -> None:
-    before = stream.buffer
+    assert stream.sender.getsockopt(socket.IPPROTO_TCP, socket.TCP_CORK) == corked
+    stream.sender.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, 7)
+    assert begin(stream.sender, NEW, 0.0) is None
     repair(stream.sender)
-    assert stream.buffer == before
+    assert stream.sender.getsockopt(socket.SOL_SOCKET, socket.SO_MARK) == 7
+
+
+def test_what_a_killed_agent_has_held_goes_on(stream: Stream) -> None:
     stream.sent = 1
     drain = stream.begin()  # and is not heard of again
     repair(stream.sender)
-    size, lock = stream.buffer
-    assert size >= module._DEFAULT_BYTES
-    assert lock == 0
+    assert not is_held(stream.sender)
     drain.close()
 
 
-def test_without_the_kernels_help_connections_are_marked_at_once(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = stream.buffer
+def test_without_the_capability_connections_are_marked_at_once(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(sock: socket.socket) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
     stream.sent = 1
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "_SO_BUF_LOCK", 9999)
-        assert begin(stream.sender, NEW, 0.0) is None
-    assert stream.buffer == before
+    monkeypatch.setattr(module, "hold", refuse)
+    assert begin(stream.sender, NEW, 0.0) is None

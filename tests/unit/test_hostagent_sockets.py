@@ -13,11 +13,12 @@ from beamer.studies.model import Process
 from hostagent import draining
 from hostagent import sockets as module
 from hostagent.diagnostics import SendProgress
+from hostagent.holding import hold, is_held
 from hostagent.members import WorkerProcesses
-from hostagent.process import UNMARKED, Mark, mark
+from hostagent.process import UNMARKED, Mark
 from hostagent.procfs import Procfs
 from hostagent.sockets import SocketTable
-from tests.unit.send_buffers import may_limit
+from tests.unit.firewall_marks import may_hold
 
 JOB = "s/j"
 OPEN: list[socket.socket] = []  # both ends of each connection, the connecting one first
@@ -36,12 +37,24 @@ class Peer:
 
     def send_progress(self, sock: socket.socket) -> SendProgress:
         sent = self.acked + self.under_way
-        return SendProgress(self.acked, sent, sent, not self.under_way)
+        return SendProgress(self.acked, sent, 0, not self.under_way, False)
+
+
+class FakeHoldRule:
+    """Says that the kernel refuses what is held, if it is known."""
+
+    is_known = True
+
+    def lasts(self, now_s: float, for_s: float) -> bool:
+        return self.is_known
+
+    def remove(self) -> None: ...
 
 
 @pytest.fixture
-def table() -> Iterator[SocketTable]:
+def table(monkeypatch: pytest.MonkeyPatch) -> Iterator[SocketTable]:
     """Watch this process, which holds both ends of two connections."""
+    monkeypatch.setattr(module, "HoldRule", FakeHoldRule)
     with ExitStack() as stack, closing(SocketTable()) as made:
         server = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         for _ in range(2):
@@ -85,7 +98,7 @@ def test_a_socket_that_cannot_be_marked_keeps_no_other_from_it(table: SocketTabl
     assert assign(table, Mark(3, 11)) == 3
     assert len(tried) == 4
     assert not table.draining
-    assert limited() == 0
+    assert held_back() == 0
     ((worker, reason),) = table.refused
     assert worker == WorkerId(job=JOB, rank=0)
     assert "the first socket" in reason
@@ -123,18 +136,18 @@ def peer(table: SocketTable, monkeypatch: pytest.MonkeyPatch) -> Peer:
     return made
 
 
-def limited() -> int:
-    """Return how many connections have a send buffer that was set."""
-    return sum(each.getsockopt(socket.SOL_SOCKET, draining._SO_BUF_LOCK) for each in OPEN)
+def held_back() -> int:
+    """Return how many connections wait with what they have to send."""
+    return sum(map(is_held, OPEN))
 
 
-@may_limit
+@may_hold
 def test_what_is_under_way_leaves_before_the_mark_changes(table: SocketTable, peer: Peer) -> None:
     assign(table)
     peer.under_way = 50
     assert assign(table, Mark(3, 11)) == 4
     assert table.draining
-    assert limited() == 4
+    assert held_back() == 4
     table.drain()
     assert marks(table) == {UNMARKED}
     assert table.verify() == 0, "no other program has changed these marks"
@@ -144,32 +157,11 @@ def test_what_is_under_way_leaves_before_the_mark_changes(table: SocketTable, pe
     table.drain()
     assert not table.draining
     assert marks(table) == {Mark(3, 11)}
-    assert limited() == 0
+    assert held_back() == 0
     assert table.unmatched_bytes == {JOB: 4 * 50}
 
 
-@may_limit
-def test_one_that_sends_while_it_is_marked_goes_on_piece_by_piece(
-    table: SocketTable, peer: Peer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def late(sock: socket.socket, wanted: Mark) -> bool:
-        peer.under_way = 0 if peer.acked else 50
-        return mark(sock, wanted)
-
-    assign(table)
-    monkeypatch.setattr(draining, "mark", late)
-    assert assign(table, Mark(3, 11)) == 4
-    assert marks(table) == {UNMARKED, Mark(3, 11)}, "the others have found that it sends"
-    assert table.draining
-    assert limited() == 4
-    peer.acknowledge()
-    table.drain()
-    assert marks(table) == {Mark(3, 11)}
-    assert not table.draining
-    assert limited() == 0
-
-
-@may_limit
+@may_hold
 def test_a_change_that_is_taken_back_or_replaced_while_it_waits(table: SocketTable, peer: Peer) -> None:
     assign(table)
     assign(table, Mark(3, 11))
@@ -177,52 +169,30 @@ def test_a_change_that_is_taken_back_or_replaced_while_it_waits(table: SocketTab
     assert assign(table, Mark(2, 19)) == 4
     assert assign(table, Mark(3, 11)) == 0
     assert not table.draining
-    assert limited() == 0
+    assert held_back() == 0
     assert assign(table, Mark(2, 19)) == 4
     peer.now_s += 0.9 * draining.STARVED_S
     assert assign(table, Mark(1, 27)) == 4
-    assert limited() == 4
+    assert held_back() == 4
     peer.now_s += 0.2 * draining.STARVED_S
     table.drain()
     assert marks(table) == {Mark(1, 27)}, "it has waited long enough, whatever for"
 
 
-@may_limit
-def test_what_is_marked_has_its_next_mark_when_the_packets_of_the_one_before_have_left(table: SocketTable, peer: Peer) -> None:
-    assign(table)
-    assign(table, Mark(3, 11))
-    peer.under_way = 50
-    assign(table, Mark(2, 19))
-    peer.acked, peer.under_way = 50, 10
-    table.drain()
-    assert marks(table) == {Mark(2, 19)}
-    assert assign(table, Mark(1, 27)) == 0
-    assert marks(table) == {Mark(2, 19)}
-    peer.acknowledge()
-    table.drain()
-    table.poll()
-    assert marks(table) == {Mark(1, 27)}
-
-
-@may_limit
-@pytest.mark.parametrize("is_marked", [False, True])
-def test_whoever_leaves_while_a_mark_waits_keeps_nothing_of_it(table: SocketTable, peer: Peer, is_marked: bool) -> None:
+@may_hold
+def test_whoever_leaves_while_a_mark_waits_keeps_nothing_of_it(table: SocketTable, peer: Peer) -> None:
     assign(table)
     peer.under_way = 50
     assign(table, Mark(3, 11))
     held = set(table._matched)
-    if is_marked:
-        peer.acked, peer.under_way = 50, 10
-        table.drain()
-        assert marks(table) == {Mark(3, 11)}
-    assert table.assign((), ("127.0.0.1",), (), {}) == (4 if is_marked else 0)
+    assert table.assign((), ("127.0.0.1",), (), {}) == 0
     assert not table.draining
-    assert limited() == 0
+    assert held_back() == 0
     observed = table._diagnostics.tcp_sockets()
     assert {observed[inode].mark for inode in held} == {UNMARKED}
 
 
-@may_limit
+@may_hold
 def test_connections_that_the_network_forgets_are_not_marked_any_more(table: SocketTable, peer: Peer) -> None:
     assign(table)
     peer.under_way = 50
@@ -230,14 +200,12 @@ def test_connections_that_the_network_forgets_are_not_marked_any_more(table: Soc
     worker = LocalWorker(job=JOB, rank=0, process=describe_process(), klass=0)
     assert table.assign([worker], ["127.0.0.1"], (), {JOB: Mark(3, 11)}) == 0
     assert not table.draining
-    assert limited() == 0
+    assert held_back() == 0
     assert marks(table) == {UNMARKED}
 
 
-@may_limit
-def test_one_that_cannot_be_marked_is_not_limited_again(
-    table: SocketTable, peer: Peer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@may_hold
+def test_one_that_cannot_be_marked_is_not_held_again(table: SocketTable, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(sock: socket.socket, wanted: Mark) -> bool:
         raise PlatformError("the socket", "let no other program set its mark")
 
@@ -250,7 +218,7 @@ def test_one_that_cannot_be_marked_is_not_limited_again(
     for _ in range(2):
         table.drain()
         assert not table.draining
-        assert limited() == 0
+        assert held_back() == 0
         assert len(table.refused) == 1
         table.poll()
     monkeypatch.undo()
@@ -258,32 +226,41 @@ def test_one_that_cannot_be_marked_is_not_limited_again(
     assert marks(table) == {Mark(3, 11)}
 
 
-@may_limit
-def test_a_table_that_is_closed_limits_nothing(table: SocketTable, peer: Peer) -> None:
+@may_hold
+def test_a_table_that_is_closed_holds_nothing(table: SocketTable, peer: Peer) -> None:
     assign(table)
     peer.under_way = 50
     assign(table, Mark(3, 11))
-    assert limited() == 4
+    assert held_back() == 4
     table.close()
-    assert limited() == 0
+    assert held_back() == 0
 
 
-@may_limit
+@may_hold
 def test_so_many_are_on_their_way_at_once(table: SocketTable, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_DRAINING", 3)
     assign(table)
     peer.under_way = 50
     assert assign(table, Mark(3, 11)) == 4
-    assert limited() == 3
+    assert held_back() == 3
     assert marks(table) == {UNMARKED, Mark(3, 11)}
 
 
-@may_limit
-def test_a_send_buffer_that_a_killed_agent_has_limited_is_restored(table: SocketTable) -> None:
-    OPEN[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, draining._SMALL_BYTES // 2)
-    OPEN[2].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 50_000)
+@may_hold
+def test_what_a_killed_agent_has_held_goes_on(table: SocketTable) -> None:
+    hold(OPEN[0])
     assign(table)
-    assert [each.getsockopt(socket.SOL_SOCKET, draining._SO_BUF_LOCK) for each in OPEN] == [0, 0, 1, 0]
+    assert held_back() == 0
+
+
+@may_hold
+def test_where_packets_cannot_be_refused_marks_wait_for_nothing(table: SocketTable, peer: Peer) -> None:
+    assign(table)
+    peer.under_way = 50
+    table._hold_rule.is_known = False
+    assert assign(table, Mark(3, 11)) == 4
+    assert held_back() == 0
+    assert marks(table) == {Mark(3, 11)}
 
 
 def test_marks_go_with_the_worker_and_change_with_its_class(table: SocketTable) -> None:
