@@ -20,7 +20,7 @@ _REQUEST_DUMP = 0x301  # NLM_F_REQUEST | NLM_F_ROOT | NLM_F_MATCH
 _ERROR, _DONE = 2, 3
 _ESTABLISHED, _FIN_WAIT1, _FIN_WAIT2, _CLOSE_WAIT, _LISTEN = 1, 4, 5, 8, 10
 _STATES = sum(1 << state for state in (_ESTABLISHED, _FIN_WAIT1, _FIN_WAIT2, _CLOSE_WAIT, _LISTEN))
-_INFO, _TOS, _TCLASS, _CLASS_ID = 2, 5, 6, 17
+_INFO, _TOS, _TCLASS, _FIREWALL_MARK, _CLASS_ID = 2, 5, 6, 15, 17  # the firewall mark is told to CAP_NET_ADMIN, unasked
 # Asked for INET_DIAG_TCLASS, the kernel adds INET_DIAG_CLASS_ID, the priority.
 _EXTENSIONS = sum(1 << (attribute - 1) for attribute in (_INFO, _TOS, _TCLASS))
 _HEADER = struct.Struct("=IHHII")  # nlmsghdr
@@ -39,20 +39,20 @@ _PATIENCE_S = 5.0
 
 
 class TcpSocket(NamedTuple):
-    """A TCP socket. ends: the local one first. sent_bytes: as in `SendProgress`."""
+    """A TCP socket. ends: the local one first. sent_bytes: as in `SendProgress`. firewall_mark: SO_MARK."""
 
     inode: int
     ends: FourTuple
     mark: Mark
     sent_bytes: int
+    firewall_mark: int = 0
 
 
 class SendProgress(NamedTuple):
     """What a TCP socket sends, in bytes of payload since its connection began.
 
-    acked: acknowledged by its peer, of which the kernel counts one too many. sent: without what was sent again. received: from
-    its peer. is_idle: whether everything that was sent is acknowledged. is_losing: whether some counts as lost and was not sent
-    again.
+    acked: acknowledged by its peer, and one more where the socket has connected. sent: without what was sent again. received:
+    from its peer. is_idle: whether everything that was sent is acknowledged. is_losing: whether some counts as lost.
     """
 
     acked: int
@@ -125,25 +125,27 @@ def _parse(data: bytes, at: int, end: int, family: int) -> TcpSocket:
     local_port, remote_port, local, remote, inode = _SOCKET.unpack_from(data, at)
     ends = _address(local, family), int.from_bytes(local_port), _address(remote, family), int.from_bytes(remote_port)
     at += _SOCKET.size
-    priority = tos = sent = 0
+    priority = tos = sent = firewall_mark = 0
     while at < end:
         length, kind = _ATTRIBUTE.unpack_from(data, at)
         value = at + _ATTRIBUTE.size
         if kind == _CLASS_ID:
             (priority,) = struct.unpack_from("=I", data, value)
+        elif kind == _FIREWALL_MARK:
+            (firewall_mark,) = struct.unpack_from("=I", data, value)
         elif kind == _TOS:
             tos = data[value]
         elif kind == _INFO:
             sent = _bytes_sent(data[value : at + length])
         at += length + 3 & ~3
-    return TcpSocket(inode, ends, Mark(priority, tos >> 2), sent)
+    return TcpSocket(inode, ends, Mark(priority, tos >> 2), sent, firewall_mark)
 
 
 def _bytes_sent(info: bytes) -> int:
     """Return what a `struct tcp_info` says was sent; 0 where the kernel, before 4.19, does not count it.
 
-    The kernel also counts what the host has refused (`hostagent.holding`): of a connection that was held, this may be off by
-    what its packets under way are shorter than the longest.
+    The kernel also counts what the host has refused (`hostagent.holding`). Of a connection that was held this may be too much,
+    by a byte, and by what its packets under way are shorter than the longest.
     """
     if len(info) < _TCP_INFO_BYTES:
         return 0

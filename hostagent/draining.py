@@ -21,21 +21,22 @@ STARVED_S = 0.25
 
 Where a queue that is served takes longer, it sends a window again; to wait longer would keep it in the wrong class elsewhere.
 """
-MUTE_S = 0.02
+MUTE_S = 0.05
 """For how long an end that receives data is held without an acknowledgement before it may give way.
 
 Acknowledgements travel with data where there are any, and are refused with them. If both ends are held and have data to send,
-neither learns that the other has everything; so the end with the higher address goes on for `STARVED_S`, and is held again when
-the other has its mark.
+neither learns that the other has everything; so the end with the higher address goes on for `STARVED_S`, once, and is held
+again when the other has its mark. Linux delays the acknowledgement of a last packet by 40 ms.
 """
 MOST_S = 3.0
 """For how long a connection drains at most: one that is served at a trickle is to have its new class."""
 
 
 def begin(sock: socket.socket, wanted: Mark, now_s: float) -> "Drain | None":
-    """Return a borrowed socket on its way to another mark; None if it has that, or can only be marked at once.
+    """Return a borrowed socket on its way to another mark; None if it has that, or is to be marked at once.
 
-    That is one whose program has given it a firewall mark, and any before Linux 4.19 or without CAP_NET_ADMIN.
+    The latter holds for a socket that has a firewall mark of its program's, and for any before Linux 4.19 or without
+    CAP_NET_ADMIN.
     """
     given = mark_of(sock)
     if given == wanted or send_progress(sock) is None or not may_be_held(sock):
@@ -43,6 +44,7 @@ def begin(sock: socket.socket, wanted: Mark, now_s: float) -> "Drain | None":
     try:
         return Drain(sock, given, wanted, now_s)
     except OSError:
+        release(sock)
         return None
 
 
@@ -60,28 +62,29 @@ class Drain:
         self._sock = sock
         self._may_give_way = _end(sock.getsockname()) > _end(sock.getpeername())
         self._again_s = self._began_s = now_s  # not held before
-        self._at_hold = self._hold()
-        self._acked, self._acked_s = self._at_hold.acked, now_s
-        self._held_s: float | None = now_s
+        hold(sock)
+        self._is_held = True
+        self._acked_s, self._at_ack = now_s, self._progress()
 
     def step(self, now_s: float) -> bool:
         """Mark the connection if that is due; return whether it was. Raises like `mark`."""
         found = self._progress()
-        if self._held_s is None:
-            if now_s >= self._again_s and not found.is_losing:
-                self._held_s, self._at_hold = now_s, self._hold()
-                found = self._at_hold
-        elif found.is_losing or self._gives_way(found, now_s - self._held_s):
+        if not self._is_held and now_s >= self._again_s and not found.is_losing:
+            hold(self._sock)
+            self._is_held = True
+            found = self._progress()
+        if found.acked != self._at_ack.acked:
+            self._acked_s, self._at_ack = max(now_s, self._again_s), found
+        if self._is_held and (found.is_losing or self._gives_way(found, now_s)):
             release(self._sock)
-            self._held_s = None
+            self._is_held = False
             if not found.is_losing:
+                self._may_give_way = False
                 self._acked_s = self._again_s = now_s + STARVED_S
-        if found.acked != self._acked:
-            self._acked, self._acked_s = found.acked, max(now_s, self._again_s)
-        # The acknowledgements of an end that receives wait behind its peer's data, in the class of those.
-        patience_s = STARVED_S if found.received == self._at_hold.received else 2 * STARVED_S
+        # What acknowledges an end that receives may wait behind its peer's data, in the class of those.
+        patience_s = STARVED_S if found.received == self._at_ack.received else 2 * STARVED_S
         is_patient = now_s - self._acked_s < patience_s and now_s - self._began_s < MOST_S
-        if is_patient and (self._held_s is None or not found.is_idle):
+        if is_patient and not (self._is_held and found.is_idle):
             return False
         mark(self._sock, self.wanted)
         self.sent_before = found.sent
@@ -92,24 +95,13 @@ class Drain:
         with self._sock:
             release(self._sock)
 
-    def _hold(self) -> SendProgress:
-        """Hold the connection, and return what it had sent when it was."""
-        hold(self._sock)
-        return self._progress()
-
-    def _gives_way(self, found: SendProgress, held_s: float) -> bool:
-        is_mute = found.acked == self._at_hold.acked and found.received != self._at_hold.received
-        return self._may_give_way and is_mute and held_s >= MUTE_S
+    def _gives_way(self, found: SendProgress, now_s: float) -> bool:
+        return self._may_give_way and found.received != self._at_ack.received and now_s - self._acked_s >= MUTE_S
 
     def _progress(self) -> SendProgress:
         found = send_progress(self._sock)
         assert found is not None, "the kernel has counted it before"
         return found
-
-
-def repair(sock: socket.socket) -> None:
-    """Have a connection go on that was on its way when its agent was killed."""
-    release(sock)
 
 
 def _end(address: tuple[str, int]) -> tuple[str, int]:

@@ -14,6 +14,7 @@ from beamer.network.protocol import ClassCounter, Connections, PortCounters, Wor
 from hostagent.acknowledgements import Acknowledgements
 from hostagent.desired import DesiredState
 from hostagent.guard import remove_queues
+from hostagent.holding import HoldRule
 from hostagent.htb import ClassCount, Queues
 from hostagent.sockets import SocketTable
 from hostagent.state import StateDirectory
@@ -60,7 +61,8 @@ class Enforcer:
         with ExitStack() as opened:
             self._queues = Queues()
             opened.callback(self._queues.close)
-            self._sockets = SocketTable()
+            self._hold_rule = HoldRule()
+            self._sockets = SocketTable(self._hold_rule)
             opened.callback(self._sockets.close)
             self._opened = opened.pop_all()
         self._acknowledgements = Acknowledgements()
@@ -115,6 +117,8 @@ class Enforcer:
                 self._trees[name] = _Installed(index, wanted[name])
         if dropped:
             self._state.own(wanted.keys() | (dropped & failed.keys()))
+            with _collecting(failed, "nftables"):
+                self._hold_rule.remove()
         return changes, failed
 
     def _changed(self, wanted: Mapping[str, Tree], owned: Set[str]) -> tuple[dict[str, int], dict[str, str]]:
@@ -222,6 +226,7 @@ class Enforcer:
         finally:
             with self._state.changing():
                 remove_queues(self._state)
+            self._hold_rule.remove()  # it is gone, and installed anew when it is needed
 
 
 @contextmanager

@@ -57,12 +57,12 @@ def remove_queues(state: StateDirectory) -> None:
                 acknowledgements.remove(interface)
             except PlatformError as error:
                 left[interface] = error
-        HoldRule().remove()
     finally:
         queues.close()
     state.own(left)
     if left:
         raise next(iter(left.values()))
+    HoldRule().remove()
     QueueLease(state).end()
 
 

@@ -1,33 +1,38 @@
-"""A connection whose data wait in its own socket for a moment, while what was sent before is still under way.
+"""Hold a connection: what it has not sent yet waits in its socket, while what it has sent is still under way.
 
-Netfilter refuses the data packets of a socket with a certain firewall mark (SO_MARK), and passes its acknowledgements. TCP
+Netfilter refuses the data packets of a socket that has a certain firewall mark (SO_MARK) and passes packets without data. TCP
 takes a packet that its own host refuses as not sent: it stays first in the socket's queue, is not counted as lost, changes no
-window, and is tried again with the next acknowledgement (net/ipv4/tcp_output.c, `tcp_write_xmit`). Only what TCP counts as sent
-grows with every try.
+window, and is tried again with the next acknowledgement or write (net/ipv4/tcp_output.c, `tcp_write_xmit`). It does count as
+sent in the kernel's statistics, and so does the acknowledgement that it carries: what a connection receives while it is held
+and has data to send is acknowledged when it is released.
 
-The kernel forgets by itself, `LASTS_S` after it was told, that such packets are refused: a connection whose agent was killed
-goes on, in the class that it had.
+An entry in the kernel with a time limit of `LASTS_S` makes the rule effective. A connection whose agent was killed goes on
+after that time, at TCP's next attempt, in the class that it had.
 """
 
 import logging
 import socket
-from contextlib import suppress
 
 from beamer.errors import PlatformError
-from hostagent.nftables import WITHOUT_DATA, nft, removal
+from hostagent.nftables import WITHOUT_DATA, nft, removal, tables
 from hostagent.rate_limited_log import RateLimitedLog
 
 log = logging.getLogger("beamer.hostagent")
 
 LASTS_S = 6.0
-"""For how long the kernel refuses packets once it was told to."""
+"""For how long the kernel refuses packets after the rule was installed."""
 
-_MARK = int.from_bytes(b"beam")  # a firewall mark that nobody else chooses
+HOLD_MARK = 0x20B6
+"""The firewall mark of a held socket, which packets have to have as a whole.
+
+It has no bit of the masks that kube-proxy (0xc000), Calico (0xffff0000) and Cilium (0x0f00) use by default.
+"""
 _UNMARKED = 0
-_TABLE = "table ip beamer_hold"  # no interface's is called so
-# Before anything that might change a packet's mark. A FIN is a byte of the stream, and would overtake those before it.
+_PATIENCE_S = 0.5  # for nft: connections that drain wait as long
+_TABLE = "table ip beamer_hold"  # an interface's begins with "beamer-"
+# Before whatever may change a packet's mark. A FIN is a byte of the stream, and would overtake those before it.
 _SCRIPT = f"""{removal(_TABLE)}{_TABLE} {{
-set held {{ typeof meta mark; flags timeout; timeout {LASTS_S:.0f}s; elements = {{ {_MARK} }}; }}
+set held {{ type mark; flags timeout; timeout {LASTS_S:.0f}s; elements = {{ {HOLD_MARK} }}; }}
 chain leaving {{
 type filter hook output priority raw - 10
 meta mark != @held accept
@@ -47,16 +52,17 @@ class HoldRule:
         self._tried_s: float | None = None
         self._is_refusing = False
 
-    def lasts(self, now_s: float, for_s: float) -> bool:
-        """Have packets refused for the next `for_s` at least; return whether they are, and log why not.
+    def ensure(self, now_s: float, for_s: float) -> bool:
+        """Have packets refused for the next `for_s` at least; return whether they are. Where not, that is logged.
 
-        now_s: of a clock that never goes back. Not every call tells the kernel, as that takes 16 ms.
+        now_s: of a clock that never goes back. The rule is installed anew only when its time would end too early, which takes
+        about 16 ms; what another program removes meanwhile is not noticed before.
         """
         if self._tried_s is not None and now_s + for_s < self._tried_s + LASTS_S:
             return self._is_refusing
         self._tried_s = now_s
         try:
-            nft("-f", "-", script=_SCRIPT)
+            nft("-f", "-", script=_SCRIPT, patience_s=_PATIENCE_S)
             self._is_refusing = True
         except PlatformError as error:
             self._is_refusing = False
@@ -64,33 +70,37 @@ class HoldRule:
         return self._is_refusing
 
     def remove(self) -> None:
-        """Remove the rule, if there is one: what is held goes on."""
+        """Remove the rule if no interface here has an agent's rules any more. Raises `PlatformError`."""
         self._tried_s = None
-        with suppress(PlatformError):  # without nftables there is none, and it has an end of its own
+        try:
+            found = tables()
+        except PlatformError:  # without nftables there is none
+            return
+        if _TABLE in found and not any(name.startswith("table ip beamer-") for name in found):
             nft("-f", "-", script=removal(_TABLE))
 
 
 def may_be_held(sock: socket.socket) -> bool:
-    """Return whether its program has not given a socket a firewall mark of its own."""
-    return _mark_of(sock) in (_UNMARKED, _MARK)
+    """Return whether a socket has no firewall mark of its program's."""
+    return _mark_of(sock) in (_UNMARKED, HOLD_MARK)
 
 
 def is_held(sock: socket.socket) -> bool:
     """Return whether a socket is held."""
-    return _mark_of(sock) == _MARK
+    return _mark_of(sock) == HOLD_MARK
 
 
 def hold(sock: socket.socket) -> None:
     """Hold back the data that a socket has not sent yet. Raises `OSError` without CAP_NET_ADMIN."""
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, _MARK)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, HOLD_MARK)
 
 
 def release(sock: socket.socket) -> None:
-    """Have a socket go on, if it is held."""
+    """Let a socket send again, if it is held."""
     if not is_held(sock):
         return
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, _UNMARKED)
-    # Nothing but time would have TCP try again when nothing is under way: that is what the end of a cork does.
+    # With nothing under way TCP would try again only after a time-out; it does so at once when a cork is removed.
     corked = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CORK)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
     if corked:

@@ -5,7 +5,7 @@ import subprocess
 from beamer.errors import PlatformError
 from hostagent.capabilities import DEPLOYMENT
 
-_PATIENCE_S = 2.0
+PATIENCE_S = 2.0
 _IP_HEADER, _WORD = 20, 4  # bytes; TCP counts its header in words
 _TCP_HEADERS = range(5, 16)
 
@@ -19,10 +19,10 @@ these lengths leave no room for data behind it either.
 """
 
 
-def nft(*arguments: str, script: str | None = None) -> str:
+def nft(*arguments: str, script: str | None = None, patience_s: float = PATIENCE_S) -> str:
     """Run nft, with the commands of `script` on its input, and return what it prints. Raises `PlatformError` with its error."""
     try:
-        done = subprocess.run(("nft", *arguments), input=script, capture_output=True, text=True, timeout=_PATIENCE_S)
+        done = subprocess.run(("nft", *arguments), input=script, capture_output=True, text=True, timeout=patience_s)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise PlatformError(f"nft: {error}", DEPLOYMENT) from error
     if done.returncode:
@@ -33,3 +33,8 @@ def nft(*arguments: str, script: str | None = None) -> str:
 def removal(table: str) -> str:
     """Return the commands that remove a table (`table ip NAME`), whether or not there is one."""
     return f"{table} {{ }}\ndelete {table}\n"
+
+
+def tables() -> frozenset[str]:
+    """Return the tables of this network namespace, each as `table FAMILY NAME`. Raises `PlatformError` without nftables."""
+    return frozenset(nft("list", "tables").splitlines())

@@ -18,8 +18,8 @@ from beamer.network.codepoints import CODEPOINTS
 from beamer.network.connection import Connection
 from beamer.network.protocol import LocalWorker, WorkerBytes, WorkerId
 from hostagent.diagnostics import Diagnostics, TcpSocket, bytes_sent
-from hostagent.draining import MOST_S, Drain, begin, repair
-from hostagent.holding import HoldRule
+from hostagent.draining import MOST_S, Drain, begin
+from hostagent.holding import HOLD_MARK, HoldRule, release
 from hostagent.members import Member, Place, WorkerProcesses, place_of
 from hostagent.process import UNMARKED, Mark, borrow, is_tcp, mark, mark_of, socket_descriptors
 from hostagent.procfs import Procfs
@@ -48,13 +48,14 @@ class _Sent:
 class SocketTable:
     """The connections of the registered workers, updated by `poll`. Belongs to the thread that made it; close it there.
 
-    A socket is queried once: afterwards a poll that finds the same sockets costs no request to the kernel. clock: in seconds.
+    A socket is queried once: afterwards a poll that finds the same sockets costs no request to the kernel. hold_rule: by which
+    this host refuses what is held. clock: in seconds.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, hold_rule: HoldRule, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._diagnostics = Diagnostics()
-        self._hold_rule = HoldRule()
+        self._hold_rule = hold_rule
         self._processes = WorkerProcesses()
         self._workers: tuple[LocalWorker, ...] = ()
         self._addresses: frozenset[str] = frozenset()
@@ -176,7 +177,6 @@ class SocketTable:
         for inode in unknown:
             if inode in observed:
                 self._match(self._held[inode], observed[inode])
-                self._repair(inode)
             elif not self._may_connect(inode):
                 self._irrelevant.add(inode)
         self._polled = frozenset(place_of(worker) for worker in self._workers)
@@ -206,25 +206,25 @@ class SocketTable:
         return repaired
 
     def unmark_leftovers(self) -> int:
-        """Unmark what another agent has marked here and no worker holds, and return how many that were. Raises like `poll`.
+        """Unmark and release what another agent has left here and no worker holds; return how many were marked.
 
-        Its attempts have ended while no agent ran.
+        Its attempts have ended while no agent ran. Raises like `poll`.
         """
         listed = self._diagnostics.tcp_sockets().values()
-        left = {found.inode for found in listed if _is_managed(found.mark)} - self._held.keys()
+        left = {one.inode for one in listed if _is_managed(one.mark) or one.firewall_mark == HOLD_MARK} - self._held.keys()
         unmarked = 0
         for pid in Procfs().inodes() if left else ():
             with suppress(PlatformError, OSError):  # where it cannot be reached, another process may be
                 for inode, descriptor in socket_descriptors(pid).items():
                     if inode in left and (borrowed := borrow(pid, descriptor, inode)) is not None:
                         with borrowed:
+                            release(borrowed)
                             unmarked += mark(borrowed, UNMARKED)
         return unmarked
 
     def release(self) -> None:
         """Remove every mark and forget all workers."""
         self.assign((), (), (), {})
-        self._hold_rule.remove()
 
     def _hold(self) -> dict[int, _Held]:
         """Return every socket of a registered worker; one that two workers share counts as the lower process id's."""
@@ -294,6 +294,11 @@ class SocketTable:
             self._sent[held.inode] = _Sent(0 if opened_since else observed.sent_bytes, observed.sent_bytes)
             if _is_managed(observed.mark):  # by an agent before this one
                 self._given[held.inode] = observed.mark
+            if observed.firewall_mark == HOLD_MARK:  # that was killed meanwhile
+                with suppress(PlatformError, OSError):  # what cannot be reached is reported when it is to be marked
+                    if (borrowed := self._borrow(held.inode)) is not None:
+                        with borrowed:
+                            release(borrowed)
         else:
             self._irrelevant.add(held.inode)
 
@@ -330,9 +335,9 @@ class SocketTable:
                 return 0
             with ExitStack() as closing:
                 closing.enter_context(borrowed)
-                now_s = self._clock()
                 may_wait = inode not in self._failed and len(self._draining) < MOST_DRAINING
-                if may_wait and mark_of(borrowed) != wanted and self._hold_rule.lasts(now_s, MOST_S):
+                if may_wait and mark_of(borrowed) != wanted and self._hold_rule.ensure(self._clock(), MOST_S):
+                    now_s = self._clock()  # that may have taken some time
                     drain = begin(borrowed, wanted, now_s)
                     if drain is not None:
                         self._draining[inode] = drain
@@ -355,12 +360,6 @@ class SocketTable:
             self._unmatched[self._matched[inode].job] += sent_before
         self._given[inode] = given
         self._failed.pop(inode, None)
-
-    def _repair(self, inode: int) -> None:
-        with suppress(PlatformError, OSError):  # what cannot be reached is reported when it is to be marked
-            if inode in self._matched and (borrowed := self._borrow(inode)) is not None:
-                with borrowed:
-                    repair(borrowed)
 
     def _end_drain(self, inode: int) -> None:
         drain = self._draining.pop(inode, None)

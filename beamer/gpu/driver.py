@@ -20,14 +20,6 @@ from beamer.studies.model import StudyStatus, split_key, trial_key
 from beamer.studies.tracker import Tracker
 
 
-def _never() -> bool:
-    return False
-
-
-def _ignore(event: Event) -> None:
-    pass
-
-
 class SearchDriver:
     """A tuner's searches on an engine.
 
@@ -43,9 +35,9 @@ class SearchDriver:
         engine: Engine,
         tuner: Tuner,
         past: Iterable[Event] = (),
-        write: Callable[[Event], None] = _ignore,
-        on_event: Callable[[Event], None] = _ignore,
-        is_over: Callable[[], bool] = _never,
+        write: Callable[[Event], None] = lambda event: None,
+        on_event: Callable[[Event], None] = lambda event: None,
+        is_over: Callable[[], bool] = lambda: False,
         limits: RunLimits = NO_LIMITS,
         tracker: Tracker | None = None,
     ) -> None:

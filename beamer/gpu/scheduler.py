@@ -28,14 +28,6 @@ ROUNDS = 8  # of calls in one step: every job may have to leave its GPUs before 
 log = logging.getLogger("beamer.gpu")
 
 
-def _never() -> bool:
-    return False
-
-
-def _ignore(event: Event) -> None:
-    pass
-
-
 class Scheduler:
     """Keep decisions carried out on an engine. seen: what was observed of its jobs last.
 
@@ -52,8 +44,8 @@ class Scheduler:
         engine: Engine,
         write: Callable[[Event], None],
         limits: RunLimits = NO_LIMITS,
-        applied: Callable[[Event], None] = _ignore,
-        is_over: Callable[[], bool] = _never,
+        applied: Callable[[Event], None] = lambda event: None,
+        is_over: Callable[[], bool] = lambda: False,
     ) -> None:
         self.tracker = tracker
         self.ledger = ledger

@@ -25,10 +25,6 @@ RETRY_INTERVAL_S = 1.0  # until an engine is asked again: a call may have failed
 log = logging.getLogger("beamer.gpu")
 
 
-def _never() -> bool:
-    return False
-
-
 def _moving(seen: Mapping[str, Observed]) -> set[str]:
     return {key for key, one in seen.items() if one.state.has_processes}
 
@@ -122,7 +118,7 @@ class SearchSession:
         self.driver.react()
         self._end_study(now)
 
-    def park(self, interrupted: Callable[[], bool] = _never) -> bool:
+    def park(self, interrupted: Callable[[], bool] = lambda: False) -> bool:
         """Stop every job at an iteration boundary with a checkpoint, and return whether all are.
 
         interrupted: whether to give up waiting.
@@ -137,7 +133,7 @@ class SearchSession:
         self.scheduler.revoke(self._clock())
         return True
 
-    def wait_until_forgotten(self, interrupted: Callable[[], bool] = _never) -> bool:
+    def wait_until_forgotten(self, interrupted: Callable[[], bool] = lambda: False) -> bool:
         """Step until the engine has forgotten all jobs, which have ended, and return whether it has."""
         until = time.monotonic() + self._timeout_s
         while self.engine.report():

@@ -55,10 +55,6 @@ def _as_declared(key: str, declared: int) -> int:
     return declared
 
 
-def _never() -> bool:
-    return False
-
-
 class NetworkedEngine(Engine):
     """Runs jobs of known compute times and convergence on a simulated network.
 
@@ -78,7 +74,7 @@ class NetworkedEngine(Engine):
         report_s: float,
         on_report: Callable[[], None],
         sent_bytes: Callable[[str, int], int] = _as_declared,
-        is_lost: Callable[[], bool] = _never,
+        is_lost: Callable[[], bool] = lambda: False,
     ) -> None:
         if not 0 < report_s < math.inf:
             raise InputError("report_s", report_s, "a finite number of seconds above 0")
@@ -121,7 +117,7 @@ class NetworkedEngine(Engine):
                 run.iteration, run.service_s = saved.iteration, saved.service_s
         costs = run.job.costs
         if run.state is RunState.STOPPING:
-            run.following = placement
+            run.following, run.suspends = placement, False
         elif run.state is RunState.SUSPENDED:
             self.resume(job) if run.placement == placement else self.resize(job, placement)
         elif run.state is RunState.PARKED:
@@ -137,6 +133,7 @@ class NetworkedEngine(Engine):
     def resume(self, job: str, timeout_s: float = 5.0) -> None:
         """Continue after what suspending and resuming take."""
         run = self._known(job, "resume")
+        run.suspends = False
         if run.state is RunState.PARKED:
             raise EngineError(f"{job}: resume: it is parked and its memory gone; start it")
         if run.state is RunState.SUSPENDED and run.placement:
@@ -207,7 +204,7 @@ class NetworkedEngine(Engine):
     def _leave_after_iteration(self, key: str, following: Placement | None) -> None:
         """Have a job leave its GPUs at the end of the iteration that it is in, for others if they are free then."""
         run = self._runs[key]
-        run.following = following
+        run.following, run.suspends = following, False
         if run.state is RunState.RUNNING:
             run.steps = self._done(key) + 1
             run.state = RunState.STOPPING

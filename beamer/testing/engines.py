@@ -322,7 +322,7 @@ def parks_and_starts_again(harness: EngineHarness) -> None:
 
 
 def starts_a_job_that_is_being_parked(harness: EngineHarness) -> None:
-    """The last call counts: a job that is started or resized on its way to be parked runs there."""
+    """The last call counts: a job that is started or resized on its way to be parked runs there, suspended before or not."""
     bench = _Bench(harness)
     key = bench.runs("job", bench.two)
     bench.engine.resize(key, None, TIMEOUT_S)
@@ -331,6 +331,11 @@ def starts_a_job_that_is_being_parked(harness: EngineHarness) -> None:
     bench.engine.resize(key, None, TIMEOUT_S)
     bench.engine.resize(key, bench.one, TIMEOUT_S)
     bench.reaches(key, RunState.RUNNING, bench.one)
+    bench.progresses(key)
+    bench.engine.resize(key, None, TIMEOUT_S)
+    bench.engine.suspend(key, TIMEOUT_S)
+    bench.engine.start(key, bench.other, TIMEOUT_S)
+    bench.reaches(key, RunState.RUNNING, bench.other)
     bench.progresses(key)
     bench.never_went_back(key)
 

@@ -30,7 +30,7 @@ from tests.netns.bench import Bench, eventually, local_worker, mark_of
 pytestmark = pytest.mark.netns
 
 CHANGES = 100
-MOST_AGAIN = CHANGES // 20  # packets: a change that lets a window overtake has a hundred sent again
+MOST_AGAIN = CHANGES // 10  # packets: one change that lets a window overtake has a hundred sent again
 TCP_RTO_MAX_MS = 44
 GBIT = 10**9
 HOST_PORT = Port(interface="data", rate_bps=10 * GBIT, classify="mark")
@@ -302,9 +302,7 @@ def test_a_hundred_changes_of_a_saturated_connection(
     print(f"with changes {changed}, without {unchanged}")
     again, without = (median(reading.sent_again for reading in readings) for readings in (changed, unchanged))
     assert again <= without + MOST_AGAIN
-    if (
-        rate_bps < GBIT
-    ):  # a faster one has no processor left on a small machine, which alone stops it for longer than a queue is
+    if rate_bps < GBIT:  # else it may stand still for longer than a queue is, for want of a processor
         assert changed[0].longest_pause_s <= unchanged[0].rtt_s
         assert changed[0].bytes_per_s >= 0.9 * unchanged[0].bytes_per_s
 

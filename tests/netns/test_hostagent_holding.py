@@ -3,6 +3,7 @@
 import logging
 import re
 import socket
+import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -13,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from hostagent import holding
+from hostagent.acknowledgements import Acknowledgements
+from hostagent.diagnostics import bytes_sent
 from hostagent.draining import MOST_S
 from hostagent.holding import LASTS_S, HoldRule, hold, is_held, release
 from hostagent.testing import Namespace, cabled_namespaces
@@ -21,6 +24,7 @@ from tests.netns.bench import Bench, eventually, local_worker
 pytestmark = pytest.mark.netns
 
 TABLE = "beamer_hold"
+_ACKED_AT, _SENT_AT = 120, 200  # tcpi_bytes_acked, tcpi_bytes_sent in struct tcp_info
 
 
 @dataclass
@@ -28,6 +32,7 @@ class Line:
     """A connection from one host to another, which reads what arrives."""
 
     here: Namespace
+    there: Namespace
     ours: socket.socket
     theirs: socket.socket
     received: bytearray = field(default_factory=bytearray)
@@ -51,12 +56,22 @@ def line() -> Iterator[Line]:
         server = stack.enter_context(there.call(lambda: socket.create_server(("10.77.0.2", 6000))))
         ours = stack.enter_context(here.call(socket.socket))
         ours.connect(("10.77.0.2", 6000))
-        made = Line(here, ours, stack.enter_context(server.accept()[0]))
+        made = Line(here, there, ours, stack.enter_context(server.accept()[0]))
         reader = threading.Thread(target=made.read)
         reader.start()
         stack.callback(reader.join)
         stack.callback(ours.shutdown, socket.SHUT_RDWR)
         yield made
+
+
+def counted(sock: socket.socket, at: int) -> int:
+    """Return a count of bytes in a socket's `struct tcp_info`."""
+    info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, at + 8)
+    return int(struct.unpack_from("=Q", info, at)[0])
+
+
+def acknowledged(sock: socket.socket) -> int:
+    return counted(sock, _ACKED_AT)
 
 
 def tables(space: Namespace) -> str:
@@ -67,26 +82,50 @@ def test_what_is_held_waits_and_what_arrives_is_acknowledged(line: Line) -> None
     rule = HoldRule()
     line.ours.sendall(bytes(100_000))
     eventually(lambda: line.has_received(100_000))
-    assert line.here.call(lambda: rule.lasts(0.0, MOST_S))
+    assert line.here.call(lambda: rule.ensure(0.0, MOST_S))
     hold(line.ours)
     line.theirs.sendall(b"x" * 1000)
     assert len(line.ours.recv(1000, socket.MSG_WAITALL)) == 1000
-    unacknowledged = "ss", "-tinH", "dport", "=", f":{line.ours.getsockname()[1]}"
-    assert "unacked" not in line.here.run(*unacknowledged)
+    eventually(lambda: acknowledged(line.theirs) == 1000)
     line.ours.sendall(bytes(50_000))
+    line.theirs.sendall(b"x" * 1000)
     time.sleep(0.3)
     assert len(line.received) == 100_000
     release(line.ours)
     assert not is_held(line.ours)
-    eventually(lambda: line.has_received(150_000), every_s=0.001, most_s=0.15)  # before any time-out of TCP's
+    eventually(lambda: line.has_received(150_000), every_s=0.001, most_s=0.25)  # before TCP tries by itself
+    eventually(lambda: acknowledged(line.theirs) == 2000)
     assert line.sent_again == 0
+    assert bytes_sent(line.ours) in (150_000, 150_001), "without what was refused"
+    assert counted(line.ours, _SENT_AT) > 150_001
     line.here.call(rule.remove)
     assert tables(line.here) == ""
     line.here.call(rule.remove)
 
 
+def test_an_end_that_is_closed_while_it_is_held_overtakes_nothing(line: Line) -> None:
+    rule = HoldRule()
+    assert line.here.call(lambda: rule.ensure(0.0, MOST_S))
+    hold(line.ours)
+    line.ours.sendall(b"last")
+    line.ours.shutdown(socket.SHUT_WR)
+    time.sleep(0.1)
+    assert not line.received
+    release(line.ours)
+    eventually(lambda: line.received == b"last", most_s=0.25)
+    assert line.sent_again == 0
+
+
+def test_an_interface_with_an_agents_rules_keeps_the_rule(line: Line) -> None:
+    rule, kept = HoldRule(), Acknowledgements()
+    line.here.call(lambda: (kept.reconcile("data"), rule.ensure(0.0, MOST_S), rule.remove()))
+    assert TABLE in tables(line.here)
+    line.here.call(lambda: (kept.remove("data"), rule.remove()))
+    assert tables(line.here) == ""
+
+
 def test_what_nobody_releases_goes_on_by_itself(line: Line) -> None:
-    assert line.here.call(lambda: HoldRule().lasts(0.0, MOST_S))
+    assert line.here.call(lambda: HoldRule().ensure(0.0, MOST_S))
     hold(line.ours)
     began_s = time.monotonic()
     line.ours.sendall(bytes(50_000))
@@ -97,25 +136,25 @@ def test_what_nobody_releases_goes_on_by_itself(line: Line) -> None:
     assert is_held(line.ours)
 
 
-def test_the_kernel_is_told_again_in_time_and_not_every_time(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rule_is_installed_again_in_time_and_not_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str | None] = []
-    monkeypatch.setattr(holding, "nft", lambda *_, script=None: told.append(script))
+    monkeypatch.setattr(holding, "nft", lambda *_, script=None, patience_s=0.0: told.append(script))
     rule = HoldRule()
     for now_s in (0.0, 0.1, LASTS_S - MOST_S - 0.1):
-        assert rule.lasts(now_s, MOST_S)
+        assert rule.ensure(now_s, MOST_S)
     assert len(told) == 1
-    assert rule.lasts(LASTS_S - MOST_S, MOST_S)
+    assert rule.ensure(LASTS_S - MOST_S, MOST_S)
     assert len(told) == 2
 
 
 def test_without_nftables_nothing_is_held_and_a_warning_says_so(
-    line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     rule = HoldRule()
     with caplog.at_level(logging.WARNING):
-        assert not rule.lasts(0.0, MOST_S)
-        assert not rule.lasts(1.0, MOST_S), "and it is not tried for every connection"
+        assert not rule.ensure(0.0, MOST_S)
+        assert not rule.ensure(1.0, MOST_S), "and it is not tried for every connection"
     (record,) = caplog.records
     assert "packets sent twice" in record.message
 

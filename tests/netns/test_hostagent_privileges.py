@@ -68,6 +68,8 @@ def test_an_agent_with_the_least_capabilities_does_all_of_its_work(bench: Bench,
     assert bench.controller.applied(bench.assign(2, workers[1])).changes == 1, "marks come off as well"
     assert only_marked(bench) == {other.port}
     assert "CAP_" not in log.read_text()
+    assert "packets sent twice" not in log.read_text()
+    assert "beamer_hold" in bench.here.run("nft", "list", "tables")
     agent.kill()
     agent.wait()
     eventually(lambda: not bench.classes())  # the guard that it has left may do so, too

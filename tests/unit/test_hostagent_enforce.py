@@ -53,6 +53,12 @@ class FakeAcknowledgements:
     def remove(self, interface: str) -> None: ...
 
 
+class FakeHoldRule:
+    """Is never installed."""
+
+    def remove(self) -> None: ...
+
+
 class FakeSockets:
     """Remembers the marks that it was given; `failure` is raised by whatever touches a socket."""
 
@@ -85,13 +91,14 @@ def queues(monkeypatch: pytest.MonkeyPatch) -> FakeQueues:
     made = FakeQueues()
     monkeypatch.setattr(module, "Queues", lambda: made)
     monkeypatch.setattr(module, "Acknowledgements", FakeAcknowledgements)
+    monkeypatch.setattr(module, "HoldRule", FakeHoldRule)
     return made
 
 
 @pytest.fixture
 def sockets(monkeypatch: pytest.MonkeyPatch) -> FakeSockets:
     made = FakeSockets()
-    monkeypatch.setattr(module, "SocketTable", lambda: made)
+    monkeypatch.setattr(module, "SocketTable", lambda _: made)
     return made
 
 

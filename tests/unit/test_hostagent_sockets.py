@@ -8,16 +8,18 @@ import pytest
 
 from beamer.client.lease import describe_process
 from beamer.errors import PlatformError
+from beamer.network.codepoints import codepoint
 from beamer.network.protocol import LocalWorker, WorkerId
 from beamer.studies.model import Process
 from hostagent import draining
 from hostagent import sockets as module
 from hostagent.diagnostics import SendProgress
-from hostagent.holding import hold, is_held
+from hostagent.holding import HoldRule, hold, is_held
 from hostagent.members import WorkerProcesses
-from hostagent.process import UNMARKED, Mark
+from hostagent.process import UNMARKED, Mark, mark, mark_of
 from hostagent.procfs import Procfs
 from hostagent.sockets import SocketTable
+from hostagent.tree import class_id
 from tests.unit.firewall_marks import may_hold
 
 JOB = "s/j"
@@ -40,22 +42,24 @@ class Peer:
         return SendProgress(self.acked, sent, 0, not self.under_way, False)
 
 
-class FakeHoldRule:
-    """Says that the kernel refuses what is held, if it is known."""
+class FakeHoldRule(HoldRule):
+    """A rule that is installed, or is not, without a kernel."""
 
-    is_known = True
+    is_installed = True
 
-    def lasts(self, now_s: float, for_s: float) -> bool:
-        return self.is_known
-
-    def remove(self) -> None: ...
+    def ensure(self, now_s: float, for_s: float) -> bool:
+        return self.is_installed
 
 
 @pytest.fixture
-def table(monkeypatch: pytest.MonkeyPatch) -> Iterator[SocketTable]:
+def rule() -> FakeHoldRule:
+    return FakeHoldRule()
+
+
+@pytest.fixture
+def table(rule: FakeHoldRule) -> Iterator[SocketTable]:
     """Watch this process, which holds both ends of two connections."""
-    monkeypatch.setattr(module, "HoldRule", FakeHoldRule)
-    with ExitStack() as stack, closing(SocketTable()) as made:
+    with ExitStack() as stack, closing(SocketTable(rule)) as made:
         server = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         for _ in range(2):
             OPEN.append(stack.enter_context(socket.create_connection(server.getsockname())))
@@ -64,9 +68,9 @@ def table(monkeypatch: pytest.MonkeyPatch) -> Iterator[SocketTable]:
         OPEN.clear()
 
 
-def assign(table: SocketTable, mark: Mark | None = None, rank: int = 0) -> int:
+def assign(table: SocketTable, wanted: Mark | None = None, rank: int = 0) -> int:
     worker = LocalWorker(job=JOB, rank=rank, process=describe_process(), klass=0)
-    return table.assign([worker], ["127.0.0.1"], table.connections, {JOB: mark} if mark else {})
+    return table.assign([worker], ["127.0.0.1"], table.connections, {JOB: wanted} if wanted else {})
 
 
 def marks(table: SocketTable) -> set[Mark]:
@@ -254,10 +258,20 @@ def test_what_a_killed_agent_has_held_goes_on(table: SocketTable) -> None:
 
 
 @may_hold
-def test_where_packets_cannot_be_refused_marks_wait_for_nothing(table: SocketTable, peer: Peer) -> None:
+def test_what_a_killed_agent_has_held_goes_on_though_its_worker_has_left(table: SocketTable) -> None:
+    hold(OPEN[0])
+    mark(OPEN[2], Mark(class_id(3), codepoint(3)))
+    mark(OPEN[3], Mark(5, 0))  # its program's own
+    assert table.unmark_leftovers() == 1
+    assert held_back() == 0
+    assert [mark_of(each) for each in OPEN] == [UNMARKED, UNMARKED, UNMARKED, Mark(5, 0)]
+
+
+@may_hold
+def test_where_packets_cannot_be_refused_marks_wait_for_nothing(table: SocketTable, rule: FakeHoldRule, peer: Peer) -> None:
     assign(table)
     peer.under_way = 50
-    table._hold_rule.is_known = False
+    rule.is_installed = False
     assert assign(table, Mark(3, 11)) == 4
     assert held_back() == 0
     assert marks(table) == {Mark(3, 11)}

@@ -58,12 +58,16 @@ class Network(nn.Module):  # type: ignore[misc]  # PyTorch's types are not follo
 
 
 class Training:
-    """A rank's copy of what is trained: the network, its optimizer, and after how many iterations it is."""
+    """A rank's copy of what is trained: the network, its optimizer, and after how many iterations it is.
+
+    averaged_s: when the last gradient was known of all ranks, on the monotonic clock.
+    """
 
     def __init__(self, options: DigitsOptions, checkpoint: Path) -> None:
         torch.manual_seed(options.seed)
         self.network = Network(options.channels, options.hidden)
         self.done = 0
+        self.averaged_s = 0.0
         self._optimizer = torch.optim.SGD(self.network.layers.parameters(), lr=options.learning_rate, momentum=options.momentum)
         self._checkpoint = checkpoint
         if checkpoint.exists():
@@ -76,6 +80,7 @@ class Training:
         """Take the step of a loss; return which of `FLAGS` were asked of any rank."""
         self.network.zero_grad()
         loss.backward()
+        self.averaged_s = time.monotonic()
         self._optimizer.step()
         self.done += 1
         asked: list[bool] = (self.network.asked.grad > 0).tolist()
@@ -129,15 +134,17 @@ def train(options: DigitsOptions, environment: Mapping[str, str], asked: SignalR
     # result, and whoever ends the group may hold it and wait for them.
     training.network.layers[0].weight.register_hook(gate.wait)
     compute_s = options.iteration_s(world)
+    iteration_began_s = time.monotonic()
     while training.done < options.iterations:
-        iteration_began_s = time.monotonic()
         gate.until_s = iteration_began_s + (1 - options.overlap) * compute_s
         mine = asked.take()
         flags = torch.tensor([float(bool(mine & flag)) for flag in FLAGS])
         part = torch.from_numpy(np.array_split(batch(options.seed, training.done, size), world)[rank])
         # DDP averages over the ranks, whose parts of the batch may differ in size: the mean of the samples is wanted.
         stops, saves = training.step(parallel(images[part], labels[part], flags) * (world / size))
-        time.sleep(max(iteration_began_s + compute_s - time.monotonic(), 0.0))
+        # The optimizer's step, the report and a checkpoint are of what the next iteration computes.
+        iteration_began_s = max(training.averaged_s, iteration_began_s + compute_s)
+        time.sleep(max(iteration_began_s - time.monotonic(), 0.0))
         if training.done % options.epoch == 0 or training.done == options.iterations:
             say()
         if stops:

@@ -43,7 +43,8 @@ def require() -> None:
     listed = subprocess.run(("nft", "list", "tables"), capture_output=True, text=True)
     if listed.returncode:
         raise PlatformError(
-            f"nft lists no tables ({listed.stderr.strip()})", "load nf_tables, for acknowledgements of their own class"
+            f"nft lists no tables ({listed.stderr.strip()})",
+            "load nf_tables, by which host agents tell acknowledgements from data",
         )
 
 
