@@ -20,13 +20,8 @@ STARVED_S = 0.25
 """For how long a connection acknowledges nothing before its old class counts as not served.
 
 Where a queue that is served takes longer, it sends a window again; to wait longer would keep it in the wrong class elsewhere.
-"""
-MUTE_S = 0.05
-"""For how long an end that receives data is held without an acknowledgement before it may give way.
-
-Acknowledgements travel with data where there are any, and are refused with them. If both ends are held and have data to send,
-neither learns that the other has everything; so the end with the higher address goes on for `STARVED_S`, once, and is held
-again when the other has its mark. Linux delays the acknowledgement of a last packet by 40 ms.
+An end that receives data waits for twice as long: what acknowledges its own may travel with such data, behind others of their
+class.
 """
 MOST_S = 3.0
 """For how long a connection drains at most: one that is served at a trickle is to have its new class."""
@@ -60,28 +55,20 @@ class Drain:
         self.wanted = wanted
         self.sent_before: int | None = None
         self._sock = sock
-        self._may_give_way = _end(sock.getsockname()) > _end(sock.getpeername())
-        self._again_s = self._began_s = now_s  # not held before
+        self._began_s = self._acked_s = now_s
         hold(sock)
         self._is_held = True
-        self._acked_s, self._at_ack = now_s, self._progress()
+        self._at_ack = self._progress()
 
     def step(self, now_s: float) -> bool:
         """Mark the connection if that is due; return whether it was. Raises like `mark`."""
         found = self._progress()
-        if not self._is_held and now_s >= self._again_s and not found.is_losing:
-            hold(self._sock)
-            self._is_held = True
+        if self._is_held == found.is_losing:
+            (release if self._is_held else hold)(self._sock)
+            self._is_held = not self._is_held
             found = self._progress()
         if found.acked != self._at_ack.acked:
-            self._acked_s, self._at_ack = max(now_s, self._again_s), found
-        if self._is_held and (found.is_losing or self._gives_way(found, now_s)):
-            release(self._sock)
-            self._is_held = False
-            if not found.is_losing:
-                self._may_give_way = False
-                self._acked_s = self._again_s = now_s + STARVED_S
-        # What acknowledges an end that receives may wait behind its peer's data, in the class of those.
+            self._acked_s, self._at_ack = now_s, found
         patience_s = STARVED_S if found.received == self._at_ack.received else 2 * STARVED_S
         is_patient = now_s - self._acked_s < patience_s and now_s - self._began_s < MOST_S
         if is_patient and not (self._is_held and found.is_idle):
@@ -95,16 +82,7 @@ class Drain:
         with self._sock:
             release(self._sock)
 
-    def _gives_way(self, found: SendProgress, now_s: float) -> bool:
-        return self._may_give_way and found.received != self._at_ack.received and now_s - self._acked_s >= MUTE_S
-
     def _progress(self) -> SendProgress:
         found = send_progress(self._sock)
         assert found is not None, "the kernel has counted it before"
         return found
-
-
-def _end(address: tuple[str, int]) -> tuple[str, int]:
-    """Return an end's address and port, the same at both ends of an IPv4 connection."""
-    host, port = address[:2]
-    return host.removeprefix("::ffff:"), port

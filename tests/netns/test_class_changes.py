@@ -311,7 +311,7 @@ def test_both_directions_of_a_connection_may_change_at_once(
     behind_a_switch: Callable[[int, int], Bench], tmp_path: Path
 ) -> None:
     bench = behind_a_switch(20_000_000, 1500)
-    changes = 30
+    changes = 20
     with ExitStack() as stack:
         other = Bench((bench.there, bench.here), tmp_path / "other", stack)
         ends = [(Changing(each), line) for each, line in zip((bench, other), Saturated.both_ways(bench, other), strict=True)]
@@ -320,21 +320,20 @@ def test_both_directions_of_a_connection_may_change_at_once(
         time.sleep(3)
         for _, line in ends:
             line.read()
+        changed = []
         for number in range(changes):
             for changing, line in ends:
                 changing.start({line: (5, 1, 7, 0)[number % 4]})
             for changing, _ in ends:
                 changing.wait()
-        changed = [line.read() for _, line in ends]
-        time.sleep(4)
-        unchanged = [line.read() for _, line in ends]
-    print(f"with changes {changed}, without {unchanged}")
-    # Of what starves in one direction the other drops some: its acknowledgements are too old (RFC 5961, section 5.2).
-    assert sum(each.sent_again for each in changed) < 5 * changes, (
-        "a change that lets a window overtake has hundreds sent again"
-    )
-    for with_changes, without in zip(changed, unchanged, strict=True):
-        assert with_changes.bytes_per_s >= 0.8 * without.bytes_per_s
+            time.sleep(0.5)  # for what was lost, which no end that is held sends again
+            changed.append([line.read() for _, line in ends])
+    again = [sum(each.sent_again for each in readings) for readings in changed]
+    pauses_s = [max(each.longest_pause_s for each in readings) for readings in changed]
+    print(f"sent again {again}, longest pauses {pauses_s}")
+    # Now and then a receiver drops what carries too old an acknowledgement (RFC 5961, section 5.2), of which TCP learns late.
+    assert median(again) <= 2, "a change that lets a window overtake has a hundred sent again"
+    assert median(pauses_s) <= max(each.rtt_s for each in changed[-1])
 
 
 def test_two_that_change_places(behind_a_switch: Callable[[int, int], Bench]) -> None:

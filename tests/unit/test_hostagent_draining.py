@@ -9,7 +9,7 @@ import pytest
 
 from hostagent import draining as module
 from hostagent.diagnostics import SendProgress
-from hostagent.draining import MOST_S, MUTE_S, STARVED_S, Drain, begin
+from hostagent.draining import MOST_S, STARVED_S, Drain, begin
 from hostagent.holding import is_held
 from hostagent.process import Mark, mark, mark_of
 from tests.unit.firewall_marks import may_hold
@@ -21,19 +21,13 @@ OLD, NEW = Mark(5, 43), Mark(1, 11)
 
 @dataclass
 class Stream:
-    """A connection whose peer acknowledges what a test says. is_low: whether the end with the lower port sends."""
+    """A connection whose peer acknowledges what a test says."""
 
-    low: socket.socket
-    high: socket.socket
-    is_low: bool = True
+    sender: socket.socket
     acked: int = 0
     sent: int = 0
     received: int = 0
     is_losing: bool = False
-
-    @property
-    def sender(self) -> socket.socket:
-        return self.low if self.is_low else self.high
 
     def send_progress(self, sock: socket.socket) -> SendProgress:
         return SendProgress(self.acked, self.sent, self.received, self.acked == self.sent, self.is_losing)
@@ -49,11 +43,10 @@ class Stream:
 def stream(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stream]:
     with ExitStack() as stack:
         server = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-        ends = [stack.enter_context(socket.create_connection(server.getsockname()))]
-        ends.append(stack.enter_context(server.accept()[0]))
-        for each in ends:
-            mark(each, OLD)
-        made = Stream(*sorted(ends, key=socket.socket.getsockname))
+        sender = stack.enter_context(socket.create_connection(server.getsockname()))
+        stack.enter_context(server.accept()[0])
+        mark(sender, OLD)
+        made = Stream(sender)
         monkeypatch.setattr(module, "send_progress", made.send_progress)
         yield made
 
@@ -132,47 +125,16 @@ def test_one_that_loses_and_is_not_served_is_marked_as_soon_as_any_other(stream:
     assert ended(drain, stream)
 
 
-def test_of_two_ends_that_are_held_one_gives_way_and_is_held_again(stream: Stream) -> None:
-    stream.is_low, stream.sent, stream.acked = False, 1000, 100
-    drain = stream.begin()
-    stream.acked = 200  # was under way
-    assert not drain.step(0.01)
-    stream.received = 500
-    assert not drain.step(0.01 + 0.9 * MUTE_S)
-    assert is_held(stream.sender)
-    gave_s = 0.01 + 1.1 * MUTE_S
-    assert not drain.step(gave_s)
-    assert not is_held(stream.sender), "its data bring the acknowledgements that the other end waits for"
-    assert not drain.step(gave_s + 0.9 * STARVED_S)
-    assert not is_held(stream.sender)
-    assert not drain.step(gave_s + 1.1 * STARVED_S)
-    assert is_held(stream.sender)
-    stream.acked = 1000
-    assert drain.step(gave_s + 1.2 * STARVED_S)
-    assert ended(drain, stream)
-
-
-def test_an_end_gives_way_once(stream: Stream) -> None:
-    stream.is_low, stream.sent = False, 1000
-    drain = stream.begin()
-    now_s, held = 0.0, []
-    while not drain.step(now_s):
-        held.append(is_held(stream.sender))
-        now_s += 0.01
-        stream.received += 100
-    assert held.count(True) > held.count(False) > 0
-    assert 3 * STARVED_S < now_s < 4 * STARVED_S
-    assert ended(drain, stream)
-
-
-def test_the_other_end_waits_for_longer(stream: Stream) -> None:
+def test_an_end_that_receives_waits_for_longer(stream: Stream) -> None:
     stream.sent = 1000
     drain = stream.begin()
     stream.received = 500
-    for now_s in (2 * MUTE_S, 1.9 * STARVED_S):
-        assert not drain.step(now_s)
-        assert is_held(stream.sender)
-    assert drain.step(2.1 * STARVED_S)
+    assert not drain.step(1.9 * STARVED_S)
+    assert is_held(stream.sender)
+    stream.acked = 100
+    assert not drain.step(1.95 * STARVED_S)
+    assert not drain.step(2.9 * STARVED_S), "since the last acknowledgement"
+    assert drain.step(3.0 * STARVED_S), "and it has received nothing since"
     assert ended(drain, stream)
 
 
