@@ -63,10 +63,13 @@ class Drain:
     def step(self, now_s: float) -> bool:
         """Mark the connection if that is due; return whether it was. Raises like `mark`."""
         found = self._progress()
-        if self._is_held == found.is_losing:
-            (release if self._is_held else hold)(self._sock)
-            self._is_held = not self._is_held
-            found = self._progress()
+        if self._is_held and found.is_losing:
+            release(self._sock)
+            self._is_held = False
+        elif not self._is_held and not found.is_losing:
+            hold(self._sock)
+            self._is_held = True
+            found = self._progress()  # with what was sent until then
         if found.acked != self._at_ack.acked:
             self._acked_s, self._at_ack = now_s, found
         patience_s = STARVED_S if found.received == self._at_ack.received else 2 * STARVED_S

@@ -5,7 +5,7 @@ import subprocess
 from beamer.errors import PlatformError
 from hostagent.capabilities import DEPLOYMENT
 
-PATIENCE_S = 2.0
+_PATIENCE_S = 2.0
 _IP_HEADER, _WORD = 20, 4  # bytes; TCP counts its header in words
 _TCP_HEADERS = range(5, 16)
 
@@ -19,7 +19,7 @@ these lengths leave no room for data behind it either.
 """
 
 
-def nft(*arguments: str, script: str | None = None, patience_s: float = PATIENCE_S) -> str:
+def nft(*arguments: str, script: str | None = None, patience_s: float = _PATIENCE_S) -> str:
     """Run nft, with the commands of `script` on its input, and return what it prints. Raises `PlatformError` with its error."""
     try:
         done = subprocess.run(("nft", *arguments), input=script, capture_output=True, text=True, timeout=patience_s)

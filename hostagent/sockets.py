@@ -206,12 +206,13 @@ class SocketTable:
         return repaired
 
     def unmark_leftovers(self) -> int:
-        """Unmark and release what another agent has left here and no worker holds; return how many were marked.
+        """Release what another agent has held here, unmark what it has marked, where no worker holds it; return how many marks.
 
         Its attempts have ended while no agent ran. Raises like `poll`.
         """
         listed = self._diagnostics.tcp_sockets().values()
-        left = {one.inode for one in listed if _is_managed(one.mark) or one.firewall_mark == HOLD_MARK} - self._held.keys()
+        marked = {one.inode for one in listed if _is_managed(one.mark)}
+        left = (marked | {one.inode for one in listed if one.firewall_mark == HOLD_MARK}) - self._held.keys()
         unmarked = 0
         for pid in Procfs().inodes() if left else ():
             with suppress(PlatformError, OSError):  # where it cannot be reached, another process may be
@@ -219,7 +220,7 @@ class SocketTable:
                     if inode in left and (borrowed := borrow(pid, descriptor, inode)) is not None:
                         with borrowed:
                             release(borrowed)
-                            unmarked += mark(borrowed, UNMARKED)
+                            unmarked += inode in marked and mark(borrowed, UNMARKED)
         return unmarked
 
     def release(self) -> None:

@@ -9,13 +9,13 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import pytest
 
@@ -35,10 +35,8 @@ TCP_RTO_MAX_MS = 44
 GBIT = 10**9
 HOST_PORT = Port(interface="data", rate_bps=10 * GBIT, classify="mark")
 
-# Answers every line on standard input with the longest pause since the one before, in seconds, and the bytes received.
-RECEIVER = """
-import select, socket, sys, time
-line = socket.create_server(("", 6000)).accept()[0]
+# Receives on a line. Answers every line on standard input with the longest pause since then, in seconds, and the bytes in all.
+RECEIVING = """
 longest, count, last = 0.0, 0, time.monotonic()
 while True:
     ready, _, _ = select.select([line, sys.stdin], [], [])
@@ -51,6 +49,10 @@ while True:
         print(longest, count, flush=True)
         longest = 0.0
 """
+RECEIVER = f"""
+import select, socket, sys, time
+line = socket.create_server(("", 6000)).accept()[0]
+{RECEIVING}"""
 SENDER = """
 import socket, sys, time
 line = socket.socket()
@@ -91,8 +93,8 @@ while True:
 """
 
 
-# Sends without end both ways on one connection; answers like the receiver.
-EXCHANGING = """
+# Sends without end, on a connection to the address that is given or from another one, and receives.
+EXCHANGING = f"""
 import select, socket, sys, threading, time
 if sys.argv[1:]:
     line = socket.socket()
@@ -110,18 +112,7 @@ print(line.getsockname()[1], flush=True)
 def send():
     while True: line.sendall(bytes(1 << 16))
 threading.Thread(target=send, daemon=True).start()
-longest, count, last = 0.0, 0, time.monotonic()
-while True:
-    ready, _, _ = select.select([line, sys.stdin], [], [])
-    if line in ready:
-        count += len(line.recv(1 << 20))
-        now = time.monotonic()
-        longest, last = max(longest, now - last), now
-    if sys.stdin in ready:
-        if not sys.stdin.readline(): break
-        print(longest, count, flush=True)
-        longest = 0.0
-"""
+{RECEIVING}"""
 
 
 @dataclass(frozen=True)
@@ -209,12 +200,17 @@ class Iterating:
             self.done += 1
 
 
+class MakeBench(Protocol):
+    """Makes the bench with a bottleneck of so many bit/s in the middle, an MTU, and queues of so many packets."""
+
+    def __call__(self, rate_bps: int, mtu: int, queue_packets: int = 400, /) -> Bench: ...
+
+
 @pytest.fixture
-def behind_a_switch(tmp_path: Path) -> Iterator[Callable[[int, int], Bench]]:
-    """Return what makes the bench with a bottleneck of so many bit/s in the middle, and an MTU."""
+def behind_a_switch(tmp_path: Path) -> Iterator[MakeBench]:
     with ExitStack() as stack:
 
-        def make(rate_bps: int, mtu: int) -> Bench:
+        def make(rate_bps: int, mtu: int, queue_packets: int = 400, /) -> Bench:
             here, there, switch = spaces = stack.enter_context(cabled_namespaces("a", "b", "switch"))
             here.run("ip", "link", "del", "data")
             switch.run("ip", "link", "add", "bridge", "type", "bridge")
@@ -223,10 +219,12 @@ def behind_a_switch(tmp_path: Path) -> Iterator[Callable[[int, int], Bench]]:
                 space.run("ip", "link", "add", "data", "type", "veth", "peer", "name", port, "netns", switch.name)
                 space.run("ip", "addr", "add", f"10.77.0.{number}/24", "dev", "data")
                 space.run("ip", "link", "set", "data", "mtu", str(mtu), "up")
-                switch.run("ip", "link", "set", port, "master", "bridge", "mtu", str(mtu), "up", "txqueuelen", "800")
+                switch.run(
+                    "ip", "link", "set", port, "master", "bridge", "mtu", str(mtu), "up", "txqueuelen", str(queue_packets)
+                )
             switch.run("ip", "link", "set", "bridge", "up")
             for space in spaces:
-                # No more is under way on two connections than a queue holds: otherwise packets are lost in any case.
+                # No more is under way than a queue holds: otherwise packets are lost in any case.
                 space.run("sysctl", "-q", "-w", f"net.ipv4.tcp_wmem=4096 16384 {max(rate_bps // 40, 1 << 19)}")
             bench = Bench(spaces[:2], tmp_path, stack)
             if rate_bps > GBIT:  # single packets of 1.5 kB are more than a processor forwards
@@ -283,7 +281,7 @@ class Changing:
     [(20_000_000, 1500, "cubic"), (20_000_000, 9000, "reno"), (10 * GBIT, 1500, "cubic"), (10 * GBIT, 9000, "reno")],
 )
 def test_a_hundred_changes_of_a_saturated_connection(
-    behind_a_switch: Callable[[int, int], Bench], rate_bps: int, mtu: int, congestion_control: str
+    behind_a_switch: MakeBench, rate_bps: int, mtu: int, congestion_control: str
 ) -> None:
     bench = behind_a_switch(rate_bps, mtu)
     changing = Changing(bench)
@@ -301,15 +299,13 @@ def test_a_hundred_changes_of_a_saturated_connection(
         unchanged.append(line.read())
     print(f"with changes {changed}, without {unchanged}")
     again, without = (median(reading.sent_again for reading in readings) for readings in (changed, unchanged))
-    assert again <= without + MOST_AGAIN
+    assert again <= min(changed[0].after_s / unchanged[0].after_s, 1) * without + MOST_AGAIN
     if rate_bps < GBIT:  # else it may stand still for longer than a queue is, for want of a processor
         assert changed[0].longest_pause_s <= unchanged[0].rtt_s
         assert changed[0].bytes_per_s >= 0.9 * unchanged[0].bytes_per_s
 
 
-def test_both_directions_of_a_connection_may_change_at_once(
-    behind_a_switch: Callable[[int, int], Bench], tmp_path: Path
-) -> None:
+def test_both_directions_of_a_connection_may_change_at_once(behind_a_switch: MakeBench, tmp_path: Path) -> None:
     bench = behind_a_switch(20_000_000, 1500)
     changes = 20
     with ExitStack() as stack:
@@ -332,12 +328,12 @@ def test_both_directions_of_a_connection_may_change_at_once(
     pauses_s = [max(each.longest_pause_s for each in readings) for readings in changed]
     print(f"sent again {again}, longest pauses {pauses_s}")
     # Now and then a receiver drops what carries too old an acknowledgement (RFC 5961, section 5.2), of which TCP learns late.
-    assert median(again) <= 2, "a change that lets a window overtake has a hundred sent again"
+    assert median(again) <= 2
     assert median(pauses_s) <= max(each.rtt_s for readings in changed for each in readings)
 
 
-def test_two_that_change_places(behind_a_switch: Callable[[int, int], Bench]) -> None:
-    bench = behind_a_switch(20_000_000, 1500)
+def test_two_that_change_places(behind_a_switch: MakeBench) -> None:
+    bench = behind_a_switch(20_000_000, 1500, 800)  # for a moment both are in one class: a queue has to hold two windows
     changing = Changing(bench)
     one, two = Saturated.one_way(bench), Saturated.one_way(bench)
     changing.to({one: 1, two: 2})
@@ -357,7 +353,7 @@ def test_two_that_change_places(behind_a_switch: Callable[[int, int], Bench]) ->
     )
 
 
-def test_one_that_stood_still_goes_on_soon_once_it_is_promoted(behind_a_switch: Callable[[int, int], Bench]) -> None:
+def test_one_that_stood_still_goes_on_soon_once_it_is_promoted(behind_a_switch: MakeBench) -> None:
     with closing(socket.socket()) as probe:
         try:
             probe.getsockopt(socket.IPPROTO_TCP, TCP_RTO_MAX_MS)

@@ -259,12 +259,15 @@ def test_what_a_killed_agent_has_held_goes_on(table: SocketTable) -> None:
 
 @may_hold
 def test_what_a_killed_agent_has_held_goes_on_though_its_worker_has_left(table: SocketTable) -> None:
-    hold(OPEN[0])
-    mark(OPEN[2], Mark(class_id(3), codepoint(3)))
-    mark(OPEN[3], Mark(5, 0))  # its program's own
+    own = Mark(5, 0)  # its program's
+    for each in OPEN[:3]:
+        hold(each)
+    mark(OPEN[1], Mark(class_id(3), codepoint(3)))
+    for each in OPEN[2:]:
+        mark(each, own)
     assert table.unmark_leftovers() == 1
     assert held_back() == 0
-    assert [mark_of(each) for each in OPEN] == [UNMARKED, UNMARKED, UNMARKED, Mark(5, 0)]
+    assert [mark_of(each) for each in OPEN] == [UNMARKED, UNMARKED, own, own]
 
 
 @may_hold
