@@ -30,14 +30,12 @@ It has no bit of the masks that kube-proxy (0xc000), Calico (0xffff0000) and Cil
 _UNMARKED = 0
 _PATIENCE_S = 0.5  # for nft: connections that drain wait as long
 _TABLE = "table ip beamer_hold"  # an interface's begins with "beamer-"
-# Before whatever may change a packet's mark. A FIN is a byte of the stream, and would overtake those before it.
+# Before whatever may change a packet's mark. A FIN without data leaves in the old class, behind all that was sent.
 _SCRIPT = f"""{removal(_TABLE)}{_TABLE} {{
 set held {{ type mark; flags timeout; timeout {LASTS_S:.0f}s; elements = {{ {HOLD_MARK} }}; }}
 chain leaving {{
 type filter hook output priority raw - 10
 meta mark != @held accept
-tcp flags & rst == rst accept
-tcp flags & fin == fin drop
 {"".join(f"{each} accept{chr(10)}" for each in WITHOUT_DATA)}drop
 }}
 }}

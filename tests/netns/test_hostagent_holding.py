@@ -36,10 +36,12 @@ class Line:
     ours: socket.socket
     theirs: socket.socket
     received: bytearray = field(default_factory=bytearray)
+    has_ended: bool = False
 
     def read(self) -> None:
         while data := self.theirs.recv(1 << 20):
             self.received += data
+        self.has_ended = True
 
     def has_received(self, count: int) -> bool:
         return len(self.received) == count
@@ -103,17 +105,26 @@ def test_what_is_held_waits_and_what_arrives_is_acknowledged(line: Line) -> None
     line.here.call(rule.remove)
 
 
-def test_an_end_that_is_closed_while_it_is_held_overtakes_nothing(line: Line) -> None:
+def test_an_end_that_is_closed_while_it_is_held_says_so_after_its_data(line: Line) -> None:
     rule = HoldRule()
     assert line.here.call(lambda: rule.ensure(0.0, MOST_S))
     hold(line.ours)
     line.ours.sendall(b"last")
     line.ours.shutdown(socket.SHUT_WR)
     time.sleep(0.1)
-    assert not line.received
+    assert (line.received, line.has_ended) == (b"", False)
     release(line.ours)
-    eventually(lambda: line.received == b"last", most_s=0.25)
+    eventually(lambda: line.has_ended, most_s=0.25)
+    assert line.received == b"last"
     assert line.sent_again == 0
+
+
+def test_an_end_that_has_sent_everything_is_closed_at_once(line: Line) -> None:
+    assert line.here.call(lambda: HoldRule().ensure(0.0, MOST_S))
+    hold(line.ours)
+    line.ours.shutdown(socket.SHUT_WR)
+    eventually(lambda: line.has_ended, most_s=0.25)
+    assert is_held(line.ours)
 
 
 def test_an_interface_with_an_agents_rules_keeps_the_rule(line: Line) -> None:
