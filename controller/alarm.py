@@ -1,6 +1,11 @@
-"""A timer of the event loop that keeps the earliest of the times asked for, and leaves time for everything else."""
+"""A timer of the event loop that keeps the earliest of the times asked for, and leaves time for everything else.
+
+What an action takes is counted in processor time: one that only waited, for a thread, a lock or a processor that others had,
+has kept nobody from anything, and a long rest after it would.
+"""
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
@@ -9,18 +14,22 @@ from typing import Any
 PAUSE = 3.0  # times as long as an action took it is not run again: what grows with all that runs takes a quarter of the time
 
 Action = Callable[[], Coroutine[Any, Any, float | None] | None]
-"""What is done at once, or begun: a coroutine is run in a task of its own, and may return for how many seconds it worked."""
+"""What is done at once, or begun: a coroutine is run in a task of its own, and may return its processor time in seconds.
+
+Of another one, all that the process has used meanwhile counts.
+"""
 
 
 class Alarm:
     """Runs an action once, at the earliest of the times asked for, but not before it has ended and rested since the last time.
 
-    pause: how long that is, in times of what the action took.
+    pause: how long that is, in times of what the action took. used_s: the processor time used so far, in seconds.
     """
 
-    def __init__(self, action: Action, pause: float = PAUSE) -> None:
+    def __init__(self, action: Action, pause: float = PAUSE, used_s: Callable[[], float] = time.process_time) -> None:
         self._action = action
         self._pause = pause
+        self._used_s = used_s
         self._due: float | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[float | None] | None = None
@@ -58,24 +67,23 @@ class Alarm:
             self._timer = asyncio.get_running_loop().call_at(max(self._due, self._rested_at), self._fire)
 
     def _fire(self) -> None:
-        loop = asyncio.get_running_loop()
-        began = loop.time()
+        before_s = self._used_s()
         self._due = self._timer = None
         work = self._action()
         if work is None:
-            self._rest(loop.time() - began)
+            self._rest(self._used_s() - before_s)
         else:
-            self._task = loop.create_task(work)
-            self._task.add_done_callback(partial(self._ended, began))
+            self._task = asyncio.get_running_loop().create_task(work)
+            self._task.add_done_callback(partial(self._ended, before_s))
 
-    def _ended(self, began: float, task: asyncio.Task[float | None]) -> None:
+    def _ended(self, before_s: float, task: asyncio.Task[float | None]) -> None:
         self._task = None
-        passed_s = asyncio.get_running_loop().time() - began
+        used_s = self._used_s() - before_s
         if task.cancelled() or task.exception() is not None:
-            self._rest(passed_s)
+            self._rest(used_s)
         else:
             worked_s = task.result()
-            self._rest(passed_s if worked_s is None else worked_s)
+            self._rest(used_s if worked_s is None else worked_s)
         if not task.cancelled():
             task.result()  # whatever it raised is the loop's to report, as if it had been raised at once
 

@@ -6,7 +6,6 @@ loop: nobody is told that one was taken in, and no decision is installed, before
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -62,6 +61,7 @@ from controller.planning import COALESCE_S, Planner
 from controller.set_aside import SetAside
 from controller.targets import TargetBuilder
 from controller.turns import at_once
+from controller.unmatched import UnmatchedBytes
 
 CLASSES_S = 1.0  # that trials wait at most for their classes before they are started
 _LOOK_S = 0.005  # between two looks whether they are installed
@@ -130,7 +130,7 @@ class Runtime:
         check_queues(queues)
         self._batches = Batches(journal, on_lost)
         self._compaction = Compaction(self._batches, fabric, limits.kept, snapshot_events, recovered.growth)
-        self._unmatched: dict[str, dict[str, int]] = {}
+        self._unmatched = UnmatchedBytes()
         clock.not_before(self.tracker.now_s)
         self.watch = Watch(self.tracker, leases, self.record, clock, watch)
         for end in impossible(self.tracker, fabric, clock()):
@@ -227,7 +227,7 @@ class Runtime:
         for one in happened:
             self.watch.take_in(one)
         if isinstance(event, StudyRegistered):
-            self._forget_past_runs()
+            self._unmatched.keep(self.tracker.trials)
         if any(isinstance(one, ORDER_EVENTS) for one in happened) or self._standing(event) != before:
             self._planner.decide(COALESCE_S, event.at_s)
         elif any(isinstance(one, PACE_EVENTS) for one in happened):
@@ -253,11 +253,8 @@ class Runtime:
         return await self._delivery.switches.counters()
 
     def unmatched_bytes(self) -> dict[str, int]:
-        """Return by job the bytes that its connections had sent before agents first saw them."""
-        total: Counter[str] = Counter()
-        for by_job in self._unmatched.values():
-            total.update(by_job)
-        return dict(total)
+        """Return by job the bytes that its connections had sent before agents first marked them."""
+        return self._unmatched.by_trial()
 
     def agent_joined(self, agent: str) -> Assignment:
         """Return the assignment of an agent that has just sent its hello."""
@@ -275,8 +272,8 @@ class Runtime:
             self.watch.report(agent, message)
         elif isinstance(message, Connections):
             own = self._ownership
-            unmatched = {job: message.unmatched_bytes[job] for job in own.jobs(agent, message.unmatched_bytes)}
-            self._unmatched.setdefault(agent, {}).update(unmatched)
+            for job, attempt in own.attempts(agent, message.unmatched_bytes):
+                self._unmatched.count(agent, job, attempt, message.unmatched_bytes[job])
             foreign = sum(not own.is_local(agent, c) for c in message.connections)
             if foreign and self._foreign.take(agent):
                 log.warning("an agent's connections of other hosts than its own are left out", agent=agent, connections=foreign)
@@ -293,11 +290,6 @@ class Runtime:
         """Take in that an agent is gone; it keeps what it has applied until that expires."""
         self.installation.agent_lost(agent)
         self.watch.agent_lost(agent)
-
-    def _forget_past_runs(self) -> None:
-        known = self.tracker.trials
-        for agent, by_job in self._unmatched.items():
-            self._unmatched[agent] = {job: size for job, size in by_job.items() if job in known}
 
     def _standing(self, event: Event) -> object:
         """Return what decides whether the trial that an event reports on is ordered, and with what it waits."""

@@ -14,7 +14,7 @@ def test_what_takes_long_leaves_time_for_the_rest() -> None:
             ended.append(loop.time())
             alarm.within(0.0)  # as soon as possible
 
-        alarm = Alarm(act, pause=2.0)
+        alarm = Alarm(act, pause=2.0, used_s=time.monotonic)
         alarm.within(0.0)
         while len(ended) < 4:
             await asyncio.sleep(0.001)
@@ -47,8 +47,8 @@ def test_it_runs_once_at_the_earliest_of_the_times_asked_for() -> None:
     asyncio.run(play())
 
 
-def test_time_that_an_action_only_waited_for_is_not_rested_after() -> None:
-    """It says how long it worked."""
+def test_what_an_action_says_that_it_took_is_what_it_rests_after() -> None:
+    """It may have waited for another one's work."""
 
     async def play() -> None:
         began: list[float] = []
@@ -59,12 +59,33 @@ def test_time_that_an_action_only_waited_for_is_not_rested_after() -> None:
             alarm.within(0.0)
             return 0.0
 
-        alarm = Alarm(act, pause=1000.0)
+        alarm = Alarm(act, pause=1000.0, used_s=time.monotonic)
         alarm.within(0.0)
         async with asyncio.timeout(30):  # less than it would rest after what it waited for
             while len(began) < 2:
                 await asyncio.sleep(0.001)
         await alarm.stop()
+
+    asyncio.run(play())
+
+
+def test_what_an_action_waited_for_is_not_rested_after() -> None:
+    """A controller that gets no processor while it attaches workers attaches the next ones as soon as it gets one."""
+
+    async def play() -> None:
+        began: list[float] = []
+
+        def act() -> None:
+            began.append(asyncio.get_running_loop().time())
+            time.sleep(0.1)
+            alarm.within(0.0)
+
+        alarm = Alarm(act, pause=1000.0)
+        alarm.within(0.0)
+        async with asyncio.timeout(30):
+            while len(began) < 2:
+                await asyncio.sleep(0.001)
+        alarm.cancel()
 
     asyncio.run(play())
 
