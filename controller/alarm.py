@@ -1,7 +1,7 @@
 """A timer of the event loop that keeps the earliest of the times asked for, and leaves time for everything else.
 
-What an action takes is counted in processor time: one that only waited, for a thread, a lock or a processor that others had,
-has kept nobody from anything, and a long rest after it would.
+Of what an action takes no more counts than the process used of its processors meanwhile: one that only waited, for a lock or a
+processor that others had, has kept nobody from anything, and a long rest after it would.
 """
 
 import asyncio
@@ -14,10 +14,7 @@ from typing import Any
 PAUSE = 3.0  # times as long as an action took it is not run again: what grows with all that runs takes a quarter of the time
 
 Action = Callable[[], Coroutine[Any, Any, float | None] | None]
-"""What is done at once, or begun: a coroutine is run in a task of its own, and may return its processor time in seconds.
-
-Of another one, all that the process has used meanwhile counts.
-"""
+"""What is done at once, or begun: a coroutine is run in a task of its own, and may return for how many seconds it worked."""
 
 
 class Alarm:
@@ -67,26 +64,26 @@ class Alarm:
             self._timer = asyncio.get_running_loop().call_at(max(self._due, self._rested_at), self._fire)
 
     def _fire(self) -> None:
-        before_s = self._used_s()
+        loop = asyncio.get_running_loop()
+        began, before_s = loop.time(), self._used_s()
         self._due = self._timer = None
         work = self._action()
         if work is None:
-            self._rest(self._used_s() - before_s)
+            self._rest(began, before_s)
         else:
-            self._task = asyncio.get_running_loop().create_task(work)
-            self._task.add_done_callback(partial(self._ended, before_s))
+            self._task = loop.create_task(work)
+            self._task.add_done_callback(partial(self._ended, began, before_s))
 
-    def _ended(self, before_s: float, task: asyncio.Task[float | None]) -> None:
+    def _ended(self, began: float, before_s: float, task: asyncio.Task[float | None]) -> None:
         self._task = None
-        used_s = self._used_s() - before_s
-        if task.cancelled() or task.exception() is not None:
-            self._rest(used_s)
-        else:
-            worked_s = task.result()
-            self._rest(used_s if worked_s is None else worked_s)
+        failed = task.cancelled() or task.exception() is not None
+        self._rest(began, before_s, None if failed else task.result())
         if not task.cancelled():
             task.result()  # whatever it raised is the loop's to report, as if it had been raised at once
 
-    def _rest(self, worked_s: float) -> None:
-        self._rested_at = asyncio.get_running_loop().time() + self._pause * worked_s
+    def _rest(self, began: float, before_s: float, worked_s: float | None = None) -> None:
+        """Rest after an action. began: on the loop's clock. before_s: processor time used by then. worked_s: what it says."""
+        now = asyncio.get_running_loop().time()
+        took_s = min(now - began if worked_s is None else worked_s, self._used_s() - before_s)
+        self._rested_at = now + self._pause * took_s
         self._set_timer()

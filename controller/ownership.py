@@ -29,12 +29,10 @@ class Ownership:
         ranks: dict[str, frozenset[int]] = {}
         return tuple(c for c in reported if self.is_local(agent, c) and c.rank in self._ranks_of(agent, c.job, ranks))
 
-    def attempts(self, agent: str, reported: Iterable[str]) -> Iterator[tuple[str, int]]:
-        """Yield the jobs of which an agent has workers, and the number of each one's present attempt."""
+    def jobs(self, agent: str, reported: Iterable[str]) -> Iterator[str]:
+        """Yield the jobs of which an agent has workers."""
         ranks: dict[str, frozenset[int]] = {}
-        for job in reported:
-            if self._ranks_of(agent, job, ranks) and (attempt := self._tracker.trials[job].attempt) is not None:
-                yield job, attempt.seq
+        return (job for job in reported if self._ranks_of(agent, job, ranks))
 
     def _ranks_of(self, agent: str, job: str, found: dict[str, frozenset[int]]) -> frozenset[int]:
         """Return the ranks of a job's present attempt on an agent's hosts. found: so far, by job."""

@@ -6,7 +6,6 @@ What ends or moves while a decision is made has no part in it: it calls for the 
 """
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -155,12 +154,12 @@ class Planner:
             self._deciding.within(COALESCE_S)
 
     async def _renew(self) -> float:
-        """Return the processor time used, in seconds, without that of a decision that is being made before."""
+        """Return how long it took, in seconds, without waiting for a decision that is being made."""
         async with self._busy:
-            before_s = time.process_time()
+            began_s = asyncio.get_running_loop().time()
             standing = self._core.standing(self.plan)
             await self._install(_Made(standing, state=self._state_difference(self._network.decision, standing.plain_state)))
-            return time.process_time() - before_s
+            return asyncio.get_running_loop().time() - began_s
 
     async def _propose(self, without: frozenset[str], among: frozenset[str] | None) -> _Made:
         """Return what the policy decides on all jobs that run, or on those among some, but those left out."""

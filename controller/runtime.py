@@ -272,8 +272,8 @@ class Runtime:
             self.watch.report(agent, message)
         elif isinstance(message, Connections):
             own = self._ownership
-            for job, attempt in own.attempts(agent, message.unmatched_bytes):
-                self._unmatched.count(agent, job, attempt, message.unmatched_bytes[job])
+            for job in own.jobs(agent, message.unmatched_bytes):
+                self._unmatched.count(agent, job, message.unmatched_bytes[job])
             foreign = sum(not own.is_local(agent, c) for c in message.connections)
             if foreign and self._foreign.take(agent):
                 log.warning("an agent's connections of other hosts than its own are left out", agent=agent, connections=foreign)

@@ -1,6 +1,7 @@
 """How many bytes each trial's connections had sent before agents first marked them, over all attempts.
 
-An agent counts per trial for as long as the trial has workers on its hosts, and from zero at the next attempt.
+An agent counts per trial for as long as the trial has workers on its hosts: from zero at the next attempt, if there was none in
+between, and after its own restart.
 """
 
 from collections import Counter
@@ -10,27 +11,24 @@ from dataclasses import dataclass
 
 @dataclass
 class _Count:
-    """What one agent says of one trial. attempt: the latest, by number. before: of all earlier ones."""
+    """What one agent says of one trial. before: what it had counted when it began anew."""
 
-    attempt: int
-    latest: int
-    before: int
+    latest: int = 0
+    before: int = 0
 
 
 class UnmatchedBytes:
-    """Adds up what agents say."""
+    """Adds up what agents say. A count that began anew and has passed the old one between two reports is taken to go on."""
 
     def __init__(self) -> None:
         self._of_agent: dict[str, dict[str, _Count]] = {}  # by trial
 
-    def count(self, agent: str, trial: str, attempt: int, size: int) -> None:
-        """Take in what an agent has counted so far of a trial's attempt."""
-        counts = self._of_agent.setdefault(agent, {})
-        known = counts.get(trial)
-        if known is not None and known.attempt == attempt:
-            known.latest = size
-        else:
-            counts[trial] = _Count(attempt, size, known.before + known.latest if known is not None else 0)
+    def count(self, agent: str, trial: str, size: int) -> None:
+        """Take in what an agent has counted of a trial so far."""
+        known = self._of_agent.setdefault(agent, {}).setdefault(trial, _Count())
+        if size < known.latest:
+            known.before += known.latest
+        known.latest = size
 
     def keep(self, trials: Container[str]) -> None:
         """Forget all other trials."""

@@ -14,6 +14,7 @@ from beamer.errors import InputError
 from beamer.network.policies import NETWORK_POLICIES
 from eval.committed import Committed, Tabled
 from eval.resume import ResultCache, Task, imported_sources, run_resumably, source_digest
+from eval.workers import chosen_workers
 
 REGISTRY = "beamer.network.policies"
 
@@ -23,7 +24,8 @@ CellPart = Annotated[str | None, typer.Option("--cells", help="Only cells whose 
 JsonFile = Annotated[Path, typer.Option("--json", help="Write every run's figures here.")]
 Docs = Annotated[bool, typer.Option("--docs", help="Write the committed figures, and the docs' tables from them.")]
 Anew = Annotated[bool, typer.Option("--anew", help="Repeat runs whose figures are known.")]
-Processes = Annotated[int, typer.Option(min=1)]
+Processes = Annotated[int, typer.Option(min=1, help="Of this machine, that make the runs where no cluster does.")]
+Ray = Annotated[str | None, typer.Option("--ray", help="Address of a Ray cluster that makes the runs, local for a new one.")]
 
 S = TypeVar("S", bound=Tabled)
 
@@ -33,12 +35,13 @@ Runs = Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]]
 
 @dataclass(frozen=True)
 class StudyOutput:
-    """Where a command's figures go. whole: whether all of the committed config is run. processes: that run it."""
+    """Where a command's figures go. whole: whether all of the committed config is run. processes, ray: as `chosen_workers`."""
 
     json_file: Path
     docs: bool
     anew: bool
     processes: int
+    ray: str | None
     whole: bool
 
 
@@ -62,7 +65,8 @@ def run_study(
     console = Console(width=None if sys.stdout.isatty() else 220)
     cache = run_cache(committed.command, output.anew)
     every = [task for cell in tasks.values() for several in cell.values() for task in several]
-    left = iter(run_resumably(every, cache, output.processes, console, committed.command))
+    workers = chosen_workers(output.processes, output.ray)
+    left = iter(run_resumably(every, cache, workers, console, committed.command))
     found = study({cell: {who: [next(left) for _ in several] for who, several in of.items()} for cell, of in tasks.items()})
     committed.write(found, json_file)
     if output.docs:

@@ -1,7 +1,7 @@
 """Runs that a second start does not repeat: results of finished runs in files, by a key of what determines them.
 
 key = digest(config, seed, source_digest(["eval.gpu.claims.hermes"]))     # parts that JSON can hold
-results = run_resumably([Task(key, "fifo, seed 1", run, (seed,)), ...], ResultCache(folder), processes, console, title)
+results = run_resumably([Task(key, "fifo, seed 1", run, (seed,)), ...], ResultCache(folder), on_processes(2), console, title)
 """
 
 import ast
@@ -20,7 +20,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from eval.workers import worker_processes
+from eval.workers import Workers
 
 ROOT = Path(__file__).resolve().parent.parent
 PLAIN_LINES = 10  # of progress, per call, where there is no terminal to draw a bar on
@@ -111,7 +111,7 @@ def folder_digest(folder: Path) -> str:
 
 @dataclass(frozen=True)
 class Task:
-    """A run: `function(*arguments)`, in another process. label: what messages call it."""
+    """A run: `function(*arguments)`, elsewhere. label: what messages call it."""
 
     key: str
     label: str
@@ -119,17 +119,17 @@ class Task:
     arguments: tuple[Any, ...]
 
 
-def run_resumably(tasks: Sequence[Task], cache: ResultCache, processes: int, console: Console, title: str) -> list[Result]:
+def run_resumably(tasks: Sequence[Task], cache: ResultCache, workers: Workers, console: Console, title: str) -> list[Result]:
     """Return the results of tasks in their order: those that the cache has, and the others, which it is given as they end.
 
-    Tasks of one key are run once. A task that raises ends all of them, as an interrupt does; what ended before is kept.
-    Progress is a bar on a terminal, and lines elsewhere.
+    workers: that run the others. Tasks of one key are run once. A task that raises ends all of them, as an interrupt does; what
+    ended before is kept. Progress is a bar on a terminal, and lines elsewhere.
     """
     known = {task.key: result for task in tasks if (result := cache.find(task.key)) is not None}
     missing = {task.key: task for task in tasks if task.key not in known}
     with _progress(console, title, len(missing) + len(known), len(known)) as advance:
         if missing:
-            with worker_processes(min(processes, len(missing))) as pool:
+            with workers(len(missing)) as pool:
                 running = {pool.submit(task.function, *task.arguments): task for task in missing.values()}
                 for ended in as_completed(running):
                     task = running[ended]

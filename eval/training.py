@@ -135,7 +135,7 @@ def _spread(values: Sequence[float]) -> str:
 
 def kept(run: RunDocument) -> RunDocument:
     """Return what the study keeps of a run's figures. best: the trials that ran to the end of their searches."""
-    best = [trial["key"] for trial in run["trials"] if trial["status"] == "finished"]
+    best = sorted(trial["key"] for trial in run["trials"] if trial["status"] == "finished")
     simulated = {name: run["simulated"][name] for name in KEPT_OF_SIMULATED}
     return {name: run[name] for name in KEPT} | {"best": best, "simulated": simulated}
 

@@ -1,10 +1,41 @@
-"""Processes that a study's runs are made in, which do not outlive the command that started them."""
+"""Where a study's runs are made: in processes that do not outlive the command that started them, or on a Ray cluster."""
 
 import signal
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from importlib.util import find_spec
 from multiprocessing import active_children
+from typing import Any, Protocol
+
+from beamer.errors import InputError
+from beamer.lazy_commands import install_command
+from eval.ray_workers import ray_workers
+
+
+class Pool(Protocol):
+    """Makes calls elsewhere, as an executor of `concurrent.futures` does."""
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any) -> "Future[Any]":
+        """Have a call made, and return its future."""
+
+
+Workers = Callable[[int], AbstractContextManager[Pool]]
+"""Opens a pool for so many calls."""
+
+
+def on_processes(most: int) -> Workers:
+    """Return so many processes of this machine, or one per call if there are fewer calls."""
+    return lambda calls: worker_processes(min(most, calls))
+
+
+def chosen_workers(processes: int, ray_address: str | None) -> Workers:
+    """Return the Ray cluster at an address, or so many processes if none is given. Raises `InputError` where Ray is missing."""
+    if ray_address is None:
+        return on_processes(processes)
+    if find_spec("ray") is None:
+        raise InputError("--ray", ray_address, f"Ray, which is not installed: {install_command('ray')}")
+    return lambda calls: ray_workers(ray_address)
 
 
 @contextmanager

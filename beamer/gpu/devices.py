@@ -6,7 +6,11 @@ from beamer.errors import InputError
 from beamer.gpu.model import Allocation, Cluster, Grant
 
 Devices = tuple[tuple[str, int], ...]
-"""GPUs as (node, index on it), in order: rank i of the job runs on the i-th."""
+"""GPUs as (node, index on it), in order: rank i of the job runs on the i-th.
+
+Nodes come as the cluster lists them, which is rack by rack where they are listed so: a ring, whose ranks send to the next ones,
+then crosses from each rack to another no more than once.
+"""
 
 
 def assign(
@@ -38,7 +42,7 @@ def assign(
     for key, grant in pending:
         again = {device: None for device in before.get(key, ()) if is_free((device,))}
         devices: list[tuple[str, int]] = []
-        for node, count in grant.gpus:
+        for node, count in cluster.in_order(grant.gpus):
             mine = [index for name, index in again if name == node][:count]
             mine += [index for index in free[node] if index not in mine][: count - len(mine)]
             devices += [(node, index) for index in sorted(mine)]

@@ -45,6 +45,11 @@ class Cluster:
         """GPUs of all nodes."""
         return sum(node.gpus for node in self.nodes)
 
+    def in_order(self, counts: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+        """Return counts by node as the cluster lists its nodes."""
+        of_node = dict(counts)
+        return [(name, of_node[name]) for name in self.node if name in of_node]
+
 
 @dataclass(frozen=True)
 class Costs:

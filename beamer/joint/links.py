@@ -2,8 +2,25 @@
 
 import numpy as np
 
-from beamer.network.footprint import Footprint
-from beamer.network.job import JobSpec
+from beamer.errors import InputError
+from beamer.gpu.attempts import traffic_on, workers_on
+from beamer.gpu.model import Cluster, Grant, Job
+from beamer.network.footprint import Footprint, Footprints
+from beamer.network.job import JobSpec, job_spec
+from beamer.studies.model import split_key
+
+Load = tuple[JobSpec, Footprint]
+"""A job on what it is granted, and what it loads."""
+
+
+def loading(job: Job, grant: Grant, cluster: Cluster, footprints: Footprints) -> Load | None:
+    """Return what a job loads on what it is granted; None where its collective cannot run so."""
+    devices = tuple((node, index) for node, count in cluster.in_order(grant.gpus) for index in range(count))
+    spec = job_spec(split_key(job.key)[1], workers_on(grant, devices), traffic_on(job, grant))
+    try:
+        return spec, footprints.of(spec, 0)
+    except InputError:
+        return None
 
 
 def iteration_s(spec: JobSpec, footprint: Footprint) -> float:

@@ -10,42 +10,28 @@ from math import inf
 from random import Random
 from typing import Any
 
-from beamer.errors import InputError
-from beamer.gpu.attempts import traffic_on, workers_on
 from beamer.gpu.model import Allocation, Cluster, Grant, Job
-from beamer.gpu.policy import GpuPolicy
-from beamer.joint.links import LinkUse
+from beamer.joint.links import LinkUse, Load, loading
+from beamer.joint.network_aware import NetworkAware
 from beamer.network.fabric import Fabric
-from beamer.network.footprint import Footprint, Footprints
-from beamer.network.job import JobSpec, job_spec
-from beamer.studies.model import split_key
+from beamer.network.footprint import Footprints
 
 MOST_TRIED = 32  # nodes from which the others of a trial are looked for
 
 
-class LinkAware(GpuPolicy[Any]):
+class LinkAware(NetworkAware):
     """Decide as another policy how many GPUs trials have, and by the links of a fabric where these are.
 
     Trials with parameter servers or shares of cores stay where that policy places them, as do those whose collective cannot run
     so; all do if not all can be placed.
     """
 
-    def __init__(self, policy: GpuPolicy[Any], fabric: Fabric) -> None:
-        self.name = policy.name  # type: ignore[misc]  # it stands for the other
-        self.State = policy.State
-        self._policy = policy
-        self._footprints = Footprints(fabric)
-
-    def initial(self) -> Any:
-        """Return what the other policy remembers."""
-        return self._policy.initial()
-
     def allocate(
         self, state: Any, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
     ) -> tuple[Any, Allocation, float | None]:
         """Return what the other policy decides, on other nodes."""
-        state, allocation, wake_s = self._policy.allocate(state, cluster, jobs, now, rng)
-        return state, placed_by_links(cluster, jobs, allocation, self._footprints), wake_s
+        state, allocation, wake_s = self.policy.allocate(state, cluster, jobs, now, rng)
+        return state, placed_by_links(cluster, jobs, allocation, self.footprints), wake_s
 
 
 def placed_by_links(cluster: Cluster, jobs: Sequence[Job], allocation: Allocation, footprints: Footprints) -> Allocation:
@@ -55,30 +41,26 @@ def placed_by_links(cluster: Cluster, jobs: Sequence[Job], allocation: Allocatio
     use = LinkUse(len(footprints.fabric.links))
     found: dict[str, Grant] = {}
 
-    def place(key: str, grant: Grant, loading: Loading | None) -> None:
+    def place(key: str, grant: Grant, load: Load | None) -> None:
         found[key] = grant
         for node, count in grant.gpus:
             free[node] -= count
-        if loading is not None:
-            use.add(*loading)
+        if load is not None:
+            use.add(*load)
 
     choosing: list[tuple[int, str]] = []
     for key, grant in allocation.items():
-        loading = _loading(job_of[key], grant, footprints)
-        if loading is None or grant.nodes == 1 or not _may_choose(job_of[key], grant):
-            place(key, grant, loading)
+        load = loading(job_of[key], grant, cluster, footprints)
+        if load is None or grant.nodes == 1 or not _may_choose(job_of[key], grant):
+            place(key, grant, load)
         else:
-            choosing.append((-loading[0].sync_bytes, key))
+            choosing.append((-load[0].sync_bytes, key))
     for _, key in sorted(choosing):
-        chosen = _chosen(job_of[key], allocation[key], free, use, footprints)
+        chosen = _chosen(job_of[key], allocation[key], cluster, free, use, footprints)
         if chosen is None:
             return allocation
-        place(key, chosen, _loading(job_of[key], chosen, footprints))
+        place(key, chosen, loading(job_of[key], chosen, cluster, footprints))
     return {key: found[key] for key in allocation}
-
-
-Loading = tuple[JobSpec, Footprint]
-"""A job on what it is granted, and what it loads."""
 
 
 def _may_choose(job: Job, grant: Grant) -> bool:
@@ -88,17 +70,9 @@ def _may_choose(job: Job, grant: Grant) -> bool:
     return not (stays or grant.servers or job.request.worker_cpus)
 
 
-def _loading(job: Job, grant: Grant, footprints: Footprints) -> Loading | None:
-    """Return what a job loads on what it is granted; None where its collective cannot run so."""
-    devices = tuple((node, index) for node, count in grant.gpus for index in range(count))
-    spec = job_spec(split_key(job.key)[1], workers_on(grant, devices), traffic_on(job, grant))
-    try:
-        return spec, footprints.of(spec, 0)
-    except InputError:
-        return None
-
-
-def _chosen(job: Job, grant: Grant, free: Mapping[str, int], use: LinkUse, footprints: Footprints) -> Grant | None:
+def _chosen(
+    job: Job, grant: Grant, cluster: Cluster, free: Mapping[str, int], use: LinkUse, footprints: Footprints
+) -> Grant | None:
     """Return the nodes between which a job's synchronisation takes least; None if no nodes have as many GPUs free."""
     counts = sorted((count for _, count in grant.gpus), reverse=True)
     granted = set(dict(grant.gpus))
@@ -111,8 +85,8 @@ def _chosen(job: Job, grant: Grant, free: Mapping[str, int], use: LinkUse, footp
             candidates.append(Grant.of(dict(zip(nodes, counts, strict=True)), batch_size=grant.batch_size))
 
     def takes_s(one: Grant) -> tuple[float, float]:
-        loading = _loading(job, one, footprints)
-        return use.found_s(loading[1]) if loading else (inf, inf)
+        load = loading(job, one, cluster, footprints)
+        return use.found_s(load[1]) if load else (inf, inf)
 
     return min(candidates, key=takes_s, default=None)
 

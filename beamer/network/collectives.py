@@ -118,10 +118,13 @@ def _roles(workers: tuple[Worker, ...]) -> list[tuple[int, str]]:
     return [(w.rank, w.role.value) for w in workers]
 
 
+PARAMETER_SERVER = "parameter-server"
+"""The collective that has servers."""
+
 COLLECTIVES: dict[str, Collective] = {
     "ring": ring,
     "halving-doubling": halving_doubling,
-    "parameter-server": parameter_server,
+    PARAMETER_SERVER: parameter_server,
     "fsdp": fsdp,
     "all-to-all": all_to_all,
 }
@@ -129,7 +132,7 @@ COLLECTIVES: dict[str, Collective] = {
 _TRANSFERS: dict[str, Callable[[int, int], int]] = {
     "ring": lambda workers, servers: workers,
     "halving-doubling": lambda workers, servers: workers * max(workers.bit_length() - 1, 0),
-    "parameter-server": lambda workers, servers: workers * servers,
+    PARAMETER_SERVER: lambda workers, servers: workers * servers,
     "fsdp": lambda workers, servers: workers,
     "all-to-all": lambda workers, servers: workers * (workers - 1),
 }

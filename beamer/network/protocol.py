@@ -163,7 +163,7 @@ class Workers(Message):
 
 
 class Connections(Message):
-    """All connections of this host's registered workers. unmatched_bytes: sent by them before they were first seen, by job."""
+    """All connections of this host's registered workers. unmatched_bytes: sent before they were first marked, by job."""
 
     kind: Literal["connections"] = "connections"
     connections: Annotated[tuple[ReportedConnection, ...], Field(fail_fast=True)]

@@ -20,8 +20,8 @@ from beamer.gpu.model import Node
 from beamer.gpu.policy import GpuPolicy
 from beamer.gpu.tuners import HalvingTuner, NoTuner, Tuner, Tuners
 from beamer.joint.parts import NO_PARTS, JointParts
-from beamer.joint.placement import LinkAware
 from beamer.joint.survival import Survival
+from beamer.joint.wrapping import network_aware
 from beamer.network.allocation import Allocator, check_pair
 from beamer.network.fabric import Fabric
 from beamer.network.ledger import NetworkLedger
@@ -257,8 +257,7 @@ def simulate_joint(
     tracker = Tracker(gpus, network)
     told = Survival(tracker, gpus).told if parts.survival else untold
     level = NetworkLevel(tracker, network, network_policy, Random(seed), assumed, chosen, told, parts)
-    if parts.placement:
-        gpu_policy = LinkAware(gpu_policy, fabric)
+    gpu_policy = network_aware(gpu_policy, fabric, parts)
     on_report = level.tell_anew if parts.survival else _nothing
     run = _Simulation(level, tracker, nodes, arrivals, gpu_policy, tuner or NoTuner(), report_s, seed, on_report, disturbances)
     if disturbances.cable is not None:

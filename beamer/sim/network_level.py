@@ -43,14 +43,16 @@ class Assumptions:
 
     acknowledgements: whether those of TCP load links, too. progress_s: how long reports of progress are collected before they
     trigger a decision. decision_delay_s: from an event until the plan is in force. minimum_share: of every link, guaranteed to
-    each class. coflows_known: whether policies see the coflows in flight, which no live system can; None: if the allocator is
-    an ideal one. survivors_known: whether they know which trials each later rung will hold.
+    each class. unregistered_share: of every link, what traffic that nobody has registered takes all the time, which no policy
+    is told. coflows_known: whether policies see the coflows in flight, which no live system can; None: if the allocator is an
+    ideal one. survivors_known: whether they know which trials each later rung will hold.
     """
 
     acknowledgements: bool = True
     progress_s: float = 0.5
     decision_delay_s: float = 0.0
     minimum_share: float = 0.0
+    unregistered_share: float = 0.0
     coflows_known: bool | None = None
     survivors_known: bool = False
 
@@ -59,6 +61,8 @@ class Assumptions:
             raise InputError("progress_s", self.progress_s, "seconds above 0")
         if not self.decision_delay_s >= 0:
             raise InputError("decision_delay_s", self.decision_delay_s, "seconds of at least 0")
+        if not 0 <= self.unregistered_share < 1:
+            raise InputError("unregistered_share", self.unregistered_share, "a share of at least 0, below 1")
 
 
 def chosen_allocator(queues: int, assumptions: Assumptions, allocator: Allocator | None) -> Allocator:
@@ -142,7 +146,8 @@ class NetworkLevel:
         # trials that run their last iteration here, and how many they would have had after it
         self._leaving: dict[str, int] = {}
         self._routes = Routes(self._fabric, assumptions.acknowledgements, allocator.caps)
-        self._network = FluidNetwork(np.array([float(link.rate_bps) for link in self._fabric.links]), allocator)
+        registered = 1 - assumptions.unregistered_share
+        self._network = FluidNetwork(np.array([registered * link.rate_bps for link in self._fabric.links]), allocator)
         known = assumptions.coflows_known
         self._by_coflow = policy.by_coflow and (allocator.sees_coflows if known is None else known)
         self._core: DecisionCore[Any, Snapshot, Order] = DecisionCore(

@@ -8,6 +8,7 @@ from random import Random
 import numpy as np
 from hypothesis import strategies as st
 
+from beamer.network.collectives import PARAMETER_SERVER
 from beamer.network.fabric import Fabric
 from beamer.network.job import JobSpec
 from beamer.network.policies import Order, Tier
@@ -41,9 +42,9 @@ def job_specs(draw: st.DrawFn, fabric: Fabric, name: str) -> JobSpec:
     hosts = draw(st.lists(st.sampled_from([host.name for host in fabric.hosts]), min_size=1, max_size=4))
     kinds = ["ring", "fsdp", "all-to-all"]
     kinds += ["halving-doubling"] if len(hosts) in (1, 2, 4) else []
-    kinds += ["parameter-server"] if len(hosts) > 1 else []
+    kinds += [PARAMETER_SERVER] if len(hosts) > 1 else []
     collective = draw(st.sampled_from(kinds))
-    roles = [Role.SERVER if collective == "parameter-server" and i == 0 else Role.WORKER for i in range(len(hosts))]
+    roles = [Role.SERVER if collective == PARAMETER_SERVER and i == 0 else Role.WORKER for i in range(len(hosts))]
     return JobSpec(
         name=name,
         workers=tuple(Worker(rank, host, role) for rank, (host, role) in enumerate(zip(hosts, roles, strict=True))),

@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from beamer.errors import InputError, nearest
-from beamer.network.collectives import COLLECTIVES, phases
+from beamer.network.collectives import COLLECTIVES, PARAMETER_SERVER, phases
 from beamer.network.fabric import Fabric
 from beamer.network.footprint import Footprints
 from beamer.network.job import JobSpec
@@ -29,7 +29,6 @@ from beamer.workloads.placement import PLACEMENTS
 from beamer.workloads.scenario import build_topology, parse_job
 from beamer.workloads.searches import Bracket, SearchAlgorithm, SuccessiveHalving, resized
 
-SERVED = "parameter-server"
 ARRIVAL_DIGITS = 6  # of a second: what logarithms of different platforms agree on
 
 
@@ -135,7 +134,7 @@ class Workload:
         return Footprints(self.fabric)
 
     def _servers(self, collective: str) -> int:
-        return self.servers if collective == SERVED else 0
+        return self.servers if collective == PARAMETER_SERVER else 0
 
     def _spec(self, hosts: tuple[str, ...], collective: str, sync_bytes: int) -> JobSpec:
         first_server = len(hosts) - self._servers(collective)

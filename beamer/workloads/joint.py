@@ -21,7 +21,7 @@ from beamer.engines.simulated import SimulatedJob
 from beamer.errors import InputError
 from beamer.gpu.model import Cluster, Costs, Job, Node, Request, Stage
 from beamer.gpu.placement import can_ever_run
-from beamer.network.collectives import check_sizes
+from beamer.network.collectives import PARAMETER_SERVER, check_sizes
 from beamer.network.fabric import Fabric
 from beamer.network.plan import QUEUES, check_queues
 from beamer.studies.halving import declared_rungs
@@ -183,7 +183,8 @@ def _search(search: _Search, field: str, file: _File, nodes: tuple[Node, ...]) -
         request = _request(search, rungs[-1].step, _traffic(search, f"{field}.job"), program)
         if not can_ever_run(Job(search.name, request, 0.0, Stage("", "")), Cluster(nodes)):
             raise InputError("gpus", request.gpus, f"what the hosts have, {Cluster(nodes).gpus} in all")
-    check_sizes(f"{field}.job.collective", search.job.collective, request.least, min(request.most, Cluster(nodes).gpus))
+    most = min(request.most, Cluster(nodes).gpus)
+    check_sizes(f"{field}.job.collective", search.job.collective, request.least, most, request.servers)
     costs = Costs(file.costs.suspend_s, file.costs.resume_s, file.costs.restart_s)
     trials = {
         name: _trial(search, request, loss, slowness, costs, file.costs.start_s)
@@ -225,7 +226,16 @@ def _traffic(search: _Search, field: str) -> Profile:
 
 def _request(search: _Search, iterations: int, traffic: Profile, program: Program) -> Request:
     asked, epoch, size = search.request, search.job.epoch, program.batch_size or search.request.gpus
-    return Request(iterations, asked.gpus, asked.min_gpus, asked.max_gpus, epoch=epoch, batch_size=size, traffic=traffic)
+    return Request(
+        iterations,
+        asked.gpus,
+        asked.min_gpus,
+        asked.max_gpus,
+        epoch=epoch,
+        batch_size=size,
+        servers=traffic.collective == PARAMETER_SERVER,
+        traffic=traffic,
+    )
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from beamer.errors import InputError, nearest
 from beamer.gpu.policies import GPU_POLICIES
 from beamer.gpu.policy_settings import gpu_policy_of
 from beamer.joint.parts import LIVE, check_live
-from beamer.joint.placement import LinkAware
+from beamer.joint.wrapping import network_aware
 from beamer.network.allocation import Classes, check_pair
 from beamer.network.plan import QUEUES, check_queues
 from beamer.network.plan_modes import DEFAULT_MODE, PLAN_MODES, plan_mode
@@ -45,7 +45,7 @@ def serve(
         list[str], typer.Option("--gpu-set", help="A parameter of that policy, NAME=VALUE; repeatable.")
     ] = [],  # noqa: B006
     joint: Annotated[
-        str, typer.Option(help=f"What each level is told of the other: {', '.join(LIVE)}.  [default: nothing]")
+        str, typer.Option(help=f"What each level is told of the other, comma-separated: {', '.join(LIVE)}.  [default: nothing]")
     ] = "",
     seed: Annotated[int, typer.Option(help="Seed of policies that draw random numbers.")] = 0,
     grace: Annotated[
@@ -82,8 +82,8 @@ def serve(
         raise InputError("--joint", joint, "--gpu-policy beside it")
     parts = check_live("--joint", parse_joint_parts(joint or None))
     decides = gpu_policy_of(gpu_policy, gpu_settings, "--gpu-set") if gpu_policy else None
-    if decides is not None and parts.placement:
-        decides = LinkAware(decides, network)
+    if decides is not None:
+        decides = network_aware(decides, network, parts)
     watch = WatchOptions(grace, silence)
     most = Limits() if limits is None else read_limits(limits)
     credentials = read_credentials(tls_cert, tls_key, tls_ca, token_key)

@@ -103,6 +103,7 @@ class GpuLevel:
         self._tracker = tracker
         self._ledger = ledger
         self._decider = PolicyDecider(tracker, ledger, policy, seed)
+        self._place = {host.name: place for place, host in enumerate(fabric.hosts)}  # neighbours come one after another
         self._limits = limits
         self._record = record
         self._written = written
@@ -262,7 +263,8 @@ class GpuLevel:
     def _see_nodes(self, up_by_study: Mapping[str, tuple[Node, ...]], declared: tuple[Node, ...]) -> None:
         """Have it known which nodes are up: those that all engines find up, and those where trials run that nobody can end."""
         held = self._names_held()
-        self._record(NodesSeen(self._clock(), up(declared, up_by_study.values(), held)))
+        found = sorted(up(declared, up_by_study.values(), held), key=lambda node: self._place[node.name])
+        self._record(NodesSeen(self._clock(), tuple(found)))
 
     def _names_held(self) -> set[str]:
         return {node for key in self._held() for node, _ in self._ledger.devices[key]}

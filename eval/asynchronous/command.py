@@ -7,7 +7,20 @@ import yaml
 
 from eval.asynchronous.report import COMMITTED, AsynchronousStudy
 from eval.asynchronous.runs import AsynchronousConfig, run_policy
-from eval.grid import Anew, CellPart, ConfigFile, Docs, JsonFile, Processes, Seeds, StudyOutput, chosen, code_digest, run_study
+from eval.grid import (
+    Anew,
+    CellPart,
+    ConfigFile,
+    Docs,
+    JsonFile,
+    Processes,
+    Ray,
+    Seeds,
+    StudyOutput,
+    chosen,
+    code_digest,
+    run_study,
+)
 from eval.resume import Task, digest
 
 CONFIG = Path(__file__).parent.parent / "configs" / "asynchronous.yaml"
@@ -26,6 +39,7 @@ def asynchronous(
     docs: Docs = False,
     anew: Anew = False,
     processes: Processes = 2,
+    ray: Ray = None,
 ) -> None:
     """Compare network policies on searches without barriers, in the simulator."""
     config = read_config(config_file)
@@ -36,7 +50,7 @@ def asynchronous(
         for name in chosen(config.cells, cells)
     }
     whole = not (seeds or cells or config_file != CONFIG)
-    run_study(COMMITTED, partial(AsynchronousStudy, config), tasks, StudyOutput(json_file, docs, anew, processes, whole))
+    run_study(COMMITTED, partial(AsynchronousStudy, config), tasks, StudyOutput(json_file, docs, anew, processes, ray, whole))
 
 
 def _task(config: AsynchronousConfig, name: str, policy: str, seed: int) -> Task:

@@ -22,6 +22,7 @@ from eval.gpu.claims import CLAIMS, Claim, Figures, GpuContender, Inputs
 from eval.gpu.claims.base import SENSITIVITY, ConfigSection
 from eval.gpu.restart_costs import restart_costs
 from eval.resume import ResultCache, Task, digest, folder_digest, run_resumably, source_digest
+from eval.workers import on_processes
 
 CONFIG = Path(__file__).parent.parent / "configs" / "gpu.yaml"
 CACHE = Path("results/gpu-runs")
@@ -120,7 +121,7 @@ class Runner:
 
     def run(self, runs: Sequence[Run], inputs: Inputs, title: str) -> list[Figures]:
         """Return the figures of runs, in their order."""
-        return run_resumably([run.task(inputs) for run in runs], self.cache, self.processes, self.console, title)
+        return run_resumably([run.task(inputs) for run in runs], self.cache, on_processes(self.processes), self.console, title)
 
     def measured_costs(self) -> Costs:
         """Return what suspending, resuming and restarting a real training job takes, the medians, and print where from.

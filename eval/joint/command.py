@@ -7,7 +7,7 @@ import yaml
 
 from beamer.gpu.policies import GPU_POLICIES
 from beamer.network.policies import NETWORK_POLICIES
-from eval.grid import Anew, CellPart, ConfigFile, Docs, JsonFile, Processes, Seeds, StudyOutput, chosen, run_study
+from eval.grid import Anew, CellPart, ConfigFile, Docs, JsonFile, Processes, Ray, Seeds, StudyOutput, chosen, run_study
 from eval.joint.report import COMMITTED, JointStudy
 from eval.joint.runs import PLAIN, JointConfig, JointVariant, in_variant, run_pair
 from eval.pairs import policies_of
@@ -30,6 +30,7 @@ def joint(
     docs: Docs = False,
     anew: Anew = False,
     processes: Processes = 2,
+    ray: Ray = None,
 ) -> None:
     """Compare pairs of a GPU policy and a network policy on searches that share GPUs and network, in the simulator."""
     config = read_config(config_file)
@@ -39,14 +40,14 @@ def joint(
     tasks = {
         name: {who: [_task(config, name, who, seed) for seed in numbers] for who in config.plain_pairs(name)} for name in names
     }
-    for table in (config.parts, config.robustness):
+    for table in config.tables:
         for name in (name for name in table.cells if name in names):
             for who in table.pairs:
                 for called, variant in table.variants.items():
                     several = [_task(config, name, who, seed, called, variant) for seed in numbers]
                     tasks[name][in_variant(who, called)] = several
     whole = not (seeds or cells or config_file != CONFIG)
-    run_study(COMMITTED, partial(JointStudy, config), tasks, StudyOutput(json_file, docs, anew, processes, whole))
+    run_study(COMMITTED, partial(JointStudy, config), tasks, StudyOutput(json_file, docs, anew, processes, ray, whole))
 
 
 def _task(config: JointConfig, name: str, who: str, seed: int, called: str = "", variant: JointVariant = PLAIN) -> Task:

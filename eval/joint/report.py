@@ -9,7 +9,7 @@ from rich.table import Table
 
 from eval.committed import Committed, seed_range
 from eval.grid import Runs
-from eval.joint.runs import JointConfig, in_variant
+from eval.joint.runs import JointConfig, JointVariants, in_variant
 from eval.pairs import pair
 from eval.statistics import CONFIDENCE, Ratio
 
@@ -40,7 +40,8 @@ class JointStudy:
         return {
             "levels": [self._levels()],
             "pairs": [self._pairs(cell) for cell in self.runs if cell in self.config.cells],
-            "parts": [self._parts(cell) for cell in self.config.parts.cells if cell in self.runs],
+            "parts": [self._parts(cell, self.config.parts) for cell in self.config.parts.cells if cell in self.runs],
+            "resizing": [self._parts(cell, self.config.resizing) for cell in self.config.resizing.cells if cell in self.runs],
             "robustness": [self._robustness(cell) for cell in self.config.robustness.cells if cell in self.runs],
         }
 
@@ -68,7 +69,8 @@ class JointStudy:
         gpu, network = self.config.gpu_policies[0], self.config.network_policies[0]
         title = f"mean search time relative to {self._neither}: {self._means()}"
         table = Table(title=title, title_justify="left")
-        for column in ("cell", "network only", "", "GPUs only", "", "both", "", "both / the better single one", "both / bound"):
+        columns = ("network only", "", "GPUs only", "", "both", "", "both / the better single one", "both / bound")
+        for column in ("cell", *columns, "both, with `resizing`", "", "that / the better single one"):
             table.add_column(column)
         for cell in (cell for cell in self.runs if cell in self.config.cells):
             of_network = self._best(cell, [pair(gpu, name) for name in self.config.network_policies])
@@ -76,21 +78,30 @@ class JointStudy:
             both = self._best(cell, self.config.pairs)
             single = self._best(cell, [of_network, of_gpus])
             cells = [part for who in (of_network, of_gpus, both) for part in (who, str(self.ratio(cell, who, self._neither)))]
-            table.add_row(cell, *cells, str(self.ratio(cell, both, single)), str(self._to_bound(cell, both)))
+            ratios = str(self.ratio(cell, both, single)), str(self._to_bound(cell, both))
+            table.add_row(cell, *cells, *ratios, *self._with_resizing(cell, single))
         return table
 
-    def _parts(self, cell: str) -> Table:
+    def _with_resizing(self, cell: str, single: str) -> tuple[str, ...]:
+        """Return the best pair of those that run with `resizing`, and its ratios; nothing of a cell without."""
+        if cell not in self.config.resizing.cells:
+            return "", "", ""
+        several = [in_variant(who, called) for who in self.config.resizing.pairs for called in self.config.resizing.variants]
+        best = self._best(cell, several)
+        return best.rpartition(", ")[0], str(self.ratio(cell, best, self._neither)), str(self.ratio(cell, best, single))
+
+    def _parts(self, cell: str, variants: JointVariants) -> Table:
         """Return a row per part, a column per pair of policies and another for the bytes on links."""
         title = f"{cell}: search time, and bytes on all links, relative to the same policies without, {self._means()}"
         table = Table(title=title, title_justify="left")
         table.add_column("told to each other")
-        for who in self.config.parts.pairs:
+        for who in variants.pairs:
             table.add_column(who)
             table.add_column("bytes")
-        for called in self.config.parts.variants:
+        for called in variants.variants:
             cells = [
                 str(self.ratio(cell, in_variant(who, called), who, measure))
-                for who in self.config.parts.pairs
+                for who in variants.pairs
                 for measure in ("search_s", "network_gb")
             ]
             table.add_row(called, *cells)

@@ -17,6 +17,7 @@ from beamer.joint.parts import JointParts
 from beamer.network.policies import network_policy
 from beamer.sim.disturbances import Disturbances
 from beamer.sim.joint import simulate_scenario
+from beamer.sim.network_level import Assumptions
 from beamer.units import parse_rate
 from beamer.workloads.joint import JointScenario, parse
 from beamer.workloads.models import MODELS
@@ -48,6 +49,7 @@ class JointCell(_Entry):
     half: tuple[float, float]
     costs: dict[str, float]
     report_s: float
+    collectives: tuple[str, ...] = Field(min_length=1)
 
 
 class JointVariant(_Entry):
@@ -58,6 +60,7 @@ class JointVariant(_Entry):
     bytes_off: float = 1.0
     reports_lost: float = 0.0
     cable: tuple[float, str, str] | None = None
+    unregistered: float = 0.0
 
 
 PLAIN = JointVariant()
@@ -82,6 +85,7 @@ class JointConfig(_Entry):
     cells: dict[str, dict[str, Any]]
     cells_of_parts: dict[str, dict[str, Any]]
     parts: JointVariants
+    resizing: JointVariants
     robustness: JointVariants
 
     def model_post_init(self, context: Any) -> None:
@@ -89,7 +93,7 @@ class JointConfig(_Entry):
         known = {*self.cells, *self.cells_of_parts}
         for who in self.pairs:
             policies_of(who)
-        for field, table in (("parts", self.parts), ("robustness", self.robustness)):
+        for field, table in (("parts", self.parts), ("resizing", self.resizing), ("robustness", self.robustness)):
             for name in table.cells:
                 if name not in known:
                     raise InputError(f"{field}.cells", name, nearest(name, known))
@@ -106,9 +110,12 @@ class JointConfig(_Entry):
         """Return the pairs of policies that run on a cell as they are."""
         if cell in self.cells:
             return self.pairs
-        return tuple(
-            dict.fromkeys(who for table in (self.parts, self.robustness) if cell in table.cells for who in table.pairs)
-        )
+        return tuple(dict.fromkeys(who for table in self.tables if cell in table.cells for who in table.pairs))
+
+    @property
+    def tables(self) -> tuple[JointVariants, ...]:
+        """What runs in variants."""
+        return self.parts, self.resizing, self.robustness
 
     @property
     def pairs(self) -> tuple[str, ...]:
@@ -124,7 +131,8 @@ def in_variant(who: str, variant: str) -> str:
 def scenario(cell: JointCell, seed: int) -> JointScenario:
     """Return the searches of a cell for a seed."""
     rng = Random(f"{seed}/joint")
-    searches = [_search(cell, i, rng) for i in range(cell.searches)]
+    collectives = Random(f"{seed}/joint/collectives")
+    searches = [_search(cell, i, rng, collectives.choice(cell.collectives)) for i in range(cell.searches)]
     return parse(
         {
             "name": "joint",
@@ -138,7 +146,7 @@ def scenario(cell: JointCell, seed: int) -> JointScenario:
     )
 
 
-def _search(cell: JointCell, number: int, rng: Random) -> dict[str, Any]:
+def _search(cell: JointCell, number: int, rng: Random, collective: str) -> dict[str, Any]:
     model = MODELS[rng.choice(cell.models)]
     size = round(model.gradient_bytes * cell.bytes_scale)
     alone_s = 8 * size * 2 * (cell.gpus - 1) / cell.gpus / parse_rate(cell.topology["rate"], "rate")
@@ -156,6 +164,7 @@ def _search(cell: JointCell, number: int, rng: Random) -> dict[str, Any]:
         "request": {"gpus": cell.gpus, "min_gpus": cell.min_gpus, "max_gpus": cell.max_gpus},
         "job": {
             "bytes": size,
+            "collective": collective,
             "compute_s": cell.compute_ratio * alone_s,
             "compute_jitter": cell.compute_jitter,
             "epoch": max(first // 4, 1),
@@ -176,6 +185,7 @@ def run_pair(cell: JointCell, gpu: str, network: str, seed: int, variant: JointV
         searches if variant.queues is None else replace(searches, queues=variant.queues),
         gpu_policy(gpu),
         network_policy(network),
+        Assumptions(unregistered_share=variant.unregistered),
         parts=JointParts.of("parts", variant.parts),
         disturbances=Disturbances(variant.bytes_off, variant.reports_lost, variant.cable),
     )

@@ -15,6 +15,7 @@ from eval.grid import (
     Docs,
     JsonFile,
     Processes,
+    Ray,
     Runs,
     Seeds,
     StudyOutput,
@@ -49,12 +50,13 @@ def network(
     docs: Docs = False,
     anew: Anew = False,
     processes: Processes = 2,
+    ray: Ray = None,
 ) -> None:
     """Compare network policies with each other and with the best lower bound, in the simulator."""
     config = _reduced(read_config(config_file), seeds, policies)
     whole = not (seeds or cells or policies or config_file != CONFIG)
     tasks = {name: _tasks(config, name) for name in chosen(config.cells(), cells)}
-    study = run_study(COMMITTED, partial(_study, config), tasks, StudyOutput(json_file, docs, anew, processes, whole))
+    study = run_study(COMMITTED, partial(_study, config), tasks, StudyOutput(json_file, docs, anew, processes, ray, whole))
     images = IMAGES if docs else images
     images.mkdir(parents=True, exist_ok=True)
     typer.echo(f"pictures: {', '.join(map(str, study.draw(images)))}")

@@ -5,7 +5,20 @@ from pathlib import Path
 
 import yaml
 
-from eval.grid import Anew, CellPart, ConfigFile, Docs, JsonFile, Processes, Seeds, StudyOutput, chosen, code_digest, run_study
+from eval.grid import (
+    Anew,
+    CellPart,
+    ConfigFile,
+    Docs,
+    JsonFile,
+    Processes,
+    Ray,
+    Seeds,
+    StudyOutput,
+    chosen,
+    code_digest,
+    run_study,
+)
 from eval.rates.report import COMMITTED, RatesStudy
 from eval.rates.runs import RatesConfig, run_mode
 from eval.resume import Task, digest
@@ -26,6 +39,7 @@ def rates(
     docs: Docs = False,
     anew: Anew = False,
     processes: Processes = 2,
+    ray: Ray = None,
 ) -> None:
     """Compare classes, ceilings on senders and both with the ideal order, in the simulator."""
     config = read_config(config_file)
@@ -36,7 +50,7 @@ def rates(
         for name in chosen(config.cells, cells)
     }
     whole = not (seeds or cells or config_file != CONFIG)
-    run_study(COMMITTED, partial(RatesStudy, config), tasks, StudyOutput(json_file, docs, anew, processes, whole))
+    run_study(COMMITTED, partial(RatesStudy, config), tasks, StudyOutput(json_file, docs, anew, processes, ray, whole))
 
 
 def _task(config: RatesConfig, name: str, who: str, seed: int) -> Task:

@@ -7,7 +7,7 @@ from pathlib import Path
 import yaml
 
 from beamer.errors import InputError, nearest
-from eval.grid import Anew, ConfigFile, Docs, JsonFile, Processes, Seeds, StudyOutput, code_digest, run_study
+from eval.grid import Anew, ConfigFile, Docs, JsonFile, Processes, Ray, Seeds, StudyOutput, code_digest, run_study
 from eval.network.cells import Cell
 from eval.network.command import read_config as read_network_config
 from eval.resume import Task, digest
@@ -29,6 +29,7 @@ def trials(
     docs: Docs = False,
     anew: Anew = False,
     processes: Processes = 2,
+    ray: Ray = None,
 ) -> None:
     """Compare `beamer` with variants of itself and with its plan, in the simulator."""
     config = read_config(config_file)
@@ -43,7 +44,7 @@ def trials(
         for name, variants in config.compared().items()
     }
     whole = not (seeds or config_file != CONFIG)
-    run_study(COMMITTED, partial(TrialsStudy, config), tasks, StudyOutput(json_file, docs, anew, processes, whole))
+    run_study(COMMITTED, partial(TrialsStudy, config), tasks, StudyOutput(json_file, docs, anew, processes, ray, whole))
 
 
 def _task(config: TrialsConfig, cells: Mapping[str, Cell], name: str, who: str, seed: int) -> Task:

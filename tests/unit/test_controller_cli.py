@@ -75,7 +75,10 @@ def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         ({"journal": "sqlite:////nowhere/journal.db"}, "journal"),
         ({"joint": "placement"}, "--joint: got 'placement', expected --gpu-policy beside it"),
         ({"gpu-policy": "fifo", "joint": "placemnt"}, "--joint: got 'placemnt', expected one of"),
-        ({"gpu-policy": "fifo", "joint": "phases"}, "--joint: got 'phases', expected placement: the others are parts"),
+        (
+            {"gpu-policy": "fifo", "joint": "phases"},
+            "--joint: got 'phases', expected placement, resizing: the others are parts",
+        ),
     ],
 )
 def test_bad_input_is_one_line(fabric: Path, refused: Refused, options: dict[str, str], output: str) -> None:

@@ -1,24 +1,25 @@
 from controller.unmatched import UnmatchedBytes
 
 
-def test_the_latest_count_of_every_agent_and_attempt_is_added_up() -> None:
+def test_what_every_agent_has_counted_is_added_up() -> None:
     unmatched = UnmatchedBytes()
-    unmatched.count("a", "s/t", attempt=1, size=5)
-    unmatched.count("a", "s/t", attempt=1, size=70)
-    unmatched.count("b", "s/t", attempt=1, size=200)
-    unmatched.count("a", "s/t", attempt=4, size=3000)
-    unmatched.count("a", "s/t", attempt=4, size=4000)
-    unmatched.count("a", "s/t", attempt=6, size=0)
-    unmatched.count("a", "s/u", attempt=2, size=9)
-    assert unmatched.by_trial() == {"s/t": 4270, "s/u": 9}
+    for agent, trial, size in (("a", "s/t", 5), ("a", "s/t", 70), ("b", "s/t", 200), ("a", "s/u", 9)):
+        unmatched.count(agent, trial, size)
+    assert unmatched.by_trial() == {"s/t": 270, "s/u": 9}
+
+
+def test_a_count_goes_on_or_begins_anew() -> None:
+    unmatched = UnmatchedBytes()
+    for size in (70, 70, 4, 4000, 0):  # at the next attempt with workers there all the time, after a gap, after a restart
+        unmatched.count("a", "s/t", size)
+    assert unmatched.by_trial() == {"s/t": 4070}
 
 
 def test_a_trial_that_is_not_known_any_more_is_forgotten() -> None:
     unmatched = UnmatchedBytes()
-    unmatched.count("a", "s/t", attempt=1, size=5)
-    unmatched.count("b", "s/t", attempt=1, size=5)
-    unmatched.count("b", "s/u", attempt=2, size=7)
+    for agent, trial in (("a", "s/t"), ("b", "s/t"), ("b", "s/u")):
+        unmatched.count(agent, trial, 5)
     unmatched.keep({"s/u"})
-    assert unmatched.by_trial() == {"s/u": 7}
-    unmatched.count("a", "s/t", attempt=3, size=1)
-    assert unmatched.by_trial() == {"s/t": 1, "s/u": 7}
+    assert unmatched.by_trial() == {"s/u": 5}
+    unmatched.count("a", "s/t", 1)
+    assert unmatched.by_trial() == {"s/t": 1, "s/u": 5}

@@ -5,8 +5,9 @@ from beamer.workloads.scenario import Scenario
 from topologies import single
 from topologies.emulation.accounting import PairBytes, QueueBytes
 from topologies.emulation.exchange import RunMeasurements
+from topologies.emulation.measured import MeasuredRun
 from topologies.emulation.outcome import RunOutcome
-from topologies.emulation.sampling import Health
+from topologies.emulation.sampling import CONTROLLER, SWITCHES, Health
 
 SCENARIO = Scenario("two hosts", single.build(2), 0, 8, ())
 PAIRS = [PairBytes("s/a", "h1", "h2", 0, 0, True, 10_000)]
@@ -28,3 +29,15 @@ def test_a_run_is_invalid_by_its_machine_or_by_its_queues_or_by_both() -> None:
         "the edge counted 10000 bytes for class 0 at s1-eth2, the queue 9000: a class share of 90.0% (limit 99%)",
     )
     assert len(outcome(slow, 9_000).findings) == 2
+
+
+def test_what_is_said_of_plans_and_of_waiting_is_of_the_parts_that_are_judged() -> None:
+    latencies_ms = [float(ms) for ms in range(1, 101)]
+    measured = RunMeasurements(
+        0.0, [], latencies_ms, PAIRS, {}, [], [], Health(0.5, None, {SWITCHES: 0.25, CONTROLLER: 0.5}), 1.0, None
+    )
+    run = MeasuredRun(SCENARIO.fabric, measured)
+    assert run.plan_text == "50 / 99"
+    assert run.waiting_text == "25% / 50%"
+    nothing = MeasuredRun(SCENARIO.fabric, RunMeasurements(0.0, [], [], PAIRS, {}, [], [], Health(0.5, None, None), 1.0, None))
+    assert (nothing.plan_text, nothing.waiting_text) == ("none / none", "unknown")

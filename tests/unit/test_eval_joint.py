@@ -39,7 +39,12 @@ def test_a_variant_changes_the_run_that_it_is_of(config: JointConfig) -> None:
     cell = config.cell("oversubscribed").model_copy(update=SMALL)  # with two paths between leaves, one of which may fail
     plain = run_pair(cell, "fifo", "beamer", 5)
     assert run_pair(cell, "fifo", "beamer", 5, JointVariant()) == plain
-    for variant in (JointVariant(bytes_off=3.0), JointVariant(queues=2), JointVariant(cable=(0.0, "l1", "s1"))):
+    for variant in (
+        JointVariant(bytes_off=3.0),
+        JointVariant(queues=2),
+        JointVariant(cable=(0.0, "l1", "s1")),
+        JointVariant(unregistered=0.1),
+    ):
         assert run_pair(cell, "fifo", "beamer", 5, variant) != plain
 
 
@@ -67,6 +72,27 @@ def test_both_levels_are_compared_with_the_better_single_one(config: JointConfig
     (row,) = [line for line in capsys.readouterr().out.splitlines() if "one" in line and "fifo" in line]
     for part in ("fifo + beamer", "0.80", "optimus + fair", "0.50", "optimus + beamer", "0.40", "0.80", "2.00"):
         assert part in row
+
+
+def test_pairs_that_know_what_sizes_cost_are_beside_the_better_single_one(
+    config: JointConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    search_s = {"fifo + fair": 100.0, "fifo + beamer": 90.0, "elastic + fair": 60.0, "elastic + beamer": 50.0}
+    search_s |= {"elastic + beamer, resizing": 30.0, "convergence + beamer, resizing": 45.0}
+    names = {"gpu_policies": ("fifo", "elastic"), "network_policies": ("fair", "beamer")}
+    (cell, *_) = config.resizing.cells
+    runs = {
+        who: [{"search_s": seconds, "bound_s": 20.0, "idle": 0.1, "network_gb": 1.0}] * 2 for who, seconds in search_s.items()
+    }
+    runs["convergence + beamer"] = runs["elastic + beamer"]
+    tables = JointStudy(config.model_copy(update={**names, "cells": {cell: {}}}), {cell: runs}).tables()
+    Console(width=260).print(*tables["levels"], *tables["resizing"])
+    printed = capsys.readouterr().out.splitlines()
+    (row,) = [line for line in printed if cell in line and "fifo" in line]
+    best, to_neither, to_single = row.split("│")[-4:-1]
+    assert (best.strip(), to_neither.split()[0], to_single.split()[0]) == ("elastic + beamer", "0.30", "0.50")
+    (row,) = [line for line in printed if "resizing" in line and "0.60" in line]
+    assert "0.90" in row, "of each pair without"
 
 
 def test_the_committed_figures_are_of_the_config(config: JointConfig) -> None:

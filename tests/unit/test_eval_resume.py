@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from eval.resume import ROOT, ResultCache, Task, digest, folder_digest, imported_sources, run_resumably, source_digest
+from eval.workers import on_processes
 
 LONG_S = 60.0
 
@@ -45,21 +46,24 @@ def printed(console: Console) -> str:
 
 def test_a_second_start_runs_only_what_is_missing(tmp_path: Path, ran: Path) -> None:
     cache = ResultCache(tmp_path / "cache")
-    assert run_resumably(tasks(ran, [1, 2]), cache, 2, plain(), "t") == [{"value": 1 / 3}, {"value": 2 / 3}]
+    assert run_resumably(tasks(ran, [1, 2]), cache, on_processes(2), plain(), "t") == [
+        {"value": 1 / 3},
+        {"value": 2 / 3},
+    ]
     console = plain()
-    again = run_resumably(tasks(ran, [3, 2, 1]), ResultCache(tmp_path / "cache"), 2, console, "t")
+    again = run_resumably(tasks(ran, [3, 2, 1]), ResultCache(tmp_path / "cache"), on_processes(2), console, "t")
     assert [one["value"] for one in again] == [1.0, 2 / 3, 1 / 3]
     assert len(list(ran.iterdir())) == 3
     assert "3 runs, 2 of them known" in printed(console)
     cache.forget()
-    run_resumably(tasks(ran, [1]), cache, 1, plain(), "t")
+    run_resumably(tasks(ran, [1]), cache, on_processes(1), plain(), "t")
     assert len(list(ran.iterdir())) == 4
 
 
 def test_a_run_that_fails_is_named_and_those_that_ended_are_kept(tmp_path: Path, ran: Path) -> None:
     cache = ResultCache(tmp_path / "cache")
     with pytest.raises(ValueError, match="-1") as found:
-        run_resumably(tasks(ran, [1, -1]), cache, 1, plain(), "t")
+        run_resumably(tasks(ran, [1, -1]), cache, on_processes(1), plain(), "t")
     assert found.value.__notes__[-1] == "in run -1"
     assert cache.find(digest("run", 1)) == {"value": 1 / 3}
     assert cache.find(digest("run", -1)) is None
@@ -76,7 +80,7 @@ def test_a_run_that_fails_ends_those_that_run_or_wait(tmp_path: Path, ran: Path)
     waiting = [Task(digest("slow", number), f"slow {number}", slow, (ran, number)) for number in range(20)]
     started = time.monotonic()
     with pytest.raises(ValueError, match="-1"):
-        run_resumably([waiting[0], failing, *waiting[1:]], ResultCache(tmp_path / "cache"), 2, plain(), "t")
+        run_resumably([waiting[0], failing, *waiting[1:]], ResultCache(tmp_path / "cache"), on_processes(2), plain(), "t")
     assert time.monotonic() - started < LONG_S
     assert not list(ran.glob("ran-*"))
     assert not active_children()
@@ -87,11 +91,12 @@ import signal, sys
 from pathlib import Path
 from rich.console import Console
 from eval.resume import ResultCache, run_resumably
+from eval.workers import on_processes
 from tests.unit.test_eval_resume import Task, slow
 signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
 folder = Path(sys.argv[1])
 several = [Task(str(number), str(number), slow, (folder, number)) for number in range(20)]
-run_resumably(several, ResultCache(folder / "cache"), 2, Console(quiet=True), "t")
+run_resumably(several, ResultCache(folder / "cache"), on_processes(2), Console(quiet=True), "t")
 """
 
 
@@ -122,7 +127,7 @@ def test_numbers_that_are_not_finite_are_kept(tmp_path: Path) -> None:
 
 def test_progress_is_a_line_now_and_then_without_a_terminal(tmp_path: Path, ran: Path) -> None:
     console = plain()
-    run_resumably(tasks(ran, list(range(40))), ResultCache(tmp_path / "cache"), 2, console, "t")
+    run_resumably(tasks(ran, list(range(40))), ResultCache(tmp_path / "cache"), on_processes(2), console, "t")
     lines = printed(console).splitlines()
     assert len(lines) == 11
     assert lines[-1].startswith("t: 40 of 40 runs")
@@ -130,7 +135,7 @@ def test_progress_is_a_line_now_and_then_without_a_terminal(tmp_path: Path, ran:
 
 def test_progress_is_a_bar_on_a_terminal(tmp_path: Path, ran: Path) -> None:
     console = Console(file=io.StringIO(), width=200, force_terminal=True)
-    run_resumably(tasks(ran, [1, 2]), ResultCache(tmp_path / "cache"), 1, console, "t")
+    run_resumably(tasks(ran, [1, 2]), ResultCache(tmp_path / "cache"), on_processes(1), console, "t")
     assert "2/2" in printed(console)
 
 

@@ -45,6 +45,12 @@ def test_a_job_that_comes_back_gets_the_gpus_on_which_its_memory_lies() -> None:
     assert assign(CLUSTER, allocation, before) == {**before, "s/z": (("b", 0),)}
 
 
+def test_ranks_follow_the_nodes_as_the_cluster_lists_them() -> None:
+    racks = Cluster(tuple(Node(f"h{number}", 1) for number in range(1, 13)))
+    granted = {"s/x": Grant.of({"h10": 1, "h2": 1, "h9": 1, "h1": 1})}
+    assert [node for node, _ in assign(racks, granted, {})["s/x"]] == ["h1", "h2", "h9", "h10"]
+
+
 def test_a_job_that_grows_keeps_what_it_has() -> None:
     assert assign(CLUSTER, {"x": Grant.of({"a": 3})}, {"x": (("a", 1), ("a", 2))})["x"] == (("a", 0), ("a", 1), ("a", 2))
 

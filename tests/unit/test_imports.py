@@ -20,7 +20,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "numba": ("beamer/network/kernels/",),
     "sqlalchemy": JOURNAL,
     "alembic": JOURNAL,
-    "ray": ("beamer/engines/ray_tune/", "eval/gpu/ray_search.py", "eval/gpu/ray_trial.py"),
+    "ray": ("beamer/engines/ray_tune/", "eval/gpu/ray_search.py", "eval/gpu/ray_trial.py", "eval/ray_workers.py"),
     "markdown_it": ("eval/report/",),
     "torch": ("eval/gpu/ddp_trainer.py", "topologies/emulation/digits_training.py"),
     "sklearn": ("topologies/emulation/digits_data.py",),

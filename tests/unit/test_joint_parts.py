@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from beamer.bounds.joint import search_bound_s
+from beamer.decision.policy import Stateless
 from beamer.errors import InputError
 from beamer.gpu.ledger import GpuLedger
-from beamer.gpu.model import Cluster, Grant, Job, Node, Request, Stage
+from beamer.gpu.model import Allocation, Cluster, Grant, Job, Node, Request, Speed, Stage
 from beamer.gpu.policies import gpu_policy
 from beamer.gpu.policies.fifo import Fifo
 from beamer.gpu.predictors.estimate import Estimate
@@ -19,7 +20,9 @@ from beamer.joint.parts import EVERY, NO_PARTS, PARTS, JointParts, check_live
 from beamer.joint.phases import Cycle, start_delay_s
 from beamer.joint.placement import LinkAware, placed_by_links
 from beamer.joint.planes import least_used_plane
+from beamer.joint.resizing import Counts, PredictedSpeeds
 from beamer.joint.survival import Survival, chances
+from beamer.joint.wrapping import network_aware
 from beamer.network.footprint import Footprints
 from beamer.network.job import JobSpec, job_spec
 from beamer.network.policies import network_policy
@@ -37,22 +40,24 @@ NODES = tuple(Node(host.name, 2) for host in LEAVES.hosts)
 MEGABYTE = 1_000_000
 
 
+SEARCH = {
+    "arrival_s": 0.0,
+    "request": {"gpus": 4},
+    "job": {"bytes": MEGABYTE, "compute_s": 0.3},
+    "curves": {"trials": 4, "start": 2.3, "floor": [0.1, 1.5], "half": [3, 20]},
+    "rungs": [{"iterations": 12, "keep": 2}, {"iterations": 24}],
+}
+
+
 def scenario(**change: object) -> JointScenario:
     """Return two searches of trials that need two hosts each."""
-    search = {
-        "arrival_s": 0.0,
-        "request": {"gpus": 4},
-        "job": {"bytes": MEGABYTE, "compute_s": 0.3},
-        "curves": {"trials": 4, "start": 2.3, "floor": [0.1, 1.5], "half": [3, 20]},
-        "rungs": [{"iterations": 12, "keep": 2}, {"iterations": 24}],
-    }
     return parse(
         {
             "name": "parts",
             "topology": {"shape": "leaf-spine", "leaves": 2, "hosts_per_leaf": 3, "spines": 2, "rate": "20mbit"},
             "gpus_per_host": 2,
             "report_s": 0.5,
-            "searches": [{"name": name, **search} for name in ("a", "b")],
+            "searches": [{"name": name, **SEARCH} for name in ("a", "b")],
             **change,
         }
     )
@@ -105,7 +110,7 @@ def test_trials_of_which_nothing_is_known_are_like_the_others() -> None:
 def test_the_network_level_is_told_chances_once_losses_tell() -> None:
     told: list[tuple[float, Mapping[str, float]]] = []
 
-    class Noting(Survival):
+    class NotingSurvival(Survival):
         def told(self, views: Sequence[StudyView]) -> Sequence[StudyView]:
             views = super().told(views)
             told.extend((at[-1], dict(rung.chances)) for view in views if view.name == "a" for rung in view.later)
@@ -113,7 +118,7 @@ def test_the_network_level_is_told_chances_once_losses_tell() -> None:
 
     at = [0.0]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("beamer.sim.joint.Survival", Noting)
+        patch.setattr("beamer.sim.joint.Survival", NotingSurvival)
         run = simulate_scenario(scenario(), gpu_policy("fifo"), network_policy("beamer"), parts=JointParts(survival=True))
     promoted = {
         each.key.partition("/")[2] for each in run.jobs if each.key.startswith("a/") and each.reports[-1].iteration > 12
@@ -259,6 +264,99 @@ def test_the_last_coflows_of_trials_that_leave_are_served_otherwise_where_that_i
         for parts in (NO_PARTS, JointParts(leaving=True))
     ]
     assert runs[0].jobs != runs[1].jobs
+
+
+# Resizing.
+
+
+class Noting(Fifo):
+    """Notes the jobs that it decides on."""
+
+    seen: Mapping[str, Job] = {}
+
+    def allocate(
+        self, state: Stateless, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
+    ) -> tuple[Stateless, Allocation, float | None]:
+        self.seen = {one.key: one for one in jobs}
+        return super().allocate(state, cluster, jobs, now, rng)
+
+
+def speeds(*jobs: Job, nodes: Sequence[Node] = NODES) -> list[dict[int, Speed]]:
+    """Return the speeds of jobs that a policy sees that is told of the network, by size."""
+    noting = Noting()
+    told = network_aware(noting, LEAVES, JointParts(resizing=True))
+    told.allocate(told.initial(), Cluster(tuple(nodes)), jobs, 0.0, Random(0))
+    return [{speed.gpus: speed for speed in noting.seen[one.key].speeds} for one in jobs]
+
+
+def test_sizes_that_were_not_tried_take_what_their_network_does() -> None:
+    waits = job("s/a", 4, min_gpus=1, max_gpus=6)
+    (found,) = speeds(waits)
+    # It declares 0.5 s on four GPUs; two fit on a node, six on the three nodes of a leaf.
+    assert [found[size].nodes for size in (1, 2, 3, 4, 5, 6)] == [1, 1, 2, 2, 3, 3]
+    assert [found[size].step_s for size in (1, 2)] == pytest.approx([2.0, 1.0])
+    assert [found[size].sync_s for size in (1, 2)] == [0.0, 0.0]
+    alone = Footprints(LEAVES).of(spec("h1", "h1", "h2", "h2"), 0).gamma_s
+    assert (found[4].step_s, found[4].sync_s) == pytest.approx((0.5 + alone, alone))
+    (measured,) = speeds(replace(waits, speeds=(Speed(4, 2, 0, 4, 9.0, 8.0),)))
+    assert measured[4] == Speed(4, 2, 0, 4, 9.0, 8.0), "what was measured stays"
+    computing = [one[6].step_s - one[6].sync_s for one in (measured, found)]
+    assert computing[0] == pytest.approx(2 * computing[1]), "it computes twice as long as it declares"
+    assert measured[6].sync_s == pytest.approx(found[6].sync_s)
+
+
+def test_a_trial_would_grow_on_its_own_nodes_and_those_next_to_them() -> None:
+    runs = job("s/a", 2, Grant.of({"h5": 1, "h6": 1}), min_gpus=2, max_gpus=6)
+    (found,) = speeds(runs)
+    assert found[4].sync_s == pytest.approx(Footprints(LEAVES).of(spec("h5", "h5", "h6", "h6"), 0).gamma_s)
+    assert found[6].sync_s == pytest.approx(Footprints(LEAVES).of(spec("h4", "h4", "h5", "h5", "h6", "h6"), 0).gamma_s)
+    (suspended,) = speeds(replace(runs, grant=None, last=runs.grant))
+    assert suspended == found, "its memory lies there"
+
+
+def test_sizes_that_cannot_hold_the_batch_are_left_out() -> None:
+    small = job("s/a", 4, min_gpus=1, max_gpus=6, max_local_batch_size=2)  # of a batch of four samples
+    assert set(speeds(small)[0]) == {2, 3, 4, 5, 6}
+    parts = [
+        speed.sub_steps
+        for _, speed in sorted(speeds(job("s/a", 4, min_gpus=1, max_local_batch_size=2, accumulates=True))[0].items())
+    ]
+    assert parts == [2, 1, 1, 1]
+
+
+def test_what_was_measured_comes_last() -> None:
+    noting = Noting()
+    waits = replace(job("s/a", 4, min_gpus=1, max_gpus=6), speeds=(Speed(2, 1, 0, 4, 1.0, 0.0),))
+    PredictedSpeeds(noting, LEAVES).allocate(Stateless(), Cluster(NODES), [waits], 0.0, Random(0))
+    assert [speed.gpus for speed in noting.seen["s/a"].speeds] == [6, 5, 4, 3, 1, 2], "policies read the last as the latest"
+
+
+def test_nothing_is_predicted_of_what_keeps_its_size_or_declares_nothing() -> None:
+    fixed, silent = job("s/a", 4), replace(job("s/b", 4, min_gpus=2), request=Request(10, 4, min_gpus=2))
+    served = job("s/c", 4, min_gpus=2, servers=True)
+    assert speeds(fixed, silent, served) == [{}, {}, {}]
+    assert speeds(job("s/a", 4, min_gpus=2), nodes=()) == [{}], "while no node is up"
+
+
+class ComputingPredicted(PredictedSpeeds):
+    """Knows of sizes that were not tried what trials compute for, and nothing of the network."""
+
+    def synchronisation_s(self, counts: Counts, sync_bytes: int, collective: str) -> float | None:
+        return 0.0
+
+
+def test_policies_that_resize_gain_by_what_they_are_told_of_the_network_not_of_computing() -> None:
+    searches = scenario(searches=[{**SEARCH, "name": "a", "request": {"gpus": 4, "min_gpus": 1, "max_gpus": 6}}])
+    plain, told, computing = (
+        simulate_scenario(searches, policy, network_policy("fair"))
+        for policy in (
+            gpu_policy("convergence"),
+            PredictedSpeeds(gpu_policy("convergence"), searches.fabric),
+            ComputingPredicted(gpu_policy("convergence"), searches.fabric),
+        )
+    )
+    assert told.network_bytes < min(plain.network_bytes, computing.network_bytes)
+    assert told.mean_search_s < min(plain.mean_search_s, computing.mean_search_s)
 
 
 def test_names_of_parts_are_checked() -> None:

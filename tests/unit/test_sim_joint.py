@@ -238,6 +238,16 @@ def test_classes_may_have_a_minimum_share_and_nobody_knows_survivors() -> None:
         run(arrivals, assumptions=Assumptions(minimum_share=0.1), allocator=Classes())
 
 
+def test_what_nobody_has_registered_takes_its_share_of_every_link() -> None:
+    arrivals = [arrival("a", 4, sync_bytes=1_000_000)]
+    plain, slower = (run(arrivals, assumptions=replace(QUIET, unregistered_share=share)) for share in (0.0, 0.2))
+    computing_s = 10 * 0.5
+    assert 0.8 * (slower.end_s - computing_s) == pytest.approx(plain.end_s - computing_s)
+    assert slower.network_bytes == plain.network_bytes, "of what is registered"
+    with pytest.raises(InputError, match=r"unregistered_share: got 1.0.*below 1"):
+        replace(QUIET, unregistered_share=1.0)
+
+
 def test_attempts_declare_what_their_trial_does_on_what_it_was_given() -> None:
     def profile(*events: Event) -> Profile:
         tracker = Tracker(GpuLedger())
@@ -411,6 +421,18 @@ def test_the_shipped_search_that_trains_can_be_simulated() -> None:
     ended = {plan.name: [job.key for job in run.jobs if job.key.startswith(plan.name)] for plan in scenario.searches}
     finished = [job.key for job in run.jobs if job.status is TrialStatus.FINISHED]
     assert sorted(key.split("/")[0] for key in finished) == sorted(ended)
+
+
+def test_searches_may_synchronise_by_parameter_servers_beside_their_workers() -> None:
+    job = {"bytes": "1MB", "compute_s": 0.1, "collective": "parameter-server"}
+    scenario = parse(changed(request={"gpus": 4}, job=job))
+    assert all(trial.request.servers for trial in scenario.searches[0].trials.values())
+    found = simulate_scenario(scenario, gpu_policy("fifo"), network_policy("fair"), QUIET)
+    # Of four workers and four servers each host has two: its workers push a quarter of the gradient to each of the servers of
+    # the other host, and pull as much. The first rung has two trials of two iterations, the second one more of two.
+    phase_s = 4 * 8 * frame_bytes(250_000, scenario.fabric.mtu) / RATE_BPS
+    assert found.end_s == pytest.approx(6 * (0.1 + 2 * phase_s))
+    assert [trial.status for trial in found.jobs] == [TrialStatus.FINISHED, TrialStatus.KILLED]
 
 
 def test_curves_are_as_written_or_drawn_from_the_seed() -> None:

@@ -42,7 +42,7 @@ from beamer.sim.joint import simulate_scenario
 from beamer.workloads import joint
 from beamer.workloads.scenario import Scenario, load, shipped
 from topologies.emulation import fairness
-from topologies.emulation.joint_outcome import JointOutcome
+from topologies.emulation.joint_outcome import JointOutcome, checks_table
 from topologies.emulation.outcome import RunOutcome
 from topologies.emulation.platform import require, require_congestion_control, require_root
 from topologies.emulation.runfile import recorded, remove
@@ -174,6 +174,7 @@ def _emulate_searches(
     on = f"{loaded.name} on {loaded.fabric.name}"
     console.print(joint_table(f"{on}, emulated", [outcome.run for outcome in outcomes]))
     console.print(joint_table(f"{on}, simulated", [outcome.simulated for outcome in outcomes]))
+    console.print(checks_table(f"{on}, packets and plans of the emulation", outcomes))
     for outcome in outcomes:
         for finding in outcome.findings:
             console.print(f"[bold red]invalid[/]: {outcome.run.gpu_policy}, {outcome.run.network_policy}: {finding}")

@@ -1,57 +1,65 @@
 """From what an emulated run of searches measured to the figures of both levels."""
 
-from functools import cached_property
+from collections.abc import Sequence
 from typing import Any
 
+from rich.box import SIMPLE
+from rich.table import Table
+
 from beamer.gpu.model import Cluster
-from beamer.measures import quantile
 from beamer.report.joint import joint_document
 from beamer.sim.gpu import JobRun
 from beamer.sim.joint import JointRun
 from beamer.sim.results import StageResult
 from beamer.studies.model import TrialStatus
 from beamer.workloads.joint import JointScenario
-from topologies.emulation.accounting import HopShare, class_share, dropped_share, findings, hop_shares
 from topologies.emulation.exchange import RunMeasurements
+from topologies.emulation.measured import MeasuredRun
 
 
-class JointOutcome:
+class JointOutcome(MeasuredRun):
     """The emulated run of searches under a policy of each level beside its simulation. run: as measured."""
 
     def __init__(
         self, gpu_policy: str, policy: str, scenario: JointScenario, measured: RunMeasurements, simulated: JointRun
     ) -> None:
-        self.measured = measured
+        super().__init__(scenario.fabric, measured)
         self.simulated = simulated
-        self._scenario = scenario
         self.run = _run(gpu_policy, policy, scenario, measured)
-
-    @cached_property
-    def hops(self) -> tuple[HopShare, ...]:
-        """The account of every queue."""
-        return hop_shares(
-            self._scenario.fabric, self.measured.pairs, [*self.measured.switch_queues, *self.measured.host_queues]
-        )
-
-    @property
-    def findings(self) -> tuple[str, ...]:
-        """What makes the run invalid."""
-        return (*self.measured.health.findings(), *findings(self._scenario.fabric, self.hops, self.measured.pairs))
 
     def document(self) -> dict[str, Any]:
         """Return all figures as plain data."""
         return {
             **joint_document(self.run),
             "simulated": joint_document(self.simulated),
-            "class_share_min": class_share(self.hops),
-            "dropped_share": dropped_share(self._scenario.fabric, self.hops, self.measured.pairs),
-            "plan_p50_ms": quantile(self.measured.latencies_ms, 0.5),
-            "plan_p99_ms": quantile(self.measured.latencies_ms, 0.99),
+            "class_share_min": self.class_share_min,
+            "dropped_share": self.dropped_share,
+            "plan_p50_ms": self.plan_ms(0.5),
+            "plan_p99_ms": self.plan_ms(0.99),
             "processor_waiting_shares": self.measured.health.waiting_shares,
             "vswitchd_thread_share": self.measured.health.busiest_thread,
             "valid": not self.findings,
             "findings": list(self.findings),
         }
+
+
+def checks_table(title: str, outcomes: Sequence[JointOutcome]) -> Table:
+    """Return a table with a row per run: whether its packets travelled in their classes, and how soon these changed."""
+    table = Table(title=title, title_justify="left", box=SIMPLE, pad_edge=False)
+    for heading in ("GPU\npolicy", "network\npolicy"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("least class\nshare", "dropped", "event to plan\np50 / p99 (ms)", "processor wait,\nswitch / controller"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for outcome in outcomes:
+        table.add_row(
+            outcome.run.gpu_policy,
+            outcome.run.network_policy,
+            f"{outcome.class_share_min:.2%}",
+            f"{outcome.dropped_share:.2%}",
+            outcome.plan_text,
+            outcome.waiting_text,
+        )
+    return table
 
 
 def _run(gpu_policy: str, policy: str, scenario: JointScenario, measured: RunMeasurements) -> JointRun:

@@ -1,54 +1,25 @@
 """From what an emulated run measured to the figures that it reports."""
 
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from beamer.measures import quantile
 from beamer.report import run_document
 from beamer.sim.results import JobResult, RunResult, StageResult
 from beamer.studies.model import trial_key
 from beamer.workloads.scenario import Scenario
-from topologies.emulation.accounting import (
-    HopShare,
-    class_share,
-    dropped_share,
-    excluded_share,
-    findings,
-    hop_shares,
-    unregistered_share,
-)
+from topologies.emulation.accounting import excluded_share, unregistered_share
 from topologies.emulation.exchange import RunMeasurements
-from topologies.emulation.sampling import JUDGED_PARTS, Health
+from topologies.emulation.measured import MeasuredRun
 
 
-class RunOutcome:
+class RunOutcome(MeasuredRun):
     """One policy's emulated run beside its simulation."""
 
     def __init__(self, policy: str, scenario: Scenario, measured: RunMeasurements, simulated: RunResult) -> None:
-        self.measured = measured
+        super().__init__(scenario.fabric, measured)
         self.simulated = simulated
-        self._scenario = scenario
         self.result = _result(policy, scenario, measured)
-
-    @cached_property
-    def hops(self) -> tuple[HopShare, ...]:
-        """The account of every queue, host interfaces included where they have been read."""
-        fabric, read = self._scenario.fabric, [*self.measured.switch_queues, *self.measured.host_queues]
-        at_hosts = {link.interface for link in fabric.links if link.src in fabric.host}
-        unread = set() if self.measured.host_queues else at_hosts
-        return tuple(hop for hop in hop_shares(fabric, self.measured.pairs, read) if hop.interface not in unread)
-
-    @property
-    def class_share_min(self) -> float:
-        """The smallest agreement between edge counts and a queue, over all queues on the way that are not negligible."""
-        return class_share(self.hops)
-
-    @property
-    def dropped_share(self) -> float:
-        """The share of the bytes sent that queues dropped."""
-        return dropped_share(self._scenario.fabric, self.hops, self.measured.pairs)
 
     @property
     def job_class_shares(self) -> dict[str, float]:
@@ -62,16 +33,7 @@ class RunOutcome:
         if not self.measured.host_queues:  # the edge has counted what its host had not marked
             sent = sum(pair.sent_bytes for pair in self.measured.pairs)
             return sum(pair.sent_bytes for pair in self.measured.pairs if not pair.marked) / max(sent, 1)
-        return excluded_share(self._scenario.fabric, self.hops, self.measured.host_queues)
-
-    @property
-    def findings(self) -> tuple[str, ...]:
-        """What makes the run invalid."""
-        return (*self.measured.health.findings(), *findings(self._scenario.fabric, self.hops, self.measured.pairs))
-
-    def plan_ms(self, share: float) -> float | None:
-        """Return a quantile of the milliseconds from a stage event to its plan being installed everywhere, None if none was."""
-        return quantile(self.measured.latencies_ms, share)
+        return excluded_share(self.fabric, self.hops, self.measured.host_queues)
 
     def rows(self) -> dict[str, str]:
         """Return the figures as text for a table, by their labels."""
@@ -86,10 +48,10 @@ class RunOutcome:
             "smallest class share at any queue": f"{self.class_share_min:.2%}",
             "dropped by queues, of the bytes sent": f"{self.dropped_share:.2%}",
             "excluded: bytes in windows after a change": f"{self.excluded_share:.2%}",
-            "stage event to plan installed, p50 / p99": f"{_ms(self.plan_ms(0.5))} / {_ms(self.plan_ms(0.99))} ms",
+            "stage event to plan installed, p50 / p99": f"{self.plan_text} ms",
             "Open vSwitch's busiest thread": f"{health.busiest_thread:.0%} of a core",
             "least rate of a link with backlog": backlogged,
-            "processor wait, Open vSwitch / controller": _waiting(health),
+            "processor wait, Open vSwitch / controller": self.waiting_text,
             "Jain's index of equal jobs": "" if self.measured.jain is None else f"{self.measured.jain:.3f}",
         }
 
@@ -122,17 +84,6 @@ class RunOutcome:
                 for h in self.hops
             ],
         }
-
-
-def _waiting(health: Health) -> str:
-    """Return the waiting shares that decide on validity, in the order of the row's label."""
-    if health.waiting_shares is None:
-        return "unknown"
-    return " / ".join(f"{health.waiting_shares.get(part, 0.0):.0%}" for part in JUDGED_PARTS)
-
-
-def _ms(value: float | None) -> str:
-    return "none" if value is None else f"{value:.0f}"
 
 
 def _result(policy: str, scenario: Scenario, measured: RunMeasurements) -> RunResult:

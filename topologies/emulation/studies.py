@@ -14,6 +14,7 @@ from typing import IO, Any
 
 from beamer.client import Client, StudyHandle, TrialHandle
 from beamer.errors import EmulationError, InputError
+from beamer.network.collectives import PARAMETER_SERVER
 from beamer.network.fabric import Fabric
 from beamer.workloads.scenario import Scenario, StagePlan, StudyPlan
 from topologies.emulation.network import EmulatedNetwork
@@ -22,7 +23,7 @@ from topologies.emulation.trainer import TrainerTask
 FIRST_PORT = 20000
 STAGE_PATIENCE_S = 600.0
 START_PATIENCE_S = 60.0
-EMULATED = ("ring", "parameter-server")
+EMULATED = ("ring", PARAMETER_SERVER)
 LEAST_START_UP_S = 0.5
 MOST_PREPARED = 40  # processes on one host that wait for a task
 
