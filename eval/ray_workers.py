@@ -13,6 +13,7 @@ from beamer.errors import PlatformError
 
 ROOT = Path(__file__).resolve().parent.parent
 EXCLUDED = (".git", ".venv", "results")  # of what nodes are given
+LOCAL = "local"  # for Ray, a cluster of this machine alone, which ends with the command
 RETRIES = 2  # of a run, if the node goes that it is made on
 
 
@@ -39,7 +40,7 @@ class RayPool:
 
 @contextmanager
 def ray_workers(address: str) -> Iterator[RayPool]:
-    """Yield a pool of the cluster at an address, as of `ray.init`; its nodes are given this project's files.
+    """Yield a pool of the cluster at an address, as of `ray.init`; other machines are given this project's files.
 
     They need the packages that it depends on. If an exception leaves the context, what has not ended is given up. Raises
     `PlatformError` where no cluster answers.
@@ -48,7 +49,9 @@ def ray_workers(address: str) -> Iterator[RayPool]:
         os.environ.setdefault(name, value)
     import ray  # its environment is read when it is imported
 
-    given = {"working_dir": str(ROOT), "excludes": [*EXCLUDED]}
+    given: dict[str, Any] = {"working_dir": str(ROOT), "excludes": [*EXCLUDED]}
+    if address == LOCAL:  # where these files and what is compiled of them are
+        given = {"env_vars": {"PYTHONPATH": str(ROOT)}}
     try:
         ray.init(address, runtime_env=given, log_to_driver=False, logging_level="warning")
     except ConnectionError as error:
