@@ -338,7 +338,9 @@ class Outbox:
         return min(LONGEST_PAUSE_S * float(2 ** min(beyond, 16)), ASIDE_PAUSE_S)
 
     def _report_away(self, reason: str) -> None:
-        if not self._away and not self._closed:  # once it is closed, what was not received has been said
+        with self._changed:  # whoever closes it says what was not received: that has been said, or will be after this
+            is_new = not self._away and not self._closed
+        if is_new:
             self._away, self._away_is_logged = True, self._log_limit.take("away")
             if self._away_is_logged:
                 _log.warning("Beamer at %s does not answer (%s); training continues without it", self._url, clip(reason))
