@@ -338,7 +338,7 @@ class Outbox:
         return min(LONGEST_PAUSE_S * float(2 ** min(beyond, 16)), ASIDE_PAUSE_S)
 
     def _report_away(self, reason: str) -> None:
-        with self._changed:  # whoever closes it says what was not received: that has been said, or will be after this
+        with self._changed:  # not in the middle of `close`, which says itself what was not received
             is_new = not self._away and not self._closed
         if is_new:
             self._away, self._away_is_logged = True, self._log_limit.take("away")
