@@ -124,9 +124,8 @@ class SharedCluster:
 
     def close(self) -> None:
         for process in self.processes.values():
-            if process.poll() is None:
-                process.kill()
-                process.communicate()
+            process.kill()
+            process.communicate()  # of one that has ended, too: its output is closed
         for pid in of_directory(self.root):
             os.kill(pid, signal.SIGKILL)
         until(lambda: not of_directory(self.root), "all processes to be gone")

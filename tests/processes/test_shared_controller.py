@@ -27,12 +27,12 @@ def shared(tmp_path: Path) -> Iterator[SharedCluster]:
     made.close()
 
 
-def outcome(figures: Mapping[str, Any]) -> dict[str, tuple[str, str, float]]:
+def outcome(figures: Mapping[str, Any]) -> dict[str, tuple[str, str, float, float]]:
     rows = figures["configurations"]
-    return {row["name"]: (row["status"], row["rung"], row["iterations"]) for row in rows}
+    return {row["name"]: (row["status"], row["rung"], row["iterations"], row["best_loss"]) for row in rows}
 
 
-def alone(root: Path, shared: SharedCluster) -> dict[str, tuple[str, str, float]]:
+def alone(root: Path, shared: SharedCluster) -> dict[str, tuple[str, str, float, float]]:
     """Return how the search ends by itself, without a controller."""
     shared.write_search("alone")
     content = yaml.safe_load((root / "alone.yaml").read_text())
@@ -67,7 +67,7 @@ def test_searches_share_gpus_under_one_policy(shared: SharedCluster, policy: str
     studies = shared.get("studies")["studies"]
     assert {study["name"]: study["status"] for study in studies} == {"s1": "ended", "s2": "ended"}
     assert {trial["name"]: trial["status"] for trial in studies[0]["trials"]} == {
-        name: status for name, (status, _, _) in expected.items()
+        name: status for name, (status, *_) in expected.items()
     }
 
 

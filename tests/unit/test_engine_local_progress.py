@@ -142,6 +142,27 @@ def test_a_run_from_an_older_checkpoint_goes_back() -> None:
     assert (report.iteration, report.service_s) == (11.0, 40.0)
 
 
+def test_the_same_iterations_are_reported_however_often_a_job_is_restarted() -> None:
+    progress, reported = START, []
+    for first, last in (
+        (0, 7),
+        (8, 9),
+        (10, 10),
+        (11, 13),
+        (12, 20),
+    ):  # the last run is of a checkpoint from before the last line
+        one = meter(progress, every=5)
+        reported += [entry.iteration for i in range(first, last + 1) if (entry := one.line(at(i), 100.0 + i))]
+        progress = one.progress
+    assert reported == [0, 5, 10, 12, 15, 20], "12 comes again"
+
+
+def test_multiples_of_what_fractions_sum_up_to_are_reported() -> None:
+    one = meter(scale=1 / 3, every=2)
+    reported = [entry.iteration for i in range(31) if (entry := one.line(at(i), 100.0 + i))]
+    assert reported == pytest.approx([0, 2, 4, 6, 8, 10])
+
+
 def test_the_last_iteration_is_reported_whatever_came_before() -> None:
     one = Meter(START, 100.0, 1.0, 32, 4, 0.0, iterations=6)
     reported = [entry.iteration for i in range(7) if (entry := one.line(at(i), 100.0 + i))]

@@ -28,7 +28,7 @@ class LaunchSpec:
     checkpoint_signal: upon which they write a checkpoint and continue. Both reach the ranks alone, not their children.
     grace_s: after which ranks that have not stopped are killed; what came after their last checkpoint is lost.
     batch_size: of the request, all ranks together. iterations: after which the program ends by itself; 0: not known here.
-    every: iterations between two reports that are passed on.
+    every: iterations of whose multiples each is reported, or the first line after it.
     collective_timeout_s: after which a rank that waits for others in a collective gives up; 0: never. A job of several ranks
     that has been suspended for half of it is parked. By default that of PyTorch's NCCL groups; those of other backends, gloo's
     too, wait for 1800 s.

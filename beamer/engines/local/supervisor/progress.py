@@ -49,9 +49,10 @@ class Meter:
     """Turns the lines of one run into reports.
 
     progress: from the run before. launched_s: monotonic time. scale: iterations of the requested batch size in a step.
-    batch_size: requested; of samples, so many are an iteration. every: iterations between two reports; iterations: after which
-    the job ends, which is reported whatever came before; 0: not known. gap_s: how long the job has computed nothing before the
-    launch.
+    batch_size: requested; of samples, so many are an iteration. every: iterations of whose multiples each is reported, or the
+    first line after it, so that the same ones are however often the job is restarted; a job's first line is, too. iterations:
+    after which the job ends, which is reported whatever came before; 0: not known. gap_s: how long the job has computed nothing
+    before the launch.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class Meter:
         self._paused_s = 0.0
         self._in_samples = False
         self._steps: list[float] = []
-        self._reported: float | None = None
+        self._reported = progress.done if progress.step > 0 else None
         self._distance = 0.0  # iterations, the longest between two lines of this run
         self._has_refused = False
 
@@ -131,13 +132,23 @@ class Meter:
         self._paused_s = 0.0
         self.last_s = now
         self.progress = replace(self.progress, step_s=self._step_s or self.progress.step_s)
-        is_last = 0 < self._iterations <= self.progress.done
-        if self._reported is not None and self.progress.done - self._reported < self._every and not is_last:
+        if not self._is_due:
             return None
         self._reported = self.progress.done
         return NodeReport(
             now, self.progress.done, line.loss, self.progress.service_s, line.accuracy, line.gradient_sqr, line.gradient_var
         )  # fmt: skip
+
+    @property
+    def _is_due(self) -> bool:
+        done, reported = self.progress.done, self._reported
+        if reported is None or done < reported or 0 < self._iterations <= done:
+            return True
+        return self._multiples(done) > self._multiples(reported)
+
+    def _multiples(self, done: float) -> int:
+        """Return how many multiples of `every` have been reached; what is summed up of fractions may miss one by rounding."""
+        return int(done / self._every + 1e-9)
 
     def _check(self, line: ProgressLine) -> None:
         """Check that a job may have come as far as a line says: to its target, or beyond it before it could tell."""
