@@ -22,7 +22,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import TextIO
+from typing import NoReturn, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -241,6 +241,17 @@ class SignalRequests:
         count = self._checkpoints  # the handler writes it at any time: only it does
         new, self._taken = count != self._taken, count
         return (STOP if self._stop else 0) | (CHECKPOINT if new else 0)
+
+
+def leave() -> NoReturn:
+    """End this process without finalizing the interpreter, for trainers that use PyTorch's DDP.
+
+    DDP keeps the process group for ever (PyTorch 2.13): one of its threads that lets go of its last result meanwhile wants the
+    interpreter's lock, and the process is aborted after all of its work is done.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def is_shut(gate: Path | None, iteration: int) -> bool:

@@ -17,7 +17,7 @@ import torch
 from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 
-from beamer.testing.trainer import CHECKPOINT, GATE_S, SHUT, STOP, SignalRequests, is_shut
+from beamer.testing.trainer import CHECKPOINT, GATE_S, SHUT, STOP, SignalRequests, is_shut, leave
 
 FEATURES = 8
 BATCH = 24  # samples of a step, all ranks together: divides by 1 to 4 ranks
@@ -97,6 +97,7 @@ def main() -> None:
     parser.add_argument("--timeout-s", type=float)
     chosen = parser.parse_args()
     train(chosen.iterations, chosen.width, chosen.trace, chosen.gate, chosen.timeout_s)
+    leave()
 
 
 if __name__ == "__main__":

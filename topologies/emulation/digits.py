@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from beamer.testing.trainer import SignalRequests
+from beamer.testing.trainer import SignalRequests, leave
 from topologies.emulation.digits_data import seed_of
 from topologies.emulation.program_options import add_options
 
@@ -84,6 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from topologies.emulation.digits_training import train  # imports PyTorch, in which time signals are already noted
 
     train(options, os.environ, asked, process_start_s())
+    leave()
 
 
 if __name__ == "__main__":
