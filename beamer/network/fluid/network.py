@@ -12,7 +12,26 @@ from beamer.network.arrays import Floats, Ints, Records
 from beamer.network.fluid.flows import Block
 from beamer.network.kernels import fluid as kernels
 from beamer.network.kernels.channels import NEVER
-from beamer.network.kernels.state import CARRIER, CHANNEL, ENTRY, FLOW, HEAP, HOP, JOB, LINK, MOTION, NOW, PHASE, World
+from beamer.network.kernels.state import (
+    CARRIER,
+    CHANNEL,
+    ENTRY,
+    FILL,
+    FLOW,
+    GIVEN,
+    GROUP,
+    HEAP,
+    HOP,
+    JOB,
+    LINK,
+    MOTION,
+    NOW,
+    PHASE,
+    PLACE,
+    SEGMENT,
+    USER,
+    World,
+)  # fmt: skip
 from beamer.network.snapshot import CoflowColumns, JobColumns
 
 WITHOUT_ORDER = (Mode.SHARING, Mode.SPLIT)  # the order inside a group does not matter, nor do jobs that have ended
@@ -293,14 +312,21 @@ def _world(
         motion=motion,
         entries=np.zeros(len(hops), ENTRY),
         carriers=np.zeros(len(hops), CARRIER),
+        users=np.zeros(len(hops), USER),
+        places=np.zeros(len(hops), PLACE),
+        segments=np.zeros(len(hops), SEGMENT),
+        fills=np.zeros(2 * len(hops), FILL),
+        groups=np.zeros(len(jobs) + 1, GROUP),
         phases=phases,
         jobs=jobs,
         channels=channels,
+        given=np.zeros(2 * len(flows), GIVEN),
         ends=_heap(len(flows), old.ends if old else None),
         due=np.full(len(flows), NEVER),
-        sequence=np.zeros(len(flows), np.int64),
+        settled=np.zeros(2 * len(flows), np.int64),
+        touched=np.zeros(len(hops), np.int64),
         timers=_heap(2 * len(jobs), old.timers if old else None),
-        fills=_heap(len(links), None),
+        levels=_heap(len(hops), None),
         queue=_heap(len(links) + len(flows), None),
         changed=np.zeros(4 * len(flows) + 8, np.int64),
         now=now,

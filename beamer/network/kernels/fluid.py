@@ -16,7 +16,7 @@ the allocator, an event costs O(log F + log J) for F flows and J jobs; where end
 import numpy as np
 
 from beamer.network.arrays import Floats, Ints
-from beamer.network.kernels import greedy, madd, sharing, split
+from beamer.network.kernels import greedy, grouping, madd, refill, sharing, split
 from beamer.network.kernels.channels import (
     COMPLETION_TOLERANCE,
     NEVER,
@@ -34,7 +34,6 @@ from beamer.network.kernels.state import World
 
 GREEDY, MADD, SHARING, SPLIT = 0, 1, 2, 3
 RELEASED, COMPLETE, FINISHED = 0, 1, 2
-NO_GROUP = 1 << 60  # above any group: no flow has started or ended since the last allocation
 
 SIMULTANEOUS = 1e-12  # share of the elapsed time within which two events count as one
 
@@ -109,9 +108,7 @@ def kill(w: World, j: int) -> None:
             record_change(w, ~f)
             queue_end(w, c)
     job.in_flight = 0
-    w.now[0].slowest = 0.0
     w.now[0].coflows = True
-    w.now[0].group = min(w.now[0].group, job.group)
 
 
 @inner
@@ -128,9 +125,7 @@ def _release(w: World, j: int) -> bool:
                 record_change(w, f)
         if job.in_flight > 0:
             job.released = w.now[0].s
-            w.now[0].slowest = 0.0
             w.now[0].coflows = True
-            w.now[0].group = min(w.now[0].group, job.group)
             return True
         job.phase += 1
     return False
@@ -157,10 +152,8 @@ def _end_next(w: World, c: int, complete: Ints, number: int) -> int:
     ch = w.channels[c]
     ch.served = w.motion[ch.top].finish
     ch.since = w.now[0].s
-    w.now[0].slowest = min(w.now[0].slowest, ch.rate)
     while ch.top >= 0 and w.motion[ch.top].finish <= ch.served + COMPLETION_TOLERANCE * w.motion[ch.top].size:
         job = w.jobs[w.motion[ch.top].job]
-        w.now[0].group = min(w.now[0].group, job.group)
         job.in_flight -= 1
         if job.in_flight == 0:
             complete[number] = w.motion[ch.top].job
@@ -200,20 +193,18 @@ def _reallocate(w: World, mode: int, order: Ints, minimum_share: float) -> None:
             madd.allocate(w, order)
     elif mode == SHARING:
         if now.reordered:
-            sharing.rearrange(w, order)
-            sharing.allocate(w, 0, 0.0, minimum_share)
+            grouping.rearrange(w, order)
+            sharing.allocate(w, minimum_share)
         elif now.changes > 0:
-            sharing.allocate(w, now.group, now.slowest, minimum_share)
+            refill.update(w, minimum_share)
     elif now.reordered:
-        sharing.rearrange(w, order)
+        grouping.rearrange(w, order)
         split.allocate(w)
     else:
         split.update(w)
     now.changes = 0
     now.reordered = False
     now.coflows = False
-    now.group = NO_GROUP
-    now.slowest = NEVER
 
 
 @kernel

@@ -25,14 +25,18 @@ def _assign(w: World, c: int) -> None:
 
 @inner
 def allocate(w: World) -> None:
-    """Give all channels, as `sharing.rearrange` has just made them, their rates."""
+    """Give all channels, as `grouping.rearrange` has just made them, their rates."""
     for link in w.links:
         link.users = 0
+        link.size = 0
         link.delta = 0.0
     for c in range(w.now[0].channels):
         ch = w.channels[c]
         for h in range(ch.hop_first, ch.hop_end):
-            w.links[w.hops[h].link].users += ch.count
+            link = w.links[w.hops[h].link]
+            link.users += ch.count
+            w.users[link.first + link.size].channel = c
+            link.size += 1
     for c in range(w.now[0].channels):
         _assign(w, c)
 
@@ -55,4 +59,4 @@ def update(w: World) -> None:
             if link.delta > 0.0:
                 link.delta = 0.0
                 for at in range(link.first, link.first + link.size):
-                    _assign(w, w.entries[at].item)
+                    _assign(w, w.users[at].channel)

@@ -27,8 +27,10 @@ LINK = np.dtype(
         # working space of the allocators
         ("free", "f8"),  # bit/s left
         ("weight", "f8"),  # flows that share it, each by its use
-        ("users", "i8"),  # channels, or flows, that share it
-        ("size", "i8"),  # length of its list of ENTRY
+        ("users", "i8"),  # flows that share it
+        ("size", "i8"),  # length of its list of ENTRY, or of USER
+        ("segment", "i8"),  # the one of the first group there, -1: none
+        ("last_segment", "i8"),
         ("full", "f8"),  # key after which nothing is free
         ("carriers", "i8"),  # length of its list of CARRIER
         ("delta", "f8"),  # change of the capacity taken by the flows that a sweep has passed
@@ -77,6 +79,56 @@ CARRIER = np.dtype(  # of lists by link, from LINK.first on: the flows that have
         ("amount", "f8"),  # capacity taken, bit/s
     ]
 )
+USER = np.dtype(  # of lists by link, from LINK.first on: the channels there, group after group
+    [
+        ("channel", "i4"),
+        ("hop", "i4"),  # of the channel's path
+        ("use", "f8"),  # as of the hop
+    ]
+)
+PLACE = np.dtype([("segment", "i4"), ("at", "i4")])  # of a hop of a channel's path: where it is in World.users
+SEGMENT = np.dtype(  # the channels of one group on one link: a part of the link's list of USER
+    [
+        ("link", "i4"),
+        ("group", "i4"),
+        ("first", "i4"),  # where it starts in World.users; those of its channels that have flows come first
+        ("active", "i4"),  # how many of its channels have flows
+        ("after", "i4"),  # the segment of the link's next group, -1: none
+        ("waiting", "i4"),  # the next one of its group whose capacity has changed, -1: none, NOT_WAITING: it has not
+        ("way", "i4"),  # whether that has become less, more, or first one and then the other
+        ("users", "i4"),  # of its channels, how many have no rate yet; like the next two, while a group is filled anew
+        ("weight", "f8"),  # flows that share it, each by its use
+        ("left", "f8"),  # bit/s
+    ]
+)
+FILL = np.dtype(  # of a segment
+    [
+        ("free", "f8"),  # what groups before it leave, bit/s
+        ("load", "f8"),  # what its channels take, bit/s
+        ("exact", "i8"),  # the pass for which its key among World.levels is exact
+        ("relaxed", "i8"),  # the pass in which the channels that it holds back were given up
+        ("changed", "i8"),  # the pass in which what its channels take has changed
+    ]
+)
+GIVEN = np.dtype(  # to a channel
+    [
+        ("rate", "f8"),  # bit/s
+        ("before", "f8"),  # what all its flows had together before it was given up, bit/s
+        ("by", "i4"),  # the segment that holds it back: a full one, on which no channel has a higher rate
+        ("count", "i4"),  # flows in it, as of the rate
+        ("mark", "i8"),  # 2 p: given up in pass p; 2 p + 1: given a rate in it
+    ]
+)
+GROUP = np.dtype(
+    [
+        ("channel_first", "i4"),
+        ("channel_end", "i4"),
+        ("segment_first", "i4"),
+        ("segment_end", "i4"),
+        ("changed", "i4"),  # a channel of it whose flows have changed, -1: none; the others follow by CHANNEL.following
+        ("waiting", "i4"),  # a segment of it whose capacity has changed, -1: none
+    ]
+)
 PHASE = np.dtype([("flow_first", "i8"), ("flow_end", "i8")])
 JOB = np.dtype(
     [
@@ -101,7 +153,9 @@ CHANNEL = np.dtype(
     [
         ("hop_first", "i4"),  # of the path of its flows
         ("hop_end", "i4"),
-        ("group", "i8"),
+        ("group", "i4"),  # by position among the groups
+        ("following", "i4"),  # another one of its group whose flows have changed, -1: none
+        ("noted", "i8"),  # the allocation in which that was noted
         ("count", "i8"),  # flows in it
         ("top", "i8"),  # the flow that ends first, -1: none
         ("rate", "f8"),  # bit/s
@@ -116,10 +170,13 @@ NOW = np.dtype(
         ("channels", "i8"),  # how many there are
         ("lists_ends", "?"),  # whether their ends are listed in World.due instead of a heap, World.ends
         ("changes", "i8"),  # entries in World.changed
+        ("groups", "i8"),  # how many there are
+        ("passes", "i8"),  # of bringing rates up to date, so far
+        ("settled", "i8"),  # channels that have been given rates since the last allocation
+        ("touched", "i8"),  # segments where this pass has changed what channels take
+        ("level", "f8"),  # which this pass has reached, bit/s
         ("reordered", "?"),  # since the last allocation, like the next
         ("coflows", "?"),  # one started or ended
-        ("group", "i8"),  # the lowest that a flow started or ended in
-        ("slowest", "f8"),  # of the flows that ended, bit/s; 0 if any started or was stopped
     ]
 )
 
@@ -128,11 +185,11 @@ class World(NamedTuple):
     """The whole state; each field is a record array of the type of its name, except for these.
 
     ends: heap of channels by the end of their next flow. due: that end by channel, NEVER if there is none, where the rates of
-    many change at once: to scan a list is then faster than to maintain a heap. sequence: channels by group and, within it,
-    in the order in which links filled up, idle ones last. timers: 2 j for the end of job j's computing, 2 j + 1 for the start
-    of its synchronisation. fills: links by the rate at which they fill up. queue: links l, and flows f as len(links) + f, that
-    a sweep has to recompute. changed: flows that started, and ~f for those that ended, since the last allocation. now: one
-    record.
+    many change at once: to scan a list is then faster than to maintain a heap. fills, given: twice as many as there are
+    segments, and channels, at most: first those of minimum shares, then those of what is shared beyond. settled, touched: lists
+    of as many as `NOW` says. timers: 2 j for the end of job j's computing, 2 j + 1 for the start of its synchronisation.
+    levels: segments by the rate at which they fill up. queue: links l, and flows f as len(links) + f, that a sweep has to
+    recompute. changed: flows that started, and ~f for those that ended, since the last allocation. now: one record.
     """
 
     links: Records
@@ -141,14 +198,21 @@ class World(NamedTuple):
     motion: Records
     entries: Records
     carriers: Records
+    users: Records
+    places: Records
+    segments: Records
+    fills: Records
+    groups: Records
     phases: Records
     jobs: Records
     channels: Records
+    given: Records
     ends: Records
     due: Floats
-    sequence: Ints
+    settled: Ints
+    touched: Ints
     timers: Records
-    fills: Records
+    levels: Records
     queue: Records
     changed: Ints
     now: Records

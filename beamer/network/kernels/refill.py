@@ -1,0 +1,274 @@
+"""Max-min fair rates brought up to date after an event: only channels whose rates change are looked at, and their links.
+
+`update` leads to the rates that `sharing.allocate` would give to all channels anew. Group by group, a *pass* does this:
+
+1. Give up the rates of channels whose flows have changed. Where they take less than before, of those, too, that are held back
+   by a segment of theirs, and by a segment for which the groups before it leave more.
+2. Take the segment that fills up at the lowest level, the channels whose rates stand taking no more than these; its channels
+   that have no rate, and those whose rate is higher, get that level. Where a channel takes less than before, give up the
+   channels that other segments of it hold back. Repeat until no such segment is left.
+3. Let the segments of the next groups, on links where anything has changed, know what they may share.
+
+A pass gives a channel a rate once: no segment fills up below the level reached, and whoever is given up had a higher rate than
+that, since a segment holds back those of its channels that have the highest rate there. For the same reason the rate that a
+channel gave up is a lower bound of the level of its segments, so that these are queued by it, and their levels worked out when
+they come first. Rates keep no rounding of earlier events: levels and loads are worked out from capacities and rates alone.
+
+Cost: O(n log S) for n the channels on links of those whose rates change and S segments, where a fill of all takes all channels.
+"""
+
+from beamer.network.kernels.channels import NEVER, set_rate
+from beamer.network.kernels.heap import push, remove, size
+from beamer.network.kernels.jit import inner, kernel
+from beamer.network.kernels.sharing import (
+    BEYOND,
+    MINIMUM,
+    NOT_WAITING,
+    beyond_shares,
+    list_active,
+    list_idle,
+    load,
+    usable,
+)
+from beamer.network.kernels.state import World
+
+SAME = 1e-14  # relative difference of two rates, and share of a capacity, that is rounding
+LESS, MORE = 1, 2  # what a segment has free now
+
+
+@kernel
+def update(w: World, minimum_share: float) -> None:
+    """Bring rates up to date with the flows that have started and ended. minimum_share: as for `sharing.allocate`."""
+    now = w.now[0]
+    segments, channels = len(w.segments), len(w.channels)
+    now.settled = 0
+    _note_changes(w)
+    if minimum_share > 0.0:
+        for g in range(now.groups):
+            if w.groups[g].changed >= 0:
+                _refill(w, MINIMUM, g)
+                for i in range(now.touched):
+                    s = w.touched[i]
+                    w.fills[s].load = load(w, MINIMUM, s)
+                    first = w.links[w.segments[s].link].segment
+                    _leave(w, first, beyond_shares(w, w.segments[s].link))
+    for g in range(now.groups):
+        if w.groups[g].changed >= 0 or w.groups[g].waiting >= 0:
+            _refill(w, BEYOND, g)
+            for i in range(now.touched):
+                s = w.touched[i]
+                after = w.segments[s].after
+                if after >= 0:
+                    fill = w.fills[segments + s]
+                    fill.load = load(w, BEYOND, s)
+                    _leave(w, after, fill.free - fill.load)
+            w.groups[g].changed = -1
+    for i in range(now.settled):
+        c = w.settled[i]
+        rate = w.given[c].rate + w.given[channels + c].rate
+        if rate != w.channels[c].rate:
+            set_rate(w, c, rate)
+
+
+@inner
+def _note_changes(w: World) -> None:
+    """List the channels whose flows have changed by group, and have those that have flows first on their links."""
+    now = w.now[0]
+    now.passes += 1
+    for i in range(now.changes):
+        c = w.motion[w.changed[i] if w.changed[i] >= 0 else ~w.changed[i]].channel
+        ch = w.channels[c]
+        if ch.noted == now.passes:
+            continue
+        ch.noted = now.passes
+        count = w.given[len(w.channels) + c].count
+        if ch.count == 0 and count == 0:
+            continue
+        if ch.count > 0 and count == 0:
+            list_active(w, c)
+        elif ch.count == 0:
+            list_idle(w, c)
+        ch.following = w.groups[ch.group].changed
+        w.groups[ch.group].changed = c
+
+
+@inner
+def _leave(w: World, s: int, free: float) -> None:
+    """Leave so much of its link to a segment, for a pass to come."""
+    segment = w.segments[s]
+    fill = w.fills[len(w.segments) + s]
+    if abs(free - fill.free) <= SAME * w.links[segment.link].capacity:
+        return
+    if segment.waiting == NOT_WAITING:
+        segment.waiting = w.groups[segment.group].waiting
+        segment.way = 0
+        w.groups[segment.group].waiting = s
+    segment.way |= MORE if free > fill.free else LESS
+    fill.free = free
+
+
+@inner
+def _refill(w: World, fill: int, g: int) -> None:
+    """Bring the rates of a group up to date in one pass; list the channels and segments where anything has changed."""
+    now = w.now[0]
+    group = w.groups[g]
+    now.passes += 1
+    now.touched = 0
+    now.level = 0.0
+    # 1. Give up rates.
+    c = group.changed
+    while c >= 0:
+        _change(w, fill, c)
+        c = w.channels[c].following
+    if fill == BEYOND:
+        s = group.waiting
+        while s >= 0:
+            segment = w.segments[s]
+            _touch(w, fill, s)
+            if segment.way & MORE:
+                _relax(w, fill, s)
+            if segment.way & LESS and segment.active > 0:
+                _queue(w, fill, s, 0.0)
+            s = segment.waiting
+            segment.waiting = NOT_WAITING
+        group.waiting = -1
+    # 2. Give channels the level of the segment that fills up first.
+    while size(w.levels) > 0:
+        s = w.levels[0].item
+        of = w.fills[fill * len(w.segments) + s]
+        if of.exact != now.passes:
+            level = _level(w, fill, s, w.levels[s].key)
+            if level >= NEVER:
+                remove(w.levels, s)
+                continue
+            of.exact = now.passes
+            if level > w.levels[s].key:
+                push(w.levels, s, level)
+                continue
+        now.level = max(now.level, w.levels[s].key)
+        remove(w.levels, s)
+        _fix(w, fill, s)
+
+
+@inner
+def _change(w: World, fill: int, c: int) -> None:
+    """Take in that the flows of channel `c` have changed."""
+    ch = w.channels[c]
+    given = w.given[fill * len(w.channels) + c]
+    if ch.count < given.count:
+        for h in range(ch.hop_first, ch.hop_end):
+            _relax(w, fill, w.places[h].segment)
+    if ch.count > 0:
+        if given.mark != 2 * w.now[0].passes:
+            given.before = given.count * given.rate
+            given.mark = 2 * w.now[0].passes
+        given.count = ch.count
+        for h in range(ch.hop_first, ch.hop_end):
+            _queue(w, fill, w.places[h].segment, 0.0)
+    else:
+        given.rate = 0.0
+        given.count = 0
+        given.by = -1
+        for h in range(ch.hop_first, ch.hop_end):
+            _touch(w, fill, w.places[h].segment)
+
+
+@inner
+def _touch(w: World, fill: int, s: int) -> None:
+    """List segment `s`: what its channels take may have changed."""
+    of = w.fills[fill * len(w.segments) + s]
+    if of.changed != w.now[0].passes:
+        of.changed = w.now[0].passes
+        w.touched[w.now[0].touched] = s
+        w.now[0].touched += 1
+
+
+@inner
+def _queue(w: World, fill: int, s: int, bound: float) -> None:
+    """Queue segment `s`, which fills up at no less than `bound`, as its channels have changed."""
+    w.fills[fill * len(w.segments) + s].exact = 0
+    if w.levels[s].position < 0 or w.levels[s].key > bound:
+        push(w.levels, s, bound)
+
+
+@inner
+def _relax(w: World, fill: int, s: int) -> None:
+    """Give up the rates of the channels that segment `s` holds back."""
+    now = w.now[0]
+    of = w.fills[fill * len(w.segments) + s]
+    if of.relaxed == now.passes:
+        return
+    of.relaxed = now.passes
+    segment = w.segments[s]
+    for at in range(segment.first, segment.first + segment.active):
+        c = w.users[at].channel
+        given = w.given[fill * len(w.channels) + c]
+        if given.by == s and given.mark < 2 * now.passes:
+            given.before = given.count * given.rate
+            given.mark = 2 * now.passes
+            bound = max(given.rate, now.level)
+            for h in range(w.channels[c].hop_first, w.channels[c].hop_end):
+                _queue(w, fill, w.places[h].segment, bound)
+
+
+@inner
+def _level(w: World, fill: int, s: int, bound: float) -> float:
+    """Return the level at which segment `s` fills up, which is no less than `bound`; NEVER if it does not.
+
+    Channels whose rates stand take no more than these.
+    """
+    segment = w.segments[s]
+    free = w.fills[fill * len(w.segments) + s].free
+    given_up = 2 * w.now[0].passes
+    level = bound
+    while True:
+        used = 0.0
+        weight = 0.0
+        lowest = NEVER  # of the rates that stand above the level
+        for at in range(segment.first, segment.first + segment.active):
+            given = w.given[fill * len(w.channels) + w.users[at].channel]
+            flows = given.count * w.users[at].use
+            if given.mark == given_up:
+                weight += flows
+            elif given.rate <= level or given.mark > given_up:
+                used += flows * given.rate
+            else:
+                weight += flows
+                lowest = min(lowest, given.rate)
+        if weight == 0.0:
+            return NEVER
+        raised = usable(free - used, w.links[segment.link].capacity) / weight
+        if raised <= lowest:
+            return max(raised, bound)
+        if raised <= level:
+            return level
+        level = raised
+
+
+@inner
+def _fix(w: World, fill: int, s: int) -> None:
+    """Give the level reached to the channels of segment `s` that have no rate, or a higher one."""
+    now = w.now[0]
+    segment = w.segments[s]
+    for at in range(segment.first, segment.first + segment.active):
+        c = w.users[at].channel
+        given = w.given[fill * len(w.channels) + c]
+        if given.mark == 2 * now.passes:
+            before = given.before
+        elif given.mark < 2 * now.passes and given.rate > now.level * (1.0 + SAME):
+            before = given.count * given.rate
+        else:
+            continue
+        given.mark = 2 * now.passes + 1
+        given.by = s
+        given.rate = now.level
+        w.settled[now.settled] = c
+        now.settled += 1
+        takes_less = given.count * given.rate < before * (1.0 - SAME)
+        for h in range(w.channels[c].hop_first, w.channels[c].hop_end):
+            other = w.places[h].segment
+            _touch(w, fill, other)
+            if other != s:
+                w.fills[fill * len(w.segments) + other].exact = 0
+                if takes_less:
+                    _relax(w, fill, other)
