@@ -11,6 +11,7 @@ from beamer.network.policy import NetworkPolicy, Order, Tier
 from beamer.network.snapshot import JobColumns, Snapshot
 
 POLLS_PER_IDLE_TIME = 20  # the interval is this part of the time since the last release, so that polls grow as its logarithm
+ROUNDING = 1e-9  # share of a number of bits by which what a coflow has sent, a sum over its flows, may be off
 
 
 class Ranking(NetworkPolicy[Stateless]):
@@ -35,14 +36,43 @@ def _without_rounding(key: Floats) -> Floats:
     return np.round(key / magnitude, 9) * magnitude
 
 
-def polling_interval_s(shortest_s: float, snapshot: Snapshot, now: float) -> float:
+def polling_interval_s(shortest_s: float, idle_s: float) -> float:
     """Return the seconds until a policy that follows the bytes sent decides again though no coflow starts or ends.
 
-    At least `shortest_s`; longer while nothing happens, so that a run with one long coflow has few decisions.
+    At least `shortest_s`; longer while nothing happens, so that a run with one long coflow has few decisions. idle_s: since the
+    last release of a coflow in flight.
     """
-    in_flight = snapshot.coflows.in_flight
-    idle_s = now - float(snapshot.coflows.released_s[in_flight].max())
     return max(shortest_s, idle_s / POLLS_PER_IDLE_TIME)
+
+
+def next_poll_s(shortest_s: float, snapshot: Snapshot, now: float, limit_bits: Floats) -> float | None:
+    """Return the first instant of polling at which a coflow in flight may have sent its limit; None if none can before it ends.
+
+    Instants of polling follow each other from `now` on by `polling_interval_s`. Those that are left out are too early for every
+    coflow, even if it had its senders and receivers to itself: a decision then that goes by limits would be the one of now.
+    limit_bits: by job, for all that its coflow sends, above what it has sent so far; infinite for none.
+    """
+    coflows = snapshot.coflows
+    able = coflows.in_flight & (coflows.sent_bits + coflows.left_bits > limit_bits * (1 + ROUNDING))
+    if not able.any():
+        return None
+    missing_bits = limit_bits * (1 - ROUNDING) - coflows.sent_bits
+    soonest_s = now + float((missing_bits[able] / most_bps(snapshot.jobs, snapshot.capacity_bps)[able]).min())
+    released_s = float(coflows.released_s[coflows.in_flight].max())
+    at = now + polling_interval_s(shortest_s, now - released_s)
+    while at < soonest_s:
+        at += polling_interval_s(shortest_s, at - released_s)
+    return at
+
+
+def most_bps(jobs: JobColumns, capacity_bps: Floats) -> Floats:
+    """Return a rate that each job's coflow cannot exceed: that of the fastest link that it loads, for each sender or receiver.
+
+    Whichever are fewer; a host has one link to send on and one to receive on.
+    """
+    fastest_bps = np.zeros(len(jobs.key))
+    np.maximum.at(fastest_bps, jobs.owner, capacity_bps[jobs.link])
+    return np.minimum(jobs.senders, jobs.receivers) * fastest_bps
 
 
 def effective_bottleneck_s(snapshot: Snapshot) -> Floats:

@@ -7,7 +7,7 @@ import numpy as np
 
 from beamer.decision.policy import Stateless
 from beamer.network.policy import NetworkPolicy, Order, Tier
-from beamer.network.ranking import polling_interval_s
+from beamer.network.ranking import next_poll_s
 from beamer.network.snapshot import Snapshot
 
 # Parameters of Aalo's evaluation: the first queue ends at 10 MB, every further one at 10 times the one before.
@@ -38,5 +38,6 @@ class Aalo(NetworkPolicy[Stateless]):
         limits = FIRST_LIMIT_BITS * LIMIT_FACTOR ** np.arange(AALO_QUEUES - 1)
         queue = np.searchsorted(limits, coflows.sent_bits, side="right")
         positions = np.lexsort((coflows.released_s, ~coflows.in_flight, queue))
-        wake_at = now + polling_interval_s(self.interval_s, snapshot, now) if coflows.in_flight.any() else None
-        return state, tuple(Tier((snapshot.jobs.key[i],)) for i in positions.tolist()), wake_at
+        next_limit = np.append(limits, np.inf)[queue]
+        order = tuple(Tier((snapshot.jobs.key[i],)) for i in positions.tolist())
+        return state, order, next_poll_s(self.interval_s, snapshot, now, next_limit)

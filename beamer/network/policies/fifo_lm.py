@@ -7,7 +7,7 @@ import numpy as np
 
 from beamer.decision.policy import Stateless
 from beamer.network.policy import NetworkPolicy, Order, Tier
-from beamer.network.ranking import polling_interval_s
+from beamer.network.ranking import next_poll_s
 from beamer.network.snapshot import Snapshot
 
 HEAVY_PERCENTILE = 80  # of coflow sizes, as in Baraat
@@ -49,6 +49,4 @@ class FifoLm(NetworkPolicy[Stateless]):
                 group = []
         if group:
             tiers.append(Tier(tuple(group)))
-        light = coflows.in_flight & ~heavy & (coflows.left_bits > 0)
-        wake_at = now + polling_interval_s(self.interval_s, snapshot, now) if light.any() else None
-        return state, tuple(tiers), wake_at
+        return state, tuple(tiers), next_poll_s(self.interval_s, snapshot, now, np.where(heavy, np.inf, threshold))
