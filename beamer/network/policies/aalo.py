@@ -23,7 +23,8 @@ class Aalo(NetworkPolicy[Stateless]):
     evaluation. Deviates in that queues are strictly one before another, as in CoflowSim, the authors' simulator; Aalo shares
     links between queues by weight. It goes by what a coflow has sent, so that it is nothing but `fifo` where that is not known.
 
-    interval_s: the shortest time between two decisions while no coflow starts or ends, as Aalo's coordinator has one.
+    interval_s: the shortest time between two decisions while no coflow starts or ends, as Aalo's coordinator has one; there are
+    none before one may have come to the end of its queue.
     """
 
     name = "aalo"

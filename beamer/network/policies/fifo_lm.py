@@ -22,7 +22,7 @@ class FifoLm(NetworkPolicy[Stateless]):
 
     It goes by what a coflow has sent, so that it is nothing but `fifo` where that is not known.
 
-    interval_s: the shortest time between two decisions while no coflow starts or ends.
+    interval_s: the shortest time between two decisions while no coflow starts or ends; there are none before one may be heavy.
     """
 
     name = "fifo-lm"
