@@ -18,15 +18,26 @@ from beamer.workloads.scenario import Scenario, load, parse, shipped
 TOPOLOGY: Mapping[str, Any] = {
     "shape": "leaf-spine", "leaves": 16, "spines": 8, "hosts_per_leaf": 32, "rate": "10gbit", "uplink_rate": "40gbit",
 }  # fmt: skip
+HOSTS = 512
 CONTENDERS = (("beamer", Greedy(), 500), ("beamer", Classes(queues=8), 10), ("fair", MaxMin(), 10))
 COMPUTE_RATIO = 4.0  # some sixteen jobs share a host: most compute most of the time
 
 
-def cluster(iterations: int) -> Scenario:
-    """Return 100 searches of 20 jobs with so many iterations each, all at once."""
-    search = RandomSearch(trials=20, batch=20, iterations=iterations)
+def cluster(iterations: int, hosts: int = HOSTS, compute_jitter: float = 0.0) -> Scenario:
+    """Return 100 searches of 20 jobs with so many iterations each, all at once; on fewer hosts, as many fewer searches.
+
+    compute_jitter: by which the computing of a search's jobs differs, as of a `Workload`.
+    """
+    per_leaf = min(int(TOPOLOGY["hosts_per_leaf"]), hosts // 2)  # two leaves at least, or spines would carry nothing
     workload = Workload(
-        seed=0, topology=TOPOLOGY, studies=100, search=search, workers=(4,), placement="random", compute_ratio=COMPUTE_RATIO
+        seed=0,
+        topology={**TOPOLOGY, "leaves": hosts // per_leaf, "hosts_per_leaf": per_leaf},
+        studies=100 * hosts // HOSTS,
+        search=RandomSearch(trials=20, batch=20, iterations=iterations),
+        workers=(4,),
+        placement="random",
+        compute_ratio=COMPUTE_RATIO,
+        compute_jitter=compute_jitter,
     )
     return parse(generate(workload))
 
