@@ -5,17 +5,21 @@ Decisions of both levels are committed, as `eval/results/bench.json` and a secti
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from beamer.errors import InputError, PlatformError
 from eval.bench.controller import controller_table, reports_table, restart_table
 from eval.bench.gpu import SIZES, measure
 from eval.bench.levels import COMMITTED, LevelsStudy
 from eval.bench.ordering import ordering_table
 from eval.bench.scale import scale_table
+from eval.bench.simgrid.comparison import SIZES as FABRICS
+from eval.bench.simgrid.comparison import simgrid_tables
 from eval.bench.traces import trace_table
 
 
@@ -34,11 +38,17 @@ def bench(
     docs: Annotated[
         bool, typer.Option("--docs", help="Write the committed figures of both levels, and the docs' tables; measure no other.")
     ] = False,
+    peer: Annotated[
+        str | None, typer.Option(help="Compare the network with another program, `simgrid`; measure nothing else (minutes).")
+    ] = None,
 ) -> None:
     """Measure ordering, trace replay, simulation at scale, a controller under load and decisions of one level and of both."""
     console = Console(width=None if sys.stdout.isatty() else 160)
     if docs:
         _measure_levels(console, docs)
+        return
+    if peer is not None:
+        _compare(console, peer, [hosts for hosts in FABRICS if scale or hosts < FABRICS[-1]])
         return
     if network:
         console.print(ordering_table([n for n in (100, 300, 1_000, 3_000, 10_000) if n <= stages]))
@@ -56,6 +66,17 @@ def bench(
             json_file.write_text(json.dumps(figures, indent=1))
     if levels:
         _measure_levels(console, docs)
+
+
+def _compare(console: Console, peer: str, sizes: Sequence[int]) -> None:
+    """Print how we compare with another program on fabrics of so many hosts, or why that is impossible here."""
+    if peer != "simgrid":
+        raise InputError("--peer", peer, "simgrid")
+    try:
+        for table in simgrid_tables(sizes):
+            console.print(table)
+    except PlatformError as missing:
+        console.print(f"simgrid: skipped: {missing}", markup=False)
 
 
 def _measure_levels(console: Console, docs: bool) -> None:
