@@ -152,21 +152,25 @@ class RunningJobs:
 
     def snapshot(self) -> Snapshot:
         """Return what a policy decides on."""
-        self._columns[:] = [study.snapshot(self.fabric) for study in self.studies]
-        joined = Snapshot.joined(self.fabric, self._columns)
+        joined = Snapshot.joined(self.fabric, self.columns())
         plans = [planned(self.last, key, started_s) for key, started_s in joined.jobs.run]
         klass = np.array([-1 if plan is None else plan.klass for plan in plans], np.int64)
         capped = zip(joined.jobs.key, plans, strict=True)
         caps = {key: plan.cap_bps for key, plan in capped if plan is not None and plan.cap_bps is not None}
         return replace(joined, klass=klass, cap_bps=caps)
 
+    def columns(self) -> Sequence[Snapshot]:
+        """Return the columns of each study, those without running jobs included."""
+        self._columns[:] = [study.snapshot(self.fabric) for study in self.studies]
+        return tuple(self._columns)
+
     @property
     def attempts(self) -> dict[str, float]:
-        """When the attempts of the jobs of the last `snapshot` started, by job."""
+        """When the attempts of the jobs of the last `columns` started, by job."""
         return dict(run for columns in self._columns for run in columns.jobs.run)
 
     def keep(self) -> None:
-        """Keep the columns that `snapshot` has made, of the studies that are as they were; where events are taken in."""
+        """Keep the columns that `columns` has made, of the studies that are as they were; where events are taken in."""
         for study, columns in zip(self.studies, self._columns, strict=False):
             study.keep(columns)
 

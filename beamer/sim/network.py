@@ -10,7 +10,7 @@ from beamer.network.job import JobSpec
 from beamer.network.ledger import NetworkLedger
 from beamer.network.policies import NetworkPolicy, network_policy
 from beamer.network.views import StudyView
-from beamer.sim.network_level import Assumptions, NetworkLevel, chosen_allocator
+from beamer.sim.network_level import Assumptions, NetworkLevel, chosen_allocator, untold
 from beamer.sim.results import JobResult, RunResult, StageResult
 from beamer.sim.searches import ReactingSearch, SearchResult, SimulatedSearch, SynchronousSearch
 from beamer.studies.events import AttemptStarted, Event
@@ -59,7 +59,8 @@ class _Simulation:
         self._assumptions = assumptions
         ledger = NetworkLedger(scenario.fabric)
         self._tracker = Tracker(ledger)
-        self._level = NetworkLevel(self._tracker, ledger, policy, rng, assumptions, allocator, self._told)
+        told = self._with_survivors if assumptions.survivors_known else untold
+        self._level = NetworkLevel(self._tracker, ledger, policy, rng, assumptions, allocator, told)
         self._search: dict[str, SimulatedSearch] = {}  # of each trial that runs or ran
         self._searches: list[tuple[SimulatedSearch, str | None]] = [
             (SynchronousSearch(plan, self, scenario.start_up_s), plan.after) for plan in scenario.studies
@@ -119,11 +120,11 @@ class _Simulation:
                     if after == search.name:
                         self._level.after(other.arrival_s, other.begin)
 
-    def _told(self, views: Sequence[StudyView]) -> Sequence[StudyView]:
-        """Return what runs, with the survivors of the scenario's rungs where policies are told them."""
-        return [self._with_survivors(view) for view in views] if self._assumptions.survivors_known else views
+    def _with_survivors(self, views: Sequence[StudyView]) -> Sequence[StudyView]:
+        """Return what runs, with the survivors of the scenario's rungs."""
+        return [self._with_survivors_of(view) for view in views]
 
-    def _with_survivors(self, view: StudyView) -> StudyView:
+    def _with_survivors_of(self, view: StudyView) -> StudyView:
         stages = next((study.stages for study in self._scenario.studies if study.name == view.name), ())
         certain = {stage.name: tuple((job.name, 1.0) for job in stage.jobs) for stage in stages}
         return replace(view, later=tuple(replace(rung, chances=certain.get(rung.name, ())) for rung in view.later))

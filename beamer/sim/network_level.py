@@ -23,7 +23,7 @@ from beamer.joint.phases import Cycle, start_delay_s
 from beamer.joint.planes import least_used_plane
 from beamer.network.allocation import Allocator, Classes
 from beamer.network.allocation.base import Arrangement
-from beamer.network.arrays import Floats
+from beamer.network.arrays import Floats, Ints
 from beamer.network.decide import check_order
 from beamer.network.fluid.flows import Routes
 from beamer.network.fluid.network import FluidEvent, FluidNetwork
@@ -32,7 +32,7 @@ from beamer.network.job import JobSpec
 from beamer.network.ledger import NetworkLedger
 from beamer.network.policies import NetworkPolicy, Order
 from beamer.network.snapshot import Snapshot
-from beamer.network.views import StageView, StudyView
+from beamer.network.views import JobView, StudyView
 from beamer.studies.records import AttemptRecord
 from beamer.studies.tracker import Tracker
 
@@ -84,6 +84,19 @@ class _Running:
     steps: float
 
 
+@dataclass(frozen=True, eq=False)
+class _Members:
+    """The jobs of a study's columns, by position: their numbers; steps: of its trial that an iteration of each counts.
+
+    beyond: steps of each that lie beyond its present target.
+    """
+
+    columns: Snapshot
+    number: Ints
+    steps: Floats
+    beyond: Ints
+
+
 @dataclass(frozen=True)
 class _Served:
     """How a job is served."""
@@ -93,8 +106,12 @@ class _Served:
     cap_bps: float
 
 
-def _stage_of(stage: StageView, running: AbstractSet[str]) -> StageView:
-    return replace(stage, jobs=tuple(job for job in stage.jobs if job.key in running))
+def _running_of(view: StudyView, running: AbstractSet[str]) -> StudyView:
+    """Return a study without trials that do not run yet."""
+    if all(job.key in running for stage in view.stages for job in stage.jobs):
+        return view
+    stages = (replace(stage, jobs=tuple(job for job in stage.jobs if job.key in running)) for stage in view.stages)
+    return replace(view, stages=tuple(stages))
 
 
 def _on_planes(view: StudyView, planes: Mapping[str, int]) -> StudyView:
@@ -159,9 +176,10 @@ class NetworkLevel:
         self._number: dict[str, int] = {}
         self._running: dict[int, _Running] = {}
         self._snapshot: Snapshot | None = None  # of the jobs that run now; None when it has to be made anew
-        self._members = np.zeros(0, np.int64)
-        self._steps = np.zeros(0)  # of its trial that an iteration of each of them counts
-        self._beyond = np.zeros(0, np.int64)  # steps of each of them that lie beyond its present target
+        self._members = np.zeros(0, np.int64)  # its jobs, like the next two as `_Members` has them
+        self._steps = np.zeros(0)
+        self._beyond = np.zeros(0, np.int64)
+        self._members_by_study: dict[str, _Members] = {}
         self._decision_due = False
         self._decided_s = 0.0
         self._quiet_until_s = 0.0
@@ -332,14 +350,12 @@ class NetworkLevel:
     def _current(self) -> Snapshot:
         """Return what a policy may know now."""
         if self._snapshot is None:
-            views = self._told(self._running_of(self._ledger.views(self._tracker)))
-            if self._plane_of:
-                views = [_on_planes(view, self._plane_of) for view in views]
-            self._snapshot = Snapshot.of(self._fabric, views, self._ledger.footprints)
-            self._members = np.array([self._number[key] for key in self._snapshot.jobs.key], np.int64)
-            running = [self._running[number] for number in self._members.tolist()]
-            self._steps = np.array([job.steps for job in running])
-            self._beyond = self._snapshot.remaining - np.array([self._to_target(job) for job in running], np.int64)
+            studies = [columns for columns in self._studies() if columns.studies]
+            self._snapshot = Snapshot.joined(self._fabric, studies)
+            members = [self._members_of(columns) for columns in studies]
+            self._members = np.concatenate([np.zeros(0, np.int64), *(each.number for each in members)])
+            self._steps = np.concatenate([np.zeros(0), *(each.steps for each in members)])
+            self._beyond = np.concatenate([np.zeros(0, np.int64), *(each.beyond for each in members)])
         still = self._snapshot
         here = self._network.remaining[self._members]
         if self._leaving:
@@ -350,12 +366,35 @@ class NetworkLevel:
         caps = {key: int(cap_bps) for key, cap_bps in self._cap_bps.items() if cap_bps < math.inf}
         return replace(still, remaining=left, klass=klass, coflows=coflows, cap_bps=caps)
 
-    def _running_of(self, views: Sequence[StudyView]) -> Sequence[StudyView]:
-        """Return studies without trials that have been given hosts on which they do not run yet."""
+    def _studies(self) -> Sequence[Snapshot]:
+        """Return the columns of each study, without trials that have been given hosts on which they do not run yet.
+
+        Those of a study that has not changed are the same object as before.
+        """
         running = {job.key for job in self._running.values()}
-        if all(job.key in running for view in views for stage in view.stages for job in stage.jobs):
-            return views
-        return [replace(view, stages=tuple(_stage_of(stage, running) for stage in view.stages)) for view in views]
+        if self._told is untold and not self._plane_of:
+            begun = self._ledger.running(self._tracker, {trial.key for trial in self._tracker.running} - running)
+            columns = begun.columns()
+            begun.keep()
+            return columns
+        views = self._told([_running_of(view, running) for view in self._ledger.views(self._tracker)])
+        placed = [_on_planes(view, self._plane_of) for view in views]
+        return [Snapshot.of_study(self._fabric, view, self._footprint_of) for view in placed]
+
+    def _footprint_of(self, job: JobView) -> Footprint:
+        return self._ledger.footprints.of(job.spec, job.plane)
+
+    def _members_of(self, columns: Snapshot) -> _Members:
+        """Return the jobs of a study's columns, as they were unless these have changed."""
+        name = columns.studies[0].name
+        number = np.array([self._number[key] for key in columns.jobs.key], np.int64)
+        known = self._members_by_study.get(name)
+        if known is None or known.columns is not columns or not np.array_equal(known.number, number):
+            running = [self._running[one] for one in number.tolist()]
+            beyond = columns.remaining - np.array([self._to_target(job) for job in running], np.int64)
+            known = _Members(columns, number, np.array([job.steps for job in running]), beyond)
+            self._members_by_study[name] = known
+        return known
 
     def _to_target(self, job: _Running) -> int:
         """Return the steps that a trial had still to run when it had come as far as its tracker knows now."""
