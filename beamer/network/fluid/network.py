@@ -323,6 +323,8 @@ def _world(
         given=np.zeros(2 * len(flows), GIVEN),
         ends=_heap(len(flows), old.ends if old else None),
         due=np.full(len(flows), NEVER),
+        channel_of=np.zeros(int(motion["path"].max(initial=-1)) + 1, np.int64),
+        path_of=np.full(len(flows), -1),
         settled=np.zeros(2 * len(flows), np.int64),
         touched=np.zeros(len(hops), np.int64),
         timers=_heap(2 * len(jobs), old.timers if old else None),

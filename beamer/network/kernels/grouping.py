@@ -10,49 +10,50 @@ from beamer.network.kernels.state import World
 
 @kernel
 def rearrange(w: World, order: Ints) -> None:
-    """Put the flows of all jobs into channels by group and path, with the bits that they have left, in O(F log F).
+    """Put the flows of all jobs into channels by group and path, with the bits that they have left, in O(F + J log J).
 
-    Channels come group after group; their groups are numbered anew.
+    Channels come group after group, within a group as the flows of `order` need them; groups are numbered anew.
     """
-    flows = np.empty(len(w.flows), np.int64)
-    number = 0
-    paths = 0
-    for j in order:
-        for p in range(w.jobs[j].phase_first, w.jobs[j].phase_end):
+    groups = np.empty(len(order), np.int64)
+    for i in range(len(order)):
+        job = w.jobs[order[i]]
+        groups[i] = job.group
+        for p in range(job.phase_first, job.phase_end):
             for f in range(w.phases[p].flow_first, w.phases[p].flow_end):
                 if w.flows[f].active:
-                    w.motion[f].finish = bits_left(w, f)
-                if has_traffic(w, j, p, f):
-                    flows[number] = f
-                    number += 1
-                    paths = max(paths, w.motion[f].path + 1)
-    kind = np.empty(number, np.int64)
-    for i in range(number):
-        kind[i] = w.jobs[w.motion[flows[i]].job].group * paths + w.motion[flows[i]].path
-    c = -1
-    group = -1
-    before = np.int64(-1)
-    for i in np.argsort(kind, kind="mergesort"):
-        f = flows[i]
-        if kind[i] != before:
-            c += 1
-            ch = w.channels[c]
-            if before < 0 or kind[i] // paths != before // paths:
-                group += 1
-                w.groups[group].channel_first = c
-            before = kind[i]
-            w.groups[group].channel_end = c + 1
-            ch.hop_first = w.flows[f].hop_first
-            ch.hop_end = w.flows[f].hop_end
-            ch.group = group
-            ch.rate = 0.0
-            ch.served = 0.0
-            ch.since = w.now[0].s
-            ch.top = -1
-            ch.count = 0
-            w.due[c] = NEVER
-        w.motion[f].channel = c
-        if w.flows[f].active:
-            enter(w, f, w.motion[f].finish)
+                    w.motion[f].finish = bits_left(w, f)  # while channels are as they were
+    c = group = -1
+    before = np.int64(0)
+    for i in np.argsort(groups, kind="mergesort"):
+        j = order[i]
+        if group < 0 or groups[i] != before:
+            before = groups[i]
+            group += 1
+            w.groups[group].channel_first = w.groups[group].channel_end = c + 1
+        for p in range(w.jobs[j].phase_first, w.jobs[j].phase_end):
+            for f in range(w.phases[p].flow_first, w.phases[p].flow_end):
+                if not has_traffic(w, j, p, f):
+                    continue
+                path = w.motion[f].path
+                at = w.channel_of[path]
+                if not (w.groups[group].channel_first <= at <= c and w.path_of[at] == path):  # else of another group
+                    c += 1
+                    at = c
+                    w.channel_of[path] = c
+                    w.path_of[c] = path
+                    w.groups[group].channel_end = c + 1
+                    ch = w.channels[c]
+                    ch.hop_first = w.flows[f].hop_first
+                    ch.hop_end = w.flows[f].hop_end
+                    ch.group = group
+                    ch.rate = 0.0
+                    ch.served = 0.0
+                    ch.since = w.now[0].s
+                    ch.top = -1
+                    ch.count = 0
+                    w.due[c] = NEVER
+                w.motion[f].channel = at
+                if w.flows[f].active:
+                    enter(w, f, w.motion[f].finish)
     w.now[0].channels = c + 1
     w.now[0].groups = group + 1
