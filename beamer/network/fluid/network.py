@@ -29,6 +29,7 @@ from beamer.network.kernels.state import (
     PHASE,
     PLACE,
     SEGMENT,
+    TAKE,
     USER,
     World,
 )  # fmt: skip
@@ -313,6 +314,7 @@ def _world(
         entries=np.zeros(len(hops), ENTRY),
         carriers=np.zeros(len(hops), CARRIER),
         users=np.zeros(len(hops), USER),
+        takes=np.zeros(2 * len(hops), TAKE),
         places=np.zeros(len(hops), PLACE),
         segments=np.zeros(len(hops), SEGMENT),
         fills=np.zeros(2 * len(hops), FILL),

@@ -25,6 +25,7 @@ from beamer.network.kernels.sharing import (
     MINIMUM,
     NOT_WAITING,
     beyond_shares,
+    give,
     list_active,
     list_idle,
     load,
@@ -135,13 +136,12 @@ def _refill(w: World, fill: int, g: int) -> None:
     # 2. Give channels the level of the segment that fills up first.
     while size(w.levels) > 0:
         s = w.levels[0].item
-        of = w.fills[fill * len(w.segments) + s]
-        if of.exact != now.passes:
+        if w.fills[fill * len(w.segments) + s].exact != now.passes:
             level = _level(w, fill, s, w.levels[s].key)
             if level >= NEVER:
                 remove(w.levels, s)
                 continue
-            of.exact = now.passes
+            w.fills[fill * len(w.segments) + s].exact = now.passes
             if level > w.levels[s].key:
                 push(w.levels, s, level)
                 continue
@@ -159,18 +159,17 @@ def _change(w: World, fill: int, c: int) -> None:
         for h in range(ch.hop_first, ch.hop_end):
             _relax(w, fill, w.places[h].segment)
     if ch.count > 0:
-        if given.mark != 2 * w.now[0].passes:
-            given.before = given.count * given.rate
-            given.mark = 2 * w.now[0].passes
-        given.count = ch.count
-        for h in range(ch.hop_first, ch.hop_end):
-            _queue(w, fill, w.places[h].segment, 0.0)
+        _give_up(w, fill, c, 0.0)
     else:
         given.rate = 0.0
-        given.count = 0
-        given.by = -1
-        for h in range(ch.hop_first, ch.hop_end):
-            _touch(w, fill, w.places[h].segment)
+    given.count = ch.count
+    for h in range(ch.hop_first, ch.hop_end):
+        take = w.takes[fill * len(w.hops) + w.places[h].at]
+        take.flows = ch.count * w.hops[h].use
+        if ch.count == 0:
+            take.rate = 0.0
+            take.held = 0
+        _touch(w, fill, w.places[h].segment)
 
 
 @inner
@@ -186,9 +185,23 @@ def _touch(w: World, fill: int, s: int) -> None:
 @inner
 def _queue(w: World, fill: int, s: int, bound: float) -> None:
     """Queue segment `s`, which fills up at no less than `bound`, as its channels have changed."""
-    w.fills[fill * len(w.segments) + s].exact = 0
+    of = w.fills[fill * len(w.segments) + s]
+    of.summed = 0
+    of.exact = 0
     if w.levels[s].position < 0 or w.levels[s].key > bound:
         push(w.levels, s, bound)
+
+
+@inner
+def _give_up(w: World, fill: int, c: int, bound: float) -> None:
+    """Give up the rate of channel `c`, whose segments fill up at no less than `bound`."""
+    given = w.given[fill * len(w.channels) + c]
+    if given.mark != 2 * w.now[0].passes:
+        given.before = given.count * given.rate
+        given.mark = 2 * w.now[0].passes
+    for h in range(w.channels[c].hop_first, w.channels[c].hop_end):
+        w.takes[fill * len(w.hops) + w.places[h].at].rate = NEVER
+        _queue(w, fill, w.places[h].segment, bound)
 
 
 @inner
@@ -201,14 +214,11 @@ def _relax(w: World, fill: int, s: int) -> None:
     of.relaxed = now.passes
     segment = w.segments[s]
     for at in range(segment.first, segment.first + segment.active):
-        c = w.users[at].channel
-        given = w.given[fill * len(w.channels) + c]
-        if given.by == s and given.mark < 2 * now.passes:
-            given.before = given.count * given.rate
-            given.mark = 2 * now.passes
-            bound = max(given.rate, now.level)
-            for h in range(w.channels[c].hop_first, w.channels[c].hop_end):
-                _queue(w, fill, w.places[h].segment, bound)
+        if w.takes[fill * len(w.hops) + at].held:
+            c = w.users[at].channel
+            given = w.given[fill * len(w.channels) + c]
+            if given.mark < 2 * now.passes:
+                _give_up(w, fill, c, max(given.rate, now.level))
 
 
 @inner
@@ -218,30 +228,40 @@ def _level(w: World, fill: int, s: int, bound: float) -> float:
     Channels whose rates stand take no more than these.
     """
     segment = w.segments[s]
-    free = w.fills[fill * len(w.segments) + s].free
-    given_up = 2 * w.now[0].passes
+    of = w.fills[fill * len(w.segments) + s]
+    capacity = w.links[segment.link].capacity
+    if of.summed == w.now[0].passes:
+        if of.sharing == 0:
+            return NEVER
+        level = usable(of.free - of.used, capacity) / of.weight
+        if level <= of.lowest:
+            return max(level, bound)
+    first = fill * len(w.hops) + segment.first
     level = bound
     while True:
         used = 0.0
         weight = 0.0
-        lowest = NEVER  # of the rates that stand above the level
-        for at in range(segment.first, segment.first + segment.active):
-            given = w.given[fill * len(w.channels) + w.users[at].channel]
-            flows = given.count * w.users[at].use
-            if given.mark == given_up:
-                weight += flows
-            elif given.rate <= level or given.mark > given_up:
-                used += flows * given.rate
+        sharing = 0
+        lowest = NEVER
+        for at in range(first, first + segment.active):
+            take = w.takes[at]
+            if take.rate <= level:
+                used += take.flows * take.rate
             else:
-                weight += flows
-                lowest = min(lowest, given.rate)
-        if weight == 0.0:
+                weight += take.flows
+                sharing += 1
+                lowest = min(lowest, take.rate)
+        if sharing == 0:
             return NEVER
-        raised = usable(free - used, w.links[segment.link].capacity) / weight
-        if raised <= lowest:
+        raised = usable(of.free - used, capacity) / weight
+        if raised <= lowest or raised <= level:
+            of.used = used
+            of.weight = weight
+            of.sharing = sharing
+            of.lowest = lowest
+            of.split = level
+            of.summed = w.now[0].passes
             return max(raised, bound)
-        if raised <= level:
-            return level
         level = raised
 
 
@@ -250,25 +270,33 @@ def _fix(w: World, fill: int, s: int) -> None:
     """Give the level reached to the channels of segment `s` that have no rate, or a higher one."""
     now = w.now[0]
     segment = w.segments[s]
+    first = fill * len(w.hops)
     for at in range(segment.first, segment.first + segment.active):
+        rate = w.takes[first + at].rate
+        if rate <= now.level * (1.0 + SAME):
+            continue
         c = w.users[at].channel
         given = w.given[fill * len(w.channels) + c]
-        if given.mark == 2 * now.passes:
-            before = given.before
-        elif given.mark < 2 * now.passes and given.rate > now.level * (1.0 + SAME):
-            before = given.count * given.rate
-        else:
-            continue
+        before = given.before if rate >= NEVER else given.count * rate
         given.mark = 2 * now.passes + 1
-        given.by = s
-        given.rate = now.level
         w.settled[now.settled] = c
         now.settled += 1
-        takes_less = given.count * given.rate < before * (1.0 - SAME)
+        give(w, fill, c, s, now.level)
+        takes_less = given.count * now.level < before * (1.0 - SAME)
         for h in range(w.channels[c].hop_first, w.channels[c].hop_end):
             other = w.places[h].segment
             _touch(w, fill, other)
-            if other != s:
-                w.fills[fill * len(w.segments) + other].exact = 0
-                if takes_less:
-                    _relax(w, fill, other)
+            if other == s:
+                continue
+            of = w.fills[fill * len(w.segments) + other]
+            of.exact = 0
+            if of.summed == now.passes:
+                flows = w.takes[first + w.places[h].at].flows
+                if rate > of.split:
+                    of.weight -= flows
+                    of.sharing -= 1
+                else:
+                    of.used -= flows * rate
+                of.used += flows * now.level
+            if takes_less:
+                _relax(w, fill, other)

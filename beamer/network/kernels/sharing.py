@@ -14,7 +14,7 @@ that have flows come first in its list. Levels are updated lazily, when a link i
 hops on L links takes O(C h + R log L), R being how often a link comes first, once or again with a level that has risen.
 """
 
-from beamer.network.kernels.channels import set_rate
+from beamer.network.kernels.channels import NEVER, set_rate
 from beamer.network.kernels.heap import push, remove, size
 from beamer.network.kernels.jit import inner, kernel
 from beamer.network.kernels.state import World
@@ -72,7 +72,6 @@ def _list(w: World) -> None:
                 given = w.given[fill * len(w.channels) + c]
                 given.rate = 0.0
                 given.count = ch.count
-                given.by = -1
             for h in range(ch.hop_first, ch.hop_end):
                 link = w.links[w.hops[h].link]
                 if link.last_segment < 0 or w.segments[link.last_segment].group != g:
@@ -95,7 +94,11 @@ def _list(w: World) -> None:
                 link.size += 1
                 w.users[at].channel = c
                 w.users[at].hop = h
-                w.users[at].use = w.hops[h].use
+                for fill in range(2):
+                    take = w.takes[fill * len(w.hops) + at]
+                    take.flows = ch.count * w.hops[h].use
+                    take.rate = 0.0
+                    take.held = 0
                 w.places[h].segment = link.last_segment
                 w.places[h].at = at
             if ch.count > 0:
@@ -126,11 +129,16 @@ def _exchange(w: World, one: int, other: int) -> None:
     """Let two entries of a list of users change places."""
     if one == other:
         return
-    channel, hop, use = w.users[one].channel, w.users[one].hop, w.users[one].use
-    w.users[one].channel, w.users[one].hop, w.users[one].use = w.users[other].channel, w.users[other].hop, w.users[other].use
-    w.users[other].channel, w.users[other].hop, w.users[other].use = channel, hop, use
+    channel, hop = w.users[one].channel, w.users[one].hop
+    w.users[one].channel, w.users[one].hop = w.users[other].channel, w.users[other].hop
+    w.users[other].channel, w.users[other].hop = channel, hop
     w.places[w.users[one].hop].at = one
     w.places[hop].at = other
+    for fill in range(2):
+        a, b = w.takes[fill * len(w.hops) + one], w.takes[fill * len(w.hops) + other]
+        flows, rate, held = a.flows, a.rate, a.held
+        a.flows, a.rate, a.held = b.flows, b.rate, b.held
+        b.flows, b.rate, b.held = flows, rate, held
 
 
 @inner
@@ -154,18 +162,27 @@ def beyond_shares(w: World, link: int) -> float:
 def load(w: World, fill: int, s: int) -> float:
     """Return what the channels of a segment take at their rates of a fill, bit/s."""
     taken = 0.0
-    segment = w.segments[s]
-    for at in range(segment.first, segment.first + segment.active):
-        given = w.given[fill * len(w.channels) + w.users[at].channel]
-        taken += given.count * w.users[at].use * given.rate
+    first = fill * len(w.hops) + w.segments[s].first
+    for at in range(first, first + w.segments[s].active):
+        taken += w.takes[at].flows * w.takes[at].rate
     return taken
+
+
+@inner
+def give(w: World, fill: int, c: int, s: int, rate: float) -> None:
+    """Give channel `c`, which segment `s` holds back, its rate of a fill."""
+    w.given[fill * len(w.channels) + c].rate = rate
+    for h in range(w.channels[c].hop_first, w.channels[c].hop_end):
+        take = w.takes[fill * len(w.hops) + w.places[h].at]
+        take.rate = rate
+        take.held = 1 if w.places[h].segment == s else 0
 
 
 @inner
 def _fill(w: World, fill: int, g: int) -> None:
     """Share what the segments of group `g` have free among its channels by water-filling."""
     group = w.groups[g]
-    first = fill * len(w.channels)
+    first = fill * len(w.hops)
     # Queue segments by the level at which they fill up.
     for s in range(group.segment_first, group.segment_end):
         segment = w.segments[s]
@@ -173,7 +190,8 @@ def _fill(w: World, fill: int, g: int) -> None:
         segment.users = segment.active
         segment.weight = 0.0
         for at in range(segment.first, segment.first + segment.active):
-            segment.weight += w.given[first + w.users[at].channel].count * w.users[at].use
+            segment.weight += w.takes[first + at].flows
+            w.takes[first + at].rate = NEVER
         if segment.active > 0:
             push(w.levels, s, usable(segment.left, w.links[segment.link].capacity) / segment.weight)
     # Fix the channels of the segment that fills up first.
@@ -186,17 +204,15 @@ def _fill(w: World, fill: int, g: int) -> None:
                 push(w.levels, s, level)
                 continue
             for at in range(full.first, full.first + full.active):
-                c = w.users[at].channel
-                given = w.given[first + c]
-                if given.by >= 0:
+                if w.takes[first + at].rate < NEVER:
                     continue
-                given.by = s
-                given.rate = level
+                c = w.users[at].channel
+                give(w, fill, c, s, level)
                 for h in range(w.channels[c].hop_first, w.channels[c].hop_end):
                     segment = w.segments[w.places[h].segment]
-                    use = given.count * w.hops[h].use
-                    segment.left -= use * level
-                    segment.weight -= use
+                    flows = w.takes[first + w.places[h].at].flows
+                    segment.left -= flows * level
+                    segment.weight -= flows
                     segment.users -= 1
         remove(w.levels, s)
     for s in range(group.segment_first, group.segment_end):

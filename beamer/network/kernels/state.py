@@ -83,7 +83,13 @@ USER = np.dtype(  # of lists by link, from LINK.first on: the channels there, gr
     [
         ("channel", "i4"),
         ("hop", "i4"),  # of the channel's path
-        ("use", "f8"),  # as of the hop
+    ]
+)
+TAKE = np.dtype(  # of an entry of a list of USER
+    [
+        ("flows", "f8"),  # of the channel, as of its rate, each by its use
+        ("rate", "f8"),  # of the channel, bit/s; NEVER while it is given up
+        ("held", "i8"),  # 1: by this segment, a full one, on which no channel has a higher rate; else 0
     ]
 )
 PLACE = np.dtype([("segment", "i4"), ("at", "i4")])  # of a hop of a channel's path: where it is in World.users
@@ -105,7 +111,16 @@ FILL = np.dtype(  # of a segment
     [
         ("free", "f8"),  # what groups before it leave, bit/s
         ("load", "f8"),  # what its channels take, bit/s
-        ("exact", "i8"),  # the pass for which its key among World.levels is exact
+        (
+            "used",
+            "f8",
+        ),  # what those take whose rates are at most `split`, bit/s; like the next four, while it is in World.levels
+        ("weight", "f8"),  # of the others: flows, each by its use
+        ("sharing", "i8"),  # of the others: channels
+        ("lowest", "f8"),  # of the others: the lowest rate, bit/s; NEVER while all are given up
+        ("split", "f8"),  # bit/s
+        ("summed", "i8"),  # the pass for which these five are right
+        ("exact", "i8"),  # the pass for which its key in World.levels is
         ("relaxed", "i8"),  # the pass in which the channels that it holds back were given up
         ("changed", "i8"),  # the pass in which what its channels take has changed
     ]
@@ -114,8 +129,7 @@ GIVEN = np.dtype(  # to a channel
     [
         ("rate", "f8"),  # bit/s
         ("before", "f8"),  # what all its flows had together before it was given up, bit/s
-        ("by", "i4"),  # the segment that holds it back: a full one, on which no channel has a higher rate
-        ("count", "i4"),  # flows in it, as of the rate
+        ("count", "i8"),  # flows in it, as of the rate
         ("mark", "i8"),  # 2 p: given up in pass p; 2 p + 1: given a rate in it
     ]
 )
@@ -186,11 +200,11 @@ class World(NamedTuple):
 
     ends: heap of channels by the end of their next flow. due: that end by channel, NEVER if there is none, where the rates of
     many change at once: to scan a list is then faster than to maintain a heap. channel_of: a channel of each path, of any
-    group; path_of: the path of each channel. fills, given: twice as many as there are segments, and channels, at most: first
-    those of minimum shares, then those of what is shared beyond. settled, touched: lists of as many as `NOW` says. timers: 2 j
-    for the end of job j's computing, 2 j + 1 for the start of its synchronisation. levels: segments by the rate at which they
-    fill up. queue: links l, and flows f as len(links) + f, that a sweep has to recompute. changed: flows that started, and ~f
-    for those that ended, since the last allocation. now: one record.
+    group; path_of: the path of each channel. takes, fills, given: twice as many as there are segments, and channels, at most:
+    first those of minimum shares, then those of what is shared beyond. settled, touched: lists of as many as `NOW` says.
+    timers: 2 j for the end of job j's computing, 2 j + 1 for the start of its synchronisation. levels: segments by the rate at
+    which they fill up. queue: links l, and flows f as len(links) + f, that a sweep has to recompute. changed: flows that
+    started, and ~f for those that ended, since the last allocation. now: one record.
     """
 
     links: Records
@@ -200,6 +214,7 @@ class World(NamedTuple):
     entries: Records
     carriers: Records
     users: Records
+    takes: Records
     places: Records
     segments: Records
     fills: Records
