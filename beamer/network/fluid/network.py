@@ -11,7 +11,7 @@ from beamer.network.allocation.base import Allocator, Arrangement, Mode
 from beamer.network.arrays import Floats, Ints, Records
 from beamer.network.fluid.flows import Block
 from beamer.network.kernels import fluid as kernels
-from beamer.network.kernels.channels import NEVER
+from beamer.network.kernels.channels import BLOCK, NEVER, OUTDATED
 from beamer.network.kernels.state import (
     CARRIER,
     CHANNEL,
@@ -325,6 +325,7 @@ def _world(
         given=np.zeros(2 * len(flows), GIVEN),
         ends=_heap(len(flows), old.ends if old else None),
         due=np.full(len(flows), NEVER),
+        soonest=np.full(len(flows) // BLOCK + 1, OUTDATED),
         channel_of=np.zeros(int(motion["path"].max(initial=-1)) + 1, np.int64),
         path_of=np.full(len(flows), -1),
         settled=np.zeros(2 * len(flows), np.int64),

@@ -8,11 +8,14 @@ Invariants: `served` is up to date as of `since`; `top` is the flow of least `fi
 `World.due`) is that of `top` at the rate in force.
 """
 
+from beamer.network.arrays import Floats
 from beamer.network.kernels.heap import append, meld, push, remove, size
-from beamer.network.kernels.jit import inner
+from beamer.network.kernels.jit import any_order, inner
 from beamer.network.kernels.state import World
 
 NEVER = 1e300  # seconds
+BLOCK = 64  # channels, of whose listed ends the first is kept
+OUTDATED = -1.0  # seconds
 COMPLETION_TOLERANCE = 1e-9  # share of a flow's size that rounding may leave unserved
 
 
@@ -40,6 +43,7 @@ def queue_end(w: World, c: int) -> None:
     at = end_s(w, c)
     if w.now[0].lists_ends:
         w.due[c] = at
+        w.soonest[c // BLOCK] = OUTDATED
     elif at < NEVER:
         push(w.ends, c, at)
     else:
@@ -51,12 +55,22 @@ def next_end_s(w: World) -> float:
     """Return when the next flow ends; NEVER if none will."""
     at = NEVER
     if w.now[0].lists_ends:
-        for c in range(w.now[0].channels):
-            if w.due[c] < at:
-                at = w.due[c]
+        for block in range((w.now[0].channels + BLOCK - 1) // BLOCK):
+            if w.soonest[block] == OUTDATED:
+                w.soonest[block] = least(w.due, block * BLOCK, min((block + 1) * BLOCK, w.now[0].channels))
+            at = min(at, w.soonest[block])
     elif size(w.ends) > 0:
         at = w.ends[w.ends[0].item].key
     return at
+
+
+@any_order
+def least(values: Floats, first: int, last: int) -> float:
+    """Return the least of some values, none of which is NaN, which may be compared in any order."""
+    found = NEVER
+    for i in range(first, last):
+        found = min(found, values[i])
+    return found
 
 
 @inner

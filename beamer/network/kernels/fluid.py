@@ -18,6 +18,7 @@ import numpy as np
 from beamer.network.arrays import Floats, Ints
 from beamer.network.kernels import greedy, grouping, madd, refill, sharing, split
 from beamer.network.kernels.channels import (
+    BLOCK,
     COMPLETION_TOLERANCE,
     NEVER,
     bits_left,
@@ -168,9 +169,11 @@ def _end_flows(w: World, until: float, complete: Ints) -> int:
     """End the flows that are due; list the jobs whose coflow is complete by that and return their number."""
     number = 0
     if w.now[0].lists_ends:
-        for c in range(w.now[0].channels):
-            while w.due[c] <= until:
-                number = _end_next(w, c, complete, number)
+        for block in range((w.now[0].channels + BLOCK - 1) // BLOCK):
+            if w.soonest[block] <= until:
+                for c in range(block * BLOCK, min((block + 1) * BLOCK, w.now[0].channels)):
+                    while w.due[c] <= until:
+                        number = _end_next(w, c, complete, number)
     while size(w.ends) > 0 and w.ends[w.ends[0].item].key <= until:
         number = _end_next(w, w.ends[0].item, complete, number)
     return number

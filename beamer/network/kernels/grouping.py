@@ -3,7 +3,7 @@
 import numpy as np
 
 from beamer.network.arrays import Ints
-from beamer.network.kernels.channels import NEVER, bits_left, enter, has_traffic
+from beamer.network.kernels.channels import BLOCK, NEVER, OUTDATED, bits_left, enter, has_traffic
 from beamer.network.kernels.jit import kernel
 from beamer.network.kernels.state import World
 
@@ -52,6 +52,7 @@ def rearrange(w: World, order: Ints) -> None:
                     ch.top = -1
                     ch.count = 0
                     w.due[c] = NEVER
+                    w.soonest[c // BLOCK] = OUTDATED
                 w.motion[f].channel = at
                 if w.flows[f].active:
                     enter(w, f, w.motion[f].finish)

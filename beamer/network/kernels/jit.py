@@ -29,6 +29,11 @@ def inner(function: F) -> F:
     return cast(F, numba.njit(cache=True, **UNCOUNTED)(function))
 
 
+def any_order(function: F) -> F:
+    """Compile `function`, an `inner` one, so that it may take numbers in any order, several at once."""
+    return cast(F, numba.njit(cache=True, fastmath={"nnan", "nsz"}, **UNCOUNTED)(function))
+
+
 def _forget_other_sources(folder: Path) -> None:
     """Remove what was compiled from other sources: a kernel is kept with those that it calls, numba only watches its file."""
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(folder.glob("*.py")))).hexdigest()

@@ -199,12 +199,13 @@ class World(NamedTuple):
     """The whole state; each field is a record array of the type of its name, except for these.
 
     ends: heap of channels by the end of their next flow. due: that end by channel, NEVER if there is none, where the rates of
-    many change at once: to scan a list is then faster than to maintain a heap. channel_of: a channel of each path, of any
-    group; path_of: the path of each channel. takes, fills, given: twice as many as there are segments, and channels, at most:
-    first those of minimum shares, then those of what is shared beyond. settled, touched: lists of as many as `NOW` says.
-    timers: 2 j for the end of job j's computing, 2 j + 1 for the start of its synchronisation. levels: segments by the rate at
-    which they fill up. queue: links l, and flows f as len(links) + f, that a sweep has to recompute. changed: flows that
-    started, and ~f for those that ended, since the last allocation. now: one record.
+    many change at once: to scan a list is then faster than to maintain a heap. soonest: the first of each block of these.
+    channel_of: a channel of each path, of any group; path_of: the path of each channel. takes, fills, given: twice as many as
+    there are segments, and channels, at most: first those of minimum shares, then those of what is shared beyond. settled,
+    touched: lists of as many as `NOW` says. timers: 2 j for the end of job j's computing, 2 j + 1 for the start of its
+    synchronisation. levels: segments by the rate at which they fill up. queue: links l, and flows f as len(links) + f, that a
+    sweep has to recompute. changed: flows that started, and ~f for those that ended, since the last allocation. now: one
+    record.
     """
 
     links: Records
@@ -225,6 +226,7 @@ class World(NamedTuple):
     given: Records
     ends: Records
     due: Floats
+    soonest: Floats
     channel_of: Ints
     path_of: Ints
     settled: Ints
