@@ -129,25 +129,44 @@ def _refill(w: World, fill: int, g: int) -> None:
             if segment.way & MORE:
                 _relax(w, fill, s)
             if segment.way & LESS and segment.active > 0:
-                _queue(w, fill, s, 0.0)
+                _list(w, fill, s, 0.0)
             s = segment.waiting
             segment.waiting = NOT_WAITING
         group.waiting = -1
+    _queue_listed(w, fill)
     # 2. Give channels the level of the segment that fills up first.
     while size(w.levels) > 0:
         s = w.levels[0].item
-        if w.fills[fill * len(w.segments) + s].exact != now.passes:
-            level = _level(w, fill, s, w.levels[s].key)
-            if level >= NEVER:
-                remove(w.levels, s)
-                continue
-            w.fills[fill * len(w.segments) + s].exact = now.passes
-            if level > w.levels[s].key:
-                push(w.levels, s, level)
-                continue
+        of = w.fills[fill * len(w.segments) + s]
+        if of.exact != now.passes:
+            _queue(w, fill, s, w.levels[s].key)
+            continue
         now.level = max(now.level, w.levels[s].key)
         remove(w.levels, s)
         _fix(w, fill, s)
+        _queue_listed(w, fill)
+
+
+@inner
+def _queue(w: World, fill: int, s: int, bound: float) -> None:
+    """Queue segment `s` by the level at which it fills up, which is no less than `bound`."""
+    w.fills[fill * len(w.segments) + s].exact = w.now[0].passes
+    level = _level(w, fill, s, bound)
+    if level < NEVER:
+        push(w.levels, s, level)
+    else:
+        remove(w.levels, s)
+
+
+@inner
+def _queue_listed(w: World, fill: int) -> None:
+    """Queue the segments that have been listed."""
+    for i in range(w.now[0].listed):
+        s = w.listed[i]
+        of = w.fills[fill * len(w.segments) + s]
+        of.is_listed = 0
+        _queue(w, fill, s, min(of.bound, w.levels[s].key) if w.levels[s].position >= 0 else of.bound)
+    w.now[0].listed = 0
 
 
 @inner
@@ -183,13 +202,17 @@ def _touch(w: World, fill: int, s: int) -> None:
 
 
 @inner
-def _queue(w: World, fill: int, s: int, bound: float) -> None:
-    """Queue segment `s`, which fills up at no less than `bound`, as its channels have changed."""
+def _list(w: World, fill: int, s: int, bound: float) -> None:
+    """List segment `s`, which fills up at no less than `bound`, to be queued, as its channels have changed."""
     of = w.fills[fill * len(w.segments) + s]
     of.summed = 0
-    of.exact = 0
-    if w.levels[s].position < 0 or w.levels[s].key > bound:
-        push(w.levels, s, bound)
+    if of.is_listed:
+        of.bound = min(of.bound, bound)
+    else:
+        of.is_listed = 1
+        of.bound = bound
+        w.listed[w.now[0].listed] = s
+        w.now[0].listed += 1
 
 
 @inner
@@ -201,7 +224,7 @@ def _give_up(w: World, fill: int, c: int, bound: float) -> None:
         given.mark = 2 * w.now[0].passes
     for h in range(w.channels[c].hop_first, w.channels[c].hop_end):
         w.takes[fill * len(w.hops) + w.places[h].at].rate = NEVER
-        _queue(w, fill, w.places[h].segment, bound)
+        _list(w, fill, w.places[h].segment, bound)
 
 
 @inner

@@ -121,6 +121,8 @@ FILL = np.dtype(  # of a segment
         ("split", "f8"),  # bit/s
         ("summed", "i8"),  # the pass for which these five are right
         ("exact", "i8"),  # the pass for which its key in World.levels is
+        ("is_listed", "i8"),  # 1: in World.listed
+        ("bound", "f8"),  # below which it does not fill up, if it is
         ("relaxed", "i8"),  # the pass in which the channels that it holds back were given up
         ("changed", "i8"),  # the pass in which what its channels take has changed
     ]
@@ -188,6 +190,7 @@ NOW = np.dtype(
         ("passes", "i8"),  # of bringing rates up to date, so far
         ("settled", "i8"),  # channels that have been given rates since the last allocation
         ("touched", "i8"),  # segments where this pass has changed what channels take
+        ("listed", "i8"),  # segments that are to be queued by their levels
         ("level", "f8"),  # which this pass has reached, bit/s
         ("reordered", "?"),  # since the last allocation, like the next
         ("coflows", "?"),  # one started or ended
@@ -231,6 +234,7 @@ class World(NamedTuple):
     path_of: Ints
     settled: Ints
     touched: Ints
+    listed: Ints
     timers: Records
     levels: Records
     queue: Records
