@@ -79,7 +79,9 @@ def test_whole_runs(name: str, planes: int, monkeypatch: pytest.MonkeyPatch) -> 
         "uplink_rate": "500mbit",
     }
     search = RandomSearch(trials=10, batch=10, iterations=5)
-    workload = Workload(seed=planes, topology=shape, studies=5, search=search, workers=(4,), placement="random")
+    workload = Workload(
+        seed=planes, topology=shape, studies=5, search=search, workers=(4,), placement="random", compute_jitter=0.2
+    )
     scenario = generate(workload)
     if planes > 1:  # a cable fails, and comes back
         scenario["failures"] = [{"link": "l1-s1", "at_s": 0.5, "until_s": 1.5}]
