@@ -267,13 +267,13 @@ def _level(w: World, fill: int, s: int, bound: float) -> float:
         sharing = 0
         lowest = NEVER
         for at in range(first, first + segment.active):
-            take = w.takes[at]
-            if take.rate <= level:
-                used += take.flows * take.rate
-            else:
-                weight += take.flows
-                sharing += 1
-                lowest = min(lowest, take.rate)
+            flows, rate = w.takes[at].flows, w.takes[at].rate
+            stands = rate <= level  # to compute with that is faster than to branch by it
+            standing = flows if stands else 0.0
+            used += standing * rate
+            weight += flows - standing
+            sharing += 0 if stands else 1
+            lowest = min(lowest, NEVER if stands else rate)
         if sharing == 0:
             return NEVER
         raised = usable(of.free - used, capacity) / weight
