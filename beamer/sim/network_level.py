@@ -296,6 +296,25 @@ class NetworkLevel:
         assert attempt is not None
         return attempt
 
+    def snapshot(self) -> Snapshot:
+        """Return what a policy may know now."""
+        if self._snapshot is None:
+            studies = [columns for columns in self._studies() if columns.studies]
+            self._snapshot = Snapshot.joined(self._fabric, studies)
+            members = [self._members_of(columns) for columns in studies]
+            self._members = np.concatenate([np.zeros(0, np.int64), *(each.number for each in members)])
+            self._steps = np.concatenate([np.zeros(0), *(each.steps for each in members)])
+            self._beyond = np.concatenate([np.zeros(0, np.int64), *(each.beyond for each in members)])
+        still = self._snapshot
+        here = self._network.remaining[self._members]
+        if self._leaving:
+            here = here + np.array([self._leaving.get(key, 0) for key in still.jobs.key], np.int64)
+        left = np.rint(here * self._steps).astype(np.int64) + self._beyond
+        coflows = self._network.coflows(self._members, still.jobs) if self._by_coflow else still.coflows
+        klass = np.array([self._group.get(key, -1) for key in still.jobs.key], np.int64)
+        caps = {key: int(cap_bps) for key, cap_bps in self._cap_bps.items() if cap_bps < math.inf}
+        return replace(still, remaining=left, klass=klass, coflows=coflows, cap_bps=caps)
+
     @property
     def is_idle(self) -> bool:
         """Whether nothing runs and nothing is due."""
@@ -347,25 +366,6 @@ class NetworkLevel:
             return False
         return True
 
-    def _current(self) -> Snapshot:
-        """Return what a policy may know now."""
-        if self._snapshot is None:
-            studies = [columns for columns in self._studies() if columns.studies]
-            self._snapshot = Snapshot.joined(self._fabric, studies)
-            members = [self._members_of(columns) for columns in studies]
-            self._members = np.concatenate([np.zeros(0, np.int64), *(each.number for each in members)])
-            self._steps = np.concatenate([np.zeros(0), *(each.steps for each in members)])
-            self._beyond = np.concatenate([np.zeros(0, np.int64), *(each.beyond for each in members)])
-        still = self._snapshot
-        here = self._network.remaining[self._members]
-        if self._leaving:
-            here = here + np.array([self._leaving.get(key, 0) for key in still.jobs.key], np.int64)
-        left = np.rint(here * self._steps).astype(np.int64) + self._beyond
-        coflows = self._network.coflows(self._members, still.jobs) if self._by_coflow else still.coflows
-        klass = np.array([self._group.get(key, -1) for key in still.jobs.key], np.int64)
-        caps = {key: int(cap_bps) for key, cap_bps in self._cap_bps.items() if cap_bps < math.inf}
-        return replace(still, remaining=left, klass=klass, coflows=coflows, cap_bps=caps)
-
     def _studies(self) -> Sequence[Snapshot]:
         """Return the columns of each study, without trials that have been given hosts on which they do not run yet.
 
@@ -406,7 +406,7 @@ class NetworkLevel:
         self._decided_s = now
         self._quiet_until_s = 0.0
         self._remaining = self._network.remaining
-        snapshot = self._current()
+        snapshot = self.snapshot()
         proposal = self._core.propose(lambda: snapshot, self._order, now, generation=0)  # one stream of draws in a run
         self._core.adopt(proposal)
         self._order = proposal.content

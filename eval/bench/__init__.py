@@ -13,11 +13,12 @@ import typer
 from rich.console import Console
 
 from beamer.errors import InputError, PlatformError
+from beamer.network.allocation import Classes, MaxMin
 from eval.bench.controller import controller_table, reports_table, restart_table
 from eval.bench.gpu import SIZES, measure
 from eval.bench.levels import COMMITTED, LevelsStudy
 from eval.bench.ordering import ordering_table
-from eval.bench.scale import scale_table
+from eval.bench.scale import growth_table, scale_table
 from eval.bench.simgrid.comparison import SIZES as FABRICS
 from eval.bench.simgrid.comparison import simgrid_tables
 from eval.bench.traces import trace_table
@@ -56,6 +57,8 @@ def bench(
         console.print(trace_table(trace))
     if network and scale:
         console.print(scale_table())
+        for policy, allocator in (("fair", MaxMin()), ("beamer", Classes(queues=8))):
+            console.print(growth_table(policy, allocator))
     if controller:
         for table in (controller_table, reports_table, restart_table):
             console.print(table())

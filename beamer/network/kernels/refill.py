@@ -258,7 +258,7 @@ def _level(w: World, fill: int, s: int, bound: float) -> float:
             return NEVER
         level = usable(of.free - of.used, capacity) / of.weight
         if level <= of.lowest:
-            return max(level, bound)
+            return float(max(level, bound))
     first = fill * len(w.hops) + segment.first
     level = bound
     while True:
