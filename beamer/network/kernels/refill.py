@@ -260,12 +260,16 @@ def _level(w: World, fill: int, s: int, bound: float) -> float:
         if level <= of.lowest:
             return float(max(level, bound))
     first = fill * len(w.hops) + segment.first
-    level = bound
+    # What channels would take at a level grows ever slower with it: the step from any level leads to no more than the one
+    # wanted, and further steps up to it.
+    level = max(bound, of.before)
+    is_below = level == bound
     while True:
         used = 0.0
         weight = 0.0
         sharing = 0
         lowest = NEVER
+        highest = 0.0
         for at in range(first, first + segment.active):
             flows, rate = w.takes[at].flows, w.takes[at].rate
             stands = rate <= level  # to compute with that is faster than to branch by it
@@ -274,18 +278,24 @@ def _level(w: World, fill: int, s: int, bound: float) -> float:
             weight += flows - standing
             sharing += 0 if stands else 1
             lowest = min(lowest, NEVER if stands else rate)
+            highest = max(highest, rate if stands else 0.0)
         if sharing == 0:
-            return NEVER
+            if is_below or used <= of.free + SAME * capacity:
+                return NEVER
+            level = bound
+            is_below = True
+            continue
         raised = usable(of.free - used, capacity) / weight
-        if raised <= lowest or raised <= level:
+        if (raised <= lowest and (is_below or highest <= raised)) or (is_below and raised <= level):
             of.used = used
             of.weight = weight
             of.sharing = sharing
             of.lowest = lowest
             of.split = level
             of.summed = w.now[0].passes
-            return max(raised, bound)
-        level = raised
+            return float(max(raised, bound))
+        level = max(raised, bound)
+        is_below = True
 
 
 @inner
@@ -294,6 +304,7 @@ def _fix(w: World, fill: int, s: int) -> None:
     now = w.now[0]
     segment = w.segments[s]
     first = fill * len(w.hops)
+    w.fills[fill * len(w.segments) + s].before = now.level
     for at in range(segment.first, segment.first + segment.active):
         rate = w.takes[first + at].rate
         if rate <= now.level * (1.0 + SAME):

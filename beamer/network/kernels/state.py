@@ -111,10 +111,9 @@ FILL = np.dtype(  # of a segment
     [
         ("free", "f8"),  # what groups before it leave, bit/s
         ("load", "f8"),  # what its channels take, bit/s
-        (
-            "used",
-            "f8",
-        ),  # what those take whose rates are at most `split`, bit/s; like the next four, while it is in World.levels
+        ("before", "f8"),  # the level at which it filled up last, bit/s
+        # while it is in World.levels:
+        ("used", "f8"),  # what its channels take whose rates are at most `split`, bit/s
         ("weight", "f8"),  # of the others: flows, each by its use
         ("sharing", "i8"),  # of the others: channels
         ("lowest", "f8"),  # of the others: the lowest rate, bit/s; NEVER while all are given up
