@@ -29,7 +29,7 @@ from beamer.network.plan import QUEUES
 from beamer.network.policies import NetworkPolicy
 from beamer.sim.disturbances import UNDISTURBED, Disturbances
 from beamer.sim.gpu import Arrival, JobRun, check_arrivals, job_runs, submit
-from beamer.sim.network_level import Assumptions, NetworkLevel, chosen_allocator, untold
+from beamer.sim.network_level import Assumptions, NetworkLevel, chosen_allocator
 from beamer.sim.networked_engine import NetworkedEngine
 from beamer.sim.results import RunResult, StageResult
 from beamer.studies.model import split_key
@@ -255,7 +255,7 @@ def simulate_joint(
     check_pair(network_policy, chosen)
     network, gpus = NetworkLedger(fabric), GpuLedger()
     tracker = Tracker(gpus, network)
-    told = Survival(tracker, gpus).told if parts.survival else untold
+    told = Survival(tracker, gpus).told if parts.survival else None
     level = NetworkLevel(tracker, network, network_policy, Random(seed), assumed, chosen, told, parts)
     gpu_policy = network_aware(gpu_policy, fabric, parts)
     on_report = level.tell_anew if parts.survival else _nothing

@@ -10,7 +10,7 @@ from beamer.network.job import JobSpec
 from beamer.network.ledger import NetworkLedger
 from beamer.network.policies import NetworkPolicy, network_policy
 from beamer.network.views import StudyView
-from beamer.sim.network_level import Assumptions, NetworkLevel, chosen_allocator, untold
+from beamer.sim.network_level import Assumptions, NetworkLevel, chosen_allocator
 from beamer.sim.results import JobResult, RunResult, StageResult
 from beamer.sim.searches import ReactingSearch, SearchResult, SimulatedSearch, SynchronousSearch
 from beamer.studies.events import AttemptStarted, Event
@@ -59,7 +59,7 @@ class _Simulation:
         self._assumptions = assumptions
         ledger = NetworkLedger(scenario.fabric)
         self._tracker = Tracker(ledger)
-        told = self._with_survivors if assumptions.survivors_known else untold
+        told = self._with_survivors if assumptions.survivors_known else None
         self._level = NetworkLevel(self._tracker, ledger, policy, rng, assumptions, allocator, told)
         self._search: dict[str, SimulatedSearch] = {}  # of each trial that runs or ran
         self._searches: list[tuple[SimulatedSearch, str | None]] = [

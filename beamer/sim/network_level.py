@@ -127,17 +127,12 @@ def _cycle(spec: JobSpec, footprint: Footprint, starts_s: float) -> Cycle:
     return Cycle(starts_s, iteration_s(spec, footprint), footprint.gamma_s)
 
 
-def untold(views: Sequence[StudyView]) -> Sequence[StudyView]:
-    """Return what the ledger knows, and no more."""
-    return views
-
-
 class NetworkLevel:
     """Simulated time, and the jobs that run in it.
 
     tracker: with `ledger` among its ledgers; trials have an attempt there before they run. rng: what the policy draws from.
-    told: what policies are told beyond what the ledger knows. parts: of both levels together, `planes`, `phases` and `leaving`
-    concern this one. plan_changes: plans that differed from the one before.
+    told: adds what policies are told beyond what the ledger knows. parts: of both levels together, `planes`, `phases` and
+    `leaving` concern this one. plan_changes: plans that differed from the one before.
     """
 
     def __init__(
@@ -148,7 +143,7 @@ class NetworkLevel:
         rng: Random,
         assumptions: Assumptions,
         allocator: Allocator,
-        told: Callable[[Sequence[StudyView]], Sequence[StudyView]] = untold,
+        told: Callable[[Sequence[StudyView]], Sequence[StudyView]] | None = None,
         parts: JointParts = NO_PARTS,
     ) -> None:
         self.plan_changes = 0
@@ -302,6 +297,7 @@ class NetworkLevel:
             studies = [columns for columns in self._studies() if columns.studies]
             self._snapshot = Snapshot.joined(self._fabric, studies)
             members = [self._members_of(columns) for columns in studies]
+            self._members_by_study = {each.columns.studies[0].name: each for each in members}
             self._members = np.concatenate([np.zeros(0, np.int64), *(each.number for each in members)])
             self._steps = np.concatenate([np.zeros(0), *(each.steps for each in members)])
             self._beyond = np.concatenate([np.zeros(0, np.int64), *(each.beyond for each in members)])
@@ -372,12 +368,14 @@ class NetworkLevel:
         Those of a study that has not changed are the same object as before.
         """
         running = {job.key for job in self._running.values()}
-        if self._told is untold and not self._plane_of:
+        if self._told is None and not self._plane_of:
             begun = self._ledger.running(self._tracker, {trial.key for trial in self._tracker.running} - running)
             columns = begun.columns()
             begun.keep()
             return columns
-        views = self._told([_running_of(view, running) for view in self._ledger.views(self._tracker)])
+        views: Sequence[StudyView] = [_running_of(view, running) for view in self._ledger.views(self._tracker)]
+        if self._told is not None:
+            views = self._told(views)
         placed = [_on_planes(view, self._plane_of) for view in views]
         return [Snapshot.of_study(self._fabric, view, self._footprint_of) for view in placed]
 
@@ -392,8 +390,7 @@ class NetworkLevel:
         if known is None or known.columns is not columns or not np.array_equal(known.number, number):
             running = [self._running[one] for one in number.tolist()]
             beyond = columns.remaining - np.array([self._to_target(job) for job in running], np.int64)
-            known = _Members(columns, number, np.array([job.steps for job in running]), beyond)
-            self._members_by_study[name] = known
+            return _Members(columns, number, np.array([job.steps for job in running]), beyond)
         return known
 
     def _to_target(self, job: _Running) -> int:

@@ -246,8 +246,8 @@ class SignalRequests:
 def leave() -> NoReturn:
     """End this process without finalizing the interpreter, for trainers that use PyTorch's DDP.
 
-    DDP keeps the process group for ever (PyTorch 2.13): one of its threads that lets go of its last result meanwhile wants the
-    interpreter's lock, and the process is aborted after all of its work is done.
+    DDP never lets go of the process group (PyTorch 2.13), so that its threads still run when the interpreter is finalized. One
+    that then releases its last result asks for the interpreter's lock, and the process is aborted although its work is done.
     """
     sys.stdout.flush()
     sys.stderr.flush()

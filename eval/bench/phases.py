@@ -29,28 +29,28 @@ def measured_phases() -> Iterator[dict[str, float]]:
     running = [REPORT]
     since_s = time.process_time()
 
-    def enter(phase: str | None) -> None:
+    def book() -> None:
         nonlocal since_s
         now_s = time.process_time()
         seconds[running[-1]] += now_s - since_s
         since_s = now_s
-        if phase is None:
-            running.pop()
-        else:
-            running.append(phase)
 
     def timed(phase: str, method: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **options: Any) -> Any:
-            enter(phase)
+            book()
+            running.append(phase)
             try:
                 return method(*args, **options)
             finally:
-                enter(None)
+                book()
+                running.pop()
 
         return call
 
     with ExitStack() as patches:
         for phase, owner, name in METHODS:
             patches.enter_context(patch.object(owner, name, timed(phase, getattr(owner, name))))
-        yield seconds
-        enter(REPORT)
+        try:
+            yield seconds
+        finally:
+            book()

@@ -97,8 +97,8 @@ def main() -> None:
     parser.add_argument("--timeout-s", type=float)
     chosen = parser.parse_args()
     train(chosen.iterations, chosen.width, chosen.trace, chosen.gate, chosen.timeout_s)
-    leave()
 
 
 if __name__ == "__main__":
     main()
+    leave()

@@ -125,7 +125,9 @@ class SharedCluster:
     def close(self) -> None:
         for process in self.processes.values():
             process.kill()
-            process.communicate()  # of one that has ended, too: its output is closed
+            process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
         for pid in of_directory(self.root):
             os.kill(pid, signal.SIGKILL)
         until(lambda: not of_directory(self.root), "all processes to be gone")

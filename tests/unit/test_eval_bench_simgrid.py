@@ -10,6 +10,7 @@ from beamer.testing.loads import SyntheticJob, block
 from beamer.testing.reference.network import Flow
 from eval.bench import bench
 from eval.bench.simgrid import program
+from eval.bench.simgrid.comparison import AGREEMENT, differ
 from eval.bench.simgrid.description import describe
 
 
@@ -94,3 +95,8 @@ def test_the_bench_says_why_it_skips_simgrid(
 def test_an_unknown_peer_is_refused() -> None:
     with pytest.raises(InputError, match="simgrid"):
         bench(peer="ns3")
+
+
+def test_a_job_that_never_ends_there_is_no_agreement() -> None:
+    assert not differ(np.array([1.0, 2.0]), np.array([1.0, np.nan])) <= AGREEMENT
+    assert differ(np.array([1.0, 2.0]), np.array([1.0, 2.5])) == 0.25

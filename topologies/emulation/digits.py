@@ -84,8 +84,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from topologies.emulation.digits_training import train  # imports PyTorch, in which time signals are already noted
 
     train(options, os.environ, asked, process_start_s())
-    leave()
 
 
 if __name__ == "__main__":
     main()
+    leave()

@@ -330,7 +330,7 @@ def _world(
         path_of=np.full(len(flows), -1),
         settled=np.zeros(2 * len(flows), np.int64),
         touched=np.zeros(len(hops), np.int64),
-        listed=np.zeros(len(hops), np.int64),
+        marked=np.zeros(len(hops), np.int64),
         timers=_heap(2 * len(jobs), old.timers if old else None),
         levels=_heap(len(hops), None),
         queue=_heap(len(links) + len(flows), None),

@@ -10,7 +10,8 @@
 
 Invariants: the clock never goes back; a flow is active from its release until it has moved all its bits; a job has `in_flight`
 active flows, all of its current phase. Events that are `SIMULTANEOUS` are handled before rates are computed anew. Apart from
-the allocator, an event costs O(log F + log J) for F flows and J jobs; where ends are listed (`lists_ends`), O(channels).
+the allocator, an event costs O(log F + log J) for F flows and J jobs; where ends are listed (`lists_ends`), O(channels /
+BLOCK), and O(BLOCK) for each block of channels where any has changed.
 """
 
 import numpy as np

@@ -30,7 +30,7 @@ LINK = np.dtype(
         ("users", "i8"),  # flows that share it
         ("size", "i8"),  # length of its list of ENTRY, or of USER
         ("segment", "i8"),  # the one of the first group there, -1: none
-        ("last_segment", "i8"),
+        ("last_segment", "i8"),  # the one of the last group there
         ("full", "f8"),  # key after which nothing is free
         ("carriers", "i8"),  # length of its list of CARRIER
         ("delta", "f8"),  # change of the capacity taken by the flows that a sweep has passed
@@ -112,7 +112,7 @@ FILL = np.dtype(  # of a segment
         ("free", "f8"),  # what groups before it leave, bit/s
         ("load", "f8"),  # what its channels take, bit/s
         ("before", "f8"),  # the level at which it filled up last, bit/s
-        # while it is in World.levels:
+        # the next seven while it is in World.levels
         ("used", "f8"),  # what its channels take whose rates are at most `split`, bit/s
         ("weight", "f8"),  # of the others: flows, each by its use
         ("sharing", "i8"),  # of the others: channels
@@ -120,8 +120,8 @@ FILL = np.dtype(  # of a segment
         ("split", "f8"),  # bit/s
         ("summed", "i8"),  # the pass for which these five are right
         ("exact", "i8"),  # the pass for which its key in World.levels is
-        ("is_listed", "i8"),  # 1: in World.listed
-        ("bound", "f8"),  # below which it does not fill up, if it is
+        ("marked", "i8"),  # 1: in World.marked
+        ("bound", "f8"),  # below which it does not fill up, while it is in World.marked
         ("relaxed", "i8"),  # the pass in which the channels that it holds back were given up
         ("changed", "i8"),  # the pass in which what its channels take has changed
     ]
@@ -187,9 +187,9 @@ NOW = np.dtype(
         ("changes", "i8"),  # entries in World.changed
         ("groups", "i8"),  # how many there are
         ("passes", "i8"),  # of bringing rates up to date, so far
-        ("settled", "i8"),  # channels that have been given rates since the last allocation
+        ("settled", "i8"),  # rates that the last update has given, of either fill
         ("touched", "i8"),  # segments where this pass has changed what channels take
-        ("listed", "i8"),  # segments that are to be queued by their levels
+        ("marked", "i8"),  # segments that are to be queued by their levels
         ("level", "f8"),  # which this pass has reached, bit/s
         ("reordered", "?"),  # since the last allocation, like the next
         ("coflows", "?"),  # one started or ended
@@ -201,13 +201,13 @@ class World(NamedTuple):
     """The whole state; each field is a record array of the type of its name, except for these.
 
     ends: heap of channels by the end of their next flow. due: that end by channel, NEVER if there is none, where the rates of
-    many change at once: to scan a list is then faster than to maintain a heap. soonest: the first of each block of these.
-    channel_of: a channel of each path, of any group; path_of: the path of each channel. takes, fills, given: twice as many as
-    there are segments, and channels, at most: first those of minimum shares, then those of what is shared beyond. settled,
-    touched: lists of as many as `NOW` says. timers: 2 j for the end of job j's computing, 2 j + 1 for the start of its
-    synchronisation. levels: segments by the rate at which they fill up. queue: links l, and flows f as len(links) + f, that a
-    sweep has to recompute. changed: flows that started, and ~f for those that ended, since the last allocation. now: one
-    record.
+    many change at once: to scan a list is then faster than to maintain a heap. soonest: the first of each block of these,
+    OUTDATED where one has changed. channel_of: a channel of each path, of any group; path_of: the path of each channel. takes,
+    fills, given: of the entries of users, of segments and of channels, all twice: first for the fill of minimum shares, then
+    for what is shared beyond. settled, touched: lists of as many as `NOW` says. timers: 2 j for the end of job j's computing, 2
+    j + 1 for the start of its synchronisation. levels: segments by the rate at which they fill up. queue: links l, and flows f
+    as len(links) + f, that a sweep has to recompute. changed: flows that started, and ~f for those that ended, since the last
+    allocation. now: one record.
     """
 
     links: Records
@@ -233,7 +233,7 @@ class World(NamedTuple):
     path_of: Ints
     settled: Ints
     touched: Ints
-    listed: Ints
+    marked: Ints
     timers: Records
     levels: Records
     queue: Records

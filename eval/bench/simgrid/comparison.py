@@ -108,7 +108,7 @@ def compare(hosts: int, iterations: int, jitter: float, driver: Path) -> SimGrid
         for mode in MODES:
             outcome = run(driver, description, mode)
             simgrid_s[mode] = outcome.cpu_s
-            difference = max(difference, differ(end_s, outcome.end_s))
+            difference = float(np.maximum(difference, differ(end_s, outcome.end_s)))  # NaN where a job has not ended
     if jitter and not difference <= AGREEMENT:
         raise RuntimeError(
             f"jobs on {hosts} hosts end {difference:.1e} apart in SimGrid, relative; at most {AGREEMENT} is rounding"

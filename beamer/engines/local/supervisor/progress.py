@@ -14,6 +14,7 @@ from beamer.engines.local.supervisor.lines import ProgressLine
 from beamer.errors import InputError
 from beamer.studies.model import MOST_STEPS
 
+ROUNDING = 1e-9  # of a multiple of the iterations between two reports
 WINDOW = 32
 """Intervals between lines whose median is the time of a step."""
 
@@ -142,13 +143,15 @@ class Meter:
     @property
     def _is_due(self) -> bool:
         done, reported = self.progress.done, self._reported
-        if reported is None or done < reported or 0 < self._iterations <= done:
+        if reported is None or 0 < self._iterations <= done:
             return True
+        if done < reported:  # it went back to a checkpoint: what is due has been reported before
+            return abs(done / self._every - round(done / self._every)) < ROUNDING
         return self._multiples(done) > self._multiples(reported)
 
     def _multiples(self, done: float) -> int:
         """Return how many multiples of `every` have been reached; what is summed up of fractions may miss one by rounding."""
-        return int(done / self._every + 1e-9)
+        return int(done / self._every + ROUNDING)
 
     def _check(self, line: ProgressLine) -> None:
         """Check that a job may have come as far as a line says: to its target, or beyond it before it could tell."""
