@@ -32,7 +32,7 @@ from beamer.network.kernels.state import (
     TAKE,
     USER,
     World,
-)  # fmt: skip
+)
 from beamer.network.snapshot import CoflowColumns, JobColumns
 
 WITHOUT_ORDER = (Mode.SHARING, Mode.SPLIT)  # the order inside a group does not matter, nor do jobs that have ended

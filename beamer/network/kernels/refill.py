@@ -11,8 +11,8 @@
 
 A pass gives a channel a rate once: no segment fills up below the level reached, and whoever is given up had a higher rate than
 that, since a segment holds back those of its channels that have the highest rate there. For the same reason the rate that a
-channel gave up is a lower bound of the level of its segments, so that these are queued by it, and their levels worked out when
-they come first. Rates keep no rounding of earlier events: levels and loads are worked out from capacities and rates alone.
+channel gave up is a lower bound of the level of its segments, from which that is worked out. Rates keep no rounding of earlier
+events: levels and loads are worked out from capacities and rates alone.
 
 Cost: a segment's channels are read once or a few times whenever one of them is given up, and their sums corrected when one gets
 a rate; a fill of all reads all channels. Where an event changes a few percent of the rates, as on clusters of hundreds of
@@ -36,7 +36,7 @@ from beamer.network.kernels.sharing import (
 from beamer.network.kernels.state import World
 
 SAME = 1e-14  # relative difference of two rates that is rounding
-SAME_SUM = 1e-13  # difference of two sums of rates that is, as a share of a capacity
+SAME_SUM = 1e-13  # share of a capacity by which rounding may make two sums of rates differ
 SMALL = 0.1  # share of what was subtracted, below which a difference is summed up anew
 LESS, MORE = 1, 2  # what a segment has free now
 

@@ -117,7 +117,7 @@ FILL = np.dtype(  # of a segment
         ("weight", "f8"),  # of the others: flows, each by its use
         ("sharing", "i8"),  # of the others: channels
         ("lowest", "f8"),  # of the others: the lowest rate, bit/s; NEVER while all are given up
-        ("split", "f8"),  # bit/s
+        ("split", "f8"),  # the rate that tells one from the other, bit/s
         ("summed", "i8"),  # the pass for which these five are right
         ("exact", "i8"),  # the pass for which its key in World.levels is
         ("marked", "i8"),  # 1: in World.marked
@@ -204,10 +204,10 @@ class World(NamedTuple):
     many change at once: to scan a list is then faster than to maintain a heap. soonest: the first of each block of these,
     OUTDATED where one has changed. channel_of: a channel of each path, of any group; path_of: the path of each channel. takes,
     fills, given: of the entries of users, of segments and of channels, all twice: first for the fill of minimum shares, then
-    for what is shared beyond. settled, touched: lists of as many as `NOW` says. timers: 2 j for the end of job j's computing, 2
-    j + 1 for the start of its synchronisation. levels: segments by the rate at which they fill up. queue: links l, and flows f
-    as len(links) + f, that a sweep has to recompute. changed: flows that started, and ~f for those that ended, since the last
-    allocation. now: one record.
+    for what is shared beyond. settled, touched, marked: lists of as many channels, or segments, as `NOW` says. timers: 2 j for
+    the end of job j's computing, 2 j + 1 for the start of its synchronisation. levels: segments by the rate at which they fill
+    up. queue: links l, and flows f as len(links) + f, that a sweep has to recompute. changed: flows that started, and ~f for
+    those that ended, since the last allocation. now: one record.
     """
 
     links: Records
