@@ -1,18 +1,22 @@
 """Max-min fair rates brought up to date after an event: only channels whose rates change are looked at, and their links.
 
-`update` leads to the rates that `sharing.allocate` would give to all channels anew. Group by group, a *pass* does this:
+`update` leads to the rates that `sharing.allocate` would give to all channels anew. Group by group it does this:
 
 1. Give up the rates of channels whose flows have changed. Where they take less than before, of those, too, that are held back
    by a segment of theirs, and by a segment for which the groups before it leave more.
 2. Take the segment that fills up at the lowest level, the channels whose rates stand taking no more than these; its channels
    that have no rate, and those whose rate is higher, get that level. Where a channel takes less than before, give up the
-   channels that other segments of it hold back. Repeat until no such segment is left.
-3. Let the segments of the next groups, on links where anything has changed, know what they may share.
+   channels that other segments of it hold back. Repeat until no such segment is left: one *pass*.
+3. Segments that held back no channel before are left out of a pass, unless a channel of theirs has got flows: most links are
+   not full, and after an event few others fill up. Look at them now, and where one is overfull, go through 2 again with it.
+4. Let the segments of the next groups, on links where anything has changed, know what they may share.
 
 A pass gives a channel a rate once: no segment fills up below the level reached, and whoever is given up had a higher rate than
 that, since a segment holds back those of its channels that have the highest rate there. For the same reason the rate that a
-channel gave up is a lower bound of the level of its segments, from which that is worked out. Rates keep no rounding of earlier
-events: levels and loads are worked out from capacities and rates alone.
+channel gave up is a lower bound of the level of its segments, from which that is worked out. A pass without some segments ends
+with max-min fair rates of a network without these, from which one that includes an overfull one starts, as from a capacity that
+has become less; each includes more, so that they end. Rates keep no rounding of earlier events: levels are worked out from
+capacities and rates alone; sums of what changed serve to pick out the segments that may be overfull, and no more.
 
 Cost: a segment's channels are read once or a few times whenever one of them is given up, and their sums corrected when one gets
 a rate; a fill of all reads all channels. Where an event changes a few percent of the rates, as on clusters of hundreds of
@@ -37,6 +41,7 @@ from beamer.network.kernels.state import World
 
 SAME = 1e-14  # relative difference of two rates that is rounding
 SAME_SUM = 1e-13  # share of a capacity by which rounding may make two sums of rates differ
+NEAR_FULL = 1e-6  # share of a capacity, far more than rounding of sums of changes comes to
 SMALL = 0.1  # share of what was subtracted, below which a difference is summed up anew
 LESS, MORE = 1, 2  # what a segment has free now
 
@@ -80,6 +85,7 @@ def _note_changes(w: World) -> None:
     """List the channels whose flows have changed by group, and have those that have flows first on their links."""
     now = w.now[0]
     now.passes += 1
+    now.update = now.passes
     for i in range(now.changes):
         c = w.motion[w.changed[i] if w.changed[i] >= 0 else ~w.changed[i]].channel
         ch = w.channels[c]
@@ -114,13 +120,13 @@ def _pass_on(w: World, s: int, free: float) -> None:
 
 @inner
 def _refill(w: World, fill: int, g: int) -> None:
-    """Bring the rates of a group up to date in one pass; list the channels and segments where anything has changed."""
+    """Bring the rates of a group up to date; list the channels and segments where anything has changed."""
     now = w.now[0]
     group = w.groups[g]
     now.passes += 1
+    now.refill = now.passes
     now.touched = 0
     now.level = 0.0
-    # 1. Give up rates.
     c = group.changed
     while c >= 0:
         _change(w, fill, c)
@@ -137,8 +143,16 @@ def _refill(w: World, fill: int, g: int) -> None:
             s = segment.waiting
             segment.waiting = NOT_WAITING
         group.waiting = -1
+    _give_levels(w, fill)
+    while _find_overfull(w, fill):
+        _give_levels(w, fill)
+
+
+@inner
+def _give_levels(w: World, fill: int) -> None:
+    """Give channels the level of the segment that fills up first, and so on, until every channel has a rate."""
+    now = w.now[0]
     _queue_marked(w, fill)
-    # 2. Give channels the level of the segment that fills up first.
     while size(w.levels) > 0:
         s = w.levels[0].item
         of = w.fills[fill * len(w.segments) + s]
@@ -149,6 +163,29 @@ def _refill(w: World, fill: int, g: int) -> None:
         remove(w.levels, s)
         _fix(w, fill, s)
         _queue_marked(w, fill)
+
+
+@inner
+def _find_overfull(w: World, fill: int) -> bool:
+    """Mark the overfull ones among the segments that passes have left out, for one more pass; return whether there are any."""
+    now = w.now[0]
+    found = False
+    for i in range(now.touched):
+        s = w.touched[i]
+        of = w.fills[fill * len(w.segments) + s]
+        capacity = w.links[w.segments[s].link].capacity
+        if of.decided < now.refill or not of.apart or of.load <= of.free - NEAR_FULL * capacity:
+            continue
+        of.load = load(w, fill, s)
+        if of.load <= of.free + SAME_SUM * capacity:
+            continue
+        if not found:
+            found = True
+            now.passes += 1
+            now.level = 0.0
+        of.overfull = now.update
+        _mark(w, fill, s, 0.0)
+    return found
 
 
 @inner
@@ -176,15 +213,24 @@ def _queue_marked(w: World, fill: int) -> None:
 @inner
 def _change(w: World, fill: int, c: int) -> None:
     """Take in that the flows of channel `c` have changed."""
+    now = w.now[0]
     ch = w.channels[c]
     given = w.given[fill * len(w.channels) + c]
     if ch.count < given.count:
         for h in range(ch.hop_first, ch.hop_end):
             _relax(w, fill, w.places[h].segment)
+    for h in range(ch.hop_first, ch.hop_end):
+        take = w.takes[fill * len(w.hops) + w.places[h].at]
+        of = w.fills[fill * len(w.segments) + w.places[h].segment]
+        of.load -= take.flows * given.rate
+        if ch.count > 0:  # or it might have no segment that gives it a rate
+            of.decided = now.passes
+            of.apart = 0
+        else:
+            of.holds -= take.held
     if ch.count > 0:
         _give_up(w, fill, c, 0.0)
-    else:
-        given.rate = 0.0
+    given.rate = 0.0
     given.count = ch.count
     for h in range(ch.hop_first, ch.hop_end):
         take = w.takes[fill * len(w.hops) + w.places[h].at]
@@ -199,16 +245,21 @@ def _change(w: World, fill: int, c: int) -> None:
 def _touch(w: World, fill: int, s: int) -> None:
     """List segment `s`: what its channels take may have changed."""
     of = w.fills[fill * len(w.segments) + s]
-    if of.changed != w.now[0].passes:
-        of.changed = w.now[0].passes
+    if of.changed < w.now[0].refill:
+        of.changed = w.now[0].refill
         w.touched[w.now[0].touched] = s
         w.now[0].touched += 1
 
 
 @inner
 def _mark(w: World, fill: int, s: int, bound: float) -> None:
-    """Mark segment `s`, which fills up at no less than `bound`, to be queued, as its channels have changed."""
+    """Mark segment `s`, which fills up at no less than `bound`, to be queued, as its channels have changed; or leave it out."""
     of = w.fills[fill * len(w.segments) + s]
+    if of.decided != w.now[0].passes:
+        of.decided = w.now[0].passes
+        of.apart = of.holds == 0 and of.overfull != w.now[0].update
+    if of.apart:
+        return
     of.summed = 0
     if of.marked:
         of.bound = min(of.bound, bound)
@@ -236,16 +287,19 @@ def _relax(w: World, fill: int, s: int) -> None:
     """Give up the rates of the channels that segment `s` holds back."""
     now = w.now[0]
     of = w.fills[fill * len(w.segments) + s]
-    if of.relaxed == now.passes:
+    if of.holds == 0 or of.relaxed == now.passes:
         return
     of.relaxed = now.passes
-    segment = w.segments[s]
-    for at in range(segment.first, segment.first + segment.active):
+    left = of.holds
+    at = w.segments[s].first
+    while left > 0:
         if w.takes[fill * len(w.hops) + at].held:
+            left -= 1
             c = w.users[at].channel
             given = w.given[fill * len(w.channels) + c]
             if given.mark < 2 * now.passes:
                 _give_up(w, fill, c, max(given.rate, now.level))
+        at += 1
 
 
 @inner
@@ -258,8 +312,6 @@ def _level(w: World, fill: int, s: int, bound: float) -> float:
     of = w.fills[fill * len(w.segments) + s]
     capacity = w.links[segment.link].capacity
     if of.summed == w.now[0].passes:
-        if of.sharing == 0:
-            return NEVER
         level = usable(of.free - of.used, capacity) / of.weight
         if level <= of.lowest:
             return float(max(level, bound))
@@ -271,19 +323,16 @@ def _level(w: World, fill: int, s: int, bound: float) -> float:
     while True:
         used = 0.0
         weight = 0.0
-        sharing = 0
         lowest = NEVER
         highest = 0.0
         for at in range(first, first + segment.active):
             flows, rate = w.takes[at].flows, w.takes[at].rate
-            stands = rate <= level  # to compute with that is faster than to branch by it
-            standing = flows if stands else 0.0
-            used += standing * rate
-            weight += flows - standing
-            sharing += 0 if stands else 1
+            stands = rate <= level  # written so that it is compiled without branches
+            used += flows * rate if stands else 0.0
+            weight += 0.0 if stands else flows
             lowest = min(lowest, NEVER if stands else rate)
             highest = max(highest, rate if stands else 0.0)
-        if sharing == 0:
+        if weight == 0.0:
             if is_below or used <= of.free + SAME_SUM * capacity:
                 return NEVER
             level = bound
@@ -293,7 +342,6 @@ def _level(w: World, fill: int, s: int, bound: float) -> float:
         if (raised <= lowest and (is_below or highest <= raised)) or (is_below and raised <= level):
             of.used = used
             of.weight = weight
-            of.sharing = sharing
             of.lowest = lowest
             of.split = level
             of.summed = w.now[0].passes
@@ -317,22 +365,25 @@ def _fix(w: World, fill: int, s: int) -> None:
         given = w.given[fill * len(w.channels) + c]
         before = given.before if rate >= NEVER else given.count * rate
         given.mark = 2 * now.passes + 1
-        w.settled[now.settled] = c
-        now.settled += 1
+        if given.listed != now.update:
+            given.listed = now.update
+            w.settled[now.settled] = c
+            now.settled += 1
+        gone = given.rate
         give(w, fill, c, s, now.level)
         takes_less = given.count * now.level < before * (1.0 - SAME)
         for h in range(w.channels[c].hop_first, w.channels[c].hop_end):
             other = w.places[h].segment
             _touch(w, fill, other)
+            of = w.fills[fill * len(w.segments) + other]
+            of.load += w.takes[first + w.places[h].at].flows * (now.level - gone)
             if other == s:
                 continue
-            of = w.fills[fill * len(w.segments) + other]
             of.exact = 0
             if of.summed == now.passes:
                 flows = w.takes[first + w.places[h].at].flows
                 if rate > of.split:
                     of.weight -= flows
-                    of.sharing -= 1
                     if of.weight < SMALL * flows:
                         of.summed = 0
                 else:

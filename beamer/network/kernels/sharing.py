@@ -85,6 +85,7 @@ def _list(w: World) -> None:
                     segment.waiting = NOT_WAITING
                     for fill in range(2):
                         w.fills[fill * len(w.segments) + number].load = 0.0
+                        w.fills[fill * len(w.segments) + number].holds = 0
                     if link.last_segment < 0:
                         link.segment = number
                     else:
@@ -176,7 +177,9 @@ def give(w: World, fill: int, c: int, s: int, rate: float) -> None:
     for h in range(w.channels[c].hop_first, w.channels[c].hop_end):
         take = w.takes[fill * len(w.hops) + w.places[h].at]
         take.rate = rate
-        take.held = 1 if w.places[h].segment == s else 0
+        held = 1 if w.places[h].segment == s else 0
+        w.fills[fill * len(w.segments) + w.places[h].segment].holds += held - take.held
+        take.held = held
 
 
 @inner

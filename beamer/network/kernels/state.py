@@ -111,11 +111,14 @@ FILL = np.dtype(  # of a segment
     [
         ("free", "f8"),  # what groups before it leave, bit/s
         ("load", "f8"),  # what its channels take, bit/s
+        ("holds", "i8"),  # channels that it holds back
+        ("decided", "i8"),  # the last pass that came across it, for which `apart` is right
+        ("apart", "i8"),  # 1: left out of that pass, as it held back no channel before
+        ("overfull", "i8"),  # the update in which it was found to be overfull after a pass without it
         ("before", "f8"),  # the level at which it filled up last, bit/s
-        # the next seven while it is in World.levels
+        # the next six while it is in World.levels
         ("used", "f8"),  # what its channels take whose rates are at most `split`, bit/s
         ("weight", "f8"),  # of the others: flows, each by its use
-        ("sharing", "i8"),  # of the others: channels
         ("lowest", "f8"),  # of the others: the lowest rate, bit/s; NEVER while all are given up
         ("split", "f8"),  # the rate that tells one from the other, bit/s
         ("summed", "i8"),  # the pass for which these five are right
@@ -129,6 +132,7 @@ FILL = np.dtype(  # of a segment
 GIVEN = np.dtype(  # to a channel
     [
         ("rate", "f8"),  # bit/s
+        ("listed", "i8"),  # the update in which it was listed in World.settled last
         ("before", "f8"),  # what all its flows had together before it was given up, bit/s
         ("count", "i8"),  # flows in it, as of the rate
         ("mark", "i8"),  # 2 p: given up in pass p; 2 p + 1: given a rate in it
@@ -190,6 +194,8 @@ NOW = np.dtype(
         ("settled", "i8"),  # rates that the last update has given, of either fill
         ("touched", "i8"),  # segments where this pass has changed what channels take
         ("marked", "i8"),  # segments that are to be queued by their levels
+        ("update", "i8"),  # the first pass of the present update
+        ("refill", "i8"),  # the first pass over the present group
         ("level", "f8"),  # which this pass has reached, bit/s
         ("reordered", "?"),  # since the last allocation, like the next
         ("coflows", "?"),  # one started or ended
