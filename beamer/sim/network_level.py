@@ -97,15 +97,6 @@ class _Members:
     beyond: Ints
 
 
-@dataclass(frozen=True)
-class _Served:
-    """How a job is served."""
-
-    key: str
-    group: int
-    cap_bps: float
-
-
 def _running_of(view: StudyView, running: AbstractSet[str]) -> StudyView:
     """Return a study without trials that do not run yet."""
     if all(job.key in running for stage in view.stages for job in stage.jobs):
@@ -369,7 +360,9 @@ class NetworkLevel:
         """
         running = {job.key for job in self._running.values()}
         if self._told is None and not self._plane_of:
-            begun = self._ledger.running(self._tracker, {trial.key for trial in self._tracker.running} - running)
+            all_run = self._tracker.running_count == len(running)
+            waiting = set() if all_run else {trial.key for trial in self._tracker.running} - running
+            begun = self._ledger.running(self._tracker, waiting)
             columns = begun.columns()
             begun.keep()
             return columns
@@ -410,15 +403,12 @@ class NetworkLevel:
         if proposal.wake_s is not None and proposal.wake_s > now and self._running:
             self._wake_at(proposal.wake_s)
         arrangement = self._allocator.arrange(self._order, snapshot)
-        keys = snapshot.jobs.key
-        cap_bps = np.full(len(keys), np.inf) if arrangement.cap_bps is None else arrangement.cap_bps
-        served = zip(arrangement.order.tolist(), arrangement.group.tolist(), cap_bps.tolist(), strict=True)
-        chosen = [_Served(keys[i], group, cap) for i, group, cap in served]
+        chosen = [snapshot.jobs.key[i] for i in arrangement.order.tolist()]
         if self._assumptions.decision_delay_s:
             self._serve()
-            self.after(self._assumptions.decision_delay_s, partial(self._install, chosen))
+            self.after(self._assumptions.decision_delay_s, partial(self._install, chosen, arrangement))
         else:
-            self._install(chosen)
+            self._install(chosen, arrangement)
 
     def _wake_at(self, at_s: float) -> None:
         if self._woken_s <= self.now_s or at_s < self._woken_s:
@@ -428,27 +418,25 @@ class NetworkLevel:
     def _wake(self) -> None:
         self._decision_due = True
 
-    def _install(self, chosen: list[_Served]) -> None:
-        group = {job.key: job.group for job in chosen}
-        cap_bps = {job.key: job.cap_bps for job in chosen}
+    def _install(self, chosen: Sequence[str], arrangement: Arrangement) -> None:
+        """Serve the `chosen` trials as an arrangement of theirs says."""
+        group = dict(zip(chosen, arrangement.group.tolist(), strict=True))
+        cap_bps = {} if arrangement.cap_bps is None else dict(zip(chosen, arrangement.cap_bps.tolist(), strict=True))
         if (group, cap_bps) != (self._group, self._cap_bps):
             self.plan_changes += 1
             self._group, self._cap_bps = group, cap_bps
-        self._rank = {job.key: rank for rank, job in enumerate(chosen)}
+        self._rank = {key: rank for rank, key in enumerate(chosen)}
         self._serve()
 
     def _serve(self) -> None:
         """Serve the running jobs as last decided; jobs without a decision come last, in the lowest class."""
-        lowest = self._allocator.lowest(self._group.values())
-        keys = {number: job.key for number, job in self._running.items()}
-        last = len(self._rank)
         first = dict.fromkeys(self._leaving, -1) if self._parts.leaving else {}
-        rank, in_group = self._rank | first, self._group | dict.fromkeys(first, 0)
-        order = sorted(keys, key=lambda number: (rank.get(keys[number], last), number))
-        group = [in_group.get(keys[number], lowest) for number in order]
-        cap_bps = [self._cap_bps.get(keys[number], math.inf) for number in order] if self._allocator.caps else None
-        self._network.arrange(
-            Arrangement(
-                np.array(order, np.int64), np.array(group, np.int64), None if cap_bps is None else np.array(cap_bps, np.float64)
-            )
-        )
+        rank, in_group = (self._rank | first, self._group | dict.fromkeys(first, 0)) if first else (self._rank, self._group)
+        number = np.fromiter(self._running, np.int64, len(self._running))
+        keys = [job.key for job in self._running.values()]
+        last = len(self._rank)
+        by_rank = np.lexsort((number, np.array([rank.get(key, last) for key in keys], np.int64)))
+        lowest = self._allocator.lowest(self._group.values())
+        group = np.array([in_group.get(key, lowest) for key in keys], np.int64)
+        cap_bps = np.array([self._cap_bps.get(key, math.inf) for key in keys], np.float64) if self._allocator.caps else None
+        self._network.arrange(Arrangement(number[by_rank], group[by_rank], None if cap_bps is None else cap_bps[by_rank]))
