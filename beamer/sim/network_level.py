@@ -360,8 +360,7 @@ class NetworkLevel:
         """
         running = {job.key for job in self._running.values()}
         if self._told is None and not self._plane_of:
-            all_run = self._tracker.running_count == len(running)
-            waiting = set() if all_run else {trial.key for trial in self._tracker.running} - running
+            waiting = {trial.key for trial in self._tracker.running if trial.key not in running}
             begun = self._ledger.running(self._tracker, waiting)
             columns = begun.columns()
             begun.keep()
