@@ -63,8 +63,8 @@ def _fresh_classes(tiers: Sequence[Tier], queues: int) -> dict[str, int]:
     first = 0
     for tier in tiers:
         extra = min(spare, len(tier.jobs) - 1) if tier.divisible else 0
-        for i, key in enumerate(tier.jobs):
-            klass[key] = min(first + min(i, extra), queues - 1)
+        klass.update(zip(tier.jobs[:extra], range(first, first + extra), strict=True))
+        klass.update(dict.fromkeys(tier.jobs[extra:], min(first + extra, queues - 1)))
         first += 1 + extra
         spare -= extra
     return klass

@@ -8,6 +8,8 @@ from collections.abc import Container
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+import numpy as np
+
 from beamer.errors import InputError, nearest
 from beamer.network.assignment import assign_classes
 from beamer.network.ceilings import Ceilings
@@ -88,10 +90,9 @@ def plan_mode(name: str) -> PlanMode:
 
 def without_idle(order: Order, snapshot: Snapshot) -> Order:
     """Leave out jobs that load no link, all of whose workers share a host, say: they need no class, others may."""
-    loads = dict(zip(snapshot.jobs.key, snapshot.jobs.loads.tolist(), strict=True))
-    if all(loads.values()):
+    if snapshot.jobs.loads.all():
         return order
-    return _only(order, {key for key, any_link in loads.items() if any_link})
+    return _only(order, {snapshot.jobs.key[i] for i in np.flatnonzero(snapshot.jobs.loads).tolist()})
 
 
 def _only(order: Order, keys: Container[str]) -> Order:

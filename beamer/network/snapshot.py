@@ -85,18 +85,31 @@ class JobColumns:
     def joined(cls, parts: "Sequence[JobColumns]", stages: Sequence[int]) -> "JobColumns":
         """Return the jobs of several studies one after the other. stages: how many each study has."""
 
-        def column(name: str) -> Any:
-            return np.concatenate([getattr(part, name) for part in parts])
-
         counts = [len(part.key) for part in parts]
-        widths = np.concatenate([np.diff(part.first) for part in parts])
+        before = np.cumsum([0, *(len(part.link) for part in parts[:-1])])  # entries of the studies before each
+        first = np.concatenate([np.zeros(1, np.int64), *(part.first[1:] for part in parts)])
+        first[1:] += np.repeat(before, counts)
+        floats = np.concatenate([part._floats for part in parts], axis=1)
+        ints = np.concatenate([part._ints for part in parts], axis=1)
+        columns: dict[str, Any] = dict(zip(_FLOATS + _INTS, (*floats, *ints), strict=True))
         return cls(
             key=tuple(chain.from_iterable(part.key for part in parts)),
-            stage=column("stage") + np.repeat(np.cumsum([0, *stages[:-1]]), counts),
+            stage=columns.pop("stage") + np.repeat(np.cumsum([0, *stages[:-1]]), counts),
             study=np.repeat(np.arange(len(parts)), counts),
-            first=np.concatenate(([0], np.cumsum(widths))),
-            **{name: column(name) for name in _JOINED},
+            first=first,
+            link=np.concatenate([part.link for part in parts]),
+            seconds=np.concatenate([part.seconds for part in parts]),
+            **columns,
         )
+
+    @cached_property
+    def _floats(self) -> Floats:
+        """Columns as rows of one array, which takes a tenth of the time to join with others'; like the next."""
+        return np.stack([getattr(self, name) for name in _FLOATS])
+
+    @cached_property
+    def _ints(self) -> Ints:
+        return np.stack([getattr(self, name) for name in _INTS])
 
     @cached_property
     def run(self) -> tuple[Run, ...]:
@@ -119,10 +132,8 @@ class JobColumns:
         return {key: i for i, key in enumerate(self.key)}
 
 
-_JOINED = (
-    *("started_s", "compute_s", "overlap", "iteration_s", "size_bits", "longest_bits", "senders", "receivers", "sender_bps"),
-    *("link", "seconds"),
-)
+_FLOATS = ("started_s", "compute_s", "overlap", "iteration_s", "size_bits", "longest_bits", "sender_bps")
+_INTS = ("stage", "senders", "receivers")
 
 
 @dataclass(frozen=True, eq=False)

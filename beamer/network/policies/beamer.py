@@ -1,6 +1,7 @@
 """Beamer's own policy: stages, or whole studies where their later stages are declared, in the order that ends them early."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from random import Random
 from typing import ClassVar
 
@@ -79,15 +80,19 @@ class Beamer(NetworkPolicy[BeamerState]):
         work = aged(remaining_work(snapshot, self.looks_ahead), snapshot, now, AGE_POWER, OVERDUE_POWER)
         if snapshot.coflows.in_flight.any():
             return state, by_index(snapshot, work, improved(work.items, sequence(work.items)[0])), None
+        if not work.name:
+            return BeamerState(), (), None
         previous = {ranked.item: ranked for ranked in state.order}
+        left_s = dict(zip(snapshot.jobs.key, work.critical_s.tolist(), strict=True))
         slowest_first = np.lexsort((-work.critical_s, work.item_of_job))
-        bounds = np.searchsorted(work.item_of_job[slowest_first], np.arange(len(work.name) + 1))
+        jobs = tuple(snapshot.jobs.key[j] for j in slowest_first.tolist())
+        first = np.searchsorted(work.item_of_job, np.arange(len(work.name) + 1))
+        started_s = np.maximum.reduceat(snapshot.jobs.started_s, first[:-1]).tolist()
+        bounds = first.tolist()
         ranked = []
         for i in _urgent_first(work, state):
-            positions = slowest_first[bounds[i] : bounds[i + 1]]
-            started_s = float(snapshot.jobs.started_s[positions].max())
-            item = RankedItem(work.name[i], tuple(snapshot.jobs.key[j] for j in positions), started_s)
-            ranked.append(_with_hysteresis(item, previous.get(item.item), work, snapshot))
+            item = RankedItem(work.name[i], jobs[bounds[i] : bounds[i + 1]], started_s[i])
+            ranked.append(_with_hysteresis(item, previous.get(item.item), left_s))
         return BeamerState(tuple(ranked)), tuple(Tier(r.jobs, divisible=True) for r in ranked), None
 
 
@@ -131,14 +136,20 @@ def _urgent_first(work: RemainingWork, state: BeamerState) -> list[int]:
     return order
 
 
-def _with_hysteresis(new: RankedItem, previous: RankedItem | None, work: RemainingWork, snapshot: Snapshot) -> RankedItem:
-    """Return a work item with its jobs in their previous order, unless one started since or is now too slow for that."""
+def _with_hysteresis(new: RankedItem, previous: RankedItem | None, left_s: Mapping[str, float]) -> RankedItem:
+    """Return a work item with its jobs in their previous order, unless one started since or is now too slow for that.
+
+    left_s: the least time that each job still takes.
+    """
     if previous is None or new.jobs == previous.jobs or new.started_s > previous.started_s:
         return new
     running = set(new.jobs)
     old = tuple(key for key in previous.jobs if key in running)
     if len(old) < len(new.jobs):
         return new
-    left_s = work.critical_s[[snapshot.jobs.position[key] for key in old]]
-    slowest_after_s = np.maximum.accumulate(left_s[::-1])[::-1]
-    return replace(new, jobs=old) if bool((slowest_after_s <= (1 + REORDER_SLOWNESS) * left_s).all()) else new
+    slowest_after_s = 0.0
+    for key in reversed(old):
+        slowest_after_s = max(slowest_after_s, left_s[key])
+        if slowest_after_s > (1 + REORDER_SLOWNESS) * left_s[key]:
+            return new
+    return RankedItem(new.item, old, new.started_s)
