@@ -6,8 +6,7 @@ levels, stand on this one.
 
 import heapq
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
@@ -32,7 +31,8 @@ from beamer.network.job import JobSpec
 from beamer.network.ledger import NetworkLedger
 from beamer.network.policies import NetworkPolicy, Order
 from beamer.network.snapshot import Snapshot
-from beamer.network.views import JobView, StudyView
+from beamer.sim.columns import ColumnsByStudy, RunningColumns, RunningTrial, Told
+from beamer.sim.served import ServedJobs
 from beamer.studies.records import AttemptRecord
 from beamer.studies.tracker import Tracker
 
@@ -74,46 +74,6 @@ def chosen_allocator(queues: int, assumptions: Assumptions, allocator: Allocator
     return allocator
 
 
-@dataclass(frozen=True)
-class _Running:
-    """A trial that runs. done: its steps when it began to. steps: of its own that an iteration of its job counts."""
-
-    key: str
-    spec: JobSpec
-    done: int
-    steps: float
-
-
-@dataclass(frozen=True, eq=False)
-class _Members:
-    """The jobs of a study's columns, by position: their numbers; steps: of its trial that an iteration of each counts.
-
-    beyond: steps of each that lie beyond its present target.
-    """
-
-    columns: Snapshot
-    number: Ints
-    steps: Floats
-    beyond: Ints
-
-
-def _running_of(view: StudyView, running: AbstractSet[str]) -> StudyView:
-    """Return a study without trials that do not run yet."""
-    if all(job.key in running for stage in view.stages for job in stage.jobs):
-        return view
-    stages = (replace(stage, jobs=tuple(job for job in stage.jobs if job.key in running)) for stage in view.stages)
-    return replace(view, stages=tuple(stages))
-
-
-def _on_planes(view: StudyView, planes: Mapping[str, int]) -> StudyView:
-    """Return a study whose trials are on the planes that were chosen for them."""
-    stages = (
-        replace(stage, jobs=tuple(replace(job, plane=planes.get(job.key, job.plane)) for job in stage.jobs))
-        for stage in view.stages
-    )
-    return replace(view, stages=tuple(stages))
-
-
 def _cycle(spec: JobSpec, footprint: Footprint, starts_s: float) -> Cycle:
     return Cycle(starts_s, iteration_s(spec, footprint), footprint.gamma_s)
 
@@ -123,7 +83,7 @@ class NetworkLevel:
 
     tracker: with `ledger` among its ledgers; trials have an attempt there before they run. rng: what the policy draws from.
     told: adds what policies are told beyond what the ledger knows. parts: of both levels together, `planes`, `phases` and
-    `leaving` concern this one. plan_changes: plans that differed from the one before.
+    `leaving` concern this one.
     """
 
     def __init__(
@@ -134,16 +94,14 @@ class NetworkLevel:
         rng: Random,
         assumptions: Assumptions,
         allocator: Allocator,
-        told: Callable[[Sequence[StudyView]], Sequence[StudyView]] | None = None,
+        told: Told | None = None,
         parts: JointParts = NO_PARTS,
     ) -> None:
-        self.plan_changes = 0
         self._tracker = tracker
         self._ledger = ledger
         self._fabric = ledger.fabric
         self._assumptions = assumptions
         self._allocator = allocator
-        self._told = told
         self._parts = parts
         self._plane_of: dict[str, int] = {}  # of trials that run, where planes are chosen
         # trials that run their last iteration here, and how many they would have had after it
@@ -152,28 +110,30 @@ class NetworkLevel:
         registered = 1 - assumptions.unregistered_share
         self._network = FluidNetwork(np.array([registered * link.rate_bps for link in self._fabric.links]), allocator)
         known = assumptions.coflows_known
-        self._by_coflow = policy.by_coflow and (allocator.sees_coflows if known is None else known)
+        self._is_asked = policy.orders or allocator.heeds_order  # or all jobs share alike, whatever the policy reads
+        sees_coflows = allocator.sees_coflows if known is None else known
+        self._by_coflow = self._is_asked and policy.by_coflow and sees_coflows
         self._core: DecisionCore[Any, Snapshot, Order] = DecisionCore(
             policy, policy.order, check_order, None, lambda generation: rng, live=False
         )
         self._order: Order = ()
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._seq = 0
-        self._number: dict[str, int] = {}
-        self._running: dict[int, _Running] = {}
-        self._snapshot: Snapshot | None = None  # of the jobs that run now; None when it has to be made anew
-        self._members = np.zeros(0, np.int64)  # its jobs, like the next two as `_Members` has them
-        self._steps = np.zeros(0)
-        self._beyond = np.zeros(0, np.int64)
-        self._members_by_study: dict[str, _Members] = {}
+        self._number: dict[str, int] = {}  # of each trial that runs or ran, in the network
+        self._running: dict[int, RunningTrial] = {}
+        self._by_study = ColumnsByStudy(tracker, ledger, told)
+        self._columns: RunningColumns | None = None  # of the jobs that run now; None when they have to be made anew
         self._decision_due = False
         self._decided_s = 0.0
         self._quiet_until_s = 0.0
         self._remaining = np.zeros(0, np.int64)  # iterations of every job, at the last decision
         self._woken_s = 0.0
-        self._group: dict[str, int] = {}  # as installed, like the next two
-        self._cap_bps: dict[str, float] = {}
-        self._rank: dict[str, int] = {}
+        self._served = ServedJobs(allocator)
+
+    @property
+    def plan_changes(self) -> int:
+        """Plans that differed from the one before."""
+        return self._served.plan_changes
 
     @property
     def now_s(self) -> float:
@@ -224,7 +184,9 @@ class NetworkLevel:
         first = self._network.add(self._routes.block(placed, [self._ledger.footprints.of(*job) for job in placed]))
         for number, (key, spec) in enumerate(work, first):
             self._number[key] = number
-            self._running[number] = _Running(key, spec, self._tracker.trials[key].done if done is None else done, steps)
+            self._running[number] = RunningTrial(key, spec, self._tracker.trials[key].done if done is None else done, steps)
+        self._by_study.begun(key for key, _ in work)
+        self._served.add(len(work))
         self._network.start(range(first, first + len(work)), after_s + delay_s)
         self._changed()
 
@@ -239,7 +201,7 @@ class NetworkLevel:
 
     def tell_anew(self) -> None:
         """Have the next decision be made on what policies would be told now."""
-        self._snapshot = None
+        self._columns = None
 
     def end_after_iteration(self, key: str) -> None:
         """Let a trial that runs have no iteration after the one that it is in; it still has them to run, elsewhere or later."""
@@ -257,9 +219,8 @@ class NetworkLevel:
 
     def forget_class(self, key: str) -> None:
         """Note that a trial's connections are new, and have no class yet."""
-        self._group.pop(key, None)
-        self._cap_bps.pop(key, None)
-        self._rank.pop(key, None)
+        if key in self._number:
+            self._served.forget(self._number[key])
 
     def reroute(self, dead: Collection[tuple[str, str]]) -> None:
         """Route the flows of running and later jobs around cables that are dead now."""
@@ -284,23 +245,24 @@ class NetworkLevel:
 
     def snapshot(self) -> Snapshot:
         """Return what a policy may know now."""
-        if self._snapshot is None:
-            studies = [columns for columns in self._studies() if columns.studies]
-            self._snapshot = Snapshot.joined(self._fabric, studies)
-            members = [self._members_of(columns) for columns in studies]
-            self._members_by_study = {each.columns.studies[0].name: each for each in members}
-            self._members = np.concatenate([np.zeros(0, np.int64), *(each.number for each in members)])
-            self._steps = np.concatenate([np.zeros(0), *(each.steps for each in members)])
-            self._beyond = np.concatenate([np.zeros(0, np.int64), *(each.beyond for each in members)])
-        still = self._snapshot
-        here = self._network.remaining[self._members]
+        now = self._running_columns()
+        columns, jobs = now.columns, now.columns.jobs
+        here = self._network.remaining[now.number]
         if self._leaving:
-            here = here + np.array([self._leaving.get(key, 0) for key in still.jobs.key], np.int64)
-        left = np.rint(here * self._steps).astype(np.int64) + self._beyond
-        coflows = self._network.coflows(self._members, still.jobs) if self._by_coflow else still.coflows
-        klass = np.array([self._group.get(key, -1) for key in still.jobs.key], np.int64)
-        caps = {key: int(cap_bps) for key, cap_bps in self._cap_bps.items() if cap_bps < math.inf}
-        return replace(still, remaining=left, klass=klass, coflows=coflows, cap_bps=caps)
+            here = here + np.array([self._leaving.get(key, 0) for key in jobs.key], np.int64)
+        left = np.rint(here * now.steps).astype(np.int64) + now.beyond
+        coflows = self._network.coflows(now.number, jobs) if self._by_coflow else columns.coflows
+        caps: dict[str, int] = {}
+        if self._allocator.caps:
+            caps_bps = zip(jobs.key, self._served.caps_bps(now.number), strict=True)
+            caps = {key: int(cap_bps) for key, cap_bps in caps_bps if cap_bps < math.inf}
+        return replace(columns, remaining=left, klass=self._served.classes(now.number), coflows=coflows, cap_bps=caps)
+
+    def _running_columns(self) -> RunningColumns:
+        if self._columns is None:
+            begun = {trial.key for trial in self._running.values()}
+            self._columns = self._by_study.joined(self._running, self._number, begun, self._plane_of)
+        return self._columns
 
     @property
     def is_idle(self) -> bool:
@@ -337,11 +299,11 @@ class NetworkLevel:
 
     def _changed(self) -> None:
         """Note that the set of running jobs has changed."""
-        self._snapshot = None
+        self._columns = None
         self._decision_due = True
 
     def _progress_at(self) -> float:
-        if self._by_coflow or not self._running:
+        if self._by_coflow or not self._is_asked or not self._running:
             return math.inf
         return max(self._decided_s + self._assumptions.progress_s, self._quiet_until_s)
 
@@ -353,61 +315,30 @@ class NetworkLevel:
             return False
         return True
 
-    def _studies(self) -> Sequence[Snapshot]:
-        """Return the columns of each study, without trials that have been given hosts on which they do not run yet.
-
-        Those of a study that has not changed are the same object as before.
-        """
-        running = {job.key for job in self._running.values()}
-        if self._told is None and not self._plane_of:
-            waiting = {trial.key for trial in self._tracker.running if trial.key not in running}
-            begun = self._ledger.running(self._tracker, waiting)
-            columns = begun.columns()
-            begun.keep()
-            return columns
-        views: Sequence[StudyView] = [_running_of(view, running) for view in self._ledger.views(self._tracker)]
-        if self._told is not None:
-            views = self._told(views)
-        placed = [_on_planes(view, self._plane_of) for view in views]
-        return [Snapshot.of_study(self._fabric, view, self._footprint_of) for view in placed]
-
-    def _footprint_of(self, job: JobView) -> Footprint:
-        return self._ledger.footprints.of(job.spec, job.plane)
-
-    def _members_of(self, columns: Snapshot) -> _Members:
-        """Return the jobs of a study's columns, as they were unless these have changed."""
-        name = columns.studies[0].name
-        number = np.array([self._number[key] for key in columns.jobs.key], np.int64)
-        known = self._members_by_study.get(name)
-        if known is None or known.columns is not columns or not np.array_equal(known.number, number):
-            running = [self._running[one] for one in number.tolist()]
-            beyond = columns.remaining - np.array([self._to_target(job) for job in running], np.int64)
-            return _Members(columns, number, np.array([job.steps for job in running]), beyond)
-        return known
-
-    def _to_target(self, job: _Running) -> int:
-        """Return the steps that a trial had still to run when it had come as far as its tracker knows now."""
-        return round(job.spec.iterations * job.steps) - (self._tracker.trials[job.key].done - job.done)
-
     def _decide(self) -> None:
         now = self.now_s
         self._decision_due = False
         self._decided_s = now
         self._quiet_until_s = 0.0
         self._remaining = self._network.remaining
+        if not self._is_asked:
+            running = self._running_numbers()
+            self._install(Arrangement(running, np.zeros_like(running)))
+            return
         snapshot = self.snapshot()
+        number = self._running_columns().number
         proposal = self._core.propose(lambda: snapshot, self._order, now, generation=0)  # one stream of draws in a run
         self._core.adopt(proposal)
         self._order = proposal.content
         if proposal.wake_s is not None and proposal.wake_s > now and self._running:
             self._wake_at(proposal.wake_s)
         arrangement = self._allocator.arrange(self._order, snapshot)
-        chosen = [snapshot.jobs.key[i] for i in arrangement.order.tolist()]
+        plan = replace(arrangement, order=number[arrangement.order])
         if self._assumptions.decision_delay_s:
             self._serve()
-            self.after(self._assumptions.decision_delay_s, partial(self._install, chosen, arrangement))
+            self.after(self._assumptions.decision_delay_s, partial(self._install, plan))
         else:
-            self._install(chosen, arrangement)
+            self._install(plan)
 
     def _wake_at(self, at_s: float) -> None:
         if self._woken_s <= self.now_s or at_s < self._woken_s:
@@ -417,25 +348,14 @@ class NetworkLevel:
     def _wake(self) -> None:
         self._decision_due = True
 
-    def _install(self, chosen: Sequence[str], arrangement: Arrangement) -> None:
-        """Serve the `chosen` trials as an arrangement of theirs says."""
-        group = dict(zip(chosen, arrangement.group.tolist(), strict=True))
-        cap_bps = {} if arrangement.cap_bps is None else dict(zip(chosen, arrangement.cap_bps.tolist(), strict=True))
-        if (group, cap_bps) != (self._group, self._cap_bps):
-            self.plan_changes += 1
-            self._group, self._cap_bps = group, cap_bps
-        self._rank = {key: rank for rank, key in enumerate(chosen)}
+    def _install(self, plan: Arrangement) -> None:
+        self._served.install(plan)
         self._serve()
 
     def _serve(self) -> None:
-        """Serve the running jobs as last decided; jobs without a decision come last, in the lowest class."""
-        first = dict.fromkeys(self._leaving, -1) if self._parts.leaving else {}
-        rank, in_group = (self._rank | first, self._group | dict.fromkeys(first, 0)) if first else (self._rank, self._group)
-        number = np.fromiter(self._running, np.int64, len(self._running))
-        keys = [job.key for job in self._running.values()]
-        last = len(self._rank)
-        by_rank = np.lexsort((number, np.array([rank.get(key, last) for key in keys], np.int64)))
-        lowest = self._allocator.lowest(self._group.values())
-        group = np.array([in_group.get(key, lowest) for key in keys], np.int64)
-        cap_bps = np.array([self._cap_bps.get(key, math.inf) for key in keys], np.float64) if self._allocator.caps else None
-        self._network.arrange(Arrangement(number[by_rank], group[by_rank], None if cap_bps is None else cap_bps[by_rank]))
+        """Serve the running jobs as last decided."""
+        ahead = [self._number[key] for key in self._leaving] if self._parts.leaving else []
+        self._network.arrange(self._served.of(self._running_numbers(), np.array(ahead, np.int64)))
+
+    def _running_numbers(self) -> Ints:
+        return np.fromiter(self._running, np.int64, len(self._running))

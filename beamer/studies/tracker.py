@@ -8,6 +8,7 @@ what a level knows beyond that is its ledger's, which sees every event after the
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from types import MappingProxyType
 from typing import ClassVar
@@ -104,6 +105,11 @@ class Tracker:
     def running(self) -> tuple[TrialRecord, ...]:
         """The trials that run, in the order in which their attempts started."""
         return self._known.running_in_order()
+
+    @property
+    def running_keys(self) -> AbstractSet[str]:
+        """The keys of the trials that run."""
+        return self._known.running.keys()
 
     @property
     def running_count(self) -> int:

@@ -10,10 +10,11 @@ MOST_DECISIONS = 3000  # decisions; what the strategies draw needs a few hundred
 
 
 class Bounded(NetworkPolicy[Any]):
-    """Delegate to `policy`, at most `MOST_DECISIONS` times."""
+    """Delegate to `policy`, at most `most` times."""
 
-    def __init__(self, policy: NetworkPolicy[Any]) -> None:
+    def __init__(self, policy: NetworkPolicy[Any], most: int = MOST_DECISIONS) -> None:
         self._policy = policy
+        self._most = most
         self._decisions = 0
         for attribute in ("name", "by_coflow", "orders", "shares", "State"):
             setattr(self, attribute, getattr(policy, attribute))
@@ -25,5 +26,5 @@ class Bounded(NetworkPolicy[Any]):
     def order(self, state: Any, snapshot: Snapshot, now: float, rng: Random) -> tuple[Any, Order, float | None]:
         """Return the order of `policy`."""
         self._decisions += 1
-        assert self._decisions <= MOST_DECISIONS, f"{self._policy.name} has decided {MOST_DECISIONS} times by {now:g} s"
+        assert self._decisions <= self._most, f"{self._policy.name} has decided {self._decisions} times by {now:g} s"
         return self._policy.order(state, snapshot, now, rng)

@@ -54,6 +54,15 @@ def test_a_late_decision_delays_nothing_where_all_are_served_alike(allocator: Al
     assert ends(late) == pytest.approx(ends(at_once))
 
 
+@pytest.mark.parametrize("allocator", [MaxMin(), EqualSplit()], ids=lambda allocator: allocator.name)
+def test_a_policy_without_an_order_is_not_asked_where_the_network_heeds_none(allocator: Allocator) -> None:
+    """What it would read of all running jobs is not worked out: a third of the time of a large simulation."""
+    two = scenario((0.0, job(10**6)), (0.1, job(10**6)))
+    simulate(two, Bounded(network_policy("fair"), most=0), assumptions=PLAIN, allocator=allocator)
+    with pytest.raises(AssertionError, match="has decided 1 times"):
+        simulate(two, Bounded(network_policy("fair"), most=0), assumptions=PLAIN, allocator=Classes())
+
+
 @pytest.mark.parametrize("queues", [8, None])
 def test_no_link_carries_more_than_it_can_while_a_decision_is_due(queues: int | None) -> None:
     """The class in which jobs wait for their plan has its minimum share, too."""

@@ -5,7 +5,6 @@ kernel that it names computes the rates; on real links, queues and TCP do approx
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import ClassVar
@@ -70,9 +69,9 @@ class Allocator(ABC):
         """Whether it may cap the rates of senders, so that a network has to be able to."""
         return False
 
-    def lowest(self, groups: Collection[int]) -> int:
-        """Return the group after all `groups` that are in use: the one of jobs that no order contains yet."""
-        return max(groups, default=-1) + 1 if self.heeds_order else 0
+    def lowest(self, last: int) -> int:
+        """Return the group of jobs that no order contains yet, after all that are in use. last: of these, -1 if none is."""
+        return last + 1 if self.heeds_order else 0
 
     @abstractmethod
     def arrange(self, order: Order, snapshot: Snapshot) -> Arrangement:

@@ -3,7 +3,6 @@
 This is the allocator that predicts the data plane.
 """
 
-from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,9 +47,9 @@ class Classes(Allocator):
         """Queues of a switch are set by what a live system knows, which does not include the coflows in flight."""
         return self.queues is None
 
-    def lowest(self, groups: Collection[int]) -> int:
-        """Return the last queue; with one for each job, one more than are in use."""
-        return super().lowest(groups) if self.queues is None else self.queues - 1
+    def lowest(self, last: int) -> int:
+        """Return the last queue; with one for each job, the one after those in use."""
+        return super().lowest(last) if self.queues is None else self.queues - 1
 
     def arrange(self, order: Order, snapshot: Snapshot) -> Arrangement:
         """Serve jobs by the classes that the order gives them."""
