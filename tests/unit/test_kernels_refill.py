@@ -1,5 +1,6 @@
 """Rates that are brought up to date, after every event of whole runs, against a fill of all channels anew."""
 
+from copy import deepcopy
 from random import Random
 from typing import Any
 
@@ -10,7 +11,6 @@ from beamer.network.allocation import Allocator, Classes, MaxMin
 from beamer.network.allocation.base import Arrangement
 from beamer.network.fluid.network import FluidEvent, FluidNetwork
 from beamer.network.kernels import sharing
-from beamer.network.kernels.state import World
 from beamer.network.plan_modes import PLAN_MODES
 from beamer.sim import simulate
 from beamer.testing.loads import world
@@ -31,7 +31,7 @@ ALLOCATORS: dict[str, Allocator] = {
 
 def filled_anew(network: FluidNetwork, minimum_share: float) -> tuple[Any, Any, Any]:
     """Return the rates of the channels, those that filling all of them gives, and the largest capacity on each's path."""
-    copy = World(*(field.copy() for field in world(network)))
+    copy = deepcopy(world(network))
     sharing.allocate(copy, minimum_share)
     channels = copy.channels[: int(copy.now["channels"][0])]
     capacity = copy.links["capacity"][copy.hops["link"]]

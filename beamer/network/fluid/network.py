@@ -31,6 +31,7 @@ from beamer.network.kernels.state import (
     SEGMENT,
     TAKE,
     USER,
+    Fill,
     World,
 )
 from beamer.network.snapshot import CoflowColumns, JobColumns
@@ -314,29 +315,32 @@ def _world(
         entries=np.zeros(len(hops), ENTRY),
         carriers=np.zeros(len(hops), CARRIER),
         users=np.zeros(len(hops), USER),
-        takes=np.zeros(2 * len(hops), TAKE),
         places=np.zeros(len(hops), PLACE),
         segments=np.zeros(len(hops), SEGMENT),
-        fills=np.zeros(2 * len(hops), FILL),
+        minimum=_fill(len(hops), len(flows)),
+        beyond=_fill(len(hops), len(flows)),
         groups=np.zeros(len(jobs) + 1, GROUP),
         phases=phases,
         jobs=jobs,
         channels=channels,
-        given=np.zeros(2 * len(flows), GIVEN),
         ends=_heap(len(flows), old.ends if old else None),
         due=np.full(len(flows), NEVER),
         soonest=np.full(len(flows) // BLOCK + 1, OUTDATED),
         channel_of=np.zeros(int(motion["path"].max(initial=-1)) + 1, np.int64),
         path_of=np.full(len(flows), -1),
-        settled=np.zeros(2 * len(flows), np.int64),
-        touched=np.zeros(len(hops), np.int64),
-        marked=np.zeros(len(hops), np.int64),
+        settled=np.zeros(2 * len(flows), np.uint32),
+        touched=np.zeros(len(hops), np.uint32),
+        marked=np.zeros(len(hops), np.uint32),
         timers=_heap(2 * len(jobs), old.timers if old else None),
         levels=_heap(len(hops), None),
         queue=_heap(len(links) + len(flows), None),
         changed=np.zeros(4 * len(flows) + 8, np.int64),
         now=now,
     )
+
+
+def _fill(entries: int, channels: int) -> Fill:
+    return Fill(np.zeros(entries, TAKE), np.zeros(entries, FILL), np.zeros(channels, GIVEN))
 
 
 def _heap(size: int, old: Records | None) -> Records:

@@ -27,8 +27,6 @@ from beamer.network.kernels.channels import NEVER, set_rate
 from beamer.network.kernels.heap import push, remove, size
 from beamer.network.kernels.jit import inner, kernel
 from beamer.network.kernels.sharing import (
-    BEYOND,
-    MINIMUM,
     NOT_WAITING,
     beyond_shares,
     give,
@@ -37,7 +35,7 @@ from beamer.network.kernels.sharing import (
     load,
     usable,
 )
-from beamer.network.kernels.state import World
+from beamer.network.kernels.state import Fill, World
 
 SAME = 1e-14  # relative difference of two rates that is rounding
 SAME_SUM = 1e-13  # share of a capacity by which rounding may make two sums of rates differ
@@ -50,32 +48,31 @@ LESS, MORE = 1, 2  # what a segment has free now
 def update(w: World, minimum_share: float) -> None:
     """Bring rates up to date with the flows that have started and ended. minimum_share: as for `sharing.allocate`."""
     now = w.now[0]
-    segments, channels = len(w.segments), len(w.channels)
     now.settled = 0
     _note_changes(w)
     if minimum_share > 0.0:
         for g in range(now.groups):
             if w.groups[g].changed >= 0:
-                _refill(w, MINIMUM, g)
+                _refill(w, w.minimum, g, -1)
                 for i in range(now.touched):
                     s = w.touched[i]
-                    w.fills[s].load = load(w, MINIMUM, s)
+                    w.minimum.segments[s].load = load(w, w.minimum, s)
                     first = w.links[w.segments[s].link].segment
                     _pass_on(w, first, beyond_shares(w, w.segments[s].link))
     for g in range(now.groups):
         if w.groups[g].changed >= 0 or w.groups[g].waiting >= 0:
-            _refill(w, BEYOND, g)
+            _refill(w, w.beyond, g, int(w.groups[g].waiting))
             for i in range(now.touched):
                 s = w.touched[i]
                 after = w.segments[s].after
                 if after >= 0:
-                    fill = w.fills[segments + s]
-                    fill.load = load(w, BEYOND, s)
-                    _pass_on(w, after, fill.free - fill.load)
-            w.groups[g].changed = -1
+                    of = w.beyond.segments[s]
+                    of.load = load(w, w.beyond, s)
+                    _pass_on(w, after, of.free - of.load)
+            w.groups[g].changed = w.groups[g].waiting = -1
     for i in range(now.settled):
         c = w.settled[i]
-        rate = w.given[c].rate + w.given[channels + c].rate
+        rate = w.minimum.channels[c].rate + w.beyond.channels[c].rate
         if rate != w.channels[c].rate:
             set_rate(w, c, rate)
 
@@ -92,7 +89,7 @@ def _note_changes(w: World) -> None:
         if ch.noted == now.passes:
             continue
         ch.noted = now.passes
-        count = w.given[len(w.channels) + c].count
+        count = w.beyond.channels[c].count
         if ch.count == 0 and count == 0:
             continue
         if ch.count > 0 and count == 0:
@@ -107,55 +104,55 @@ def _note_changes(w: World) -> None:
 def _pass_on(w: World, s: int, free: float) -> None:
     """Leave so much of its link to a segment, for a pass to come."""
     segment = w.segments[s]
-    fill = w.fills[len(w.segments) + s]
-    if abs(free - fill.free) <= SAME_SUM * w.links[segment.link].capacity:
+    of = w.beyond.segments[s]
+    if abs(free - of.free) <= SAME_SUM * w.links[segment.link].capacity:
         return
     if segment.waiting == NOT_WAITING:
         segment.waiting = w.groups[segment.group].waiting
         segment.way = 0
         w.groups[segment.group].waiting = s
-    segment.way |= MORE if free > fill.free else LESS
-    fill.free = free
+    segment.way |= MORE if free > of.free else LESS
+    of.free = free
 
 
 @inner
-def _refill(w: World, fill: int, g: int) -> None:
-    """Bring the rates of a group up to date; list the channels and segments where anything has changed."""
+def _refill(w: World, fill: Fill, g: int, waiting: int) -> None:
+    """Bring the rates of a group up to date; list the channels and segments where anything has changed.
+
+    waiting: the first segment of the group whose capacity has changed, -1: none.
+    """
     now = w.now[0]
-    group = w.groups[g]
     now.passes += 1
     now.refill = now.passes
     now.touched = 0
     now.level = 0.0
-    c = group.changed
+    c = w.groups[g].changed
     while c >= 0:
         _change(w, fill, c)
         c = w.channels[c].following
-    if fill == BEYOND:
-        s = group.waiting
-        while s >= 0:
-            segment = w.segments[s]
-            _touch(w, fill, s)
-            if segment.way & MORE:
-                _relax(w, fill, s)
-            if segment.way & LESS and segment.active > 0:
-                _mark(w, fill, s, 0.0)
-            s = segment.waiting
-            segment.waiting = NOT_WAITING
-        group.waiting = -1
+    s = waiting
+    while s >= 0:
+        segment = w.segments[s]
+        _touch(w, fill, s)
+        if segment.way & MORE:
+            _relax(w, fill, s)
+        if segment.way & LESS and segment.active > 0:
+            _mark(w, fill, s, 0.0)
+        s = segment.waiting
+        segment.waiting = NOT_WAITING
     _give_levels(w, fill)
     while _find_overfull(w, fill):
         _give_levels(w, fill)
 
 
 @inner
-def _give_levels(w: World, fill: int) -> None:
+def _give_levels(w: World, fill: Fill) -> None:
     """Give channels the level of the segment that fills up first, and so on, until every channel has a rate."""
     now = w.now[0]
     _queue_marked(w, fill)
     while size(w.levels) > 0:
         s = w.levels[0].item
-        of = w.fills[fill * len(w.segments) + s]
+        of = fill.segments[s]
         if of.exact != now.passes:
             _queue(w, fill, s, w.levels[s].key)
             continue
@@ -166,13 +163,13 @@ def _give_levels(w: World, fill: int) -> None:
 
 
 @inner
-def _find_overfull(w: World, fill: int) -> bool:
+def _find_overfull(w: World, fill: Fill) -> bool:
     """Mark the overfull ones among the segments that passes have left out, for one more pass; return whether there are any."""
     now = w.now[0]
     found = False
     for i in range(now.touched):
         s = w.touched[i]
-        of = w.fills[fill * len(w.segments) + s]
+        of = fill.segments[s]
         capacity = w.links[w.segments[s].link].capacity
         if of.decided < now.refill or not of.apart or of.load <= of.free - NEAR_FULL * capacity:
             continue
@@ -189,9 +186,9 @@ def _find_overfull(w: World, fill: int) -> bool:
 
 
 @inner
-def _queue(w: World, fill: int, s: int, bound: float) -> None:
+def _queue(w: World, fill: Fill, s: int, bound: float) -> None:
     """Queue segment `s` by the level at which it fills up, which is no less than `bound`."""
-    w.fills[fill * len(w.segments) + s].exact = w.now[0].passes
+    fill.segments[s].exact = w.now[0].passes
     level = _level(w, fill, s, bound)
     if level < NEVER:
         push(w.levels, s, level)
@@ -200,28 +197,28 @@ def _queue(w: World, fill: int, s: int, bound: float) -> None:
 
 
 @inner
-def _queue_marked(w: World, fill: int) -> None:
+def _queue_marked(w: World, fill: Fill) -> None:
     """Queue the segments that are marked."""
     for i in range(w.now[0].marked):
         s = w.marked[i]
-        of = w.fills[fill * len(w.segments) + s]
+        of = fill.segments[s]
         of.marked = 0
         _queue(w, fill, s, min(of.bound, w.levels[s].key) if w.levels[s].position >= 0 else of.bound)
     w.now[0].marked = 0
 
 
 @inner
-def _change(w: World, fill: int, c: int) -> None:
+def _change(w: World, fill: Fill, c: int) -> None:
     """Take in that the flows of channel `c` have changed."""
     now = w.now[0]
     ch = w.channels[c]
-    given = w.given[fill * len(w.channels) + c]
+    given = fill.channels[c]
     if ch.count < given.count:
         for h in range(ch.hop_first, ch.hop_end):
             _relax(w, fill, w.places[h].segment)
     for h in range(ch.hop_first, ch.hop_end):
-        take = w.takes[fill * len(w.hops) + w.places[h].at]
-        of = w.fills[fill * len(w.segments) + w.places[h].segment]
+        take = fill.takes[w.places[h].at]
+        of = fill.segments[w.places[h].segment]
         of.load -= take.flows * given.rate
         if ch.count > 0:  # or it might have no segment that gives it a rate
             of.decided = now.passes
@@ -233,7 +230,7 @@ def _change(w: World, fill: int, c: int) -> None:
     given.rate = 0.0
     given.count = ch.count
     for h in range(ch.hop_first, ch.hop_end):
-        take = w.takes[fill * len(w.hops) + w.places[h].at]
+        take = fill.takes[w.places[h].at]
         take.flows = ch.count * w.hops[h].use
         if ch.count == 0:
             take.rate = 0.0
@@ -242,9 +239,9 @@ def _change(w: World, fill: int, c: int) -> None:
 
 
 @inner
-def _touch(w: World, fill: int, s: int) -> None:
+def _touch(w: World, fill: Fill, s: int) -> None:
     """List segment `s`: what its channels take may have changed."""
-    of = w.fills[fill * len(w.segments) + s]
+    of = fill.segments[s]
     if of.changed < w.now[0].refill:
         of.changed = w.now[0].refill
         w.touched[w.now[0].touched] = s
@@ -252,9 +249,9 @@ def _touch(w: World, fill: int, s: int) -> None:
 
 
 @inner
-def _mark(w: World, fill: int, s: int, bound: float) -> None:
+def _mark(w: World, fill: Fill, s: int, bound: float) -> None:
     """Mark segment `s`, which fills up at no less than `bound`, to be queued, as its channels have changed; or leave it out."""
-    of = w.fills[fill * len(w.segments) + s]
+    of = fill.segments[s]
     if of.decided != w.now[0].passes:
         of.decided = w.now[0].passes
         of.apart = of.holds == 0 and of.overfull != w.now[0].update
@@ -271,51 +268,50 @@ def _mark(w: World, fill: int, s: int, bound: float) -> None:
 
 
 @inner
-def _give_up(w: World, fill: int, c: int, bound: float) -> None:
+def _give_up(w: World, fill: Fill, c: int, bound: float) -> None:
     """Give up the rate of channel `c`, whose segments fill up at no less than `bound`."""
-    given = w.given[fill * len(w.channels) + c]
+    given = fill.channels[c]
     if given.mark != 2 * w.now[0].passes:
         given.before = given.count * given.rate
         given.mark = 2 * w.now[0].passes
     for h in range(w.channels[c].hop_first, w.channels[c].hop_end):
-        w.takes[fill * len(w.hops) + w.places[h].at].rate = NEVER
+        fill.takes[w.places[h].at].rate = NEVER
         _mark(w, fill, w.places[h].segment, bound)
 
 
 @inner
-def _relax(w: World, fill: int, s: int) -> None:
+def _relax(w: World, fill: Fill, s: int) -> None:
     """Give up the rates of the channels that segment `s` holds back."""
     now = w.now[0]
-    of = w.fills[fill * len(w.segments) + s]
+    of = fill.segments[s]
     if of.holds == 0 or of.relaxed == now.passes:
         return
     of.relaxed = now.passes
     left = of.holds
     at = w.segments[s].first
     while left > 0:
-        if w.takes[fill * len(w.hops) + at].held:
+        if fill.takes[at].held:
             left -= 1
             c = w.users[at].channel
-            given = w.given[fill * len(w.channels) + c]
+            given = fill.channels[c]
             if given.mark < 2 * now.passes:
                 _give_up(w, fill, c, max(given.rate, now.level))
         at += 1
 
 
 @inner
-def _level(w: World, fill: int, s: int, bound: float) -> float:
+def _level(w: World, fill: Fill, s: int, bound: float) -> float:
     """Return the level at which segment `s` fills up, which is no less than `bound`; NEVER if it does not.
 
     Channels whose rates stand take no more than these.
     """
     segment = w.segments[s]
-    of = w.fills[fill * len(w.segments) + s]
+    of = fill.segments[s]
     capacity = w.links[segment.link].capacity
     if of.summed == w.now[0].passes:
         level = usable(of.free - of.used, capacity) / of.weight
         if level <= of.lowest:
             return float(max(level, bound))
-    first = fill * len(w.hops) + segment.first
     # What channels would take at a level grows ever slower with it: the step from any level leads to no more than the one
     # wanted, and further steps up to it.
     level = max(bound, of.before)
@@ -325,8 +321,8 @@ def _level(w: World, fill: int, s: int, bound: float) -> float:
         weight = 0.0
         lowest = NEVER
         highest = 0.0
-        for at in range(first, first + segment.active):
-            flows, rate = w.takes[at].flows, w.takes[at].rate
+        for at in range(segment.first, segment.first + segment.active):
+            flows, rate = fill.takes[at].flows, fill.takes[at].rate
             stands = rate <= level  # written so that it is compiled without branches
             used += flows * rate if stands else 0.0
             weight += 0.0 if stands else flows
@@ -351,18 +347,17 @@ def _level(w: World, fill: int, s: int, bound: float) -> float:
 
 
 @inner
-def _fix(w: World, fill: int, s: int) -> None:
+def _fix(w: World, fill: Fill, s: int) -> None:
     """Give the level reached to the channels of segment `s` that have no rate, or a higher one."""
     now = w.now[0]
     segment = w.segments[s]
-    first = fill * len(w.hops)
-    w.fills[fill * len(w.segments) + s].before = now.level
+    fill.segments[s].before = now.level
     for at in range(segment.first, segment.first + segment.active):
-        rate = w.takes[first + at].rate
+        rate = fill.takes[at].rate
         if rate <= now.level * (1.0 + SAME):
             continue
         c = w.users[at].channel
-        given = w.given[fill * len(w.channels) + c]
+        given = fill.channels[c]
         before = given.before if rate >= NEVER else given.count * rate
         given.mark = 2 * now.passes + 1
         if given.listed != now.update:
@@ -375,13 +370,13 @@ def _fix(w: World, fill: int, s: int) -> None:
         for h in range(w.channels[c].hop_first, w.channels[c].hop_end):
             other = w.places[h].segment
             _touch(w, fill, other)
-            of = w.fills[fill * len(w.segments) + other]
-            of.load += w.takes[first + w.places[h].at].flows * (now.level - gone)
+            of = fill.segments[other]
+            of.load += fill.takes[w.places[h].at].flows * (now.level - gone)
             if other == s:
                 continue
             of.exact = 0
             if of.summed == now.passes:
-                flows = w.takes[first + w.places[h].at].flows
+                flows = fill.takes[w.places[h].at].flows
                 if rate > of.split:
                     of.weight -= flows
                     if of.weight < SMALL * flows:

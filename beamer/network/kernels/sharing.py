@@ -18,10 +18,9 @@ that has risen.
 from beamer.network.kernels.channels import NEVER, set_rate
 from beamer.network.kernels.heap import push, remove, size
 from beamer.network.kernels.jit import inner, kernel
-from beamer.network.kernels.state import World
+from beamer.network.kernels.state import Fill, World
 
 EXHAUSTED = 1e-12  # share of a link's capacity below which nothing is free
-MINIMUM, BEYOND = 0, 1  # the two fills
 NOT_WAITING = -2
 
 
@@ -32,24 +31,23 @@ def allocate(w: World, minimum_share: float) -> None:
     minimum_share: of each link, guaranteed to every group.
     """
     _list(w)
-    segments, channels = len(w.segments), len(w.channels)
     if minimum_share > 0.0:
         for g in range(w.now[0].groups):
             for s in range(w.groups[g].segment_first, w.groups[g].segment_end):
                 link = w.links[w.segments[s].link]
-                w.fills[s].free = link.capacity if link.own else link.capacity * minimum_share
-            _fill(w, MINIMUM, g)
+                w.minimum.segments[s].free = link.capacity if link.own else link.capacity * minimum_share
+            _fill(w, w.minimum, g)
     for g in range(w.now[0].groups):
         for s in range(w.groups[g].segment_first, w.groups[g].segment_end):
             if w.links[w.segments[s].link].segment == s:
-                w.fills[segments + s].free = beyond_shares(w, w.segments[s].link)
-        _fill(w, BEYOND, g)
+                w.beyond.segments[s].free = beyond_shares(w, w.segments[s].link)
+        _fill(w, w.beyond, g)
         for s in range(w.groups[g].segment_first, w.groups[g].segment_end):
             after = w.segments[s].after
             if after >= 0:
-                w.fills[segments + after].free = w.fills[segments + s].free - w.fills[segments + s].load
+                w.beyond.segments[after].free = w.beyond.segments[s].free - w.beyond.segments[s].load
     for c in range(w.now[0].channels):
-        rate = w.given[c].rate + w.given[channels + c].rate
+        rate = w.minimum.channels[c].rate + w.beyond.channels[c].rate
         if rate != w.channels[c].rate:
             set_rate(w, c, rate)
 
@@ -69,8 +67,8 @@ def _list(w: World) -> None:
         group.waiting = -1
         for c in range(group.channel_first, group.channel_end):
             ch = w.channels[c]
-            for fill in range(2):
-                given = w.given[fill * len(w.channels) + c]
+            for fill in (w.minimum, w.beyond):
+                given = fill.channels[c]
                 given.rate = 0.0
                 given.count = ch.count
             for h in range(ch.hop_first, ch.hop_end):
@@ -83,9 +81,9 @@ def _list(w: World) -> None:
                     segment.active = 0
                     segment.after = -1
                     segment.waiting = NOT_WAITING
-                    for fill in range(2):
-                        w.fills[fill * len(w.segments) + number].load = 0.0
-                        w.fills[fill * len(w.segments) + number].holds = 0
+                    for fill in (w.minimum, w.beyond):
+                        fill.segments[number].load = 0.0
+                        fill.segments[number].holds = 0
                     if link.last_segment < 0:
                         link.segment = number
                     else:
@@ -96,8 +94,8 @@ def _list(w: World) -> None:
                 link.size += 1
                 w.users[at].channel = c
                 w.users[at].hop = h
-                for fill in range(2):
-                    take = w.takes[fill * len(w.hops) + at]
+                for fill in (w.minimum, w.beyond):
+                    take = fill.takes[at]
                     take.flows = ch.count * w.hops[h].use
                     take.rate = 0.0
                     take.held = 0
@@ -136,8 +134,8 @@ def _exchange(w: World, one: int, other: int) -> None:
     w.users[other].channel, w.users[other].hop = channel, hop
     w.places[w.users[one].hop].at = one
     w.places[hop].at = other
-    for fill in range(2):
-        a, b = w.takes[fill * len(w.hops) + one], w.takes[fill * len(w.hops) + other]
+    for fill in (w.minimum, w.beyond):
+        a, b = fill.takes[one], fill.takes[other]
         flows, rate, held = a.flows, a.rate, a.held
         a.flows, a.rate, a.held = b.flows, b.rate, b.held
         b.flows, b.rate, b.held = flows, rate, held
@@ -155,47 +153,46 @@ def beyond_shares(w: World, link: int) -> float:
     free = float(w.links[link].capacity)
     s = w.links[link].segment
     while s >= 0:
-        free -= w.fills[s].load
+        free -= w.minimum.segments[s].load
         s = w.segments[s].after
     return free
 
 
 @inner
-def load(w: World, fill: int, s: int) -> float:
+def load(w: World, fill: Fill, s: int) -> float:
     """Return what the channels of a segment take at their rates of a fill, bit/s."""
     taken = 0.0
-    first = fill * len(w.hops) + w.segments[s].first
-    for at in range(first, first + w.segments[s].active):
-        taken += w.takes[at].flows * w.takes[at].rate
+    segment = w.segments[s]
+    for at in range(segment.first, segment.first + segment.active):
+        taken += fill.takes[at].flows * fill.takes[at].rate
     return taken
 
 
 @inner
-def give(w: World, fill: int, c: int, s: int, rate: float) -> None:
+def give(w: World, fill: Fill, c: int, s: int, rate: float) -> None:
     """Give channel `c`, which segment `s` holds back, its rate of a fill."""
-    w.given[fill * len(w.channels) + c].rate = rate
+    fill.channels[c].rate = rate
     for h in range(w.channels[c].hop_first, w.channels[c].hop_end):
-        take = w.takes[fill * len(w.hops) + w.places[h].at]
+        take = fill.takes[w.places[h].at]
         take.rate = rate
         held = 1 if w.places[h].segment == s else 0
-        w.fills[fill * len(w.segments) + w.places[h].segment].holds += held - take.held
+        fill.segments[w.places[h].segment].holds += held - take.held
         take.held = held
 
 
 @inner
-def _fill(w: World, fill: int, g: int) -> None:
+def _fill(w: World, fill: Fill, g: int) -> None:
     """Share what the segments of group `g` have free among its channels by water-filling."""
     group = w.groups[g]
-    first = fill * len(w.hops)
     # Queue segments by the level at which they fill up.
     for s in range(group.segment_first, group.segment_end):
         segment = w.segments[s]
-        segment.left = w.fills[fill * len(w.segments) + s].free
+        segment.left = fill.segments[s].free
         segment.users = segment.active
         segment.weight = 0.0
         for at in range(segment.first, segment.first + segment.active):
-            segment.weight += w.takes[first + at].flows
-            w.takes[first + at].rate = NEVER
+            segment.weight += fill.takes[at].flows
+            fill.takes[at].rate = NEVER
         if segment.active > 0:
             push(w.levels, s, usable(segment.left, w.links[segment.link].capacity) / segment.weight)
     # Fix the channels of the segment that fills up first.
@@ -208,16 +205,16 @@ def _fill(w: World, fill: int, g: int) -> None:
                 push(w.levels, s, level)
                 continue
             for at in range(full.first, full.first + full.active):
-                if w.takes[first + at].rate < NEVER:
+                if fill.takes[at].rate < NEVER:
                     continue
                 c = w.users[at].channel
                 give(w, fill, c, s, level)
                 for h in range(w.channels[c].hop_first, w.channels[c].hop_end):
                     segment = w.segments[w.places[h].segment]
-                    flows = w.takes[first + w.places[h].at].flows
+                    flows = fill.takes[w.places[h].at].flows
                     segment.left -= flows * level
                     segment.weight -= flows
                     segment.users -= 1
         remove(w.levels, s)
     for s in range(group.segment_first, group.segment_end):
-        w.fills[fill * len(w.segments) + s].load = load(w, fill, s)
+        fill.segments[s].load = load(w, fill, s)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from beamer.network.arrays import Floats, Ints, Records
+from beamer.network.arrays import Floats, Ints, Numbers, Records
 
 LINK = np.dtype(
     [
@@ -39,15 +39,15 @@ LINK = np.dtype(
 )
 HOP = np.dtype(
     [
-        ("link", "i4"),
+        ("link", "u4"),
         ("load", "i4"),  # its (job, link) pair, -1 if outside the footprint
         ("use", "f8"),  # bit/s on the link for each bit/s of the flow
     ]
 )
 FLOW = np.dtype(  # small, as allocators run over all of them
     [
-        ("hop_first", "i4"),
-        ("hop_end", "i4"),
+        ("hop_first", "u4"),
+        ("hop_end", "u4"),
         ("moves", "?"),  # has anything to move over the network
         ("active", "?"),
         ("carries", "?"),  # has a rate, under allocators that give most flows none
@@ -81,8 +81,8 @@ CARRIER = np.dtype(  # of lists by link, from LINK.first on: the flows that have
 )
 USER = np.dtype(  # of lists by link, from LINK.first on: the channels there, group after group
     [
-        ("channel", "i4"),
-        ("hop", "i4"),  # of the channel's path
+        ("channel", "u4"),
+        ("hop", "u4"),  # of the channel's path
     ]
 )
 TAKE = np.dtype(  # of an entry of a list of USER
@@ -92,13 +92,13 @@ TAKE = np.dtype(  # of an entry of a list of USER
         ("held", "i8"),  # 1: by this segment, a full one, on which no channel has a higher rate; else 0
     ]
 )
-PLACE = np.dtype([("segment", "i4"), ("at", "i4")])  # of a hop of a channel's path: where it is in World.users
+PLACE = np.dtype([("segment", "u4"), ("at", "u4")])  # of a hop of a channel's path: where it is in World.users
 SEGMENT = np.dtype(  # the channels of one group on one link: a part of the link's list of USER
     [
-        ("link", "i4"),
-        ("group", "i4"),
-        ("first", "i4"),  # where it starts in World.users; those of its channels that have flows come first
-        ("active", "i4"),  # how many of its channels have flows
+        ("link", "u4"),
+        ("group", "u4"),
+        ("first", "u4"),  # where it starts in World.users; those of its channels that have flows come first
+        ("active", "u4"),  # how many of its channels have flows
         ("after", "i4"),  # the segment of the link's next group, -1: none
         ("waiting", "i4"),  # the next one of its group whose capacity has changed, -1: none, NOT_WAITING: it has not
         ("way", "i4"),  # whether that has become less, more, or first one and then the other
@@ -170,9 +170,9 @@ JOB = np.dtype(
 )
 CHANNEL = np.dtype(
     [
-        ("hop_first", "i4"),  # of the path of its flows
-        ("hop_end", "i4"),
-        ("group", "i4"),  # by position among the groups
+        ("hop_first", "u4"),  # of the path of its flows
+        ("hop_end", "u4"),
+        ("group", "u4"),  # by position among the groups
         ("following", "i4"),  # another one of its group whose flows have changed, -1: none
         ("noted", "i8"),  # the allocation in which that was noted
         ("count", "i8"),  # flows in it
@@ -182,7 +182,7 @@ CHANNEL = np.dtype(
         ("since", "f8"),  # when `served` was brought up to date, seconds
     ]
 )
-HEAP = np.dtype([("item", "i8"), ("position", "i8"), ("key", "f8")])
+HEAP = np.dtype([("item", "u4"), ("position", "i4"), ("key", "f8")])
 NOW = np.dtype(
     [
         ("s", "f8"),  # the time
@@ -203,17 +203,28 @@ NOW = np.dtype(
 )
 
 
+class Fill(NamedTuple):
+    """One of the two fills whose sum rates are.
+
+    takes: a `TAKE` for each entry of `World.users`. segments: a `FILL` for each of `World.segments`. channels: a `GIVEN` for
+    each of `World.channels`.
+    """
+
+    takes: Records
+    segments: Records
+    channels: Records
+
+
 class World(NamedTuple):
     """The whole state; each field is a record array of the type of its name, except for these.
 
     ends: heap of channels by the end of their next flow. due: that end by channel, NEVER if there is none, where the rates of
     many change at once: to scan a list is then faster than to maintain a heap. soonest: the first of each block of these,
-    OUTDATED where one has changed. channel_of: a channel of each path, of any group; path_of: the path of each channel. takes,
-    fills, given: of the entries of users, of segments and of channels, all twice: first for the fill of minimum shares, then
-    for what is shared beyond. settled, touched, marked: lists of as many channels, or segments, as `NOW` says. timers: 2 j for
-    the end of job j's computing, 2 j + 1 for the start of its synchronisation. levels: segments by the rate at which they fill
-    up. queue: links l, and flows f as len(links) + f, that a sweep has to recompute. changed: flows that started, and ~f for
-    those that ended, since the last allocation. now: one record.
+    OUTDATED where one has changed. channel_of: a channel of each path, of any group; path_of: the path of each channel.
+    minimum, beyond: the fill of minimum shares, and that of what is left. settled, touched, marked: lists of as many channels,
+    or segments, as `NOW` says. timers: 2 j for the end of job j's computing, 2 j + 1 for the start of its synchronisation.
+    levels: segments by the rate at which they fill up. queue: links l, and flows f as len(links) + f, that a sweep has to
+    recompute. changed: flows that started, and ~f for those that ended, since the last allocation. now: one record.
     """
 
     links: Records
@@ -223,23 +234,22 @@ class World(NamedTuple):
     entries: Records
     carriers: Records
     users: Records
-    takes: Records
     places: Records
     segments: Records
-    fills: Records
+    minimum: Fill
+    beyond: Fill
     groups: Records
     phases: Records
     jobs: Records
     channels: Records
-    given: Records
     ends: Records
     due: Floats
     soonest: Floats
     channel_of: Ints
     path_of: Ints
-    settled: Ints
-    touched: Ints
-    marked: Ints
+    settled: Numbers
+    touched: Numbers
+    marked: Numbers
     timers: Records
     levels: Records
     queue: Records
