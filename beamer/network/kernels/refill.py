@@ -29,7 +29,7 @@ from beamer.network.kernels.jit import inner, kernel
 from beamer.network.kernels.sharing import (
     NOT_WAITING,
     beyond_shares,
-    give,
+    hold,
     list_active,
     list_idle,
     load,
@@ -223,18 +223,17 @@ def _change(w: World, fill: Fill, c: int) -> None:
         if ch.count > 0:  # or it might have no segment that gives it a rate
             of.decided = now.passes
             of.apart = 0
-        else:
-            of.holds -= take.held
     if ch.count > 0:
         _give_up(w, fill, c, 0.0)
-    given.rate = 0.0
+        given.rate = 0.0
+    else:
+        hold(fill, c, -1, 0.0)
     given.count = ch.count
     for h in range(ch.hop_first, ch.hop_end):
         take = fill.takes[w.places[h].at]
         take.flows = ch.count * w.hops[h].use
         if ch.count == 0:
             take.rate = 0.0
-            take.held = 0
         _touch(w, fill, w.places[h].segment)
 
 
@@ -288,15 +287,17 @@ def _relax(w: World, fill: Fill, s: int) -> None:
         return
     of.relaxed = now.passes
     left = of.holds
-    at = w.segments[s].first
-    while left > 0:
-        if fill.takes[at].held:
-            left -= 1
-            c = w.users[at].channel
-            given = fill.channels[c]
-            if given.mark < 2 * now.passes:
-                _give_up(w, fill, c, max(given.rate, now.level))
-        at += 1
+    segment = w.segments[s]
+    for at in range(segment.first, segment.first + segment.active):
+        c = w.users[at].channel
+        given = fill.channels[c]
+        if given.holder != s:
+            continue
+        if given.mark < 2 * now.passes:
+            _give_up(w, fill, c, max(given.rate, now.level))
+        left -= 1
+        if left == 0:
+            break
 
 
 @inner
@@ -365,18 +366,20 @@ def _fix(w: World, fill: Fill, s: int) -> None:
             w.settled[now.settled] = c
             now.settled += 1
         gone = given.rate
-        give(w, fill, c, s, now.level)
+        hold(fill, c, s, now.level)
         takes_less = given.count * now.level < before * (1.0 - SAME)
         for h in range(w.channels[c].hop_first, w.channels[c].hop_end):
             other = w.places[h].segment
+            take = fill.takes[w.places[h].at]
+            take.rate = now.level
+            flows = take.flows
             _touch(w, fill, other)
             of = fill.segments[other]
-            of.load += fill.takes[w.places[h].at].flows * (now.level - gone)
+            of.load += flows * (now.level - gone)
             if other == s:
                 continue
             of.exact = 0
             if of.summed == now.passes:
-                flows = fill.takes[w.places[h].at].flows
                 if rate > of.split:
                     of.weight -= flows
                     if of.weight < SMALL * flows:

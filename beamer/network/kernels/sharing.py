@@ -71,6 +71,7 @@ def _list(w: World) -> None:
                 given = fill.channels[c]
                 given.rate = 0.0
                 given.count = ch.count
+                given.holder = -1
             for h in range(ch.hop_first, ch.hop_end):
                 link = w.links[w.hops[h].link]
                 if link.last_segment < 0 or w.segments[link.last_segment].group != g:
@@ -98,7 +99,6 @@ def _list(w: World) -> None:
                     take = fill.takes[at]
                     take.flows = ch.count * w.hops[h].use
                     take.rate = 0.0
-                    take.held = 0
                 w.places[h].segment = link.last_segment
                 w.places[h].at = at
             if ch.count > 0:
@@ -136,9 +136,9 @@ def _exchange(w: World, one: int, other: int) -> None:
     w.places[hop].at = other
     for fill in (w.minimum, w.beyond):
         a, b = fill.takes[one], fill.takes[other]
-        flows, rate, held = a.flows, a.rate, a.held
-        a.flows, a.rate, a.held = b.flows, b.rate, b.held
-        b.flows, b.rate, b.held = flows, rate, held
+        flows, rate = a.flows, a.rate
+        a.flows, a.rate = b.flows, b.rate
+        b.flows, b.rate = flows, rate
 
 
 @inner
@@ -169,15 +169,16 @@ def load(w: World, fill: Fill, s: int) -> float:
 
 
 @inner
-def give(w: World, fill: Fill, c: int, s: int, rate: float) -> None:
-    """Give channel `c`, which segment `s` holds back, its rate of a fill."""
-    fill.channels[c].rate = rate
-    for h in range(w.channels[c].hop_first, w.channels[c].hop_end):
-        take = fill.takes[w.places[h].at]
-        take.rate = rate
-        held = 1 if w.places[h].segment == s else 0
-        fill.segments[w.places[h].segment].holds += held - take.held
-        take.held = held
+def hold(fill: Fill, c: int, s: int, rate: float) -> None:
+    """Note that segment `s`, -1 for none, holds channel `c` back at a rate, which its takes have still to be given."""
+    given = fill.channels[c]
+    given.rate = rate
+    if given.holder != s:
+        if given.holder >= 0:
+            fill.segments[given.holder].holds -= 1
+        if s >= 0:
+            fill.segments[s].holds += 1
+        given.holder = s
 
 
 @inner
@@ -208,12 +209,13 @@ def _fill(w: World, fill: Fill, g: int) -> None:
                 if fill.takes[at].rate < NEVER:
                     continue
                 c = w.users[at].channel
-                give(w, fill, c, s, level)
+                hold(fill, c, s, level)
                 for h in range(w.channels[c].hop_first, w.channels[c].hop_end):
                     segment = w.segments[w.places[h].segment]
-                    flows = fill.takes[w.places[h].at].flows
-                    segment.left -= flows * level
-                    segment.weight -= flows
+                    take = fill.takes[w.places[h].at]
+                    take.rate = level
+                    segment.left -= take.flows * level
+                    segment.weight -= take.flows
                     segment.users -= 1
         remove(w.levels, s)
     for s in range(group.segment_first, group.segment_end):

@@ -89,7 +89,6 @@ TAKE = np.dtype(  # of an entry of a list of USER
     [
         ("flows", "f8"),  # of the channel, as of its rate, each by its use
         ("rate", "f8"),  # of the channel, bit/s; NEVER while it is given up
-        ("held", "i8"),  # 1: by this segment, a full one, on which no channel has a higher rate; else 0
     ]
 )
 PLACE = np.dtype([("segment", "u4"), ("at", "u4")])  # of a hop of a channel's path: where it is in World.users
@@ -135,6 +134,7 @@ GIVEN = np.dtype(  # to a channel
         ("listed", "i8"),  # the update in which it was listed in World.settled last
         ("before", "f8"),  # what all its flows had together before it was given up, bit/s
         ("count", "i8"),  # flows in it, as of the rate
+        ("holder", "i8"),  # the segment that holds it back, a full one, on which no channel has a higher rate; -1: none
         ("mark", "i8"),  # 2 p: given up in pass p; 2 p + 1: given a rate in it
     ]
 )
