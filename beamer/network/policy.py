@@ -34,7 +34,7 @@ class NetworkPolicy(Policy[S]):
     """A network policy.
 
     by_coflow: whether it decides whenever a coflow starts or ends, not only when jobs do.
-    orders: whether it serves any jobs before others; one that does not is not asked where the network heeds no order either.
+    orders: whether it serves any jobs before others; one that does not is not asked where the allocator heeds no order either.
     shares: whether the jobs of a tier that is not divisible are meant to share, so that no order of them may be invented.
     needs_coflows: whether it goes by what coflows in flight have sent, which no live system knows.
     """

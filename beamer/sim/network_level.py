@@ -20,7 +20,7 @@ from beamer.joint.links import iteration_s
 from beamer.joint.parts import NO_PARTS, JointParts
 from beamer.joint.phases import Cycle, start_delay_s
 from beamer.joint.planes import least_used_plane
-from beamer.network.allocation import Allocator, Classes
+from beamer.network.allocation import Allocator, Classes, is_asked
 from beamer.network.allocation.base import Arrangement
 from beamer.network.arrays import Floats, Ints
 from beamer.network.decide import check_order
@@ -110,7 +110,7 @@ class NetworkLevel:
         registered = 1 - assumptions.unregistered_share
         self._network = FluidNetwork(np.array([registered * link.rate_bps for link in self._fabric.links]), allocator)
         known = assumptions.coflows_known
-        self._is_asked = policy.orders or allocator.heeds_order  # or all jobs share alike, whatever the policy reads
+        self._is_asked = is_asked(policy, allocator)
         sees_coflows = allocator.sees_coflows if known is None else known
         self._by_coflow = self._is_asked and policy.by_coflow and sees_coflows
         self._core: DecisionCore[Any, Snapshot, Order] = DecisionCore(

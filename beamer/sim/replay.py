@@ -11,7 +11,7 @@ import numpy as np
 
 from beamer.decision.core import DecisionCore
 from beamer.errors import InputError
-from beamer.network.allocation import Allocator, check_pair
+from beamer.network.allocation import Allocator, check_pair, is_asked
 from beamer.network.allocation.base import Arrangement
 from beamer.network.arrays import Floats, Ints
 from beamer.network.decide import check_order
@@ -28,7 +28,7 @@ LAST_GROUP = 1 << 30  # of coflows that no decision has placed yet: after any gr
 class Replay:
     """When each coflow of a trace was complete under a policy. Times in seconds, by position in the trace.
 
-    wall_s: how long the replay took. decisions: how many the policy made.
+    wall_s: how long the replay took. decisions: how many the policy made, 0 if it is not asked.
     """
 
     policy: str
@@ -78,6 +78,7 @@ def replay(
     core: DecisionCore[Any, Snapshot, Order] = DecisionCore(
         policy, policy.order, check_order, None, lambda generation: random, live=False
     )
+    asked = is_asked(policy, allocator)
     order: Order = ()
     wake_s = math.inf
     decisions = 0
@@ -97,7 +98,7 @@ def replay(
             empty = _ended(network.run(now, by_coflow=True))
             completion[empty] = now
             running = [job for job in running if job not in empty]
-        if not (ended or arriving or now >= wake_s):
+        if not asked or not (ended or arriving or now >= wake_s):
             continue
         members = np.array(running, np.int64)
         jobs = columns.take(members)

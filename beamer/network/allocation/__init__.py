@@ -11,7 +11,18 @@ from beamer.network.allocation.madd import Madd
 from beamer.network.allocation.maxmin import MaxMin
 from beamer.network.policy import NetworkPolicy
 
-__all__ = ["ALLOCATORS", "Allocator", "Classes", "EqualSplit", "Greedy", "Madd", "MaxMin", "allocator", "check_pair"]
+__all__ = [
+    "ALLOCATORS",
+    "Allocator",
+    "Classes",
+    "EqualSplit",
+    "Greedy",
+    "Madd",
+    "MaxMin",
+    "allocator",
+    "check_pair",
+    "is_asked",
+]
 
 ALLOCATORS: dict[str, type[Allocator]] = {kind.name: kind for kind in (Greedy, Madd, MaxMin, Classes, EqualSplit)}
 
@@ -21,6 +32,11 @@ def allocator(name: str) -> Allocator:
     if name not in ALLOCATORS:
         raise InputError("allocator", name, nearest(name, ALLOCATORS))
     return ALLOCATORS[name]()
+
+
+def is_asked(policy: NetworkPolicy[Any], chosen: Allocator) -> bool:
+    """Return whether what `policy` says makes a difference: all coflows share alike if neither it nor the allocator orders."""
+    return policy.orders or chosen.heeds_order
 
 
 def check_pair(policy: NetworkPolicy[Any], chosen: Allocator) -> None:
