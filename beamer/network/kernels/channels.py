@@ -4,8 +4,8 @@ A channel serves all its flows alike: `served` counts the bits that each has mov
 joins when that is s with b bits to move completes at `finish` = s + b, as by virtual time in fair queueing. So a change of rate
 costs O(1), whatever the number of flows, and a flow's arrival or end O(log) in its channel's skew heap.
 
-Invariants: `served` is up to date as of `since`; `top` is the flow of least `finish`; the channel's end in `World.ends` (or
-`World.due`) is that of `top` at the rate in force.
+Invariants: `served` is up to date as of `since`; `top` is the flow of least `finish`, which its channel knows, too; the end of
+the channel in `World.ends` (or `World.due`) is that of `top` at the rate in force.
 """
 
 from beamer.network.arrays import Floats
@@ -34,7 +34,7 @@ def end_s(w: World, c: int) -> float:
     ch = w.channels[c]
     if ch.count == 0 or ch.rate <= 0.0:
         return NEVER
-    return float(w.now[0].s + max(w.motion[ch.top].finish - ch.served, 0.0) / ch.rate)
+    return float(w.now[0].s + max(ch.finish - ch.served, 0.0) / ch.rate)
 
 
 @inner
@@ -90,6 +90,15 @@ def set_rate(w: World, c: int, rate: float) -> None:
 
 
 @inner
+def set_top(w: World, c: int, f: int) -> None:
+    """Note that flow `f`, -1 for none, is the one of channel `c` that ends first."""
+    ch = w.channels[c]
+    ch.top = f
+    if f >= 0:
+        ch.finish = w.motion[f].finish
+
+
+@inner
 def enter(w: World, f: int, bits: float) -> None:
     """Let flow `f`, which has `bits` to move, join its channel."""
     motion = w.motion[f]
@@ -101,7 +110,7 @@ def enter(w: World, f: int, bits: float) -> None:
     motion.finish = ch.served + bits
     motion.left = -1
     motion.right = -1
-    ch.top = meld(w.motion, ch.top, f)
+    set_top(w, motion.channel, meld(w.motion, ch.top, f))
     ch.count += 1
     if ch.rate > 0.0:
         queue_end(w, motion.channel)  # it may end before those already in the channel
@@ -112,7 +121,7 @@ def leave(w: World, f: int) -> None:
     """Let flow `f`, which is the next to end, leave its channel."""
     motion = w.motion[f]
     ch = w.channels[motion.channel]
-    ch.top = meld(w.motion, motion.left, motion.right)
+    set_top(w, motion.channel, meld(w.motion, motion.left, motion.right))
     ch.count -= 1
     if ch.count == 0:
         ch.rate = 0.0

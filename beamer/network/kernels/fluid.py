@@ -28,6 +28,7 @@ from beamer.network.kernels.channels import (
     next_end_s,
     queue_end,
     record_change,
+    set_top,
     settle,
 )
 from beamer.network.kernels.heap import meld, push, remove, size
@@ -102,7 +103,7 @@ def kill(w: World, j: int) -> None:
         if flow.active:
             c = w.motion[f].channel
             settle(w, c)
-            w.channels[c].top = _without(w, w.channels[c].top, f)
+            set_top(w, c, _without(w, w.channels[c].top, f))
             w.channels[c].count -= 1
             if w.channels[c].count == 0:
                 w.channels[c].rate = 0.0
@@ -152,9 +153,9 @@ def _finish_part(w: World, j: int) -> bool:
 def _end_next(w: World, c: int, complete: Ints, number: int) -> int:
     """End the next flow of channel `c` and those that end with it; return the number of jobs listed as complete by then."""
     ch = w.channels[c]
-    ch.served = w.motion[ch.top].finish
+    ch.served = ch.finish
     ch.since = w.now[0].s
-    while ch.top >= 0 and w.motion[ch.top].finish <= ch.served + COMPLETION_TOLERANCE * w.motion[ch.top].size:
+    while ch.top >= 0 and ch.finish <= ch.served + COMPLETION_TOLERANCE * w.motion[ch.top].size:
         job = w.jobs[w.motion[ch.top].job]
         job.in_flight -= 1
         if job.in_flight == 0:

@@ -72,7 +72,9 @@ def update(w: World, minimum_share: float) -> None:
             w.groups[g].changed = w.groups[g].waiting = -1
     for i in range(now.settled):
         c = w.settled[i]
-        rate = w.minimum.channels[c].rate + w.beyond.channels[c].rate
+        rate = w.beyond.channels[c].rate
+        if minimum_share > 0.0:
+            rate += w.minimum.channels[c].rate
         if rate != w.channels[c].rate:
             set_rate(w, c, rate)
 
