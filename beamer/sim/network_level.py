@@ -33,6 +33,7 @@ from beamer.network.policies import NetworkPolicy, Order
 from beamer.network.snapshot import Snapshot
 from beamer.sim.columns import ColumnsByStudy, RunningColumns, RunningTrial, Told
 from beamer.sim.served import ServedJobs
+from beamer.studies.model import split_key
 from beamer.studies.records import AttemptRecord
 from beamer.studies.tracker import Tracker
 
@@ -121,6 +122,7 @@ class NetworkLevel:
         self._seq = 0
         self._number: dict[str, int] = {}  # of each trial that runs or ran, in the network
         self._running: dict[int, RunningTrial] = {}
+        self._study = np.zeros(0, np.int64)  # of each job, by position among all that are known
         self._by_study = ColumnsByStudy(tracker, ledger, told)
         self._columns: RunningColumns | None = None  # of the jobs that run now; None when they have to be made anew
         self._decision_due = False
@@ -185,6 +187,8 @@ class NetworkLevel:
         for number, (key, spec) in enumerate(work, first):
             self._number[key] = number
             self._running[number] = RunningTrial(key, spec, self._tracker.trials[key].done if done is None else done, steps)
+        place = {name: position for position, name in enumerate(self._tracker.studies)}
+        self._study = np.concatenate((self._study, [place[split_key(key)[0]] for key, _ in work]))
         self._by_study.begun(key for key, _ in work)
         self._served.add(len(work))
         self._network.start(range(first, first + len(work)), after_s + delay_s)
@@ -323,7 +327,8 @@ class NetworkLevel:
         self._remaining = self._network.remaining
         if not self._is_asked:
             running = self._running_numbers()
-            self._install(Arrangement(running, np.zeros_like(running)))
+            by_study = running[np.lexsort((running, self._study[running]))]  # as a snapshot has them: ties end by order
+            self._install(Arrangement(by_study, np.zeros_like(running)))
             return
         snapshot = self.snapshot()
         number = self._running_columns().number

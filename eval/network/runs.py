@@ -37,7 +37,8 @@ def run_contender(cell: Cell, contender: Contender, queues: int, seed: int) -> d
     """Return what is measured of a contender's run.
 
     mean_s: of the SCTs, weighted by study. p95_s: of the SCTs. stretch: the largest ratio of an SCT to the least time that the
-    stage takes alone. makespan_s: the longest of a study's. decide_p99_s: of the seconds that a decision takes.
+    stage takes alone. makespan_s: the longest of a study's. decide_p99_s: of the seconds that a decision takes,
+    0 if the policy is never asked.
     """
     work = cell.scenario(seed)
     policy = Timed(network_policy(contender.policy))
@@ -52,7 +53,7 @@ def run_contender(cell: Cell, contender: Contender, queues: int, seed: int) -> d
         "p95_s": run.p95_sct_s,
         "stretch": max(stage.sct_s / alone_s[stage.study, stage.stage] for stage in run.stages),
         "makespan_s": max(run.makespans_s.values()),
-        "decide_p99_s": float(np.percentile(policy.seconds, 99)),
+        "decide_p99_s": float(np.percentile(policy.seconds or [0.0], 99)),
     }
 
 
