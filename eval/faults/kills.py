@@ -3,7 +3,7 @@
 import asyncio
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +11,7 @@ from pathlib import Path
 from beamer.studies.journal.location import Location, sqlite_url
 from beamer.studies.journal.store import Journal
 from beamer.testing.postgresql import binaries, missing, postgresql
-from eval.faults.base import Fault, FaultOutcome
+from eval.faults.base import PATIENCE_S, Fault, FaultOutcome
 from eval.faults.load import Load
 from eval.faults.plans import witnessing
 from eval.faults.site import POLICY, SERVE, ControllerProcess, ending, site_directory
@@ -48,14 +48,18 @@ def while_compacting(times: int, seed: int) -> FaultOutcome:
     """Kill a controller that has a snapshot made all the time, before, while or after it is written."""
     with site_directory() as directory:
         journal = sqlite_url(directory / "journal.db")
+
+        def snapshot_events() -> int:
+            with closing(Journal(journal, writes=False)) as opened:
+                last = opened.snapshot()
+            return 0 if last is None else last.link.number
+
         outcome = asyncio.run(
-            repeated_kills(directory, journal, times, seed, ("-c", COMPACTING), COMPACTED_LIFE_S, witness=False)
+            repeated_kills(directory, journal, times, seed, ("-c", COMPACTING), COMPACTED_LIFE_S, False, snapshot_events)
         )
-        with closing(Journal(journal, writes=False)) as opened:
-            last = opened.snapshot()
-    if last is None:
-        return replace(outcome, failures=(*outcome.failures, "no snapshot was written"))
-    return replace(outcome, counts={**outcome.counts, "events in the last snapshot": last.link.number})
+        if not (events := snapshot_events()):
+            return replace(outcome, failures=(*outcome.failures, "no snapshot was written"))
+    return replace(outcome, counts={**outcome.counts, "events in the last snapshot": events})
 
 
 def while_starting(times: int, seed: int) -> FaultOutcome:
@@ -101,11 +105,13 @@ async def repeated_kills(
     program: Sequence[str] = SERVE,
     life_s: float = LIFE_S,
     witness: bool = True,
+    reached: Callable[[], int] = lambda: 1,
 ) -> FaultOutcome:
     """Kill a controller so many times.
 
     program: which serves it. life_s: at most, from an acknowledgement to the next kill. witness: whether the first decision
-    after each is looked at, for which every event has to stay in the journal.
+    after each is looked at, for which every event has to stay in the journal. reached: above 0 when the load may end, which
+    goes on for `PATIENCE_S` at most after the last kill: a busy machine may not have come to it between few kills.
     """
     rng = random.Random(seed)
     controller = ControllerProcess(directory, "controller", journal, program)
@@ -140,6 +146,9 @@ async def repeated_kills(
             except TimeoutError as error:
                 load.failures.append(f"after {number} kills: {error or 'no recovery in time'}")
                 await controller.answers()
+            patience_s = time.monotonic() + PATIENCE_S
+            while not await asyncio.to_thread(reached) and time.monotonic() < patience_s:
+                await asyncio.sleep(0.2)
             await load.pause()
             await load.verify(controller.url)
         if decisions:
