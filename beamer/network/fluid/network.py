@@ -113,8 +113,8 @@ class FluidNetwork:
         jobs["phase"] = jobs["phase_first"]
         jobs["load_first"], jobs["load_end"] = block.load_first[:-1] + pairs, block.load_first[1:] + pairs
         jobs["iterations"], jobs["compute"], jobs["overlap"] = block.iterations, block.compute, block.overlap
-        channels = np.zeros(len(w.channels) + len(flows), CHANNEL)  # those that are new are made when they are used first
-        channels[: len(w.channels)] = w.channels
+        channels = np.zeros(len(flows), CHANNEL)
+        channels["top"] = -1
         self._world = _world(
             np.concatenate((w.links, self._senders_of(block))),
             np.concatenate((w.hops, hops)),
@@ -122,7 +122,7 @@ class FluidNetwork:
             np.concatenate((w.motion, motion)),
             np.concatenate((w.phases, phases)),
             np.concatenate((w.jobs, jobs)),
-            channels,
+            np.concatenate((w.channels, channels)),
             w.now,
             w,
         )
