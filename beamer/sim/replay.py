@@ -148,6 +148,8 @@ def big_switch(trace: Trace, rate_bps: float) -> tuple[Block, JobColumns]:
     owner = np.repeat(np.arange(count), flows)
     hop_link = np.stack((src, ports + dst), axis=1).ravel()
     pair, hop_load = np.unique(np.repeat(owner, 2) * (2 * ports) + hop_link, return_inverse=True)
+    sends = pair % (2 * ports) < ports
+    senders, receivers = (np.bincount(pair[side] // (2 * ports), minlength=count) for side in (sends, ~sends))
     seconds = np.bincount(hop_load, np.repeat(size, 2), len(pair)) / rate_bps
     loaded = seconds > 0
     hop_load = np.where(loaded, np.cumsum(loaded) - 1, -1)[hop_load]
@@ -182,8 +184,8 @@ def big_switch(trace: Trace, rate_bps: float) -> tuple[Block, JobColumns]:
         iteration_s=gamma,
         size_bits=np.bincount(owner, size, count).astype(np.float64),
         longest_bits=longest,
-        senders=np.array([len(np.unique(c.src)) for c in trace.coflows], np.int64),
-        receivers=np.array([len(np.unique(c.dst)) for c in trace.coflows], np.int64),
+        senders=senders,
+        receivers=receivers,
         sender_bps=np.full(count, float(rate_bps)),
         first=first,
         link=pair % (2 * ports),
