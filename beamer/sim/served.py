@@ -7,6 +7,7 @@ from beamer.network.allocation.base import Arrangement
 from beamer.network.arrays import Ints
 
 NONE = -1  # the class of a job that no plan contains
+LAST = np.iinfo(np.int64).max  # the rank of such a job
 
 
 class ServedJobs:
@@ -25,13 +26,13 @@ class ServedJobs:
     def add(self, jobs: int) -> None:
         """Add so many jobs, which no plan contains yet."""
         self._group = np.concatenate((self._group, np.full(jobs, NONE)))
-        self._rank = np.concatenate((self._rank, np.full(jobs, np.iinfo(np.int64).max)))
+        self._rank = np.concatenate((self._rank, np.full(jobs, LAST)))
         self._cap_bps = np.concatenate((self._cap_bps, np.full(jobs, np.inf)))
 
     def forget(self, job: int) -> None:
         """Note that a job's connections are new, and have no class yet."""
         self._group[job] = NONE
-        self._rank[job] = np.iinfo(np.int64).max
+        self._rank[job] = LAST
         self._cap_bps[job] = np.inf
 
     def classes(self, jobs: Ints) -> Ints:
@@ -52,7 +53,7 @@ class ServedJobs:
         if not (np.array_equal(group, self._group) and np.array_equal(cap_bps, self._cap_bps)):
             self.plan_changes += 1
         self._group, self._cap_bps = group, cap_bps
-        self._rank[:] = np.iinfo(np.int64).max
+        self._rank[:] = LAST
         self._rank[plan.order] = np.arange(len(plan.order))
 
     def of(self, running: Ints, first: Ints) -> Arrangement:
