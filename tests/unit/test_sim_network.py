@@ -1,6 +1,7 @@
 """What the simulator makes of a scenario around the network: when it decides, and what is in force meanwhile."""
 
 from dataclasses import replace
+from random import Random
 
 import numpy as np
 import pytest
@@ -11,12 +12,16 @@ from beamer.network.fabric import Fabric
 from beamer.network.fluid.flows import Routes
 from beamer.network.fluid.network import FluidNetwork
 from beamer.network.footprint import Footprints
-from beamer.network.job import JobSpec
+from beamer.network.job import JobSpec, profile
+from beamer.network.ledger import NetworkLedger
 from beamer.network.policies import Tier, network_policy
 from beamer.network.snapshot import Snapshot
 from beamer.network.views import JobView, StageView, StudyView
 from beamer.sim import Assumptions, SimResult, simulate
+from beamer.sim.network_level import NetworkLevel
+from beamer.studies.events import AttemptStarted, StageRegistered, StudyRegistered, TargetSet, TrialRegistered
 from beamer.studies.model import Role, Worker
+from beamer.studies.tracker import Tracker
 from beamer.testing.bounded import Bounded
 from beamer.testing.fabrics import star
 from beamer.workloads.scenario import Scenario, StagePlan, StudyPlan
@@ -94,3 +99,24 @@ def test_the_rest_of_an_iteration_counts_as_left_to_do() -> None:
     flying = replace(still, coflows=network.coflows(np.array([0]), still.jobs))
     assert flying.coflows.in_flight.tolist() == [True]
     assert flying.left_s == pytest.approx(still.left_s)
+
+
+def test_a_trial_that_runs_anew_within_its_attempt_counts_by_its_new_job() -> None:
+    """Nothing that its tracker knows has changed, so that its study's columns are the same."""
+    ledger = NetworkLedger(star(4))
+    tracker = Tracker(ledger)
+    five = job(10**6, iterations=5)
+    for event in (
+        StudyRegistered(0.0, "s"),
+        StageRegistered(0.0, "s", "rung0"),
+        TrialRegistered(0.0, "s", "job"),
+        TargetSet(0.0, "s/job", 5, "rung0"),
+        AttemptStarted(0.0, "s/job", "first", PAIR, profile(five)),
+    ):
+        tracker.apply(event)
+    level = NetworkLevel(tracker, ledger, network_policy("beamer"), Random(0), PLAIN, Classes())
+    level.run([("s/job", five)], 0.0)
+    assert level.snapshot().remaining.tolist() == [5]
+    level.stop(["s/job"])
+    level.run([("s/job", replace(five, iterations=3))], 0.0, done=2)
+    assert level.snapshot().remaining.tolist() == [3]
