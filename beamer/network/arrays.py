@@ -5,7 +5,7 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-Numbers = npt.NDArray[np.uint32]
-"""Positions, which compiled code indexes with as they are; a signed one it would ask whether it counts from the end."""
+Positions = npt.NDArray[np.uint32]
+"""Unsigned, so that compiled code does not check whether they are negative and count from the end."""
 Bools = npt.NDArray[np.bool_]
 Records = npt.NDArray[np.void]

@@ -19,7 +19,7 @@ from beamer.network.views import JobView, StudyView
 from beamer.studies.model import split_key
 from beamer.studies.tracker import Tracker
 
-Told = Callable[[Sequence[StudyView]], Sequence[StudyView]]
+Addition = Callable[[Sequence[StudyView]], Sequence[StudyView]]
 """Adds what policies are told of studies beyond what the ledger knows."""
 
 
@@ -35,12 +35,12 @@ class RunningTrial:
 
 @dataclass(frozen=True, eq=False)
 class RunningColumns:
-    """The columns of jobs that run, and by position in these the jobs' numbers in the network.
+    """The columns of jobs that run as a snapshot, and by position in it the jobs' numbers in the network.
 
     steps: of its trial that an iteration of each counts. beyond: steps of each that lie beyond its present target.
     """
 
-    columns: Snapshot
+    snapshot: Snapshot
     number: Ints
     steps: Floats
     beyond: Ints
@@ -49,7 +49,7 @@ class RunningColumns:
     def joined(cls, fabric: Fabric, studies: "Sequence[RunningColumns]") -> "RunningColumns":
         """Return the jobs of several studies, each of which has columns of its own."""
         return cls(
-            Snapshot.joined(fabric, [study.columns for study in studies]),
+            Snapshot.joined(fabric, [study.snapshot for study in studies]),
             np.concatenate([np.zeros(0, np.int64), *(study.number for study in studies)]),
             np.concatenate([np.zeros(0), *(study.steps for study in studies)]),
             np.concatenate([np.zeros(0, np.int64), *(study.beyond for study in studies)]),
@@ -62,25 +62,25 @@ class ColumnsByStudy:
     tracker: with `ledger` among its ledgers. told: None if policies are told what the ledger knows, and no more.
     """
 
-    def __init__(self, tracker: Tracker, ledger: NetworkLedger, told: Told | None) -> None:
+    def __init__(self, tracker: Tracker, ledger: NetworkLedger, told: Addition | None) -> None:
         self._tracker = tracker
         self._ledger = ledger
         self._told = told
         self._kept: dict[str, RunningColumns] = {}
 
-    def begun(self, keys: Iterable[str]) -> None:
-        """Note that trials have begun to run, with new numbers in the network."""
+    def forget(self, keys: Iterable[str]) -> None:
+        """Forget the columns of the studies of trials that begin to run, with new numbers in the network."""
         for key in keys:
             self._kept.pop(split_key(key)[0], None)
 
     def joined(
-        self, running: Mapping[int, RunningTrial], number: Mapping[str, int], begun: AbstractSet[str], planes: Mapping[str, int]
+        self, running: Mapping[int, RunningTrial], number: Mapping[str, int], planes: Mapping[str, int]
     ) -> RunningColumns:
-        """Return the columns of all.
+        """Return the columns of all; a trial that has been given hosts and does not run yet is left out.
 
-        running: trials by number. number: of each by key. begun: keys of all that run; a trial that has been given hosts and
-        does not run yet is left out. planes: that were chosen for trials.
+        running: trials by number. number: of each by key. planes: that were chosen for trials.
         """
+        begun = {trial.key for trial in running.values()}
         studies = [columns for columns in self._studies(begun, planes) if columns.studies]
         by_study = {columns.studies[0].name: self._of(columns, running, number) for columns in studies}
         self._kept = by_study
@@ -105,7 +105,7 @@ class ColumnsByStudy:
     def _of(self, columns: Snapshot, running: Mapping[int, RunningTrial], number: Mapping[str, int]) -> RunningColumns:
         """Return the jobs of a study's columns, as they were unless these have changed."""
         known = self._kept.get(columns.studies[0].name)
-        if known is not None and known.columns is columns:
+        if known is not None and known.snapshot is columns:
             return known
         numbers = [number[key] for key in columns.jobs.key]
         trials = [running[one] for one in numbers]

@@ -31,7 +31,7 @@ from beamer.network.job import JobSpec
 from beamer.network.ledger import NetworkLedger
 from beamer.network.policies import NetworkPolicy, Order
 from beamer.network.snapshot import Snapshot
-from beamer.sim.columns import ColumnsByStudy, RunningColumns, RunningTrial, Told
+from beamer.sim.columns import Addition, ColumnsByStudy, RunningColumns, RunningTrial
 from beamer.sim.served import ServedJobs
 from beamer.studies.model import split_key
 from beamer.studies.records import AttemptRecord
@@ -95,7 +95,7 @@ class NetworkLevel:
         rng: Random,
         assumptions: Assumptions,
         allocator: Allocator,
-        told: Told | None = None,
+        told: Addition | None = None,
         parts: JointParts = NO_PARTS,
     ) -> None:
         self._tracker = tracker
@@ -188,8 +188,8 @@ class NetworkLevel:
             self._number[key] = number
             self._running[number] = RunningTrial(key, spec, self._tracker.trials[key].done if done is None else done, steps)
         place = {name: position for position, name in enumerate(self._tracker.studies)}
-        self._study = np.concatenate((self._study, [place[split_key(key)[0]] for key, _ in work]))
-        self._by_study.begun(key for key, _ in work)
+        self._study = np.concatenate((self._study, np.array([place[split_key(key)[0]] for key, _ in work], np.int64)))
+        self._by_study.forget(key for key, _ in work)
         self._served.add(len(work))
         self._network.start(range(first, first + len(work)), after_s + delay_s)
         self._changed()
@@ -250,7 +250,7 @@ class NetworkLevel:
     def snapshot(self) -> Snapshot:
         """Return what a policy may know now."""
         now = self._running_columns()
-        columns, jobs = now.columns, now.columns.jobs
+        columns, jobs = now.snapshot, now.snapshot.jobs
         here = self._network.remaining[now.number]
         if self._leaving:
             here = here + np.array([self._leaving.get(key, 0) for key in jobs.key], np.int64)
@@ -264,8 +264,7 @@ class NetworkLevel:
 
     def _running_columns(self) -> RunningColumns:
         if self._columns is None:
-            begun = {trial.key for trial in self._running.values()}
-            self._columns = self._by_study.joined(self._running, self._number, begun, self._plane_of)
+            self._columns = self._by_study.joined(self._running, self._number, self._plane_of)
         return self._columns
 
     @property
@@ -327,7 +326,7 @@ class NetworkLevel:
         self._remaining = self._network.remaining
         if not self._is_asked:
             running = self._running_numbers()
-            by_study = running[np.lexsort((running, self._study[running]))]  # as a snapshot has them: ties end by order
+            by_study = running[np.lexsort((running, self._study[running]))]  # as most snapshots: ties end by order
             self._install(Arrangement(by_study, np.zeros_like(running)))
             return
         snapshot = self.snapshot()
@@ -354,6 +353,7 @@ class NetworkLevel:
         self._decision_due = True
 
     def _install(self, plan: Arrangement) -> None:
+        """Carry a plan out; a trial that has begun to run anew since it was made has new connections, and no class by it."""
         self._served.install(plan)
         self._serve()
 

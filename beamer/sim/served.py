@@ -6,8 +6,9 @@ from beamer.network.allocation import Allocator
 from beamer.network.allocation.base import Arrangement
 from beamer.network.arrays import Ints
 
-NONE = -1  # the class of a job that no plan contains
-LAST = np.iinfo(np.int64).max  # the rank of such a job
+FIRST = -1  # the rank of what goes before any plan's jobs
+NO_CLASS = -1  # of a job that no plan contains, like the next
+NO_RANK = np.iinfo(np.int64).max  # behind all that have one
 
 
 class ServedJobs:
@@ -25,14 +26,14 @@ class ServedJobs:
 
     def add(self, jobs: int) -> None:
         """Add so many jobs, which no plan contains yet."""
-        self._group = np.concatenate((self._group, np.full(jobs, NONE)))
-        self._rank = np.concatenate((self._rank, np.full(jobs, LAST)))
+        self._group = np.concatenate((self._group, np.full(jobs, NO_CLASS)))
+        self._rank = np.concatenate((self._rank, np.full(jobs, NO_RANK)))
         self._cap_bps = np.concatenate((self._cap_bps, np.full(jobs, np.inf)))
 
     def forget(self, job: int) -> None:
         """Note that a job's connections are new, and have no class yet."""
-        self._group[job] = NONE
-        self._rank[job] = LAST
+        self._group[job] = NO_CLASS
+        self._rank[job] = NO_RANK
         self._cap_bps[job] = np.inf
 
     def classes(self, jobs: Ints) -> Ints:
@@ -45,15 +46,15 @@ class ServedJobs:
         return caps
 
     def install(self, plan: Arrangement) -> None:
-        """Serve the jobs of `plan`, and no others, as it says."""
-        group, cap_bps = np.full_like(self._group, NONE), np.full_like(self._cap_bps, np.inf)
+        """Serve the jobs of `plan`, and no others, as it says, in O(jobs ever added)."""
+        group, cap_bps = np.full_like(self._group, NO_CLASS), np.full_like(self._cap_bps, np.inf)
         group[plan.order] = plan.group
         if plan.cap_bps is not None:
             cap_bps[plan.order] = plan.cap_bps
         if not (np.array_equal(group, self._group) and np.array_equal(cap_bps, self._cap_bps)):
             self.plan_changes += 1
         self._group, self._cap_bps = group, cap_bps
-        self._rank[:] = LAST
+        self._rank[:] = NO_RANK
         self._rank[plan.order] = np.arange(len(plan.order))
 
     def of(self, running: Ints, first: Ints) -> Arrangement:
@@ -62,9 +63,9 @@ class ServedJobs:
         first: jobs that go before all others.
         """
         rank, group = self._rank[running], self._group[running]
-        group[group == NONE] = self._allocator.lowest(int(self._group.max(initial=NONE)))
+        group[group == NO_CLASS] = self._allocator.lowest(int(self._group.max(initial=NO_CLASS)))
         ahead = np.isin(running, first)
-        rank[ahead], group[ahead] = NONE, 0
+        rank[ahead], group[ahead] = FIRST, 0
         by_rank = np.lexsort((running, rank))
         caps_bps = self._cap_bps[running][by_rank] if self._allocator.caps else None
         return Arrangement(running[by_rank], group[by_rank], caps_bps)

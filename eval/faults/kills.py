@@ -17,6 +17,7 @@ from eval.faults.plans import witnessing
 from eval.faults.site import POLICY, SERVE, ControllerProcess, ending, site_directory
 
 LIFE_S = 1.0  # at most, between an acknowledgement after a restart and the next kill
+LOOK_S = 0.2  # between two looks at whether the load may end
 COMPACTED_LIFE_S = 4.0  # a snapshot takes a second or two to make, and is to be written now and then
 SNAPSHOT_EVENTS = 300  # after which a snapshot takes their place: less than what is written between two kills
 COMPACTING = f"""
@@ -54,8 +55,11 @@ def while_compacting(times: int, seed: int) -> FaultOutcome:
                 last = opened.snapshot()
             return 0 if last is None else last.link.number
 
+        def is_compacted() -> bool:
+            return snapshot_events() > 0
+
         outcome = asyncio.run(
-            repeated_kills(directory, journal, times, seed, ("-c", COMPACTING), COMPACTED_LIFE_S, False, snapshot_events)
+            repeated_kills(directory, journal, times, seed, ("-c", COMPACTING), COMPACTED_LIFE_S, False, is_compacted)
         )
         if not (events := snapshot_events()):
             return replace(outcome, failures=(*outcome.failures, "no snapshot was written"))
@@ -105,12 +109,12 @@ async def repeated_kills(
     program: Sequence[str] = SERVE,
     life_s: float = LIFE_S,
     witness: bool = True,
-    reached: Callable[[], int] = lambda: 1,
+    reached: Callable[[], bool] = lambda: True,
 ) -> FaultOutcome:
     """Kill a controller so many times.
 
     program: which serves it. life_s: at most, from an acknowledgement to the next kill. witness: whether the first decision
-    after each is looked at, for which every event has to stay in the journal. reached: above 0 when the load may end, which
+    after each is looked at, for which every event has to stay in the journal. reached: whether the load may end, which
     goes on for `PATIENCE_S` at most after the last kill: a busy machine may not have come to it between few kills.
     """
     rng = random.Random(seed)
@@ -146,9 +150,10 @@ async def repeated_kills(
             except TimeoutError as error:
                 load.failures.append(f"after {number} kills: {error or 'no recovery in time'}")
                 await controller.answers()
-            patience_s = time.monotonic() + PATIENCE_S
-            while not await asyncio.to_thread(reached) and time.monotonic() < patience_s:
-                await asyncio.sleep(0.2)
+            load.resume()
+            deadline = time.monotonic() + PATIENCE_S
+            while not await asyncio.to_thread(reached) and time.monotonic() < deadline:
+                await asyncio.sleep(LOOK_S)
             await load.pause()
             await load.verify(controller.url)
         if decisions:

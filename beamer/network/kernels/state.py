@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from beamer.network.arrays import Floats, Ints, Numbers, Records
+from beamer.network.arrays import Floats, Ints, Positions, Records
 
 LINK = np.dtype(
     [
@@ -177,7 +177,7 @@ CHANNEL = np.dtype(
         ("noted", "i8"),  # the allocation in which that was noted
         ("count", "i4"),  # flows in it
         ("top", "i4"),  # the flow that ends first, -1: none
-        ("finish", "f8"),  # bits served at which that is
+        ("finish", "f8"),  # that of `top`, bits served
         ("rate", "f8"),  # bit/s
         ("served", "f8"),  # bits
         ("since", "f8"),  # when `served` was brought up to date, seconds
@@ -222,11 +222,10 @@ class World(NamedTuple):
     ends: heap of channels by the end of their next flow. due: that end by channel, NEVER if there is none, where the rates of
     many change at once: to scan a list is then faster than to maintain a heap. soonest: the first of each block of these,
     OUTDATED where one has changed. channel_of: a channel of each path, of any group; path_of: the path of each channel.
-    minimum, beyond: the fill of minimum shares, and that of what is left. settled, touched,
-    marked: lists of as many channels, or segments, as `NOW` says. timers: 2 j for the end of job j's computing, 2 j + 1 for the
-    start of its synchronisation. levels: segments by the rate at which they fill up. queue: links l, and flows f as
-    len(links) + f, that a sweep has to recompute. changed: flows that started, and ~f for those that ended, since the last
-    allocation. now: one record.
+    minimum, beyond: the fill of minimum shares, and that of what is left. settled, touched, marked: lists of as many channels,
+    or segments, as `NOW` says. timers: 2 j for the end of job j's computing, 2 j + 1 for the start of its synchronisation.
+    levels: segments by the rate at which they fill up. queue: links l, and flows f as len(links) + f, that a sweep has to
+    recompute. changed: flows that started, and ~f for those that ended, since the last allocation. now: one record.
     """
 
     links: Records
@@ -249,9 +248,9 @@ class World(NamedTuple):
     soonest: Floats
     channel_of: Ints
     path_of: Ints
-    settled: Numbers
-    touched: Numbers
-    marked: Numbers
+    settled: Positions
+    touched: Positions
+    marked: Positions
     timers: Records
     levels: Records
     queue: Records
