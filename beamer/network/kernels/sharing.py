@@ -10,9 +10,9 @@ and so on until no channel is left.
 
 Invariants, of each fill: a path has no link twice; every channel that has flows is held back by a full segment on which no
 channel of its group has a higher rate; a segment's `free` is what the groups before it leave, its `load` what its channels
-take, where a group follows; those of its channels that have flows come first in its list. Levels are updated lazily, when a link is
-first in the heap: a fill of C channels of h hops on L links takes O(C h + R log L), R being how often a link comes first, once
-or again with a level that has risen.
+take, where a group follows; those of its channels that have flows come first in its list. Levels are updated lazily, when a
+link is first in the heap: a fill of C channels of h hops on L links takes O(C h + R log L), R being how often a link comes
+first, once or again with a level that has risen.
 """
 
 from beamer.network.kernels.channels import NEVER, set_rate
