@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from ray import get_gpu_ids, get_runtime_context, tune
-from ray.tune import CheckpointConfig, FailureConfig, ResultGrid, RunConfig, TuneConfig, Tuner
+from ray.tune import Callback, CheckpointConfig, FailureConfig, ResultGrid, RunConfig, TuneConfig, Tuner
 
 from beamer.engines.ray_tune.scheduler import BeamerScheduler
 
@@ -122,6 +122,7 @@ def run(
     pause_s: float = 0.02,
     reuse: bool = False,
     saved_every: int = 0,
+    callbacks: Sequence[Callback] = (),
     **options: Any,
 ) -> ResultGrid:
     """Run a search with a trial per rate under `folder`."""
@@ -132,7 +133,9 @@ def run(
         param_space={"rate": tune.grid_search(list(rates)), "lines": str(folder / "lines"), "pause_s": pause_s},
         tune_config=TuneConfig(scheduler=scheduler, reuse_actors=reuse),
         run_config=RunConfig(
+            name="search",
             storage_path=str(folder / "results"),
+            callbacks=list(callbacks),
             stop=stop,
             verbose=0,
             failure_config=FailureConfig(max_failures=options.get("failures", 0)),

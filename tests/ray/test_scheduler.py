@@ -1,5 +1,6 @@
 """What trials live through: pauses, other numbers of GPUs, rungs, nodes that are killed."""
 
+import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,10 @@ from beamer.decision.policy import Stateless
 pytest.importorskip("ray", reason="ray is not installed: the extra `ray`")
 
 from ray import tune
+from ray.tune import Callback, Tuner
+from ray.tune.execution.tune_controller import TuneController
 from ray.tune.result import NODE_IP
+from ray.tune.schedulers import TrialScheduler
 
 from beamer.engines.ray_tune.local import LocalRayCluster
 from beamer.engines.ray_tune.scheduler import BeamerScheduler
@@ -27,7 +31,7 @@ from beamer.schedule.statistics import SearchStatistics
 from beamer.studies.events import StageSealed, TrialEnded
 from beamer.studies.journal.store import Journal
 from beamer.studies.model import Rung, TrialStatus, split_key
-from tests.ray.searches import Regression, overlaps, run, steps, undisturbed, write
+from tests.ray.searches import Regression, Trial, overlaps, run, steps, undisturbed, write
 
 # Tune does not close its trials' result files when a search ends before they do.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
@@ -233,6 +237,41 @@ def test_a_search_ends_correctly_though_a_node_is_killed(cluster: LocalRayCluste
     assert sorted(lines[-1].loss for lines in done.values()) == sorted(undisturbed(rate, 8)[-1] for rate in RATES[1:])
     assert [sum(node.gpus for node in event.nodes) for event in events(tmp_path, NodesSeen)] == [4, 2]
     assert any(lines[0].devices[0][0] != lines[-1].devices[0][0] for lines in done.values())
+
+
+@dataclass
+class Interrupted(Callback):  # type: ignore[misc]
+    """Interrupts an experiment, as from a terminal, at the first result of step `at`, once."""
+
+    at: int
+    marker: Path
+
+    def on_trial_result(self, *, result: dict[str, Any], **info: Any) -> None:
+        if result["training_iteration"] == self.at and not self.marker.exists():
+            self.marker.touch()
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_a_search_goes_on_that_was_saved_while_its_trials_were_held(
+    cluster: LocalRayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved = TuneController.__getstate__
+
+    def held(self: TuneController) -> dict[str, Any]:
+        return saved(self) | {"_cached_trial_decisions": {trial.trial_id: TrialScheduler.NOOP for trial in self.get_trials()}}
+
+    rungs = (Rung("r0", 4, 2), Rung("r1", 2, 4))
+    with monkeypatch.context() as patched:
+        patched.setenv("TUNE_GLOBAL_CHECKPOINT_S", "0")
+        patched.setattr(TuneController, "__getstate__", held)
+        scheduler = BeamerScheduler("fifo", rungs=rungs, journal=journal_of(tmp_path))
+        interruption = Interrupted(3, tmp_path / "interrupted")
+        run(tmp_path, scheduler, RATES[:4], saved_every=1, callbacks=[interruption])
+    assert interruption.marker.exists()
+    trainable = tune.with_resources(Trial, {"cpu": 1, "gpu": 1})
+    results = Tuner.restore(str(tmp_path / "results" / "search"), trainable, restart_errored=True).fit()
+    assert not results.errors
+    assert sorted(result.metrics["training_iteration"] for result in results) == [2, 2, 4, 4]
 
 
 def test_half_a_gpu_and_an_unknown_end_are_refused() -> None:

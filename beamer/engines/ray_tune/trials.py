@@ -67,7 +67,12 @@ class RayTrials(TuneTrials):
             controller._insufficient_resources_manager.on_no_available_trials = _ignore
 
     def add(self, trial: Trial) -> None:
-        """Take in a pending trial and pause it; one that is known has failed."""
+        """Take in a pending trial and pause it; one that is known has failed.
+
+        Of a search that is restored Tune also restores the decision that a trial was saved with, and would carry it out in
+        place of the one on its next result: of a trial that was held, that it waits, for ever.
+        """
+        self.controller._cached_trial_decisions.pop(trial.trial_id, None)
         if trial.trial_id in self._trials:
             self.controller._set_trial_status(trial, Trial.PAUSED)
         else:
