@@ -7,9 +7,10 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from functools import partial
+from itertools import cycle, islice
 from pathlib import Path
 
 from beamer.studies.journal.location import Location, sqlite_url
@@ -91,9 +92,10 @@ def disk_full(times: int, seed: int) -> FaultOutcome:
 
 
 def damaged(times: int, seed: int) -> FaultOutcome:
-    """Damage a journal in each way, and see it refused by name, repaired, and served as far as it is left."""
+    """Damage journals, each in another way in an order drawn, and see them refused by name, repaired, and served again."""
+    kinds = random.Random(seed).sample(list(DAMAGES), len(DAMAGES))
     with site_directory() as directory:
-        return asyncio.run(_damaged(directory, times))
+        return asyncio.run(_damaged(directory, islice(cycle(kinds), times)))
 
 
 def two_writers(times: int, seed: int) -> FaultOutcome:
@@ -145,35 +147,34 @@ async def _disturbed(directory: Path, journal: Location, times: int, seed: int, 
         return FaultOutcome(times, acknowledged, lost, 1, differing, tuple(recovery_s), counts, tuple(failures))
 
 
-async def _damaged(directory: Path, times: int) -> FaultOutcome:
+async def _damaged(directory: Path, kinds: Iterable[str]) -> FaultOutcome:
     failures: list[str] = []
-    named = repaired = served = 0
-    for turn in range(times):
-        for number, (kind, statements) in enumerate(DAMAGES.items()):
-            file = directory / f"{turn}-{number}.db"
-            with closing(Journal(sqlite_url(file))) as journal:
-                journal.append(*EVENTS)
-            damage(file, statements)
-            controller = ControllerProcess(directory, f"controller-{turn}-{number}", sqlite_url(file))
-            with ending(controller):
+    times = named = repaired = served = 0
+    for times, kind in enumerate(kinds, 1):
+        file = directory / f"{times}.db"
+        with closing(Journal(sqlite_url(file))) as journal:
+            journal.append(*EVENTS)
+        damage(file, DAMAGES[kind])
+        controller = ControllerProcess(directory, f"controller-{times}", sqlite_url(file))
+        with ending(controller):
+            controller.start()
+            refused = await controller.ended() == 2 and "beamer journal" in controller.log
+            named += refused
+            command = [sys.executable, "-m", "beamer.cli", "journal", "repair", f"sqlite:///{file}"]
+            done = await asyncio.to_thread(subprocess.run, command, check=False, capture_output=True, text=True)
+            repaired += done.returncode == 0
+            if done.returncode == 0:
                 controller.start()
-                refused = await controller.ended() == 2 and "beamer journal" in controller.log
-                named += refused
-                command = [sys.executable, "-m", "beamer.cli", "journal", "repair", f"sqlite:///{file}"]
-                done = await asyncio.to_thread(subprocess.run, command, check=False, capture_output=True, text=True)
-                repaired += done.returncode == 0
-                if done.returncode == 0:
-                    controller.start()
-                    await controller.answers()
-                    known = await _stages(controller)
-                    wanted = {f"r{i}" for i in range(2, 7)}
-                    served += 1
-                    if not known <= wanted:
-                        failures.append(f"{kind}: after the repair there are stages {sorted(known - wanted)}")
-                if not refused or (done.returncode == 0) == (kind in BEYOND_REPAIR):
-                    failures.append(f"{kind}: {controller.log[-500:]} {done.stderr[-500:]}")
+                await controller.answers()
+                known = await _stages(controller)
+                wanted = {f"r{i}" for i in range(2, 7)}
+                served += 1
+                if not known <= wanted:
+                    failures.append(f"{kind}: after the repair there are stages {sorted(known - wanted)}")
+            if not refused or (done.returncode == 0) == (kind in BEYOND_REPAIR):
+                failures.append(f"{kind}: {controller.log[-500:]} {done.stderr[-500:]}")
     counts = {"refused and named": named, "repaired": repaired, "served again": served}
-    return FaultOutcome(times * len(DAMAGES), counts=counts, failures=tuple(failures))
+    return FaultOutcome(times, counts=counts, failures=tuple(failures))
 
 
 async def _stages(controller: ControllerProcess) -> set[str]:
@@ -224,6 +225,6 @@ FAULTS = (
     ),
     Fault("sessions-ended", f"PostgreSQL ends all sessions {ENDED}", RECOVERY, sessions_ended, 10, missing),
     Fault("disk-full", f"no file may be written {FULL}, journal in SQLite", RECOVERY, disk_full, 10),
-    Fault("damaged", "the journal in SQLite damaged, in one way after the other", "not measured", damaged, 1),
+    Fault("damaged", "the journal in SQLite damaged, in one way after the other", "not measured", damaged, len(DAMAGES)),
     Fault("two-writers", "a second controller started on a journal in SQLite", TWO, two_writers, 10),
 )
