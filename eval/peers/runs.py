@@ -93,7 +93,7 @@ class PeerRuns:
         keys, files = {run: self.key(run) for run in runs}, {run: self.file_of(run) for run in runs}
         missing = [run for run in runs if keys[run] not in self.known and not files[run].exists()]
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        running: set[subprocess.Popen[str]] = set()
+        running = RunningProcesses()
         with Progress(*columns, console=console) as progress, ThreadPoolExecutor(processes) as pool:
             total = progress.add_task(f"runs in {self.peer.title}", total=len(runs), completed=len(runs) - len(missing))
             try:
@@ -104,13 +104,12 @@ class PeerRuns:
                         console.print(f"{progress.tasks[0].completed:.0f} of {len(runs)}: {title}")
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
-                for process in list(running):
-                    process.terminate()
+                running.end()
                 raise
         return {run: self.known.get(key) or FinishedRun.read(key, files[run]) for run, key in keys.items()}
 
-    def _make(self, run: PeerRun, file: Path, progress: Progress, running: set[subprocess.Popen[str]]) -> str:
-        """Make a run and return its title. running: the processes of all runs."""
+    def _make(self, run: PeerRun, file: Path, progress: Progress, running: "RunningProcesses") -> str:
+        """Make a run and return its title."""
         title = f"workload {run.workload}, seed {run.seed}: {run.contender.title}"
         task = progress.add_task(title, total=None)
         with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+") as errors:
@@ -135,6 +134,30 @@ class PeerRuns:
             file.unlink()
             raise EngineError(f"{self.peer.title}, {title}: the sources changed while it ran; start again")
         return title
+
+
+class RunningProcesses:
+    """The processes that make runs, which threads start and are all ended together."""
+
+    def __init__(self) -> None:
+        self._processes: set[subprocess.Popen[str]] = set()
+        self._ended = False
+
+    def add(self, process: subprocess.Popen[str]) -> None:
+        """Take in a process; end it where the others were ended while it started."""
+        self._processes.add(process)
+        if self._ended:
+            process.terminate()
+
+    def discard(self, process: subprocess.Popen[str]) -> None:
+        """Forget a process that has ended."""
+        self._processes.discard(process)
+
+    def end(self) -> None:
+        """End all processes, also those that are just being started."""
+        self._ended = True
+        for process in list(self._processes):
+            process.terminate()
 
 
 def _without_seed(run: PeerRun) -> str:

@@ -22,7 +22,7 @@ from eval.peers.gavel.peer import GavelPeer
 from eval.peers.pollux.peer import NEEDED, PolluxPeer
 from eval.peers.report import PeerFigures, mean, ratio
 from eval.peers.results_file import PeerResults
-from eval.peers.runs import FinishedRun, PeerRuns
+from eval.peers.runs import FinishedRun, PeerRuns, RunningProcesses
 
 HERE = Path(sys.executable)
 
@@ -289,6 +289,17 @@ def test_no_run_goes_on_when_the_command_is_ended(checkout: Path, tmp_path: Path
     finally:
         process.kill()
         process.wait()
+
+
+def test_a_process_that_was_starting_when_all_were_ended_is_ended() -> None:
+    running = RunningProcesses()
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"], text=True) as process:
+        try:
+            running.end()
+            running.add(process)
+            assert process.wait(60) == -signal.SIGTERM
+        finally:
+            process.kill()
 
 
 def test_a_result_whose_sources_changed_meanwhile_is_not_kept(checkout: Path, tmp_path: Path) -> None:
