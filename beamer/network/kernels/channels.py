@@ -10,7 +10,7 @@ the channel in `World.ends` (or `World.due`) is that of `top` at the rate in for
 
 from beamer.network.arrays import Floats
 from beamer.network.kernels.heap import append, meld, push, remove, size
-from beamer.network.kernels.jit import any_order, inner
+from beamer.network.kernels.jit import any_order, inner, unsigned
 from beamer.network.kernels.state import World
 
 NEVER = 1e300  # seconds
@@ -102,26 +102,28 @@ def set_top(w: World, c: int, f: int) -> None:
 def enter(w: World, f: int, bits: float) -> None:
     """Let flow `f`, which has `bits` to move, join its channel."""
     motion = w.motion[f]
-    ch = w.channels[motion.channel]
-    settle(w, motion.channel)
+    c = unsigned(motion.channel)
+    ch = w.channels[c]
+    settle(w, c)
     if ch.count == 0:
         ch.served = 0.0
         ch.rate = 0.0
     motion.finish = ch.served + bits
     motion.left = -1
     motion.right = -1
-    set_top(w, motion.channel, meld(w.motion, ch.top, f))
+    set_top(w, c, meld(w.motion, ch.top, f))
     ch.count += 1
     if ch.rate > 0.0:
-        queue_end(w, motion.channel)  # it may end before those already in the channel
+        queue_end(w, c)  # it may end before those already in the channel
 
 
 @inner
 def leave(w: World, f: int) -> None:
     """Let flow `f`, which is the next to end, leave its channel."""
     motion = w.motion[f]
-    ch = w.channels[motion.channel]
-    set_top(w, motion.channel, meld(w.motion, motion.left, motion.right))
+    c = unsigned(motion.channel)
+    ch = w.channels[c]
+    set_top(w, c, meld(w.motion, motion.left, motion.right))
     ch.count -= 1
     if ch.count == 0:
         ch.rate = 0.0

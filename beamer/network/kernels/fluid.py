@@ -32,7 +32,7 @@ from beamer.network.kernels.channels import (
     settle,
 )
 from beamer.network.kernels.heap import meld, push, remove, size
-from beamer.network.kernels.jit import inner, kernel
+from beamer.network.kernels.jit import inner, kernel, unsigned
 from beamer.network.kernels.state import World
 
 GREEDY, MADD, SHARING, SPLIT = 0, 1, 2, 3
@@ -48,8 +48,8 @@ def _iterate(w: World, j: int, at: float) -> None:
     job.phase = job.phase_first
     job.awaited = 2
     job.began = at
-    push(w.timers, 2 * j, at + job.compute)
-    push(w.timers, 2 * j + 1, at + (1.0 - job.overlap) * job.compute)
+    push(w.timers, unsigned(2 * j), at + job.compute)
+    push(w.timers, unsigned(2 * j + 1), at + (1.0 - job.overlap) * job.compute)
 
 
 @kernel
@@ -63,7 +63,7 @@ def start(w: World, j: int, after: float) -> None:
             idle = idle and not w.flows[f].moves
     if idle:
         job.done = job.iterations - 1  # skip iterations of no duration, or as many would have to be run one after another
-    _iterate(w, j, w.now[0].s + after)
+    _iterate(w, unsigned(j), w.now[0].s + after)
 
 
 @kernel
@@ -89,8 +89,8 @@ def kill(w: World, j: int) -> None:
     """Stop job `j` and its flows at once."""
     job = w.jobs[j]
     job.running = False
-    remove(w.timers, 2 * j)
-    remove(w.timers, 2 * j + 1)
+    remove(w.timers, unsigned(2 * j))
+    remove(w.timers, unsigned(2 * j + 1))
     if job.in_flight == 0:
         return
     phase = w.phases[job.phase]
@@ -101,7 +101,7 @@ def kill(w: World, j: int) -> None:
             for h in range(flow.hop_first, flow.hop_end):
                 w.links[w.hops[h].link].moved += w.hops[h].use * moved
         if flow.active:
-            c = w.motion[f].channel
+            c = unsigned(w.motion[f].channel)
             settle(w, c)
             set_top(w, c, _without(w, w.channels[c].top, f))
             w.channels[c].count -= 1
@@ -150,8 +150,8 @@ def _finish_part(w: World, j: int) -> bool:
 
 
 @inner
-def _end_next(w: World, c: int, complete: Ints, number: int) -> int:
-    """End the next flow of channel `c` and those that end with it; return the number of jobs listed as complete by then."""
+def _end_next(w: World, c: int, complete: Ints) -> None:
+    """End the next flow of channel `c` and those that end with it; list the jobs whose coflow is complete by that."""
     ch = w.channels[c]
     ch.served = ch.finish
     ch.since = w.now[0].s
@@ -159,26 +159,24 @@ def _end_next(w: World, c: int, complete: Ints, number: int) -> int:
         job = w.jobs[w.motion[ch.top].job]
         job.in_flight -= 1
         if job.in_flight == 0:
-            complete[number] = w.motion[ch.top].job
-            number += 1
+            complete[w.now[0].complete] = w.motion[ch.top].job
+            w.now[0].complete += 1
         leave(w, ch.top)
     queue_end(w, c)
-    return number
 
 
 @inner
-def _end_flows(w: World, until: float, complete: Ints) -> int:
-    """End the flows that are due; list the jobs whose coflow is complete by that and return their number."""
-    number = 0
+def _end_flows(w: World, until: float, complete: Ints) -> None:
+    """End the flows that are due; list the jobs whose coflow is complete by that, `NOW.complete` of them."""
+    w.now[0].complete = 0
     if w.now[0].lists_ends:
         for block in range((w.now[0].channels + BLOCK - 1) // BLOCK):
             if w.soonest[block] <= until:
                 for c in range(block * BLOCK, min((block + 1) * BLOCK, w.now[0].channels)):
                     while w.due[c] <= until:
-                        number = _end_next(w, c, complete, number)
+                        _end_next(w, unsigned(c), complete)
     while size(w.ends) > 0 and w.ends[w.ends[0].item].key <= until:
-        number = _end_next(w, w.ends[0].item, complete, number)
-    return number
+        _end_next(w, w.ends[0].item, complete)
 
 
 @kernel
@@ -245,8 +243,9 @@ def run(
         w.now[0].s = max(at, w.now[0].s)
         due = at + SIMULTANEOUS * at
         # 3. End flows; release the next phases of their jobs.
-        for i in range(_end_flows(w, due, complete)):
-            j = complete[i]
+        _end_flows(w, due, complete)
+        for i in range(w.now[0].complete):
+            j = unsigned(complete[i])
             w.jobs[j].phase += 1
             w.now[0].coflows = True
             if by_coflow:
@@ -265,7 +264,7 @@ def run(
         # 4. Expire timers: odd ones start a synchronisation, even ones end the computing.
         while size(w.timers) > 0 and w.timers[w.timers[0].item].key <= due and entries < len(kinds):
             timer = w.timers[0].item
-            j = timer >> 1
+            j = unsigned(timer >> 1)
             remove(w.timers, timer)
             if timer & 1 and _release(w, j):
                 if by_coflow:

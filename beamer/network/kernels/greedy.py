@@ -19,7 +19,7 @@ costs O(h (c + log F)); to pass over a flow that another full link blocks costs 
 from beamer.network.arrays import Ints
 from beamer.network.kernels.channels import NEVER, has_traffic, set_rate
 from beamer.network.kernels.heap import push, remove, size
-from beamer.network.kernels.jit import inner
+from beamer.network.kernels.jit import inner, unsigned
 from beamer.network.kernels.state import World
 
 EXHAUSTED = 1e-12  # share of a link's capacity below which nothing is free
@@ -54,7 +54,7 @@ def stop_ended(w: World) -> None:
     for i in range(w.now[0].changes):
         f = w.changed[i]
         if f < 0 and not w.flows[~f].active:
-            set_rate(w, ~f, 0.0)
+            set_rate(w, unsigned(~f), 0.0)
             w.flows[~f].carries = False
 
 
@@ -98,7 +98,7 @@ def allocate(w: World, order: Ints) -> None:
                 continue
             flow.carries = rate > 0.0
             if rate != w.channels[f].rate:
-                set_rate(w, f, rate)
+                set_rate(w, unsigned(f), rate)
 
 
 @inner
@@ -183,7 +183,7 @@ def _queue_next(w: World, number: int, key: float) -> None:
         for at in range(link.first, link.first + link.carriers):
             if w.carriers[at].key > key:
                 link.cursor = w.carriers[at].flow
-                push(w.queue, number, w.carriers[at].key)
+                push(w.queue, unsigned(number), w.carriers[at].key)
                 return
     elif link.delta < 0.0:  # more is free: binary search for the first entry after `key`, then the first that may gain
         low, high = link.first, link.first + link.size
@@ -196,10 +196,10 @@ def _queue_next(w: World, number: int, key: float) -> None:
         for at in range(low, link.first + link.size):
             if _may_gain(w, number, at):
                 link.cursor = w.entries[at].item
-                push(w.queue, number, w.entries[at].key)
+                push(w.queue, unsigned(number), w.entries[at].key)
                 return
     link.delta = 0.0
-    remove(w.queue, number)
+    remove(w.queue, unsigned(number))
 
 
 @inner
@@ -213,7 +213,7 @@ def _recompute(w: World, f: int) -> None:
             rate = min(rate, _free(w, w.hops[h].link, key) / w.hops[h].use)
     flow.carries = rate > 0.0
     if rate != w.channels[f].rate:
-        set_rate(w, f, rate)
+        set_rate(w, unsigned(f), rate)
     for h in range(flow.hop_first, flow.hop_end):
         number = w.hops[h].link
         change = _carry(w, f, number, rate * w.hops[h].use)
@@ -231,7 +231,7 @@ def sweep(w: World) -> None:
     links = len(w.links)  # items of the queue: links below it, flows from it on
     for i in range(w.now[0].changes):
         f = w.changed[i] if w.changed[i] >= 0 else ~w.changed[i]
-        push(w.queue, links + f, w.motion[f].key)
+        push(w.queue, unsigned(links + f), w.motion[f].key)
     while size(w.queue) > 0:
         item = w.queue[0].item
         f = item - links if item >= links else w.links[item].cursor

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
+import numpy as np
 
 UNCOUNTED: dict[str, Any] = {"_nrt": False}  # undocumented, but numba's own kernels are compiled so; constraints.txt pins it
 
@@ -32,6 +33,16 @@ def inner(function: F) -> F:
 def any_order(function: F) -> F:
     """Compile `function`, an `inner` one, so that it may take numbers in any order, several at once."""
     return cast(F, numba.njit(cache=True, fastmath={"nnan", "nsz"}, **UNCOUNTED)(function))
+
+
+@inner
+def unsigned(number: int) -> int:
+    """Return a number that is not negative as an unsigned one.
+
+    A function is compiled for each type that it is called with; with positions it is compiled once, without checks for
+    negative ones.
+    """
+    return np.uint32(number)  # type: ignore[return-value]  # an integer to those that are compiled
 
 
 def _forget_other_sources(folder: Path) -> None:

@@ -16,7 +16,7 @@ from beamer.network.arrays import Ints
 from beamer.network.kernels.channels import COMPLETION_TOLERANCE, NEVER, append_end, bits_left, settle
 from beamer.network.kernels.greedy import stop_ended
 from beamer.network.kernels.heap import empty, heapify
-from beamer.network.kernels.jit import inner
+from beamer.network.kernels.jit import inner, unsigned
 from beamer.network.kernels.state import World
 
 EXHAUSTED = 1e-9  # share of a link's capacity below which nothing is free and a coflow that needs it is skipped
@@ -36,7 +36,7 @@ def _duration(w: World, p: int) -> float:
     # Add up the bits on each link, divide by what is free, and clear the sums.
     for f in range(phase.flow_first, phase.flow_end):
         if w.flows[f].active:
-            settle(w, f)
+            settle(w, unsigned(f))
             bits = _bits(w, f)
             for h in range(w.flows[f].hop_first, w.flows[f].hop_end):
                 w.links[w.hops[h].link].weight += bits * w.hops[h].use
@@ -113,7 +113,7 @@ def _fill_up(w: World, p: int) -> None:
                 for h in range(w.flows[f].hop_first, w.flows[f].hop_end):
                     rate = min(rate, w.links[w.hops[h].link].free / w.hops[h].use)
                 _take(w, f, rate)
-            append_end(w, f)
+            append_end(w, unsigned(f))
 
 
 @inner

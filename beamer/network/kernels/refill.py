@@ -25,7 +25,7 @@ hosts, it is several times as fast.
 
 from beamer.network.kernels.channels import NEVER, set_rate
 from beamer.network.kernels.heap import push, remove, size
-from beamer.network.kernels.jit import inner, kernel
+from beamer.network.kernels.jit import inner, kernel, unsigned
 from beamer.network.kernels.sharing import (
     NOT_WAITING,
     beyond_shares,
@@ -53,22 +53,25 @@ def update(w: World, minimum_share: float) -> None:
     if minimum_share > 0.0:
         for g in range(now.groups):
             if w.groups[g].changed >= 0:
-                _refill(w, w.minimum, g, -1)
+                _begin(w, w.minimum, g)
+                _share(w, w.minimum)
                 for i in range(now.touched):
                     s = w.touched[i]
                     w.minimum.segments[s].load = load(w, w.minimum, s)
                     first = w.links[w.segments[s].link].segment
-                    _pass_on(w, first, beyond_shares(w, w.segments[s].link))
+                    _pass_on(w, unsigned(first), beyond_shares(w, w.segments[s].link))
     for g in range(now.groups):
         if w.groups[g].changed >= 0 or w.groups[g].waiting >= 0:
-            _refill(w, w.beyond, g, int(w.groups[g].waiting))
+            _begin(w, w.beyond, g)
+            _take_capacities(w, g)
+            _share(w, w.beyond)
             for i in range(now.touched):
                 s = w.touched[i]
                 after = w.segments[s].after
                 if after >= 0:
                     of = w.beyond.segments[s]
                     of.load = load(w, w.beyond, s)
-                    _pass_on(w, after, of.free - of.load)
+                    _pass_on(w, unsigned(after), of.free - of.load)
             w.groups[g].changed = w.groups[g].waiting = -1
     for i in range(now.settled):
         c = w.settled[i]
@@ -118,11 +121,8 @@ def _pass_on(w: World, s: int, free: float) -> None:
 
 
 @inner
-def _refill(w: World, fill: Fill, g: int, waiting: int) -> None:
-    """Bring the rates of a group up to date; list the channels and segments where anything has changed.
-
-    waiting: the first segment of the group whose capacity has changed, -1: none.
-    """
+def _begin(w: World, fill: Fill, g: int) -> None:
+    """Begin to bring the rates of a group up to date: take in the flows of its channels."""
     now = w.now[0]
     now.passes += 1
     now.refill = now.passes
@@ -130,18 +130,29 @@ def _refill(w: World, fill: Fill, g: int, waiting: int) -> None:
     now.level = 0.0
     c = w.groups[g].changed
     while c >= 0:
-        _change(w, fill, c)
+        _change(w, fill, unsigned(c))
         c = w.channels[c].following
-    s = waiting
-    while s >= 0:
+
+
+@inner
+def _take_capacities(w: World, g: int) -> None:
+    """Take in what the segments of a group may share of what is left by the groups before it."""
+    waiting = w.groups[g].waiting
+    while waiting >= 0:
+        s = unsigned(waiting)
         segment = w.segments[s]
-        _touch(w, fill, s)
+        _touch(w, w.beyond, s)
         if segment.way & MORE:
-            _relax(w, fill, s)
+            _relax(w, w.beyond, s)
         if segment.way & LESS and segment.active > 0:
-            _mark(w, fill, s, 0.0)
-        s = segment.waiting
+            _mark(w, w.beyond, s, 0.0)
+        waiting = segment.waiting
         segment.waiting = NOT_WAITING
+
+
+@inner
+def _share(w: World, fill: Fill) -> None:
+    """Give the channels that have none a rate; list the channels and segments where anything has changed."""
     _give_levels(w, fill)
     while _find_overfull(w, fill):
         _give_levels(w, fill)

@@ -17,7 +17,7 @@ first, once or again with a level that has risen.
 
 from beamer.network.kernels.channels import NEVER, set_rate
 from beamer.network.kernels.heap import push, remove, size
-from beamer.network.kernels.jit import inner, kernel
+from beamer.network.kernels.jit import inner, kernel, unsigned
 from beamer.network.kernels.state import Fill, World
 
 EXHAUSTED = 1e-12  # share of a link's capacity below which nothing is free
@@ -49,7 +49,7 @@ def allocate(w: World, minimum_share: float) -> None:
     for c in range(w.now[0].channels):
         rate = w.minimum.channels[c].rate + w.beyond.channels[c].rate
         if rate != w.channels[c].rate:
-            set_rate(w, c, rate)
+            set_rate(w, unsigned(c), rate)
 
 
 @inner
@@ -195,7 +195,7 @@ def _fill(w: World, fill: Fill, g: int) -> None:
             segment.weight += fill.takes[at].flows
             fill.takes[at].rate = NEVER
         if segment.active > 0:
-            push(w.levels, s, usable(segment.left, w.links[segment.link].capacity) / segment.weight)
+            push(w.levels, unsigned(s), usable(segment.left, w.links[segment.link].capacity) / segment.weight)
     # Fix the channels of the segment that fills up first.
     while size(w.levels) > 0:
         s = w.levels[0].item
@@ -219,4 +219,4 @@ def _fill(w: World, fill: Fill, g: int) -> None:
                     segment.users -= 1
         remove(w.levels, s)
     for s in range(group.segment_first, group.segment_end):
-        fill.segments[s].load = load(w, fill, s)
+        fill.segments[s].load = load(w, fill, unsigned(s))

@@ -5,7 +5,7 @@ the flows that have started and ended, then sets the rates of the channels on th
 """
 
 from beamer.network.kernels.channels import NEVER, set_rate
-from beamer.network.kernels.jit import inner
+from beamer.network.kernels.jit import inner, unsigned
 from beamer.network.kernels.state import World
 
 
@@ -38,7 +38,7 @@ def allocate(w: World) -> None:
             w.users[link.first + link.size].channel = c
             link.size += 1
     for c in range(w.now[0].channels):
-        _assign(w, c)
+        _assign(w, unsigned(c))
 
 
 @inner
