@@ -8,13 +8,22 @@ from pathlib import Path
 import pytest
 
 from beamer.client.credentials import TOKEN_VARIABLE
+from beamer.network.policies import network_policy
+from beamer.testing.fabrics import star
 from beamer.workloads.scenario import Scenario, load
+from controller.warm_up import warm_up
 from tests.emulation.leftovers import leftovers
 from topologies.emulation.supervisor import EmulatedRun, emulated_run
 
 HERE = Path(__file__).parent
 SMALL = HERE / "small.yaml"
 LASTING = HERE / "lasting.yaml"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _compiled() -> None:
+    """Compile what a controller decides by, for which jobs would wait for seconds in the first run after an installation."""
+    warm_up(star(3), network_policy("beamer"), 8, None)
 
 
 @pytest.fixture(autouse=True)

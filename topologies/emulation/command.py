@@ -155,6 +155,7 @@ def _emulate_searches(
     outcomes = []
     for gpu in gpu_names:
         for name in names:
+            simulated = simulate_scenario(loaded, gpu_policy(gpu), network_policy(name), allocator=allocator, parts=parts)
             keep = logs and logs / f"{gpu}-{name}"
             up = emulated_run(
                 path,
@@ -169,7 +170,6 @@ def _emulate_searches(
             with console.status(f"{gpu}, {name}: {len(loaded.searches)} searches"), up as run:
                 run.start_studies()
                 measured = run.finish_studies(RUN_PATIENCE_S)
-            simulated = simulate_scenario(loaded, gpu_policy(gpu), network_policy(name), allocator=allocator, parts=parts)
             outcomes.append(JointOutcome(gpu, name, loaded, measured, simulated))
     on = f"{loaded.name} on {loaded.fabric.name}"
     console.print(joint_table(f"{on}, emulated", [outcome.run for outcome in outcomes]))
@@ -192,8 +192,11 @@ def _run(console: Console, path: Path, scenario: Scenario, policy: str, mode: Pl
         TextColumn("stages"),
         TimeElapsedColumn(),
     )
+    allocator = Classes(queues=scenario.queues, plan_mode=mode)
     with Progress(*columns, console=console, transient=not console.is_terminal) as progress:
         setting_up = progress.add_task(f"{policy}: starting", total=None)
+        # first, as it compiles what the controller decides by: at its first decision jobs would send without one for seconds
+        simulated = simulate(scenario, policy, allocator=allocator)
         with emulated_run(
             path,
             policy,
@@ -209,8 +212,7 @@ def _run(console: Console, path: Path, scenario: Scenario, policy: str, mode: Pl
             measured = run.finish_studies(
                 RUN_PATIENCE_S, lambda study, done, total: progress.update(bars[study], completed=done)
             )
-    allocator = Classes(queues=scenario.queues, plan_mode=mode)
-    return RunOutcome(policy, scenario, measured, simulate(scenario, policy, allocator=allocator))
+    return RunOutcome(policy, scenario, measured, simulated)
 
 
 def clean() -> None:
