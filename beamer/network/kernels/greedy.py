@@ -183,7 +183,7 @@ def _queue_next(w: World, number: int, key: float) -> None:
         for at in range(link.first, link.first + link.carriers):
             if w.carriers[at].key > key:
                 link.cursor = w.carriers[at].flow
-                push(w.queue, unsigned(number), w.carriers[at].key)
+                push(w.queue, number, w.carriers[at].key)
                 return
     elif link.delta < 0.0:  # more is free: binary search for the first entry after `key`, then the first that may gain
         low, high = link.first, link.first + link.size
@@ -196,10 +196,10 @@ def _queue_next(w: World, number: int, key: float) -> None:
         for at in range(low, link.first + link.size):
             if _may_gain(w, number, at):
                 link.cursor = w.entries[at].item
-                push(w.queue, unsigned(number), w.entries[at].key)
+                push(w.queue, number, w.entries[at].key)
                 return
     link.delta = 0.0
-    remove(w.queue, unsigned(number))
+    remove(w.queue, number)
 
 
 @inner

@@ -37,12 +37,11 @@ def any_order(function: F) -> F:
 
 @inner
 def unsigned(number: int) -> int:
-    """Return a number that is not negative as an unsigned one.
+    """Return a number from 0 to 2^32 - 1 in the type of `Positions`; nothing checks the range.
 
-    A function is compiled for each type that it is called with; with positions it is compiled once, without checks for
-    negative ones.
+    A function is compiled anew for each type of its arguments: kernels pass positions on in this one.
     """
-    return np.uint32(number)  # type: ignore[return-value]  # an integer to those that are compiled
+    return np.uint32(number)  # type: ignore[return-value]  # kernels see an integer
 
 
 def _forget_other_sources(folder: Path) -> None:

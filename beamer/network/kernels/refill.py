@@ -54,7 +54,7 @@ def update(w: World, minimum_share: float) -> None:
         for g in range(now.groups):
             if w.groups[g].changed >= 0:
                 _begin(w, w.minimum, g)
-                _share(w, w.minimum)
+                _make_passes(w, w.minimum)
                 for i in range(now.touched):
                     s = w.touched[i]
                     w.minimum.segments[s].load = load(w, w.minimum, s)
@@ -64,7 +64,7 @@ def update(w: World, minimum_share: float) -> None:
         if w.groups[g].changed >= 0 or w.groups[g].waiting >= 0:
             _begin(w, w.beyond, g)
             _take_capacities(w, g)
-            _share(w, w.beyond)
+            _make_passes(w, w.beyond)
             for i in range(now.touched):
                 s = w.touched[i]
                 after = w.segments[s].after
@@ -122,7 +122,7 @@ def _pass_on(w: World, s: int, free: float) -> None:
 
 @inner
 def _begin(w: World, fill: Fill, g: int) -> None:
-    """Begin to bring the rates of a group up to date: take in the flows of its channels."""
+    """Begin to bring a group up to date: give up the rates of its channels whose flows have changed."""
     now = w.now[0]
     now.passes += 1
     now.refill = now.passes
@@ -136,7 +136,7 @@ def _begin(w: World, fill: Fill, g: int) -> None:
 
 @inner
 def _take_capacities(w: World, g: int) -> None:
-    """Take in what the segments of a group may share of what is left by the groups before it."""
+    """Take in for which segments of a group more, or less, is left than before, of the fill beyond minimum shares."""
     waiting = w.groups[g].waiting
     while waiting >= 0:
         s = unsigned(waiting)
@@ -151,8 +151,8 @@ def _take_capacities(w: World, g: int) -> None:
 
 
 @inner
-def _share(w: World, fill: Fill) -> None:
-    """Give the channels that have none a rate; list the channels and segments where anything has changed."""
+def _make_passes(w: World, fill: Fill) -> None:
+    """Make passes until no segment that was left out is overfull; list the channels and segments that have changed."""
     _give_levels(w, fill)
     while _find_overfull(w, fill):
         _give_levels(w, fill)

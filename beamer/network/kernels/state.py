@@ -187,7 +187,7 @@ HEAP = np.dtype([("item", "u4"), ("position", "i4"), ("key", "f8")])
 NOW = np.dtype(
     [
         ("s", "f8"),  # the time
-        ("complete", "i8"),  # coflows that have just become so
+        ("complete", "i8"),  # coflows that the last ends of flows have completed
         ("channels", "i8"),  # how many there are
         ("lists_ends", "?"),  # whether their ends are listed in World.due instead of a heap, World.ends
         ("changes", "i8"),  # entries in World.changed
