@@ -252,6 +252,7 @@ class Interrupted(Callback):  # type: ignore[misc]
             signal.raise_signal(signal.SIGINT)
 
 
+@pytest.mark.timeout(120)
 def test_a_search_goes_on_that_was_saved_while_its_trials_were_held(
     cluster: LocalRayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -268,8 +269,9 @@ def test_a_search_goes_on_that_was_saved_while_its_trials_were_held(
         interruption = Interrupted(3, tmp_path / "interrupted")
         run(tmp_path, scheduler, RATES[:4], saved_every=1, callbacks=[interruption])
     assert interruption.marker.exists()
-    trainable = tune.with_resources(Trial, {"cpu": 1, "gpu": 1})
-    results = Tuner.restore(str(tmp_path / "results" / "search"), trainable, restart_errored=True).fit()
+    experiment = tmp_path / "results" / "search"
+    assert '"NOOP"' in max(experiment.glob("experiment_state-*.json")).read_text(), "what it was held by is saved"
+    results = Tuner.restore(str(experiment), tune.with_resources(Trial, {"cpu": 1, "gpu": 1})).fit()
     assert not results.errors
     assert sorted(result.metrics["training_iteration"] for result in results) == [2, 2, 4, 4]
 

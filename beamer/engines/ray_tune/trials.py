@@ -1,9 +1,9 @@
 """The trials of a Tune controller, for the engine.
 
-Starts are made and withdrawn, and held trials released, through parts of Tune that are not documented:
-`TuneController._staged_trials`, `_actor_cache`, `_schedule_trial_actor`, `_trial_to_actor`, `_unstage_trial_with_resources`,
-`_actor_manager`, `_schedule_trial_train`, `_schedule_trial_pause`, `_cached_trial_decisions`, and on shared nodes
-`_insufficient_resources_manager`; see also `processes` and `shared`.
+Starts are made and withdrawn, held trials released, and restored decisions dropped, through parts of Tune that are not
+documented: `TuneController._staged_trials`, `_actor_cache`, `_schedule_trial_actor`, `_trial_to_actor`,
+`_unstage_trial_with_resources`, `_actor_manager`, `_schedule_trial_train`, `_schedule_trial_pause`, `_cached_trial_decisions`,
+and on shared nodes `_insufficient_resources_manager`; see also `processes` and `shared`.
 
 On nodes that are shared, a trial that is pending is not started before its GPUs are free of the search's own processes: Ray
 counts GPUs, and would take any of the node's. Ray does not know those of other searches: a controller sees to them.
@@ -69,8 +69,8 @@ class RayTrials(TuneTrials):
     def add(self, trial: Trial) -> None:
         """Take in a pending trial and pause it; one that is known has failed.
 
-        Of a search that is restored Tune also restores the decision that a trial was saved with, and would carry it out in
-        place of the one on its next result: of a trial that was held, that it waits, for ever.
+        Tune restores with a search the decision that it had kept for a trial while a checkpoint was written, and carries that
+        out in place of the one on the trial's next result. A trial that was held would wait for ever, so it is dropped.
         """
         self.controller._cached_trial_decisions.pop(trial.trial_id, None)
         if trial.trial_id in self._trials:
