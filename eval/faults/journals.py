@@ -7,10 +7,9 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from functools import partial
-from itertools import cycle, islice
 from pathlib import Path
 
 from beamer.studies.journal.location import Location, sqlite_url
@@ -92,10 +91,10 @@ def disk_full(times: int, seed: int) -> FaultOutcome:
 
 
 def damaged(times: int, seed: int) -> FaultOutcome:
-    """Damage journals, each in another way in an order drawn, and see them refused by name, repaired, and served again."""
-    kinds = random.Random(seed).sample(list(DAMAGES), len(DAMAGES))
+    """Damage journals in ways drawn, none again before all have come; see each refused, repaired if it can be, and served."""
+    order = random.Random(seed).sample(list(DAMAGES), len(DAMAGES))
     with site_directory() as directory:
-        return asyncio.run(_damaged(directory, islice(cycle(kinds), times)))
+        return asyncio.run(_damaged(directory, [order[i % len(order)] for i in range(times)]))
 
 
 def two_writers(times: int, seed: int) -> FaultOutcome:
@@ -147,15 +146,15 @@ async def _disturbed(directory: Path, journal: Location, times: int, seed: int, 
         return FaultOutcome(times, acknowledged, lost, 1, differing, tuple(recovery_s), counts, tuple(failures))
 
 
-async def _damaged(directory: Path, kinds: Iterable[str]) -> FaultOutcome:
+async def _damaged(directory: Path, kinds: Sequence[str]) -> FaultOutcome:
     failures: list[str] = []
-    times = named = repaired = served = 0
-    for times, kind in enumerate(kinds, 1):
-        file = directory / f"{times}.db"
+    named = repaired = served = 0
+    for number, kind in enumerate(kinds):
+        file = directory / f"{number}.db"
         with closing(Journal(sqlite_url(file))) as journal:
             journal.append(*EVENTS)
         damage(file, DAMAGES[kind])
-        controller = ControllerProcess(directory, f"controller-{times}", sqlite_url(file))
+        controller = ControllerProcess(directory, f"controller-{number}", sqlite_url(file))
         with ending(controller):
             controller.start()
             refused = await controller.ended() == 2 and "beamer journal" in controller.log
@@ -174,7 +173,7 @@ async def _damaged(directory: Path, kinds: Iterable[str]) -> FaultOutcome:
             if not refused or (done.returncode == 0) == (kind in BEYOND_REPAIR):
                 failures.append(f"{kind}: {controller.log[-500:]} {done.stderr[-500:]}")
     counts = {"refused and named": named, "repaired": repaired, "served again": served}
-    return FaultOutcome(times, counts=counts, failures=tuple(failures))
+    return FaultOutcome(len(kinds), counts=counts, failures=tuple(failures))
 
 
 async def _stages(controller: ControllerProcess) -> set[str]:

@@ -41,6 +41,30 @@ class FinishedRun:
         return cls(key, PeerFigures.of(result), result["random"], result["cpu_s"], result["versions"])
 
 
+class RunningProcesses:
+    """Processes that threads start, to be ended all together."""
+
+    def __init__(self) -> None:
+        self._processes: set[subprocess.Popen[str]] = set()
+        self._ended = False
+
+    def add(self, process: subprocess.Popen[str]) -> None:
+        """Take in a process; end it where the others were ended while it started."""
+        self._processes.add(process)  # before `_ended` is read, as `end` sets it before it reads: one of them ends the process
+        if self._ended:
+            process.terminate()
+
+    def discard(self, process: subprocess.Popen[str]) -> None:
+        """Forget a process that has ended."""
+        self._processes.discard(process)
+
+    def end(self) -> None:
+        """End all processes, also those that are just being started."""
+        self._ended = True
+        for process in list(self._processes):
+            process.terminate()
+
+
 @dataclass(frozen=True)
 class PeerRuns:
     """Where and how runs of a peer are made.
@@ -108,7 +132,7 @@ class PeerRuns:
                 raise
         return {run: self.known.get(key) or FinishedRun.read(key, files[run]) for run, key in keys.items()}
 
-    def _make(self, run: PeerRun, file: Path, progress: Progress, running: "RunningProcesses") -> str:
+    def _make(self, run: PeerRun, file: Path, progress: Progress, running: RunningProcesses) -> str:
         """Make a run and return its title."""
         title = f"workload {run.workload}, seed {run.seed}: {run.contender.title}"
         task = progress.add_task(title, total=None)
@@ -134,30 +158,6 @@ class PeerRuns:
             file.unlink()
             raise EngineError(f"{self.peer.title}, {title}: the sources changed while it ran; start again")
         return title
-
-
-class RunningProcesses:
-    """The processes that make runs, which threads start and are all ended together."""
-
-    def __init__(self) -> None:
-        self._processes: set[subprocess.Popen[str]] = set()
-        self._ended = False
-
-    def add(self, process: subprocess.Popen[str]) -> None:
-        """Take in a process; end it where the others were ended while it started."""
-        self._processes.add(process)
-        if self._ended:
-            process.terminate()
-
-    def discard(self, process: subprocess.Popen[str]) -> None:
-        """Forget a process that has ended."""
-        self._processes.discard(process)
-
-    def end(self) -> None:
-        """End all processes, also those that are just being started."""
-        self._ended = True
-        for process in list(self._processes):
-            process.terminate()
 
 
 def _without_seed(run: PeerRun) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -66,6 +67,17 @@ def test_repair_keeps_what_comes_before_the_damage(file: Path, name: str) -> Non
     assert (len(kept) == len(EVENTS)) == (name in WHOLE)
     removed = [json.loads(row)["number"] for row in file.with_name("journal.db.removed.jsonl").read_text().splitlines()]
     assert len(kept) + len(removed) == ROWS_LEFT.get(name, 6)
+
+
+@pytest.mark.parametrize("name", sorted(BEYOND_REPAIR))
+def test_what_is_beyond_repair_is_left_as_it_is(file: Path, name: str) -> None:
+    damage_journal(file, DAMAGES[name])
+    with closing(sqlite3.connect(file)) as database:
+        before = list(database.iterdump())
+    with pytest.raises(InputError):
+        repair(_url(file))
+    with closing(sqlite3.connect(file)) as database:
+        assert list(database.iterdump()) == before
 
 
 @pytest.mark.parametrize("name", sorted(DAMAGES.keys() - BEYOND_REPAIR))
