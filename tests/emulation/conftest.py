@@ -22,7 +22,7 @@ LASTING = HERE / "lasting.yaml"
 
 @pytest.fixture(autouse=True, scope="session")
 def _compiled() -> None:
-    """Compile what a controller decides by, for which jobs would wait for seconds in the first run after an installation."""
+    """Compile what a controller decides by, as `beamer emulate` does: until it has done so itself, jobs send without a plan."""
     warm_up(star(3), network_policy("beamer"), 8, None)
 
 

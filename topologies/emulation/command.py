@@ -6,7 +6,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from random import Random
 from types import FrameType
 from typing import Annotated
 
@@ -22,7 +21,6 @@ from beamer.network.allocation import Classes, check_pair
 from beamer.network.plan import check_queues
 from beamer.network.plan_modes import DEFAULT_MODE, PlanMode, plan_mode
 from beamer.network.policies import network_policy
-from beamer.network.snapshot import Snapshot
 from beamer.output_files import check_outputs
 from beamer.report import job_table, plot_timeline, stage_table
 from beamer.report.joint import joint_table
@@ -41,6 +39,7 @@ from beamer.sim import simulate
 from beamer.sim.joint import simulate_scenario
 from beamer.workloads import joint
 from beamer.workloads.scenario import Scenario, load, shipped
+from controller.warm_up import warm_up
 from topologies.emulation import fairness
 from topologies.emulation.joint_outcome import JointOutcome, checks_table
 from topologies.emulation.outcome import RunOutcome
@@ -124,9 +123,8 @@ def _prepare(network: Scenario, names: Sequence[str], outputs: Mapping[str, Path
             raise InputError("--logs", str(logs), f"a directory that can be written ({error.strerror})") from error
     for sign in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(sign, _terminate)
-    for name in names:  # compiled code is cached here, before a controller's first decision is timed
-        policy = network_policy(name)
-        policy.order(policy.initial(), Snapshot.of(network.fabric, ()), 0.0, Random(0))
+    for name in names:  # compiles what a controller decides by: until it has done so itself, jobs send without a plan
+        warm_up(network.fabric, network_policy(name), network.queues, None)
 
 
 def _emulate_searches(
@@ -155,7 +153,6 @@ def _emulate_searches(
     outcomes = []
     for gpu in gpu_names:
         for name in names:
-            simulated = simulate_scenario(loaded, gpu_policy(gpu), network_policy(name), allocator=allocator, parts=parts)
             keep = logs and logs / f"{gpu}-{name}"
             up = emulated_run(
                 path,
@@ -170,6 +167,7 @@ def _emulate_searches(
             with console.status(f"{gpu}, {name}: {len(loaded.searches)} searches"), up as run:
                 run.start_studies()
                 measured = run.finish_studies(RUN_PATIENCE_S)
+            simulated = simulate_scenario(loaded, gpu_policy(gpu), network_policy(name), allocator=allocator, parts=parts)
             outcomes.append(JointOutcome(gpu, name, loaded, measured, simulated))
     on = f"{loaded.name} on {loaded.fabric.name}"
     console.print(joint_table(f"{on}, emulated", [outcome.run for outcome in outcomes]))
@@ -192,11 +190,8 @@ def _run(console: Console, path: Path, scenario: Scenario, policy: str, mode: Pl
         TextColumn("stages"),
         TimeElapsedColumn(),
     )
-    allocator = Classes(queues=scenario.queues, plan_mode=mode)
     with Progress(*columns, console=console, transient=not console.is_terminal) as progress:
         setting_up = progress.add_task(f"{policy}: starting", total=None)
-        # first, as it compiles what the controller decides by: at its first decision jobs would send without one for seconds
-        simulated = simulate(scenario, policy, allocator=allocator)
         with emulated_run(
             path,
             policy,
@@ -212,7 +207,8 @@ def _run(console: Console, path: Path, scenario: Scenario, policy: str, mode: Pl
             measured = run.finish_studies(
                 RUN_PATIENCE_S, lambda study, done, total: progress.update(bars[study], completed=done)
             )
-    return RunOutcome(policy, scenario, measured, simulated)
+    allocator = Classes(queues=scenario.queues, plan_mode=mode)
+    return RunOutcome(policy, scenario, measured, simulate(scenario, policy, allocator=allocator))
 
 
 def clean() -> None:
