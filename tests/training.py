@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from beamer.engines.local.supervisor.ports import free_port
+from beamer.engines.local.supervisor.ports import kept_port
 
 
 def needs_pytorch() -> None:
@@ -21,15 +21,15 @@ def needs_pytorch() -> None:
 @contextmanager
 def launched(command: Sequence[str], world: int, batch_size: int, checkpoint: Path) -> Iterator[list["subprocess.Popen[str]"]]:
     """Start a program as so many ranks; kill those that are left in the end."""
-    environment = {
-        "WORLD_SIZE": str(world),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(free_port()),
-        "BEAMER_BATCH_SIZE": str(batch_size),
-        "BEAMER_CHECKPOINT": str(checkpoint),
-        "OMP_NUM_THREADS": "1",
-    }
     with ExitStack() as stack:
+        environment = {
+            "WORLD_SIZE": str(world),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(stack.enter_context(kept_port())),
+            "BEAMER_BATCH_SIZE": str(batch_size),
+            "BEAMER_CHECKPOINT": str(checkpoint),
+            "OMP_NUM_THREADS": "1",
+        }
         processes = []
         for rank in range(world):
             own = {**os.environ, **environment, "RANK": str(rank)}

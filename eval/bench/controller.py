@@ -6,7 +6,6 @@ The controller is a process of its own; what loads it speaks HTTP over sockets w
 import asyncio
 import json
 import os
-import socket
 import sys
 import tempfile
 import time
@@ -19,6 +18,7 @@ from typing import Any
 
 from rich.table import Table
 
+from beamer.engines.local.supervisor.ports import kept_port
 from beamer.measures import quantile
 from beamer.network.fabric import Fabric
 from beamer.network.ledger import NetworkLedger
@@ -296,14 +296,13 @@ def _seconds_to_recover(journal: Journal) -> float:
 
 @asynccontextmanager
 async def _controller() -> AsyncIterator[Server]:
-    with tempfile.TemporaryDirectory() as directory:
+    with tempfile.TemporaryDirectory() as directory, kept_port() as port:
         folder = Path(directory)
         (folder / "fabric.json").write_text(json.dumps(FABRIC.to_dict()))
-        port, openflow = _free_ports(2)
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "controller.cli", "--fabric", str(folder / "fabric.json"),
             "--journal", f"sqlite:///{folder}/journal.db",
-            "--http", f"127.0.0.1:{port}", "--openflow", f"127.0.0.1:{openflow}",
+            "--http", f"127.0.0.1:{port}", "--openflow", "127.0.0.1:0",
             stderr=asyncio.subprocess.DEVNULL,
         )  # fmt: skip
         try:
@@ -312,14 +311,6 @@ async def _controller() -> AsyncIterator[Server]:
         finally:
             process.terminate()
             await process.wait()
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [int(one.getsockname()[1]) for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
 
 
 async def _answers(port: int) -> None:

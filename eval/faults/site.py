@@ -3,9 +3,7 @@
 import asyncio
 import json
 import os
-import random
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -17,13 +15,13 @@ from typing import Any
 
 import httpx
 
+from beamer.engines.local.supervisor.ports import KeptPort
 from beamer.network.fabric import Fabric
 from beamer.studies.journal.location import Location
 from beamer.testing.fabrics import star
 from eval.faults.base import PATIENCE_S
 
 FABRIC: Fabric = star(4)
-FIRST_PORT, LAST_PORT = 20_000, 30_000  # below those of outgoing connections, one of which could take the port meanwhile
 POLL_S = 0.01
 SETTLED_S = 1.2  # without a new generation: progress alone re-orders every 0.5 s
 POLICY = "fifo"  # whose order does not depend on the time that has passed: a controller decides anew when it starts
@@ -105,14 +103,14 @@ class SiteController:
 class ControllerProcess(SiteController):
     """A controller of its own process, at the same addresses however often it is started.
 
-    program: what Python runs. openflow: where it listens for switches.
+    The ports are kept until it is closed. program: what Python runs. openflow: where it listens for switches.
     """
 
     def __init__(self, directory: Path, name: str, journal: Location, program: Sequence[str] = SERVE) -> None:
-        self.address = ("127.0.0.1", free_port())
+        self._ports = (KeptPort(), KeptPort())
+        self.address, self.openflow = (("127.0.0.1", port.take()) for port in self._ports)
         super().__init__(name, f"http://127.0.0.1:{self.address[1]}")
         self._directory = directory
-        self.openflow = ("127.0.0.1", free_port())
         fabric = directory / "fabric.json"
         fabric.write_text(json.dumps(FABRIC.to_dict()))
         listens = {"http": self.url[7:], "openflow": f"127.0.0.1:{self.openflow[1]}"}
@@ -151,6 +149,12 @@ class ControllerProcess(SiteController):
             self._process.kill()
             self._process.wait()
 
+    def close(self) -> None:
+        """End it, and keep its ports no longer."""
+        self.kill()
+        for port in self._ports:
+            port.release()
+
     async def ended(self) -> int:
         """Wait for its end and return its exit status. Raises `TimeoutError`."""
         assert self._process is not None
@@ -173,15 +177,6 @@ def http_client(timeout_s: float = 10.0) -> httpx.AsyncClient:
     return httpx.AsyncClient(timeout=timeout_s, trust_env=False)
 
 
-def free_port() -> int:
-    """Return a port of loopback that nobody listens at."""
-    ports = random.SystemRandom()
-    while True:
-        port = ports.randrange(FIRST_PORT, LAST_PORT)
-        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
-
-
 @contextmanager
 def site_directory() -> Iterator[Path]:
     """Make a directory that is removed with everything in it."""
@@ -191,9 +186,9 @@ def site_directory() -> Iterator[Path]:
 
 @contextmanager
 def ending(*controllers: ControllerProcess) -> Iterator[None]:
-    """End controllers with the context, stopped ones too."""
+    """Close controllers with the context, stopped ones too."""
     try:
         yield
     finally:
         for controller in controllers:
-            controller.kill()
+            controller.close()

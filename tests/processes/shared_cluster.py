@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import yaml
 
-from beamer.engines.local.supervisor.ports import free_port
+from beamer.engines.local.supervisor.ports import KeptPort
 from tests.processes.site import of_directory, until
 from topologies.single import build
 
@@ -42,7 +42,8 @@ class SharedCluster:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.port = free_port()
+        self._port = KeptPort()
+        self.port = self._port.take()
         self.processes: dict[str, subprocess.Popen[str]] = {}
         (root / "fabric.json").write_text(json.dumps(build(hosts=2).to_dict()))
         (root / "exclusive.py").write_text(EXCLUSIVE)
@@ -131,3 +132,4 @@ class SharedCluster:
         for pid in of_directory(self.root):
             os.kill(pid, signal.SIGKILL)
         until(lambda: not of_directory(self.root), "all processes to be gone")
+        self._port.release()

@@ -49,14 +49,6 @@ def client(beamer: FakeBeamer) -> Iterator[Client]:
 
 
 @pytest.fixture
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-@pytest.fixture
 def absent(free_port: int) -> Iterator[Client]:
     """A client whose controller is away."""
     client = Client(f"http://127.0.0.1:{free_port}")

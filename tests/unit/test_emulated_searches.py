@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from beamer.engines.local.supervisor.ports import free_port
 from beamer.errors import InputError
 from beamer.gpu.model import Grant
 from beamer.schedule.file import parse
@@ -74,9 +73,11 @@ def test_what_the_program_cannot_do_is_refused() -> None:
     check_searches(scenario)
 
 
-def together(world: int, options: ProgramOptions, directory: Path, stops: dict[int, list[int]]) -> list[BaseException]:
-    """Run the ranks in threads; return what they raised."""
-    port, raised = free_port(), []
+def together(
+    port: int, world: int, options: ProgramOptions, directory: Path, stops: dict[int, list[int]]
+) -> list[BaseException]:
+    """Run the ranks in threads, rank 0 at a port; return what they raised."""
+    raised: list[BaseException] = []
 
     def rank(number: int) -> None:
         environment = {
@@ -101,8 +102,8 @@ def together(world: int, options: ProgramOptions, directory: Path, stops: dict[i
 
 
 @pytest.mark.parametrize("world", [1, 2, 3, 5])
-def test_ranks_add_up_to_the_end(world: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert together(world, OPTIONS, tmp_path, {}) == []
+def test_ranks_add_up_to_the_end(world: int, free_port: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert together(free_port, world, OPTIONS, tmp_path, {}) == []
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["iteration"] for line in lines] == [0, 2, 4, 5]
     assert [line["loss"] for line in lines] == [OPTIONS.loss(line["iteration"]) for line in lines]
@@ -111,23 +112,22 @@ def test_ranks_add_up_to_the_end(world: int, tmp_path: Path, capsys: pytest.Capt
 
 @pytest.mark.parametrize("signalled", [0, 1, 2])
 def test_all_ranks_stop_after_the_iteration_of_the_first_signal(
-    signalled: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    signalled: int, free_port: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert together(3, OPTIONS, tmp_path, {signalled: [15]}) == []
+    assert together(free_port, 3, OPTIONS, tmp_path, {signalled: [15]}) == []
     assert json.loads((tmp_path / "checkpoints" / "t").read_text()) == {"iteration": 1}
-    assert together(3, OPTIONS, tmp_path, {}) == []
+    assert together(free_port, 3, OPTIONS, tmp_path, {}) == []
     assert json.loads((tmp_path / "checkpoints" / "t").read_text()) == {"iteration": 5}
     said = [json.loads(line)["iteration"] for line in capsys.readouterr().out.splitlines()]
     assert said == [0, 1, 2, 4, 5]
 
 
-def test_a_rank_that_hangs_up_fails_the_others(tmp_path: Path) -> None:
-    port = free_port()
+def test_a_rank_that_hangs_up_fails_the_others(free_port: int) -> None:
     failed: list[BaseException] = []
 
     def first() -> None:
         try:
-            rendezvous(0, 2, ("127.0.0.1", port), OPTIONS)
+            rendezvous(0, 2, ("127.0.0.1", free_port), OPTIONS)
         except ConnectionError as error:
             failed.append(error)
 
@@ -135,7 +135,7 @@ def test_a_rank_that_hangs_up_fails_the_others(tmp_path: Path) -> None:
     thread.start()
     while thread.is_alive() and not failed:
         try:
-            with socket.create_connection(("127.0.0.1", port), 5) as peer:
+            with socket.create_connection(("127.0.0.1", free_port), 5) as peer:
                 peer.sendall((1).to_bytes(4, "big"))
             break
         except ConnectionRefusedError:

@@ -8,7 +8,8 @@ same. So a program that names the same port can still take it: the run fails the
 
 import re
 import socket
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 _IN_USE = re.compile(r"EADDRINUSE|address already in use", re.IGNORECASE)
 
@@ -35,6 +36,16 @@ class KeptPort:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
+
+
+@contextmanager
+def kept_port() -> Iterator[int]:
+    """Keep a port for the context."""
+    kept = KeptPort()
+    try:
+        yield kept.take()
+    finally:
+        kept.release()
 
 
 def free_port() -> int:
