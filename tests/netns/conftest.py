@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from hostagent.lease import QueueLease
 from hostagent.testing import cabled_namespaces
 from tests.netns.bench import Bench, eventually
 from tests.netns.cluster import Cluster
@@ -19,12 +18,7 @@ from tests.netns.lab import Lab, switches
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
     with ExitStack() as stack:
-        made = Bench(stack.enter_context(cabled_namespaces("a", "b")), tmp_path, stack)
-        yield made
-        stack.close()
-    if made.state.path.exists():
-        QueueLease(made.state).end()
-        eventually(lambda: not made.state.held("guard"))
+        yield Bench(stack.enter_context(cabled_namespaces("a", "b")), tmp_path, stack)
 
 
 @pytest.fixture
