@@ -1,11 +1,21 @@
-"""Tests on real kernels and switches are skipped, with the reason, where the machine cannot have them."""
+"""What all tests share: a port for a server of their own; and where this machine lacks what a test needs, the reason."""
+
+from collections.abc import Iterator
 
 import pytest
 
+from beamer.engines.local.supervisor.ports import kept_port
 from beamer.errors import PlatformError
 from topologies.emulation.platform import require
 
 PRIVILEGED = {"netns", "emulation"}
+
+
+@pytest.fixture
+def own_port() -> Iterator[int]:
+    """A port that no other program is given while the test runs."""
+    with kept_port() as port:
+        yield port
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -187,8 +187,7 @@ def site_directory() -> Iterator[Path]:
 @contextmanager
 def ending(*controllers: ControllerProcess) -> Iterator[None]:
     """Close controllers with the context, stopped ones too."""
-    try:
-        yield
-    finally:
+    with ExitStack() as stack:
         for controller in controllers:
-            controller.close()
+            stack.callback(controller.close)
+        yield

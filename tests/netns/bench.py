@@ -14,6 +14,7 @@ from beamer.client.lease import describe_process
 from beamer.network.connection import FourTuple
 from beamer.network.protocol import Applied, Assignment, Connections, Hello, LocalWorker, Port
 from hostagent.diagnostics import Diagnostics
+from hostagent.guard import wait_for_guard
 from hostagent.lease import QueueLease
 from hostagent.process import UNMARKED, Mark
 from hostagent.state import StateDirectory
@@ -56,7 +57,7 @@ class Bench:
         self.here, self.there = spaces
         self.state = StateDirectory(state / "h1")
         self.stack = stack
-        stack.callback(self._end_guard)
+        stack.callback(end_guard, self.state)
         self.controller = stack.enter_context(FakeController(self.here))
         for space in spaces:
             space.run("ip", "link", "set", "data", "txqueuelen", "100")
@@ -130,18 +131,19 @@ class Bench:
         each = re.finditer(r"class htb (\S+).*\n Sent .*\n(?: rate .*\n)? backlog \S+ (\d+)p", self._statistics())
         return {m[1]: int(m[2]) for m in each}
 
-    def _end_guard(self) -> None:
-        """Have no guard running any more, once the agent is gone."""
-        if self.state.path.exists():
-            QueueLease(self.state).end()
-            eventually(lambda: not self.state.held("guard"))
-
     def _statistics(self) -> str:
         return self.here.run("tc", "-s", "class", "show", "dev", "data")
 
     def assign(self, generation: int, *workers: LocalWorker, **other: object) -> Assignment:
         fields = {"ports": (PORT,), "addresses": ADDRESSES, "workers": workers} | other
         return Assignment.model_validate({"generation": generation} | fields)
+
+
+def end_guard(state: StateDirectory) -> None:
+    """End the guard that an agent has left."""
+    if state.path.exists():
+        QueueLease(state).end()
+        assert wait_for_guard(state)
 
 
 def kill_group(process: "subprocess.Popen[str]") -> None:

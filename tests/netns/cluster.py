@@ -17,11 +17,10 @@ from beamer.client.transport import Transport
 from beamer.network.codepoints import codepoint
 from beamer.ports import HTTP_PORT
 from hostagent.diagnostics import Diagnostics
-from hostagent.lease import QueueLease
 from hostagent.process import UNMARKED, Mark
 from hostagent.state import StateDirectory
 from hostagent.testing import Namespace, agent_command
-from tests.netns.bench import eventually, kill_group, mark_of
+from tests.netns.bench import end_guard, kill_group, mark_of
 from tests.netns.trainer import STEP_BYTES
 
 ROOT = Path(__file__).parents[2]
@@ -284,10 +283,7 @@ class Cluster:
 
     def _end_queues(self) -> None:
         for host in HOSTS:
-            state = StateDirectory(self.directory / host)
-            if state.path.exists():
-                QueueLease(state).end()
-                eventually(lambda state=state: not state.held("guard"))
+            end_guard(StateDirectory(self.directory / host))
 
 
 def _fabric() -> dict[str, Any]:

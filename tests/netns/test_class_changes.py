@@ -202,8 +202,8 @@ class Iterating:
 
 
 def receive_at_most(space: Namespace, buffer_bytes: int) -> None:
-    """Bound the windows of connections to come: 2 ** 20 bytes of buffers hold 376 packets of an MTU of 1500, half of it 230."""
-    space.run("sysctl", "-q", "-w", f"net.ipv4.tcp_rmem=4096 16384 {buffer_bytes}")
+    """Bound the windows of connections to come: measured with an MTU of 1500, 2 ** 20 bytes hold 376 packets, 2 ** 19 230."""
+    space.run("sysctl", "-q", "-w", f"net.ipv4.tcp_rmem=4096 131072 {buffer_bytes}")
 
 
 class MakeBench(Protocol):
@@ -378,7 +378,7 @@ def test_both_directions_of_a_connection_may_change_at_once(behind_a_switch: Mak
 
 def test_two_that_change_places(behind_a_switch: MakeBench) -> None:
     bench = behind_a_switch(20_000_000, 1500, 800)  # for a moment both are in one class: a queue has to hold two windows
-    receive_at_most(bench.there, 1 << 19)  # one leaves well within `draining.STARVED_S`: the other is not served meanwhile
+    receive_at_most(bench.there, 1 << 19)  # a window leaves in 0.14 s, and the other waits less than `draining.STARVED_S`
     changing = Changing(bench)
     one, two = Saturated.one_way(bench), Saturated.one_way(bench)
     changing.to({one: 1, two: 2})

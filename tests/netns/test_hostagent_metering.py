@@ -15,9 +15,9 @@ from beamer.network.metering import AttemptMeter, TrafficPattern
 from beamer.network.protocol import Applied, Assignment, Connections, Counters, Hello, LocalWorker, Port
 from beamer.studies.model import Worker
 from beamer.testing.fabrics import star
-from hostagent.lease import QueueLease
 from hostagent.state import StateDirectory
 from hostagent.testing import FakeController, Namespace, agent_command, cabled_namespaces
+from tests.netns.bench import end_guard
 
 pytestmark = pytest.mark.netns
 
@@ -86,7 +86,7 @@ def test_bytes_of_a_synchronisation_are_learnt_from_the_wire(spaces: tuple[Names
             trainers.append(trainer)
         for rank, (space, controller, trainer) in enumerate(zip(spaces, controllers, trainers, strict=True)):
             name = f"h{rank + 1}"
-            stack.callback(QueueLease(StateDirectory(tmp_path / name)).end)
+            stack.callback(end_guard, StateDirectory(tmp_path / name))
             agent = space.popen(*agent_command(sys.executable, name, controller.url, str(tmp_path), "--counters", "0.5"))
             stack.enter_context(agent)
             stack.callback(agent.kill)

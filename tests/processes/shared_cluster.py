@@ -129,7 +129,7 @@ class SharedCluster:
             process.wait()
             if process.stdout is not None:
                 process.stdout.close()
+        self._port.release()
         for pid in of_directory(self.root):
             os.kill(pid, signal.SIGKILL)
         until(lambda: not of_directory(self.root), "all processes to be gone")
-        self._port.release()

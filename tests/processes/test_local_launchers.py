@@ -3,7 +3,6 @@
 import getpass
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -159,13 +158,10 @@ def test_a_node_that_falls_silent_is_asked_seldom_and_comes_back(site: Site) -> 
 
 
 @pytest.fixture
-def sshd(tmp_path: Path) -> Iterator[tuple[str, ...]]:
+def sshd(own_port: int, tmp_path: Path) -> Iterator[tuple[str, ...]]:
     """Return ssh's options for an sshd of our own on a high port of the loopback interface."""
     if not SSHD.exists() or not shutil.which("ssh-keygen"):
         pytest.skip(f"{SSHD} is not installed")
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port = one.getsockname()[1]
     for name in ("host", "user"):
         run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / name))
     (tmp_path / "keys").write_text((tmp_path / "user.pub").read_text())
@@ -173,10 +169,10 @@ def sshd(tmp_path: Path) -> Iterator[tuple[str, ...]]:
         f"HostKey={tmp_path}/host", f"AuthorizedKeysFile={tmp_path}/keys", f"PidFile={tmp_path}/pid", "StrictModes=no",
         "UsePAM=no", "PermitRootLogin=yes", "ListenAddress=127.0.0.1",
     )  # fmt: skip
-    server = subprocess.Popen([SSHD, "-D", "-e", "-f", "/dev/null", "-p", str(port), *(f"-o{one}" for one in settings)])
+    server = subprocess.Popen([SSHD, "-D", "-e", "-f", "/dev/null", "-p", str(own_port), *(f"-o{one}" for one in settings)])
     options = (
         "-p",
-        str(port),
+        str(own_port),
         "-i",
         str(tmp_path / "user"),
         "-o",

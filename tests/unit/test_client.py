@@ -49,9 +49,9 @@ def client(beamer: FakeBeamer) -> Iterator[Client]:
 
 
 @pytest.fixture
-def absent(free_port: int) -> Iterator[Client]:
+def absent(own_port: int) -> Iterator[Client]:
     """A client whose controller is away."""
-    client = Client(f"http://127.0.0.1:{free_port}")
+    client = Client(f"http://127.0.0.1:{own_port}")
     yield client
     client.close(0.0)
 
@@ -370,14 +370,14 @@ def _held(handle: Callable[..., Answer], entered: threading.Event, release: thre
 
 
 def test_says_once_that_beamer_is_away_and_tells_all_when_it_is_back(
-    absent: Client, free_port: int, caplog: pytest.LogCaptureFixture
+    absent: Client, own_port: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     with absent.study("s") as study, study.stage("r"):
         pass
     assert not absent.flush(0.5)
     assert len(warnings(caplog)) == 1
-    late = FakeBeamer(free_port)
+    late = FakeBeamer(own_port)
     assert absent.flush(PATIENCE_S)
     late.stop()
     assert late.paths() == ["/v1/studies/s", "/v1/studies/s/stages/r", "/v1/studies/s/stages/r/seal", "/v1/studies/s/end"]
@@ -388,12 +388,12 @@ def test_says_once_that_beamer_is_away_and_tells_all_when_it_is_back(
     assert "again" in caplog.messages[-1]
 
 
-def test_newer_progress_overtakes_what_could_not_be_sent(absent: Client, free_port: int) -> None:
+def test_newer_progress_overtakes_what_could_not_be_sent(absent: Client, own_port: int) -> None:
     trial = absent.trial("s", "t")
     trial.progress(1, loss=0.5)
     assert not absent.flush(0.3)
     trial.progress(2)
-    late = FakeBeamer(free_port)
+    late = FakeBeamer(own_port)
     assert absent.flush(PATIENCE_S)
     late.stop()
     assert late.received == [(f"{TRIAL}/progress", {"step": 2, "loss": 0.5})]
@@ -460,8 +460,8 @@ def test_a_process_that_ends_has_its_last_words_sent(beamer: FakeBeamer) -> None
     assert beamer.paths() == ["/v1/studies/s"]
 
 
-def test_a_process_ends_without_beamer(free_port: int) -> None:
-    ended = _run_script(f"http://127.0.0.1:{free_port}")
+def test_a_process_ends_without_beamer(own_port: int) -> None:
+    ended = _run_script(f"http://127.0.0.1:{own_port}")
     assert (ended.returncode, ended.stdout) == (0, "trained\n")
     assert "does not answer" in ended.stderr
     assert "Traceback" not in ended.stderr

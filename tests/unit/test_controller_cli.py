@@ -179,24 +179,24 @@ def running(fabric: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
         process.wait()
 
 
-def test_more_sockets_than_descriptors_disturb_nobody_who_is_served(fabric: Path, free_port: int) -> None:
+def test_more_sockets_than_descriptors_disturb_nobody_who_is_served(fabric: Path, own_port: int) -> None:
     """Six hundred sockets against three hundred descriptors: an agent is heard, health is answered, the log stays short."""
     log_path = fabric.parent / "log"
     limits = fabric.parent / "limits.yaml"
     limits.write_text("request_s: 1\n")
-    command = arguments(fabric, http=f"127.0.0.1:{free_port}", limits=str(limits))
-    health = f"http://127.0.0.1:{free_port}/v1/health"
+    command = arguments(fabric, http=f"127.0.0.1:{own_port}", limits=str(limits))
+    health = f"http://127.0.0.1:{own_port}/v1/health"
     with log_path.open("wb") as log, contextlib.ExitStack() as stack:
         process = subprocess.Popen(["bash", "-c", 'ulimit -n 300; exec "$@"', "bash", *command], stderr=log)
         stack.callback(process.wait)
         stack.callback(process.kill)
         wait_for_health(health)
-        agent = stack.enter_context(connect(f"ws://127.0.0.1:{free_port}/v1/agents/h1"))
+        agent = stack.enter_context(connect(f"ws://127.0.0.1:{own_port}/v1/agents/h1"))
         agent.send(Hello(agent="h1", generation=0).model_dump_json())
         agent.recv()
         for _ in range(600):
             with contextlib.suppress(OSError):
-                stack.enter_context(socket.create_connection(("127.0.0.1", free_port), 30))
+                stack.enter_context(socket.create_connection(("127.0.0.1", own_port), 30))
         wait_for_health(health)  # while they are open: the idle ones are given up
         agent.ping().wait(30)
         assert httpx.get(health).json()["agents"]["connected"] == 1
@@ -222,14 +222,14 @@ def test_limits_that_cannot_be_are_one_line(fabric: Path, refused: Refused, limi
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_and_no_thread_holds_it_back(fabric: Path, free_port: int, number: signal.Signals) -> None:
-    with running(fabric, free_port) as process:
+def test_a_signal_ends_it_and_no_thread_holds_it_back(fabric: Path, own_port: int, number: signal.Signals) -> None:
+    with running(fabric, own_port) as process:
         os.kill(process.pid, number)
         assert process.wait(timeout=30) == 0
 
 
-def test_a_connected_agent_does_not_hold_it_back_either(fabric: Path, free_port: int) -> None:
-    with running(fabric, free_port) as process, connect(f"ws://127.0.0.1:{free_port}/v1/agents/h1") as agent:
+def test_a_connected_agent_does_not_hold_it_back_either(fabric: Path, own_port: int) -> None:
+    with running(fabric, own_port) as process, connect(f"ws://127.0.0.1:{own_port}/v1/agents/h1") as agent:
         agent.send(Hello(agent="h1", generation=0).model_dump_json())
         assert Assignment.model_validate_json(agent.recv()).ports[0].classify == "mark"
         os.kill(process.pid, signal.SIGTERM)
@@ -238,9 +238,9 @@ def test_a_connected_agent_does_not_hold_it_back_either(fabric: Path, free_port:
         assert process.wait(timeout=30) == 0
 
 
-def test_what_was_registered_survives_a_kill(fabric: Path, free_port: int) -> None:
-    url = f"http://127.0.0.1:{free_port}/v1/studies"
-    with running(fabric, free_port) as process:
+def test_what_was_registered_survives_a_kill(fabric: Path, own_port: int) -> None:
+    url = f"http://127.0.0.1:{own_port}/v1/studies"
+    with running(fabric, own_port) as process:
         for path in ("mnist", "mnist/stages/rung0", "mnist/trials/a"):
             httpx.put(f"{url}/{path}", json={}).raise_for_status()
         placed = {"workers": [{"rank": 0, "host": "h1"}, {"rank": 1, "host": "h2"}], "sync_bytes": 1000}
@@ -248,7 +248,7 @@ def test_what_was_registered_survives_a_kill(fabric: Path, free_port: int) -> No
         before = httpx.get(url).json()
         process.kill()
         process.wait()
-    with running(fabric, free_port):
+    with running(fabric, own_port):
         after = httpx.get(url).json()
     before["studies"][0]["trials"][0]["class"] = 0  # the decision may not have been due yet
     assert after == before

@@ -102,8 +102,8 @@ def together(
 
 
 @pytest.mark.parametrize("world", [1, 2, 3, 5])
-def test_ranks_add_up_to_the_end(world: int, free_port: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert together(free_port, world, OPTIONS, tmp_path, {}) == []
+def test_ranks_add_up_to_the_end(world: int, own_port: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert together(own_port, world, OPTIONS, tmp_path, {}) == []
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["iteration"] for line in lines] == [0, 2, 4, 5]
     assert [line["loss"] for line in lines] == [OPTIONS.loss(line["iteration"]) for line in lines]
@@ -112,22 +112,22 @@ def test_ranks_add_up_to_the_end(world: int, free_port: int, tmp_path: Path, cap
 
 @pytest.mark.parametrize("signalled", [0, 1, 2])
 def test_all_ranks_stop_after_the_iteration_of_the_first_signal(
-    signalled: int, free_port: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    signalled: int, own_port: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert together(free_port, 3, OPTIONS, tmp_path, {signalled: [15]}) == []
+    assert together(own_port, 3, OPTIONS, tmp_path, {signalled: [15]}) == []
     assert json.loads((tmp_path / "checkpoints" / "t").read_text()) == {"iteration": 1}
-    assert together(free_port, 3, OPTIONS, tmp_path, {}) == []
+    assert together(own_port, 3, OPTIONS, tmp_path, {}) == []
     assert json.loads((tmp_path / "checkpoints" / "t").read_text()) == {"iteration": 5}
     said = [json.loads(line)["iteration"] for line in capsys.readouterr().out.splitlines()]
     assert said == [0, 1, 2, 4, 5]
 
 
-def test_a_rank_that_hangs_up_fails_the_others(free_port: int) -> None:
+def test_a_rank_that_hangs_up_fails_the_others(own_port: int) -> None:
     failed: list[BaseException] = []
 
     def first() -> None:
         try:
-            rendezvous(0, 2, ("127.0.0.1", free_port), OPTIONS)
+            rendezvous(0, 2, ("127.0.0.1", own_port), OPTIONS)
         except ConnectionError as error:
             failed.append(error)
 
@@ -135,7 +135,7 @@ def test_a_rank_that_hangs_up_fails_the_others(free_port: int) -> None:
     thread.start()
     while thread.is_alive() and not failed:
         try:
-            with socket.create_connection(("127.0.0.1", free_port), 5) as peer:
+            with socket.create_connection(("127.0.0.1", own_port), 5) as peer:
                 peer.sendall((1).to_bytes(4, "big"))
             break
         except ConnectionRefusedError:

@@ -94,13 +94,11 @@ class NoGuard:
 
 
 @pytest.fixture
-def controller(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeController]:
+def controller(own_port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeController]:
     monkeypatch.setattr(module, "Guard", NoGuard)
     monkeypatch.setattr(module, "_FIRST_ATTEMPT_S", 0.05)
     monkeypatch.setattr(module, "_LAST_ATTEMPT_S", 0.1)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    with FakeController(Here(), port) as made:
+    with FakeController(Here(), own_port) as made:
         made.confirming = False  # or it would send everything again at every report
         yield made
 

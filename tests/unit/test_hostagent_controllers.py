@@ -67,9 +67,9 @@ class Server:
             await self.behaviour(connection)
 
 
-def unused_url() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return f"ws://localhost:{free.getsockname()[1]}"
+@pytest.fixture
+def unused_url(own_port: int) -> str:
+    return f"ws://localhost:{own_port}"
 
 
 def exchange(
@@ -133,10 +133,12 @@ def test_a_lone_controller_is_tried_again_after_a_pause_also_where_it_served() -
     assert [0 < rotation.move_on(served) <= LAST_PAUSE_S for served in (False, True, False, True)] == [True] * 4
 
 
-def test_the_leader_is_found_among_those_that_do_not_lead_or_are_not_there(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_leader_is_found_among_those_that_do_not_lead_or_are_not_there(
+    unused_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
     first, second = Server(follow), Server(lead)
     with caplog.at_level(logging.WARNING):
-        talked = exchange(first, second, urls=[unused_url(), first.url, second.url])
+        talked = exchange(first, second, urls=[unused_url, first.url, second.url])
     assert talked == [first.port, second.port]
     assert caplog.text == "", "it is no failure"
 
@@ -153,7 +155,7 @@ def test_when_the_leader_changes_the_next_one_is_found(monkeypatch: pytest.Monke
     assert exchange(one, other, until=lambda accepted: accepted == 2) == [one.port, other.port]
 
 
-def test_where_nobody_leads_it_is_said_once_with_every_reason(caplog: pytest.LogCaptureFixture) -> None:
+def test_where_nobody_leads_it_is_said_once_with_every_reason(unused_url: str, caplog: pytest.LogCaptureFixture) -> None:
     tries = 0
 
     async def lead_late(connection: ServerConnection) -> None:
@@ -161,7 +163,7 @@ def test_where_nobody_leads_it_is_said_once_with_every_reason(caplog: pytest.Log
         tries += 1
         await (lead if tries == 4 else follow)(connection)
 
-    late, absent = Server(lead_late), unused_url()
+    late, absent = Server(lead_late), unused_url
     with caplog.at_level(logging.WARNING):
         exchange(late, urls=[late.url, absent])
     assert len(caplog.records) == 1

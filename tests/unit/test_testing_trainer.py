@@ -2,7 +2,6 @@
 
 import json
 import signal
-import socket
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
@@ -68,12 +67,9 @@ def test_digests_tell_worlds_and_seeds_apart() -> None:
     assert undisturbed(OPTIONS, [2] * 12)[-1] != undisturbed(Options(iterations=12, seed=1), [2] * 12)[-1]
 
 
-def test_what_one_rank_is_told_all_learn_with_the_sum() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-
+def test_what_one_rank_is_told_all_learn_with_the_sum(own_port: int) -> None:
     def rank(number: int) -> tuple[list[float], int]:
-        with closing(Star(number, 3, "127.0.0.1", port)) as star:
+        with closing(Star(number, 3, "127.0.0.1", own_port)) as star:
             total, asked = star.sum(np.array([1.0, number]), STOP if number == 2 else 0)
         return total.tolist(), asked
 
@@ -91,16 +87,13 @@ def test_one_rank_alone_runs_to_its_end(tmp_path: Path, capsys, monkeypatch) -> 
     assert State.load(tmp_path / "checkpoint").digest() == digests[-1]
 
 
-def test_ranks_stand_at_a_gate_together_and_hear_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_stand_at_a_gate_together_and_hear_there(own_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     checkpoint, trace, gate = (tmp_path / name for name in ("checkpoint", "trace", "gate"))
 
     def ranks(asked: list[SignalRequests], pool: ThreadPoolExecutor) -> list[Future[None]]:
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            port = server.getsockname()[1]
-
         def rank(number: int) -> None:
-            with closing(Star(number, 2, "127.0.0.1", port)) as star, trace.open("a") as file:
+            with closing(Star(number, 2, "127.0.0.1", own_port)) as star, trace.open("a") as file:
                 train(OPTIONS, number, 2, star, asked[number], checkpoint, file, gate)
 
         return [pool.submit(rank, number) for number in range(2)]

@@ -4,6 +4,7 @@ Only rank 0 can listen on it, and it does so seconds later. Until then, and as l
 with SO_REUSEADDR, and not listened on. Linux gives a port that is bound to no connection and to no program that asks for any
 port, while one that names it and sets SO_REUSEADDR, as TCPStore of PyTorch and nearly every server do, may listen on it all the
 same. So a program that names the same port can still take it: the run fails then, which `is_taken` and `says_taken` recognise.
+Other servers that begin to listen some time after their port was told keep it in the same way (`kept_port`).
 """
 
 import re
@@ -40,7 +41,7 @@ class KeptPort:
 
 @contextmanager
 def kept_port() -> Iterator[int]:
-    """Keep a port for the context."""
+    """Keep a port that nobody has during the context, and yield it."""
     kept = KeptPort()
     try:
         yield kept.take()
