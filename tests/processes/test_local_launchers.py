@@ -19,6 +19,7 @@ from tests.processes.site import Site, on, read, until
 from tests.processes.test_local_engine import check_steps
 
 SSHD = Path("/usr/sbin/sshd")
+SSHD_EMPTY = Path("/run/sshd")  # in which it confines itself; its service makes it
 
 
 def run(*command: str) -> None:
@@ -158,15 +159,18 @@ def test_a_node_that_falls_silent_is_asked_seldom_and_comes_back(site: Site) -> 
 
 
 @pytest.fixture
-def sshd(own_port: int, tmp_path: Path) -> Iterator[tuple[str, ...]]:
+def sshd(own_port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, ...]]:
     """Return ssh's options for an sshd of our own on a high port of the loopback interface."""
     if not SSHD.exists() or not shutil.which("ssh-keygen"):
         pytest.skip(f"{SSHD} is not installed")
+    if os.geteuid() == 0 and not SSHD_EMPTY.is_dir():
+        pytest.skip(f"sshd has never been started here: it needs {SSHD_EMPTY}")
+    directory = tmp_path_factory.mktemp("sshd")  # not the site's, in which no process may be left
     for name in ("host", "user"):
-        run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / name))
-    (tmp_path / "keys").write_text((tmp_path / "user.pub").read_text())
+        run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(directory / name))
+    (directory / "keys").write_text((directory / "user.pub").read_text())
     settings = (
-        f"HostKey={tmp_path}/host", f"AuthorizedKeysFile={tmp_path}/keys", f"PidFile={tmp_path}/pid", "StrictModes=no",
+        f"HostKey={directory}/host", f"AuthorizedKeysFile={directory}/keys", f"PidFile={directory}/pid", "StrictModes=no",
         "UsePAM=no", "PermitRootLogin=yes", "ListenAddress=127.0.0.1",
     )  # fmt: skip
     server = subprocess.Popen([SSHD, "-D", "-e", "-f", "/dev/null", "-p", str(own_port), *(f"-o{one}" for one in settings)])
@@ -174,7 +178,7 @@ def sshd(own_port: int, tmp_path: Path) -> Iterator[tuple[str, ...]]:
         "-p",
         str(own_port),
         "-i",
-        str(tmp_path / "user"),
+        str(directory / "user"),
         "-o",
         "StrictHostKeyChecking=no",
         "-o",
@@ -189,6 +193,6 @@ def sshd(own_port: int, tmp_path: Path) -> Iterator[tuple[str, ...]]:
         server.wait()
 
 
-def test_over_ssh(site: Site, sshd: tuple[str, ...]) -> None:
+def test_over_ssh(sshd: tuple[str, ...], site: Site) -> None:  # in this order: the site ends its jobs over ssh
     launcher = Ssh(f"{getpass.getuser()}@127.0.0.1", sshd)
     lives_across(site, (launcher, launcher), ("127.0.0.1", "127.0.0.1"))
