@@ -1,4 +1,4 @@
-"""What all tests share: a port for a server of their own; and where this machine lacks what a test needs, the reason."""
+"""What all tests share: a port for a server of their own; and the reason to skip what this machine cannot run."""
 
 from collections.abc import Iterator
 
