@@ -1,6 +1,7 @@
 """What policies know of a job's future, beside what has been measured of it: nothing, or when it ends, or its target.
 
-`tests/unit/test_eval_knowledge.py` finds out which policies decide otherwise where jobs state another end, or another target.
+`tests/unit/eval/gpu/test_knowledge.py` finds out which policies decide otherwise where jobs state another
+end, or another target.
 """
 
 Knowledge = frozenset[str]

@@ -7,7 +7,7 @@ import pytest
 
 from beamer.sim.traces import Coflow, Trace, read
 from tests.compat.coflowsim import EPOCH_MS, MIB, POLICIES, STEP_MS, completion_times_ms, java_random
-from tests.inputs import FACEBOOK_TRACE, given
+from tests.support.inputs import FACEBOOK_TRACE, given
 
 Flow = tuple[int, int, float]  # source, destination, MB
 

@@ -12,7 +12,7 @@ from beamer.network.policies.sincronia_offline import OfflineState
 from beamer.network.snapshot import Snapshot
 from beamer.sim.replay import replay
 from beamer.sim.traces import Trace, read
-from tests.inputs import FACEBOOK_TRACE, given
+from tests.support.inputs import FACEBOOK_TRACE, given
 
 MOST_FLOWS = 100
 UNIT_BPS = 8 * 2**20  # 1 MB per port and time unit, a unit being a second here

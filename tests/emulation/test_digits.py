@@ -14,7 +14,7 @@ from beamer.workloads.joint import SearchPlan, load
 from beamer.workloads.programs import VALUE_BYTES, digits_hidden, digits_values
 from beamer.workloads.scenario import TransportSettings
 from tests.emulation.repetition import RUNS, until_valid
-from tests.training import needs_pytorch, trained
+from tests.support.training import needs_pytorch, trained
 from topologies.emulation.digits_data import store
 from topologies.emulation.exchange import RunMeasurements
 from topologies.emulation.joint_outcome import JointOutcome

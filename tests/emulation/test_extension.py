@@ -7,15 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.documented import install
 from tests.emulation.conftest import SMALL
+from tests.support.checkout import ROOT
+from tests.support.documented import install
 
 pytestmark = [pytest.mark.emulation, pytest.mark.timeout(600)]
 
 
 def test_the_documented_policy_orders_real_packets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (name,) = install("Your own network policy", tmp_path)
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{Path(__file__).parents[2]}")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{ROOT}")
     figures = tmp_path / "figures.json"
     command = [sys.executable, "-m", "beamer.cli", "emulate", str(SMALL), "--policies", name, "--json", str(figures)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=500)

@@ -22,8 +22,8 @@ from hostagent.state import StateDirectory
 from hostagent.testing import Namespace, agent_command
 from tests.netns.bench import end_guard, kill_group, mark_of
 from tests.netns.trainer import STEP_BYTES
+from tests.support.checkout import ROOT
 
-ROOT = Path(__file__).parents[2]
 HOSTS = {"h1": "10.77.0.1", "h2": "10.77.0.2"}
 MANAGEMENT = "10.88.0.1"  # of the first host, where the controller runs
 URL = f"http://{MANAGEMENT}:{HTTP_PORT}"

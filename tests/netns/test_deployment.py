@@ -13,10 +13,10 @@ import pytest
 
 from beamer.ports import HTTP_PORT
 from tests.netns.lab import FABRIC, Lab
+from tests.support.checkout import ROOT
 
 pytestmark = pytest.mark.netns
 
-ROOT = Path(__file__).parents[2]
 PATIENCE_S = 60.0
 SECTION = "Who may do what"
 PROGRAMS = {

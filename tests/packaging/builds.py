@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from beamer.lazy_commands import DISTRIBUTION
+from tests.support.checkout import ROOT
 
-ROOT = Path(__file__).parents[2]
 PATIENCE_S = 3000  # for downloads on a slow network; everything else takes seconds
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
 CONSTRAINTS = ["-c", str(ROOT / "constraints.txt")]

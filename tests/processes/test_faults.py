@@ -17,7 +17,7 @@ from eval.faults.kills import repeated_kills
 from eval.faults.site import ControllerProcess, ending, http_client
 
 TIMES = {
-    "damaged": 6,  # of 18 kinds; tests/unit/test_journal_damage.py has all of them, without a controller
+    "damaged": 6,  # of 18 kinds; tests/unit/studies/journal/test_damage.py has all of them, without a controller
     "kill-sqlite": 3,
     "kill-compacting": 3,
     "kill-starting": 6,

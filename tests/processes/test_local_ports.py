@@ -22,6 +22,7 @@ from beamer.gpu.engine import RunState
 from beamer.testing.trainer import Options
 from tests.processes.site import ONE_THREAD, Site, on, until
 from tests.processes.test_local_engine import check_steps
+from tests.support.checkout import ROOT
 
 # A program that waits for a file before it trains: rank 0 listens, and the others connect, when a test lets them.
 WAITING = """
@@ -90,7 +91,7 @@ def waiting(site: Site, job: str, module: str, *arguments: str) -> tuple[Path, P
     """Say that a job is a training program that waits for a file; return its trace and the file."""
     trace, go = site.root / f"{job}.trace", site.root / "go"
     command = (sys.executable, "-c", WAITING, str(go), module, "--trace", str(trace), *arguments)
-    site.specs[job] = LaunchSpec(command, cwd=str(Path(__file__).parents[2]), env=ONE_THREAD, batch_size=64)
+    site.specs[job] = LaunchSpec(command, cwd=str(ROOT), env=ONE_THREAD, batch_size=64)
     return trace, go
 
 

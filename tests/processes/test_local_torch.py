@@ -15,11 +15,11 @@ from beamer.engines.local import LaunchSpec, LocalEngine, LocalNode
 from beamer.gpu.engine import RunState
 from tests.processes.site import Site, on, until
 from tests.processes.test_local_ports import port_of, taken
+from tests.support.checkout import ROOT
 
 ITERATIONS = 400
 GLOO_TIMEOUT_S = 5.0
 """Of the collectives of jobs that are suspended for longer."""
-ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed")
 

@@ -19,8 +19,9 @@ from beamer.engines.local.supervisor.groups import candidates
 from beamer.gpu.events import Allocated
 from beamer.studies.journal.store import Journal
 from beamer.testing.trainer import Options, undisturbed
-from tests.documented import install, register
 from tests.processes.site import of_directory, read, until, works
+from tests.support.checkout import ROOT
+from tests.support.documented import install, register
 
 RATES = {"a": 0.0001, "b": 0.002, "c": 0.01, "d": 0.05, "e": 0.1, "f": 0.2}
 TIMEOUT_S = 240
@@ -200,7 +201,7 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a directory whose packages the commands find."""
     directory = tmp_path / "packages"
     directory.mkdir()
-    monkeypatch.setenv("PYTHONPATH", f"{directory}:{Path(__file__).parents[2]}")
+    monkeypatch.setenv("PYTHONPATH", f"{directory}:{ROOT}")
     return directory
 
 

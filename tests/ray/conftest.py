@@ -3,15 +3,14 @@
 import gc
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.checkout import ROOT
+
 if TYPE_CHECKING:
     from beamer.engines.ray_tune.local import LocalRayCluster
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="package")

@@ -11,11 +11,10 @@ import pytest
 import yaml
 
 from eval.joint.command import CONFIG
+from tests.support.checkout import ROOT
 
 pytest.importorskip("ray", reason="ray is not installed: the extra `ray`")
 pytestmark = pytest.mark.timeout(400)
-
-ROOT = Path(__file__).parents[2]
 
 
 def small(folder: Path) -> Path:

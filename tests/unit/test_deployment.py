@@ -3,7 +3,6 @@
 import inspect
 import re
 from configparser import ConfigParser
-from pathlib import Path
 
 import controller.commands.serve
 from controller.identity.tokens import TokenRole
@@ -11,8 +10,8 @@ from hostagent import attach, limits
 from hostagent.capabilities import NET_ADMIN, OPTIONAL
 from hostagent.command import serve
 from hostagent.tree import MOST_CAPPED
+from tests.support.checkout import ROOT
 
-ROOT = Path(__file__).parents[2]
 DOCS = (ROOT / "docs" / "deployment.md").read_text()
 NEEDED = {NET_ADMIN, *(need.capability for need in OPTIONAL)}
 

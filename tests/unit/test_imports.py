@@ -3,11 +3,11 @@
 import ast
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.support.checkout import ROOT
+
 FOLDERS = ("beamer", "controller", "hostagent", "topologies", "eval")
 OTHERS = FOLDERS[1:]  # the library imports none of them
 JOURNAL = ("beamer/studies/journal/",)

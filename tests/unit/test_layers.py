@@ -8,7 +8,8 @@ from pathlib import Path
 import networkx as nx
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.support.checkout import ROOT
+
 LIBRARY = ROOT / "beamer"
 PARTS = {
     "beamer": {"studies", "network", "gpu", "sim"},

@@ -1,12 +1,11 @@
 """The controller's default port is one constant; documents and units name the same."""
 
 import re
-from pathlib import Path
 
 from beamer.client import client
 from beamer.ports import HTTP_PORT
+from tests.support.checkout import ROOT
 
-ROOT = Path(__file__).parents[2]
 OTHERS = {6006, 6379, 8080, 8265, 8500, 8501, 8786, 8787, 8888, 10001, 29500}
 """Of what runs beside training; 8265 is that of Ray's dashboard."""
 URL = re.compile(r"(?:https?|wss?)://[\w.]+:(\d+)")

@@ -1,0 +1,36 @@
+"""Packages that the documentation shows, and others, as if they were installed."""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.support.checkout import ROOT
+
+DOCUMENTS = ROOT / "docs"
+
+
+def install(section: str, directory: Path, document: str = "extending.md") -> dict[str, str]:
+    """Write the package that a section of a document shows into a directory; return its entry points, of one group, by name.
+
+    The section's first blocks of Python and TOML are the package. A process that has the directory in its path finds the module
+    and its entry points.
+    """
+    guide = (DOCUMENTS / document).read_text("utf-8")
+    (text,) = re.findall(rf"^## {re.escape(section)}$(.*?)(?=^## |\Z)", guide, re.DOTALL | re.MULTILINE)
+    blocks = dict(reversed(re.findall(r"```(python|toml)\n(.*?)```", text, re.DOTALL)))
+    project = tomllib.loads(blocks["toml"])["project"]
+    ((group, entries),) = project["entry-points"].items()
+    (target,) = entries.values()
+    (directory / f"{target.partition(':')[0]}.py").write_text(blocks["python"])
+    register(project["name"], group, entries, directory)
+    return dict(entries)
+
+
+def register(name: str, group: str, entries: Mapping[str, str], directory: Path) -> None:
+    """Write the metadata of an installed package with entry points of one group into a directory."""
+    metadata = directory / f"{name.replace('-', '_')}-0.1.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1\n")
+    lines = [f"{name} = {target}" for name, target in entries.items()]
+    (metadata / "entry_points.txt").write_text("\n".join([f"[{group}]", *lines]))

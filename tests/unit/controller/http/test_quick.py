@@ -1,0 +1,101 @@
+"""What is served without FastAPI's general machinery is answered as with it."""
+
+import asyncio
+from pathlib import Path
+
+import httpx
+import pytest
+
+from beamer.clock import SteadyClock
+from beamer.network.policies import network_policy
+from beamer.studies.journal.store import Journal
+from controller.http import quick
+from controller.http.api import create_app
+from controller.runtime import Runtime
+from controller.testing import SwitchesInMemory
+from tests.unit.controller.http.test_api import ATTEMPT, DECLARED, FABRIC, PLACED, STAGE, STUDY, TRIAL
+
+JSON = {"content-type": "application/json"}
+WORKER = f"{TRIAL}/workers/0"
+RANKS = ("0", "00", "+1", "-1", "1.0", "1e0", "%D9%A1", "9" * 30, "9999999", "99999", "1048575", "1048576")
+ATTACHED = b'{"pid": 4242, "start": 7}'
+PUTS: list[tuple[str, bytes | None, dict[str, str]]] = [
+    (STUDY, None, {}),
+    (STUDY, b"null", JSON),
+    (STUDY, b"{}", JSON),
+    (STUDY, b'{"weight": 2.5}', JSON),
+    (STUDY, b'{"weight": NaN}', JSON),
+    (STUDY, b'{"weight": "2"}', JSON),
+    (STUDY, b'{"weight": 2.0}', {"content-type": "application/json; charset=utf-8"}),
+    (STUDY, b'{"weight": 2.0}', {"content-type": "text/plain"}),
+    (STUDY, b'{"weight": 2.0}', {}),
+    (STUDY, b"{", JSON),
+    (STUDY, b"[" * 100_000, JSON),
+    (STUDY, b"\xff", JSON),
+    (STUDY, b"7", JSON),
+    (f"{STUDY}?run=b", b"{}", JSON),
+    (f"{STUDY}?run=a&run=b", b"{}", JSON),
+    (f"{STUDY}?unknown=1", b"{}", JSON),
+    (f"{STUDY}?run=%ff", b"{}", JSON),
+    ("/v1/studies/a%2Fb", b"{}", JSON),
+    ("/v1/studies/%ed%a0%80", b"{}", JSON),
+    (f"{STAGE}/seal", b'{"x": 1}', JSON),
+    (STAGE, b"", JSON),
+    (f"{TRIAL}/target", b'{"step": 7, "stage": "rung0"}', JSON),
+    (f"{TRIAL}/target", b'{"step": 7.5, "stage": "rung0"}', JSON),
+    (f"{TRIAL}/target", None, {}),
+    (f"{TRIAL}/progress", b'{"step": 1, "loss": 0.5}', JSON),
+    (f"{TRIAL}/progress", b'{"step": 1, "loss": 0.5}', JSON),
+    (f"{TRIAL}/progress", b'{"step": true}', JSON),
+    (f"{TRIAL}/progress", b'{"step": 2, "more": 1}', JSON),
+    (f"{TRIAL}/progress", b'{"step": 3, "loss": "\\ud800"}', JSON),
+    (f"{TRIAL}/progress?run=other", b'{"step": 4}', JSON),
+    ("/v1/studies/none/trials/t/progress", b'{"step": 4}', JSON),
+    *((f"{TRIAL}/workers/{rank}", ATTACHED, JSON) for rank in RANKS),
+    (WORKER + "/detach", b"{}", JSON),
+    (f"{TRIAL}/pause", b"null", JSON),
+    (f"{TRIAL}/status", b'{"status": "finished"}', JSON),
+    (f"{TRIAL}/status", b'{"status": "lost"}', JSON),
+]  # fmt: skip
+
+
+async def answers(path: Path) -> list[tuple[int, bytes, str]]:
+    path.mkdir()
+    journal = Journal(f"sqlite:///{path / 'journal.db'}")
+    clock = SteadyClock(lambda: 100.0, lambda: 100.0)
+    names = [switch.name for switch in FABRIC.switches]
+    runtime = Runtime(
+        FABRIC, journal, network_policy("beamer"), 8, lambda on_event: SwitchesInMemory(names, on_event), 0, clock
+    )
+    await runtime.start()
+    given = []
+    transport = httpx.ASGITransport(create_app(runtime), raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://beamer") as client:
+        for name, body in ((STUDY, DECLARED), (STAGE, {}), (TRIAL, {}), (ATTEMPT, PLACED)):
+            assert (await client.put(name, json=body)).status_code == 200
+        for name, content, headers in PUTS:
+            answer = await client.put(name, content=content, headers=headers)
+            given.append((answer.status_code, answer.content, answer.headers.get("content-type", "")))
+    await runtime.stop()
+    return given
+
+
+def test_every_answer_is_the_one_that_fastapi_gives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    served: list[str] = []
+    arguments = quick._Endpoint.arguments
+
+    async def counted(endpoint: quick._Endpoint, request: quick.Request) -> dict[str, object] | None:
+        found = await arguments(endpoint, request)
+        served.append("quickly" if found is not None else "usually")
+        return found
+
+    monkeypatch.setattr(quick._Endpoint, "arguments", counted)
+    quickly = asyncio.run(answers(tmp_path / "quick"))
+    assert {"quickly", "usually"} == set(served)
+    served.clear()
+    monkeypatch.setattr(quick._Endpoint, "of", lambda endpoint, path_names: None)
+    usually = asyncio.run(answers(tmp_path / "usual"))
+    assert not served
+    for (name, content, _), one, other in zip(PUTS, quickly, usually, strict=True):
+        assert one == other, (name, content and content[:40])
+    assert {200, 422} <= {status for status, _, _ in usually}
