@@ -5,7 +5,7 @@ from beamer.lazy_commands import Command, run_commands
 ABOUT = "Stage-aware coflow scheduling for hyper-parameter search."
 COMMANDS = {
     "simulate": Command(
-        "beamer.simulate:simulate",
+        "beamer.simulate.command:simulate",
         "sim",
         "Run a scenario, or a trace of coflows, in the flow-level simulator under each policy.",
     ),

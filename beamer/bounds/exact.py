@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import permutations
 
 import numpy as np
-from scipy.optimize import linprog  # type: ignore[import-untyped]
+import scipy  # type: ignore[import-untyped]  # which loads scipy.optimize once it is used: that takes a while
 from scipy.sparse import coo_array  # type: ignore[import-untyped]
 
 from beamer.errors import InputError
@@ -87,7 +87,7 @@ def _ordered(weight: Floats, demand: Floats) -> float:
         shape=(len(rows), n + len(flow)),
     ).tocsr()
     moved = coo_array((np.ones(len(flow)), (flow, amount)), shape=(len(item), n + len(flow))).tocsr()
-    result = linprog(
+    result = scipy.optimize.linprog(
         np.concatenate([weight, np.zeros(len(flow))]),
         A_ub=fits,
         b_ub=np.zeros(len(rows)),

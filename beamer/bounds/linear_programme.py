@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.optimize import linprog  # type: ignore[import-untyped]
+import scipy  # type: ignore[import-untyped]  # which loads scipy.optimize once it is used: that takes a while
 from scipy.sparse import coo_array, csr_array  # type: ignore[import-untyped]
 
 from beamer.errors import BeamerError
@@ -53,7 +53,7 @@ class Rows:
         size = np.asarray(abs(scaled).max(axis=1).todense() if len(self) else np.zeros(0), np.float64).ravel()
         size = np.where(size > 0, size, 1.0)
         unit = float(np.max(cost * scale, initial=0.0)) or 1.0
-        result = linprog(
+        result = scipy.optimize.linprog(
             cost * scale / unit,
             A_ub=csr_array(-scaled / size[:, None]),
             b_ub=-least / size,

@@ -8,12 +8,12 @@ that fewer of the others than the rung keeps come out lower, averaged over equal
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from math import floor, inf, isfinite, log, sqrt
 
 import numpy as np
-from scipy.special import ndtr, ndtri  # type: ignore[import-untyped]
+import scipy  # type: ignore[import-untyped]  # which loads scipy.special once it is used: that takes a while
 
 from beamer.gpu.ledger import GpuLedger
 from beamer.gpu.model import Report
@@ -29,7 +29,6 @@ LEAST_REPORTS = 6  # below it a curve of three or four parameters fits everythin
 REPORT_GROWTH = 1.2  # of a trial's reports between two fits: fewer new ones change a curve little, and a fit is costly
 LEAST_DEVIATION = 1e-12  # of losses, relative to their range: what is known is told apart all the same
 VALUES = 101  # of a trial's own loss: what a narrow curve beside a wide one makes a step is known to a hundredth
-_QUANTILES = ndtri((np.arange(VALUES) + 0.5) / VALUES)
 
 
 def chances(expected: Sequence[Estimate], kept: int) -> Floats:
@@ -52,11 +51,18 @@ def chances(expected: Sequence[Estimate], kept: int) -> Floats:
     return np.array([_chance(value, deviation, i, kept) for i in range(count)])
 
 
+@cache
+def _quantiles() -> Floats:
+    """Return so many equally likely values of a standard normal variate."""
+    quantiles: Floats = scipy.special.ndtri((np.arange(VALUES) + 0.5) / VALUES)
+    return quantiles
+
+
 def _chance(value: Floats, deviation: Floats, i: int, kept: int) -> float:
     """Return the chance that fewer than `kept` of the others are below trial i."""
-    own = value[i] + deviation[i] * _QUANTILES
+    own = value[i] + deviation[i] * _quantiles()
     others = np.arange(len(value)) != i
-    below = ndtr((own[:, None] - value[others]) / deviation[others])
+    below = scipy.special.ndtr((own[:, None] - value[others]) / deviation[others])
     fewer = np.zeros((len(own), kept))  # by value: the chances that 0, 1, ... of the others so far are below
     fewer[:, 0] = 1.0
     for is_below in below.T:

@@ -20,9 +20,8 @@ from beamer.output_files import check_outputs
 from beamer.workloads.joint import shipped as shipped_joint
 from beamer.workloads.scenario import shipped
 from hostagent.command import serve
+from tests.support.commands import run_here
 from topologies.emulation.platform import require, require_congestion_control
-
-NOBODY = "import os, beamer.cli; os.geteuid = lambda: 1000; beamer.cli.main()"  # the command line as if without root
 
 
 def _can_emulate() -> bool:
@@ -48,7 +47,7 @@ def _run(*command: str, env: dict[str, str] | None = None) -> "subprocess.Comple
 
 
 def _beamer(*arguments: str, env: dict[str, str] | None = None) -> "subprocess.CompletedProcess[str]":
-    return _run("-m", "beamer.cli", *arguments, env=env)
+    return run_here(beamer.cli.main, *arguments, env=env)
 
 
 def _refused(done: "subprocess.CompletedProcess[str]", *parts: str) -> None:
@@ -125,8 +124,11 @@ def test_outputs_are_checked_without_making_them(tmp_path: Path) -> None:
     assert not list((tmp_path / "new").iterdir())
 
 
-def test_emulation_without_root_says_what_to_do_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    done = _run("-c", NOBODY, "emulate", "--json", str(tmp_path / "new" / "f.json"))
+def test_emulation_without_root_says_what_to_do_and_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    done = _beamer("emulate", "--json", str(tmp_path / "new" / "f.json"))
     _refused(done, "root", "beamer simulate")
     assert not list(tmp_path.iterdir())
 
@@ -137,10 +139,19 @@ def test_missing_programs_are_named() -> None:
     _refused(done, "ovs-vswitchd", "apt-get install")
 
 
+def test_a_refusal_of_a_process_imports_nothing_that_only_runs_need() -> None:
+    code = "import sys, atexit, beamer.cli\natexit.register(lambda: print(*sys.modules))\nbeamer.cli.main()"
+    done = _run("-c", code, "simulate", "--policies", "nope")
+    assert done.returncode == 2
+    assert done.stderr.startswith("beamer: policy: got 'nope', expected one of ")
+    loaded = set(done.stdout.split())
+    assert "beamer.simulate.command" in loaded
+    assert not {"beamer.simulate.runs", "beamer.bounds.scenario", "matplotlib", "scipy.optimize", "scipy.special"} & loaded
+
+
 def test_simulate_writes_what_it_prints(tmp_path: Path) -> None:
-    done = _beamer(
-        "simulate", "--policies", "fair,beamer", "--json", str(tmp_path / "f.json"), "--plot", str(tmp_path / "p.png")
-    )
+    outputs = ("--json", str(tmp_path / "f.json"), "--plot", str(tmp_path / "p.png"))
+    done = _run("-m", "beamer.cli", "simulate", "--policies", "fair,beamer", *outputs)  # as a process, from start to end
     assert done.returncode == 0, done.stderr
     runs = json.loads((tmp_path / "f.json").read_text())["runs"]
     assert [run["policy"] for run in runs] == ["fair", "beamer"]
@@ -247,7 +258,7 @@ def test_no_command_at_all_shows_the_help_and_fails() -> None:
 
 
 @pytest.mark.parametrize("module", ["beamer.cli", "controller.cli", "hostagent.cli", "eval"])
-def test_every_command_line_has_its_help_and_version(module: str) -> None:
+def test_every_command_line_starts_as_a_process_and_has_its_help_and_version(module: str) -> None:
     shown = _run("-m", module, "--help")
     assert (shown.returncode, shown.stderr) == (0, "")
     assert "--version" in shown.stdout
@@ -323,7 +334,7 @@ def test_the_help_and_a_wrong_command_import_no_command() -> None:
 )
 def test_a_bad_config_of_an_experiment_ends_in_one_line(content: str, parts: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text(content)
-    _refused(_run("-m", "eval", "gpu", "--no-measure", "--config", str(tmp_path / "c.yaml")), *parts)
+    _refused(run_here(eval.__main__.main, "gpu", "--no-measure", "--config", str(tmp_path / "c.yaml")), *parts)
 
 
 def test_a_congestion_control_that_the_kernel_lacks_is_refused_with_those_that_it_has() -> None:

@@ -27,4 +27,6 @@ def test_a_folder_of_tests_has_the_name_of_a_package(folder: Path) -> None:
 def test_every_larger_package_has_a_folder() -> None:
     found = {package_of(folder) for folder in FOLDERS}
     assert {ROOT / name for name in OTHERS} <= found
-    assert {ROOT / "beamer" / name for name in ("client", "engines/local", "gpu/policies", "network/policies", "studies")} <= found
+    assert {
+        ROOT / "beamer" / name for name in ("client", "engines/local", "gpu/policies", "network/policies", "studies")
+    } <= found

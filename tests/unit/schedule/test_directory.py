@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from beamer.cli import main
 from beamer.engines.local import LaunchSpec
 from beamer.engines.local.record import Record
 from beamer.engines.local.retire import retire
@@ -21,12 +21,12 @@ from beamer.schedule.command import schedule
 from beamer.schedule.directory import SearchDirectory
 from beamer.schedule.file import parse
 from beamer.studies.journal.store import Journal
+from tests.support.commands import run_here
 from tests.support.schedule_inputs import BASE, SEARCH, changed, set_request
 
 
 def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "beamer.cli", "schedule", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+    return run_here(main, "schedule", *arguments)
 
 
 def test_bad_input_ends_in_one_line_with_the_file_and_exit_code_2(tmp_path: Path) -> None:

@@ -4,13 +4,13 @@ import json
 import os
 import sqlite3
 import subprocess
-import sys
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from beamer.cli import main
 from beamer.errors import InputError, PlatformError, TakenError
 from beamer.studies.events import StudyRegistered
 from beamer.studies.journal.chain import ChainLink
@@ -21,6 +21,7 @@ from beamer.testing.journal_damage import damage as damage_journal
 from controller.commands.journal import JournalAction, check, journal, repair
 from controller.journal.replay import recover
 from controller.limits import Limits
+from tests.support.commands import run_here
 
 
 @pytest.fixture
@@ -172,8 +173,7 @@ def test_limits_say_nothing_without_the_network(file: Path, tmp_path: Path, acti
 
 def test_the_command_tells_and_its_exit_code_too(file: Path) -> None:
     def run() -> "subprocess.CompletedProcess[str]":
-        command = [sys.executable, "-m", "beamer.cli", "journal", "check", _url(file)]
-        return subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+        return run_here(main, "journal", "check", _url(file))
 
     sound = run()
     assert (sound.returncode, sound.stdout) == (0, "6 events, the last one of 6.000 s\n"), sound.stderr

@@ -1,41 +1,16 @@
-"""`beamer simulate`."""
+"""`beamer simulate`: its options, and what is wrong with them, found out before the simulator is imported."""
 
-import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 
-from beamer.bounds.scenario import scenario_bounds, trace_bounds
 from beamer.errors import InputError, nearest
-from beamer.gpu.policies import gpu_policy
-from beamer.joint.parts import JointParts
 from beamer.network.allocation import Allocator, Classes, allocator, check_pair
 from beamer.network.plan import QUEUES
 from beamer.network.plan_modes import DEFAULT_MODE, PlanMode, plan_mode
 from beamer.network.policies import NETWORK_POLICIES, network_policy
 from beamer.output_files import check_outputs
-from beamer.report import (
-    Row,
-    bound_rows,
-    coflow_rows,
-    job_rows,
-    joint_document,
-    joint_table,
-    plot_cdf,
-    plot_timeline,
-    replay_document,
-    replay_events,
-    replay_table,
-    run_events,
-    simulation_document,
-    stage_rows,
-    stage_table,
-    write_events,
-    write_rows,
-)
 from beamer.scenario_options import (
     JointNames,
     JsonFile,
@@ -46,18 +21,14 @@ from beamer.scenario_options import (
     parse_joint_parts,
     parse_policies,
 )
-from beamer.sim import Assumptions
-from beamer.sim.joint import simulate_scenario as simulate_searches
-from beamer.sim.network import simulate as run_simulation
-from beamer.sim.replay import replay
 from beamer.sim.traces import FORMATS, read
 from beamer.units import parse_rate
-from beamer.workloads.joint import load as load_joint
-from beamer.workloads.joint import shipped as shipped_joint
-from beamer.workloads.scenario import load, shipped
+from beamer.workloads import joint as joint_scenarios
+from beamer.workloads import scenario as scenarios
 
 COMPARED = "fair,beamer"
 UNLIMITED = "unlimited"
+ROWS = ("stages", "jobs")
 
 Outputs = dict[str, Path | None]  # by option
 
@@ -110,9 +81,8 @@ def simulate(
         for option, value in others.items():
             if value is not None and option not in ("--json", "--plot"):
                 raise InputError(option, str(value), "no such option beside --gpu-policy")
-        parts = parse_joint_parts(joint)
-        _simulate_joint(
-            scenario, gpu_policy_names, policies or COMPARED, allocator_name, queues, plan_mode(mode), parts, outputs
+        _of_searches(
+            scenario, gpu_policy_names, policies or COMPARED, allocator_name, queues, plan_mode(mode), joint, outputs
         )  # fmt: skip
         return
     if joint is not None:
@@ -122,7 +92,7 @@ def simulate(
             if value is not None:
                 instead = "--policies instead, or " if option == "--policy" else ""
                 raise InputError(option, value, f"{instead}--trace beside it")
-        _simulate_scenario(scenario, policies or COMPARED, allocator_name, queues, plan_mode(mode), rows, outputs)
+        _of_scenario(scenario, policies or COMPARED, allocator_name, queues, plan_mode(mode), rows, outputs)
         return
     if scenario is not None:
         raise InputError("scenario", str(scenario), "none beside --trace, which brings its own network")
@@ -137,12 +107,12 @@ def simulate(
     if chosen is None:
         raise InputError("--policy", None, nearest("", NETWORK_POLICIES))
     names = parse_policies(chosen) if policy is None else [network_policy(chosen).name]
-    _simulate_trace(
+    _of_trace(
         trace, form, rate, names, policy is not None, _allocator(allocator_name, queues, QUEUES, plan_mode(mode)), outputs
     )
 
 
-def _simulate_scenario(
+def _of_scenario(
     path: Path | None,
     policies: str,
     allocator_name: str,
@@ -151,57 +121,40 @@ def _simulate_scenario(
     rows: str | None,
     outputs: Outputs,
 ) -> None:
-    loaded = load(path or shipped())
     names = parse_policies(policies)
+    loaded = scenarios.load(path or scenarios.shipped())
     chosen = _allocator(allocator_name, queues, loaded.queues, mode)
     _check_pairs(names, chosen)
-    table_rows = {"stages": stage_rows, "jobs": job_rows}
-    if rows is not None and (rows not in table_rows or outputs["--table"] is None):
-        raise InputError("--rows", rows, f"{' or '.join(table_rows)}, beside --table")
+    if rows is not None and (rows not in ROWS or outputs["--table"] is None):
+        raise InputError("--rows", rows, f"{' or '.join(ROWS)}, beside --table")
     check_outputs(outputs)
-    assumed = Assumptions()
-    found = scenario_bounds(loaded, assumed.acknowledgements)
-    runs = [run_simulation(loaded, name, assumptions=assumed, allocator=chosen) for name in names]
-    title = f"{loaded.name} on {loaded.fabric.name}, simulated, {_described(chosen)}"
-    Console().print(stage_table(title, runs, bound_rows(runs, found)))
-    _write_json(outputs["--json"], {"runs": [simulation_document(run, chosen.name, found) for run in runs]})
-    if (file := outputs["--plot"]) is not None:
-        plot_timeline(runs, file)
-    if (file := outputs["--cdf"]) is not None:
-        plot_cdf("stage completion time", [(run.policy, [s.sct_s for s in run.stages]) for run in runs], file)
-    _write_table(outputs["--table"], [row for run in runs for row in table_rows[rows or "stages"](run, chosen.name)])
-    if (file := outputs["--chrome"]) is not None:
-        write_events(run_events(runs), file)
+    from beamer.simulate.runs import run_scenario
+
+    run_scenario(loaded, names, chosen, _described(chosen), rows or ROWS[0], outputs)
 
 
-def _simulate_joint(
+def _of_searches(
     path: Path | None,
     gpu_policies: str,
     network_policies: str,
     allocator_name: str,
     queues: str | None,
     mode: PlanMode,
-    parts: JointParts,
+    joint: str | None,
     outputs: Outputs,
 ) -> None:
-    loaded = load_joint(path or shipped_joint())
+    parts = parse_joint_parts(joint)
     gpu_names, names = parse_gpu_policies(gpu_policies), parse_policies(network_policies)
+    loaded = joint_scenarios.load(path or joint_scenarios.shipped())
     chosen = _allocator(allocator_name, queues, loaded.queues, mode)
     _check_pairs(names, chosen)
     check_outputs(outputs)
-    runs = [
-        simulate_searches(loaded, gpu_policy(gpu), network_policy(name), allocator=chosen, parts=parts)
-        for gpu in gpu_names
-        for name in names
-    ]
-    told = f", told of each other: {', '.join(parts.names)}" if parts.names else ""
-    Console().print(joint_table(f"{loaded.name} on {loaded.fabric.name}, simulated, {_described(chosen)}{told}", runs))
-    _write_json(outputs["--json"], {"runs": [joint_document(run) for run in runs]})
-    if (file := outputs["--plot"]) is not None:
-        plot_timeline([run.timeline for run in runs], file)
+    from beamer.simulate.runs import run_searches
+
+    run_searches(loaded, gpu_names, names, chosen, _described(chosen), parts, outputs)
 
 
-def _simulate_trace(
+def _of_trace(
     path: Path, form: str | None, rate: str | None, names: list[str], alone: bool, chosen: Allocator, outputs: Outputs
 ) -> None:
     if form is None:
@@ -212,17 +165,10 @@ def _simulate_trace(
     _check_pairs(names, chosen)
     loaded = read(path, form)
     check_outputs(outputs)
-    found = trace_bounds(loaded, rate_bps)
-    runs = [replay(loaded, rate_bps, network_policy(name), chosen) for name in names]
+    from beamer.simulate.runs import run_trace
+
     title = f"{path.name}: {len(loaded.coflows)} coflows on {loaded.ports} ports of {rate}, {_described(chosen)}"
-    Console().print(replay_table(escape(title), runs, found))
-    documents = [replay_document(run, found) for run in runs]
-    _write_json(outputs["--json"], documents[0] if alone else {"runs": documents})
-    if (file := outputs["--cdf"]) is not None:
-        plot_cdf("coflow completion time", [(run.policy, run.cct_s.tolist()) for run in runs], file)
-    _write_table(outputs["--table"], [row for run in runs for row in coflow_rows(run)])
-    if (file := outputs["--chrome"]) is not None:
-        write_events(replay_events(runs), file)
+    run_trace(title, loaded, rate_bps, names, chosen, alone, outputs)
 
 
 def _allocator(name: str, queues: str | None, default: int, mode: PlanMode) -> Allocator:
@@ -255,13 +201,3 @@ def _described(chosen: Allocator) -> str:
 def _check_pairs(policies: list[str], chosen: Allocator) -> None:
     for name in policies:
         check_pair(network_policy(name), chosen)
-
-
-def _write_json(path: Path | None, document: dict[str, Any]) -> None:
-    if path is not None:
-        path.write_text(json.dumps(document, indent=2))
-
-
-def _write_table(path: Path | None, rows: list[Row]) -> None:
-    if path is not None:
-        write_rows(rows, path)

@@ -3,20 +3,20 @@
 import csv
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from beamer.cli import main
+from tests.support.commands import run_here
 
 TRACE = "2 3\na 0 1 1 1 2:10\nb 0 1 1 1 2:20\nc 100 1 2 1 1:10\n"  # 0.08, 0.16 and 0.08 s on ports of 1 Gbit/s = 125 MB/s
 MB_S = 2**20 * 8 / 1e9
 
 
 def beamer(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "beamer.cli", *arguments], capture_output=True, text=True, timeout=200, check=False
-    )
+    return run_here(main, *arguments)
 
 
 @pytest.fixture

@@ -1,0 +1,1 @@
+"""`beamer simulate`: runs of the flow-level simulator, compared."""
