@@ -6,11 +6,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?= python3
 TORCH := torch==2.13.0
-SHARING := tests/unit tests/conformance tests/compat tests/packaging tests/processes tests/ray
-ALONE := tests/netns tests/emulation  # what measures kernels and switches, which other work would disturb
+# Tiers whose files take long come first, so that no worker is left with one at the end.
+TESTS := tests/packaging tests/processes tests/ray tests/netns tests/emulation tests/compat tests/conformance tests/unit
+SHARED := -n 2 --dist loadfile --no-loadscope-reorder
 ROOT := $(shell [ "$$(id -u)" = 0 ] && echo yes)
 
-.PHONY: demo test check setup system clean help
+.PHONY: demo test test-long check setup system packages compiled test-setup clean help
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -66,15 +67,29 @@ demo: system  ## real coflows ordered in an emulated network (without root: in t
 	fi
 	@echo "timeline: results/demo.png   figures: results/demo.json"
 
-test: system $(VENV)/.extras  ## every test: unit, conformance, packaging, processes, Ray, network namespaces, emulation
-	@$(BIN)/python -m pytest -n 2 --dist loadfile $(SHARING)
-	@$(BIN)/python -m pytest $(ALONE)
+# Compiling takes as long as the rest of the set-up, which waits for disk and network meanwhile.
+test-setup:
+	@$(MAKE) --no-print-directory setup
+	@$(MAKE) --no-print-directory -j2 packages compiled
 
-check: setup  ## ruff, mypy --strict, unit tests
+packages: system
+	@$(MAKE) --no-print-directory $(VENV)/.extras
+
+compiled: setup
+	@$(BIN)/python -m tests.support.compiled
+
+test: test-setup  ## every test but the long ones: unit, conformance, packaging, processes, Ray, network namespaces, emulation
+	@$(BIN)/python -m pytest $(SHARED) -m "not long and not alone" $(TESTS)
+	@$(BIN)/python -m pytest -m "not long and alone" $(TESTS)
+
+test-long: test-setup  ## what is long for its own sake: all repeats, seeds and damages
+	@$(BIN)/python -m pytest $(SHARED) -m "long and not alone" $(TESTS)
+	@$(BIN)/python -m pytest -m "long and alone" $(TESTS)
+
+check: setup  ## ruff, formatting, mypy --strict
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
-	@$(BIN)/python -m pytest -q tests/unit
 
 clean:  ## remove the virtual environment, results and what a killed emulation left
 	@if [ "$(ROOT)" = yes ] && [ -x $(BIN)/beamer ]; then $(BIN)/beamer clean; fi

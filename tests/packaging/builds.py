@@ -5,9 +5,10 @@ import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -16,18 +17,22 @@ from tests.support.checkout import ROOT
 
 PATIENCE_S = 3000  # for downloads on a slow network; everything else takes seconds
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
+UV = [sys.executable, "-m", "uv"]  # links what it has unpacked once into every environment
+NOTHING: Mapping[str, str] = MappingProxyType({})
 CONSTRAINTS = ["-c", str(ROOT / "constraints.txt")]
 
 
-def run(command: Sequence[str | Path], cwd: Path = ROOT) -> "subprocess.CompletedProcess[str]":
-    """Run a program to its end, without the checkout on its path."""
-    env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PIP_REQUIRE_VIRTUALENV")}
-    return subprocess.run(list(map(str, command)), cwd=cwd, env=env, capture_output=True, text=True, timeout=PATIENCE_S)
+def run(
+    command: Sequence[str | Path], cwd: Path = ROOT, env: Mapping[str, str] = NOTHING
+) -> "subprocess.CompletedProcess[str]":
+    """Run a program to its end, without the checkout on its path. env: what is added to the environment."""
+    kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PIP_REQUIRE_VIRTUALENV")}
+    return subprocess.run(list(map(str, command)), cwd=cwd, env=kept | env, capture_output=True, text=True, timeout=PATIENCE_S)
 
 
-def checked(command: Sequence[str | Path], cwd: Path = ROOT) -> str:
+def checked(command: Sequence[str | Path], cwd: Path = ROOT, env: Mapping[str, str] = NOTHING) -> str:
     """Run a program that must succeed, and return what it prints."""
-    done = run(command, cwd)
+    done = run(command, cwd, env)
     assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
@@ -62,19 +67,20 @@ class Environment:
     @classmethod
     def make(cls, path: Path, extra: str | None, wheel: Path, wheels: Path) -> "Environment":
         """Install the wheel with an extra, and with nothing but what that asks for."""
-        checked([sys.executable, "-m", "venv", "--without-pip", path])
+        checked([*UV, "venv", "--quiet", "--python", sys.executable, path])
         wanted = f"{DISTRIBUTION}[{extra}] @ {wheel.as_uri()}" if extra else str(wheel)
-        options = ["--quiet", "--no-compile", "--no-index", "--find-links", str(wheels)]
-        checked([*PIP, "--python", str(path / "bin" / "python"), "install", *options, wanted])
+        options = ["--quiet", "--no-index", "--find-links", str(wheels)]
+        checked([*UV, "pip", "install", "--python", path / "bin" / "python", *options, wanted])
         return cls(path, extra)
 
     def run(self, program: str, *arguments: str | Path, cwd: Path) -> "subprocess.CompletedProcess[str]":
         """Run one of its programs."""
         return run([self.path / "bin" / program, *arguments], cwd)
 
-    def checked(self, program: str, *arguments: str | Path, cwd: Path) -> str:
+    def checked(self, program: str, *arguments: str | Path, cwd: Path, env: Mapping[str, str] = NOTHING) -> str:
         """Run one of its programs, which must succeed, and return what it prints."""
-        return checked([self.path / "bin" / program, *arguments], cwd)
+        bytecode = {"PYTHONPYCACHEPREFIX": str(self.path.parent / "bytecode")}  # of all environments that stand here in turn
+        return checked([self.path / "bin" / program, *arguments], cwd, bytecode | env)
 
     @property
     def installed_bytes(self) -> int:

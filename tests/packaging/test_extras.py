@@ -50,6 +50,23 @@ for name in sys.argv[1:]:
         if ".migrations." not in found.name and not found.name.endswith(".digits_training"):  # Alembic's, another extra's
             import_module(found.name)
 """
+HELP = """
+import io, json, sys
+from contextlib import redirect_stderr, redirect_stdout
+from importlib.metadata import entry_points
+shown = []
+for program, *name in json.loads(sys.argv[1]):
+    (entry,) = entry_points(group="console_scripts", name=program)
+    sys.argv, out, err = [program, *name, "--help"], io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        try:
+            entry.load()()
+            code = 0
+        except SystemExit as ended:
+            code = ended.code
+    shown.append((code, out.getvalue(), err.getvalue()))
+print(json.dumps(shown))
+"""  # of every command, in one process: that each program starts as one is seen beside it
 COMMANDS: Mapping[tuple[str, ...], Command] = {
     **{("beamer", name): command for name, command in beamer.cli.COMMANDS.items()},
     ("beamer-controller",): controller.cli.SERVE,
@@ -77,7 +94,7 @@ def environment(
             pytest.skip(f"{LARGE[request.param]}, a large download, is not installed here either")
         wheels = tmp_path_factory.mktemp(f"{request.param}-wheels")
         download(distributions[1], [request.param], wheels)
-    path = tmp_path_factory.mktemp("environment") / (request.param or "base")
+    path = tmp_path_factory.getbasetemp() / "environment"  # in one place, one after the other: bytecode is compiled once
     made = Environment.make(path, request.param, distributions[1], wheels)
     yield made
     made.remove()
@@ -89,15 +106,16 @@ def test_every_extra_is_tested() -> None:
 
 
 def test_its_commands_run_and_others_name_theirs(environment: Environment, tmp_path: Path) -> None:
-    for (program, *name), command in COMMANDS.items():
-        done = environment.run(program, *name, "--help", cwd=tmp_path)
+    asked = [(program, *name) for program, *name in COMMANDS]
+    shown = json.loads(environment.checked("python", "-c", HELP, json.dumps(asked), cwd=tmp_path))
+    for ((program, *name), command), (code, out, err) in zip(COMMANDS.items(), shown, strict=True):
         if command.extra in included(environment.extra):
-            assert (done.returncode, done.stderr) == (0, "")
-        elif done.returncode or environment.extra is None:  # what another extra needs may happen to be enough for its help
+            assert (code, err) == (0, ""), out
+        elif code or environment.extra is None:  # what another extra needs may happen to be enough for its help
             line = rf"{program}: {name[0] if name else program} needs packages that are not installed \(\w+\); install them: "
-            assert done.returncode == 2
-            assert re.fullmatch(line + re.escape(f"pip install '{DISTRIBUTION}[{command.extra}]'") + "\n", done.stderr)
-            assert done.stdout == ""
+            assert code == 2
+            assert re.fullmatch(line + re.escape(f"pip install '{DISTRIBUTION}[{command.extra}]'") + "\n", err)
+            assert out == ""
 
 
 def test_every_command_line_lists_its_commands_and_has_a_version(environment: Environment, tmp_path: Path) -> None:
@@ -116,6 +134,12 @@ def test_it_does_what_it_is_for(environment: Environment, tmp_path: Path) -> Non
         USES[environment.extra](environment, tmp_path)
 
 
+@pytest.mark.long  # it compiles the kernels once more
+def test_an_installed_simulator_runs_to_the_end(environment: Environment, tmp_path: Path) -> None:
+    if environment.extra == "sim":
+        use_simulator_to_the_end(environment, tmp_path)
+
+
 def use_client(environment: Environment, tmp_path: Path) -> None:
     assert environment.installed_bytes <= BASE_BYTES
     environment.checked("python", "-c", "from beamer.client import Client; Client().close()", cwd=tmp_path)
@@ -124,9 +148,14 @@ def use_client(environment: Environment, tmp_path: Path) -> None:
 def use_simulator(environment: Environment, tmp_path: Path) -> None:
     drawn = ["--studies", "1", "--search", "random", "--trials", "2", "--batch", "2", "--iterations", "2", "--hosts", "8"]
     environment.checked("beamer", "workload", "--out", "w.yaml", *drawn, cwd=tmp_path)
-    environment.checked(
-        "beamer", "simulate", "w.yaml", "--policies", "fair", "--json", "f.json", "--plot", "p.png", cwd=tmp_path
-    )
+    refused = environment.run("beamer", "simulate", "w.yaml", "--policies", "nope", cwd=tmp_path)
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+
+
+def use_simulator_to_the_end(environment: Environment, tmp_path: Path) -> None:
+    use_simulator(environment, tmp_path)
+    outputs = ["--json", "f.json", "--plot", "p.png"]
+    environment.checked("beamer", "simulate", "w.yaml", "--policies", "fair", *outputs, cwd=tmp_path)
     assert [run["policy"] for run in json.loads((tmp_path / "f.json").read_text())["runs"]] == ["fair"]
     assert (tmp_path / "p.png").stat().st_size > 1000
 

@@ -18,6 +18,7 @@ def test_a_small_measurement() -> None:
     assert [(one.before, one.after, one.restart.count) for one in measured.restarts] == [(2, 2, 2), (1, 4, 1), (4, 1, 1)]
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not TRAINERS["ddp"].is_installed, reason="PyTorch is not installed")
 def test_a_ddp_job_restarts_at_another_size_and_loses_no_step() -> None:
     # `measure` raises where a step is missing or done twice

@@ -15,8 +15,21 @@ from eval.faults.base import PATIENCE_S, Fault
 from eval.faults.catalogue import FAULTS
 from eval.faults.kills import repeated_kills
 from eval.faults.site import ControllerProcess, ending, http_client
+from tests.support.tiers import long
 
-TIMES = {
+FEW = {
+    "damaged": 2,
+    "kill-starting": 2,
+    "garbage-openflow": 20,
+    "garbage-http": 50,
+    "garbage-agents": 20,
+    "garbage-websocket": 20,
+    "garbage-attach": 50,
+    "garbage-agent-link": 15,
+    "garbage-client": 15,
+}
+"""How often in every run, where it is not once."""
+MANY = {
     "damaged": 6,  # of 18 kinds; tests/unit/studies/journal/test_damage.py has all of them, without a controller
     "kill-sqlite": 3,
     "kill-compacting": 3,
@@ -30,21 +43,22 @@ TIMES = {
     "garbage-agent-link": 40,
     "garbage-client": 40,
 }
-"""Where it is not once."""
-WITHOUT_LAB = [fault for fault in FAULTS.values() if fault not in emulated.FAULTS]
+"""How often in the long run, where it is not three times."""
+CASES = [(fault, FEW.get(fault.name, 1)) for fault in FAULTS.values() if fault not in emulated.FAULTS]
+REPEATED = [(fault, MANY.get(fault.name, 3)) for fault, _ in CASES]
 """The others need root and Open vSwitch: `tests/emulation/test_faults.py`."""
 MEASURED_ELSEWHERE = {name for name in FAULTS if name.startswith("garbage-")} | {"damaged"}
 """Nothing is written while these happen."""
 
 
 @pytest.mark.timeout(300)  # each takes a quarter of a minute, and twice as long on a machine that does other things
-@pytest.mark.parametrize("fault", WITHOUT_LAB, ids=lambda fault: fault.name)
-def test_nothing_that_was_acknowledged_is_lost(fault: Fault) -> None:
+@pytest.mark.parametrize(("fault", "times"), [*CASES, *long(*REPEATED)], ids=lambda value: getattr(value, "name", value))
+def test_nothing_that_was_acknowledged_is_lost(fault: Fault, times: int) -> None:
     if reason := fault.missing():
         pytest.skip(reason)
-    outcome = fault.run(TIMES.get(fault.name, 1), 7)
+    outcome = fault.run(times, 7)
     assert outcome.is_good, outcome
-    assert outcome.times >= TIMES.get(fault.name, 1)
+    assert outcome.times >= times
     assert bool(outcome.acknowledged) == (fault.name not in MEASURED_ELSEWHERE)
 
 

@@ -16,6 +16,7 @@ from beamer.errors import EngineError, InputError
 from beamer.gpu.engine import Placement, RunState
 from beamer.testing.trainer import Options, State, undisturbed
 from tests.processes.site import Site, on, read, until
+from tests.support.tiers import long
 
 # Keeps a processor busy, in itself, in a child, and in a child that has left its session and its parents.
 BUSY = """
@@ -71,12 +72,13 @@ def test_an_undisturbed_run_is_the_one_that_disturbed_ones_are_held_against(site
     assert seen.reports[-1].accuracy is not None
 
 
-def test_fifty_suspensions_and_ten_resizes_change_no_step(site: Site, group: str) -> None:
+@pytest.mark.parametrize(("suspensions", "resizes"), [(12, 3), *long((50, 10))])
+def test_suspensions_and_resizes_change_no_step(site: Site, group: str, suspensions: int, resizes: int) -> None:
     rng = Random(7)
-    options = Options(iterations=1500, pause_s=0.002)
+    options = Options(iterations=25 * (suspensions + resizes), pause_s=0.002)
     trace = site.trainer("job", options.iterations, "--pause-s", str(options.pause_s))
     engine = site.engine()
-    events = ["suspend"] * 50 + ["resize"] * 10
+    events = ["suspend"] * suspensions + ["resize"] * resizes
     rng.shuffle(events)
     sizes = [2]
     site.hold("job", 0)

@@ -106,6 +106,7 @@ def survives(site: Site, engine: LocalEngine, job: str) -> bool:
     return False
 
 
+@pytest.mark.long
 def test_a_job_that_is_suspended_for_longer_than_its_collectives_wait_dies(site: Site) -> None:
     hasty(site, "job", collective_timeout_s=0.0)
     command = [*site.specs["job"].command, "--iterations", str(10**6)]
@@ -125,7 +126,13 @@ def test_a_job_that_is_suspended_for_longer_than_its_collectives_wait_dies(site:
     raise AssertionError("it bears what it is parked for")
 
 
-@pytest.mark.parametrize(("nodes", "alone"), [(1, False), (2, True)], ids=["watched", "two nodes, and no engine"])
+@pytest.mark.parametrize(
+    ("nodes", "alone"),
+    [
+        pytest.param(1, False, id="watched"),
+        pytest.param(2, True, id="two nodes, and no engine", marks=pytest.mark.long),
+    ],
+)
 def test_it_is_parked_before_that_and_continues_from_its_checkpoint(site: Site, nodes: int, alone: bool) -> None:
     names = ["one", "two"][:nodes] * (2 // nodes)
     site.nodes = tuple(LocalNode(name, 2) for name in dict.fromkeys(names))
@@ -151,6 +158,7 @@ def test_it_is_parked_before_that_and_continues_from_its_checkpoint(site: Site, 
     assert [step["iteration"] for step in steps] == list(range(1, ITERATIONS + 1)), "no step is lost, and none repeated"
 
 
+@pytest.mark.long
 def test_suspensions_without_a_step_between_them_add_up(site: Site) -> None:
     hasty(site, "job", GLOO_TIMEOUT_S)
     engine = site.engine()
@@ -179,6 +187,7 @@ def test_a_job_of_one_rank_waits_for_nobody_and_stays_suspended(site: Site) -> N
     assert site.until_state(engine, "job", RunState.FINISHED).exit == ""
 
 
+@pytest.mark.long
 def test_a_port_that_is_taken_while_pytorch_starts_costs_nothing(site: Site) -> None:
     trace = program(site, "job")
     engine = site.engine()

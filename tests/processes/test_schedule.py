@@ -22,6 +22,7 @@ from beamer.testing.trainer import Options, undisturbed
 from tests.processes.site import of_directory, read, until, works
 from tests.support.checkout import ROOT
 from tests.support.documented import install, register
+from tests.support.tiers import long
 
 RATES = {"a": 0.0001, "b": 0.002, "c": 0.01, "d": 0.05, "e": 0.1, "f": 0.2}
 TIMEOUT_S = 240
@@ -174,7 +175,7 @@ def command(tmp_path: Path) -> Iterator[ScheduleCommand]:
     assert not [group for group in made.groups() if Path(group).exists()], "control groups are left"
 
 
-@pytest.mark.parametrize("policy", ["hermes", "round-robin"])
+@pytest.mark.parametrize("policy", ["hermes", *long("round-robin")])
 def test_a_search_of_more_configurations_than_gpus_trains_them_all(command: ScheduleCommand, policy: str) -> None:
     command.search(60)
     done = command.run(policy)
@@ -253,7 +254,7 @@ def test_a_command_killed_in_the_middle_goes_on(command: ScheduleCommand) -> Non
     assert generations == list(range(1, len(generations) + 1))
 
 
-@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("sign", [signal.SIGTERM, *long(signal.SIGINT)])
 def test_an_interrupted_command_saves_its_jobs_and_goes_on_later(command: ScheduleCommand, sign: signal.Signals) -> None:
     command.search(80)
     command.hold(40)

@@ -10,6 +10,7 @@ from eval.engines.program import FLAWS
 from eval.engines.search import SMALL, DisturbedSearch
 from tests.processes.site import until
 from tests.processes.test_schedule import ScheduleCommand, command
+from tests.support.tiers import long
 
 __all__ = ["command"]  # the fixture
 
@@ -55,7 +56,7 @@ def flawed(command: ScheduleCommand, *names: str, iterations: int = 20, **keys: 
     command.search(iterations, program=(str(program), "{name}"), configurations=configurations, **keys)
 
 
-@pytest.mark.parametrize("policy", ["hermes", "convergence"])
+@pytest.mark.parametrize("policy", ["hermes", *long("convergence")])
 def test_sound_configurations_end_as_if_undisturbed(policy: str) -> None:
     outcome = run(policy, DisturbedSearch(SMALL), PATIENCE_S)
     assert outcome.failures == ()
@@ -114,7 +115,7 @@ def test_where_every_configuration_has_failed_the_exit_code_is_another(command: 
     assert "fails failed 2 times, the last time: here: rank 0 exited with code 9 ... happened" in done.stdout
 
 
-@pytest.mark.parametrize("policy", ["fifo", "hermes", "round-robin"])
+@pytest.mark.parametrize("policy", ["hermes", *long("fifo", "round-robin")])
 def test_a_program_that_prints_nothing_does_not_hold_the_only_slot(command: ScheduleCommand, policy: str) -> None:
     flawed(command, "hangs", "sound", nodes=[{"name": "here", "gpus": 1}], silent_s=4, retries=0)
     done = command.run(policy)

@@ -18,6 +18,7 @@ import yaml
 from beamer.studies.model import split_key
 from tests.processes.shared_cluster import NODES, TIMEOUT_S, SharedCluster
 from tests.processes.site import of_directory, until
+from tests.support.tiers import long
 
 
 @pytest.fixture
@@ -43,7 +44,7 @@ def alone(root: Path, shared: SharedCluster) -> dict[str, tuple[str, str, float,
     return outcome(json.loads((root / "alone.json").read_text()))
 
 
-@pytest.mark.parametrize("policy", ["hermes", "tiresias"])
+@pytest.mark.parametrize("policy", ["hermes", *long("tiresias")])
 def test_searches_share_gpus_under_one_policy(shared: SharedCluster, policy: str) -> None:
     expected = alone(shared.root, shared)
     shared.start_controller(policy)
@@ -71,6 +72,7 @@ def test_searches_share_gpus_under_one_policy(shared: SharedCluster, policy: str
     }
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_killed_anywhere_both_searches_end_as_if_undisturbed(shared: SharedCluster) -> None:
     expected = alone(shared.root, shared)

@@ -60,6 +60,7 @@ def test_a_contender_that_misses_the_target_comes_last() -> None:
     assert text.index("hermes") < text.index("asha") < text.index("fifo")
 
 
+@pytest.mark.long
 def test_a_run_of_a_policy_and_one_of_tune(cluster: LocalRayCluster) -> None:
     search = replace(SEARCHES["several good"], pause_s=0.0)
     for contender in ("asha", "hermes"):

@@ -166,6 +166,7 @@ def test_losers_are_stopped_at_the_rungs(cluster: LocalRayCluster, tmp_path: Pat
     assert ends == [TrialStatus.KILLED] * 5 + [TrialStatus.FINISHED]
 
 
+@pytest.mark.long
 def test_who_comes_next_runs_in_the_process_of_who_is_paused_or_ends(cluster: LocalRayCluster, tmp_path: Path) -> None:
     # trials that have not reported twice come first, so that each is paused once, but for the last ones
     scheduler = BeamerScheduler(gpu_policy("hermes", window=1), Request(4), journal=journal_of(tmp_path))
@@ -192,6 +193,7 @@ def test_the_search_ends_with_the_first_trial_that_meets_the_target(cluster: Loc
     assert [key for key, status in ends.items() if status is TrialStatus.FINISHED] == [reached.trial]
 
 
+@pytest.mark.long
 def test_results_are_read_though_some_trials_never_started(cluster: LocalRayCluster, tmp_path: Path) -> None:
     rates = (RATES[-1],) * 4 + RATES
     request = Request(500, target_loss=undisturbed(RATES[-1], 2)[-1])
@@ -225,6 +227,7 @@ class Killing(BeamerScheduler):
         return super().__getstate__() | {"kill": None}
 
 
+@pytest.mark.long
 def test_a_search_ends_correctly_though_a_node_is_killed(cluster: LocalRayCluster, tmp_path: Path) -> None:
     scheduler = Killing("fifo", journal=journal_of(tmp_path), kill=cluster.kill, at=2)
     try:

@@ -132,6 +132,7 @@ def test_the_process_of_a_trial_is_known_before_it_has_trained(cluster: LocalRay
     until(lambda: not shared.get("gpus")["engines"], "the engine to leave")
 
 
+@pytest.mark.long
 def test_two_experiments_end_as_if_alone_though_the_controller_is_killed(
     cluster: LocalRayCluster, shared: SharedCluster
 ) -> None:
@@ -152,6 +153,7 @@ def test_two_experiments_end_as_if_alone_though_the_controller_is_killed(
     assert {study["name"]: study["status"] for study in shared.get("studies")["studies"]} == {"s1": "ended", "s2": "ended"}
 
 
+@pytest.mark.long
 def test_an_experiment_that_is_killed_goes_on_beside_a_search_of_programs(
     cluster: LocalRayCluster, shared: SharedCluster
 ) -> None:

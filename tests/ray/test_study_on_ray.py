@@ -39,6 +39,7 @@ def study(folder: Path, *options: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.long
 def test_a_cluster_makes_the_same_runs(tmp_path: Path) -> None:
     here = study(tmp_path / "here")
     there = study(tmp_path / "there", "--ray", "local")

@@ -15,6 +15,7 @@ from beamer.schedule.file import parse
 from beamer.workloads.joint import JointScenario, load, shipped
 from beamer.workloads.programs import PROGRAMS, VALUE_BYTES, digits_hidden, digits_values
 from beamer.workloads.scenario import TransportSettings
+from tests.support.tiers import long
 from tests.support.training import launched, needs_pytorch, trained
 from topologies.emulation.digits_data import TRAINING, batch, seed_of
 from topologies.emulation.gloo import group_rank, interface_towards
@@ -174,6 +175,7 @@ def test_the_group_is_ended_when_nothing_else_holds_it(tmp_path: Path) -> None:
     assert said[-1] == {"made": 1, "alive": 0}
 
 
+@pytest.mark.long
 def test_resizing_changes_losses_by_rounding_alone(tmp_path: Path) -> None:
     needs_pytorch()
     whole = losses(1, 6, tmp_path / "whole" / "t")
@@ -185,7 +187,7 @@ def test_resizing_changes_losses_by_rounding_alone(tmp_path: Path) -> None:
         assert loss == pytest.approx(dict(whole)[iteration], rel=1e-4)
 
 
-@pytest.mark.parametrize("signalled", [0, 2])
+@pytest.mark.parametrize("signalled", [0, *long(2)])
 def test_a_signal_to_one_rank_stops_all_with_a_checkpoint(signalled: int, tmp_path: Path) -> None:
     needs_pytorch()
     checkpoint = tmp_path / "t"
