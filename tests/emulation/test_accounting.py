@@ -18,7 +18,7 @@ from tests.emulation.conftest import SMALL, running
 from tests.emulation.repetition import until_valid
 from topologies.emulation.supervisor import EmulatedRun
 
-pytestmark = pytest.mark.emulation
+pytestmark = [pytest.mark.emulation, pytest.mark.alone]
 
 FLOW = re.compile(r"cookie=(0x[0-9a-f]+), .*?table=1, .*?n_bytes=(\d+), .*?metadata=(0x[0-9a-f]+)")
 REMOVED = re.compile(r"OFPT_FLOW_REMOVED .*?metadata=(0x[0-9a-f]+).*?table_id=1 cookie:(0x[0-9a-f]+) .*?bytes(\d+)")

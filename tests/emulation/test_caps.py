@@ -14,7 +14,7 @@ from tests.emulation.conftest import HERE
 from tests.emulation.leftovers import leftovers
 from topologies.emulation.supervisor import EmulatedRun, emulated_run
 
-pytestmark = [pytest.mark.emulation, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.emulation, pytest.mark.timeout(300), pytest.mark.alone]
 
 CAPPED = HERE / "capped.yaml"
 TOLERANCE = 0.05

@@ -16,7 +16,7 @@ from tests.emulation.conftest import SMALL
 from tests.emulation.leftovers import NAMESPACES, RUNS, Leftovers, interfaces, launched, leftovers
 from topologies.emulation.supervisor import emulated_run
 
-pytestmark = pytest.mark.emulation
+pytestmark = [pytest.mark.emulation, pytest.mark.alone]
 
 HOSTS = 4
 INT, TERM = signal.SIGINT, signal.SIGTERM

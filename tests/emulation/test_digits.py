@@ -26,7 +26,7 @@ RUN_PATIENCE_S = 200
 FINISHED = re.compile(r"(\w+) finished after \d+ iterations, loss ([0-9.]+)")
 HEADERS = 0.05  # at most, of what carries a gradient: of its packets, and acknowledgements
 
-pytestmark = [pytest.mark.emulation, pytest.mark.timeout(RUNS * RUN_PATIENCE_S + 100)]
+pytestmark = [pytest.mark.emulation, pytest.mark.timeout(RUNS * RUN_PATIENCE_S + 100), pytest.mark.alone, pytest.mark.long]
 
 
 def test_ranks_train_to_the_end_in_their_classes(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from tests.emulation.conftest import SMALL
 from tests.support.checkout import ROOT
 from tests.support.documented import install
 
-pytestmark = [pytest.mark.emulation, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.emulation, pytest.mark.timeout(600), pytest.mark.alone, pytest.mark.long]
 
 
 def test_the_documented_policy_orders_real_packets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from topologies.emulation.exchange import RunMeasurements
 from topologies.emulation.observation import queue_changes, read_rules
 from topologies.emulation.supervisor import EmulatedRun
 
-pytestmark = pytest.mark.emulation
+pytestmark = [pytest.mark.emulation, pytest.mark.alone]
 
 DEAD_S = 2.0
 REACHABLE_MS = 500

@@ -9,7 +9,7 @@ from eval.faults.base import FaultOutcome
 from eval.faults.catalogue import FAULTS
 from eval.faults.lab import CONNECTIONS, SWITCH, EmulatedController
 
-pytestmark = pytest.mark.emulation
+pytestmark = [pytest.mark.emulation, pytest.mark.alone]
 
 TIMES = 2
 

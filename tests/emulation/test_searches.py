@@ -24,7 +24,7 @@ SEARCHES = Path(__file__).parent / "searches.yaml"
 RUN_PATIENCE_S = 300
 KILLS = 12
 
-pytestmark = [pytest.mark.emulation, pytest.mark.timeout(RUNS * RUN_PATIENCE_S + 100)]
+pytestmark = [pytest.mark.emulation, pytest.mark.timeout(RUNS * RUN_PATIENCE_S + 100), pytest.mark.alone]
 
 
 def test_searches_take_as_long_as_simulated(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from tests.emulation.repetition import RUNS, until_valid
 
 RUN_PATIENCE_S = 500
 
-pytestmark = [pytest.mark.emulation, pytest.mark.timeout(RUNS * RUN_PATIENCE_S + 100)]
+pytestmark = [pytest.mark.emulation, pytest.mark.timeout(RUNS * RUN_PATIENCE_S + 100), pytest.mark.alone, pytest.mark.long]
 
 
 def test_stages_end_earlier_under_beamer_and_the_simulator_agrees(tmp_path: Path) -> None:

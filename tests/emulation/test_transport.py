@@ -11,7 +11,7 @@ from beamer.workloads.scenario import Scenario
 from tests.emulation.conftest import SMALL, running
 from topologies.emulation.supervisor import EmulatedRun
 
-pytestmark = pytest.mark.emulation
+pytestmark = [pytest.mark.emulation, pytest.mark.alone]
 
 MOST_BYTES = 65535  # the largest window of at most 100 kB that is kept
 KEYS = "congestion_control: cubic\nqueue_packets: 50\nwindow: 100kB\nrto_min: 0.5\n"

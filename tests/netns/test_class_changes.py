@@ -28,7 +28,7 @@ from hostagent.tree import port_tree
 from tests.emulation.repetition import until_valid
 from tests.netns.bench import Bench, eventually, local_worker, mark_of
 
-pytestmark = pytest.mark.netns
+pytestmark = [pytest.mark.netns, pytest.mark.alone]
 
 CHANGES = 100
 MOST_AGAIN = CHANGES // 10  # packets: one change that lets a window overtake has a hundred sent again
