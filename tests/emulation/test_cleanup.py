@@ -14,6 +14,7 @@ import pytest
 from beamer.errors import EmulationError
 from tests.emulation.conftest import SMALL
 from tests.emulation.leftovers import NAMESPACES, RUNS, Leftovers, interfaces, launched, leftovers
+from tests.support.tiers import long
 from topologies.emulation.supervisor import emulated_run
 
 pytestmark = [pytest.mark.emulation, pytest.mark.alone]
@@ -116,11 +117,8 @@ def _bystander() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("signs", "moment"),
     [
-        ((INT,), "recorded"),
-        ((TERM,), "namespace"),
-        ((INT,), "switches"),
-        ((TERM,), "controller"),
         ((INT, TERM, INT), "training"),
+        *long(((INT,), "recorded"), ((TERM,), "namespace"), ((INT,), "switches"), ((TERM,), "controller")),
     ],
     ids=lambda value: value if isinstance(value, str) else "+".join(sign.name for sign in value),
 )
@@ -136,7 +134,7 @@ def test_a_signal_at_any_moment_leaves_nothing(emulation: Emulation, signs: tupl
     emulation.assert_gone(before)
 
 
-@pytest.mark.parametrize("moment", ["namespace", "training"])
+@pytest.mark.parametrize("moment", ["training", *long("namespace")])
 def test_clean_repairs_after_sigkill_and_touches_nothing_else(emulation: Emulation, moment: str) -> None:
     with _bystander():
         before = emulation.wait_until(moment)

@@ -52,6 +52,7 @@ def test_searches_take_as_long_as_simulated(tmp_path: Path) -> None:
     assert beamer["mean_search_s"] <= fair["mean_search_s"]
 
 
+@pytest.mark.long
 def test_killed_anywhere_searches_end_as_if_undisturbed() -> None:
     scenario = load(SEARCHES)
     expected = simulate_scenario(scenario, gpu_policy("fifo"), network_policy("beamer"))

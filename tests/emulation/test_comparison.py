@@ -1,0 +1,74 @@
+"""Scenarios emulated under both policies, as `make demo` runs the shipped one, and what the command writes."""
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.emulation.repetition import RUNS, until_valid
+
+CONTENDED = Path(__file__).parent / "contended.yaml"
+RUN_PATIENCE_S = 500
+
+pytestmark = [pytest.mark.emulation, pytest.mark.alone, pytest.mark.timeout(RUNS * RUN_PATIENCE_S + 100)]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What `beamer emulate` printed and wrote about a run under `fair` and one under `beamer`."""
+
+    printed: str
+    fair: dict[str, Any]
+    beamer: dict[str, Any]
+    picture: Path
+
+
+def emulated(directory: Path, *scenario: str) -> Comparison:
+    """Emulate a scenario, the shipped one if none is named, until the runs are valid; assert what holds of every one."""
+    figures, picture = directory / "figures.json", directory / "timeline.png"
+    command = [sys.executable, "-m", "beamer.cli", "emulate", *scenario, "--json", str(figures), "--plot", str(picture)]
+
+    def emulate() -> tuple[tuple[str, list[dict[str, Any]]], list[str]]:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_PATIENCE_S)
+        assert done.returncode == 0, done.stderr
+        print(done.stdout)
+        runs = json.loads(figures.read_text())["runs"]
+        findings = [f"{run['policy']}: {finding}" for run in runs for finding in run["findings"]]
+        assert all(run["valid"] == (not run["findings"]) for run in runs)
+        assert done.stdout.count("invalid") == len(findings)
+        return (done.stdout, runs), findings
+
+    printed, (fair, beamer) = until_valid(emulate)
+    assert (fair["policy"], beamer["policy"]) == ("fair", "beamer")
+    for run in (fair, beamer):
+        assert abs(run["mean_sct_s"] / run["simulated_mean_sct_s"] - 1) <= 0.15
+        assert run["class_share_min"] >= 0.99
+        assert run["excluded_share"] <= 0.02
+        assert 0 < run["plan_p50_ms"] <= run["plan_p99_ms"]
+        # A stage that ends before its trials do would hide their time; between stages a tuner takes some.
+        assert sum(stage["sct_s"] for stage in run["stages"]) >= 0.9 * sum(run["makespans_s"].values())
+    assert "plan installed" in printed
+    assert "processor wait" in printed
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    return Comparison(printed, fair, beamer, picture)
+
+
+def test_stages_end_earlier_where_searches_meet(tmp_path: Path) -> None:
+    found = emulated(tmp_path, str(CONTENDED))
+    assert found.beamer["mean_sct_s"] <= 0.85 * found.fair["mean_sct_s"]
+    for study, makespan in found.fair["makespans_s"].items():
+        assert found.beamer["makespans_s"][study] <= 1.1 * makespan
+
+
+@pytest.mark.long
+def test_stages_of_the_shipped_scenario_end_earlier_and_the_simulator_agrees(tmp_path: Path) -> None:
+    found = emulated(tmp_path)
+    assert found.beamer["mean_sct_s"] <= 0.75 * found.fair["mean_sct_s"]
+    assert found.beamer["p95_sct_s"] <= 1.1 * found.fair["p95_sct_s"]
+    assert len(found.fair["stages"]) == len(found.beamer["stages"]) == 13
+    for study, makespan in found.fair["makespans_s"].items():
+        assert found.beamer["makespans_s"][study] <= 1.1 * makespan
