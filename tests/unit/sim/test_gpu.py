@@ -55,6 +55,7 @@ def test_one_good_job_among_many_takes_as_long_as_the_closed_forms_say(good: int
     assert jct_s(run(gpu_policy("round-robin", quantum_s=1.0), search({good})), good) == pytest.approx(N * K / G, abs=N / G)
 
 
+@pytest.mark.long
 def test_fifo_takes_half_of_the_whole_in_the_mean() -> None:
     mean = sum(jct_s(run(gpu_policy("fifo"), search({good})), good) for good in range(N)) / N
     assert mean == pytest.approx((N + 1) * K / (2 * G), rel=0.08)  # jobs start four at a time

@@ -8,16 +8,18 @@ from controller.http import api, responses
 from controller.runtime import Runtime
 from eval.fuzz import agents, http
 from eval.fuzz.json_values import HOSTILE, hostile_json, to_json
+from tests.support.tiers import long
 
 SEED = 1
 
 
-def test_no_request_disturbs_the_study_that_behaves() -> None:
-    findings = http.run(seconds=60, seed=SEED, most_inputs=2000)
+@pytest.mark.parametrize("inputs", [400, *long(2000)])
+def test_no_request_disturbs_the_study_that_behaves(inputs: int) -> None:
+    findings = http.run(seconds=60, seed=SEED, most_inputs=inputs)
     assert findings.failures == ()
-    assert findings.inputs == 2000
-    assert findings.accepted > 200
-    assert findings.refused > 200
+    assert findings.inputs == inputs
+    assert findings.accepted > inputs / 10
+    assert findings.refused > inputs / 10
 
 
 def test_no_agent_disturbs_the_good_ones() -> None:

@@ -6,6 +6,7 @@ from eval.gpu.claims import Claim, Inputs
 from eval.gpu.claims.pollux import PolluxClaim
 from eval.gpu.command import read
 from tests.support.inputs import POLLUX_DATA, given
+from tests.support.tiers import long
 
 NEAR = 0.10  # share by which two simulators of the same jobs may differ: theirs moves by intervals, ours by events
 
@@ -16,7 +17,7 @@ def claim() -> PolluxClaim:
     return found
 
 
-@pytest.mark.parametrize("workload", [1, 2, 3, 4])
+@pytest.mark.parametrize("workload", [4, *long(1, 2, 3)])
 def test_tiresias_takes_as_long_as_in_the_simulator_of_pollux(workload: int) -> None:
     inputs = Inputs(given(POLLUX_DATA).parent)
     there = claim().peer_means(inputs)
