@@ -30,17 +30,18 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	@touch $@
 
 # What some tests need and Beamer does not: tests of what cannot be installed, or only by a large download, are skipped.
+# Most of their modules are never imported, so that none is compiled ahead.
 $(VENV)/.extras: $(VENV)/.ready
 	@echo "setting up Ray ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray]' \
+	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[ray]' \
 	  || echo "Ray cannot be installed: its tests will be skipped"
 	@if $(BIN)/python -m pip show --quiet torch 2>/dev/null; then \
-	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt scikit-learn \
+	  $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt scikit-learn \
 	  || echo "scikit-learn cannot be installed"; \
 	elif $(BIN)/python -m pip install --quiet --disable-pip-version-check --dry-run --report - $(TORCH) 2>/dev/null \
 	  | grep -q '"url": "file:.*/torch-'; then \
 	  echo "setting up PyTorch from this machine's own file ..."; \
-	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $(TORCH) scikit-learn \
+	  $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt $(TORCH) scikit-learn \
 	  || echo "PyTorch cannot be installed"; \
 	else echo "no PyTorch on this machine: its tests will be skipped"; fi
 	@if [ "$(ROOT)" = yes ] && ! ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1; then \
