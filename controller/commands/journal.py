@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from beamer.errors import InputError, PlatformError
+from beamer.errors import InputError, NewerError, PlatformError
 from beamer.network import events as _network_events  # noqa: F401  # read by the names that importing it makes known
 from beamer.network.fabric import Fabric
 from beamer.studies.events import Event
@@ -50,7 +49,7 @@ def journal(
     """Check a journal, repair it, or compact it: let a snapshot take the place of its events.
 
     check: reads everything, also while a controller runs. repair: keeps what comes before the first damage and writes the rest
-    to a file. Repair and compact are refused while somebody else writes the journal.
+    to a file. Repair and compact are refused while somebody else writes the journal. Each refuses what a newer Beamer wrote.
     """
     check_no_secret(url, "URL")
     carry_out, options = ACTIONS[action]
@@ -96,6 +95,8 @@ def repair(url: str, removed: Path | None = None) -> None:
     try:
         try:
             link, _ = _read(opened)
+        except NewerError:
+            raise  # whole, and not to be cut
         except InputError as error:
             damage = error
         else:
@@ -152,12 +153,19 @@ class _Network:
 
 
 def _last_sound(opened: Journal) -> ChainLink:
-    """Return the link of the last event before which none is damaged. Raises `InputError` where the snapshot is."""
+    """Return the link of the last event before which none is damaged.
+
+    Raises `InputError` where the snapshot is damaged, `NewerError` where whole events follow that only a newer Beamer reads.
+    """
     begins = opened.snapshot()
     link = begins.link if begins else BEGINNING
-    with suppress(InputError):
+    try:
         for link, _ in opened.entries(to_head=False):  # noqa: B007
             pass
+    except NewerError:
+        raise
+    except InputError:
+        pass
     return link
 
 

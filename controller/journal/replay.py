@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from beamer.errors import BeamerError, InputError
+from beamer.errors import BeamerError, InputError, NewerError
 from beamer.gpu.ledger import GpuLedger
 from beamer.joint.convergence import converged_step
 from beamer.network.fabric import Fabric
@@ -17,9 +17,8 @@ from beamer.studies.journal.store import Journal, JournalSnapshot
 from beamer.studies.known import Kept
 from beamer.studies.model import EndReason, TrialStatus
 from beamer.studies.tracker import Tracker
-from controller.liveness.leases import Leases
-
-_LEASES = "leases"
+from beamer.studies.versions import present_parts
+from controller.liveness.leases import LEASES, Leases
 
 log = structlog.get_logger("beamer-controller")
 
@@ -45,7 +44,10 @@ class Recovered:
     growth: Growth
 
     def follow(self, journal: Journal) -> None:
-        """Take in what was written since. Raises `InputError` for a journal that was not written so."""
+        """Take in what was written since.
+
+        Raises `InputError` for a journal that was not written so, `NewerError` for one that a newer Beamer wrote.
+        """
         before = journal.read_characters
         try:
             for link, event in journal.entries(self.link):
@@ -64,7 +66,7 @@ class Recovered:
 def recover(journal: Journal, fabric: Fabric, grace_s: float, kept: Kept) -> Recovered:
     """Return what a journal leads to. grace_s: as of `Leases`. kept: as of `Tracker`.
 
-    Raises `InputError` for a journal that was not written so.
+    Raises `InputError` for a journal that was not written so, `NewerError` for one that a newer Beamer wrote.
     """
     network = NetworkLedger(fabric, converged_step)
     gpus = GpuLedger()
@@ -73,9 +75,11 @@ def recover(journal: Journal, fabric: Fabric, grace_s: float, kept: Kept) -> Rec
     last = journal.snapshot()
     if last is not None:
         try:
-            state = json.loads(last.content)
+            state = present_parts(json.loads(last.content), (*tracker.parts, LEASES))
             tracker.restore(state)
-            leases.restore(state[_LEASES])
+            leases.restore(state[LEASES.stored_name])
+        except NewerError as error:
+            raise journal.newer(f"the snapshot at event {last.link.number} holds", error) from error
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise journal.damage(f"nothing follows from the snapshot at event {last.link.number} ({error})") from error
         recovered.link, recovered.growth.snapshot = last.link, len(last.content)
@@ -86,7 +90,8 @@ def recover(journal: Journal, fabric: Fabric, grace_s: float, kept: Kept) -> Rec
 def snapshot(journal: Journal, fabric: Fabric, kept: Kept) -> JournalSnapshot:
     """Return what the events that are in a journal lead to, to take their place."""
     recovered = recover(journal, fabric, 1.0, kept)
-    return JournalSnapshot(recovered.link, json.dumps({**recovered.tracker.state(), _LEASES: recovered.leases.state()}))
+    state = {**recovered.tracker.state(), LEASES.stored_name: recovered.leases.state()}
+    return JournalSnapshot(recovered.link, json.dumps(state))
 
 
 def impossible(tracker: Tracker, fabric: Fabric, now: float) -> list[AttemptEnded]:
