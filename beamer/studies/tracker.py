@@ -86,13 +86,8 @@ class Tracker:
         self._changes = Changes(self._known)
         self._now_s = 0.0
 
-    @property
-    def parts(self) -> tuple[Versioned, ...]:
-        """What `state` returns is of: the tracker's own, and each ledger's."""
-        return (STUDIES, TIME, *(ledger.part() for ledger in self.ledgers))
-
     def state(self) -> dict[str, str]:
-        """Return all that is known, as JSON by the stored names of `parts`."""
+        """Return all that is known, as JSON by the stored names of the parts: the tracker's own, and each ledger's."""
         ledgers = {ledger.part().stored_name: ledger.state() for ledger in self.ledgers}
         return {STUDIES.stored_name: known_state(self._known), TIME.stored_name: repr(self._now_s), **ledgers}
 

@@ -19,7 +19,7 @@ from beamer.studies.journal.location import check_no_secret, sqlite_file
 from beamer.studies.journal.store import Journal
 from beamer.studies.known import Kept
 from controller.commands.fabric_file import read_fabric
-from controller.journal.replay import recover, snapshot
+from controller.journal.replay import parts_of, recover, snapshot
 from controller.limits import Limits, read_limits
 
 LOOKS = 3  # at a journal that a running controller compacts meanwhile
@@ -75,6 +75,8 @@ def check(url: str, fabric: Path | None = None, limits: Path | None = None) -> N
                     raise
         begins = f"a snapshot at event {before.link.number}, " if before else ""
         print(f"{begins}{link.number} events, the last one of {last.at_s:.3f} s" if last else f"{begins}no event after it")
+        if before:
+            parts_of(before, opened)
         if network is not None:
             recovered = recover(opened, network.fabric, 1.0, network.kept)
             trials = recovered.tracker.trials

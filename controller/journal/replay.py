@@ -1,6 +1,7 @@
 """What a restarted controller knows: its journal, taken in on a fabric that may have changed since it was written."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -16,9 +17,12 @@ from beamer.studies.journal.chain import BEGINNING, ChainLink
 from beamer.studies.journal.store import Journal, JournalSnapshot
 from beamer.studies.known import Kept
 from beamer.studies.model import EndReason, TrialStatus
-from beamer.studies.tracker import Tracker
-from beamer.studies.versions import present_parts
+from beamer.studies.tracker import STUDIES, TIME, Tracker
+from beamer.studies.versions import Versioned, present_parts
 from controller.liveness.leases import LEASES, Leases
+
+PARTS: Sequence[Versioned] = (STUDIES, TIME, NetworkLedger.part(), GpuLedger.part(), LEASES)
+"""What a controller's snapshot is made of."""
 
 log = structlog.get_logger("beamer-controller")
 
@@ -74,17 +78,25 @@ def recover(journal: Journal, fabric: Fabric, grace_s: float, kept: Kept) -> Rec
     recovered = Recovered(network, gpus, tracker, leases, BEGINNING, Growth())
     last = journal.snapshot()
     if last is not None:
+        state = parts_of(last, journal)
         try:
-            state = present_parts(json.loads(last.content), (*tracker.parts, LEASES))
             tracker.restore(state)
             leases.restore(state[LEASES.stored_name])
-        except NewerError as error:
-            raise journal.newer(f"the snapshot at event {last.link.number} holds", error) from error
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise journal.damage(f"nothing follows from the snapshot at event {last.link.number} ({error})") from error
         recovered.link, recovered.growth.snapshot = last.link, len(last.content)
     recovered.follow(journal)
     return recovered
+
+
+def parts_of(snapshot: JournalSnapshot, journal: Journal) -> dict[str, str]:
+    """Return the parts of a journal's snapshot in their present versions. Raises `InputError` and `NewerError` as `recover`."""
+    try:
+        return present_parts(json.loads(snapshot.content), PARTS)
+    except NewerError as error:
+        raise journal.newer(f"the snapshot at event {snapshot.link.number} holds", error) from error
+    except (ValueError, AttributeError) as error:
+        raise journal.damage(f"nothing follows from the snapshot at event {snapshot.link.number} ({error})") from error
 
 
 def snapshot(journal: Journal, fabric: Fabric, kept: Kept) -> JournalSnapshot:

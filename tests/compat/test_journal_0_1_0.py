@@ -27,7 +27,7 @@ from beamer.studies.tracker import Tracker
 from beamer.studies.versions import present_parts
 from controller.commands.journal import check, compact, repair
 from controller.journal.leadership import Follower
-from controller.journal.replay import recover
+from controller.journal.replay import PARTS, recover
 from controller.limits import Limits
 from controller.liveness.leases import LEASES, Leases
 from tests.processes.site import until
@@ -102,7 +102,7 @@ def test_a_journal_leads_to_the_state_that_it_led_to(recording: Recording, said:
     network, gpus = NetworkLedger(recording.fabric, converged_step), GpuLedger()
     tracker, leases = Tracker(network, gpus, kept=LIMITS.kept), Leases(recording.fabric, 1.0)
     parts = {part: json.dumps(value) for part, value in said["state"].items()}
-    state = present_parts(parts, (*tracker.parts, LEASES))
+    state = present_parts(parts, PARTS)
     tracker.restore(state)
     leases.restore(state[LEASES.stored_name])
     assert recovered.tracker == tracker
