@@ -19,6 +19,7 @@ from beamer.studies.model import TrialStatus
 from beamer.studies.tracker import Tracker
 from beamer.studies.wakes import Wakes
 
+AWAKENING = Wakes.GPUS | Wakes.GPUS_PACE  # a scheduler decides after both at its next step
 NO_LIMITS = RunLimits()
 ROUNDS = 8  # of calls in one step: every job may have to leave its GPUs before another comes
 
@@ -68,7 +69,7 @@ class Scheduler:
         self._write(event)
         self.tracker.apply(event)
         self._applied(event)
-        self._awake = self._awake or bool(event.wakes & (Wakes.GPUS | Wakes.GPUS_PACE))
+        self._awake = self._awake or bool(event.wakes & AWAKENING)
         return True
 
     def step(self, now: float) -> float | None:

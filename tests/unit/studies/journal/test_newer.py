@@ -168,6 +168,18 @@ def test_a_search_is_not_continued_from_a_newer_journal(tmp_path: Path) -> None:
     assert _content(file) == before
 
 
+def test_a_controller_does_not_start_on_a_newer_journal(file: Path, fabric: Path) -> None:
+    _append(file, LATER)
+    before = _content(file)
+    command = [sys.executable, "-m", "controller.cli", f"--fabric={fabric}", f"--journal={_url(file)}"]
+    command += ["--http=127.0.0.1:0", "--openflow=127.0.0.1:0"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert re.search(_message("event 7 is Progressed@2"), " ".join(done.stderr.split()))
+    assert "Traceback" not in done.stderr
+    assert _content(file) == before
+
+
 def test_the_command_ends_with_a_sentence(file: Path) -> None:
     _append(file, LATER)
     command = [sys.executable, "-m", "beamer.cli", "journal", "repair", _url(file)]
