@@ -97,8 +97,6 @@ def repair(url: str, removed: Path | None = None) -> None:
     try:
         try:
             link, _ = _read(opened)
-        except NewerError:
-            raise  # whole, and not to be cut
         except InputError as error:
             damage = error
         else:
@@ -165,7 +163,7 @@ def _last_sound(opened: Journal) -> ChainLink:
         for link, _ in opened.entries(to_head=False):  # noqa: B007
             pass
     except NewerError:
-        raise
+        raise  # it is whole, and must not be cut
     except InputError:
         pass
     return link
