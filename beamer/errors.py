@@ -4,6 +4,7 @@ BeamerError
 +-- InputError         a value is wrong: names the field, the value, what was expected (exit code 2, HTTP 422)
 |   +-- NotFoundError  a name that nothing is registered under (HTTP 404)
 |   +-- ConflictError  a repeated registration that differs from the first (HTTP 409)
+|   +-- NewerError     what a newer Beamer wrote; it is not damaged, and nothing of it may be removed
 +-- PlatformError      the machine lacks something: root, Open vSwitch, a kernel module (exit code 2)
 |   +-- TakenError     another process has what only one can have: a journal
 |   +-- SilentError    a database does not answer: who leads by it cannot know whether it still does
@@ -46,6 +47,10 @@ class NotFoundError(InputError):
 
 class ConflictError(InputError):
     """A repeated registration whose content differs from the first one."""
+
+
+class NewerError(InputError):
+    """What a newer Beamer wrote, and this one cannot read."""
 
 
 class PlatformError(BeamerError):

@@ -8,6 +8,8 @@ loop: nobody is told that one was taken in, and no decision is installed, before
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import structlog
@@ -15,36 +17,20 @@ import structlog
 from beamer.clock import SteadyClock
 from beamer.decision.core import DecisionCore, seeded
 from beamer.errors import PlatformError, shortened
-from beamer.gpu.events import RunFinished, TrialReported
 from beamer.gpu.policy import GpuPolicy
 from beamer.log_limit import LogLimit
 from beamer.network.decide import check_plan, decide
-from beamer.network.events import ConnectionsChanged, ConnectionsSeen, Measured, seen_connections
+from beamer.network.events import seen_connections
 from beamer.network.fabric import Fabric
 from beamer.network.plan import Plan, check_queues
 from beamer.network.plan_modes import PlanMode
 from beamer.network.policies import NetworkPolicy
 from beamer.network.protocol import Applied, Assignment, Connections, Counters, Workers
 from beamer.network.snapshot import Snapshot
-from beamer.studies.events import (
-    AttemptEnded,
-    AttemptStarted,
-    Event,
-    FellSilent,
-    Progressed,
-    StageRegistered,
-    StageSealed,
-    StudyEnded,
-    StudyRegistered,
-    TargetDropped,
-    TargetSet,
-    TrialEnded,
-    TrialRegistered,
-    WorkerAttached,
-    WorkerDetached,
-)
+from beamer.studies.events import Event, StudyRegistered
 from beamer.studies.journal.batches import Batches
 from beamer.studies.journal.store import Journal
+from beamer.studies.wakes import Wakes
 from controller.agents import AgentHub
 from controller.delivery import Delivery, Switches
 from controller.estimates import Estimates
@@ -67,23 +53,6 @@ CLASSES_S = 1.0  # that trials wait at most for their classes before they are st
 _LOOK_S = 0.005  # between two looks whether they are installed
 PROGRESS_S = 0.5  # progress and measurements alone re-order no more often than this
 LINES_AN_HOUR = 20  # of a kind that are logged of a switch or an agent: more say nothing new
-ORDER_EVENTS = (  # change who runs or what is waited for, and call for a decision
-    StudyRegistered,
-    StudyEnded,
-    StageRegistered,
-    StageSealed,
-    TrialRegistered,
-    TargetSet,
-    TargetDropped,
-    AttemptStarted,
-    AttemptEnded,
-    TrialEnded,
-    FellSilent,
-)
-_REPORTS = (WorkerAttached, Progressed, TrialReported, RunFinished)  # that a trial runs, or how far it has come
-PACE_EVENTS = (Progressed, Measured)  # change how much a trial has left to do
-# Change what is to be installed, not the order.
-TARGET_EVENTS = (WorkerAttached, WorkerDetached, ConnectionsSeen, ConnectionsChanged)
 
 log = structlog.get_logger("beamer-controller")
 
@@ -228,11 +197,12 @@ class Runtime:
             self.watch.take_in(one)
         if isinstance(event, StudyRegistered):
             self._unmatched.keep(self.tracker.trials)
-        if any(isinstance(one, ORDER_EVENTS) for one in happened) or self._standing(event) != before:
+        woken = reduce(or_, (one.wakes for one in happened))
+        if Wakes.ORDER in woken or self._standing(event) != before:
             self._planner.decide(COALESCE_S, event.at_s)
-        elif any(isinstance(one, PACE_EVENTS) for one in happened):
+        elif Wakes.PACE in woken:
             self._planner.decide(PROGRESS_S)
-        elif any(isinstance(one, TARGET_EVENTS) for one in happened):
+        elif Wakes.TARGETS in woken:
             self._planner.renew()
         for one in happened:
             self.estimates.take_in(one)
@@ -293,5 +263,7 @@ class Runtime:
 
     def _standing(self, event: Event) -> object:
         """Return what decides whether the trial that an event reports on is ordered, and with what it waits."""
-        trial = self.tracker.trials.get(event.trial) if isinstance(event, _REPORTS) else None
+        if Wakes.STANDING not in event.wakes:
+            return None
+        trial = self.tracker.trials.get(getattr(event, "trial", ""))
         return trial and (trial.status, len(trial.unreached))

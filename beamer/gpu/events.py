@@ -4,19 +4,20 @@ from dataclasses import dataclass
 
 from beamer.gpu.devices import Devices
 from beamer.gpu.model import Costs, Grant, Node, Report, Request, Speed
-from beamer.studies.events import Decision, Event
+from beamer.studies.events import Decision, Event, TrialEnded
 from beamer.studies.model import Process
+from beamer.studies.wakes import Wakes
 
 
 @dataclass(frozen=True)
-class NodesSeen(Event):
+class NodesSeen(Event, wakes=Wakes.GPUS):
     """These nodes are up; replaces what was known before."""
 
     nodes: tuple[Node, ...]
 
 
 @dataclass(frozen=True)
-class GpusRequested(Event):
+class GpusRequested(Event, wakes=Wakes.GPUS):
     """A trial asks for GPUs, for as long as it has a target that its processes have not come to."""
 
     trial: str
@@ -24,7 +25,7 @@ class GpusRequested(Event):
 
 
 @dataclass(frozen=True)
-class TrialReported(Event):
+class TrialReported(Event, wakes=Wakes.STANDING | Wakes.GPUS_PACE):
     """What a trial reports: its progress, its speed, what changing its GPUs took; each may be missing.
 
     The trial has progressed as far as the report says, as if `Progressed` had been taken.
@@ -37,7 +38,7 @@ class TrialReported(Event):
 
 
 @dataclass(frozen=True)
-class RunFinished(Event):
+class RunFinished(Event, wakes=Wakes.STANDING | Wakes.GPUS):
     """The processes of a trial have ended well at the step that they were started for, and hold no GPUs any more.
 
     The trial has progressed as far, and its attempt is over; it continues if it is given a farther target.
@@ -48,7 +49,7 @@ class RunFinished(Event):
 
 
 @dataclass(frozen=True)
-class RunFailed(Event):
+class RunFailed(Event, wakes=Wakes.GPUS):
     """The processes of a trial have failed, or were given up, and hold no GPUs any more; the trial may be started again.
 
     launch: which of the engine's launches of the trial it was, so that each fails once; 0: they are not counted.
@@ -60,7 +61,7 @@ class RunFailed(Event):
 
 
 @dataclass(frozen=True)
-class ReportRefused(Event):
+class ReportRefused(Event, wakes=Wakes.NOTHING):
     """What a trial printed as a report is none, and was left out; of several the first is kept. reason: what was expected."""
 
     trial: str
@@ -68,7 +69,7 @@ class ReportRefused(Event):
 
 
 @dataclass(frozen=True)
-class RanksSeen(Event):
+class RanksSeen(Event, wakes=Wakes.NOTHING):
     """A trial's ranks run, or stand, under these processes: by node, the one that those there descend from.
 
     It is the worker of its node's first rank in the trial's present attempt, and in later ones on that node.
@@ -88,3 +89,7 @@ class Allocated(Decision):
 
     grants: dict[str, Grant]
     devices: dict[str, Devices]
+
+
+FREEING = (RunFinished, RunFailed, TrialEnded)
+"""After these, GPUs that their trial was granted before are another's."""

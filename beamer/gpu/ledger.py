@@ -6,7 +6,7 @@ from statistics import fmean
 from types import MappingProxyType
 from typing import Any
 
-from pydantic import TypeAdapter
+from pydantic import ConfigDict, TypeAdapter
 
 from beamer.errors import ConflictError, InputError, NotFoundError
 from beamer.gpu.attempts import attached, attempt_end, runs_on, traffic_on, workers_on
@@ -43,6 +43,8 @@ LAST = 5  # measurements of a shape's speed that count
 @dataclass(frozen=True)
 class _State:
     """See `GpuLedger`. jobs, ended: what they know of their stages left out. measured: by job, of each shape."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     cluster: Cluster
     jobs: tuple[Job, ...]

@@ -20,7 +20,7 @@ from beamer.client.credentials import CA_VARIABLE, authorization, check_exposure
 from beamer.client.transport import Transport, trust
 from beamer.errors import InputError, PlatformError
 from beamer.gpu.devices import Devices
-from beamer.gpu.events import Allocated, RunFailed, RunFinished
+from beamer.gpu.events import FREEING, Allocated
 from beamer.gpu.model import Node
 from beamer.gpu.protocol import (
     MOST_EVENTS,
@@ -35,12 +35,11 @@ from beamer.gpu.protocol import (
     to_engine,
 )
 from beamer.ports import HTTP_PORT
-from beamer.studies.events import EncodedEvent, Event, TrialEnded, encode
+from beamer.studies.events import EncodedEvent, Event, encode
 
 CONNECT_S = 5.0
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.1, 1.0  # between rounds of the controllers
 MOST_MESSAGE_BYTES = 4 << 20  # of what holds for 10 000 trials
-FREEING = (RunFinished, RunFailed, TrialEnded)  # after which GPUs that were granted before are another's
 MOST_SHOWN = 200  # characters of an answer that says why not
 SCHEMES: Mapping[str, str] = {"http": "ws", "https": "wss"}
 

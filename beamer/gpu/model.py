@@ -191,7 +191,7 @@ class Report:
     gradient_sqr, gradient_var: the squared norm of its gradient and the variance of one of `batch_size`; 0: not measured.
     """
 
-    __pydantic_config__ = ConfigDict(ser_json_inf_nan="strings")
+    __pydantic_config__ = ConfigDict(extra="forbid", ser_json_inf_nan="strings")
 
     at_s: float
     iteration: float

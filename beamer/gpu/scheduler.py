@@ -10,18 +10,16 @@ from dataclasses import replace
 from beamer.errors import EngineError, InputError
 from beamer.gpu.decider import Decider
 from beamer.gpu.engine import Engine, Observed, Placement, RunState
-from beamer.gpu.events import GpusRequested, NodesSeen, RanksSeen, ReportRefused, RunFailed, RunFinished, TrialReported
+from beamer.gpu.events import NodesSeen, RanksSeen, ReportRefused, RunFailed, RunFinished, TrialReported
 from beamer.gpu.ledger import GpuLedger
 from beamer.gpu.limits import RunLimits
 from beamer.gpu.reconcile import Action, Call, actions
-from beamer.studies.events import Event, StageSealed, StudyEnded, StudyRegistered, TargetSet, TrialEnded
+from beamer.studies.events import Event, TrialEnded
 from beamer.studies.model import TrialStatus
 from beamer.studies.tracker import Tracker
+from beamer.studies.wakes import Wakes
 
-WAKING = (
-    NodesSeen, GpusRequested, TargetSet, TrialReported, RunFinished, RunFailed, TrialEnded, StageSealed, StudyRegistered,
-    StudyEnded,
-)  # fmt: skip
+AWAKENING = Wakes.GPUS | Wakes.GPUS_PACE  # a scheduler decides after both at its next step
 NO_LIMITS = RunLimits()
 ROUNDS = 8  # of calls in one step: every job may have to leave its GPUs before another comes
 
@@ -71,7 +69,7 @@ class Scheduler:
         self._write(event)
         self.tracker.apply(event)
         self._applied(event)
-        self._awake = self._awake or isinstance(event, WAKING)
+        self._awake = self._awake or bool(event.wakes & AWAKENING)
         return True
 
     def step(self, now: float) -> float | None:

@@ -8,10 +8,11 @@ from beamer.decision.differences import difference, patched
 from beamer.network.connection import Connection
 from beamer.network.plan import JobPlan
 from beamer.studies.events import Decision, Event
+from beamer.studies.wakes import Wakes
 
 
 @dataclass(frozen=True)
-class ConnectionsSeen(Event):
+class ConnectionsSeen(Event, wakes=Wakes.TARGETS):
     """All connections of registered workers that one host agent sees; replaces what it saw before."""
 
     agent: str
@@ -19,7 +20,7 @@ class ConnectionsSeen(Event):
 
 
 @dataclass(frozen=True)
-class ConnectionsChanged(Event):
+class ConnectionsChanged(Event, wakes=Wakes.TARGETS):
     """What one host agent sees, as what differs from before, so that the journal grows by what changes."""
 
     agent: str
@@ -87,7 +88,7 @@ class PlanChanged(Decision):
 
 
 @dataclass(frozen=True)
-class Measured(Event):
+class Measured(Event, wakes=Wakes.PACE):
     """Counters and progress tell otherwise than before what a trial's attempt does in a step.
 
     sync_bytes: gradient bytes of a synchronisation; None for an attempt that sends nothing between hosts. iteration_s: seconds

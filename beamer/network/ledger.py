@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 
-from pydantic import TypeAdapter
+from pydantic import ConfigDict, TypeAdapter
 
 from beamer.errors import ConflictError, InputError, NotFoundError, nearest
 from beamer.network.collectives import different_transfers, exchanges
@@ -46,6 +46,8 @@ TRANSFERS = 32  # of a new synchronisation, which count as one thing done
 @dataclass(frozen=True)
 class _State:
     """See `NetworkLedger`."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     profiles: ProfileEstimates
     forecasts: ForecastsState

@@ -190,6 +190,8 @@ class _Command:
         try:
             return run_of(journal.replay(), self.controller, str(self.directory.path))
         except InputError as error:
+            if error.field != "controller":
+                raise
             raise InputError("--controller", error.value, error.expected) from error
 
     def _linked(self, journal: Journal, run: str) -> EngineLink:
@@ -199,8 +201,9 @@ class _Command:
             link = EngineLink(self.controller, self.search.name, run, nodes, os.environ)
             begin(link, journal.replay(), self.controller)
         except InputError as error:
-            field = "--controller" if error.field == "controller" else error.field
-            raise InputError(field, error.value, error.expected) from error
+            if error.field != "controller":
+                raise
+            raise InputError("--controller", error.value, error.expected) from error
         return link
 
     def _write(self, journal: Journal, event: Event) -> None:

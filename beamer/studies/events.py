@@ -3,16 +3,22 @@
 An event is plain data with the Unix time at which it was taken in. A level adds its own by subclassing `Event`
 (`beamer.network.events`, `beamer.gpu.events`); a class is listed nowhere else. `encode` and `decode` are its JSON form. A
 level's events can be read where its ledger is imported: no other tracker could take them in.
+
+A class declares what its events wake, and how older versions of them become the present one:
+
+    @dataclass(frozen=True)
+    class Progressed(Event, wakes=Wakes.PACE, upcasters=(_without_epoch,)):  # version 2
 """
 
 from dataclasses import dataclass
-from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from beamer.errors import InputError, nearest
+from beamer.errors import NewerError, nearest
 from beamer.studies.model import UNKNOWN, EndReason, Process, Profile, Rung, TrialStatus, Worker, split_key
+from beamer.studies.versions import Upcaster, Versioned, split_stored_name
+from beamer.studies.wakes import Wakes
 from beamer.validation import input_error
 
 _KINDS: "dict[str, type[Event]]" = {}
@@ -20,22 +26,42 @@ _KINDS: "dict[str, type[Event]]" = {}
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened at a Unix time, seconds. A subclass is an entry of the journal under its class's name."""
+    """Something that happened at a Unix time, seconds. A subclass is an entry of the journal under its class's name.
+
+    wakes: what is due after it. versioned: its name and the upcasters of its older versions.
+    """
+
+    __pydantic_config__ = ConfigDict(extra="forbid")  # a field that is not known may mean anything
+    wakes: ClassVar[Wakes]
+    versioned: ClassVar[Versioned]
 
     at_s: float
 
-    def __init_subclass__(cls, journaled: bool = True, **arguments: Any) -> None:
-        """Make a class known to `decode`. journaled: whether it is an entry itself, not just what entries have in common."""
+    def __init_subclass__(
+        cls, wakes: Wakes | None = None, upcasters: tuple[Upcaster, ...] = (), journaled: bool = True, **arguments: Any
+    ) -> None:
+        """Make a class known to `decode`.
+
+        wakes: what is due after its events; None: as of its base class. upcasters: one for each version after the first.
+        journaled: whether it is an entry itself, not just what entries have in common. Raises `TypeError` for an entry that
+        declares nothing about what it wakes, and for one whose name another has.
+        """
         super().__init_subclass__(**arguments)
         known = _KINDS.get(cls.__name__)
         if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
             raise TypeError(f"{cls.__module__}.{cls.__qualname__}: {known.__module__} has an event of that name")
+        if wakes is not None:
+            cls.wakes = wakes
+        cls.versioned = Versioned(cls.__name__, upcasters)
         if journaled:
+            if not hasattr(cls, "wakes"):
+                declared = f"class {cls.__name__}(Event, wakes=...), Wakes.NOTHING where nothing is due"
+                raise TypeError(f"{cls.__module__}.{cls.__qualname__}: declare what it wakes: {declared}")
             _KINDS[cls.__name__] = cls
 
 
 @dataclass(frozen=True)
-class StudyRegistered(Event):
+class StudyRegistered(Event, wakes=Wakes.ORDER | Wakes.GPUS):
     """A study runs, or what it declares has changed.
 
     run: tells a study from an earlier one of the same name, which another run ends. weight: of its stages in the objective.
@@ -51,14 +77,14 @@ class StudyRegistered(Event):
 
 
 @dataclass(frozen=True)
-class StudyEnded(Event):
+class StudyEnded(Event, wakes=Wakes.ORDER | Wakes.GPUS):
     """The search is over: its trials that have not ended are ended, its stages are not waited for any more."""
 
     study: str
 
 
 @dataclass(frozen=True)
-class StageRegistered(Event):
+class StageRegistered(Event, wakes=Wakes.ORDER):
     """A stage is open; its completion time counts from here."""
 
     study: str
@@ -66,7 +92,7 @@ class StageRegistered(Event):
 
 
 @dataclass(frozen=True)
-class StageSealed(Event):
+class StageSealed(Event, wakes=Wakes.ORDER | Wakes.GPUS):
     """No further trial joins the stage."""
 
     study: str
@@ -74,7 +100,7 @@ class StageSealed(Event):
 
 
 @dataclass(frozen=True)
-class TrialRegistered(Event):
+class TrialRegistered(Event, wakes=Wakes.ORDER):
     """A study has a trial. budget: the step at which it is complete, None where not known; a later one replaces it."""
 
     study: str
@@ -83,7 +109,7 @@ class TrialRegistered(Event):
 
 
 @dataclass(frozen=True)
-class TargetSet(Event):
+class TargetSet(Event, wakes=Wakes.ORDER | Wakes.GPUS):
     """A step of a trial is waited for: by a stage, which the trial joins, or as its own milestone (stage None)."""
 
     trial: str
@@ -92,7 +118,7 @@ class TargetSet(Event):
 
 
 @dataclass(frozen=True)
-class TargetDropped(Event):
+class TargetDropped(Event, wakes=Wakes.ORDER):
     """A stage waits no longer for a trial, or nobody for its milestones (stage None); the trial has not ended."""
 
     trial: str
@@ -100,7 +126,7 @@ class TargetDropped(Event):
 
 
 @dataclass(frozen=True)
-class AttemptStarted(Event):
+class AttemptStarted(Event, wakes=Wakes.ORDER | Wakes.LEASES):
     """A trial runs on these workers from now on, instead of where it ran before.
 
     attempt: a name that no other attempt of the trial has; the first attempt of that name counts. by_host: whether one process
@@ -115,7 +141,7 @@ class AttemptStarted(Event):
 
 
 @dataclass(frozen=True)
-class AttemptEnded(Event):
+class AttemptEnded(Event, wakes=Wakes.ORDER | Wakes.LEASES):
     """A trial's attempt has ended, the trial has not. reason: `PAUSED` or `LOST`."""
 
     trial: str
@@ -124,7 +150,7 @@ class AttemptEnded(Event):
 
 
 @dataclass(frozen=True)
-class WorkerAttached(Event):
+class WorkerAttached(Event, wakes=Wakes.TARGETS | Wakes.STANDING | Wakes.LEASES):
     """A worker of a trial's present attempt is this process, or another one since it was restarted."""
 
     trial: str
@@ -133,7 +159,7 @@ class WorkerAttached(Event):
 
 
 @dataclass(frozen=True)
-class WorkerDetached(Event):
+class WorkerDetached(Event, wakes=Wakes.TARGETS | Wakes.LEASES):
     """A worker has left its trial's present attempt on purpose.
 
     start: of its process, as in `Process`: another process that has taken its place since stays attached. 0: not known.
@@ -145,10 +171,10 @@ class WorkerDetached(Event):
 
 
 @dataclass(frozen=True)
-class Progressed(Event):
+class Progressed(Event, wakes=Wakes.PACE | Wakes.STANDING):
     """A trial has completed `step` steps since its beginning. loss: there, if it was reported."""
 
-    __pydantic_config__ = ConfigDict(ser_json_inf_nan="strings")
+    __pydantic_config__ = ConfigDict(extra="forbid", ser_json_inf_nan="strings")
 
     trial: str
     step: int
@@ -156,7 +182,7 @@ class Progressed(Event):
 
 
 @dataclass(frozen=True)
-class TrialEnded(Event):
+class TrialEnded(Event, wakes=Wakes.ORDER | Wakes.LEASES | Wakes.GPUS):
     """A trial finished, was killed, or failed; of several ends the first counts."""
 
     trial: str
@@ -164,7 +190,7 @@ class TrialEnded(Event):
 
 
 @dataclass(frozen=True)
-class FellSilent(Event):
+class FellSilent(Event, wakes=Wakes.ORDER):
     """Nothing was heard for too long of a study, of one of its stages, or of one of its trials."""
 
     study: str
@@ -180,7 +206,7 @@ def study_of(event: Event) -> str | None:
 
 
 @dataclass(frozen=True)
-class Decision(Event, journaled=False):
+class Decision(Event, wakes=Wakes.NOTHING, journaled=False):
     """What decisions of both levels have in common. generation: counts them. state: what the policy remembers, plain JSON."""
 
     policy: str
@@ -189,25 +215,49 @@ class Decision(Event, journaled=False):
 
 
 EncodedEvent = tuple[str, str]
-"""An event's kind and its content as JSON text."""
+"""An event's kind, with its version, and its content as JSON text."""
 
 
 def encode(event: Event) -> EncodedEvent:
-    """Return an event's kind and its content as JSON text."""
-    kind = type(event).__name__
-    return kind, _adapter(kind).dump_json(event).decode()
+    """Return an event's kind, with its version, and its content as JSON text."""
+    cls = type(event)
+    return cls.versioned.stored_name, _adapter(cls).dump_json(event).decode()
 
 
 def decode(kind: str, content: str) -> Event:
-    """Return the event that `encode` wrote. Raises `InputError` for an unknown kind or another shape."""
-    if kind not in _KINDS:
-        raise InputError("event", kind, nearest(kind, _KINDS))
+    """Return the event that `encode` wrote, or an earlier version of it did.
+
+    Raises `NewerError` for an unknown kind and for a later version, `InputError` for another content: an unknown field is one.
+    """
+    cls, version = _KINDS.get(kind), 1
+    if cls is None or cls.versioned.upcasters:
+        cls, version = _of_older(kind)
+        content = cls.versioned.upcast(version, content)
     try:
-        return _adapter(kind).validate_json(content)
+        return _adapter(cls).validate_json(content)
     except ValidationError as error:
-        raise input_error(error, prefix=f"event.{kind}") from error
+        raise input_error(error, cls, prefix=f"event.{kind}") from error
 
 
-@cache
-def _adapter(kind: str) -> TypeAdapter[Event]:
-    return TypeAdapter(_KINDS[kind])
+def _of_older(kind: str) -> tuple[type[Event], int]:
+    """Return the class and the version of a stored kind. Raises `NewerError`."""
+    name, version = split_stored_name(kind)
+    cls = _KINDS.get(name)
+    if cls is None:
+        raise NewerError(
+            "event", kind, f"{nearest(name, _KINDS)}; another program or a newer Beamer wrote it: see docs/upgrading.md"
+        )
+    if version > cls.versioned.version:
+        raise cls.versioned.newer("event", kind)
+    return cls, version
+
+
+_ADAPTERS: dict[type[Event], TypeAdapter[Event]] = {}
+
+
+def _adapter(cls: type[Event]) -> TypeAdapter[Event]:
+    """Return what reads and writes a class's events, made when it is needed first."""
+    found = _ADAPTERS.get(cls)
+    if found is None:
+        found = _ADAPTERS[cls] = TypeAdapter(cls)
+    return found

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pydantic import TypeAdapter
+from pydantic import ConfigDict, TypeAdapter
 
 from beamer.studies.known import Known
 from beamer.studies.model import TrialStatus
@@ -13,6 +13,8 @@ from beamer.studies.records import StudyRecord, TrialRecord
 @dataclass(frozen=True)
 class _State:
     """See `Known`: its other fields follow from these."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     studies: dict[str, StudyRecord]
     past: dict[str, list[StudyRecord]]

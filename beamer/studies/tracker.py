@@ -21,15 +21,26 @@ from beamer.studies.known import Kept, Known
 from beamer.studies.known_state import known_state, restore_known
 from beamer.studies.model import TrialStatus
 from beamer.studies.records import StageRecord, StudyRecord, TrialRecord
+from beamer.studies.versions import Upcaster, Versioned
+
+STUDIES, TIME = Versioned("studies"), Versioned("now_s")
+"""The parts of a snapshot that are the tracker's own: all that is known of studies, and the time of the latest event."""
 
 
 class Ledger(ABC):
     """What one level knows, fed by the tracker; events applied in order to a new ledger give an equal one.
 
     is_younger_than_snapshots: whether a snapshot may be from before there was this level: it knows nothing then.
+    state_upcasters: one for each version of what `state` returns after the first.
     """
 
     is_younger_than_snapshots: ClassVar[bool] = False
+    state_upcasters: ClassVar[tuple[Upcaster, ...]] = ()
+
+    @classmethod
+    def part(cls) -> Versioned:
+        """Return what its state is in a snapshot."""
+        return Versioned(cls.__name__, cls.state_upcasters)
 
     @abstractmethod
     def check(self, event: Event, tracker: "Tracker") -> bool | None:
@@ -76,19 +87,19 @@ class Tracker:
         self._now_s = 0.0
 
     def state(self) -> dict[str, str]:
-        """Return all that is known, as JSON by name: the tracker's own, and each ledger's by its class."""
-        ledgers = {type(ledger).__name__: ledger.state() for ledger in self.ledgers}
-        return {"studies": known_state(self._known), "now_s": repr(self._now_s), **ledgers}
+        """Return all that is known, as JSON by the stored names of the parts: the tracker's own, and each ledger's."""
+        ledgers = {ledger.part().stored_name: ledger.state() for ledger in self.ledgers}
+        return {STUDIES.stored_name: known_state(self._known), TIME.stored_name: repr(self._now_s), **ledgers}
 
     def restore(self, state: Mapping[str, str]) -> None:
         """Know in a new tracker with new ledgers what `state` returned. Raises `ValueError` for anything else."""
-        needed = {type(ledger).__name__ for ledger in self.ledgers if not ledger.is_younger_than_snapshots}
-        if missing := {"studies", "now_s", *needed} - state.keys():
+        needed = [ledger.part() for ledger in self.ledgers if not ledger.is_younger_than_snapshots]
+        if missing := {part.stored_name for part in (STUDIES, TIME, *needed)} - state.keys():
             raise ValueError(f"without {', '.join(sorted(missing))}")
-        restore_known(self._known, state["studies"])
-        self._now_s = float(state["now_s"])
+        restore_known(self._known, state[STUDIES.stored_name])
+        self._now_s = float(state[TIME.stored_name])
         for ledger in self.ledgers:
-            if (of_level := state.get(type(ledger).__name__)) is not None:
+            if (of_level := state.get(ledger.part().stored_name)) is not None:
                 ledger.restore(of_level)
 
     @property

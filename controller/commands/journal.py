@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from beamer.errors import InputError, PlatformError
+from beamer.errors import InputError, NewerError, PlatformError
 from beamer.network import events as _network_events  # noqa: F401  # read by the names that importing it makes known
 from beamer.network.fabric import Fabric
 from beamer.studies.events import Event
@@ -20,7 +19,7 @@ from beamer.studies.journal.location import check_no_secret, sqlite_file
 from beamer.studies.journal.store import Journal
 from beamer.studies.known import Kept
 from controller.commands.fabric_file import read_fabric
-from controller.journal.replay import recover, snapshot
+from controller.journal.replay import parts_of, recover, snapshot
 from controller.limits import Limits, read_limits
 
 LOOKS = 3  # at a journal that a running controller compacts meanwhile
@@ -50,7 +49,7 @@ def journal(
     """Check a journal, repair it, or compact it: let a snapshot take the place of its events.
 
     check: reads everything, also while a controller runs. repair: keeps what comes before the first damage and writes the rest
-    to a file. Repair and compact are refused while somebody else writes the journal.
+    to a file. Repair and compact are refused while somebody else writes the journal. Each refuses what a newer Beamer wrote.
     """
     check_no_secret(url, "URL")
     carry_out, options = ACTIONS[action]
@@ -76,6 +75,8 @@ def check(url: str, fabric: Path | None = None, limits: Path | None = None) -> N
                     raise
         begins = f"a snapshot at event {before.link.number}, " if before else ""
         print(f"{begins}{link.number} events, the last one of {last.at_s:.3f} s" if last else f"{begins}no event after it")
+        if before:
+            parts_of(before, opened)
         if network is not None:
             recovered = recover(opened, network.fabric, 1.0, network.kept)
             trials = recovered.tracker.trials
@@ -152,12 +153,19 @@ class _Network:
 
 
 def _last_sound(opened: Journal) -> ChainLink:
-    """Return the link of the last event before which none is damaged. Raises `InputError` where the snapshot is."""
+    """Return the link of the last event before which none is damaged.
+
+    Raises `InputError` where the snapshot is damaged, `NewerError` where whole events follow that only a newer Beamer reads.
+    """
     begins = opened.snapshot()
     link = begins.link if begins else BEGINNING
-    with suppress(InputError):
+    try:
         for link, _ in opened.entries(to_head=False):  # noqa: B007
             pass
+    except NewerError:
+        raise  # it is whole, and must not be cut
+    except InputError:
+        pass
     return link
 
 

@@ -22,6 +22,7 @@ from beamer.errors import ConflictError, InputError, PlatformError
 from beamer.gpu.decider import GpuView, PolicyDecider
 from beamer.gpu.devices import Devices
 from beamer.gpu.events import (
+    FREEING,
     Allocated,
     GpusRequested,
     NodesSeen,
@@ -35,7 +36,6 @@ from beamer.gpu.ledger import GpuLedger
 from beamer.gpu.model import Allocation, Cluster, Grant, Node
 from beamer.gpu.policy import GpuPolicy
 from beamer.gpu.protocol import PING_ANSWER_S, PING_EVERY_S, EngineHello, SearchAssignment
-from beamer.gpu.scheduler import WAKING
 from beamer.network.fabric import Fabric
 from beamer.studies.events import (
     AttemptEnded,
@@ -53,6 +53,7 @@ from beamer.studies.events import (
 )
 from beamer.studies.model import StudyStatus, check_name, split_key
 from beamer.studies.tracker import Tracker
+from beamer.studies.wakes import Wakes
 from controller.admission import check_admission
 from controller.alarm import Alarm
 from controller.gpu.engines import EngineHub, SessionFacts
@@ -150,9 +151,11 @@ class GpuLevel:
             self._since = {key: before.get(key, (*of_key, event.generation)) for key, of_key in granted.items()}
             if self._releasing is None or self._releasing.done():
                 self._releasing = asyncio.get_running_loop().create_task(self._release())
-        elif isinstance(event, WAKING):
-            self._deciding.within(REPORTS_S if isinstance(event, TrialReported) else COALESCE_S)
-        if isinstance(event, RunFinished | RunFailed | TrialEnded):
+        elif Wakes.GPUS in event.wakes:
+            self._deciding.within(COALESCE_S)
+        elif Wakes.GPUS_PACE in event.wakes:
+            self._deciding.within(REPORTS_S)
+        if isinstance(event, FREEING):
             self._since.pop(event.trial, None)
         if isinstance(event, StudyEnded):
             self._recovering.discard(event.study)

@@ -1,11 +1,12 @@
 """What a restarted controller knows: its journal, taken in on a fabric that may have changed since it was written."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import structlog
 
-from beamer.errors import BeamerError, InputError
+from beamer.errors import BeamerError, InputError, NewerError
 from beamer.gpu.ledger import GpuLedger
 from beamer.joint.convergence import converged_step
 from beamer.network.fabric import Fabric
@@ -16,10 +17,12 @@ from beamer.studies.journal.chain import BEGINNING, ChainLink
 from beamer.studies.journal.store import Journal, JournalSnapshot
 from beamer.studies.known import Kept
 from beamer.studies.model import EndReason, TrialStatus
-from beamer.studies.tracker import Tracker
-from controller.liveness.leases import Leases
+from beamer.studies.tracker import STUDIES, TIME, Tracker
+from beamer.studies.versions import Versioned, present_parts
+from controller.liveness.leases import LEASES, Leases
 
-_LEASES = "leases"
+PARTS: Sequence[Versioned] = (STUDIES, TIME, NetworkLedger.part(), GpuLedger.part(), LEASES)
+"""What a controller's snapshot is made of."""
 
 log = structlog.get_logger("beamer-controller")
 
@@ -45,7 +48,10 @@ class Recovered:
     growth: Growth
 
     def follow(self, journal: Journal) -> None:
-        """Take in what was written since. Raises `InputError` for a journal that was not written so."""
+        """Take in what was written since.
+
+        Raises `InputError` for a journal that was not written so, `NewerError` for one that a newer Beamer wrote.
+        """
         before = journal.read_characters
         try:
             for link, event in journal.entries(self.link):
@@ -64,7 +70,7 @@ class Recovered:
 def recover(journal: Journal, fabric: Fabric, grace_s: float, kept: Kept) -> Recovered:
     """Return what a journal leads to. grace_s: as of `Leases`. kept: as of `Tracker`.
 
-    Raises `InputError` for a journal that was not written so.
+    Raises `InputError` for a journal that was not written so, `NewerError` for one that a newer Beamer wrote.
     """
     network = NetworkLedger(fabric, converged_step)
     gpus = GpuLedger()
@@ -72,10 +78,10 @@ def recover(journal: Journal, fabric: Fabric, grace_s: float, kept: Kept) -> Rec
     recovered = Recovered(network, gpus, tracker, leases, BEGINNING, Growth())
     last = journal.snapshot()
     if last is not None:
+        state = parts_of(last, journal)
         try:
-            state = json.loads(last.content)
             tracker.restore(state)
-            leases.restore(state[_LEASES])
+            leases.restore(state[LEASES.stored_name])
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise journal.damage(f"nothing follows from the snapshot at event {last.link.number} ({error})") from error
         recovered.link, recovered.growth.snapshot = last.link, len(last.content)
@@ -83,10 +89,21 @@ def recover(journal: Journal, fabric: Fabric, grace_s: float, kept: Kept) -> Rec
     return recovered
 
 
+def parts_of(snapshot: JournalSnapshot, journal: Journal) -> dict[str, str]:
+    """Return the parts of a journal's snapshot in their present versions. Raises `InputError` and `NewerError` as `recover`."""
+    try:
+        return present_parts(json.loads(snapshot.content), PARTS)
+    except NewerError as error:
+        raise journal.newer(f"the snapshot at event {snapshot.link.number} holds", error) from error
+    except (ValueError, AttributeError) as error:
+        raise journal.damage(f"nothing follows from the snapshot at event {snapshot.link.number} ({error})") from error
+
+
 def snapshot(journal: Journal, fabric: Fabric, kept: Kept) -> JournalSnapshot:
     """Return what the events that are in a journal lead to, to take their place."""
     recovered = recover(journal, fabric, 1.0, kept)
-    return JournalSnapshot(recovered.link, json.dumps({**recovered.tracker.state(), _LEASES: recovered.leases.state()}))
+    state = {**recovered.tracker.state(), LEASES.stored_name: recovered.leases.state()}
+    return JournalSnapshot(recovered.link, json.dumps(state))
 
 
 def impossible(tracker: Tracker, fabric: Fabric, now: float) -> list[AttemptEnded]:

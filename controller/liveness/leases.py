@@ -7,10 +7,11 @@ was restarted, or the controller, hears of every lease again within it.
 Pure: reports and times come in as arguments, events go out.
 """
 
-import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
+
+from pydantic import ConfigDict, TypeAdapter
 
 from beamer.errors import InputError
 from beamer.network.fabric import Fabric
@@ -20,8 +21,25 @@ from beamer.studies.model import EndReason, Process, TrialStatus, split_key, tri
 from beamer.studies.records import AttemptRecord, TrialRecord
 from beamer.studies.registration import check_process
 from beamer.studies.tracker import Tracker
+from beamer.studies.versions import Versioned
+
+LEASES = Versioned("leases")
+"""The part of a snapshot that is what events have told of leases."""
 
 _ROOT = 0  # the user that may attach to everybody's attempts
+
+
+@dataclass(frozen=True)
+class _State:
+    """See `Leases`."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    populated: dict[str, int]
+    owner: dict[str, tuple[int, int]]
+
+
+_STATE = TypeAdapter(_State)
 
 
 @dataclass(frozen=True)
@@ -98,13 +116,12 @@ class Leases:
 
     def state(self) -> str:
         """Return as JSON what events have told; what agents report they will report again."""
-        return json.dumps({"populated": self._populated, "owner": self._owner})
+        return _STATE.dump_json(_State(self._populated, self._owner)).decode()
 
     def restore(self, state: str) -> None:
         """Know what `state` returned. Raises `ValueError` for anything else."""
-        read = json.loads(state)
-        self._populated = {str(trial): int(seq) for trial, seq in read["populated"].items()}
-        self._owner = {str(trial): (int(seq), int(uid)) for trial, (seq, uid) in read["owner"].items()}
+        read = _STATE.validate_json(state)
+        self._populated, self._owner = read.populated, read.owner
 
     def report(self, agent: str, message: Workers) -> None:
         """Take in what an agent holds and misses; it replaces what it reported before.

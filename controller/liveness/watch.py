@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from beamer.errors import InputError, PlatformError
 from beamer.network.protocol import Workers
-from beamer.studies.events import AttemptEnded, AttemptStarted, Event, FellSilent, TrialEnded, WorkerAttached, WorkerDetached
+from beamer.studies.events import AttemptEnded, Event, FellSilent, WorkerAttached
 from beamer.studies.tracker import Tracker
+from beamer.studies.wakes import Wakes
 from controller.alarm import Alarm
 from controller.limited_log import LimitedLog
 from controller.liveness.leases import Leases, Unattached
@@ -18,7 +19,6 @@ SILENCE_S = 900.0  # longer than steps of training and evaluations usually take
 _SOON_S = 0.002  # changes of one burst are taken together
 _PAUSE = 9.0  # of the alarm: a tenth of the time, as nothing that is missing is urgent
 _RETRY_S = 1.0  # after the journal could not be written
-_LEASE_EVENTS = (AttemptStarted, AttemptEnded, WorkerAttached, WorkerDetached, TrialEnded)
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Watch:
         """Take in an event that was applied."""
         self._leases.take_in(event, self._tracker)
         self._silence.take_in(event, self._tracker)
-        if isinstance(event, _LEASE_EVENTS):
+        if Wakes.LEASES in event.wakes:
             self._alarm.within(_SOON_S)
 
     def report(self, agent: str, message: Workers) -> None:

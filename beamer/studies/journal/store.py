@@ -3,6 +3,7 @@
 It lives in SQLite unless a URL names another database. An event is durable against the death of the process as soon as
 `Journal.append` returns; against the loss of power, SQLite may lose the last moments (WAL with synchronous=NORMAL). What was
 written is chained by checksums, and read back only as it was written. A snapshot of what events led to may take their place.
+What a newer Beamer wrote is refused, which is not damage: see `beamer.studies.versions`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,12 +16,13 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 from alembic.util import CommandError
 
-from beamer.errors import InputError, PlatformError, SilentError, TakenError
+from beamer.errors import InputError, NewerError, PlatformError, SilentError, TakenError
 from beamer.studies.events import EncodedEvent, Event, decode, encode
 from beamer.studies.journal.chain import BEGINNING, ChainLink, Head, checksum
 from beamer.studies.journal.location import Location, shown, sqlite_file, without_secrets
 from beamer.studies.journal.sessions import SILENT_S, WORK_S, be_heard_within, engine_of
 from beamer.studies.journal.writing import FileLock, lock_session, unlock_session
+from beamer.studies.versions import UPGRADE
 
 _METADATA = sa.MetaData()
 _EVENTS = sa.Table(
@@ -75,8 +77,9 @@ class Journal:
     read_characters: of the contents of all events that were read.
 
     Raises `InputError` for a URL that names no database, for one that holds something else, and for a journal that is not as it
-    was written, `PlatformError` for a database that cannot be written, `SilentError` for one that cannot be reached, and
-    `TakenError` for one that another process writes; every method but `close` raises these, too.
+    was written, `NewerError` for one that a newer Beamer wrote, `PlatformError` for a database that cannot be written,
+    `SilentError` for one that cannot be reached, and `TakenError` for one that another process writes; every method but `close`
+    raises these, too.
     """
 
     def __init__(self, url: Location, writes: bool = True, damaged: bool = False) -> None:
@@ -177,6 +180,8 @@ class Journal:
                         raise self.damage(f"event {row.number} is not as it was written")
                     try:
                         event = decode(row.kind, row.content)
+                    except NewerError as error:
+                        raise self.newer(f"event {link.number} is", error) from error
                     except InputError as error:
                         raise self.damage(f"event {link.number} cannot be read ({error})") from error
                     self.read_characters += len(row.content)
@@ -245,6 +250,10 @@ class Journal:
     def damage(self, what: str) -> InputError:
         """Return the error of a journal that is not as it was written."""
         return InputError("journal", self.url, f"a journal that is as it was written: {what}; {_REMEDY}")
+
+    def newer(self, what: str, error: NewerError) -> NewerError:
+        """Return the error of a journal that a newer Beamer wrote. what: of it holds the value of `error`, "event 7 is"."""
+        return NewerError("journal", self.url, f"a journal that this Beamer reads: {what} {error.value}, not {error.expected}")
 
     @contextmanager
     def _reading(self) -> Iterator[sa.Connection]:
@@ -325,7 +334,10 @@ class Journal:
             tables = set(sa.inspect(connection).get_table_names())
             version = sa.text("SELECT version_num FROM alembic_version")
             found = connection.execute(version).scalar_one_or_none() if "alembic_version" in tables else None
-        if found != ScriptDirectory.from_config(_config()).get_current_head():
+        known = [script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()]  # the latest first
+        if found is not None and found not in known:
+            raise self._newer_schema(found)
+        if found != known[0]:
             expected = "a journal of this version of Beamer, which its controller or scheduler makes of an older one"
             raise InputError("journal", self.url, expected)
 
@@ -339,7 +351,10 @@ class Journal:
             try:
                 command.upgrade(config, "head")
             except CommandError as error:
-                raise InputError("journal", self.url, f"{_EXPECTED}, not written by a newer Beamer ({error})") from error
+                raise self._newer_schema(str(error)) from error
+
+    def _newer_schema(self, found: str) -> NewerError:
+        return NewerError("journal", self.url, f"a journal that this Beamer reads: its schema is {found}; {UPGRADE}")
 
     @contextmanager
     def _reporting(self) -> Iterator[None]:

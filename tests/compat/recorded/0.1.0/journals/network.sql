@@ -1,0 +1,123 @@
+BEGIN TRANSACTION;
+CREATE TABLE alembic_version (
+	version_num VARCHAR(32) NOT NULL, 
+	CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
+);
+INSERT INTO "alembic_version" VALUES('0003');
+CREATE TABLE "events" (
+	number BIGINT NOT NULL, 
+	kind TEXT NOT NULL, 
+	content TEXT NOT NULL, 
+	checksum BIGINT NOT NULL, 
+	PRIMARY KEY (number)
+);
+INSERT INTO "events" VALUES(1,'StudyRegistered','{"at_s":1795820955.4118564,"study":"forgotten","run":"20261127T230912-56aabafd","weight":1.0,"rungs":[],"barriers":true}',4043730960);
+INSERT INTO "events" VALUES(2,'TrialRegistered','{"at_s":1795820955.4192917,"study":"forgotten","trial":"t","budget":null}',2678068829);
+INSERT INTO "events" VALUES(3,'AttemptStarted','{"at_s":1795820955.428085,"trial":"forgotten/t","attempt":"8456551023b2417e9022f0a3cafda93b","workers":[{"rank":0,"host":"h3","role":"worker"},{"rank":1,"host":"h4","role":"worker"}],"profile":{"sync_bytes":1000000,"collective":"ring","compute_s":null,"overlap":0.0},"by_host":false}',3210861500);
+INSERT INTO "events" VALUES(4,'StudyRegistered','{"at_s":1795820955.4319794,"study":"halving","run":"20261127T230912-56aabafd","weight":2.0,"rungs":[{"name":"rung0","trials":3,"step":12},{"name":"rung1","trials":1,"step":24}],"barriers":true}',455895009);
+INSERT INTO "events" VALUES(5,'TrialRegistered','{"at_s":1795820955.433407,"study":"halving","trial":"t0","budget":24}',3815848954);
+INSERT INTO "events" VALUES(6,'TrialRegistered','{"at_s":1795820955.4347506,"study":"halving","trial":"t1","budget":24}',923264579);
+INSERT INTO "events" VALUES(7,'TrialRegistered','{"at_s":1795820955.4360127,"study":"halving","trial":"t2","budget":24}',3317403960);
+INSERT INTO "events" VALUES(8,'StageRegistered','{"at_s":1795820955.4373052,"study":"halving","stage":"rung0"}',2451726523);
+INSERT INTO "events" VALUES(9,'TargetSet','{"at_s":1795820955.439163,"trial":"halving/t0","step":12,"stage":"rung0"}',699415012);
+INSERT INTO "events" VALUES(10,'AttemptStarted','{"at_s":1795820955.442515,"trial":"halving/t0","attempt":"9663485e83a449f7b75512c9544a9ac0","workers":[{"rank":0,"host":"h1","role":"worker"},{"rank":1,"host":"h2","role":"worker"}],"profile":{"sync_bytes":2500000,"collective":"ring","compute_s":0.01,"overlap":0.0},"by_host":false}',3412691256);
+INSERT INTO "events" VALUES(11,'TargetSet','{"at_s":1795820955.451038,"trial":"halving/t1","step":12,"stage":"rung0"}',2229891963);
+INSERT INTO "events" VALUES(12,'AttemptStarted','{"at_s":1795820955.4620242,"trial":"halving/t1","attempt":"f995d9606fc34579ba7b79dee68cd7e5","workers":[{"rank":0,"host":"h1","role":"worker"},{"rank":1,"host":"h3","role":"worker"}],"profile":{"sync_bytes":5000000,"collective":"ring","compute_s":0.01,"overlap":0.0},"by_host":false}',697396880);
+INSERT INTO "events" VALUES(13,'TargetSet','{"at_s":1795820955.4636445,"trial":"halving/t2","step":12,"stage":"rung0"}',272077415);
+INSERT INTO "events" VALUES(14,'AttemptStarted','{"at_s":1795820955.4744544,"trial":"halving/t2","attempt":"2ecf008ac9894b77bbcb931b34895897","workers":[{"rank":0,"host":"h1","role":"worker"},{"rank":1,"host":"h4","role":"worker"}],"profile":{"sync_bytes":7500000,"collective":"ring","compute_s":0.01,"overlap":0.0},"by_host":false}',3974260241);
+INSERT INTO "events" VALUES(15,'StageSealed','{"at_s":1795820955.4757583,"study":"halving","stage":"rung0"}',3474547567);
+INSERT INTO "events" VALUES(16,'WorkerAttached','{"at_s":1795820955.4783785,"trial":"halving/t0","rank":0,"process":{"pid":11526,"start":88802,"namespace":4026531836,"uid":null,"leased":false}}',2736588405);
+INSERT INTO "events" VALUES(17,'StudyRegistered','{"at_s":1795820955.4867961,"study":"searching","run":"20261127T230912-56aabafd","weight":1.0,"rungs":[],"barriers":false}',2619840352);
+INSERT INTO "events" VALUES(18,'TrialRegistered','{"at_s":1795820955.487904,"study":"searching","trial":"slow","budget":null}',4246567865);
+INSERT INTO "events" VALUES(19,'TargetSet','{"at_s":1795820955.4890723,"trial":"searching/slow","step":6,"stage":null}',2322297522);
+INSERT INTO "events" VALUES(20,'Planned','{"at_s":1795820955.492257,"policy":"beamer","generation":2,"state":{"order":[{"item":"forgotten/trial:t","jobs":["forgotten/t"],"started_s":1795820955.428085}]},"queues":8,"jobs":{"forgotten/t":{"klass":0,"cap_bps":null}}}',3670939642);
+INSERT INTO "events" VALUES(21,'AttemptStarted','{"at_s":1795820955.4953337,"trial":"searching/slow","attempt":"991685647b174aa79b2a3ca34e93cc80","workers":[{"rank":0,"host":"h1","role":"worker"},{"rank":1,"host":"h2","role":"worker"}],"profile":{"sync_bytes":null,"collective":"ring","compute_s":null,"overlap":0.0},"by_host":false}',441813586);
+INSERT INTO "events" VALUES(22,'Progressed','{"at_s":1795820955.4982507,"trial":"halving/t0","step":1,"loss":1.0}',3980384762);
+INSERT INTO "events" VALUES(23,'Progressed','{"at_s":1795820955.500001,"trial":"halving/t1","step":1,"loss":1.0}',4127985935);
+INSERT INTO "events" VALUES(24,'Progressed','{"at_s":1795820955.5066595,"trial":"halving/t2","step":1,"loss":1.0}',1754351938);
+INSERT INTO "events" VALUES(25,'Progressed','{"at_s":1795820955.529931,"trial":"halving/t0","step":2,"loss":0.5}',3479308647);
+INSERT INTO "events" VALUES(26,'Progressed','{"at_s":1795820955.531355,"trial":"halving/t1","step":2,"loss":0.5}',1465484990);
+INSERT INTO "events" VALUES(27,'Progressed','{"at_s":1795820955.5324714,"trial":"halving/t2","step":2,"loss":0.5}',373446146);
+INSERT INTO "events" VALUES(28,'PlanChanged','{"at_s":1795820955.5938618,"policy":"beamer","generation":3,"state":{"keys":{"order":{"items":[1,[{"item":"halving","jobs":["halving/t2","halving/t1","halving/t0"],"started_s":1795820955.4744544},{"item":"searching/trial:slow","jobs":["searching/slow"],"started_s":1795820955.4953337}]]}},"drop":[]},"before":2,"queues":8,"jobs":{"searching/slow":{"klass":4,"cap_bps":null},"halving/t0":{"klass":3,"cap_bps":null},"halving/t1":{"klass":2,"cap_bps":null},"halving/t2":{"klass":1,"cap_bps":null}},"dropped":[]}',428083771);
+INSERT INTO "events" VALUES(29,'Progressed','{"at_s":1795820955.6509197,"trial":"halving/t0","step":3,"loss":0.3333333333333333}',3903569867);
+INSERT INTO "events" VALUES(30,'Progressed','{"at_s":1795820955.6553364,"trial":"halving/t1","step":3,"loss":0.3333333333333333}',1835232363);
+INSERT INTO "events" VALUES(31,'Progressed','{"at_s":1795820955.6587646,"trial":"halving/t2","step":3,"loss":0.3333333333333333}',4110190371);
+INSERT INTO "events" VALUES(32,'Progressed','{"at_s":1795820955.7747602,"trial":"halving/t0","step":4,"loss":0.25}',1811865364);
+INSERT INTO "events" VALUES(33,'Progressed','{"at_s":1795820955.779014,"trial":"halving/t1","step":4,"loss":0.25}',1145373404);
+INSERT INTO "events" VALUES(34,'Progressed','{"at_s":1795820955.78244,"trial":"halving/t2","step":4,"loss":0.25}',3852096401);
+INSERT INTO "events" VALUES(35,'Progressed','{"at_s":1795820958.911099,"trial":"halving/t0","step":5,"loss":0.2}',1074894249);
+INSERT INTO "events" VALUES(36,'Progressed','{"at_s":1795820958.9147086,"trial":"halving/t1","step":5,"loss":0.2}',489274936);
+INSERT INTO "events" VALUES(37,'Progressed','{"at_s":1795820958.9165041,"trial":"halving/t2","step":5,"loss":0.2}',3439850196);
+INSERT INTO "events" VALUES(38,'Progressed','{"at_s":1795820959.0313735,"trial":"halving/t0","step":6,"loss":0.16666666666666666}',540176950);
+INSERT INTO "events" VALUES(39,'Progressed','{"at_s":1795820959.0345113,"trial":"halving/t1","step":6,"loss":0.16666666666666666}',3458131903);
+INSERT INTO "events" VALUES(40,'Progressed','{"at_s":1795820959.0395875,"trial":"halving/t2","step":6,"loss":0.16666666666666666}',3709356054);
+INSERT INTO "events" VALUES(41,'Progressed','{"at_s":1795820959.0466027,"trial":"searching/slow","step":3,"loss":"Infinity"}',281291346);
+INSERT INTO "events" VALUES(42,'ConnectionsSeen','{"at_s":1795820959.0479133,"agent":"h1","connections":[{"job":"halving/t0","rank":0,"local_ip":"10.77.0.1","local_port":4002,"remote_ip":"10.77.0.2","remote_port":5000},{"job":"halving/t0","rank":0,"local_ip":"10.77.0.1","local_port":4003,"remote_ip":"10.77.0.2","remote_port":5000},{"job":"halving/t0","rank":0,"local_ip":"10.77.0.1","local_port":4004,"remote_ip":"10.77.0.2","remote_port":5000},{"job":"halving/t0","rank":0,"local_ip":"10.77.0.1","local_port":4005,"remote_ip":"10.77.0.2","remote_port":5000},{"job":"halving/t0","rank":0,"local_ip":"10.77.0.1","local_port":4006,"remote_ip":"10.77.0.2","remote_port":5000}]}',2817249905);
+INSERT INTO "events" VALUES(43,'AttemptEnded','{"at_s":1795820959.0506327,"trial":"searching/slow","attempt":"991685647b174aa79b2a3ca34e93cc80","reason":"paused"}',76808061);
+INSERT INTO "events" VALUES(44,'PlanChanged','{"at_s":1795820959.0519264,"policy":"beamer","generation":4,"state":null,"before":3,"queues":8,"jobs":{},"dropped":[]}',2281298123);
+INSERT INTO "events" VALUES(45,'PlanChanged','{"at_s":1795820959.0553427,"policy":"beamer","generation":5,"state":{"keys":{"order":{"items":[2,-1]}},"drop":[]},"before":4,"queues":8,"jobs":{},"dropped":["searching/slow"]}',2919554474);
+INSERT INTO "events" VALUES(46,'Progressed','{"at_s":1795820959.1519911,"trial":"halving/t0","step":7,"loss":0.14285714285714285}',3392576897);
+INSERT INTO "events" VALUES(47,'Progressed','{"at_s":1795820959.1540754,"trial":"halving/t1","step":7,"loss":0.14285714285714285}',203578592);
+INSERT INTO "events" VALUES(48,'Progressed','{"at_s":1795820959.1553376,"trial":"halving/t2","step":7,"loss":0.14285714285714285}',1211723096);
+INSERT INTO "events" VALUES(49,'Progressed','{"at_s":1795820959.2733412,"trial":"halving/t0","step":8,"loss":0.125}',1869955623);
+INSERT INTO "events" VALUES(50,'Progressed','{"at_s":1795820959.2764497,"trial":"halving/t1","step":8,"loss":0.125}',2600285169);
+INSERT INTO "events" VALUES(51,'Progressed','{"at_s":1795820959.2786393,"trial":"halving/t2","step":8,"loss":0.125}',3484221421);
+INSERT INTO "events" VALUES(52,'Progressed','{"at_s":1795820959.3932009,"trial":"halving/t0","step":9,"loss":0.1111111111111111}',4100932227);
+INSERT INTO "events" VALUES(53,'Progressed','{"at_s":1795820959.3976035,"trial":"halving/t1","step":9,"loss":0.1111111111111111}',2496501600);
+INSERT INTO "events" VALUES(54,'Progressed','{"at_s":1795820959.5146089,"trial":"halving/t0","step":10,"loss":0.1}',1563249841);
+INSERT INTO "events" VALUES(55,'Progressed','{"at_s":1795820959.5167258,"trial":"halving/t1","step":10,"loss":0.1}',2627225277);
+INSERT INTO "events" VALUES(56,'Progressed','{"at_s":1795820959.6355598,"trial":"halving/t0","step":11,"loss":0.09090909090909091}',359990620);
+INSERT INTO "events" VALUES(57,'Progressed','{"at_s":1795820959.6376262,"trial":"halving/t1","step":11,"loss":0.09090909090909091}',1432209296);
+INSERT INTO "events" VALUES(58,'Progressed','{"at_s":1795820959.756027,"trial":"halving/t0","step":12,"loss":0.08333333333333333}',3035092536);
+INSERT INTO "events" VALUES(59,'Progressed','{"at_s":1795820959.7580514,"trial":"halving/t1","step":12,"loss":0.08333333333333333}',365772947);
+INSERT INTO "events" VALUES(60,'TrialEnded','{"at_s":1795820959.8785071,"trial":"halving/t2","status":"killed"}',3209898933);
+INSERT INTO "events" VALUES(61,'PlanChanged','{"at_s":1795820959.8832955,"policy":"beamer","generation":6,"state":{"keys":{"order":{"items":[1,{"keys":{"jobs":{"items":[-1,2]},"started_s":{"value":1795820955.4620242}},"drop":[]}]}},"drop":[]},"before":5,"queues":8,"jobs":{},"dropped":["halving/t2"]}',3040962413);
+INSERT INTO "events" VALUES(62,'StageRegistered','{"at_s":1795820961.9911838,"study":"halving","stage":"rung1"}',3359019660);
+INSERT INTO "events" VALUES(63,'WorkerDetached','{"at_s":1795820961.99981,"trial":"halving/t0","rank":0,"start":88802}',1288024844);
+INSERT INTO "events" VALUES(64,'PlanChanged','{"at_s":1795820962.0030324,"policy":"beamer","generation":7,"state":{"keys":{"order":{"items":[1,{"keys":{"item":{"value":"halving/rung0"}},"drop":[]}]}},"drop":[]},"before":6,"queues":8,"jobs":{},"dropped":[]}',46352661);
+INSERT INTO "events" VALUES(65,'TargetSet','{"at_s":1795820962.0049846,"trial":"halving/t0","step":24,"stage":"rung1"}',2846719886);
+INSERT INTO "events" VALUES(66,'TargetSet','{"at_s":1795820962.006609,"trial":"halving/t1","step":24,"stage":"rung1"}',2212453730);
+INSERT INTO "events" VALUES(67,'TargetDropped','{"at_s":1795820962.0079522,"trial":"halving/t1","stage":"rung1"}',3225617913);
+INSERT INTO "events" VALUES(68,'StageSealed','{"at_s":1795820962.0094037,"study":"halving","stage":"rung1"}',3414957093);
+INSERT INTO "events" VALUES(69,'TrialEnded','{"at_s":1795820962.0108309,"trial":"halving/t1","status":"failed"}',98200246);
+INSERT INTO "events" VALUES(70,'AttemptStarted','{"at_s":1795820962.0121424,"trial":"searching/slow","attempt":"0cca1d9e6ba546beb7bd5590f64f5961","workers":[{"rank":0,"host":"h3","role":"worker"},{"rank":1,"host":"h4","role":"worker"}],"profile":{"sync_bytes":4000000,"collective":"all-to-all","compute_s":null,"overlap":0.0},"by_host":false}',3521837345);
+INSERT INTO "events" VALUES(71,'Progressed','{"at_s":1795820962.0136929,"trial":"searching/slow","step":4,"loss":0.5}',3877063151);
+INSERT INTO "events" VALUES(72,'Progressed','{"at_s":1795820962.0152006,"trial":"halving/t0","step":13,"loss":null}',2791723224);
+INSERT INTO "events" VALUES(73,'PlanChanged','{"at_s":1795820962.0307178,"policy":"beamer","generation":8,"state":{"keys":{"order":{"items":[1,-1,[{"item":"searching/trial:slow","jobs":["searching/slow"],"started_s":1795820962.0121424},{"item":"halving/rung1","jobs":["halving/t0"],"started_s":1795820955.442515}]]}},"drop":[]},"before":7,"queues":8,"jobs":{"searching/slow":{"klass":1,"cap_bps":null}},"dropped":["halving/t1"]}',2084396176);
+INSERT INTO "events" VALUES(74,'Progressed','{"at_s":1795820962.2960162,"trial":"searching/slow","step":5,"loss":0.5}',1732396321);
+INSERT INTO "events" VALUES(75,'Progressed','{"at_s":1795820962.2982233,"trial":"halving/t0","step":14,"loss":null}',2229942615);
+INSERT INTO "events" VALUES(76,'Progressed','{"at_s":1795820962.5968926,"trial":"searching/slow","step":6,"loss":0.5}',2862617961);
+INSERT INTO "events" VALUES(77,'Progressed','{"at_s":1795820962.6060343,"trial":"halving/t0","step":15,"loss":null}',2883245448);
+INSERT INTO "events" VALUES(78,'Measured','{"at_s":1795820962.6090736,"trial":"halving/t0","attempt":"9663485e83a449f7b75512c9544a9ac0","sync_bytes":17425629.54642293,"iteration_s":7.287956666653125,"compute_s":0.0}',1760915748);
+INSERT INTO "events" VALUES(79,'StudyRegistered','{"at_s":1795820962.9072044,"study":"restarted","run":"first","weight":1.0,"rungs":[],"barriers":true}',893602861);
+INSERT INTO "events" VALUES(80,'TrialRegistered','{"at_s":1795820962.9150581,"study":"restarted","trial":"t","budget":null}',2049814266);
+INSERT INTO "events" VALUES(81,'AttemptStarted','{"at_s":1795820962.9192865,"trial":"restarted/t","attempt":"b4aee280a2414e298a2cdd4b1a0fc12b","workers":[{"rank":0,"host":"h2","role":"worker"},{"rank":1,"host":"h3","role":"worker"}],"profile":{"sync_bytes":1000000,"collective":"ring","compute_s":null,"overlap":0.0},"by_host":false}',1475322935);
+INSERT INTO "events" VALUES(82,'StudyRegistered','{"at_s":1795820962.935233,"study":"restarted","run":"second","weight":1.0,"rungs":[],"barriers":true}',3534316576);
+INSERT INTO "events" VALUES(83,'PlanChanged','{"at_s":1795820962.9373093,"policy":"beamer","generation":9,"state":{"keys":{"order":{"items":[1,[{"item":"restarted/trial:t","jobs":["restarted/t"],"started_s":1795820962.9192865}],2]}},"drop":[]},"before":8,"queues":8,"jobs":{"searching/slow":{"klass":2,"cap_bps":null}},"dropped":[]}',4028025869);
+INSERT INTO "events" VALUES(84,'TrialRegistered','{"at_s":1795820962.9388435,"study":"restarted","trial":"t","budget":null}',292818671);
+INSERT INTO "events" VALUES(85,'AttemptStarted','{"at_s":1795820962.940113,"trial":"restarted/t","attempt":"745eabad1b7643518a335a96e657822a","workers":[{"rank":0,"host":"h2","role":"worker"},{"rank":1,"host":"h3","role":"worker"}],"profile":{"sync_bytes":1000000,"collective":"ring","compute_s":null,"overlap":0.0},"by_host":false}',394430274);
+INSERT INTO "events" VALUES(86,'PlanChanged','{"at_s":1795820962.9497368,"policy":"beamer","generation":10,"state":{"keys":{"order":{"items":[1,{"keys":{"started_s":{"value":1795820962.940113}},"drop":[]},2]}},"drop":[]},"before":9,"queues":8,"jobs":{"restarted/t":{"klass":1,"cap_bps":null}},"dropped":[]}',1425907489);
+INSERT INTO "events" VALUES(87,'Progressed','{"at_s":1795820963.0064359,"trial":"restarted/t","step":1,"loss":null}',3503091447);
+INSERT INTO "events" VALUES(88,'Progressed','{"at_s":1795820963.00924,"trial":"halving/t0","step":16,"loss":null}',1990713588);
+INSERT INTO "events" VALUES(89,'FellSilent','{"at_s":1795820964.5224342,"study":"forgotten","stage":null,"trial":"t"}',2065211314);
+INSERT INTO "events" VALUES(90,'FellSilent','{"at_s":1795820964.5224342,"study":"forgotten","stage":null,"trial":null}',2124274294);
+INSERT INTO "events" VALUES(91,'PlanChanged','{"at_s":1795820964.527157,"policy":"beamer","generation":11,"state":{"keys":{"order":{"items":[-1,3]}},"drop":[]},"before":10,"queues":8,"jobs":{},"dropped":["forgotten/t"]}',926845921);
+INSERT INTO "events" VALUES(92,'TrialEnded','{"at_s":1795820964.6148458,"trial":"searching/slow","status":"finished"}',2610950608);
+INSERT INTO "events" VALUES(93,'StudyEnded','{"at_s":1795820964.6167016,"study":"searching"}',560579165);
+INSERT INTO "events" VALUES(94,'PlanChanged','{"at_s":1795820964.6191282,"policy":"beamer","generation":12,"state":{"keys":{"order":{"items":[1,-1,1]}},"drop":[]},"before":11,"queues":8,"jobs":{},"dropped":["searching/slow"]}',4144347189);
+CREATE TABLE head (
+	id INTEGER NOT NULL, 
+	number BIGINT NOT NULL, 
+	checksum BIGINT NOT NULL, 
+	term BIGINT NOT NULL, seal BIGINT DEFAULT '0' NOT NULL, 
+	PRIMARY KEY (id)
+);
+INSERT INTO "head" VALUES(1,94,4144347189,3,1714235169);
+CREATE TABLE snapshots (
+	number BIGINT NOT NULL, 
+	checksum BIGINT NOT NULL, 
+	content TEXT NOT NULL, 
+	content_checksum BIGINT NOT NULL, 
+	PRIMARY KEY (number)
+);
+COMMIT;
