@@ -28,14 +28,21 @@ from beamer.gpu.protocol import (
     PING_EVERY_S,
     EngineHello,
     EngineLeft,
+    EngineLimits,
     EngineRefused,
+    EngineWelcome,
     GpusUsed,
     SearchAssignment,
     SearchEvents,
+    SearchLimits,
+    ToEngine,
     to_engine,
 )
 from beamer.ports import HTTP_PORT
-from beamer.studies.events import EncodedEvent, Event, TrialEnded, encode
+from beamer.protocol_version import HEADER, PeerProtocol, check_version, format_header, parse_header
+from beamer.studies import events
+from beamer.studies.events import EncodedEvent, Event, TrialEnded
+from beamer.versioned_messages import decode, encode
 
 CONNECT_S = 5.0
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.1, 1.0  # between rounds of the controllers
@@ -71,10 +78,12 @@ class EngineLink:
     def __init__(self, urls: str, study: str, run: str, nodes: Sequence[Node], environment: Mapping[str, str]) -> None:
         named, headers = controllers_of(urls, environment)
         self._urls = [_engine_url(url, study) for url in named]
-        self._headers = dict(headers)
+        self._headers = {**dict(headers), HEADER: format_header()}
         self._tls = trust(environment.get(CA_VARIABLE) or None) if any(url.startswith("wss:") for url in self._urls) else None
         self.acted_upon: ReceivedAssignment | None = None
-        self._hello = EngineHello(run=run, nodes=tuple(nodes))
+        self._hello = EngineHello(run=run, nodes=tuple(nodes), limits=EngineLimits(message_bytes=MOST_MESSAGE_BYTES))
+        self._takes: SearchLimits | None = None
+        self._said: set[tuple[str, ...]] = set()
         self._changed = threading.Condition()
         self._events: list[EncodedEvent] = []
         self._sent = self._taken = self._freeing = 0  # numbers of events
@@ -96,7 +105,7 @@ class EngineLink:
         if isinstance(event, Allocated):
             return
         with self._changed:
-            self._events.append(encode(event))
+            self._events.append(events.encode(event))
             if isinstance(event, FREEING):
                 self._freeing = len(self._events)
             self._changed.notify_all()
@@ -161,7 +170,7 @@ class EngineLink:
                 try:
                     was_served = self._serve(url) or was_served
                     reasons[url] = "it has closed the connection"
-                except (OSError, WebSocketException, ValidationError) as error:
+                except (OSError, WebSocketException, ValidationError, InputError) as error:
                     reasons[url] = str(error) or type(error).__name__
                 except Exception as error:  # a defect: what runs goes on, and the next connection may do
                     log.exception("the exchange with %s failed", url)
@@ -190,13 +199,21 @@ class EngineLink:
         ) as socket:
             with self._changed:
                 self._socket = socket
+            protocol = parse_header(socket.response.headers.get(HEADER) if socket.response else None)
+            check_version(protocol.version, "controller", "engine")
+            self._takes = None
             ended = threading.Event()
-            sender = threading.Thread(target=self._send_all, args=(socket, ended), name="beamer-events", daemon=True)
+            sender = threading.Thread(target=self._send_all, args=(socket, ended, protocol), name="beamer-events", daemon=True)
             served = False
             try:
-                socket.send(self._hello.model_dump_json())
+                socket.send(encode(self._hello, protocol.version))
                 for text in socket:
-                    message = to_engine.validate_json(text)
+                    message = self._decode(text, protocol)
+                    if message is None:
+                        continue
+                    if isinstance(message, EngineWelcome):
+                        self._takes = message.limits
+                        continue
                     if isinstance(message, EngineRefused):
                         self._refuse(message.reason)
                         break
@@ -218,6 +235,14 @@ class EngineLink:
                     sender.join()
             return served
 
+    def _decode(self, text: str | bytes, protocol: PeerProtocol) -> ToEngine | None:
+        """Return a controller's message, None for one of a kind that only a newer controller knows."""
+        decoded = decode(to_engine, text, protocol.version)
+        if decoded.unused and decoded.unused not in self._said:
+            self._said.add(decoded.unused)
+            log.warning("the controller speaks version %d: %s is not used", protocol.version, ", ".join(decoded.unused))
+        return decoded.message
+
     def _take(self, assignment: SearchAssignment, is_first: bool) -> None:
         with self._changed:
             if is_first:
@@ -236,7 +261,20 @@ class EngineLink:
             self._news += 1
             self._changed.notify_all()
 
-    def _send_all(self, socket: ClientConnection, ended: threading.Event) -> None:
+    def _next_events(self) -> SearchEvents | None:
+        """Return the next events that the controller takes in one message, None where the next one alone is too much."""
+        most = self._takes.events if self._takes else MOST_EVENTS
+        waiting = self._events[self._sent : self._sent + min(most, MOST_EVENTS)]
+        message = SearchEvents(first=self._sent + 1, events=tuple(waiting))
+        while self._takes and (size := len(message.model_dump_json().encode())) > self._takes.message_bytes:
+            if len(message.events) == 1:
+                kind = message.events[0][0]
+                self._refuse(f"{kind} takes {size} bytes, and the controller takes at most {self._takes.message_bytes} of them")
+                return None
+            message = message.model_copy(update={"events": message.events[: len(message.events) // 2]})
+        return message
+
+    def _send_all(self, socket: ClientConnection, ended: threading.Event, protocol: PeerProtocol) -> None:
         says_left, said = True, None
         while True:
             with self._changed:
@@ -246,18 +284,20 @@ class EngineLink:
                     self._changed.wait()
                 if ended.is_set():
                     return
-                first = self._sent + 1
-                events = tuple(self._events[self._sent : self._sent + MOST_EVENTS])
-                self._sent += len(events)
+                happened = self._next_events() if self._sent < len(self._events) else None
+                self._sent += len(happened.events) if happened else 0
                 uses = self._uses
             try:
-                if events:
-                    socket.send(SearchEvents(first=first, events=events).model_dump_json())
+                if happened is not None:
+                    socket.send(encode(happened, protocol.version))
+                elif self._refusal:
+                    socket.close()
+                    return
                 elif uses is not None and uses != said:
-                    socket.send(uses.model_dump_json())
+                    socket.send(encode(uses, protocol.version))
                     said = uses
                 else:
-                    socket.send(EngineLeft().model_dump_json())
+                    socket.send(encode(EngineLeft(), protocol.version))
                     says_left = False
             except (OSError, WebSocketException):  # the connection ends, and all that is not durable is sent on the next one
                 return

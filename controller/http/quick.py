@@ -1,7 +1,8 @@
 """Valid requests served without FastAPI's general machinery, which takes longer than what most requests ask for.
 
 Only what is valid by the endpoint's own annotations goes this way: whatever else comes, and so whatever is refused, FastAPI
-answers. With it a controller takes a third more reports per second (`python -m eval bench`).
+answers. With it a controller takes a third more reports per second (`python -m eval bench`). What a newer client says beyond
+this controller's version is left out of a body here, and named once.
 """
 
 import inspect
@@ -14,6 +15,10 @@ from typing import Any, get_args, get_origin, get_type_hints
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
+
+from beamer.versioned_messages import unknown_names
+from controller.http.versioned import protocol_of
+from controller.limited_log import LimitedLog
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -64,8 +69,8 @@ class _Endpoint:
                 return None
         return cls(tuple(names), integers, tuple(query), model, needs_body)
 
-    async def arguments(self, request: Request) -> dict[str, Any] | None:
-        """Return the arguments that a request gives, None where that takes a second look."""
+    async def arguments(self, request: Request, limited: LimitedLog) -> dict[str, Any] | None:
+        """Return the arguments that a request gives, None where that takes a second look. limited: of what is not used."""
         given = request.path_params
         found = {name: given[name] for name in self.names}
         for name, within in self.integers.items():
@@ -76,13 +81,13 @@ class _Endpoint:
         if request.scope["query_string"]:
             found |= {name: request.query_params.get(name) for name in self.query}
         if self.model is not None:
-            body = await self._body(request, self.model)
+            body = await self._body(request, self.model, limited)
             if body is _ABSENT:
                 return None
             found["body"] = body
         return found
 
-    async def _body(self, request: Request, model: type[BaseModel]) -> Any:
+    async def _body(self, request: Request, model: type[BaseModel], limited: LimitedLog) -> Any:
         content = await request.body()
         if not content:
             return _ABSENT if self.needs_body else None
@@ -91,8 +96,24 @@ class _Endpoint:
         try:
             value = json.loads(content)
             return _ABSENT if value is None else model.model_validate(value)
-        except (ValueError, ValidationError, RecursionError):
+        except ValidationError as error:
+            return _known_part(request, model, value, error, limited)
+        except (ValueError, RecursionError):
             return _ABSENT
+
+
+def _known_part(request: Request, model: type[BaseModel], value: Any, error: ValidationError, limited: LimitedLog) -> Any:
+    """Return what is known of a newer client's body, `_ABSENT` where it is not that which is wrong."""
+    protocol = protocol_of(request.scope)
+    if protocol is None or not protocol.is_newer or not (unused := unknown_names(error)):
+        return _ABSENT
+    try:
+        known = model.model_validate(value, extra="ignore")
+    except ValidationError:
+        return _ABSENT
+    what = "a client speaks a newer version, of which this is not used"
+    limited.warning(what, None, unused, version=protocol.version, fields=", ".join(unused))
+    return known
 
 
 class QuickRoute(APIRoute):
@@ -105,10 +126,11 @@ class QuickRoute(APIRoute):
         if endpoint is None:
             return usual
         call: Callable[..., Awaitable[Response]] = self.endpoint
+        limited = LimitedLog()
         checks = [depends.dependency for depends in self.dependencies if depends.dependency is not None]
 
         async def handle(request: Request) -> Response:
-            arguments = await endpoint.arguments(request)
+            arguments = await endpoint.arguments(request, limited)
             if arguments is None:
                 return await usual(request)
             for check in checks:
