@@ -2,7 +2,7 @@
 
     python -m tests.compat.recorder LISTEN TARGET FILE     an address is HOST:PORT
 
-Each entry is {"connection": N, "from": "client" | "server", KIND: TEXT}, KIND being `http` (a whole request or answer, latin-1),
+Each entry is {"connection": N, "from": "client" | "server", KIND: TEXT}, KIND being `http` (a whole request or answer),
 `text` (a WebSocket message) or `close` (a WebSocket's code and reason). The recordings of 0.1.0 were made with it between real
 programs of that version, by `tests.compat.record`.
 """
