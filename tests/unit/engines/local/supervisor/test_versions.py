@@ -1,6 +1,7 @@
 """Supervisors and engines of different versions: who reads what, and what is left out, ignored and refused."""
 
 import json
+import shlex
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -166,7 +167,8 @@ def test_a_node_whose_program_speaks_version_1_is_asked_by_its_own_command(
     asked: list[str] = []
 
     def run(command: list[str], timeout_s: float) -> str:
-        asked.append(command[command.index("beamer.engines.local.supervisor.control") + 2])
+        remote = shlex.split(command[-1])  # what ssh is handed
+        asked.append(remote[remote.index("beamer.engines.local.supervisor.control") + 2])
         if "protocol" in json.loads(asked[-1]):
             raise control.Unreachable("python ... exited with 1: status.protocol: got 2, expected a field of GetStatus")
         return '{"kind": "accepted"}'
