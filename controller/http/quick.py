@@ -8,7 +8,7 @@ this controller's version is left out of a body here, and named once.
 import inspect
 import json
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -31,7 +31,7 @@ _ABSENT = object()
 class _Endpoint:
     """What an endpoint takes: names of a path, some of them integers, a query, a body, each only if it does.
 
-    model: the body's. needs_body: whether it has to come.
+    model: the body's. needs_body: whether it has to come. limited: the log of what is not used.
     """
 
     names: tuple[str, ...]
@@ -39,6 +39,7 @@ class _Endpoint:
     query: tuple[str, ...]
     model: type[BaseModel] | None = None
     needs_body: bool = False
+    limited: LimitedLog = field(default_factory=LimitedLog)
 
     @classmethod
     def of(cls, endpoint: Callable[..., Any], path_names: frozenset[str]) -> "_Endpoint | None":
@@ -69,8 +70,8 @@ class _Endpoint:
                 return None
         return cls(tuple(names), integers, tuple(query), model, needs_body)
 
-    async def arguments(self, request: Request, limited: LimitedLog) -> dict[str, Any] | None:
-        """Return the arguments that a request gives, None where that takes a second look. limited: of what is not used."""
+    async def arguments(self, request: Request) -> dict[str, Any] | None:
+        """Return the arguments that a request gives, None where that takes a second look."""
         given = request.path_params
         found = {name: given[name] for name in self.names}
         for name, within in self.integers.items():
@@ -81,13 +82,13 @@ class _Endpoint:
         if request.scope["query_string"]:
             found |= {name: request.query_params.get(name) for name in self.query}
         if self.model is not None:
-            body = await self._body(request, self.model, limited)
+            body = await self._body(request, self.model)
             if body is _ABSENT:
                 return None
             found["body"] = body
         return found
 
-    async def _body(self, request: Request, model: type[BaseModel], limited: LimitedLog) -> Any:
+    async def _body(self, request: Request, model: type[BaseModel]) -> Any:
         content = await request.body()
         if not content:
             return _ABSENT if self.needs_body else None
@@ -97,7 +98,7 @@ class _Endpoint:
             value = json.loads(content)
             return _ABSENT if value is None else model.model_validate(value)
         except ValidationError as error:
-            return _known_part(request, model, value, error, limited)
+            return _known_part(request, model, value, error, self.limited)
         except (ValueError, RecursionError):
             return _ABSENT
 
@@ -126,11 +127,10 @@ class QuickRoute(APIRoute):
         if endpoint is None:
             return usual
         call: Callable[..., Awaitable[Response]] = self.endpoint
-        limited = LimitedLog()
         checks = [depends.dependency for depends in self.dependencies if depends.dependency is not None]
 
         async def handle(request: Request) -> Response:
-            arguments = await endpoint.arguments(request, limited)
+            arguments = await endpoint.arguments(request)
             if arguments is None:
                 return await usual(request)
             for check in checks:
