@@ -46,6 +46,10 @@ def agent(path: Path) -> Iterator[AttachServer]:
         finally:
             loop.call_soon_threadsafe(task.cancel)
             thread.join(PATIENCE_S)
+            for other in (others := asyncio.all_tasks(loop)):
+                other.cancel()
+            loop.run_until_complete(asyncio.gather(*others, return_exceptions=True))
+            loop.run_until_complete(asyncio.sleep(0.01))  # connections are closed in a turn of the loop
             loop.close()
 
 
