@@ -1,6 +1,5 @@
 """A client of 0.1.0, as recorded, at today's agent, and today's client at 0.1.0's; clients that are newer."""
 
-import asyncio
 import json
 import logging
 import socket
@@ -14,8 +13,8 @@ import pytest
 
 from beamer.client.lease import attach
 from beamer.network.protocol import WorkerLease
-from hostagent.attach import AttachServer, listening
 from tests.support.recordings import check, entries
+from tests.unit.hostagent.test_attach import Served
 
 PATIENCE_S = 20.0
 LINES = [entry.content for entry in entries("attach")]
@@ -28,29 +27,13 @@ def path(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def agent(path: Path) -> Iterator[AttachServer]:
+def agent(path: Path) -> Iterator[Served]:
     """Serve an agent's socket."""
-    loop = asyncio.new_event_loop()
-    server = AttachServer("h1", lambda: None)
-    with listening(path) as sock:
-        task = loop.create_task(server.serve(sock))
-
-        def run() -> None:
-            with suppress(asyncio.CancelledError):
-                loop.run_until_complete(task)
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        try:
-            yield server
-        finally:
-            loop.call_soon_threadsafe(task.cancel)
-            thread.join(PATIENCE_S)
-            for other in (others := asyncio.all_tasks(loop)):
-                other.cancel()
-            loop.run_until_complete(asyncio.gather(*others, return_exceptions=True))
-            loop.run_until_complete(asyncio.sleep(0.01))  # connections are closed in a turn of the loop
-            loop.close()
+    server = Served(path)
+    try:
+        yield server
+    finally:
+        server.stop()
 
 
 def say(path: Path, line: str) -> Any:
