@@ -32,6 +32,7 @@ from beamer.network.protocol import (
     WorkerId,
     Workers,
 )
+from beamer.protocol_version import PROTOCOL_VERSION
 from beamer.versioned_messages import encode, is_known
 from hostagent.attach import AttachServer
 from hostagent.controllers import ControllerConnection, ControllerLink
@@ -168,6 +169,11 @@ class Agent:
         generation = self._in_force.generation if self._in_force else 0
         hello = Hello(agent=self._options.name, generation=generation, limits=ASSIGNMENT_LIMITS)
         await connection.socket.send(encode(hello, connection.protocol.version))
+        if connection.protocol.version < PROTOCOL_VERSION:
+            what = (
+                f"it speaks version {connection.protocol.version}, and this agent {PROTOCOL_VERSION}: what is newer is not used"
+            )
+            self._limited_log.add("older controller", what, logging.INFO)
         if is_known(Welcome, connection.protocol.version):  # before any report, which it bounds
             self._take_welcome(await connection.socket.recv(), connection)
         self._connection = connection

@@ -39,7 +39,7 @@ from beamer.gpu.protocol import (
     to_engine,
 )
 from beamer.ports import HTTP_PORT
-from beamer.protocol_version import HEADER, PeerProtocol, check_version, format_header, parse_header
+from beamer.protocol_version import HEADER, PROTOCOL_VERSION, PeerProtocol, check_version, format_header, parse_header
 from beamer.studies import events
 from beamer.studies.events import EncodedEvent, Event, TrialEnded
 from beamer.versioned_messages import decode, encode
@@ -201,6 +201,10 @@ class EngineLink:
                 self._socket = socket
             protocol = parse_header(socket.response.headers.get(HEADER) if socket.response else None)
             check_version(protocol.version, "controller", "engine")
+            if protocol.version < PROTOCOL_VERSION and ("older",) not in self._said:
+                self._said.add(("older",))
+                what = "the controller speaks version %d, and this engine %d: what is newer is not used"
+                log.info(what, protocol.version, PROTOCOL_VERSION)
             self._takes = None
             ended = threading.Event()
             sender = threading.Thread(target=self._send_all, args=(socket, ended, protocol), name="beamer-events", daemon=True)

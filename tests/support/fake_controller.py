@@ -101,7 +101,7 @@ def read_request(connection: socket.socket) -> bytes:
     lengths = [line.partition(b":")[2] for line in head.split(b"\r\n") if line.lower().startswith(b"content-length")]
     while len(body) < int((lengths or [b"0"])[0]):
         body += connection.recv(65536)
-    return data
+    return head + b"\r\n\r\n" + body
 
 
 @contextmanager
