@@ -29,8 +29,9 @@ class Decoded(Generic[T]):
 
 
 def is_known(kind: type, version: int) -> bool:
-    """Return whether a peer of a version knows messages of a class."""
-    return version >= getattr(kind, "since", FIRST_VERSION)
+    """Return whether this program and a peer of a version both know messages of a class."""
+    since: int = getattr(kind, "since", FIRST_VERSION)
+    return since <= min(version, PROTOCOL_VERSION)
 
 
 def encode(message: BaseModel, version: int) -> str:

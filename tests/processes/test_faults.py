@@ -10,7 +10,7 @@ from os_ken.ofproto import ofproto_v1_3 as ofp
 from beamer.studies.journal.location import sqlite_url
 from beamer.testing.blackhole import blackhole
 from beamer.testing.postgresql import binaries, missing, postgresql
-from eval.faults import emulated
+from eval.faults import emulated, upgrade
 from eval.faults.base import PATIENCE_S, Fault
 from eval.faults.catalogue import FAULTS
 from eval.faults.kills import repeated_kills
@@ -31,7 +31,7 @@ TIMES = {
     "garbage-client": 40,
 }
 """Where it is not once."""
-WITHOUT_LAB = [fault for fault in FAULTS.values() if fault not in emulated.FAULTS]
+WITHOUT_LAB = [fault for fault in FAULTS.values() if fault not in (*emulated.FAULTS, *upgrade.FAULTS)]
 """The others need root and Open vSwitch: `tests/emulation/test_faults.py`."""
 MEASURED_ELSEWHERE = {name for name in FAULTS if name.startswith("garbage-")} | {"damaged"}
 """Nothing is written while these happen."""
