@@ -15,7 +15,7 @@ imported here.
 import re
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from beamer.errors import InputError
@@ -52,6 +52,7 @@ class PeerProtocol:
         return self.version > PROTOCOL_VERSION
 
 
+@lru_cache(maxsize=64)  # a client says the same with every request
 def parse_header(text: str | None) -> PeerProtocol:
     """Return what a header says, version 1 where there is none. Raises `InputError` for another text."""
     if text is None:

@@ -40,9 +40,9 @@ from beamer.gpu.protocol import (
 )
 from beamer.ports import HTTP_PORT
 from beamer.protocol_version import HEADER, PROTOCOL_VERSION, PeerProtocol, check_version, format_header, parse_header
-from beamer.studies import events
-from beamer.studies.events import EncodedEvent, Event, TrialEnded
-from beamer.versioned_messages import decode, encode
+from beamer.studies.events import EncodedEvent, Event, TrialEnded, encode
+from beamer.versioned_messages import decode as decode_message
+from beamer.versioned_messages import encode as encode_message
 
 CONNECT_S = 5.0
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.1, 1.0  # between rounds of the controllers
@@ -105,7 +105,7 @@ class EngineLink:
         if isinstance(event, Allocated):
             return
         with self._changed:
-            self._events.append(events.encode(event))
+            self._events.append(encode(event))
             if isinstance(event, FREEING):
                 self._freeing = len(self._events)
             self._changed.notify_all()
@@ -210,7 +210,7 @@ class EngineLink:
             sender = threading.Thread(target=self._send_all, args=(socket, ended, protocol), name="beamer-events", daemon=True)
             served = False
             try:
-                socket.send(encode(self._hello, protocol.version))
+                socket.send(encode_message(self._hello, protocol.version))
                 for text in socket:
                     message = self._decode(text, protocol)
                     if message is None:
@@ -241,7 +241,7 @@ class EngineLink:
 
     def _decode(self, text: str | bytes, protocol: PeerProtocol) -> ToEngine | None:
         """Return a controller's message, None for one of a kind that only a newer controller knows."""
-        decoded = decode(to_engine, text, protocol.version)
+        decoded = decode_message(to_engine, text, protocol.version)
         if decoded.unused and decoded.unused not in self._said:
             self._said.add(decoded.unused)
             log.warning("the controller speaks version %d: %s is not used", protocol.version, ", ".join(decoded.unused))
@@ -293,15 +293,15 @@ class EngineLink:
                 uses = self._uses
             try:
                 if happened is not None:
-                    socket.send(encode(happened, protocol.version))
+                    socket.send(encode_message(happened, protocol.version))
                 elif self._refusal:
                     socket.close()
                     return
                 elif uses is not None and uses != said:
-                    socket.send(encode(uses, protocol.version))
+                    socket.send(encode_message(uses, protocol.version))
                     said = uses
                 else:
-                    socket.send(encode(EngineLeft(), protocol.version))
+                    socket.send(encode_message(EngineLeft(), protocol.version))
                     says_left = False
             except (OSError, WebSocketException):  # the connection ends, and all that is not durable is sent on the next one
                 return

@@ -35,10 +35,10 @@ from beamer.gpu.protocol import (
 )
 from beamer.log_limit import LogLimit
 from beamer.protocol_version import HEADER, PeerProtocol, check_version, parse_header
-from beamer.studies import events
-from beamer.studies.events import EncodedEvent, Event
+from beamer.studies.events import EncodedEvent, Event, decode
 from beamer.validation import input_error
-from beamer.versioned_messages import Decoded, decode, encode, is_known
+from beamer.versioned_messages import Decoded, encode, is_known
+from beamer.versioned_messages import decode as decode_message
 from controller.agents import Pace
 from controller.limited_log import LimitedLog
 from controller.limits import Limits
@@ -314,7 +314,7 @@ class _EngineSession:
         if len(text) > LONG_CHARACTERS:
             await self._turns.granted(self._turns.begin())
         try:
-            return decode(from_engine, text, self.protocol.version)
+            return decode_message(from_engine, text, self.protocol.version)
         except ValidationError as error:
             raise input_error(error) from error
 
@@ -345,7 +345,7 @@ class _EngineSession:
             await asyncio.sleep(self._events.wait_s(loop.time()))
             await self._turns.granted(self._turns.begin())
             for event in batch:
-                self._listener.happened(self._study, events.decode(*event))
+                self._listener.happened(self._study, decode(*event))
             self._events.count(loop.time(), len(batch))
         await self._listener.written()
         self.facts.taken = first + len(encoded) - 1
