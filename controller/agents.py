@@ -1,6 +1,7 @@
 """The controller's side of the host agents' protocol: one WebSocket per agent name, whole assignments out, reports in.
 
-    accepted -> its name is in the fabric, hello within `HELLO_S` -> the only one of its name, or its predecessor is gone
+    accepted -> its version is served -> its name is in the fabric, hello within `HELLO_S`
+             -> the only one of its name, or its predecessor is gone
              -> counted no more among the server's connections -> reports read at a bounded rate, the latest of a kind taken in
 
 Whatever is long is read, taken in or written for one agent in a turn of the event loop, however many have something to say.
@@ -9,8 +10,9 @@ An agent that breaks the protocol is told why and closed; its queues and marks s
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from typing import Protocol
 
 import structlog
@@ -19,8 +21,23 @@ from pydantic import ValidationError
 
 from beamer.errors import InputError, PlatformError, nearest
 from beamer.log_limit import LogLimit
-from beamer.network.protocol import AgentReport, Applied, Assignment, Connections, Counters, Hello, Workers, from_agent
+from beamer.network.message_limits import check_assignment
+from beamer.network.protocol import (
+    AgentReport,
+    Applied,
+    Assignment,
+    AssignmentLimits,
+    Connections,
+    Counters,
+    Hello,
+    ReportLimits,
+    Welcome,
+    Workers,
+    from_agent,
+)
+from beamer.protocol_version import HEADER, PeerProtocol, check_version, parse_header
 from beamer.validation import input_error
+from beamer.versioned_messages import Decoded, decode, encode, is_known
 from controller.admission import check_report, entries_of
 from controller.limited_log import LimitedLog
 from controller.limits import Limits
@@ -70,9 +87,20 @@ class Pace:
 class _AgentSession:
     """One agent's connection; an assignment that was not sent yet gives way to the newer one, and so does a report."""
 
-    def __init__(self, websocket: WebSocket, limits: Limits, turns: Turns) -> None:
+    def __init__(
+        self,
+        websocket: WebSocket,
+        limits: Limits,
+        turns: Turns,
+        on_unused: Callable[[PeerProtocol, tuple[str, ...]], None],
+        on_unsendable: Callable[[Assignment, InputError], None],
+    ) -> None:
         self.websocket = websocket
+        self.protocol = PeerProtocol()
+        self.takes: AssignmentLimits | None = None
         self._turns = turns
+        self._on_unused = on_unused
+        self._on_unsendable = on_unsendable
         self.gone = asyncio.Event()
         self._limits = limits
         self._next: Assignment | None = None
@@ -93,10 +121,36 @@ class _AgentSession:
                 await self._turns.granted(self._turns.begin())
                 assignment, self._next = self._next, None  # one that came meanwhile is put again, and needs no second turn
                 if assignment is not None:
-                    await self.websocket.send_text(assignment.model_dump_json())
+                    await self._send(assignment)
+
+    async def _send(self, assignment: Assignment) -> None:
+        """Send an assignment, unless it is more than the agent takes."""
+        message = encode(assignment, self.protocol.version)
+        if self.takes is not None:
+            try:
+                check_assignment(assignment, message, self.takes)
+            except InputError as error:
+                self._on_unsendable(assignment, error)
+                return
+        await self.websocket.send_text(message)
+
+    async def welcome(self) -> None:
+        """Say what is taken of reports, to an agent that knows of it."""
+        if is_known(Welcome, self.protocol.version):
+            with suppress(RuntimeError):  # closed meanwhile
+                await self.websocket.send_text(encode(Welcome(limits=report_limits(self._limits)), self.protocol.version))
 
     async def receive(self) -> AgentReport:
-        """Return the next message. Raises `InputError`, or `WebSocketDisconnect` at the end."""
+        """Return the next message of a kind that is known. Raises `InputError`, or `WebSocketDisconnect` at the end."""
+        while True:
+            decoded = await self._receive()
+            if decoded.unused:
+                self._on_unused(self.protocol, decoded.unused)
+            if decoded.message is not None:
+                check_report(decoded.message, self._limits)
+                return decoded.message
+
+    async def _receive(self) -> Decoded[AgentReport]:
         loop = asyncio.get_running_loop()
         await asyncio.sleep(self._messages.wait_s(loop.time()))
         message = await self.websocket.receive()
@@ -108,9 +162,10 @@ class _AgentSession:
         self._messages.count(loop.time(), 1 + len(text) // _COUNTED_CHARACTERS)
         if len(text) > _LONG_CHARACTERS:
             await self._turns.granted(self._turns.begin())
-        report = _parse(text)
-        check_report(report, self._limits)
-        return report
+        try:
+            return decode(from_agent, text, self.protocol.version)
+        except ValidationError as error:
+            raise input_error(error) from error
 
     async def read_all(self) -> None:
         """Read reports for `reports` until the connection ends."""
@@ -194,14 +249,20 @@ class AgentHub:
     async def serve(self, name: str, websocket: WebSocket) -> None:
         """Serve the agent that connected as `name` until either side closes."""
         await websocket.accept()
-        session = _AgentSession(websocket, self._limits, self._turns)
+        session = _AgentSession(
+            websocket, self._limits, self._turns, partial(self._report_unused, name), partial(self._not_sent, name)
+        )
         with suppress(WebSocketDisconnect):
             try:
+                session.protocol = parse_header(websocket.headers.get(HEADER))
+                check_version(session.protocol.version, "agent", "controller")
                 if name not in self._names:
                     raise InputError("agent", name, nearest(name, self._names))
-                generation = await self._hello(name, session)
+                await session.welcome()
+                hello = await self._hello(name, session)
+                session.takes = hello.limits
                 await self._succeed(name)
-                await self._exchange(name, session, generation)
+                await self._exchange(name, session, hello.generation)
             except InputError as error:
                 await self._refuse(name, session, error)
 
@@ -211,7 +272,18 @@ class AgentHub:
         self._limited.warning("agent refused", known, known and kind, agent=name, reason=str(error))
         await session.close(REFUSED, str(error))
 
-    async def _hello(self, name: str, session: _AgentSession) -> int:
+    def _report_unused(self, name: str, protocol: PeerProtocol, unused: tuple[str, ...]) -> None:
+        """Log once what a newer agent says beyond this controller's version."""
+        what = "an agent speaks a newer version, of which this is not used"
+        self._limited.warning(what, name, unused, agent=name, version=protocol.version, fields=", ".join(unused))
+
+    def _not_sent(self, name: str, assignment: Assignment, error: InputError) -> None:
+        """Take in that an agent takes no assignment as large as its own, as if it had answered so."""
+        what = "an assignment is not sent, as it is more than its agent takes: the one before stays"
+        self._limited.error(what, name, error.field, agent=name, reason=str(error))
+        self._listener.on_agent_message(name, Applied(generation=assignment.generation, changes=0, error=str(error)))
+
+    async def _hello(self, name: str, session: _AgentSession) -> Hello:
         try:
             async with asyncio.timeout(self._hello_s):
                 hello = await session.receive()
@@ -219,7 +291,7 @@ class AgentHub:
             raise InputError("hello", None, f"a hello of agent {name!r} within {self._hello_s:g} s") from None
         if not isinstance(hello, Hello) or hello.agent != name:
             raise InputError("hello", hello.model_dump(), f"a hello of agent {name!r} as the first message")
-        return hello.generation
+        return hello
 
     async def _succeed(self, name: str) -> None:
         """Wait until no other agent of a name is served: one that does not answer pings is given up meanwhile."""
@@ -239,7 +311,7 @@ class AgentHub:
         session.websocket.scope.get("state", {}).get(UNCOUNT, _do_nothing)()
         self._sessions[name] = session
         session.changes = self._changes_of[name]
-        self._log_change("agent joined", name, generation=generation)
+        self._log_change("agent joined", name, generation=generation, protocol=session.protocol.version)
         session.put(self._listener.agent_joined(name))
         tasks = [asyncio.create_task(session.send_all()), asyncio.create_task(self._take_reports(name, session))]
         try:
@@ -278,12 +350,16 @@ class AgentHub:
             log.info(change, agent=name, **what)
 
 
+def report_limits(limits: Limits) -> ReportLimits:
+    """Return what is taken of agents' reports, as an agent is told."""
+    return ReportLimits(
+        message_bytes=limits.message_bytes,
+        connections=limits.agent_connections,
+        leases=limits.agent_leases,
+        ports=limits.agent_ports,
+        classes=limits.agent_classes,
+    )
+
+
 def _do_nothing() -> None:
     """Stand in where the server counts no connections."""
-
-
-def _parse(text: str) -> AgentReport:
-    try:
-        return from_agent.validate_json(text)
-    except ValidationError as error:
-        raise input_error(error) from error

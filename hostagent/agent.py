@@ -19,13 +19,28 @@ from typing import ParamSpec, TypeVar
 from websockets.exceptions import WebSocketException
 
 from beamer.errors import BeamerError, InputError, shortened
-from beamer.network.protocol import Applied, Assignment, Connections, Counters, Hello, Message, PortCounters, WorkerId, Workers
+from beamer.network.message_limits import fitted
+from beamer.network.protocol import (
+    Applied,
+    Assignment,
+    Connections,
+    Counters,
+    Hello,
+    Message,
+    PortCounters,
+    Welcome,
+    WorkerId,
+    Workers,
+)
+from beamer.protocol_version import PROTOCOL_VERSION
+from beamer.versioned_messages import encode, is_known
 from hostagent.attach import AttachServer
 from hostagent.controllers import ControllerConnection, ControllerLink
-from hostagent.desired import DesiredState, desired_state, generation_of, parse_assignment
+from hostagent.desired import DesiredState, desired_state, generation_of, parse_message
 from hostagent.enforce import Enforcer, PollResult
 from hostagent.guard import Guard
 from hostagent.lease import DEFAULT_DURATION_S, HeldQueueLease, QueueLease
+from hostagent.limits import ASSIGNMENT_LIMITS
 from hostagent.rate_limited_log import RateLimitedLog
 from hostagent.state import StateDirectory
 
@@ -152,7 +167,15 @@ class Agent:
 
     async def _exchange(self, connection: ControllerConnection) -> None:
         generation = self._in_force.generation if self._in_force else 0
-        await connection.socket.send(Hello(agent=self._options.name, generation=generation).model_dump_json())
+        hello = Hello(agent=self._options.name, generation=generation, limits=ASSIGNMENT_LIMITS)
+        await connection.socket.send(encode(hello, connection.protocol.version))
+        if connection.protocol.version < PROTOCOL_VERSION:
+            what = (
+                f"it speaks version {connection.protocol.version}, and this agent {PROTOCOL_VERSION}: what is newer is not used"
+            )
+            self._limited_log.add("older controller", what, logging.INFO)
+        if is_known(Welcome, connection.protocol.version):  # before any report, which it bounds
+            self._take_welcome(await connection.socket.recv(), connection)
         self._connection = connection
         self._reported_workers = None
         await self._report_workers()
@@ -169,7 +192,12 @@ class Agent:
     async def _receive(self, frame: str | bytes, connection: ControllerConnection) -> None:
         """Have an assignment applied; answer one that cannot be, which leaves the one before as it is."""
         try:
-            wanted = desired_state(parse_assignment(frame))
+            message = self._parse(frame, connection)
+            if message is None:
+                return
+            if isinstance(message, Welcome):
+                raise InputError("kind", message.kind, "an assignment")
+            wanted = desired_state(message)
         except InputError as error:  # a later attempt would fail as well
             self._limited_log.add("assignment refused", error)
             generation = generation_of(frame)
@@ -179,6 +207,21 @@ class Agent:
         self._limited_log.reset("assignment refused")
         connection.accept()
         self._inbox.put(wanted)
+
+    def _take_welcome(self, frame: str | bytes, connection: ControllerConnection) -> None:
+        """Take in how much a controller takes. Raises `InputError` for another message."""
+        message = self._parse(frame, connection)
+        if not isinstance(message, Welcome):
+            raise InputError("kind", message and message.kind, "a welcome as the controller's first message")
+        connection.takes = message.limits
+
+    def _parse(self, frame: str | bytes, connection: ControllerConnection) -> Assignment | Welcome | None:
+        """Return a controller's message, None for one of a kind that only a newer controller knows. Raises `InputError`."""
+        decoded = parse_message(frame, connection.protocol.version)
+        if decoded.unused:
+            what = f"the controller speaks version {connection.protocol.version}: {', '.join(decoded.unused)} is not used"
+            self._limited_log.add("newer controller", what, logging.WARNING)
+        return decoded.message
 
     async def _apply_newest(self, inbox: _Inbox) -> None:
         """Apply assignments as they arrive, skipping those that a newer one has replaced."""
@@ -212,9 +255,19 @@ class Agent:
 
     async def _send(self, message: Message) -> None:
         """Send a message if there is a controller; `ControllerLink` handles its absence."""
-        if self._connection is not None:
+        connection = self._connection
+        if connection is not None:
+            if not is_known(type(message), connection.protocol.version):
+                what = f"the controller speaks version {connection.protocol.version}: {type(message).__name__} is not sent"
+                self._limited_log.add("older controller", what, logging.WARNING)
+                return
+            if connection.takes is not None:
+                fitting = fitted(message, connection.takes)
+                message = fitting.report
+                if fitting.left_out:
+                    self._limited_log.add("not reported", "; ".join(fitting.left_out), logging.WARNING)
             try:
-                await self._connection.socket.send(message.model_dump_json())
+                await connection.socket.send(encode(message, connection.protocol.version))
             except WebSocketException:
                 self._connection = None
 

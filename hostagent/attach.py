@@ -4,6 +4,9 @@ A process sends one line of JSON, `{"study": ..., "trial": ..., "rank": ..., "ru
 `{"attached": true, "agent": NAME}` or `{"error": MESSAGE}`. Which process that is, the kernel says. A lease ends with its
 connection, with the process itself even if a child holds the connection open, and when a newer process attaches as the same
 worker: then the older one gets an `error`, as a sign not to come back.
+
+From version 2 on the line has `"protocol": VERSION`, and so has the answer to it: see `beamer.protocol_version`. A process says
+no more than that, so that there is no other limit than `MOST_LINE_BYTES`.
 """
 
 import asyncio
@@ -24,12 +27,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from beamer.errors import InputError
 from beamer.network.protocol import WorkerLease
+from beamer.protocol_version import FIRST_VERSION, PROTOCOL_VERSION, check_version
 from beamer.studies.model import MOST_RANK, Process, check_name
 from beamer.validation import input_error
+from beamer.versioned_messages import Decoded, decode
 from hostagent.procfs import Procfs
 from hostagent.rate_limited_log import RateLimitedLog
 
@@ -52,7 +57,7 @@ log = logging.getLogger("beamer.hostagent")
 
 
 class AttachRequest(BaseModel):
-    """Which worker the process says that it is."""
+    """Which worker the process says that it is. protocol: the version that it speaks."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -60,9 +65,13 @@ class AttachRequest(BaseModel):
     trial: str
     rank: int = Field(ge=0, le=MOST_RANK)
     run: str | None = None
+    protocol: int = Field(default=FIRST_VERSION, ge=FIRST_VERSION)
 
 
-def parse_request(line: bytes) -> AttachRequest:
+_requests = TypeAdapter(AttachRequest)
+
+
+def parse_request(line: bytes) -> Decoded[AttachRequest]:
     """Return the request that a line holds. Raises `InputError` naming the field that is wrong."""
     try:
         content = json.loads(line)
@@ -72,14 +81,28 @@ def parse_request(line: bytes) -> AttachRequest:
         raise InputError("line", line[:80].decode(errors="replace"), "a flat JSON object") from error
     if not isinstance(content, dict):
         raise InputError("line", content, "a JSON object")
+    version = version_of(line)
+    check_version(version, "client", "agent")
     try:
-        request = AttachRequest.model_validate(content)
+        decoded = decode(_requests, line, version)
     except ValidationError as error:
         raise input_error(error, AttachRequest) from error
+    request = decoded.message
+    assert request is not None  # there is one kind
     for name, value in (("study", request.study), ("trial", request.trial), ("run", request.run)):
         if value is not None:
             check_name(value, name)
-    return request
+    return decoded
+
+
+def version_of(line: bytes) -> int:
+    """Return the version that a line says its process speaks, the first one where it says none."""
+    try:
+        content = json.loads(line)
+    except (ValueError, RecursionError):
+        return FIRST_VERSION
+    version = content.get("protocol") if isinstance(content, dict) else None
+    return version if type(version) is int else FIRST_VERSION
 
 
 @contextlib.contextmanager
@@ -145,10 +168,14 @@ def _no_socket(path: Path, error: OSError) -> InputError:
 
 @dataclass(eq=False)
 class _Peer:
-    """A process that is connected. ended: why its connection ends, once something else than itself has ended it."""
+    """A process that is connected.
+
+    version: that it speaks, once it has said so. reason: why its connection ends, once something else than itself has ended it.
+    """
 
     pid: int
     uid: int
+    version: int = FIRST_VERSION
     ends: asyncio.Event = field(default_factory=asyncio.Event)
     reason: str | None = None
 
@@ -184,10 +211,13 @@ class AttachServer:
             await server.serve_forever()
 
     async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        sock: socket.socket = writer.get_extra_info("socket")
+        pid, uid, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+        peer = _Peer(pid, uid)
         try:
-            answer = await self._attend(reader, writer)
+            answer = await self._attend(reader, writer, sock, peer)
             if answer is not None:
-                _send(writer, {"error": answer})
+                _send(writer, {"error": answer}, peer)
         except ConnectionError:
             pass
         except Exception as error:  # noqa: BLE001  # a defect, which ends this connection alone
@@ -195,16 +225,17 @@ class AttachServer:
         finally:
             writer.close()
 
-    async def _attend(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str | None:
+    async def _attend(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, sock: socket.socket, peer: _Peer
+    ) -> str | None:
         """Serve a connection until it is to be closed; return the error to close it with."""
-        sock: socket.socket = writer.get_extra_info("socket")
-        pid, uid, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+        uid = peer.uid
         in_all, of_user = self._most_connections, self._most_connections // _FULL_USERS
         if self._connections.total() >= in_all or self._connections[uid] >= of_user:
             return f"too many processes are attached: at most {of_user} of a user, {in_all} in all"
         self._connections[uid] += 1
         try:
-            return await self._attend_peer(reader, writer, sock, _Peer(pid, uid))
+            return await self._attend_peer(reader, writer, sock, peer)
         finally:
             self._connections[uid] -= 1
             if not self._connections[uid]:
@@ -214,11 +245,18 @@ class AttachServer:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, sock: socket.socket, peer: _Peer
     ) -> str | None:
         try:
-            request = await _request(reader)
+            line = await _line(reader)
+            if not line:
+                return None
+            peer.version = version_of(line)
+            decoded = parse_request(line)
         except InputError as error:
             return str(error)
-        if request is None:
-            return None
+        request = decoded.message
+        assert request is not None  # there is one kind
+        if decoded.unused:
+            what = f"a client speaks version {request.protocol}: {', '.join(decoded.unused)} is not used"
+            self._limited_log.add("newer client", what, logging.WARNING)
         try:
             handle = _open_process(sock, peer.pid)
         except OSError as error:  # too many open files, say
@@ -259,9 +297,9 @@ class AttachServer:
         if older is not None:
             older[1].end(f"process {peer.pid} has attached as this worker since")
             del self._leases[key]
-        self._leases[key] = WorkerLease(**request.model_dump(), process=process), peer
+        self._leases[key] = WorkerLease(**request.model_dump(exclude={"protocol"}), process=process), peer
         self._changed()
-        _send(writer, {"attached": True, "agent": self._name})
+        _send(writer, {"attached": True, "agent": self._name}, peer)
         loop = asyncio.get_running_loop()
         loop.add_reader(handle, peer.end)
         silence = asyncio.create_task(_until_heard(reader, peer))
@@ -276,16 +314,15 @@ class AttachServer:
                 self._changed()
 
 
-async def _request(reader: asyncio.StreamReader) -> AttachRequest | None:
-    """Return a connection's request, None if it was closed instead. Raises `InputError`."""
+async def _line(reader: asyncio.StreamReader) -> bytes:
+    """Return a connection's line, empty if it was closed instead. Raises `InputError`."""
     try:
         async with asyncio.timeout(LINE_PATIENCE_S):
-            line = await reader.readline()
+            return await reader.readline()
     except TimeoutError as error:
         raise InputError("line", "nothing", f"one line of JSON within {LINE_PATIENCE_S:g} s") from error
     except ValueError as error:
         raise InputError("line", "more", f"one line of at most {MOST_LINE_BYTES} bytes") from error
-    return parse_request(line) if line else None
 
 
 async def _until_heard(reader: asyncio.StreamReader, peer: _Peer) -> None:
@@ -297,7 +334,9 @@ async def _until_heard(reader: asyncio.StreamReader, peer: _Peer) -> None:
     peer.end("line: got a second one, expected nothing more" if more else None)
 
 
-def _send(writer: asyncio.StreamWriter, answer: dict[str, object]) -> None:
+def _send(writer: asyncio.StreamWriter, answer: dict[str, object], peer: _Peer) -> None:
+    if peer.version > FIRST_VERSION:
+        answer["protocol"] = PROTOCOL_VERSION
     writer.write(json.dumps(answer).encode() + b"\n")
 
 

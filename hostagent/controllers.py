@@ -15,7 +15,9 @@ from random import Random
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
-from beamer.errors import first_of
+from beamer.errors import InputError, first_of
+from beamer.network.protocol import ReportLimits
+from beamer.protocol_version import HEADER, check_version, format_header, parse_header
 from hostagent.limits import MOST_MESSAGE_BYTES
 from hostagent.rate_limited_log import RateLimitedLog
 from hostagent.tls import connection_failure
@@ -61,10 +63,17 @@ class Rotation:
 
 
 class ControllerConnection:
-    """A connection to a controller. accepted: whether it has sent an assignment that can be carried out."""
+    """A connection to a controller.
+
+    protocol: what the controller speaks. takes: how much of reports, None where it has not said so. accepted: whether it has
+    sent an assignment that can be carried out. Raises `InputError` for a controller whose version is too far away.
+    """
 
     def __init__(self, socket: ClientConnection, patience: asyncio.Timeout) -> None:
         self.socket = socket
+        self.protocol = parse_header(socket.response.headers.get(HEADER) if socket.response else None)
+        check_version(self.protocol.version, "controller", "agent")
+        self.takes: ReportLimits | None = None
         self.accepted = False
         self._patience = patience
 
@@ -128,6 +137,8 @@ class ControllerLink:
             error = first_of(errors)
             closed = error.rcvd if isinstance(error, ConnectionClosed) else None
             self._reasons[url] = f"closed: {closed}" if closed else connection_failure(error, url.startswith("wss:"))
+        except* InputError as errors:  # its version is too far away, or its welcome is none
+            self._reasons[url] = str(first_of(errors))
         except* Exception as errors:  # noqa: BLE001 - a defect, which is logged; a new connection brings the whole assignment again
             self._limited_log.add("defect", f"the exchange with {url} failed", error=first_of(errors))
             self._reasons[url] = repr(first_of(errors))
@@ -137,6 +148,7 @@ class ControllerLink:
         return _Connect(
             f"{url.rstrip('/')}/{self._path}",
             ssl=self._tls if url.startswith("wss:") else None,
+            additional_headers={HEADER: format_header()},
             open_timeout=_CONNECT_S,
             close_timeout=_CLOSE_S,
             ping_interval=_PING_EVERY_S,

@@ -3,12 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
-from beamer.errors import InputError
+from beamer.errors import InputError, shortened
 from beamer.network.codepoints import codepoint
-from beamer.network.protocol import Assignment
+from beamer.network.protocol import Assignment, Welcome
+from beamer.protocol_version import FIRST_VERSION, PROTOCOL_VERSION
 from beamer.validation import input_error
+from beamer.versioned_messages import Decoded, decode, is_known
 from hostagent.limits import check_limits, check_shape
 from hostagent.process import Mark
 from hostagent.tree import UNREGISTERED, Cap, Tree, cap_ids, caps_of, class_id, port_tree
@@ -34,13 +36,37 @@ class _Numbered(BaseModel):
     generation: int = Field(ge=0, lt=2**63)
 
 
-def parse_assignment(frame: str | bytes) -> Assignment:
-    """Return the assignment that a message holds. Raises `InputError` for anything else."""
+class _Kind(BaseModel):
+    """What kind of message one says that it is."""
+
+    kind: str = ""
+
+
+_kinds: Mapping[str, TypeAdapter[Assignment | Welcome]] = {
+    "assignment": TypeAdapter(Assignment),
+    "welcome": TypeAdapter(Welcome),
+}
+
+
+def parse_message(frame: str | bytes, version: int = FIRST_VERSION) -> Decoded[Assignment | Welcome]:
+    """Return what a controller of a version has sent. Raises `InputError` for what is unknown, unless it is newer."""
     check_shape(frame)
+    kind = _kind_of(frame)
+    if kind not in _kinds and kind and version > PROTOCOL_VERSION:
+        return Decoded(None, (shortened(kind),))
+    known = kind in _kinds and (kind != "welcome" or is_known(Welcome, version))
+    adapter = _kinds[kind if known else "assignment"]
     try:
-        return Assignment.model_validate_json(frame)
+        return decode(adapter, frame, version)
     except ValidationError as error:
-        raise input_error(error, Assignment) from error
+        raise input_error(error, Welcome if adapter is _kinds["welcome"] else Assignment) from error
+
+
+def _kind_of(frame: str | bytes) -> str:
+    try:
+        return _Kind.model_validate_json(frame).kind
+    except ValidationError:
+        return ""
 
 
 def generation_of(frame: str | bytes) -> int | None:

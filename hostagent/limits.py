@@ -6,8 +6,9 @@ from collections.abc import Collection
 from pydantic_core import from_json
 
 from beamer.errors import InputError
+from beamer.network.message_limits import class_count
 from beamer.network.plan import check_queues
-from beamer.network.protocol import Assignment, LocalWorker, Port
+from beamer.network.protocol import Assignment, AssignmentLimits, LocalWorker, Port
 from beamer.units import ETHERNET_HEADER
 
 MOST_MESSAGE_BYTES = 4 * 2**20  # some four times what MOST_WORKERS take, with as much again for connections
@@ -25,6 +26,16 @@ _MOST_INTEGER = 2**63  # what other programs can read of JSON's integers
 _NO_INTERFACE = ("", ".", "..")
 _MOST_ELEMENTS = {"ports": MOST_PORTS, "workers": MOST_WORKERS, "connections": MOST_CONNECTIONS, "addresses": MOST_ADDRESSES}
 _MOST_KEYS = 16  # twice what an assignment or any part of it has
+
+ASSIGNMENT_LIMITS = AssignmentLimits(
+    message_bytes=MOST_MESSAGE_BYTES,
+    ports=MOST_PORTS,
+    workers=MOST_WORKERS,
+    connections=MOST_CONNECTIONS,
+    addresses=MOST_ADDRESSES,
+    classes=MOST_CLASSES,
+)
+"""What an agent says of its limits."""
 
 
 def check_shape(frame: str | bytes) -> None:
@@ -65,8 +76,7 @@ def check_limits(assignment: Assignment) -> None:
         raise InputError("ports.interface", repeated[0], "every interface once")
     for worker in assignment.workers:
         _check_worker(worker)
-    capped = {worker.job for worker in assignment.workers if worker.cap_bps is not None}
-    classes = sum(assignment.queues + 2 + (len(capped) if port.classify == "mark" else 0) for port in assignment.ports)
+    classes = class_count(assignment)
     if classes > MOST_CLASSES:
         raise InputError("ports", classes, f"at most {MOST_CLASSES} classes on all of them together")
 

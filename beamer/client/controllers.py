@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from beamer.client.resolver import SocketAddress
 from beamer.client.transport import Answer, Transport
+from beamer.protocol_version import PeerProtocol
 
 NOT_LEADING = 503
 """The status of a controller that follows another one, and of one that cannot serve now."""
@@ -24,11 +25,17 @@ class Controllers:
         known: list[tuple[SocketAddress, ...]] = before.known if before else [()] * len(urls)
         self._transports: list[Transport] = [connect(*found) for found in zip(urls, known, strict=True)]
         self._present: int = before._present if before else 0
+        self._protocols: dict[int, PeerProtocol] = {}
 
     @property
     def known(self) -> list[tuple[SocketAddress, ...]]:
         """The addresses of each that were found last."""
         return [transport.known for transport in self._transports]
+
+    @property
+    def protocol(self) -> PeerProtocol | None:
+        """What the controller speaks that the next request goes to, None if it has not answered yet."""
+        return self._protocols.get(self._present)
 
     def request(self, method: str, path: str, content: bytes | None = None) -> Answer:
         """Return the response to a request, as `Transport.request`; where none comes, the next request goes to the next one."""
@@ -36,8 +43,10 @@ class Controllers:
         try:
             answer = self._transports[present].request(method, path, content)
         except ConnectionError:
+            self._protocols.pop(present, None)  # it may come back as another version
             self._leave(present)
             raise
+        self._protocols[present] = answer.protocol
         if answer.status_code == NOT_LEADING:
             self._leave(present)
         return answer

@@ -4,6 +4,9 @@
     if lease is None:
         ...  # no agent here: report the process itself, `describe_process()`, to the controller
 
+The request says which version this process speaks. An agent of version 1 refuses to read that, and is asked again without: see
+`beamer.protocol_version`.
+
 A daemon thread holds the connection and attaches again when the agent goes away and comes back; nothing here raises or lets
 training wait longer than `CONNECT_S`, whatever listens at the agent's path. A forked child does not hold its parent's lease; it
 attaches for itself.
@@ -25,6 +28,7 @@ from beamer.client.forking import RUNNING
 from beamer.client.refusals import MOST_REASONS, clip
 from beamer.log_limit import VariedLogLimit
 from beamer.process_stat import process_stat
+from beamer.protocol_version import FIRST_VERSION, PROTOCOL_VERSION
 from beamer.studies.model import Process
 
 AGENT_VARIABLE = "BEAMER_AGENT"
@@ -44,7 +48,7 @@ class AgentLease:
     """A lease that this process holds, or tries to get again, until it is closed. agent: that it was last attached to."""
 
     def __init__(self, request: dict[str, Any], path: str) -> None:
-        self._request = json.dumps(request, default=int).encode() + b"\n"  # a number of NumPy's or PyTorch's, too
+        self._lines = _lines(request)
         self._name = f"worker {request['rank']} of {request['study']}/{request['trial']}"
         self._path = path
         self._socket: socket.socket | None = None
@@ -93,6 +97,7 @@ class AgentLease:
         try:
             with RUNNING.outside():
                 answer = self._ask(time.monotonic() + CONNECT_S)
+            self._compare(answer)
             refusal = clip(str(answer.get("error", answer)))
             agent = clip(str(answer.get("agent", "")))
         except (OSError, ValueError, RecursionError) as error:  # the last of what is nested
@@ -107,16 +112,31 @@ class AgentLease:
         return True
 
     def _ask(self, deadline: float) -> dict[str, Any]:
+        """Return an agent's answer to what it can read."""
+        answer = self._ask_once(self._lines[-1], deadline)
+        if len(self._lines) > 1 and _is_unread(answer):
+            self._disconnect()
+            answer = self._ask_once(self._lines[0], deadline)
+        return answer
+
+    def _ask_once(self, line: bytes, deadline: float) -> dict[str, Any]:
         with _opening:
             sock = self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         sock.settimeout(_left_s(deadline))
         sock.connect(self._path)
         sock.settimeout(_left_s(deadline))
         with suppress(BrokenPipeError):  # one that has too many answers without listening
-            sock.sendall(self._request)
+            sock.sendall(line)
         answer = _read_line(sock, deadline)
         sock.settimeout(None)
         return answer
+
+    def _compare(self, answer: dict[str, Any]) -> None:
+        """Say once that the agent speaks another version."""
+        version = answer.get("protocol", FIRST_VERSION)
+        if version != PROTOCOL_VERSION and self._refusals.take("version", version if isinstance(version, int) else 0):
+            what = "Beamer's agent at %s speaks version %s of the protocol, and this client %d: what only one knows is not used"
+            _log.info(what, self._path, clip(str(version)), PROTOCOL_VERSION)
 
     def _disconnect(self) -> None:
         self._attached = False
@@ -207,6 +227,17 @@ def describe_process(pid: int | None = None, proc: Path = Path("/proc")) -> Proc
     except OSError:
         match = None
     return Process(os.getpid() if pid is None else pid, stat.started if stat else 0, int(match[1]) if match else 0)
+
+
+def _lines(request: dict[str, Any]) -> list[bytes]:
+    """Return the request as each version reads it, the first one first."""
+    versions = [request] if PROTOCOL_VERSION == FIRST_VERSION else [request, {**request, "protocol": PROTOCOL_VERSION}]
+    return [json.dumps(one, default=int).encode() + b"\n" for one in versions]  # a number of NumPy's or PyTorch's, too
+
+
+def _is_unread(answer: dict[str, Any]) -> bool:
+    """Return whether an agent of version 1 has refused to read which version this process speaks."""
+    return "protocol" not in answer and str(answer.get("error", "")).startswith("protocol:")
 
 
 def _read_line(sock: socket.socket, deadline: float | None = None) -> dict[str, Any]:

@@ -33,6 +33,7 @@ from beamer.client.refusals import Refusals, clip
 from beamer.client.request import Address, PutRequest, Scope
 from beamer.errors import InputError
 from beamer.log_limit import LogLimit
+from beamer.protocol_version import PROTOCOL_VERSION, PeerProtocol, check_version
 
 if TYPE_CHECKING:
     from beamer.client.controllers import Controllers
@@ -51,6 +52,9 @@ MOST_WAITING_BYTES = 16 << 20  # of their contents: 1600 each, where an attempt 
 MOST_AWAY = 20  # in an hour, that are logged
 MOST_UNKNOWN = 1000  # names that were given up, and are not waited for again
 _HANDLER_PAUSE_S = 0.05  # before looking again whether a signal's handler has ended
+_INVALID = 422
+_BODY_LIMIT = "body_bytes"  # of the controller, by its name there
+_OTHER_VERSION = "Beamer at %s speaks version %d of the protocol, and this client %d: %s"
 _UNKNOWN = 404
 _CONFLICT = 409
 _OVERLOADED = {408, 425, 429, 502, 503, 504}  # of the controller, whatever is asked of it
@@ -101,6 +105,7 @@ class Outbox:
         self._unknown: dict[Scope, None] = {}
         self._refusals = Refusals()
         self._warned: set[str] = set()
+        self._said: set[tuple[str, int]] = set()
 
     def put(self, request: PutRequest) -> None:
         """Take a request; return at once and never raise for its outcome."""
@@ -283,8 +288,15 @@ class Outbox:
     def _send(self, http: "Controllers", entry: Entry) -> float | None:
         """Return None when done with the request, or else the seconds to wait before trying again."""
         request = entry.request
+        known = http.protocol
+        content = request.content_for(known.version if known else PROTOCOL_VERSION)
+        if known and len(content or b"") > (most := known.limits.get(_BODY_LIMIT, MOST_WAITING_BYTES)):
+            self._refuse(request, f"body: {len(content or b'')} bytes, and the controller takes at most {most}")
+            return None
         try:
-            answer = http.request("PUT", request.path, request.content)
+            answer = http.request("PUT", request.path, content)
+            if answer.status_code == _INVALID and content != (older := request.content_for(answer.protocol.version)):
+                answer = http.request("PUT", request.path, older)  # which version it speaks was not known
         except ConnectionError as error:
             return self._fail(entry, str(error), is_overload=False, is_answer=False)
         except ValueError as error:
@@ -293,7 +305,21 @@ class Outbox:
         if answer.status_code in _OVERLOADED or answer.status_code >= 500:
             return self._fail(entry, f"HTTP {answer.status_code}", answer.status_code in _OVERLOADED, is_answer=True)
         self._report_back()
+        self._compare(answer.protocol)
         return None if answer.is_success else self._judge(entry, answer)
+
+    def _compare(self, protocol: PeerProtocol) -> None:
+        """Say once that the controller speaks another version, and what comes of that."""
+        if protocol.version == PROTOCOL_VERSION:
+            return
+        try:
+            check_version(protocol.version, "controller", "client")
+            level, what = logging.INFO, "what only one of them knows is not used"
+        except InputError as error:
+            level, what = logging.WARNING, str(error)
+        if ("version", protocol.version) not in self._said:
+            self._said.add(("version", protocol.version))
+            _log.log(level, _OTHER_VERSION, self._url, protocol.version, PROTOCOL_VERSION, what)
 
     def _judge(self, entry: Entry, answer: "Answer") -> float | None:
         """Refuse a request as its answer says, or return the seconds after which it may be known what it names."""

@@ -5,7 +5,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, is_dataclass
 from typing import Any
 
+from beamer.protocol_version import FIRST_VERSION
 from beamer.studies.model import check_name
+
+SINCE: dict[tuple[tuple[str, ...], str], int] = {}
+"""By what a request does (`PutRequest.kind`) and a key of its body: the version that the key came with, if not the first."""
 
 Scope = tuple[str, str | None, str | None]
 """A study, or a stage or a trial of it, whichever the run."""
@@ -91,6 +95,13 @@ class PutRequest:
         """Fix the path and the content that are sent. Raises whatever the body's values raise, `ValueError` mostly."""
         self.path = self.address.path(*self.parts)
         self.content = None if self.body is None else json.dumps(self.body, default=_plain, allow_nan=False).encode()
+
+    def content_for(self, version: int) -> bytes | None:
+        """Return the content without what a controller of a version does not know."""
+        newer = [key for key in self.body or () if SINCE.get((self.kind, key), FIRST_VERSION) > version]
+        if not newer or self.content is None:
+            return self.content
+        return json.dumps({key: value for key, value in json.loads(self.content).items() if key not in newer}).encode()
 
     def __str__(self) -> str:
         return "/".join((str(self.address), *self.parts))

@@ -14,7 +14,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -24,20 +24,23 @@ from beamer.client.forking import RUNNING
 from beamer.client.resolver import Resolver, SocketAddress
 from beamer.errors import InputError
 from beamer.ports import HTTP_PORT
+from beamer.protocol_version import HEADER, PeerProtocol, format_header, parse_header
 
 MOST_HEAD_BYTES = 1 << 16  # of an answer: httpcore takes no longer one
 MOST_ANSWER_BYTES = 4 << 20  # a stage of 40 000 trials whose names are as long as they may be
 KEEP_ALIVE_S = 4.0  # of an idle connection, which uvicorn closes after 5 s: one that it closes is not to be used meanwhile
+_HEADER = HEADER.lower().encode("ascii")
 _PORTS = {"http": 80, "https": 443}
 _EXAMPLE = f"the controller's URL such as 'http://127.0.0.1:{HTTP_PORT}'"
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A response, read whole."""
+    """A response, read whole. protocol: what the controller says that it speaks."""
 
     status_code: int
     content: bytes
+    protocol: PeerProtocol = field(default=PeerProtocol())
 
     @property
     def is_success(self) -> bool:
@@ -89,7 +92,7 @@ class Transport:
         self._resolver = Resolver(host.decode(), _PORTS[parsed.scheme] if port is None else port, known)
         named = f"[{host.decode()}]" if b":" in host else host.decode()
         at = ("Host", named if port is None else f"{named}:{port}")
-        self._headers = [at, ("Content-Type", "application/json"), *headers]
+        self._headers = [at, ("Content-Type", "application/json"), (HEADER, format_header()), *headers]
         self._backend = _Backend(self._resolver)
         self._pool = httpcore.ConnectionPool(
             ssl_context=trust(ca) if parsed.scheme == "https" else None,
@@ -121,7 +124,7 @@ class Transport:
                 stream = response.extensions.get("network_stream")
                 if isinstance(stream, _Stream):
                     stream.end_answer(len(read))
-                return Answer(response.status, bytes(read))
+                return Answer(response.status, bytes(read), _protocol(response.headers))
         except httpcore.LocalProtocolError as error:
             raise ValueError(str(error)) from error
         except (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError) as error:
@@ -142,6 +145,15 @@ def trust(ca: str | None) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=ca)
     except (OSError, ssl.SSLError) as error:
         raise InputError("ca", ca, f"a file of certificates in PEM ({error})") from error
+
+
+def _protocol(headers: Iterable[tuple[bytes, bytes]]) -> PeerProtocol:
+    """Return what an answer's headers say, version 1 where they say nothing that can be read."""
+    said = next((value for name, value in headers if name.lower() == _HEADER), None)
+    try:
+        return parse_header(None if said is None else said.decode("latin-1"))
+    except InputError:
+        return PeerProtocol()
 
 
 def _answer_bytes(head: bytearray, body_bytes: int) -> int | None:

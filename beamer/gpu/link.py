@@ -28,14 +28,21 @@ from beamer.gpu.protocol import (
     PING_EVERY_S,
     EngineHello,
     EngineLeft,
+    EngineLimits,
     EngineRefused,
+    EngineWelcome,
     GpusUsed,
     SearchAssignment,
     SearchEvents,
+    SearchLimits,
+    ToEngine,
     to_engine,
 )
 from beamer.ports import HTTP_PORT
+from beamer.protocol_version import HEADER, PROTOCOL_VERSION, PeerProtocol, check_version, format_header, parse_header
 from beamer.studies.events import EncodedEvent, Event, encode
+from beamer.versioned_messages import decode as decode_message
+from beamer.versioned_messages import encode as encode_message
 
 CONNECT_S = 5.0
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.1, 1.0  # between rounds of the controllers
@@ -70,10 +77,12 @@ class EngineLink:
     def __init__(self, urls: str, study: str, run: str, nodes: Sequence[Node], environment: Mapping[str, str]) -> None:
         named, headers = controllers_of(urls, environment)
         self._urls = [_engine_url(url, study) for url in named]
-        self._headers = dict(headers)
+        self._headers = {**dict(headers), HEADER: format_header()}
         self._tls = trust(environment.get(CA_VARIABLE) or None) if any(url.startswith("wss:") for url in self._urls) else None
         self.acted_upon: ReceivedAssignment | None = None
-        self._hello = EngineHello(run=run, nodes=tuple(nodes))
+        self._hello = EngineHello(run=run, nodes=tuple(nodes), limits=EngineLimits(message_bytes=MOST_MESSAGE_BYTES))
+        self._takes: SearchLimits | None = None
+        self._said: set[tuple[str, ...]] = set()
         self._changed = threading.Condition()
         self._events: list[EncodedEvent] = []
         self._sent = self._taken = self._freeing = 0  # numbers of events
@@ -160,7 +169,7 @@ class EngineLink:
                 try:
                     was_served = self._serve(url) or was_served
                     reasons[url] = "it has closed the connection"
-                except (OSError, WebSocketException, ValidationError) as error:
+                except (OSError, WebSocketException, ValidationError, InputError) as error:
                     reasons[url] = str(error) or type(error).__name__
                 except Exception as error:  # a defect: what runs goes on, and the next connection may do
                     log.exception("the exchange with %s failed", url)
@@ -189,13 +198,25 @@ class EngineLink:
         ) as socket:
             with self._changed:
                 self._socket = socket
+            protocol = parse_header(socket.response.headers.get(HEADER) if socket.response else None)
+            check_version(protocol.version, "controller", "engine")
+            if protocol.version < PROTOCOL_VERSION and ("older",) not in self._said:
+                self._said.add(("older",))
+                what = "the controller speaks version %d, and this engine %d: what is newer is not used"
+                log.info(what, protocol.version, PROTOCOL_VERSION)
+            self._takes = None
             ended = threading.Event()
-            sender = threading.Thread(target=self._send_all, args=(socket, ended), name="beamer-events", daemon=True)
+            sender = threading.Thread(target=self._send_all, args=(socket, ended, protocol), name="beamer-events", daemon=True)
             served = False
             try:
-                socket.send(self._hello.model_dump_json())
+                socket.send(encode_message(self._hello, protocol.version))
                 for text in socket:
-                    message = to_engine.validate_json(text)
+                    message = self._decode(text, protocol)
+                    if message is None:
+                        continue
+                    if isinstance(message, EngineWelcome):
+                        self._takes = message.limits
+                        continue
                     if isinstance(message, EngineRefused):
                         self._refuse(message.reason)
                         break
@@ -217,6 +238,14 @@ class EngineLink:
                     sender.join()
             return served
 
+    def _decode(self, text: str | bytes, protocol: PeerProtocol) -> ToEngine | None:
+        """Return a controller's message, None for one of a kind that only a newer controller knows."""
+        decoded = decode_message(to_engine, text, protocol.version)
+        if decoded.unused and decoded.unused not in self._said:
+            self._said.add(decoded.unused)
+            log.warning("the controller speaks version %d: %s is not used", protocol.version, ", ".join(decoded.unused))
+        return decoded.message
+
     def _take(self, assignment: SearchAssignment, is_first: bool) -> None:
         with self._changed:
             if is_first:
@@ -235,7 +264,20 @@ class EngineLink:
             self._news += 1
             self._changed.notify_all()
 
-    def _send_all(self, socket: ClientConnection, ended: threading.Event) -> None:
+    def _next_events(self) -> SearchEvents | None:
+        """Return the next events that the controller takes in one message, None where the next one alone is too much."""
+        most = self._takes.events if self._takes else MOST_EVENTS
+        waiting = self._events[self._sent : self._sent + min(most, MOST_EVENTS)]
+        message = SearchEvents(first=self._sent + 1, events=tuple(waiting))
+        while self._takes and (size := len(message.model_dump_json().encode())) > self._takes.message_bytes:
+            if len(message.events) == 1:
+                kind = message.events[0][0]
+                self._refuse(f"{kind} takes {size} bytes, and the controller takes at most {self._takes.message_bytes} of them")
+                return None
+            message = message.model_copy(update={"events": message.events[: len(message.events) // 2]})
+        return message
+
+    def _send_all(self, socket: ClientConnection, ended: threading.Event, protocol: PeerProtocol) -> None:
         says_left, said = True, None
         while True:
             with self._changed:
@@ -245,18 +287,20 @@ class EngineLink:
                     self._changed.wait()
                 if ended.is_set():
                     return
-                first = self._sent + 1
-                events = tuple(self._events[self._sent : self._sent + MOST_EVENTS])
-                self._sent += len(events)
+                happened = self._next_events() if self._sent < len(self._events) else None
+                self._sent += len(happened.events) if happened else 0
                 uses = self._uses
             try:
-                if events:
-                    socket.send(SearchEvents(first=first, events=events).model_dump_json())
+                if happened is not None:
+                    socket.send(encode_message(happened, protocol.version))
+                elif self._refusal:
+                    socket.close()
+                    return
                 elif uses is not None and uses != said:
-                    socket.send(uses.model_dump_json())
+                    socket.send(encode_message(uses, protocol.version))
                     said = uses
                 else:
-                    socket.send(EngineLeft().model_dump_json())
+                    socket.send(encode_message(EngineLeft(), protocol.version))
                     says_left = False
             except (OSError, WebSocketException):  # the connection ends, and all that is not durable is sent on the next one
                 return

@@ -1,22 +1,26 @@
 """The messages between a controller and a search's engine: one JSON object per WebSocket text frame, distinguished by `kind`.
 
-An engine connects to `ws://CONTROLLER/v1/studies/STUDY/engine` and sends `EngineHello`; it is sent a whole `SearchAssignment`
-(never a difference) at once, at every change, and when events that it reported are durable. When it has done what can be done
-about one it answers `GpusUsed`, and again whenever the GPUs that its processes compute on change: before that no other search
-is given them. What happens to its search it reports as `SearchEvents`, in order and counted from 1, and again after a
-connection was lost: an event that is known changes nothing. When the processes of all of its trials are gone, and it is about
-to leave, it sends `EngineLeft`. `EngineRefused` comes before the controller closes the connection for good.
+An engine connects to `ws://CONTROLLER/v1/studies/STUDY/engine`, is sent `EngineWelcome`, and sends `EngineHello`; it is sent a
+whole `SearchAssignment` (never a difference) at once, at every change, and when events that it reported are durable. When it
+has done what can be done about one it answers `GpusUsed`, and again whenever the GPUs that its processes compute on change:
+before that no other search is given them. What happens to its search it reports as `SearchEvents`, in order and counted from 1,
+and again after a connection was lost: an event that is known changes nothing. When the processes of all of its trials are gone,
+and it is about to leave, it sends `EngineLeft`. `EngineRefused` comes before the controller closes the connection for good.
 
 An engine does nothing about an assignment that does not take account of the first `GpusUsed` of its connection (`settled`):
 what its processes compute on may be missing from it, as the controller did not know that yet.
+
+Both say their version in the handshake's headers, and how much they take in `EngineWelcome` and `EngineHello`. A peer of
+version 1 does neither, and is sent nothing that came later: see `beamer.protocol_version`.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from beamer.gpu.devices import Devices
 from beamer.gpu.model import Grant, Node
+from beamer.protocol_version import Since
 from beamer.studies.events import EncodedEvent
 
 MOST_EVENTS = 256  # in a message
@@ -24,18 +28,44 @@ PING_EVERY_S, PING_ANSWER_S = 5.0, 15.0  # by which an engine notices that its c
 MOST_NUMBER = 2**53  # of events: exact in JSON
 
 Number = Annotated[int, Field(ge=0, le=MOST_NUMBER)]
+Limit = Annotated[int, Field(ge=1, le=MOST_NUMBER)]
 
 
 class _Message(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+class EngineLimits(_Message):
+    """The most that an engine takes. message_bytes: of an assignment."""
+
+    message_bytes: Limit
+
+
 class EngineHello(_Message):
-    """The first message. run: of the study. nodes: all that the engine can start processes on, whether or not they are up."""
+    """The engine's first message.
+
+    run: of the study. nodes: all that the engine can start processes on, whether or not they are up. limits: None: not said.
+    """
 
     kind: Literal["hello"] = "hello"
     run: str
     nodes: tuple[Node, ...]
+    limits: Annotated[EngineLimits | None, Since(2)] = None
+
+
+class SearchLimits(_Message):
+    """The most that a controller takes of an engine. message_bytes: of a message. events: in it."""
+
+    message_bytes: Limit
+    events: Limit
+
+
+class EngineWelcome(_Message):
+    """The controller's first message, to engines that speak version 2 or later."""
+
+    since: ClassVar[int] = 2
+    kind: Literal["welcome"] = "welcome"
+    limits: SearchLimits
 
 
 class SearchEvents(_Message):
@@ -93,6 +123,6 @@ class EngineRefused(_Message):
 
 
 FromEngine = EngineHello | SearchEvents | GpusUsed | EngineLeft
-ToEngine = SearchAssignment | EngineRefused
+ToEngine = SearchAssignment | EngineRefused | EngineWelcome
 from_engine: TypeAdapter[FromEngine] = TypeAdapter(Annotated[FromEngine, Field(discriminator="kind")])
 to_engine: TypeAdapter[ToEngine] = TypeAdapter(Annotated[ToEngine, Field(discriminator="kind")])

@@ -1,20 +1,25 @@
 """The messages between controller and host agents: one JSON object per WebSocket text frame, distinguished by `kind`.
 
-An agent connects to `ws://CONTROLLER/v1/agents/NAME`, sends `Hello` and `Workers`, and receives a whole `Assignment` (never a
-difference) at once and at every change; it reconciles, reads back and answers `Applied` with the assignment's generation. In
-between it sends `Workers` and `Connections` (the full set of each, whenever that changes) and `Counters` (periodically).
+An agent connects to `ws://CONTROLLER/v1/agents/NAME` and is sent a `Welcome`. It sends `Hello` and `Workers`, and receives a
+whole `Assignment` (never a difference) at once and at every change; it reconciles, reads back and answers `Applied` with the
+assignment's generation. In between it sends `Workers` and `Connections` (the full set of each, whenever that changes) and
+`Counters` (periodically).
+
+Both say their version in the handshake's headers, and how much they take in `Welcome` and `Hello`. A peer of version 1 does
+neither, and is sent nothing that came later: see `beamer.protocol_version`.
 """
 
 from dataclasses import astuple
 from functools import lru_cache
 from ipaddress import ip_address
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, TypeAdapter
 
 from beamer.errors import InputError
 from beamer.network.connection import Connection
 from beamer.network.plan import QUEUES, UNREGISTERED_SHARE
+from beamer.protocol_version import Since
 from beamer.studies.model import MOST_RANK, Process
 from beamer.studies.registration import check_process
 from beamer.units import ETHERNET_HEADER, ETHERNET_MTU
@@ -30,6 +35,7 @@ WorkerRank = Annotated[int, Strict(), Field(ge=0, le=MOST_RANK)]
 Counted = Annotated[int, Strict(), Field(ge=0, le=MOST_COUNTED)]
 Name = Annotated[str, Field(max_length=MOST_NAME)]
 Text = Annotated[str, Field(max_length=MOST_TEXT)]
+Limit = Annotated[int, Strict(), Field(ge=1, le=MOST_GENERATION)]
 
 
 def check_connection(connection: Connection) -> Connection:
@@ -112,12 +118,52 @@ class Assignment(Message):
     connections: tuple[Connection, ...] = ()
 
 
+class ReportLimits(Message):
+    """The most that a controller takes of an agent's reports.
+
+    message_bytes: of a message. connections, leases, ports: in a report; as many jobs, workers or counters as leases. classes:
+    of a port.
+    """
+
+    message_bytes: Limit
+    connections: Limit
+    leases: Limit
+    ports: Limit
+    classes: Limit
+
+
+class Welcome(Message):
+    """The controller's first message, to agents that speak version 2 or later. limits: of what the agent may report."""
+
+    since: ClassVar[int] = 2
+    kind: Literal["welcome"] = "welcome"
+    limits: ReportLimits
+
+
+class AssignmentLimits(Message):
+    """The most that an agent takes of an assignment.
+
+    message_bytes: of the message. ports, workers, connections, addresses: in it. classes: that it makes on all ports together.
+    """
+
+    message_bytes: Limit
+    ports: Limit
+    workers: Limit
+    connections: Limit
+    addresses: Limit
+    classes: Limit
+
+
 class Hello(Message):
-    """The first message of a connection. generation: of the assignment in force on the agent, 0 if none."""
+    """The agent's first message.
+
+    generation: of the assignment in force on the agent, 0 if none. limits: of what it may be assigned; None: not said.
+    """
 
     kind: Literal["hello"] = "hello"
     agent: Name
     generation: Generation
+    limits: Annotated[AssignmentLimits | None, Since(2)] = None
 
 
 class Applied(Message):

@@ -1,6 +1,6 @@
 """The controller's side of engines: one WebSocket per search, what happens to it in, what holds for it out.
 
-    accepted -> hello within `HELLO_S`, of nodes that all engines share -> the only one of its study
+    accepted -> its version is served -> hello within `HELLO_S`, of nodes that all engines share -> the only one of its study
              -> what it uses; events taken in at a bounded rate, answered when they are durable
              <- what holds, whenever that changes
 
@@ -20,18 +20,25 @@ from pydantic import ValidationError
 
 from beamer.errors import InputError, PlatformError
 from beamer.gpu.protocol import (
+    MOST_EVENTS,
     EngineHello,
     EngineLeft,
+    EngineLimits,
     EngineRefused,
+    EngineWelcome,
     FromEngine,
     GpusUsed,
     SearchAssignment,
     SearchEvents,
+    SearchLimits,
     from_engine,
 )
 from beamer.log_limit import LogLimit
+from beamer.protocol_version import HEADER, PeerProtocol, check_version, parse_header
 from beamer.studies.events import EncodedEvent, Event, decode
 from beamer.validation import input_error
+from beamer.versioned_messages import Decoded, encode, is_known
+from beamer.versioned_messages import decode as decode_message
 from controller.agents import Pace
 from controller.limited_log import LimitedLog
 from controller.limits import Limits
@@ -136,10 +143,14 @@ class EngineHub:
     async def serve(self, study: str, websocket: WebSocket) -> None:
         """Serve the engine of a study until either side closes."""
         await websocket.accept()
-        session = _EngineSession(study, websocket, self._listener, self._limits, self._turns)
+        session = _EngineSession(study, websocket, self._listener, self._limits, self._turns, self._limited)
         with suppress(WebSocketDisconnect):
             try:
+                session.protocol = parse_header(websocket.headers.get(HEADER))
+                check_version(session.protocol.version, "engine", "controller")
+                await session.welcome()
                 hello = await self._hello(session)
+                session.takes = hello.limits
                 session.facts.known = self._listener.engine_joined(study, hello)
                 await self._exchange(study, session)
             except WebSocketDisconnect:
@@ -170,7 +181,7 @@ class EngineHub:
             self._set_used(study, before.used)
         session.inherit(self._used.pop(study, frozenset()))
         self._sessions[study] = session
-        self._log_change("engine joined", study)
+        self._log_change("engine joined", study, protocol=session.protocol.version)
         try:
             await session.serve()
         finally:
@@ -184,16 +195,28 @@ class EngineHub:
         if devices:
             self._used[study] = devices
 
-    def _log_change(self, change: str, study: str) -> None:
+    def _log_change(self, change: str, study: str, **what: int) -> None:
         if self._changes.take((change, study)):
-            log.info(change, study=study)
+            log.info(change, study=study, **what)
 
 
 class _EngineSession:
     """One engine's connection."""
 
-    def __init__(self, study: str, websocket: WebSocket, listener: EngineListener, limits: Limits, turns: Turns) -> None:
+    def __init__(
+        self,
+        study: str,
+        websocket: WebSocket,
+        listener: EngineListener,
+        limits: Limits,
+        turns: Turns,
+        limited: LimitedLog,
+    ) -> None:
         self.facts = SessionFacts()
+        self.protocol = PeerProtocol()
+        self.takes: EngineLimits | None = None
+        self._limits = limits
+        self._limited = limited
         self.wake = asyncio.Event()
         self._websocket = websocket
         self._study = study
@@ -240,11 +263,28 @@ class _EngineSession:
                 number = self._sent.number if self._sent else 0
                 assignment = self._listener.assignment(self._study, self.facts)
                 if self._sent is None or assignment != self._sent.model_copy(update={"number": 0}):
-                    self._sent = assignment.model_copy(update={"number": number + 1})
-                    self._grant(number + 1, frozenset().union(*assignment.devices.values()))
-                    await self._websocket.send_text(self._sent.model_dump_json())
+                    await self._send(assignment.model_copy(update={"number": number + 1}))
                 await self.wake.wait()
                 self.wake.clear()
+
+    async def _send(self, assignment: SearchAssignment) -> None:
+        """Send an assignment, unless it is longer than the engine takes: then the one before holds on."""
+        message = encode(assignment, self.protocol.version)
+        if self.takes is not None and (size := len(message.encode())) > self.takes.message_bytes:
+            reason = f"message_bytes: {size}, and the engine takes at most {self.takes.message_bytes}"
+            what = "an assignment is not sent, as it is more than its engine takes"
+            self._limited.error(what, None, self._study, study=self._study, reason=reason)
+            return
+        self._sent = assignment
+        self._grant(assignment.number, frozenset().union(*assignment.devices.values()))
+        await self._websocket.send_text(message)
+
+    async def welcome(self) -> None:
+        """Say what is taken, to an engine that knows of it."""
+        if is_known(EngineWelcome, self.protocol.version):
+            limits = SearchLimits(message_bytes=self._limits.message_bytes, events=MOST_EVENTS)
+            with suppress(RuntimeError):  # closed meanwhile
+                await self._websocket.send_text(encode(EngineWelcome(limits=limits), self.protocol.version))
 
     def _grant(self, number: int, devices: frozenset[Device]) -> None:
         if len(self._granted) >= MOST_UNANSWERED:  # of an engine that does not answer: whatever it was granted it may use
@@ -253,7 +293,17 @@ class _EngineSession:
         self._granted[number] = devices
 
     async def receive(self) -> FromEngine:
-        """Return the next message. Raises `InputError`, or `WebSocketDisconnect` at the end."""
+        """Return the next message of a kind that is known. Raises `InputError`, or `WebSocketDisconnect` at the end."""
+        while True:
+            decoded = await self._receive()
+            if decoded.unused:
+                what = "an engine speaks a newer version, of which this is not used"
+                named = {"study": self._study, "version": self.protocol.version, "fields": ", ".join(decoded.unused)}
+                self._limited.warning(what, None, (self._study, decoded.unused), **named)
+            if decoded.message is not None:
+                return decoded.message
+
+    async def _receive(self) -> Decoded[FromEngine]:
         loop = asyncio.get_running_loop()
         await asyncio.sleep(self._messages.wait_s(loop.time()))
         message = await self._websocket.receive()
@@ -264,7 +314,7 @@ class _EngineSession:
         if len(text) > LONG_CHARACTERS:
             await self._turns.granted(self._turns.begin())
         try:
-            return from_engine.validate_json(text)
+            return decode_message(from_engine, text, self.protocol.version)
         except ValidationError as error:
             raise input_error(error) from error
 

@@ -1,19 +1,24 @@
 """Valid requests served without FastAPI's general machinery, which takes longer than what most requests ask for.
 
 Only what is valid by the endpoint's own annotations goes this way: whatever else comes, and so whatever is refused, FastAPI
-answers. With it a controller takes a third more reports per second (`python -m eval bench`).
+answers. With it a controller takes a third more reports per second (`python -m eval bench`). What a newer client says beyond
+this controller's version is left out of a body here, and named once.
 """
 
 import inspect
 import json
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
+
+from beamer.versioned_messages import unknown_names
+from controller.http.versioned import protocol_of
+from controller.limited_log import LimitedLog
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -26,7 +31,7 @@ _ABSENT = object()
 class _Endpoint:
     """What an endpoint takes: names of a path, some of them integers, a query, a body, each only if it does.
 
-    model: the body's. needs_body: whether it has to come.
+    model: the body's. needs_body: whether it has to come. limited: the log of what is not used.
     """
 
     names: tuple[str, ...]
@@ -34,6 +39,7 @@ class _Endpoint:
     query: tuple[str, ...]
     model: type[BaseModel] | None = None
     needs_body: bool = False
+    limited: LimitedLog = field(default_factory=LimitedLog)
 
     @classmethod
     def of(cls, endpoint: Callable[..., Any], path_names: frozenset[str]) -> "_Endpoint | None":
@@ -91,8 +97,24 @@ class _Endpoint:
         try:
             value = json.loads(content)
             return _ABSENT if value is None else model.model_validate(value)
-        except (ValueError, ValidationError, RecursionError):
+        except ValidationError as error:
+            return _known_part(request, model, value, error, self.limited)
+        except (ValueError, RecursionError):
             return _ABSENT
+
+
+def _known_part(request: Request, model: type[BaseModel], value: Any, error: ValidationError, limited: LimitedLog) -> Any:
+    """Return what is known of a newer client's body, `_ABSENT` where it is not that which is wrong."""
+    protocol = protocol_of(request.scope)
+    if protocol is None or not protocol.is_newer or not (unused := unknown_names(error)):
+        return _ABSENT
+    try:
+        known = model.model_validate(value, extra="ignore")
+    except ValidationError:
+        return _ABSENT
+    what = "a client speaks a newer version, of which this is not used"
+    limited.warning(what, None, unused, version=protocol.version, fields=", ".join(unused))
+    return known
 
 
 class QuickRoute(APIRoute):

@@ -59,7 +59,7 @@ class Effects:
         self.failures += [f"rule lost or added anew: {rule}" for _, rule in disturbed]
         self.failures += [f"connection broken: {one.broken}" for one in progress if one.broken]
         self.failures += ["a connection stood still" for one in progress if not one.received_bytes]
-        marks = _marks(progress)
+        marks = marks_of(progress)
         self.failures += [
             f"mark {before} became {after}" for before, after in zip(self.marks, marks, strict=True) if before != after
         ]
@@ -82,7 +82,8 @@ class Effects:
         }
 
 
-def _marks(progress: list[ConnectionProgress]) -> list[tuple[int, int]]:
+def marks_of(progress: list[ConnectionProgress]) -> list[tuple[int, int]]:
+    """Return the class and the codepoint of every end of a connection."""
     return [(one.priority, one.dscp) for one in progress]
 
 
@@ -128,7 +129,7 @@ async def _kills(
         await load.pause()
         await leader.settled_plan()
         await leader.serves()
-        effects = Effects(site, traffic, unused, read_rules(site.run, [SWITCH]), _marks(await traffic.progress()))
+        effects = Effects(site, traffic, unused, read_rules(site.run, [SWITCH]), marks_of(await traffic.progress()))
         load.resume()
         for number in range(times):
             for follower in followers:
@@ -191,7 +192,7 @@ async def _links(
         await load.pause()
         before = await controller.settled_plan()
         await controller.serves()
-        effects = Effects(site, traffic, unused, read_rules(site.run, [SWITCH]), _marks(await traffic.progress()))
+        effects = Effects(site, traffic, unused, read_rules(site.run, [SWITCH]), marks_of(await traffic.progress()))
         for _ in range(times):
             await asyncio.sleep(rng.uniform(0, LIFE_S))
             host = rng.choice(sorted({host for hosts in PAIRS.values() for host in hosts}))

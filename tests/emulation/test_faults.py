@@ -35,6 +35,15 @@ def test_a_fail_over_breaks_no_connection_and_flushes_no_rule() -> None:
     assert outcome.is_good, outcome
 
 
+@pytest.mark.timeout(600)
+def test_an_upgrade_and_its_way_back_put_not_a_byte_out_of_its_class() -> None:
+    outcome = outcome_of("upgrade-emulated", plans=TIMES)
+    assert outcome.is_good, outcome
+    assert outcome.counts["bytes in other classes"] == 0
+    assert outcome.counts["bytes in the connections' classes"] > 1_000_000
+    assert outcome.counts["programs replaced"] == TIMES * (2 + 5)
+
+
 def test_a_link_that_goes_away_breaks_no_connection_and_changes_nothing() -> None:
     outcome = outcome_of("link-gone", plans=TIMES)
     assert outcome.is_good, outcome

@@ -10,7 +10,7 @@ from os_ken.ofproto import ofproto_v1_3 as ofp
 from beamer.studies.journal.location import sqlite_url
 from beamer.testing.blackhole import blackhole
 from beamer.testing.postgresql import binaries, missing, postgresql
-from eval.faults import emulated
+from eval.faults import emulated, upgrade
 from eval.faults.base import PATIENCE_S, Fault
 from eval.faults.catalogue import FAULTS
 from eval.faults.kills import repeated_kills
@@ -44,7 +44,7 @@ MANY = {
     "garbage-client": 40,
 }
 """How often in the long run, where it is not three times."""
-CASES = [(fault, FEW.get(fault.name, 1)) for fault in FAULTS.values() if fault not in emulated.FAULTS]
+CASES = [(fault, FEW.get(fault.name, 1)) for fault in FAULTS.values() if fault not in (*emulated.FAULTS, *upgrade.FAULTS)]
 REPEATED = [(fault, MANY.get(fault.name, 3)) for fault, _ in CASES]
 """The others need root and Open vSwitch: `tests/emulation/test_faults.py`."""
 MEASURED_ELSEWHERE = {name for name in FAULTS if name.startswith("garbage-")} | {"damaged"}

@@ -12,19 +12,23 @@ from typing import Any
 
 import pytest
 
+from beamer.protocol_version import HEADER, format_header
+
 PATIENCE_S = 30.0  # for what must come; nothing is measured by it
 
 
 class FakeBeamer:
     """A controller that keeps what it receives, and of which runs that is.
 
-    It answers as `answer` returns: a status and a body, by method and path. context: of a controller at https.
+    It answers as `answer` returns: a status and a body, by method and path, and says what `limits` holds. context: of a
+    controller at https.
     """
 
     def __init__(self, port: int = 0, context: ssl.SSLContext | None = None) -> None:
         self.received: list[tuple[str, Any]] = []
         self.runs: list[str | None] = []
         self.connections = 0
+        self.limits: dict[str, int] = {}
         self.answer: Callable[[str, str], tuple[int, Any]] = lambda method, path: (200, {})
         fake = self
 
@@ -51,6 +55,7 @@ class FakeBeamer:
             def _respond(self, status: int, answer: Any) -> None:
                 content = json.dumps(answer).encode()
                 self.send_response(status)
+                self.send_header(HEADER, format_header(fake.limits))
                 self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
                 self.wfile.write(content)
@@ -96,7 +101,7 @@ def read_request(connection: socket.socket) -> bytes:
     lengths = [line.partition(b":")[2] for line in head.split(b"\r\n") if line.lower().startswith(b"content-length")]
     while len(body) < int((lengths or [b"0"])[0]):
         body += connection.recv(65536)
-    return data
+    return head + b"\r\n\r\n" + body
 
 
 @contextmanager

@@ -3,24 +3,28 @@
 import hashlib
 import re
 import sys
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from beamer.engines.local.spec import LocalNode
 from beamer.engines.local.supervisor import control
-from beamer.engines.local.supervisor.messages import SupervisorAnswer, SupervisorRequest
+from beamer.engines.local.supervisor.messages import Launch, SupervisorAnswer, SupervisorRequest, is_unread
+from beamer.protocol_version import FIRST_VERSION, PROTOCOL_VERSION
 
 
 @dataclass(frozen=True)
 class SupervisorClient:
     """Asks a job's supervisor on a node. job: the directory of the job here. kind: of the process group of one that is started.
 
-    It is started when it is asked and not there, unless kind is None.
+    It is started when it is asked and not there, unless kind is None. first_version: names of nodes whose program is known to
+    speak version 1 alone, which asking by a command finds out, and takes a command to find out.
     """
 
     node: LocalNode
     job: Path
     kind: str | None
+    first_version: set[str] = field(default_factory=set)
 
     @property
     def directory(self) -> Path:
@@ -38,5 +42,20 @@ class SupervisorClient:
         if launcher.direct:
             start = launcher.wrap(control.supervisor_command(directory, self.kind, python)) if self.kind else None
             return control.ask_or_start(self.directory, request, timeout_s, start)
-        command = control.control_command(directory, request, timeout_s, self.kind, python)
-        return control.answer(control.run(launcher.wrap(command), timeout_s))
+        until = time.monotonic() + timeout_s
+        if self.node.name not in self.first_version or isinstance(request, Launch):  # what is started now may be newer
+            try:
+                answer = self._run(request, timeout_s, PROTOCOL_VERSION)
+                self.first_version.discard(self.node.name)
+                return answer
+            except control.Unreachable as error:
+                if not is_unread(request, str(error)):
+                    raise
+            self.first_version.add(self.node.name)
+        return self._run(request, max(until - time.monotonic(), control.RETRY_S), FIRST_VERSION)
+
+    def _run(self, request: SupervisorRequest, timeout_s: float, version: int) -> SupervisorAnswer:
+        """Ask by a command on the node, whose program speaks a version."""
+        python = self.node.python or sys.executable
+        command = control.control_command(str(self.directory), request, timeout_s, self.kind, python, version)
+        return control.answer(control.run(self.node.launcher.wrap(command), timeout_s))

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -37,7 +37,8 @@ class Supervisors:
     """Asks the supervisors of a job.
 
     record: returns what is known of the job now. directory: the job's. monitor: of nodes. group: the kind of process group of
-    those that are started. until, in every method: when the caller's time is over, monotonic time.
+    those that are started. first_version: as of `SupervisorClient`. until, in every method: when the caller's time is over,
+    monotonic time.
     """
 
     record: Callable[[], Record]
@@ -45,6 +46,7 @@ class Supervisors:
     cluster: LocalCluster
     monitor: NodeMonitor
     group: str
+    first_version: set[str] = field(default_factory=set)
 
     def ask(self, node: str, request: SupervisorRequest, until: float) -> SupervisorAnswer:
         """Return a supervisor's answer. Raises `EngineError` if there is none or it refuses."""
@@ -56,7 +58,7 @@ class Supervisors:
         if not there.launcher.direct and (problem := self.monitor.problem(node)):
             raise EngineError(f"{where}: {problem}")
         try:
-            answer = SupervisorClient(there, self.directory, self.group).ask(request, left)
+            answer = SupervisorClient(there, self.directory, self.group, self.first_version).ask(request, left)
         except Unreachable as error:
             raise EngineError(f"{where}: {error}") from error
         if isinstance(answer, Refused):

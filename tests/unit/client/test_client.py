@@ -180,7 +180,7 @@ def agent(path: Path) -> Iterator[list[tuple[dict[str, Any], threading.Event]]]:
                 with connection, connection.makefile("rb") as lines:
                     ended = threading.Event()
                     asked.append((json.loads(lines.readline()), ended))
-                    connection.sendall(b'{"attached": true, "agent": "h1"}\n')
+                    connection.sendall(b'{"attached": true, "agent": "h1", "protocol": 2}\n')
                     lines.readline()
                     ended.set()
 
@@ -203,7 +203,7 @@ def test_a_worker_attaches_through_its_agent_and_detaches_before_it_lets_go(
         with client.trial("s", "t", run="one").attach(rank=1):
             assert beamer.received == []
         assert client.flush(PATIENCE_S)
-        assert asked[0][0] == {"study": "s", "trial": "t", "rank": 1, "run": "one"}
+        assert asked[0][0] == {"study": "s", "trial": "t", "rank": 1, "run": "one", "protocol": 2}
         assert asked[0][1].wait(PATIENCE_S)
     assert beamer.paths() == [f"{TRIAL}/workers/1/detach"]
     assert held == [True]

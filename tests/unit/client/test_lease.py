@@ -16,7 +16,7 @@ from beamer.client import lease
 from beamer.client.lease import attach
 from tests.support.fake_controller import PATIENCE_S, warnings
 
-ATTACHED = b'{"attached": true, "agent": "h1"}\n'
+ATTACHED = b'{"attached": true, "agent": "h1", "protocol": 2}\n'
 
 
 @pytest.fixture

@@ -420,6 +420,7 @@ class SocketInMemory:
 
     def __init__(self, name: str, report: Message, may_report: asyncio.Event) -> None:
         self.scope: dict[str, object] = {}
+        self.headers: dict[str, str] = {}
         self.sent: list[int] = []
         self._said = [message.model_dump_json() for message in (Hello(agent=name, generation=0), report)]
         self._may_report = may_report

@@ -515,5 +515,6 @@ def test_a_process_describes_itself_as_its_agent_would_find_it(tmp_path: Path) -
 
 @pytest.mark.parametrize("rank", [0, MOST_RANK])
 def test_a_request_is_what_was_said(rank: int) -> None:
-    request = parse_request(json.dumps(REQUEST | {"rank": rank, "run": "7"}).encode())
+    request = parse_request(json.dumps(REQUEST | {"rank": rank, "run": "7"}).encode()).message
+    assert request is not None
     assert (request.study, request.trial, request.rank, request.run) == ("s", "t", rank, "7")

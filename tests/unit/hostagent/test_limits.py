@@ -10,7 +10,7 @@ from beamer.errors import MOST_SHOWN, InputError
 from beamer.network.protocol import Assignment, LocalWorker, Port
 from beamer.studies.model import Process
 from hostagent import attach
-from hostagent.desired import desired_state, generation_of, parse_assignment
+from hostagent.desired import desired_state, generation_of, parse_message
 from hostagent.limits import (
     MOST_CLASSES,
     MOST_CONNECTIONS,
@@ -98,7 +98,9 @@ def test_the_largest_assignments_are_taken() -> None:
     connections = [connection | {"remote_ip": "100.100.100.100", "remote_port": 60000}] * 16_000
     frame = assignment(workers=everything, connections=connections).model_dump_json()
     assert len(frame) < MOST_MESSAGE_BYTES
-    assert desired_state(parse_assignment(frame)).assignment.workers == everything
+    message = parse_message(frame).message
+    assert isinstance(message, Assignment)
+    assert desired_state(message).assignment.workers == everything
 
 
 def test_as_many_workers_are_taken_as_can_attach() -> None:
@@ -118,7 +120,7 @@ def test_a_message_full_of_what_is_wrong_is_refused_without_a_finding_for_each(f
     tracemalloc.start()
     try:
         with pytest.raises(InputError):
-            parse_assignment(frame)
+            parse_message(frame)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

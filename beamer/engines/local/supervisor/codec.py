@@ -5,7 +5,7 @@ Only the standard library is imported here.
 """
 
 import json
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from enum import StrEnum
 from functools import cache
@@ -13,13 +13,20 @@ from types import NoneType, UnionType
 from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from beamer.errors import InputError, nearest
+from beamer.protocol_version import PROTOCOL_VERSION, newer_fields
 
 T = TypeVar("T")
 
 
-def encode(value: Any) -> str:
-    """Return a dataclass, or JSON with dataclasses in it, as a line of JSON."""
-    return json.dumps(value, default=vars)
+def encode(value: Any, version: int = PROTOCOL_VERSION) -> str:
+    """Return a dataclass, or JSON with dataclasses in it, as a line of JSON that a peer of a version can read."""
+    return json.dumps(value, default=vars if version >= PROTOCOL_VERSION else lambda one: values(one, version))
+
+
+def values(value: Any, version: int) -> dict[str, Any]:
+    """Return a dataclass's fields, without those that a peer of a version does not know."""
+    unknown = newer_fields(cast("Hashable", type(value)), version)
+    return {name: inner for name, inner in vars(value).items() if name not in unknown}
 
 
 def decode(kind: type[T], value: Any, where: str = "") -> T:
@@ -29,6 +36,29 @@ def decode(kind: type[T], value: Any, where: str = "") -> T:
     except InputError as error:
         raise InputError(_path(where, error.field), error.value, error.expected) from error
     return found
+
+
+def known_part(kind: Any, value: Any, where: str = "") -> tuple[Any, tuple[str, ...]]:
+    """Return what a newer peer has sent, without the fields that a type lacks, and the names of these.
+
+    Whatever is not of the type stays as it is, for `decode` to refuse.
+    """
+    if get_origin(kind) is UnionType:
+        (kind,) = (one for one in get_args(kind) if one is not NoneType)
+    if get_origin(kind) is tuple and isinstance(value, list):
+        inner = get_args(kind)
+        kinds = [inner[0]] * len(value) if inner[-1:] == (Ellipsis,) else [*inner, *[None] * len(value)]
+        return _merged([known_part(one, item, where) for one, item in zip(kinds, value, strict=False)])
+    if not is_dataclass(kind) or not isinstance(value, dict):
+        return value, ()
+    hints = get_type_hints(kind)
+    known = {name: known_part(hints[name], item, _path(where, name)) for name, item in value.items() if name in hints}
+    content, unused = _merged(list(known.values()))
+    return dict(zip(known, content, strict=True)), (*(_path(where, name) for name in value if name not in hints), *unused)
+
+
+def _merged(parts: Sequence[tuple[Any, tuple[str, ...]]]) -> tuple[Any, tuple[str, ...]]:
+    return [part for part, _ in parts], tuple(dict.fromkeys(name for _, names in parts for name in names))
 
 
 def _path(where: str, inner: str) -> str:

@@ -6,16 +6,21 @@ With `--start` a supervisor that is not there is started first. Prints the answe
 """
 
 import argparse
+import logging
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 from beamer.engines.local.supervisor import groups, messages, store
-from beamer.engines.local.supervisor.messages import SupervisorAnswer, SupervisorRequest
+from beamer.engines.local.supervisor.messages import Refused, SupervisorAnswer, SupervisorRequest
 from beamer.errors import InputError
+from beamer.protocol_version import FIRST_VERSION, PROTOCOL_VERSION
 
 RETRY_S = 0.01
+
+log = logging.getLogger("beamer.engines.local")
+_said: set[tuple[str, ...]] = set()  # what is not used of newer supervisors' answers, which is named once
 
 
 class Unreachable(Exception):  # the absence of an answer
@@ -28,9 +33,17 @@ class Unreachable(Exception):  # the absence of an answer
 
 def ask(directory: Path, request: SupervisorRequest, timeout_s: float) -> SupervisorAnswer:
     """Return what the supervisor of a directory answers. Raises `Unreachable` where none does in time."""
+    until = time.monotonic() + timeout_s
+    answered = _ask(directory, request, timeout_s, PROTOCOL_VERSION)
+    if isinstance(answered, Refused) and messages.is_unread(request, answered.reason):
+        return _ask(directory, request, max(until - time.monotonic(), RETRY_S), FIRST_VERSION)
+    return answered
+
+
+def _ask(directory: Path, request: SupervisorRequest, timeout_s: float, version: int) -> SupervisorAnswer:
     try:
         with store.connect(directory, timeout_s) as client, client.makefile("rwb") as stream:
-            stream.write(messages.encode(request).encode() + b"\n")
+            stream.write(messages.encode(request, version).encode() + b"\n")
             stream.flush()
             line = stream.readline()
     except OSError as error:
@@ -44,9 +57,13 @@ def ask(directory: Path, request: SupervisorRequest, timeout_s: float) -> Superv
 def answer(line: str | bytes) -> SupervisorAnswer:
     """Return the answer that a line holds. Raises `Unreachable` where it holds none."""
     try:
-        return messages.decode_answer(line)
+        received = messages.read_answer(line)
     except InputError as error:
         raise Unreachable(f"no answer: {error}") from error
+    if received.unused and received.unused not in _said:
+        _said.add(received.unused)
+        log.warning("a supervisor speaks version %d: %s is not used", received.version, ", ".join(received.unused))
+    return received.message
 
 
 def supervisor_command(directory: str, kind: str, python: str) -> list[str]:
@@ -54,14 +71,24 @@ def supervisor_command(directory: str, kind: str, python: str) -> list[str]:
     return [python, "-m", "beamer.engines.local.supervisor", directory, "--group", kind]
 
 
-def control_command(directory: str, request: SupervisorRequest, timeout_s: float, kind: str | None, python: str) -> list[str]:
-    """Return the command that asks the supervisor of a directory; kind: of the group of one that is started for it."""
+def control_command(
+    directory: str,
+    request: SupervisorRequest,
+    timeout_s: float,
+    kind: str | None,
+    python: str,
+    version: int = PROTOCOL_VERSION,
+) -> list[str]:
+    """Return the command that asks the supervisor of a directory.
+
+    kind: of the group of one that is started for it. version: that this module speaks where the command runs.
+    """
     command = [
         python,
         "-m",
         "beamer.engines.local.supervisor.control",
         directory,
-        messages.encode(request),
+        messages.encode(request, version),
         "--timeout",
         str(timeout_s),
     ]
@@ -107,8 +134,8 @@ def main(arguments: list[str] | None = None) -> None:
     chosen = options.parse_args(arguments)
     start = supervisor_command(str(chosen.directory), chosen.start, sys.executable) if chosen.start else None
     try:
-        request = messages.decode_request(chosen.request)
-        print(messages.encode(ask_or_start(chosen.directory, request, chosen.timeout, start)))
+        received = messages.read_request(chosen.request)
+        print(messages.encode(ask_or_start(chosen.directory, received.message, chosen.timeout, start), received.version))
     except (InputError, Unreachable) as error:
         raise SystemExit(str(error)) from error
 

@@ -4,19 +4,24 @@
     {"kind": "suspend", "timeout_s": 5}  {"kind": "accepted"} or {"kind": "refused", "reason": ...}
 
 Every request may be repeated: asked for what holds already, a supervisor accepts and does nothing.
+
+A supervisor outlives its engine, and may be of another version: from version 2 on a request has `"protocol": VERSION`, and so
+has the answer to it. A supervisor of version 1 refuses to read that, and is asked again without: see `beamer.protocol_version`.
+It takes requests of any length, and says itself whether there are more reports than an answer holds, so that it says no limits.
 Only the standard library is imported here.
 """
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from beamer.engines.local.spec import LaunchSpec
 from beamer.engines.local.states import RanksState
 from beamer.engines.local.supervisor import codec
 from beamer.engines.local.supervisor.progress import NodeReport, Progress
 from beamer.errors import InputError, nearest
+from beamer.protocol_version import FIRST_VERSION, PROTOCOL_VERSION, check_version
 
 
 @dataclass(frozen=True)
@@ -171,6 +176,7 @@ class Refused:
 
 SupervisorRequest = GetStatus | GetPort | Launch | Suspend | Resume | Stop | Checkpoint | Kill | End
 SupervisorAnswer = Status | FreePort | Accepted | Refused
+MessageT = TypeVar("MessageT", covariant=True)
 
 REQUESTS: Mapping[str, type[SupervisorRequest]] = {
     "status": GetStatus,
@@ -184,6 +190,7 @@ REQUESTS: Mapping[str, type[SupervisorRequest]] = {
     "end": End,
 }
 ANSWERS: Mapping[str, type[SupervisorAnswer]] = {"status": Status, "port": FreePort, "accepted": Accepted, "refused": Refused}
+_VERSION = "protocol"
 _KINDS = {kind: name for name, kind in (*REQUESTS.items(), *ANSWERS.items())}
 
 
@@ -192,24 +199,57 @@ def kind_of(message: SupervisorRequest | SupervisorAnswer) -> str:
     return _KINDS[type(message)]
 
 
-def encode(message: SupervisorRequest | SupervisorAnswer) -> str:
-    """Return a message as a line of JSON, without its end."""
-    return codec.encode({"kind": kind_of(message), **vars(message)})
+@dataclass(frozen=True)
+class Received(Generic[MessageT]):
+    """A message that was read. version: that its sender speaks. unused: what is not known of it, as the sender is newer."""
+
+    message: MessageT
+    version: int = FIRST_VERSION
+    unused: tuple[str, ...] = ()
+
+
+def encode(message: SupervisorRequest | SupervisorAnswer, version: int = PROTOCOL_VERSION) -> str:
+    """Return a message as a line of JSON, without its end, as a peer of a version reads it."""
+    values = {"kind": kind_of(message), **codec.values(message, version)}
+    return codec.encode(values if version == FIRST_VERSION else {**values, _VERSION: PROTOCOL_VERSION}, version)
+
+
+def read_request(line: str | bytes) -> Received[SupervisorRequest]:
+    """Return the request that a line holds. Raises `InputError` naming what it holds instead."""
+    return _read(line, REQUESTS, "request", "engine", "supervisor")
+
+
+def read_answer(line: str | bytes) -> Received[SupervisorAnswer]:
+    """Return the answer that a line holds. Raises `InputError` naming what it holds instead."""
+    return _read(line, ANSWERS, "answer", "supervisor", "engine")
 
 
 def decode_request(line: str | bytes) -> SupervisorRequest:
     """Return the request that a line holds. Raises `InputError` naming what it holds instead."""
-    request: SupervisorRequest = _decode(line, REQUESTS, "request")
-    return request
+    return read_request(line).message
 
 
 def decode_answer(line: str | bytes) -> SupervisorAnswer:
     """Return the answer that a line holds. Raises `InputError` naming what it holds instead."""
-    answer: SupervisorAnswer = _decode(line, ANSWERS, "answer")
-    return answer
+    return read_answer(line).message
 
 
-def _decode(line: str | bytes, kinds: Mapping[str, Any], what: str) -> Any:
+def is_unread(request: SupervisorRequest, refusal: str) -> bool:
+    """Return whether a program of version 1 says by a refusal that it cannot read which version the request's sender speaks."""
+    return f"{kind_of(request)}.{_VERSION}: got {PROTOCOL_VERSION}," in refusal
+
+
+def version_of(line: str | bytes) -> int:
+    """Return the version that a line says its sender speaks, the first one where it says none."""
+    try:
+        values = json.loads(line)
+    except (ValueError, RecursionError):
+        return FIRST_VERSION
+    version = values.get(_VERSION) if isinstance(values, dict) else None
+    return version if type(version) is int else FIRST_VERSION
+
+
+def _read(line: str | bytes, kinds: Mapping[str, Any], what: str, peer: str, own: str) -> Received[Any]:
     try:
         values = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -217,6 +257,11 @@ def _decode(line: str | bytes, kinds: Mapping[str, Any], what: str) -> Any:
     if not isinstance(values, dict) or "kind" not in values:
         raise InputError(what, values, 'a JSON object with "kind"')
     kind = values.pop("kind")
+    version = values.pop(_VERSION, FIRST_VERSION)
+    if type(version) is not int or version < FIRST_VERSION:
+        raise InputError(f"{what}.{_VERSION}", version, "the number of a version")
+    check_version(version, peer, own)
     if not isinstance(kind, str) or kind not in kinds:
         raise InputError(f"{what}.kind", kind, nearest(str(kind), kinds))
-    return codec.decode(kinds[kind], values, kind)
+    values, unused = codec.known_part(kinds[kind], values, kind) if version > PROTOCOL_VERSION else (values, ())
+    return Received(codec.decode(kinds[kind], values, kind), version, unused)

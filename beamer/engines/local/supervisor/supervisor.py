@@ -62,6 +62,7 @@ class Supervisor:
         self._ended_s = time.monotonic()
         self._checkpoint_before: tuple[int, int] | None = None
         self._ends = self._ends_after_run = False
+        self._said: set[tuple[str, ...]] = set()
         self._selector = selectors.DefaultSelector()
         self._clear(saved.group)
         self._group = self._new_group(kind)
@@ -150,11 +151,16 @@ class Supervisor:
                 with client.makefile("rwb") as stream:
                     line = stream.readline()
                     if line:
-                        stream.write(messages.encode(self._answer_line(line)).encode() + b"\n")
+                        answer = messages.encode(self._answer_line(line), messages.version_of(line))
+                        stream.write(answer.encode() + b"\n")
 
     def _answer_line(self, line: bytes) -> SupervisorAnswer:
         try:
-            return self._answer(messages.decode_request(line))
+            received = messages.read_request(line)
+            if received.unused and received.unused not in self._said:
+                self._said.add(received.unused)
+                print(f"the engine speaks version {received.version}: {', '.join(received.unused)} is not used", flush=True)
+            return self._answer(received.message)
         except (_Refusal, InputError) as error:
             return messages.Refused(str(error))
         except OSError as error:

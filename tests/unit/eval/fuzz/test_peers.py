@@ -6,7 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from beamer.client.transport import _Stream
-from beamer.network.protocol import Assignment
+from beamer.network.protocol import Assignment, Welcome
+from beamer.versioned_messages import Decoded
 from eval.fuzz import agent_link, attach, client, websocket
 from eval.fuzz.findings import Findings
 from eval.fuzz.websocket_frames import hostile_frames
@@ -36,7 +37,7 @@ def test_nothing_hostile_disturbs_what_is_good(target: str) -> None:
 def test_a_defect_of_the_attach_server_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     parse = attach_module.parse_request
 
-    def faulty(line: bytes) -> AttachRequest:
+    def faulty(line: bytes) -> Decoded[AttachRequest]:
         if b"good" in line:
             return parse(line)
         raise KeyError("a fault")
@@ -47,14 +48,14 @@ def test_a_defect_of_the_attach_server_is_found(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_defect_of_the_agent_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    parse = agent_module.parse_assignment
+    parse = agent_module.parse_message
 
-    def faulty(frame: str | bytes) -> Assignment:
+    def faulty(frame: str | bytes, version: int) -> Decoded[Assignment | Welcome]:
         if len(frame) > 1000:
             raise KeyError("a fault")
-        return parse(frame)
+        return parse(frame, version)
 
-    monkeypatch.setattr(agent_module, "parse_assignment", faulty)
+    monkeypatch.setattr(agent_module, "parse_message", faulty)
     (failure,) = agent_link.run(60, SEED, 60).failures
     assert "KeyError('a fault')" in failure.what
 
