@@ -18,6 +18,7 @@ from starlette.requests import HTTPConnection
 
 from beamer.errors import InputError, NotFoundError, PlatformError
 from beamer.gpu.protocol import EngineRefused
+from beamer.protocol_version import HEADER
 from beamer.studies.events import (
     AttemptEnded,
     AttemptStarted,
@@ -88,6 +89,7 @@ def create_app(runtime: Runtime, credentials: Credentials = NO_CREDENTIALS, wall
     app = FastAPI(
         title="Beamer",
         summary="Trials and stages in, classes out",
+        description=f"Every answer says in its header `{HEADER}` which version of the protocol the controller speaks.",
         docs_url="/docs",
         redoc_url=None,
         redirect_slashes=False,  # to whatever a request's Host says, before anybody has asked for a token

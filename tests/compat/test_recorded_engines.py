@@ -135,6 +135,17 @@ def test_an_engine_that_is_not_next_is_refused(controller: Served, said: str | N
     assert messages[-1]["reason"].startswith(reason)
 
 
+def test_an_event_of_a_later_version_is_refused_with_what_to_upgrade(controller: Served) -> None:
+    with engine(controller, "3") as socket:
+        assert json.loads(socket.recv(PATIENCE_S))["kind"] == "welcome"
+        socket.send(EngineHello(run="r", nodes=NODES).model_dump_json())
+        socket.send(json.dumps({"kind": "events", "first": 1, "events": [["StudyRegistered@2", "{}"]]}))
+        while (message := json.loads(socket.recv(PATIENCE_S)))["kind"] == "assignment":
+            pass
+    assert "StudyRegistered@2" in message["reason"]
+    assert "a newer Beamer wrote it: upgrade this one" in message["reason"]
+
+
 @contextmanager
 def fake_controller(answer: Callable[[ServerConnection, Any], None], said: str | None = None) -> Iterator[list[Any]]:
     """Serve engines by what `answer` does with each of their messages; yield the URL, and then what they say."""
