@@ -17,7 +17,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
 
 from beamer.versioned_messages import unknown_names
-from controller.http.versioned import protocol_of
+from controller.http.versioned_requests import protocol_of
 from controller.limited_log import LimitedLog
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]

@@ -2,7 +2,7 @@
 
     accepted -> counted (`connections`), or closed at once -> TLS, if any (`tls`), and headers and body, each within
                 `request_s`, a piece at a time (`paced`)
-             -> its version is served (`versioned`)
+             -> its version is served (`versioned_requests`)
              -> body no larger than `body_bytes` -> one of `requests` under way (`bounded_requests`) -> the application
              -> answer taken off within `request_s` -> idle or closed
 
@@ -34,7 +34,7 @@ from controller.http.connections import ACCEPTED_AT_ONCE, OpenConnections
 from controller.http.errors import refusal_content
 from controller.http.paced import PacedConnection
 from controller.http.tls import TlsHandshake
-from controller.http.versioned import Versioned
+from controller.http.versioned_requests import VersionedRequests
 from controller.limits import Limits
 from controller.websocket import AGENT_PING_S, PEER_CERTIFICATE, UNCOUNT
 
@@ -232,7 +232,7 @@ def http_server(app: ASGIApp, limits: Limits, connections: int, tls: ssl.SSLCont
         if not any(isinstance(known, LimitedRecords) for known in logger.filters):
             logger.addFilter(LimitedRecords(log_limit))
     config = _Config(
-        Versioned(BoundedRequests(app, limits), limits),
+        VersionedRequests(BoundedRequests(app, limits), limits),
         OpenConnections(connections, limits.connections_per_address, log_limit),
         log_limit,
         limits.request_s,

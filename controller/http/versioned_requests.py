@@ -16,7 +16,7 @@ _NAME = HEADER.lower().encode("ascii")
 _BEGINNINGS = ("http.response.start", "websocket.accept")
 
 
-class Versioned:
+class VersionedRequests:
     """Adds the version and the limits of requests to every answer, and refuses requests of versions that are not served."""
 
     def __init__(self, app: ASGIApp, limits: Limits) -> None:
