@@ -7,7 +7,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar, Literal
 
 import pytest
 from websockets.exceptions import ConnectionClosed
@@ -15,8 +16,8 @@ from websockets.sync.server import ServerConnection, serve
 
 from beamer.errors import InputError
 from beamer.network.connection import Connection
-from beamer.network.protocol import Assignment, Connections, Welcome, WorkerId
-from beamer.protocol_version import HEADER
+from beamer.network.protocol import Assignment, Connections, Message, Welcome, WorkerId
+from beamer.protocol_version import HEADER, PeerProtocol
 from hostagent import agent as module
 from hostagent.agent import Agent, AgentOptions
 from hostagent.desired import parse_message
@@ -185,6 +186,29 @@ def test_a_controller_that_cannot_be_understood_is_left_with_the_reason(
     with exchange(tmp_path, monkeypatch, said, *messages):
         eventually(lambda: any(reason in record.getMessage() for record in caplog.records))
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+class Late(Message):
+    since: ClassVar[int] = 2
+    kind: Literal["late"] = "late"
+
+
+def test_a_message_that_the_controller_does_not_know_is_not_sent_and_that_is_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    sent: list[str] = []
+
+    async def send(text: str) -> None:
+        sent.append(text)
+
+    agent = Agent(AgentOptions("h1", ("ws://127.0.0.1:1",)), StateDirectory(tmp_path / "h1"))
+    for version in (1, 1, 2):
+        connection: Any = SimpleNamespace(socket=SimpleNamespace(send=send), protocol=PeerProtocol(version), takes=None)
+        agent._connection = connection
+        asyncio.run(agent._send(Late()))
+    agent._thread.shutdown()
+    assert sent == ['{"kind":"late"}']
+    assert [r.getMessage() for r in caplog.records] == ["older controller: the controller speaks version 1: Late is not sent"]
 
 
 def test_a_welcome_is_known_from_version_2_on() -> None:
