@@ -435,6 +435,6 @@ def test_a_solver_that_gives_up_is_an_error(monkeypatch: pytest.MonkeyPatch) -> 
     class Failed:
         x, message = None, "time limit"
 
-    monkeypatch.setattr("beamer.bounds.linear_programme.linprog", lambda *args, **options: Failed())
+    monkeypatch.setattr("beamer.bounds.linear_programme.scipy.optimize.linprog", lambda *args, **options: Failed())
     with pytest.raises(BeamerError, match="not solved: time limit"):
         lp_ov(ONE_LINK)

@@ -103,9 +103,9 @@ def test_leaving_by_an_exception_ends_the_trial_and_leaves_the_study(
 
 
 def test_a_process_has_one_run_and_another_process_another(beamer: FakeBeamer, client: Client) -> None:
-    first, second = client.study("s"), client.study("other")
+    first, second = client.study("never-ended"), client.study("nor-this")  # another run begins where one has ended
     assert first.run == second.run
-    script = "from beamer.client import Client\nprint(Client().study('s').run)\n"
+    script = "from beamer.client import Client\nprint(Client().study('never-ended').run)\n"
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
     assert ended.stdout.strip() not in ("", first.run)
 
