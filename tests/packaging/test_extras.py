@@ -122,7 +122,7 @@ def test_every_command_line_lists_its_commands_and_has_a_version(environment: En
     shown = environment.checked("beamer", "--help", cwd=tmp_path)
     assert all(f"  {name} " in shown for name in beamer.cli.COMMANDS)
     for program in ("beamer", "beamer-controller", "beamer-hostagent"):
-        assert re.fullmatch(rf"{program} \d+\.\d+\.\d+\n", environment.checked(program, "--version", cwd=tmp_path))
+        assert re.fullmatch(rf"{program} \d+\.\d+\.\d+(\.dev\d+)?\n", environment.checked(program, "--version", cwd=tmp_path))
 
 
 def test_it_suffices_for_its_modules(environment: Environment, tmp_path: Path) -> None:
