@@ -28,6 +28,7 @@ UNITS = {"bit": 1, "Kbit": 10**3, "Mbit": 10**6}
 CLASS = re.compile(r"class htb 1:([0-9a-f]+) .*? ceil (\d+)([KM]?bit) .*?\n Sent (\d+) bytes.*?\n backlog (\d+)b", re.DOTALL)
 
 
+@pytest.mark.long
 def test_capped_jobs_keep_to_their_rates_and_no_cap_outlives_its_plan(tmp_path: Path) -> None:
     """What is above a cap is an error at once; what is below may be a busy machine, and is measured again."""
     for _ in range(RUNS):

@@ -29,7 +29,6 @@ def test_two_jobs_on_the_same_two_hosts_are_distinguished(bench: Bench) -> None:
     assert seen.connections[0].job == "s/t/one"
 
 
-@pytest.mark.alone
 def test_marks_send_each_job_through_its_class_most_urgent_first(bench: Bench) -> None:
     bench.agent()
     bench.controller.applied(bench.assign(1))
@@ -78,7 +77,6 @@ def test_a_connection_that_the_network_does_not_know_travels_as_unregistered(ben
     assert seen.unmatched_bytes["s/t/j"] > 100_000, "what it sent without its mark is reported"
 
 
-@pytest.mark.alone
 def test_a_capped_job_keeps_to_its_rate_and_is_counted_in_its_queue(bench: Bench) -> None:
     bench.agent()
     bench.controller.applied(bench.assign(1))

@@ -9,7 +9,7 @@ from beamer.network.protocol import Assignment
 from hostagent.tree import cap_ids
 from tests.netns.bench import PORT, Bench, eventually, local_worker
 
-pytestmark = [pytest.mark.netns, pytest.mark.alone]
+pytestmark = pytest.mark.netns
 
 JOB = "s/t/j"
 MINOR = f"1:{cap_ids([JOB])[JOB] & 0xFFFF:x}"

@@ -19,7 +19,7 @@ from hostagent.state import StateDirectory
 from hostagent.testing import FakeController, Namespace, agent_command, cabled_namespaces
 from tests.netns.bench import end_guard
 
-pytestmark = [pytest.mark.netns, pytest.mark.alone]
+pytestmark = pytest.mark.netns
 
 RATE_BPS = 20_000_000
 SYNC_BYTES = 800_000

@@ -15,7 +15,7 @@ from controller.openflow.reports import PairCount, SwitchLost
 from controller.openflow.rules import JobRules
 from tests.netns.lab import FABRIC, NAMES, Lab, Listener
 
-pytestmark = [pytest.mark.netns, pytest.mark.alone]
+pytestmark = pytest.mark.netns
 
 LEFT, RIGHT = FABRIC.hosts
 

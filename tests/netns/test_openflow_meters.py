@@ -11,7 +11,7 @@ from controller.openflow import held_rules
 from controller.openflow.rules import JobRules
 from tests.netns.lab import FABRIC, Lab, Listener
 
-pytestmark = [pytest.mark.netns, pytest.mark.alone]
+pytestmark = pytest.mark.netns
 
 LEFT, RIGHT = FABRIC.hosts
 THERE = LEFT.ip, 7001, RIGHT.ip, 7000
