@@ -1,4 +1,4 @@
-"""A pytest plugin that notes every test's start, outcome and seconds in the file that BEAMER_MUTATION_OUTCOMES names."""
+"""A pytest plugin that notes every test's start and outcome in the file that BEAMER_MUTATION_OUTCOMES names."""
 
 import json
 import os
@@ -6,9 +6,9 @@ import os
 import pytest
 
 
-def _note(kind: str, test: str, seconds: float = 0.0) -> None:
+def _note(kind: str, test: str) -> None:
     with open(os.environ["BEAMER_MUTATION_OUTCOMES"], "a", encoding="utf-8") as file:
-        file.write(json.dumps([kind, test, seconds]) + "\n")
+        file.write(json.dumps([kind, test]) + "\n")
 
 
 def pytest_runtest_logstart(nodeid: str) -> None:
@@ -18,7 +18,7 @@ def pytest_runtest_logstart(nodeid: str) -> None:
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Note a phase of a test."""
-    _note(report.outcome, report.nodeid, report.duration)
+    _note(report.outcome, report.nodeid)
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:
