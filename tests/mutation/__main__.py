@@ -23,7 +23,7 @@ def main() -> int:
     commands.add_parser("draw", help="draw the list again from this tree")
     run = commands.add_parser("run", help="try the listed mutants")
     run.add_argument("--only", type=int, action="append", metavar="NUMBER", help="this mutant, and others named so")
-    run.add_argument("--tier", choices=("unit", "short", "long"), default="short", help="which tests are run at most")
+    run.add_argument("--tier", choices=trial.LEVELS, default="short", help="which tests are run at most")
     run.add_argument("--folder", type=Path, default=FOLDER, help="where the copies are made")
     options = parser.parse_args()
     return _draw() if options.command == "draw" else _run(options.only, options.tier, options.folder)

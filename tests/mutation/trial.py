@@ -1,5 +1,6 @@
 """How a mutant is tried: in a copy of the checkout, by the tests that lie nearest to it first, until one fails."""
 
+import ast
 import hashlib
 import json
 import os
@@ -10,9 +11,11 @@ import signal
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from tests.mutation.mutants import PACKAGES, Mutant, mutated
@@ -23,10 +26,13 @@ TIERS = {
     "short": ("tests/compat", "tests/processes", "tests/ray", "tests/netns", "tests/emulation"),
     "long": ("tests/packaging",),
 }
+LEVELS = ("near", *TIERS)  # each with all before it
 TEST_S = 120  # of a unit test on a mutant
 LONG_TEST_S = 300  # as in `pyproject.toml`
 SPARE_S = 60  # beyond a test's time, to collect or to end
 MEMORY_BYTES = 12 << 30
+SHAPES = tuple(f"topologies.{path.stem}" for path in (ROOT / "topologies").glob("*.py"))  # which are found by entry points
+_MODULE = re.compile(rf"\b(?:beamer|{'|'.join(PACKAGES)}|eval)(?:\.\w+)*")
 
 
 @dataclass(frozen=True)
@@ -60,20 +66,27 @@ class Verdict:
 def steps(path: str, tier: str) -> list[Step]:
     """Return the tests for a module, those that import it first in each step.
 
-    The first step is the folder of unit tests that mirrors the package, the second all of `tests/unit` and
-    `tests/conformance`, the third what else imports the module; with the tier `long` everything else comes fourth.
+    First the folder of unit tests that mirrors the package; then what else of `tests/unit` and `tests/conformance` imports the
+    module; with the tier `unit` then all of the two; with `short` then what else imports it; with `long` then everything
+    else. Tests from which no import leads to the module are left out of each: they cannot run it.
     """
     folder = _mirror(path)
-    listed = [Step(folder, _ordered(path, sorted((ROOT / folder).glob("test_*.py"))))]
-    rest = _ordered(path, _files(TIERS["unit"]))
-    listed.append(Step("tests/unit, tests/conformance", tuple(file for file in rest if file not in listed[0].files)))
-    others = _files(TIERS["short"])
-    importing = tuple(_name(file) for file in others if _imports(file, path))
-    if tier in ("short", "long"):
-        listed.append(Step("other tests that import the module", importing))
-    if tier == "long":
-        left = (*others, *_files(TIERS["long"]))
-        listed.append(Step("all other tests", tuple(_name(file) for file in left if _name(file) not in importing)))
+    units, others = _files(TIERS["unit"]), _files(TIERS["short"])
+    near = sorted((ROOT / folder).glob("test_*.py"))
+    kinds = [
+        ("near", folder, near),
+        ("near", "other unit tests that import the module", [file for file in units if _imports(file, path)]),
+        ("unit", "tests/unit, tests/conformance", units),
+        ("short", "other tests that import the module", [file for file in others if _imports(file, path)]),
+        ("long", "all other tests", [*others, *_files(TIERS["long"])]),
+    ]
+    listed: list[Step] = []
+    taken: set[Path] = set()
+    for least, name, files in kinds:
+        if LEVELS.index(least) <= LEVELS.index(tier):
+            left = [file for file in files if file not in taken]
+            taken |= set(left)
+            listed.append(Step(name, _ordered(path, left)))
     return [step for step in listed if step.files]
 
 
@@ -95,15 +108,57 @@ def _name(file: Path) -> str:
 
 
 def _imports(file: Path, path: str) -> bool:
-    module = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-    package, _, name = module.rpartition(".")
-    imported = rf"^from {re.escape(package)} import (.*[ ,])?{name}\b"
-    text = file.read_text("utf-8")
-    return module in text or re.search(imported, text, re.MULTILINE) is not None
+    return _name(file) in _importers().get(path, ())
 
 
 def _ordered(path: str, files: list[Path]) -> tuple[str, ...]:
-    return tuple(_name(file) for file in sorted(files, key=lambda file: (not _imports(file, path), _name(file))))
+    """Return files by how many imports lie between them and the module, without those that lead to it by none."""
+    distance = _distances(path)
+    reaching = (name for file in files if (name := _name(file)) in distance)
+    return tuple(sorted(reaching, key=lambda name: (distance[name], name)))
+
+
+@cache
+def _distances(path: str) -> dict[str, int]:
+    """Return the files that import a module, themselves or through others, with the number of imports in between."""
+    importers = _importers()
+    found = {path: 0}
+    queue = deque([path])
+    while queue:
+        name = queue.popleft()
+        for importer in importers.get(name, ()):
+            if importer not in found:
+                found[importer] = found[name] + 1
+                queue.append(importer)
+    return found
+
+
+@cache
+def _importers() -> dict[str, set[str]]:
+    """Return the files that import each module of the checkout, or name it in a string: to import it later, or run it."""
+    importers: dict[str, set[str]] = {}
+    for folder in ("beamer", *PACKAGES, "eval", "tests"):
+        for file in (ROOT / folder).rglob("*.py"):
+            for name in _imported(ast.parse(file.read_text("utf-8"))):
+                parts = name.split(".")
+                for end in range(1, len(parts) + 1):  # importing a module imports the packages that it is in
+                    module = "/".join(parts[:end])
+                    for found in (f"{module}.py", f"{module}/__init__.py", f"{module}/__main__.py"):
+                        importers.setdefault(found, set()).add(_name(file))
+    return importers
+
+
+def _imported(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                yield from (alias.name for alias in names)
+            case ast.ImportFrom(module=str(module), names=names):
+                yield from (f"{module}.{alias.name}" for alias in names)
+                if any(alias.name == "entry_points" for alias in names):
+                    yield from SHAPES
+            case ast.Constant(value=str(text)):
+                yield from _MODULE.findall(text)
 
 
 class Copy:
