@@ -27,6 +27,7 @@ TIERS = {
     "long": ("tests/packaging",),
 }
 LEVELS = ("near", *TIERS)  # each with all before it
+FEW = 3  # imports: a test's helper, a command line, the module of the command
 TEST_S = 120  # of a unit test on a mutant
 LONG_TEST_S = 300  # as in `pyproject.toml`
 SPARE_S = 60  # beyond a test's time, to collect or to end
@@ -67,8 +68,8 @@ def steps(path: str, tier: str) -> list[Step]:
     """Return the tests for a module, those that import it first in each step.
 
     First the folder of unit tests that mirrors the package; then what else of `tests/unit` and `tests/conformance` imports the
-    module; with the tier `unit` then all of the two; with `short` then what else imports it; with `long` then everything
-    else. Tests from which no import leads to the module are left out of each: they cannot run it.
+    module; with the tier `unit` then all of the two; with `short` then what else leads to it by few imports; with `long` then
+    everything else. Tests from which no import leads to the module are left out of each: they cannot run it.
     """
     folder = _mirror(path)
     units, others = _files(TIERS["unit"]), _files(TIERS["short"])
@@ -77,8 +78,8 @@ def steps(path: str, tier: str) -> list[Step]:
         ("near", folder, near),
         ("near", "other unit tests that import the module", [file for file in units if _imports(file, path)]),
         ("unit", "tests/unit, tests/conformance", units),
-        ("short", "other tests that import the module", [file for file in others if _imports(file, path)]),
-        ("long", "all other tests", [*others, *_files(TIERS["long"])]),
+        ("short", "other tests", [file for file in others if _distances(path).get(_name(file), FEW + 1) <= FEW]),
+        ("long", "all other tests that lead to the module", [*others, *_files(TIERS["long"])]),
     ]
     listed: list[Step] = []
     taken: set[Path] = set()
