@@ -12,11 +12,14 @@ import pytest
 from beamer.decision.policy import Stateless
 from beamer.network.connection import Connection
 from beamer.network.events import ConnectionsSeen, PlanChanged, Planned
+from beamer.network.fabric import Fabric
+from beamer.network.footprint import Footprint
 from beamer.network.plan import JobPlan, Plan
 from beamer.network.policies import NetworkPolicy, Order
 from beamer.network.policy import Tier
 from beamer.network.seen import SeenConnections, by_job
 from beamer.network.snapshot import Snapshot
+from beamer.network.views import JobView, StudyView
 from beamer.studies.events import AttemptStarted, Event, StudyRegistered, TrialEnded, TrialRegistered
 from beamer.studies.model import Process, Profile, TrialStatus, Worker
 from beamer.studies.records import AttemptRecord, TrialRecord
@@ -75,6 +78,29 @@ def decisions(desk: Desk) -> list[set[str]]:
 def test_events_are_taken_in_while_a_decision_is_made(tmp_path: Path) -> None:
     desk = while_deciding(tmp_path, *trial("c"))
     assert decisions(desk) == [{"mnist/a", "mnist/b"}, {"mnist/c"}]
+
+
+def test_of_a_study_that_has_not_changed_a_decision_makes_nothing_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A decision's time grows with the studies that have changed, not with all that run."""
+    desk = Desk(tmp_path, Slow())
+    of_study, made = Snapshot.of_study, list[str]()
+
+    def counted(fabric: Fabric, study: StudyView, footprint: Callable[[JobView], Footprint]) -> Snapshot:
+        made.append(study.name)
+        return of_study(fabric, study, footprint)
+
+    async def play() -> None:
+        await desk.runtime.start()
+        desk.record(*REGISTERED)
+        await until(lambda: desk.runtime.plan.jobs.keys() == {"mnist/a", "mnist/b"})
+        monkeypatch.setattr(Snapshot, "of_study", counted)
+        desk.record(StudyRegistered(1000.0, "other"), TrialRegistered(1000.0, "other", "c"))
+        desk.record(AttemptStarted(1000.0, "other/c", "one", (Worker(0, HOSTS[0]), Worker(1, HOSTS[2])), Profile(1_000_000)))
+        await until(lambda: "other/c" in desk.runtime.plan.jobs)
+        await desk.runtime.stop()
+
+    run(play())
+    assert set(made) == {"other"}
 
 
 def test_a_trial_that_ends_while_a_decision_is_made_has_no_part_in_it(tmp_path: Path) -> None:

@@ -292,6 +292,15 @@ def test_marks_go_with_the_worker_and_change_with_its_class(table: SocketTable) 
     assert table.worker_bytes == ()
 
 
+def test_marks_of_an_agent_that_was_killed_go_with_the_worker_too(table: SocketTable, rule: FakeHoldRule) -> None:
+    assign(table)
+    assert assign(table, Mark(class_id(3), codepoint(3))) == 4
+    with closing(SocketTable(rule)) as next_table:
+        assert assign(next_table) == 0, "what runs on keeps its marks until there is a plan"
+        assert next_table.assign((), ("127.0.0.1",), (), {}) == 4
+    assert [mark_of(each) for each in OPEN] == 4 * [UNMARKED]
+
+
 def test_a_worker_may_leave_in_the_moment_in_which_its_connections_close(table: SocketTable) -> None:
     assign(table)
     assign(table, Mark(3, 11))

@@ -101,6 +101,14 @@ def test_a_barrier_ahead_counts_before_everything_else() -> None:
     assert left(tracker) == {"s/a": 1}
 
 
+def test_a_trial_that_has_arrived_stays_in_its_stage() -> None:
+    """Until it is given another target: its processes have not left, and its stage waits for them."""
+    tracker = tracked(
+        StudyRegistered(0, "s"), StageRegistered(0, "s", "rung0"), *running("s", "a", 2), TargetSet(3, "s/a", 2, "rung0")
+    )
+    assert list(snapshot(tracker).stages) == ["s/rung0"]
+
+
 def test_the_trials_that_no_stage_waits_for_share_the_weight_of_their_study() -> None:
     """A search without barriers must not count for as many stages as it has slots."""
     tracker = tracked(

@@ -71,6 +71,16 @@ def test_every_shape_may_be_named_in_a_scenario() -> None:
     assert {build_topology({"shape": shape}).name for shape in shapes} == shapes
 
 
+@pytest.mark.parametrize(
+    ("shape", "hosts", "switches", "planes"),
+    [("single", 8, 1, 1), ("dumbbell", 8, 2, 1), ("leaf-spine", 8, 6, 2), ("fat-tree", 16, 20, 2)],
+)
+def test_a_scenario_that_names_a_shape_alone_keeps_its_hosts(shape: str, hosts: int, switches: int, planes: int) -> None:
+    """Scenario files leave sizes out: another default would be another network under the same file."""
+    fabric = build_topology({"shape": shape})
+    assert (len(fabric.hosts), len(fabric.switches), fabric.planes) == (hosts, switches, planes)
+
+
 @pytest.mark.parametrize("fabric", SHAPES, ids=lambda f: f.name)
 def test_the_file_form_is_the_same_fabric(fabric: Fabric) -> None:
     assert Fabric.from_dict(fabric.to_dict()) == fabric

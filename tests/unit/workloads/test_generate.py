@@ -371,6 +371,8 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         ({"bytes_scale": 0}, "bytes_scale", "above 0"),
         ({"bytes_scale": True}, "bytes_scale", "above 0"),
         ({"overlap": 1.1}, "overlap", "from 0 to 1"),
+        ({"start_up_s": -0.5}, "start_up_s", "at least 0"),
+        ({"start_up_s": float("nan")}, "start_up_s", "at least 0"),
         ({"topology": {"shape": "leafspine"}}, "topology.shape", "did you mean 'leaf-spine'"),
         ({"topology": {"leaves": 2}}, "topology.shape", "one of"),
         ({"topology": {**LEAF_SPINE, "leafs": 2}}, "topology.leafs", "did you mean 'leaves'"),

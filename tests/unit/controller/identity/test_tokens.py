@@ -72,8 +72,9 @@ def test_a_token_is_one_that_the_client_takes_and_the_controller_reads(token: Ru
 def test_a_token_is_valid_until_it_expires_and_not_then() -> None:
     made = sign_token(KEY, Claims("*", TokenRole.READER), 1000.0, 60.0)
     assert read_token(KEY, made, 1059.9).role is TokenRole.READER
-    with pytest.raises(TokenError):
+    with pytest.raises(TokenError) as refused:
         read_token(KEY, made, 1060.0)
+    assert refused.value.kind == "expired", "the log is limited by kind: another kind's line must not stand for this one"
 
 
 @pytest.mark.parametrize(

@@ -126,6 +126,20 @@ def test_what_beamer_reads_is_handed_on_as_it_came(name: str) -> None:
     read(samples.READ[name])
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "COPY_TTL_OUT", "COPY_TTL_IN", "SET_MPLS_TTL", "DEC_MPLS_TTL", "PUSH_VLAN", "POP_VLAN", "PUSH_MPLS", "POP_MPLS",
+        "SET_QUEUE", "GROUP", "SET_NW_TTL", "DEC_NW_TTL", "PUSH_PBB", "POP_PBB",
+    ],
+)  # fmt: skip
+def test_every_action_of_the_standard_is_handed_on_at_its_length(name: str) -> None:
+    """All are of 8 bytes, but for the output (OpenFlow 1.3.5, 7.2.5): somebody else's rule must not end the connection."""
+    action = element(getattr(ofp, f"OFPAT_{name}"), bytes(4))
+    data = entries(flow_entry(MATCH, apply_actions(action), goto(3)))
+    assert readable(data) == data
+
+
 @pytest.mark.parametrize("name", samples.NOT_READ)
 def test_what_beamer_does_not_read_never_reaches_the_parsers(name: str) -> None:
     assert readable(samples.NOT_READ[name]) is None

@@ -3,20 +3,25 @@
 import socket
 import threading
 from collections.abc import Callable
-from typing import Any
+from contextlib import ExitStack
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
+from beamer.client import Client
+from beamer.engines.local.supervisor.ports import kept_port
 from beamer.network.collectives import phases
 from beamer.network.job import JobSpec
 from beamer.studies.model import Role, Worker
+from beamer.workloads.scenario import TransportSettings
+from topologies.emulation import trainer
 from topologies.emulation.collectives import Mesh, largest_window, push_pull, ring_all_reduce, serve_slice
-from topologies.emulation.trainer import _peers
+from topologies.emulation.trainer import TrainerTask, _peers, connect, train
 
 
 def _together(*tasks: Callable[[], None]) -> None:
-    threads = [threading.Thread(target=task) for task in tasks]
+    threads = [threading.Thread(target=task, daemon=True) for task in tasks]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -78,6 +83,51 @@ def test_every_pair_of_the_collective_has_one_connection() -> None:
         dialled = {frozenset((w.rank, r)) for w in spec.workers for r in _peers(spec, w.rank)[0]}
         expected = {frozenset((w.rank, r)) for w in spec.workers for r in _peers(spec, w.rank)[1]}
         assert dialled == expected == pairs
+
+
+class _Reports:
+    """A client, and the trial that it has, which note the steps that are reported."""
+
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+
+    def trial(self, study: str, name: str, run: str) -> "_Reports":
+        return self
+
+    def attach(self, rank: int) -> None:
+        pass
+
+    def progress(self, step: int) -> None:
+        self.steps.append(step)
+
+    def pause(self) -> None:
+        pass
+
+    def close(self, patience_s: float) -> None:
+        pass
+
+
+@pytest.mark.parametrize("servers", [0, 1, 2])
+def test_a_job_comes_to_its_end_with_any_number_of_servers(servers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`train` checks each synchronised gradient itself; a rank that expects other sizes than its peers send waits for ever."""
+    roles = [Role.WORKER, Role.WORKER, *(servers * [Role.SERVER])]
+    workers = tuple(Worker(rank, "h1", role) for rank, role in enumerate(roles))
+    spec = JobSpec("t", workers, 3, 100_000, collective="parameter-server" if servers else "ring")
+    reports = [_Reports() for _ in workers]
+    addresses, transport = tuple("127.0.0.1" for _ in workers), TransportSettings()
+    meshes: list[Mesh] = []
+
+    def connected(task: TrainerTask) -> Mesh:
+        meshes.append(connect(task))
+        return meshes[-1]
+
+    monkeypatch.setattr(trainer, "connect", connected)
+    with ExitStack() as stack:
+        ports = tuple(stack.enter_context(kept_port()) for _ in workers)
+        tasks = [TrainerTask("s", "1", spec, rank, addresses, ports, "", 0.0, transport) for rank in range(len(workers))]
+        _together(*(lambda i=i: train(tasks[i], cast(Client, reports[i])) for i in range(len(workers))))  # type: ignore[misc]
+    assert [report.steps for report in reports] == [[1, 2, 3], *([] for _ in workers[1:])]
+    _close(meshes)
 
 
 @pytest.mark.parametrize(("most", "kept"), [(65535, 65535), (131069, 65535), (131070, 131070), (262144, 262140)])
