@@ -10,11 +10,13 @@ from typing import Annotated, Any, Generic, TypeVar, get_args, get_origin, get_t
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from beamer.errors import shortened
 from beamer.protocol_version import FIRST_VERSION, PROTOCOL_VERSION, newer_fields
 
 T = TypeVar("T")
 
 MOST_NAMED = 20  # unknown fields of a message that are named
+MOST_NAME_CHARACTERS = 100  # of each: the peer has chosen it, and logs remember what they have said
 _UNKNOWN_KEYS = ("extra_forbidden", "unexpected_keyword_argument")  # in a model, in a dataclass
 _UNKNOWN_KIND = "union_tag_invalid"
 _ALL = "__all__"  # pydantic's name for each element
@@ -58,8 +60,11 @@ def decode(adapter: TypeAdapter[T], text: str | bytes, version: int) -> Decoded[
 
 
 def unknown_names(error: ValidationError) -> tuple[str, ...]:
-    """Return the names of the fields and kinds that are unknown in a message, each once, at most `MOST_NAMED`."""
-    return tuple(dict.fromkeys(_names(error)))[:MOST_NAMED]
+    """Return the names of the fields and kinds that are unknown in a message, each once, at most `MOST_NAMED`.
+
+    Of a long name there is the beginning.
+    """
+    return tuple(dict.fromkeys(shortened(name, MOST_NAME_CHARACTERS) for name in _names(error)))[:MOST_NAMED]
 
 
 def _names(error: ValidationError) -> Iterable[str]:
