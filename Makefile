@@ -14,7 +14,7 @@ ROOT := $(shell [ "$$(id -u)" = 0 ] && echo yes)
 .PHONY: demo test test-long check setup system packages compiled test-setup clean help
 
 help:  ## list the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
 setup: $(VENV)/.ready  ## make the virtual environment in .venv
 
