@@ -12,12 +12,12 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from beamer.errors import shortened
 from beamer.protocol_version import FIRST_VERSION, PROTOCOL_VERSION, newer_fields
+from beamer.validation import UNKNOWN_KEY
 
 T = TypeVar("T")
 
 MOST_NAMED = 20  # unknown fields of a message that are named
 MOST_NAME_CHARACTERS = 100  # of each: the peer has chosen it, and logs remember what they have said
-_UNKNOWN_KEYS = ("extra_forbidden", "unexpected_keyword_argument")  # in a model, in a dataclass
 _UNKNOWN_KIND = "union_tag_invalid"
 _ALL = "__all__"  # pydantic's name for each element
 
@@ -69,7 +69,7 @@ def unknown_names(error: ValidationError) -> tuple[str, ...]:
 
 def _names(error: ValidationError) -> Iterable[str]:
     for finding in _findings(error):
-        if finding["type"] in _UNKNOWN_KEYS:
+        if finding["type"] in UNKNOWN_KEY:
             yield ".".join(part for part in finding["loc"] if isinstance(part, str))
         elif finding["type"] == _UNKNOWN_KIND:
             yield ".".join((*(part for part in finding["loc"] if isinstance(part, str)), str(finding["ctx"]["tag"])))
