@@ -83,8 +83,8 @@ def format_header(limits: Mapping[str, int] | None = None) -> str:
 
 def check_version(version: int, peer: str, own: str) -> None:
     """Check that a peer is served. peer, own: what the programs are. Raises `InputError` that says what to upgrade first."""
-    if version < max(PROTOCOL_VERSION - REACH, FIRST_VERSION) or version > PROTOCOL_VERSION + REACH:
-        least, most = max(PROTOCOL_VERSION - REACH, FIRST_VERSION), PROTOCOL_VERSION + REACH
+    least, most = max(PROTOCOL_VERSION - REACH, FIRST_VERSION), PROTOCOL_VERSION + REACH
+    if not least <= version <= most:
         first = f"{own} to {version - REACH}" if version > most else f"{peer} to {least}"
         raise InputError("protocol", version, f"version {least} to {most}: upgrade the {first} first")
 
