@@ -14,7 +14,7 @@ ROOT := $(shell [ "$$(id -u)" = 0 ] && echo yes)
 .PHONY: demo test test-long check setup system packages compiled test-setup clean help
 
 help:  ## list the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
 setup: $(VENV)/.ready  ## make the virtual environment in .venv
 
@@ -83,7 +83,7 @@ test: test-setup  ## every test but the long ones: unit, conformance, packaging,
 	@$(BIN)/python -m pytest $(SHARED) -m "not long and not alone" $(TESTS)
 	@$(BIN)/python -m pytest -m "not long and alone" $(TESTS)
 
-test-long: test-setup  ## what is long for its own sake: all repeats, seeds and damages
+test-long: test-setup  ## all seeds, repeats and sizes of tests, which take long
 	@$(BIN)/python -m pytest $(SHARED) -m "long and not alone" $(TESTS)
 	@$(BIN)/python -m pytest -m "long and alone" $(TESTS)
 

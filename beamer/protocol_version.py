@@ -12,6 +12,7 @@ what it takes at most: `2;body_bytes=524288` (an item with parameters, RFC 8941,
 imported here.
 """
 
+import json
 import re
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
@@ -27,9 +28,11 @@ PROTOCOL_VERSION = 2
 REACH = 1
 """How many versions a peer may be away."""
 HEADER = "Beamer-Protocol"
+LINE_KEY = "protocol"
+"""Where peers that exchange lines of JSON say their version: supervisors, and clients that attach at an agent."""
 
 _MOST_HEADER_CHARACTERS = 1024
-_ITEM = re.compile(r"\d{1,6}(;\s*[a-z][a-z0-9_.*-]*=\d{1,15})*")
+_ITEM = re.compile(r"[1-9]\d{0,5}(;\s*[a-z][a-z0-9_.*-]*=\d{1,15})*")
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,16 @@ def parse_header(text: str | None) -> PeerProtocol:
     return PeerProtocol(int(version), {name: int(value) for name, _, value in (one.strip().partition("=") for one in limits)})
 
 
+def version_of_line(line: str | bytes) -> int:
+    """Return the version that a line of JSON says in `LINE_KEY`, the first one where it says none that there can be."""
+    try:
+        values = json.loads(line)
+    except (ValueError, RecursionError):
+        return FIRST_VERSION
+    version = values.get(LINE_KEY) if isinstance(values, dict) else None
+    return version if type(version) is int and version >= FIRST_VERSION else FIRST_VERSION
+
+
 def format_header(limits: Mapping[str, int] | None = None) -> str:
     """Return what this program says in its header. limits: what it takes at most, by name."""
     return "".join((str(PROTOCOL_VERSION), *(f";{name}={value}" for name, value in (limits or {}).items())))
@@ -70,8 +83,8 @@ def format_header(limits: Mapping[str, int] | None = None) -> str:
 
 def check_version(version: int, peer: str, own: str) -> None:
     """Check that a peer is served. peer, own: what the programs are. Raises `InputError` that says what to upgrade first."""
-    if version < max(PROTOCOL_VERSION - REACH, FIRST_VERSION) or version > PROTOCOL_VERSION + REACH:
-        least, most = max(PROTOCOL_VERSION - REACH, FIRST_VERSION), PROTOCOL_VERSION + REACH
+    least, most = max(PROTOCOL_VERSION - REACH, FIRST_VERSION), PROTOCOL_VERSION + REACH
+    if not least <= version <= most:
         first = f"{own} to {version - REACH}" if version > most else f"{peer} to {least}"
         raise InputError("protocol", version, f"version {least} to {most}: upgrade the {first} first")
 

@@ -9,13 +9,13 @@ from pydantic import BaseModel, ValidationError
 
 from beamer.errors import InputError, nearest, shortened
 
-_UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")  # in a model, in a dataclass
+UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")  # pydantic's names for it, in a model and in a dataclass
 
 
 def input_error(error: ValidationError, record: type | None = None, prefix: str = "") -> InputError:
     """Return one finding of `error` as an `InputError`; `record`, a model or dataclass, is where unknown keys are looked up."""
     # A misspelt key explains a missing one better than the reverse.
-    finding = min(error.errors(include_url=False), key=lambda f: f["type"] not in _UNKNOWN_KEY)
+    finding = min(error.errors(include_url=False), key=lambda f: f["type"] not in UNKNOWN_KEY)
     return finding_error(finding, record, prefix)
 
 
@@ -28,7 +28,7 @@ def finding_error(finding: Mapping[str, Any], record: Any = None, prefix: str = 
     path = prefix
     for part in location:
         path += f"[{part}]" if isinstance(part, int) else f"{'.' if path else ''}{shortened(part)}"
-    if finding["type"] in _UNKNOWN_KEY:
+    if finding["type"] in UNKNOWN_KEY:
         known = _fields_at(_record_in(record), location[:-1])
         return InputError(path, finding["input"], nearest(str(location[-1]), known) if known else "no such key")
     if finding["type"] == "missing":

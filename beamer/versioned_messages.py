@@ -10,12 +10,14 @@ from typing import Annotated, Any, Generic, TypeVar, get_args, get_origin, get_t
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from beamer.errors import shortened
 from beamer.protocol_version import FIRST_VERSION, PROTOCOL_VERSION, newer_fields
+from beamer.validation import UNKNOWN_KEY
 
 T = TypeVar("T")
 
 MOST_NAMED = 20  # unknown fields of a message that are named
-_UNKNOWN_KEYS = ("extra_forbidden", "unexpected_keyword_argument")  # in a model, in a dataclass
+MOST_NAME_CHARACTERS = 100  # of each: the peer has chosen it, and logs remember what they have said
 _UNKNOWN_KIND = "union_tag_invalid"
 _ALL = "__all__"  # pydantic's name for each element
 
@@ -58,13 +60,16 @@ def decode(adapter: TypeAdapter[T], text: str | bytes, version: int) -> Decoded[
 
 
 def unknown_names(error: ValidationError) -> tuple[str, ...]:
-    """Return the names of the fields and kinds that are unknown in a message, each once, at most `MOST_NAMED`."""
-    return tuple(dict.fromkeys(_names(error)))[:MOST_NAMED]
+    """Return the names of the fields and kinds that are unknown in a message, each once, at most `MOST_NAMED`.
+
+    Of a long name there is the beginning.
+    """
+    return tuple(dict.fromkeys(shortened(name, MOST_NAME_CHARACTERS) for name in _names(error)))[:MOST_NAMED]
 
 
 def _names(error: ValidationError) -> Iterable[str]:
     for finding in _findings(error):
-        if finding["type"] in _UNKNOWN_KEYS:
+        if finding["type"] in UNKNOWN_KEY:
             yield ".".join(part for part in finding["loc"] if isinstance(part, str))
         elif finding["type"] == _UNKNOWN_KIND:
             yield ".".join((*(part for part in finding["loc"] if isinstance(part, str)), str(finding["ctx"]["tag"])))

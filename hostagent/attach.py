@@ -31,7 +31,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from beamer.errors import InputError
 from beamer.network.protocol import WorkerLease
-from beamer.protocol_version import FIRST_VERSION, PROTOCOL_VERSION, check_version
+from beamer.protocol_version import FIRST_VERSION, LINE_KEY, PROTOCOL_VERSION, check_version, version_of_line
 from beamer.studies.model import MOST_RANK, Process, check_name
 from beamer.validation import input_error
 from beamer.versioned_messages import Decoded, decode
@@ -81,7 +81,7 @@ def parse_request(line: bytes) -> Decoded[AttachRequest]:
         raise InputError("line", line[:80].decode(errors="replace"), "a flat JSON object") from error
     if not isinstance(content, dict):
         raise InputError("line", content, "a JSON object")
-    version = version_of(line)
+    version = version_of_line(line)
     check_version(version, "client", "agent")
     try:
         decoded = decode(_requests, line, version)
@@ -93,16 +93,6 @@ def parse_request(line: bytes) -> Decoded[AttachRequest]:
         if value is not None:
             check_name(value, name)
     return decoded
-
-
-def version_of(line: bytes) -> int:
-    """Return the version that a line says its process speaks, the first one where it says none."""
-    try:
-        content = json.loads(line)
-    except (ValueError, RecursionError):
-        return FIRST_VERSION
-    version = content.get("protocol") if isinstance(content, dict) else None
-    return version if type(version) is int else FIRST_VERSION
 
 
 @contextlib.contextmanager
@@ -248,7 +238,7 @@ class AttachServer:
             line = await _line(reader)
             if not line:
                 return None
-            peer.version = version_of(line)
+            peer.version = version_of_line(line)
             decoded = parse_request(line)
         except InputError as error:
             return str(error)
@@ -336,7 +326,7 @@ async def _until_heard(reader: asyncio.StreamReader, peer: _Peer) -> None:
 
 def _send(writer: asyncio.StreamWriter, answer: dict[str, object], peer: _Peer) -> None:
     if peer.version > FIRST_VERSION:
-        answer["protocol"] = PROTOCOL_VERSION
+        answer[LINE_KEY] = PROTOCOL_VERSION
     writer.write(json.dumps(answer).encode() + b"\n")
 
 

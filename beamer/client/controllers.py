@@ -9,6 +9,8 @@ from beamer.protocol_version import PeerProtocol
 NOT_LEADING = 503
 """The status of a controller that follows another one, and of one that cannot serve now."""
 
+_SERVER_ERRORS = 500  # and beyond: a proxy's own, it may be, which say nothing of the controller's version
+
 
 class Controllers:
     """Send requests to the controllers at `urls`, as `Transport` does to one.
@@ -46,7 +48,8 @@ class Controllers:
             self._protocols.pop(present, None)  # it may come back as another version
             self._leave(present)
             raise
-        self._protocols[present] = answer.protocol
+        if answer.status_code < _SERVER_ERRORS:
+            self._protocols[present] = answer.protocol
         if answer.status_code == NOT_LEADING:
             self._leave(present)
         return answer

@@ -28,7 +28,7 @@ from beamer.client.forking import RUNNING
 from beamer.client.refusals import MOST_REASONS, clip
 from beamer.log_limit import VariedLogLimit
 from beamer.process_stat import process_stat
-from beamer.protocol_version import FIRST_VERSION, PROTOCOL_VERSION
+from beamer.protocol_version import FIRST_VERSION, LINE_KEY, PROTOCOL_VERSION
 from beamer.studies.model import Process
 
 AGENT_VARIABLE = "BEAMER_AGENT"
@@ -132,8 +132,13 @@ class AgentLease:
         return answer
 
     def _compare(self, answer: dict[str, Any]) -> None:
-        """Say once that the agent speaks another version."""
-        version = answer.get("protocol", FIRST_VERSION)
+        """Say once that the agent speaks another version.
+
+        An agent that refuses before it has read a request says none, whichever it speaks.
+        """
+        if LINE_KEY not in answer and "attached" not in answer:
+            return
+        version = answer.get(LINE_KEY, FIRST_VERSION)
         if version != PROTOCOL_VERSION and self._refusals.take("version", version if isinstance(version, int) else 0):
             what = "Beamer's agent at %s speaks version %s of the protocol, and this client %d: what only one knows is not used"
             _log.info(what, self._path, clip(str(version)), PROTOCOL_VERSION)
@@ -231,13 +236,13 @@ def describe_process(pid: int | None = None, proc: Path = Path("/proc")) -> Proc
 
 def _lines(request: dict[str, Any]) -> list[bytes]:
     """Return the request as each version reads it, the first one first."""
-    versions = [request] if PROTOCOL_VERSION == FIRST_VERSION else [request, {**request, "protocol": PROTOCOL_VERSION}]
+    versions = [request] if PROTOCOL_VERSION == FIRST_VERSION else [request, {**request, LINE_KEY: PROTOCOL_VERSION}]
     return [json.dumps(one, default=int).encode() + b"\n" for one in versions]  # a number of NumPy's or PyTorch's, too
 
 
 def _is_unread(answer: dict[str, Any]) -> bool:
     """Return whether an agent of version 1 has refused to read which version this process speaks."""
-    return "protocol" not in answer and str(answer.get("error", "")).startswith("protocol:")
+    return LINE_KEY not in answer and str(answer.get("error", "")).startswith(f"{LINE_KEY}:")
 
 
 def _read_line(sock: socket.socket, deadline: float | None = None) -> dict[str, Any]:

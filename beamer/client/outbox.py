@@ -105,7 +105,7 @@ class Outbox:
         self._unknown: dict[Scope, None] = {}
         self._refusals = Refusals()
         self._warned: set[str] = set()
-        self._said: set[tuple[str, int]] = set()
+        self._said: set[int] = set()  # versions of controllers
 
     def put(self, request: PutRequest) -> None:
         """Take a request; return at once and never raise for its outcome."""
@@ -317,8 +317,8 @@ class Outbox:
             level, what = logging.INFO, "what only one of them knows is not used"
         except InputError as error:
             level, what = logging.WARNING, str(error)
-        if ("version", protocol.version) not in self._said:
-            self._said.add(("version", protocol.version))
+        if protocol.version not in self._said:
+            self._said.add(protocol.version)
             _log.log(level, _OTHER_VERSION, self._url, protocol.version, PROTOCOL_VERSION, what)
 
     def _judge(self, entry: Entry, answer: "Answer") -> float | None:

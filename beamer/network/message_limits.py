@@ -10,12 +10,10 @@ from typing import TypeVar
 
 from beamer.errors import InputError
 from beamer.network.protocol import (
-    Applied,
     Assignment,
     AssignmentLimits,
     Connections,
     Counters,
-    Hello,
     Message,
     ReportLimits,
     Workers,
@@ -80,8 +78,6 @@ def _parts(report: Message, limits: ReportLimits) -> Iterator[tuple[str, int]]:
         case Counters():
             yield "ports", limits.ports
             yield "workers", limits.leases
-        case Hello() | Applied() | _:
-            return
 
 
 def _shortened(report: Message, name: str, limit: int, left_out: list[str], why: str = "") -> Message:

@@ -77,10 +77,9 @@ def two_programs(directory: Path) -> Iterator[Programs]:
 
 @dataclass
 class ClassBytes:
-    """The bytes that left the queues of all hosts and switch ports, since it was made, in other classes than the traffic's."""
+    """The bytes that left each queue of all hosts and switch ports since it was made."""
 
     site: EmulatedSite
-    classes: frozenset[int]
     before: dict[Queue, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -131,7 +130,6 @@ async def _upgrades(
     leader, follower = site.controllers
     agents = sorted(name for name in site.run.parts["processes"] if name.startswith("agent-"))
     recovery_s: list[float] = []
-    failures: list[str] = []
     differing = 0
     async with (
         Load([one.url for one in site.controllers], seed, steady=PAIRS) as load,
@@ -144,7 +142,7 @@ async def _upgrades(
         marks = marks_of(await traffic.progress())
         effects = Effects(site, traffic, unused, read_rules(site.run, [SWITCH]), marks)
         classes = frozenset(priority - class_id(0) for priority, _ in marks)
-        counted = ClassBytes(site, classes)
+        counted = ClassBytes(site)
         load.resume()
         for number in range(times):
             await asyncio.sleep(rng.uniform(0, LIFE_S))
@@ -180,7 +178,7 @@ async def _upgrades(
         grown = counted.grown()
         changed = [line for one in queues for line in one()]
     stray = {queue: count for queue, count in grown.items() if queue[1] not in classes and count}
-    failures += [*load.failures, *effects.failures, *(f"queue changed: {line}" for line in changed)]
+    failures = [*load.failures, *effects.failures, *(f"queue changed: {line}" for line in changed)]
     failures += [f"{count} bytes left {interface} in class {klass}" for (interface, klass), count in stray.items()]
     if max(recovery_s) > TAKES_OVER_S:
         failures.append(f"a follower took {max(recovery_s):.1f} s")

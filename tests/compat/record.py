@@ -36,7 +36,6 @@ from tests.processes.shared_cluster import SharedCluster
 
 RECORDER = Path(__file__).parent / "recorder.py"
 AGENT_PROXY, CLIENT_PROXY, ENGINE_PROXY = f"{MANAGEMENT}:9301", f"{MANAGEMENT}:9302", "127.0.0.1:9303"
-PATIENCE_S = 60.0
 
 
 class RecordedCluster(Cluster):

@@ -131,6 +131,14 @@ def test_todays_client_attaches_at_an_agent_of_0_1_0(path: Path, caplog: pytest.
     assert said.levelno == logging.INFO
 
 
+def test_an_agent_that_has_read_nothing_is_not_taken_for_an_old_one(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    with fake_agent(path, lambda _: {"error": "too many processes are attached"}) as heard:
+        assert attach("s", "t", 0, path=str(path)) is None
+    assert len(heard) == 1
+    assert "speaks version" not in caplog.text
+
+
 def test_another_refusal_is_the_agents_word(path: Path) -> None:
     with fake_agent(path, lambda _: {"error": "too many processes are attached", "protocol": 2}) as heard:
         assert attach("s", "t", 0, path=str(path)) is None

@@ -45,8 +45,8 @@ MANY = {
 }
 """How often in the long run, where it is not three times."""
 CASES = [(fault, FEW.get(fault.name, 1)) for fault in FAULTS.values() if fault not in (*emulated.FAULTS, *upgrade.FAULTS)]
-REPEATED = [(fault, MANY.get(fault.name, 3)) for fault, _ in CASES]
 """The others need root and Open vSwitch: `tests/emulation/test_faults.py`."""
+REPEATED = [(fault, MANY.get(fault.name, 3)) for fault, _ in CASES]
 MEASURED_ELSEWHERE = {name for name in FAULTS if name.startswith("garbage-")} | {"damaged"}
 """Nothing is written while these happen."""
 

@@ -31,4 +31,6 @@ def run_here(main: Callable[[], None], *arguments: str, env: Mapping[str, str] |
             code = 0
         except SystemExit as ended:
             code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+            if isinstance(ended.code, str):
+                print(ended.code, file=sys.stderr)  # as Python itself does
     return CompletedProcess(arguments, code, out.getvalue(), err.getvalue())

@@ -15,6 +15,7 @@ from beamer.protocol_version import (
     format_header,
     newer_fields,
     parse_header,
+    version_of_line,
 )
 
 
@@ -30,10 +31,27 @@ def test_a_peer_that_says_nothing_speaks_the_first_version() -> None:
     assert parse_header(None) == PeerProtocol(FIRST_VERSION)
 
 
-@pytest.mark.parametrize("text", ["", "two", "2;", "2;a", "2;A=1", "2;a=-1", "-1", "2 3", "2" * 7, "2" + ";a=1" * 500])
+@pytest.mark.parametrize(
+    "text", ["", "two", "0", "02", "2;", "2;a", "2;A=1", "2;a=-1", "-1", "2 3", "2" * 7, "2" + ";a=1" * 500]
+)
 def test_no_other_text_is_a_version(text: str) -> None:
     with pytest.raises(InputError, match=r"Beamer-Protocol: got .* expected a version such as 2"):
         parse_header(text)
+
+
+@pytest.mark.parametrize(
+    ("line", "version"),
+    [
+        ('{"protocol": 3}', 3),
+        ('{"kind": "status"}', 1),
+        ('{"protocol": 0}', 1),
+        ('{"protocol": true}', 1),
+        ("[3]", 1),
+        ("{", 1),
+    ],
+)
+def test_a_line_says_its_senders_version_or_speaks_the_first_one(line: str, version: int) -> None:
+    assert version_of_line(line) == version
 
 
 @pytest.mark.parametrize("version", [PROTOCOL_VERSION - 1, PROTOCOL_VERSION, PROTOCOL_VERSION + 1])

@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from beamer.protocol_version import PROTOCOL_VERSION, Since
-from beamer.versioned_messages import MOST_NAMED, Decoded, decode, encode, is_known
+from beamer.versioned_messages import MOST_NAME_CHARACTERS, MOST_NAMED, Decoded, decode, encode, is_known
 
 NEWER = PROTOCOL_VERSION + 1
 
@@ -96,6 +96,12 @@ def test_a_peer_that_is_not_newer_is_refused_what_is_unknown(version: int, text:
 def test_what_is_wrong_is_refused_of_a_newer_peer_too(text: str) -> None:
     with pytest.raises(ValidationError):
         decode(BOTH, text, NEWER)
+
+
+def test_of_a_long_unknown_name_the_beginning_is_kept() -> None:
+    (named,) = decode(BOTH, json.dumps({"kind": "outer", "x" * 10_000: 0}), NEWER).unused
+    assert named.startswith("outer.xxx")
+    assert len(named) < 2 * MOST_NAME_CHARACTERS
 
 
 def test_few_of_many_unknown_fields_are_named() -> None:

@@ -17,8 +17,8 @@ from beamer.protocol_version import FIRST_VERSION, PROTOCOL_VERSION
 class SupervisorClient:
     """Asks a job's supervisor on a node. job: the directory of the job here. kind: of the process group of one that is started.
 
-    It is started when it is asked and not there, unless kind is None. first_version: names of nodes whose program is known to
-    speak version 1 alone, which asking by a command finds out, and takes a command to find out.
+    It is started when it is asked and not there, unless kind is None. first_version: names of nodes whose program was found
+    to speak version 1 alone, where it is asked by a command: finding it out again would take one command more each time.
     """
 
     node: LocalNode

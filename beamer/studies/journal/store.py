@@ -14,7 +14,6 @@ import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
-from alembic.util import CommandError
 
 from beamer.errors import InputError, NewerError, PlatformError, SilentError, TakenError
 from beamer.studies.events import EncodedEvent, Event, decode, encode
@@ -332,12 +331,8 @@ class Journal:
     def _check_version(self) -> None:
         with self._reporting(), self._engine.connect() as connection:
             tables = set(sa.inspect(connection).get_table_names())
-            version = sa.text("SELECT version_num FROM alembic_version")
-            found = connection.execute(version).scalar_one_or_none() if "alembic_version" in tables else None
-        known = [script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()]  # the latest first
-        if found is not None and found not in known:
-            raise self._newer_schema(found)
-        if found != known[0]:
+            is_present = "alembic_version" in tables and self._has_present_schema(connection)
+        if not is_present:
             expected = "a journal of this version of Beamer, which its controller or scheduler makes of an older one"
             raise InputError("journal", self.url, expected)
 
@@ -347,14 +342,19 @@ class Journal:
             tables = set(sa.inspect(connection).get_table_names())
             if tables and "alembic_version" not in tables:
                 raise InputError("journal", self.url, f"{_EXPECTED}; it has the tables {', '.join(sorted(tables))}")
+            if tables:
+                self._has_present_schema(connection)
             config.attributes["connection"] = connection
-            try:
-                command.upgrade(config, "head")
-            except CommandError as error:
-                raise self._newer_schema(str(error)) from error
+            command.upgrade(config, "head")
 
-    def _newer_schema(self, found: str) -> NewerError:
-        return NewerError("journal", self.url, f"a journal that this Beamer reads: its schema is {found}; {UPGRADE}")
+    def _has_present_schema(self, connection: sa.Connection) -> bool:
+        """Say whether the database has this version's schema, not an older one. Raises `NewerError` for an unknown one."""
+        found = connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar_one_or_none()
+        known = [script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()]  # the latest first
+        if found is not None and found not in known:
+            expected = f"a journal that this Beamer reads: its schema is {found}, not {known[0]} or an older one; {UPGRADE}"
+            raise NewerError("journal", self.url, expected)
+        return bool(found == known[0])
 
     @contextmanager
     def _reporting(self) -> Iterator[None]:

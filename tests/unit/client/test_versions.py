@@ -95,6 +95,21 @@ def test_a_controller_that_turns_out_to_be_older_is_told_again_without_it(caplog
     assert warnings(caplog) == []
 
 
+@pytest.mark.usefixtures("newer_key")
+def test_a_proxys_failure_says_nothing_of_the_controllers_version() -> None:
+    heard: list[Any] = []
+
+    def answer(connection: socket.socket, request: bytes) -> None:
+        heard.append(json.loads(request.partition(b"\r\n\r\n")[2]))
+        said = "502 X\r\n" if len(heard) == 1 else f"200 OK\r\n{HEADER}: {PROTOCOL_VERSION}\r\n"
+        connection.sendall(f"HTTP/1.1 {said}Content-Length: 2\r\n\r\n{{}}".encode())
+
+    with raw_server(answer) as url, Client(url, PATIENCE_S) as client:
+        client.trial("s", "t").progress(1, 0.5)
+        assert client.flush(PATIENCE_S)
+    assert heard == 2 * [{"step": 1, "loss": 0.5}]
+
+
 def test_a_controller_too_far_away_is_said_once_with_what_to_upgrade_first(
     beamer: FakeBeamer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,6 +25,8 @@ def encode(value: Any, version: int = PROTOCOL_VERSION) -> str:
 
 def values(value: Any, version: int) -> dict[str, Any]:
     """Return a dataclass's fields, without those that a peer of a version does not know."""
+    if version >= PROTOCOL_VERSION:
+        return vars(value)
     unknown = newer_fields(cast("Hashable", type(value)), version)
     return {name: inner for name, inner in vars(value).items() if name not in unknown}
 

@@ -21,7 +21,7 @@ from beamer.engines.local.states import RanksState
 from beamer.engines.local.supervisor import codec
 from beamer.engines.local.supervisor.progress import NodeReport, Progress
 from beamer.errors import InputError, nearest
-from beamer.protocol_version import FIRST_VERSION, PROTOCOL_VERSION, check_version
+from beamer.protocol_version import FIRST_VERSION, LINE_KEY, PROTOCOL_VERSION, check_version
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,6 @@ REQUESTS: Mapping[str, type[SupervisorRequest]] = {
     "end": End,
 }
 ANSWERS: Mapping[str, type[SupervisorAnswer]] = {"status": Status, "port": FreePort, "accepted": Accepted, "refused": Refused}
-_VERSION = "protocol"
 _KINDS = {kind: name for name, kind in (*REQUESTS.items(), *ANSWERS.items())}
 
 
@@ -211,7 +210,7 @@ class Received(Generic[MessageT]):
 def encode(message: SupervisorRequest | SupervisorAnswer, version: int = PROTOCOL_VERSION) -> str:
     """Return a message as a line of JSON, without its end, as a peer of a version reads it."""
     values = {"kind": kind_of(message), **codec.values(message, version)}
-    return codec.encode(values if version == FIRST_VERSION else {**values, _VERSION: PROTOCOL_VERSION}, version)
+    return codec.encode(values if version == FIRST_VERSION else {**values, LINE_KEY: PROTOCOL_VERSION}, version)
 
 
 def read_request(line: str | bytes) -> Received[SupervisorRequest]:
@@ -236,17 +235,7 @@ def decode_answer(line: str | bytes) -> SupervisorAnswer:
 
 def is_unread(request: SupervisorRequest, refusal: str) -> bool:
     """Return whether a program of version 1 says by a refusal that it cannot read which version the request's sender speaks."""
-    return f"{kind_of(request)}.{_VERSION}: got {PROTOCOL_VERSION}," in refusal
-
-
-def version_of(line: str | bytes) -> int:
-    """Return the version that a line says its sender speaks, the first one where it says none."""
-    try:
-        values = json.loads(line)
-    except (ValueError, RecursionError):
-        return FIRST_VERSION
-    version = values.get(_VERSION) if isinstance(values, dict) else None
-    return version if type(version) is int else FIRST_VERSION
+    return f"{kind_of(request)}.{LINE_KEY}: got {PROTOCOL_VERSION}," in refusal
 
 
 def _read(line: str | bytes, kinds: Mapping[str, Any], what: str, peer: str, own: str) -> Received[Any]:
@@ -257,9 +246,9 @@ def _read(line: str | bytes, kinds: Mapping[str, Any], what: str, peer: str, own
     if not isinstance(values, dict) or "kind" not in values:
         raise InputError(what, values, 'a JSON object with "kind"')
     kind = values.pop("kind")
-    version = values.pop(_VERSION, FIRST_VERSION)
+    version = values.pop(LINE_KEY, FIRST_VERSION)
     if type(version) is not int or version < FIRST_VERSION:
-        raise InputError(f"{what}.{_VERSION}", version, "the number of a version")
+        raise InputError(f"{what}.{LINE_KEY}", version, "the number of a version")
     check_version(version, peer, own)
     if not isinstance(kind, str) or kind not in kinds:
         raise InputError(f"{what}.kind", kind, nearest(str(kind), kinds))

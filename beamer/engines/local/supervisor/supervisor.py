@@ -22,6 +22,7 @@ from beamer.engines.local.supervisor.messages import RunStatus, SupervisorAnswer
 from beamer.engines.local.supervisor.ports import KeptPort, free_port
 from beamer.engines.local.supervisor.run_watch import RunWatch
 from beamer.errors import InputError
+from beamer.protocol_version import version_of_line
 
 CHECK_S = 5.0
 """How often a supervisor checks whether its directory is still there."""
@@ -151,7 +152,7 @@ class Supervisor:
                 with client.makefile("rwb") as stream:
                     line = stream.readline()
                     if line:
-                        answer = messages.encode(self._answer_line(line), messages.version_of(line))
+                        answer = messages.encode(self._answer_line(line), version_of_line(line))
                         stream.write(answer.encode() + b"\n")
 
     def _answer_line(self, line: bytes) -> SupervisorAnswer:

@@ -65,7 +65,7 @@ def test_bytes_are_counted_by_queue_from_the_first_reading_on(tmp_path: Path, mo
 
     monkeypatch.setattr(upgrade, "queue_bytes", read)
     monkeypatch.setattr(upgrade, "read_fabric", lambda _: fabric)
-    counted = ClassBytes(site, frozenset({0}))
+    counted = ClassBytes(site)
     sent |= {0: 500, None: 8}
     grown = counted.grown()
     by_class = {klass: {count for (_, one), count in grown.items() if one == klass} for klass in sent}
