@@ -278,10 +278,9 @@ class AgentHub:
         self._limited.warning(what, name, unused, agent=name, version=protocol.version, fields=", ".join(unused))
 
     def _not_sent(self, name: str, assignment: Assignment, error: InputError) -> None:
-        """Take in that an agent takes no assignment as large as its own, as if it had answered so."""
+        """Log that an agent takes no assignment as large as its own: it never applies it, so that it is not in force there."""
         what = "an assignment is not sent, as it is more than its agent takes: the one before stays"
-        self._limited.error(what, name, error.field, agent=name, reason=str(error))
-        self._listener.on_agent_message(name, Applied(generation=assignment.generation, changes=0, error=str(error)))
+        self._limited.error(what, name, error.field, agent=name, generation=assignment.generation, reason=str(error))
 
     async def _hello(self, name: str, session: _AgentSession) -> Hello:
         try:

@@ -197,7 +197,7 @@ class Runtime:
             self.watch.take_in(one)
         if isinstance(event, StudyRegistered):
             self._unmatched.keep(self.tracker.trials)
-        woken = reduce(or_, (one.wakes for one in happened))
+        woken = reduce(or_, (one.wakes for one in happened), Wakes.NOTHING)
         if Wakes.ORDER in woken or self._standing(event) != before:
             self._planner.decide(COALESCE_S, event.at_s)
         elif Wakes.PACE in woken:

@@ -22,15 +22,13 @@ from beamer.scenario_options import (
     parse_policies,
 )
 from beamer.sim.traces import FORMATS, read
+from beamer.simulate.outputs import ROWS, Outputs
 from beamer.units import parse_rate
 from beamer.workloads import joint as joint_scenarios
 from beamer.workloads import scenario as scenarios
 
 COMPARED = "fair,beamer"
 UNLIMITED = "unlimited"
-ROWS = ("stages", "jobs")
-
-Outputs = dict[str, Path | None]  # by option
 
 
 def simulate(

@@ -1,7 +1,7 @@
 """The runs of `beamer simulate`, whose options are checked: simulated, printed, and written where that is asked for."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,18 +36,17 @@ from beamer.sim import Assumptions, simulate
 from beamer.sim.joint import simulate_scenario as simulate_searches
 from beamer.sim.replay import replay
 from beamer.sim.traces import Trace
+from beamer.simulate.outputs import ROWS, Outputs
 from beamer.workloads.joint import JointScenario
 from beamer.workloads.scenario import Scenario
 
-TABLE_ROWS = {"stages": stage_rows, "jobs": job_rows}
-
-Outputs = Mapping[str, Path | None]  # by option
+_TABLE_ROWS = dict(zip(ROWS, (stage_rows, job_rows), strict=True))
 
 
 def run_scenario(
     scenario: Scenario, names: Sequence[str], chosen: Allocator, described: str, rows: str, outputs: Outputs
 ) -> None:
-    """Run a scenario under each of some network policies. described: the allocator, for the title. rows: of `TABLE_ROWS`."""
+    """Run a scenario under each of some network policies. described: the allocator, for the title. rows: one of `ROWS`."""
     assumed = Assumptions()
     found = scenario_bounds(scenario, assumed.acknowledgements)
     runs = [simulate(scenario, name, assumptions=assumed, allocator=chosen) for name in names]
@@ -58,7 +57,7 @@ def run_scenario(
         plot_timeline(runs, file)
     if (file := outputs["--cdf"]) is not None:
         plot_cdf("stage completion time", [(run.policy, [s.sct_s for s in run.stages]) for run in runs], file)
-    _write_table(outputs["--table"], [row for run in runs for row in TABLE_ROWS[rows](run, chosen.name)])
+    _write_table(outputs["--table"], [row for run in runs for row in _TABLE_ROWS[rows](run, chosen.name)])
     if (file := outputs["--chrome"]) is not None:
         write_events(run_events(runs), file)
 

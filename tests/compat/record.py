@@ -33,6 +33,7 @@ from hostagent.attach import AttachRequest
 from hostagent.testing import Namespace, agent_command, cabled_namespaces
 from tests.netns.cluster import MANAGEMENT, URL, Cluster
 from tests.processes.shared_cluster import SharedCluster
+from tests.support.recordings import TRAINER
 
 RECORDER = Path(__file__).parent / "recorder.py"
 AGENT_PROXY, CLIENT_PROXY, ENGINE_PROXY = f"{MANAGEMENT}:9301", f"{MANAGEMENT}:9302", "127.0.0.1:9303"
@@ -143,19 +144,6 @@ def record_engine(directory: Path) -> None:
             proxy.kill()
         finally:
             shared.close()
-
-
-TRAINER = """
-import json, signal, sys, time
-stops = []
-signal.signal(signal.SIGTERM, lambda *_: stops.append(1))
-signal.signal(signal.SIGUSR1, lambda *_: None)
-for i in range(1, 1000):
-    print(json.dumps({"iteration": i, "loss": 1 / i}), flush=True)
-    time.sleep(0.05)
-    if stops:
-        sys.exit(3)
-"""
 
 
 def record_supervisor(directory: Path) -> None:

@@ -13,8 +13,7 @@ from beamer.engines.local.spec import LaunchSpec
 from beamer.engines.local.states import RanksState
 from beamer.engines.local.supervisor import control, messages, store
 from beamer.engines.local.supervisor.messages import Accepted, End, GetStatus, Kill, Launch, Status
-from tests.compat.record import TRAINER
-from tests.support.recordings import check, entries
+from tests.support.recordings import TRAINER, check, entries
 
 PATIENCE_S = 20.0
 RECORDING = [entry.json for entry in entries("supervisor")]

@@ -47,3 +47,16 @@ def validator(name: str, version: str = "0.1.0") -> Any:
 def check(name: str, message: Any) -> None:
     """Check a message against a version's schema."""
     validator(name).validate(message)
+
+
+TRAINER = """
+import json, signal, sys, time
+stops = []
+signal.signal(signal.SIGTERM, lambda *_: stops.append(1))
+signal.signal(signal.SIGUSR1, lambda *_: None)
+for i in range(1, 1000):
+    print(json.dumps({"iteration": i, "loss": 1 / i}), flush=True)
+    time.sleep(0.05)
+    if stops:
+        sys.exit(3)
+"""

@@ -1,6 +1,6 @@
-"""Record journals with the Beamer that is on `sys.path`: `PYTHONPATH=CHECKOUT python record.py DIRECTORY`.
+"""Record journals with the Beamer that is on `sys.path`: `PYTHONPATH=CHECKOUT python record_journals.py DIRECTORY`.
 
-CHECKOUT is a checkout of the version to record, with its tests and `eval`; DIRECTORY is where the files of this folder go. The
+CHECKOUT is a checkout of the version to record, with its tests and `eval`; DIRECTORY is where the files go. The
 processes are real: `beamer-controller` on SQLite, `beamer schedule`, the client; a switch and two host agents exist in memory.
 """
 
