@@ -46,14 +46,14 @@ def known_part(kind: Any, value: Any, where: str = "") -> tuple[Any, tuple[str, 
     Whatever is not of the type stays as it is, for `decode` to refuse.
     """
     if get_origin(kind) is UnionType:
-        (kind,) = (one for one in get_args(kind) if one is not NoneType)
+        (kind,) = (one for one in get_args(kind) if one is not NoneType)  # as `_optional`, which decodes it
     if get_origin(kind) is tuple and isinstance(value, list):
         inner = get_args(kind)
         kinds = [inner[0]] * len(value) if inner[-1:] == (Ellipsis,) else [*inner, *[None] * len(value)]
         return _merged([known_part(one, item, where) for one, item in zip(kinds, value, strict=False)])
     if not is_dataclass(kind) or not isinstance(value, dict):
         return value, ()
-    hints = get_type_hints(kind)
+    hints = _hints(cast("Hashable", kind))
     known = {name: known_part(hints[name], item, _path(where, name)) for name, item in value.items() if name in hints}
     content, unused = _merged(list(known.values()))
     return dict(zip(known, content, strict=True)), (*(_path(where, name) for name in value if name not in hints), *unused)
@@ -65,6 +65,11 @@ def _merged(parts: Sequence[tuple[Any, tuple[str, ...]]]) -> tuple[Any, tuple[st
 
 def _path(where: str, inner: str) -> str:
     return where + ("." if where and inner and not inner.startswith("[") else "") + inner
+
+
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind)
 
 
 @cache

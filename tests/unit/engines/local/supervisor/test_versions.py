@@ -6,9 +6,10 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
-from typing import Annotated
+from types import NoneType, UnionType
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import pytest
 
@@ -17,6 +18,8 @@ from beamer.engines.local.launchers import Ssh
 from beamer.engines.local.spec import LocalNode
 from beamer.engines.local.supervisor import codec, control, store
 from beamer.engines.local.supervisor.messages import (
+    ANSWERS,
+    REQUESTS,
     Accepted,
     End,
     GetPort,
@@ -189,3 +192,21 @@ def test_a_command_answers_an_older_engine_in_its_version(tmp_path: Path, capsys
         assert json.loads(capsys.readouterr().out) == {"kind": "accepted"}
         control.main([str(tmp_path), '{"kind": "kill", "protocol": 2}'])
         assert json.loads(capsys.readouterr().out) == {"kind": "accepted", "protocol": 2}
+
+
+def shapes(kind: Any) -> Iterator[Any]:
+    """Yield a type and all that it consists of."""
+    yield kind
+    inner = get_args(kind) or (get_type_hints(kind).values() if is_dataclass(kind) else ())
+    for one in inner:
+        if one not in (Ellipsis, NoneType):
+            yield from shapes(one)
+
+
+@pytest.mark.parametrize("kind", [*REQUESTS.values(), *ANSWERS.values()])
+def test_messages_consist_of_what_is_read_of_newer_peers_as_well(kind: type) -> None:
+    for shape in shapes(kind):
+        if get_origin(shape) is UnionType:
+            assert len([one for one in get_args(shape) if one is not NoneType]) == 1, "a union of several types"
+        else:
+            assert get_origin(shape) in (None, tuple), f"{shape}: `codec.known_part` does not look into it"
