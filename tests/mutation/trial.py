@@ -46,7 +46,7 @@ class Step:
 
 @dataclass
 class Outcome:
-    """What one run of tests showed; `running` is the test that the time limit met."""
+    """What one run of tests showed. running: the test that began last, which a time-out or a crash met."""
 
     failed: list[str] = field(default_factory=list)
     running: str = ""
@@ -270,8 +270,8 @@ def attempt(mutant: Mutant, tier: str, copy: Copy, folder: Path) -> Verdict:
                 if outcome.status in (0, 5):  # all passed, or none was left
                     break
                 suspect = outcome.failed[0] if outcome.failed else outcome.running
-                if not suspect:
-                    return Verdict(mutant, step.name, "(the tests cannot be collected)")
+                if not suspect or suspect in dismissed:
+                    return Verdict(mutant, step.name, f"(the tests end with status {outcome.status} and name none)")
                 again = copy.run([suspect], test_s=test_s, compiled=compiled)
             if again.status != 0 and copy.passes(suspect):
                 return Verdict(mutant, step.name, suspect, outcome.timed_out)
