@@ -18,6 +18,7 @@ import controller.cli
 import hostagent.cli
 from beamer.lazy_commands import DISTRIBUTION, Command
 from tests.packaging.builds import PATIENCE_S, ROOT, Environment, download
+from tests.support.tiers import long
 from topologies.single import build
 
 pytestmark = pytest.mark.timeout(2 * PATIENCE_S)
@@ -39,6 +40,7 @@ MODULES: Mapping[str | None, list[str]] = {  # the modules and packages, with al
     "sim": ["beamer.sim", "beamer.network", "beamer.workloads", "beamer.report", "beamer.bounds"],
     "testing": ["beamer.testing"],
 }
+ALWAYS = {None, "agent", "controller", "emulation", "gpu", "sim"}  # the others add a package or two to one of these
 LARGE = {"ray": "ray"}  # the module that an extra brings, by extra
 ELSEWHERE = {"digits"}  # PyTorch once more takes minutes: tests/emulation/test_digits.py trains with what is installed here
 IMPORT = """
@@ -84,7 +86,9 @@ def included(extra: str | None) -> set[str]:
 
 
 @pytest.fixture(
-    scope="module", params=[extra for extra in MODULES if extra not in ELSEWHERE], ids=lambda extra: extra or "base"
+    scope="module",
+    params=[extra if extra in ALWAYS else long(extra)[0] for extra in MODULES if extra not in ELSEWHERE],
+    ids=lambda extra: extra or "base",
 )
 def environment(
     request: pytest.FixtureRequest, distributions: tuple[Path, Path], wheels: Path, tmp_path_factory: pytest.TempPathFactory

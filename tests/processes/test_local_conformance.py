@@ -58,7 +58,9 @@ class LocalHarness(EngineHarness):
         self.cable.touch()
 
 
-@pytest.mark.parametrize("keep_memory", [True, False], ids=["memory", "checkpoints"])
+@pytest.mark.parametrize(
+    "keep_memory", [pytest.param(True, id="memory"), pytest.param(False, id="checkpoints", marks=pytest.mark.long)]
+)
 @pytest.mark.parametrize("check", ENGINE_CHECKS, ids=lambda check: check.__name__)
 def test_local(check: EngineCheck, keep_memory: bool, site: Site) -> None:
     check(LocalHarness(site, keep_memory))

@@ -64,6 +64,7 @@ def trace_of(site: Site, job: str, disturb: bool) -> list[dict[str, object]]:
     return [json.loads(line) for line in trace.read_text().splitlines()]
 
 
+@pytest.mark.long
 def test_every_step_of_a_disturbed_run_is_that_of_an_undisturbed_one(site: Site) -> None:
     disturbed = trace_of(site, "disturbed", True)
     assert [step["iteration"] for step in disturbed] == list(range(1, ITERATIONS + 1))

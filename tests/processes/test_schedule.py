@@ -216,6 +216,7 @@ def test_the_documented_policy_schedules_by_its_name(command: ScheduleCommand, p
     assert {allocated.policy for allocated in command.allocations()} == {name}
 
 
+@pytest.mark.long
 def test_a_policy_that_fails_is_printed_once_and_its_last_decision_stays(command: ScheduleCommand, packages: Path) -> None:
     (packages / "flawed.py").write_text(FLAWED)
     register("flawed", "beamer.gpu_policies", {"flawed": "flawed:Flawed"}, packages)
@@ -275,6 +276,7 @@ def test_an_interrupted_command_saves_its_jobs_and_goes_on_later(command: Schedu
         command.check_steps(name, 80)
 
 
+@pytest.mark.long
 def test_a_command_whose_output_nobody_reads_saves_its_jobs(command: ScheduleCommand) -> None:
     command.search(80)
     command.hold(40)
@@ -308,6 +310,7 @@ def test_what_a_killed_command_left_is_saved_and_ended_on_request(command: Sched
     assert len(list((command.directory / "checkpoints").iterdir())) == len(RATES)
 
 
+@pytest.mark.long
 def test_nodes_may_go_when_nothing_is_left_on_them(command: ScheduleCommand) -> None:
     command.search(60)
     command.hold(20)
@@ -369,6 +372,7 @@ def test_a_rung_keeps_the_best_which_go_on_from_their_checkpoints(command: Sched
             command.check_steps(name, iterations)
 
 
+@pytest.mark.long
 def test_a_program_is_told_whose_it_is_in_every_rung(command: ScheduleCommand) -> None:
     program = command.root / "named.py"
     program.write_text(
@@ -420,6 +424,7 @@ def test_what_is_not_saved_upon_an_interruption_is_named(command: ScheduleComman
         assert output.replace("\n", " ").count(f"s/{name}: here: its ranks exited with [-15]") == 1
 
 
+@pytest.mark.long
 def test_signals_hurry_a_command_that_saves_what_has_reached_its_target(command: ScheduleCommand) -> None:
     command.search(100_000, program=command.stubborn("signal.SIG_IGN"), grace_s=3600, target_loss=0.5, stop_at_target=True)
     process = command.start("fifo")

@@ -126,6 +126,7 @@ def test_a_program_that_prints_nothing_does_not_hold_the_only_slot(command: Sche
     command.check_steps("sound", 20, rate=0.05)
 
 
+@pytest.mark.long
 def test_a_program_that_takes_too_long_is_given_up(command: ScheduleCommand) -> None:
     flawed(command, "hangs", "sound", timeout_s=4, retries=0)
     done = command.run("fifo")
@@ -133,6 +134,7 @@ def test_a_program_that_takes_too_long_is_given_up(command: ScheduleCommand) -> 
     assert "longer than timeout_s: 4" in command.figures()["hangs"]["reason"]
 
 
+@pytest.mark.long
 def test_limits_may_change_when_a_search_is_continued(command: ScheduleCommand) -> None:
     flawed(command, "hangs", "sound", retries=0)
     process = command.start("fifo")

@@ -113,6 +113,7 @@ def _pids(shared: SharedCluster) -> set[int]:
     return {process.pid for process in shared.processes.values()}
 
 
+@pytest.mark.long
 def test_an_interrupted_search_frees_its_gpus_and_goes_on_later(shared: SharedCluster) -> None:
     shared.start_controller("fifo")
     shared.write_search("s1", silent_s=60)

@@ -144,6 +144,7 @@ class Level(GpuPolicy[Stateless]):
         return state, pack(cluster, sorted(jobs, key=lambda job: job.done // 2)), None
 
 
+@pytest.mark.long
 def test_functions_are_paused_with_their_checkpoints_only(cluster: LocalRayCluster, tmp_path: Path) -> None:
     scheduler = BeamerScheduler(Level(), Request(4), iteration="step", journal=journal_of(tmp_path))
     run(tmp_path, scheduler, RATES[:5], trainable=trained)
@@ -255,6 +256,7 @@ class Interrupted(Callback):  # type: ignore[misc]
             signal.raise_signal(signal.SIGINT)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(120)
 def test_a_search_goes_on_that_was_saved_while_its_trials_were_held(
     cluster: LocalRayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -109,6 +109,7 @@ def test_an_experiment_ends_at_a_controller_as_it_does_alone(
     assert [(node["name"], node["gpus"]) for node in gpus["nodes"]] == [("h1", 2), ("h2", 2)]
 
 
+@pytest.mark.long
 def test_the_process_of_a_trial_is_known_before_it_has_trained(cluster: LocalRayCluster, shared: SharedCluster) -> None:
     shared.start_controller("fifo")
     start(shared, "s", pause_s=1.0)

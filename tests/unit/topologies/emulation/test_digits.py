@@ -168,6 +168,7 @@ def test_the_gradient_that_is_waited_for_is_the_last_to_be_known() -> None:
     assert sum(value.nbytes for value in largest.parameters()) < BUCKET_MB << 20, "one bucket holds all that is sent"
 
 
+@pytest.mark.long
 def test_the_group_is_ended_when_nothing_else_holds_it(tmp_path: Path) -> None:
     needs_pytorch()
     options = [str(part) for pair in {**OPTIONS, "--iterations": 2}.items() for part in pair]
@@ -187,6 +188,7 @@ def test_resizing_changes_losses_by_rounding_alone(tmp_path: Path) -> None:
         assert loss == pytest.approx(dict(whole)[iteration], rel=1e-4)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("signalled", [0, *long(2)])
 def test_a_signal_to_one_rank_stops_all_with_a_checkpoint(signalled: int, tmp_path: Path) -> None:
     needs_pytorch()
