@@ -323,7 +323,8 @@ def test_the_environment_of_ranks(site: Site) -> None:
     )
     engine = site.engine()
     engine.start("job", Placement((("localhost", 5), ("localhost", 2)), batch_size=96))
-    site.until_state(engine, "job", RunState.FINISHED)
+    seen = site.until_state(engine, "job", RunState.FINISHED, RunState.FAILED)
+    assert seen.state is RunState.FINISHED, seen.exit
     given = [json.loads((site.root / rank).read_text()) for rank in ("0", "1")]
     assert [one["RANK"] for one in given] == [one["LOCAL_RANK"] for one in given] == ["0", "1"]
     assert {one["WORLD_SIZE"] for one in given} == {"2"}

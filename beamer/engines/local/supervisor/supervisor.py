@@ -106,7 +106,7 @@ class Supervisor:
                 if callable(key.data):
                     key.data()
                 elif key.data in self._ranks:  # an event before this one may have ended the run
-                    self._read(key.data, key.fd) if key.fd in key.data.pipes else self._exited(key.data)
+                    self._take_event(key.data, key.fd)
             if self._stop_by is not None and time.monotonic() >= self._stop_by:
                 self._kill_late()
             if self._park_by is not None and time.monotonic() >= self._park_by:
@@ -307,6 +307,13 @@ class Supervisor:
     @property
     def _checkpoint_path(self) -> Path:
         return Path(self._spec.checkpoint) if self._spec.checkpoint else self.directory / "checkpoint"
+
+    def _take_event(self, rank: ranks.Rank, descriptor: int) -> None:
+        """Take in that a rank has written to a pipe, or has ended."""
+        if descriptor in rank.pipes:
+            self._read(rank, descriptor)
+        elif descriptor == rank.pidfd:  # else it is a pipe that was read to its end with the rank's own, just before
+            self._exited(rank)
 
     def _read(self, rank: ranks.Rank, pipe: int) -> None:
         if self._watch:
