@@ -9,7 +9,7 @@ TORCH := torch==2.13.0
 # Tiers whose files take long come first, so that no worker is left with one at the end.
 TESTS := tests/packaging tests/processes tests/ray tests/netns tests/emulation tests/compat tests/conformance tests/unit
 # More workers than this suite's two processors: half of what they do is to wait.
-SHARED := -n 3 --dist loadfile --no-loadscope-reorder
+SHARED := -n 4 --dist loadfile --no-loadscope-reorder
 ROOT := $(shell [ "$$(id -u)" = 0 ] && echo yes)
 
 .PHONY: demo test test-long check setup system packages compiled test-setup clean help

@@ -14,6 +14,7 @@ from controller.openflow.testing import FakeSwitch, FlowEntry, MeterMod
 from eval.faults.base import PATIENCE_S
 from eval.faults.site import FABRIC, POLL_S, ControllerProcess
 from hostagent.controllers import ControllerConnection, ControllerLink
+from hostagent.desired import parse_message
 
 SWITCH, AGENT = FABRIC.switches[0], FABRIC.hosts[0].agent or ""
 CONNECTION = Connection("steady/t", 0, FABRIC.hosts[0].ip, 4000, FABRIC.hosts[1].ip, 5000)
@@ -122,8 +123,11 @@ class FollowingAgent(PeerTasks):
         await connection.socket.send(Hello(agent=AGENT, generation=self.generation).model_dump_json())
         await connection.socket.send(Connections(connections=(CONNECTION,)).model_dump_json())
         async for text in connection.socket:
+            message = parse_message(text, connection.protocol.version).message
+            if not isinstance(message, Assignment):
+                continue  # what the controller says of itself
             connection.accept()
-            self.generation = Assignment.model_validate_json(text).generation
+            self.generation = message.generation
             await connection.socket.send(Applied(generation=self.generation, changes=0).model_dump_json())
 
 

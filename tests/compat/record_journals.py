@@ -40,7 +40,7 @@ from beamer.network.connection import Connection
 from beamer.network.events import ConnectionsChanged, ConnectionsSeen, Measured, PlanChanged, Planned
 from beamer.network.fabric import Fabric
 from beamer.network.plan import JobPlan
-from beamer.network.protocol import Applied, Assignment, Connections, Counters, Hello, PortCounters, WorkerBytes
+from beamer.network.protocol import Applied, Connections, Counters, Hello, PortCounters, WorkerBytes
 from beamer.studies import events as studies_events
 from beamer.studies.events import (
     AttemptEnded,
@@ -96,8 +96,10 @@ class CountingAgent(PeerTasks):
         reporting = asyncio.create_task(self._report(socket))
         try:
             async for text in socket:
+                generation = json.loads(text).get("generation")
+                if generation is None:
+                    continue  # what a controller says of itself, from version 2 of the protocol on
                 connection.accept()
-                generation = Assignment.model_validate_json(text).generation
                 await socket.send(Applied(generation=generation, changes=0).model_dump_json())
         finally:
             reporting.cancel()

@@ -10,6 +10,7 @@ import pytest
 from controller.openflow import held_rules
 from controller.openflow.rules import JobRules
 from tests.netns.lab import FABRIC, Lab, Listener
+from tests.support.tiers import long
 
 pytestmark = pytest.mark.netns
 
@@ -108,7 +109,7 @@ async def until_no_meters(lab: Lab) -> None:
             await asyncio.sleep(0.1)
 
 
-@pytest.mark.parametrize("congestion", ["reno", "cubic"])
+@pytest.mark.parametrize("congestion", ["reno", *long("cubic")])
 def test_tcp_gets_the_rate_of_its_meter_and_all_of_the_link_without(lab: Lab, congestion: str) -> None:
     async def scenario() -> None:
         with ExitStack() as stack:

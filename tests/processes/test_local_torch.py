@@ -127,13 +127,8 @@ def test_a_job_that_is_suspended_for_longer_than_its_collectives_wait_dies(site:
     raise AssertionError("it bears what it is parked for")
 
 
-@pytest.mark.parametrize(
-    ("nodes", "alone"),
-    [
-        pytest.param(1, False, id="watched"),
-        pytest.param(2, True, id="two nodes, and no engine", marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("nodes", "alone"), [(1, False), (2, True)], ids=["watched", "two nodes, and no engine"])
 def test_it_is_parked_before_that_and_continues_from_its_checkpoint(site: Site, nodes: int, alone: bool) -> None:
     names = ["one", "two"][:nodes] * (2 // nodes)
     site.nodes = tuple(LocalNode(name, 2) for name in dict.fromkeys(names))

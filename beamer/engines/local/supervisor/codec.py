@@ -25,10 +25,11 @@ def encode(value: Any, version: int = PROTOCOL_VERSION) -> str:
 
 def values(value: Any, version: int) -> dict[str, Any]:
     """Return a dataclass's fields, without those that a peer of a version does not know."""
+    content: dict[str, Any] = vars(value)
     if version >= PROTOCOL_VERSION:
-        return vars(value)
+        return content
     unknown = newer_fields(cast("Hashable", type(value)), version)
-    return {name: inner for name, inner in vars(value).items() if name not in unknown}
+    return {name: inner for name, inner in content.items() if name not in unknown}
 
 
 def decode(kind: type[T], value: Any, where: str = "") -> T:
