@@ -69,7 +69,7 @@ def steps(path: str, tier: str) -> list[Step]:
 
     First the folder of unit tests that mirrors the package; then what else of `tests/unit` and `tests/conformance` imports the
     module; with the tier `unit` then all of the two; with `short` then what else leads to it by few imports; with `long` then
-    everything else. Tests from which no import leads to the module are left out of each: they cannot run it.
+    everything else, and of every step also what is only in the long run. Tests from which no import leads to the module are left out of each: they cannot run it.
     """
     folder = _mirror(path)
     units, others = _files(TIERS["unit"]), _files(TIERS["short"])
@@ -255,7 +255,11 @@ def _outcome(noted: str, timed_out: bool, status: int) -> Outcome:
 
 
 def attempt(mutant: Mutant, tier: str, copy: Copy, folder: Path) -> Verdict:
-    """Run the steps on a mutant until a test fails that fails again by itself and passes unmutated."""
+    """Run the steps on a mutant until a test fails that fails again by itself and passes unmutated.
+
+    What is only in the long run is tried with the tier `long`.
+    """
+    chosen = () if tier == "long" else ("-m", "not long")
     compiled = "numba"
     if _is_compiled(mutant.path):
         compiled = "numba-mutant"
@@ -266,7 +270,7 @@ def attempt(mutant: Mutant, tier: str, copy: Copy, folder: Path) -> Verdict:
         while True:
             deselected = [option for test in dismissed for option in ("--deselect", test)]
             with copy.changed(mutant):
-                outcome = copy.run(step.files, "-x", *deselected, test_s=test_s, compiled=compiled)
+                outcome = copy.run(step.files, "-x", *chosen, *deselected, test_s=test_s, compiled=compiled)
                 if outcome.status in (0, 5):  # all passed, or none was left
                     break
                 suspect = outcome.failed[0] if outcome.failed else outcome.running
