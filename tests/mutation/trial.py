@@ -69,8 +69,8 @@ def steps(path: str, tier: str) -> list[Step]:
 
     First the folder of unit tests that mirrors the package; then what else of `tests/unit` and `tests/conformance` imports the
     module; with the tier `unit` then all of the two; with `short` then what else leads to it by few imports; with `long` then
-    everything else, and of every step also what is only in the long run. Tests from which no import leads to the module are left
-    out of each: they cannot run it.
+    everything else, and of every step also what is only in the long run. Tests from which no import leads to the module are
+    left out of each: they cannot run it.
     """
     folder = _mirror(path)
     units, others = _files(TIERS["unit"]), _files(TIERS["short"])
