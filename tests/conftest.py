@@ -1,6 +1,7 @@
-"""What all tests share: a port for a server of their own; and the reason to skip what this machine cannot run."""
+"""What all tests share: a port for a server of their own, who runs what; and the reason to skip what a machine cannot run."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -25,3 +26,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if PRIVILEGED & {marker.name for marker in item.iter_markers()}:
                 item.add_marker(pytest.mark.skip(reason=str(error)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Let one worker run all tests of Ray, which share a cluster; else, with `--dist loadfile`, each file is one worker's."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class OneCluster(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
+        def _split_scope(self, nodeid: str) -> str:
+            return "tests/ray" if nodeid.startswith("tests/ray/") else str(super()._split_scope(nodeid))
+
+    return OneCluster(config, log)

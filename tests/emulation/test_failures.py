@@ -37,6 +37,7 @@ for address in sys.argv[1:]:
 """
 
 
+@pytest.mark.long
 def test_controller_killed_mid_run(lasting_run: EmulatedRun, lasting: Scenario) -> None:
     run = lasting_run
     _begin(run, lasting)

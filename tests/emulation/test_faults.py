@@ -47,6 +47,7 @@ def test_an_upgrade_and_then_its_way_back_put_not_a_byte_out_of_its_class(times:
     assert outcome.counts["programs replaced"] == times * (2 + 5)
 
 
+@pytest.mark.long
 @EACH_TIME
 def test_a_link_that_goes_away_breaks_no_connection_and_changes_nothing(times: int) -> None:
     outcome = outcome_of("link-gone", times, plans=times)

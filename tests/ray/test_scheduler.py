@@ -86,7 +86,6 @@ def suspensions(folder: Path) -> dict[str, int]:
     return {split_key(key)[1]: counts.suspensions + counts.restarts for key, counts in statistics.counts.items()}
 
 
-@pytest.mark.long
 def test_no_step_is_lost_or_done_twice_however_often_trials_move(cluster: LocalRayCluster, tmp_path: Path) -> None:
     request = Request(6, max_gpus=3, batch_size=8)
     scheduler = BeamerScheduler(Restless(), request, batch_size="batch_size", journal=journal_of(tmp_path))
