@@ -9,10 +9,11 @@ import logging
 import socket
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from random import Random
 from typing import ParamSpec, TypeVar
 
@@ -136,6 +137,7 @@ class Agent:
         self._leases_changed = asyncio.Event()
         self._gone: tuple[WorkerId, ...] = ()
         self._refused: dict[WorkerId, str] = {}
+        self._unreported: dict[type[Message], Mapping[WorkerId, str]] = {}  # what controllers take too little of, by report
         self._reported_workers: Workers | None = None
         self._limited_log = RateLimitedLog(log)
 
@@ -177,7 +179,7 @@ class Agent:
         if is_known(Welcome, connection.protocol.version):  # before any report, which it bounds
             self._take_welcome(await connection.socket.recv(), connection)
         self._connection = connection
-        self._reported_workers = None
+        self._reported_workers, self._unreported = None, {}
         await self._report_workers()
         if self._wanted:
             self._reported = None
@@ -266,6 +268,7 @@ class Agent:
                 message = fitting.report
                 if fitting.left_out:
                     self._limited_log.add("not reported", "; ".join(fitting.left_out), logging.WARNING)
+                self._unreported[type(message)] = fitting.workers
             try:
                 await connection.socket.send(encode(message, connection.protocol.version))
             except WebSocketException:
@@ -314,6 +317,7 @@ class Agent:
             self._reported = seen.report
             self._changed_at = time.monotonic()
             await self._send(seen.report)
+            await self._report_workers()
         return seen.complete or seen.error is not None
 
     async def _drain(self) -> None:
@@ -350,8 +354,13 @@ class Agent:
 
     async def _report_workers(self) -> None:
         """Report leases and workers without a process that is marked, if that has changed since it was last reported."""
-        report = Workers(leases=self._attached.leases, gone=self._gone, refused=tuple(self._refused.items()))
-        if report != self._reported_workers:
+        for _ in range(2):  # the first time finds out whose leases are left out, the second one names them
+            refused = dict(self._refused)
+            for worker, reason in chain.from_iterable(found.items() for found in self._unreported.values()):
+                refused.setdefault(worker, reason)
+            report = Workers(leases=self._attached.leases, gone=self._gone, refused=tuple(refused.items()))
+            if report == self._reported_workers:
+                return
             self._reported_workers = report
             await self._send(report)
 

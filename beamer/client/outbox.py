@@ -32,7 +32,7 @@ from beamer.client.pending import Entry, PendingRequests
 from beamer.client.refusals import Refusals, clip
 from beamer.client.request import Address, PutRequest, Scope
 from beamer.errors import InputError
-from beamer.log_limit import LogLimit
+from beamer.log_limit import LogLimit, VariedLogLimit
 from beamer.protocol_version import PROTOCOL_VERSION, PeerProtocol, check_version
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class Outbox:
         self._unknown: dict[Scope, None] = {}
         self._refusals = Refusals()
         self._warned: set[str] = set()
-        self._said: set[int] = set()  # versions of controllers
+        self._versions = VariedLogLimit(20, 3600.0)  # of controllers that speak another one
 
     def put(self, request: PutRequest) -> None:
         """Take a request; return at once and never raise for its outcome."""
@@ -317,8 +317,7 @@ class Outbox:
             level, what = logging.INFO, "what only one of them knows is not used"
         except InputError as error:
             level, what = logging.WARNING, str(error)
-        if protocol.version not in self._said:
-            self._said.add(protocol.version)
+        if self._versions.take("version", protocol.version):
             _log.log(level, _OTHER_VERSION, self._url, protocol.version, PROTOCOL_VERSION, what)
 
     def _judge(self, entry: Entry, answer: "Answer") -> float | None:

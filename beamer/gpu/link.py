@@ -38,6 +38,7 @@ from beamer.gpu.protocol import (
     ToEngine,
     to_engine,
 )
+from beamer.log_limit import VariedLogLimit
 from beamer.ports import HTTP_PORT
 from beamer.protocol_version import HEADER, PROTOCOL_VERSION, PeerProtocol, check_version, format_header, parse_header
 from beamer.studies.events import EncodedEvent, Event, encode
@@ -47,6 +48,7 @@ from beamer.versioned_messages import encode as encode_message
 CONNECT_S = 5.0
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.1, 1.0  # between rounds of the controllers
 MOST_MESSAGE_BYTES = 4 << 20  # of what holds for 10 000 trials
+MOST_SAID, SAID_S = 20, 3600.0  # of what a controller of another version says, that is logged, and for how long each once
 MOST_SHOWN = 200  # characters of an answer that says why not
 SCHEMES: Mapping[str, str] = {"http": "ws", "https": "wss"}
 
@@ -82,7 +84,7 @@ class EngineLink:
         self.acted_upon: ReceivedAssignment | None = None
         self._hello = EngineHello(run=run, nodes=tuple(nodes), limits=EngineLimits(message_bytes=MOST_MESSAGE_BYTES))
         self._takes: SearchLimits | None = None
-        self._said: set[tuple[str, ...]] = set()
+        self._said = VariedLogLimit(MOST_SAID, SAID_S)
         self._changed = threading.Condition()
         self._events: list[EncodedEvent] = []
         self._sent = self._taken = self._freeing = 0  # numbers of events
@@ -200,8 +202,7 @@ class EngineLink:
                 self._socket = socket
             protocol = parse_header(socket.response.headers.get(HEADER) if socket.response else None)
             check_version(protocol.version, "controller", "engine")
-            if protocol.version < PROTOCOL_VERSION and ("older",) not in self._said:
-                self._said.add(("older",))
+            if protocol.version < PROTOCOL_VERSION and self._said.take("older", protocol.version):
                 what = "the controller speaks version %d, and this engine %d: what is newer is not used"
                 log.info(what, protocol.version, PROTOCOL_VERSION)
             self._takes = None
@@ -241,8 +242,7 @@ class EngineLink:
     def _decode(self, text: str | bytes, protocol: PeerProtocol) -> ToEngine | None:
         """Return a controller's message, None for one of a kind that only a newer controller knows."""
         decoded = decode_message(to_engine, text, protocol.version)
-        if decoded.unused and decoded.unused not in self._said:
-            self._said.add(decoded.unused)
+        if decoded.unused and self._said.take("newer", decoded.unused):
             log.warning("the controller speaks version %d: %s is not used", protocol.version, ", ".join(decoded.unused))
         return decoded.message
 

@@ -1,11 +1,11 @@
 """What a receiver of the agents' protocol takes at most, as its sender respects it. Pure.
 
 An assignment beyond its agent's limits is not sent. Of a report beyond the controller's, as much is sent as fits: an agent
-whose reports were refused would be cut off again and again.
+whose reports were refused would be cut off again and again. The workers that this leaves out are named to the controller.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from beamer.errors import InputError
@@ -16,8 +16,10 @@ from beamer.network.protocol import (
     Counters,
     Message,
     ReportLimits,
+    WorkerId,
     Workers,
 )
+from beamer.studies.model import trial_key
 
 T = TypeVar("T")
 
@@ -26,10 +28,15 @@ _SHRINK = 0.9  # by which a report is cut shorter than its length suggests, as i
 
 @dataclass(frozen=True)
 class FittedReport:
-    """A report that its receiver takes. left_out: what the whole one has beyond it, in words."""
+    """A report that its receiver takes.
+
+    left_out: what the whole one has beyond it, in words. workers: whose lease, or one of whose connections, is left out, and
+    why, as `Workers.refused` has it.
+    """
 
     report: Message
     left_out: tuple[str, ...] = ()
+    workers: Mapping[WorkerId, str] = field(default_factory=dict)
 
 
 def class_count(assignment: Assignment) -> int:
@@ -54,6 +61,7 @@ def _at_most(name: str, size: int, limit: int, what: str) -> None:
 def fitted(report: Message, limits: ReportLimits) -> FittedReport:
     """Return as much of an agent's report as its controller takes: of each part the first entries."""
     left_out: list[str] = []
+    whole = report
     for name, limit in _parts(report, limits):
         report = _shortened(report, name, limit, left_out)
     if isinstance(report, Counters):
@@ -65,7 +73,20 @@ def fitted(report: Message, limits: ReportLimits) -> FittedReport:
         for name, count in parts:
             kept = int(count * limits.message_bytes / size * _SHRINK)
             report = _shortened(report, name, kept, left_out, f" in {limits.message_bytes} bytes")
-    return FittedReport(report, tuple(left_out))
+    return FittedReport(report, tuple(left_out), _left_out_workers(whole, report))
+
+
+def _left_out_workers(whole: Message, cut: Message) -> dict[WorkerId, str]:
+    match whole, cut:
+        case Workers(leases=all_of_them), Workers(leases=kept):
+            reason = f"the controller takes {len(kept)} of this agent's {len(all_of_them)} leases"
+            missing = [WorkerId(job=trial_key(one.study, one.trial), rank=one.rank) for one in all_of_them[len(kept) :]]
+        case Connections(connections=all_there_are), Connections(connections=kept_ones):
+            reason = f"the controller takes {len(kept_ones)} of this agent's {len(all_there_are)} connections"
+            missing = [WorkerId(job=one.job, rank=one.rank) for one in all_there_are[len(kept_ones) :]]
+        case _:
+            return {}
+    return dict.fromkeys(missing, reason)
 
 
 def _parts(report: Message, limits: ReportLimits) -> Iterator[tuple[str, int]]:

@@ -87,7 +87,7 @@ def run_searches(
 def run_trace(
     title: str, trace: Trace, rate_bps: int, names: Sequence[str], chosen: Allocator, alone: bool, outputs: Outputs
 ) -> None:
-    """Replay a trace under each of some network policies. rate_bps: of the ports. alone: whether there is one."""
+    """Replay a trace under each of some network policies. rate_bps: of the ports. alone: whether the file holds one run."""
     found = trace_bounds(trace, rate_bps)
     runs = [replay(trace, rate_bps, network_policy(name), chosen) for name in names]
     Console().print(replay_table(escape(title), runs, found))

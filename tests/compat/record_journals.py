@@ -307,7 +307,7 @@ def record_search(root: Path, out: Path) -> None:
     shutil.copytree(root / "dir", kept, ignore=shutil.ignore_patterns("lock", "journal.db*", "log", "output", "ranks"))
     for path in kept.rglob("*"):
         if path.is_file():
-            path.write_text(path.read_text().replace(str(root), "@ROOT@"))
+            path.write_text(path.read_text().replace(str(root), "@ROOT@").replace(sys.executable, "@PYTHON@"))
 
 
 # One example or more of every kind of event.

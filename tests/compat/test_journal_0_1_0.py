@@ -199,7 +199,7 @@ def directory(tmp_path: Path) -> Path:
     for path in directory.rglob("*"):
         path.chmod(0o700 if path.is_dir() else 0o600)
         if path.is_file():
-            path.write_text(path.read_text().replace("@ROOT@", str(tmp_path)))
+            path.write_text(path.read_text().replace("@ROOT@", str(tmp_path)).replace("@PYTHON@", sys.executable))
     made.file.rename(directory / "journal.db")
     return directory
 

@@ -134,6 +134,9 @@ def test_no_more_is_reported_than_the_controller_takes_and_that_is_said(
     with exchange(tmp_path, monkeypatch, "2", WELCOME, assigned, enforcer=Crowded()) as controller:
         eventually(lambda: any(message.get("connections") for message in controller.heard))
         eventually(lambda: any(message.get("gone") for message in controller.heard))
+        eventually(lambda: any(message.get("refused") for message in controller.heard))
+    refused = [message["refused"] for message in controller.heard if message.get("refused")]
+    assert refused[-1] == [[{"job": "s/t", "rank": 0}, "the controller takes 2 of this agent's 5 connections"]]
     assert max(len(message.get("connections", ())) for message in controller.heard) == 2
     assert max(len(message.get("gone", ())) for message in controller.heard) == 1
     said = [record.getMessage() for record in caplog.records if "not reported" in record.getMessage()]

@@ -111,6 +111,18 @@ def test_of_a_longer_report_the_first_entries_are_sent_and_the_rest_is_said() ->
     assert len(counted.left_out) == 3
 
 
+def test_the_workers_that_are_left_out_are_named() -> None:
+    leases = tuple(WorkerLease(study="s", trial=f"t{n}", rank=n, process=Process(9 + n)) for n in range(5))
+    assert fitted(Workers(leases=leases), REPORTS).workers == {
+        WorkerId(job=f"s/t{n}", rank=n): "the controller takes 3 of this agent's 5 leases" for n in (3, 4)
+    }
+    several = tuple(Connection("s/t", n, "10.0.0.1", 1 + n, "10.0.0.2", 9) for n in range(6))
+    assert fitted(Connections(connections=several), REPORTS).workers == {
+        WorkerId(job="s/t", rank=n): "the controller takes 4 of this agent's 6 connections" for n in (4, 5)
+    }
+    assert fitted(Workers(leases=leases[:3]), REPORTS).workers == {}
+
+
 def test_a_report_is_cut_until_its_message_fits() -> None:
     limits = REPORTS.model_copy(update={"message_bytes": 1000, "connections": 100})
     cut = fitted(Connections(connections=tuple(connection(n) for n in range(1, 51))), limits)

@@ -15,12 +15,13 @@ from pathlib import Path
 from beamer.engines.local.supervisor import groups, messages, store
 from beamer.engines.local.supervisor.messages import Refused, SupervisorAnswer, SupervisorRequest
 from beamer.errors import InputError
+from beamer.log_limit import VariedLogLimit
 from beamer.protocol_version import FIRST_VERSION, PROTOCOL_VERSION
 
 RETRY_S = 0.01
 
 log = logging.getLogger("beamer.engines.local")
-_said: set[tuple[str, ...]] = set()  # what is not used of newer supervisors' answers, which is named once
+_unused = VariedLogLimit(20, 3600.0)  # what is not used of newer supervisors' answers
 
 
 class Unreachable(Exception):  # the absence of an answer
@@ -60,8 +61,7 @@ def answer(line: str | bytes) -> SupervisorAnswer:
         received = messages.read_answer(line)
     except InputError as error:
         raise Unreachable(f"no answer: {error}") from error
-    if received.unused and received.unused not in _said:
-        _said.add(received.unused)
+    if received.unused and _unused.take("newer", received.unused):
         log.warning("a supervisor speaks version %d: %s is not used", received.version, ", ".join(received.unused))
     return received.message
 

@@ -22,6 +22,7 @@ from beamer.engines.local.supervisor.messages import RunStatus, SupervisorAnswer
 from beamer.engines.local.supervisor.ports import KeptPort, free_port
 from beamer.engines.local.supervisor.run_watch import RunWatch
 from beamer.errors import InputError
+from beamer.log_limit import VariedLogLimit
 from beamer.protocol_version import version_of_line
 
 CHECK_S = 5.0
@@ -63,7 +64,7 @@ class Supervisor:
         self._ended_s = time.monotonic()
         self._checkpoint_before: tuple[int, int] | None = None
         self._ends = self._ends_after_run = False
-        self._said: set[tuple[str, ...]] = set()
+        self._unused = VariedLogLimit(20, 3600.0)  # what is not used of a newer engine's requests
         self._selector = selectors.DefaultSelector()
         self._clear(saved.group)
         self._group = self._new_group(kind)
@@ -158,8 +159,7 @@ class Supervisor:
     def _answer_line(self, line: bytes) -> SupervisorAnswer:
         try:
             received = messages.read_request(line)
-            if received.unused and received.unused not in self._said:
-                self._said.add(received.unused)
+            if received.unused and self._unused.take("newer", received.unused):
                 print(f"the engine speaks version {received.version}: {', '.join(received.unused)} is not used", flush=True)
             return self._answer(received.message)
         except (_Refusal, InputError) as error:
