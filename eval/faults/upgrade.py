@@ -1,13 +1,17 @@
-"""A rolling upgrade, and its way back, while real switches forward the traffic of workers.
+"""A rolling upgrade from the released program, and its way back, while real switches forward the traffic of workers.
 
-The old program is this one, restricted to the first version of the protocols: it says and understands nothing that came later.
-What is looked at is what `eval.faults.emulated` looks at, and in which queue every byte was.
+The old program is that of the release before, taken from the checkout's history. What is looked at is what
+`eval.faults.emulated` looks at, and in which queue every byte was.
 """
 
 import asyncio
+import io
 import os
 import random
+import re
 import signal
+import subprocess
+import tarfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -17,7 +21,7 @@ from typing import Any
 
 from beamer.client.controllers import NOT_LEADING
 from beamer.process_stat import process_stat
-from beamer.protocol_version import FIRST_VERSION, PROTOCOL_VERSION
+from beamer.protocol_version import HEADER, PROTOCOL_VERSION
 from beamer.studies.model import split_key
 from beamer.testing import postgresql as databases
 from controller.commands.fabric_file import read_fabric
@@ -26,20 +30,29 @@ from eval.faults.base import PATIENCE_S, Fault, FaultOutcome
 from eval.faults.emulated import LIFE_S, PAIRS, TAKES_OVER_S, Effects, marks_of
 from eval.faults.lab import SWITCH, EmulatedController, EmulatedSite, Traffic, emulated_site
 from eval.faults.load import Load
-from eval.faults.site import POLL_S, site_directory
+from eval.faults.site import POLL_S, http_client, site_directory
+from eval.resume import ROOT
 from hostagent.tree import class_id
 from topologies.emulation.observation import queue_changes, read_rules, unused_rules
 from topologies.emulation.sampling import queue_bytes
 
-RESTRICTED = f"""
+RELEASED = "98bc6824b3d4d145b8ebeb22df7b78e92c0c64a9"
+"""The commit of 0.1.0, the release before this one."""
+PACKAGES = ("beamer", "controller", "hostagent")
+CHOICE = """
 # Python runs this at the start of every process that finds it on its path.
-import os
-if os.path.exists(os.path.join(os.path.dirname(__file__), "old")):
-    try:
-        import beamer.protocol_version as version
-        version.PROTOCOL_VERSION = {FIRST_VERSION}
-    except ImportError:
-        pass
+import os, sys
+here = os.path.dirname(__file__)
+parts = ("controller.", "hostagent.")  # everything else is this program's: workers, and what makes the network
+if os.path.exists(os.path.join(here, "old")) and any(argument.startswith(parts) for argument in sys.orig_argv):
+    from importlib.machinery import PathFinder
+
+    class Released:
+        @staticmethod
+        def find_spec(name, path=None, target=None):
+            return PathFinder.find_spec(name, [os.path.join(here, "released")]) if name in PACKAGES else None
+
+    sys.meta_path.insert(0, Released)
 """
 Queue = tuple[str, int | None]
 """An interface, and a class of it, None for unregistered traffic."""
@@ -62,9 +75,12 @@ class Programs:
 
 @contextmanager
 def two_programs(directory: Path) -> Iterator[Programs]:
-    """Have processes that start within the context be the one program or the other."""
-    directory.mkdir()
-    (directory / "sitecustomize.py").write_text(RESTRICTED)
+    """Have controllers and agents that start within the context be the one program or the other."""
+    (directory / "released").mkdir(parents=True)
+    archive = subprocess.run(["git", "archive", RELEASED, *PACKAGES], cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout
+    with tarfile.open(fileobj=io.BytesIO(archive)) as packed:
+        packed.extractall(directory / "released", filter="data")
+    (directory / "sitecustomize.py").write_text(f"PACKAGES = {PACKAGES}\n{CHOICE}")
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join((str(directory), *((before,) if before else ())))
     try:
@@ -100,7 +116,7 @@ class ClassBytes:
 
 
 def rolled(times: int, seed: int) -> FaultOutcome:
-    """Replace every controller and agent by the new program, and at every other time by the old one."""
+    """Replace every controller and agent of the release before by this program, and at every other time the other way round."""
     programs = databases.binaries()
     assert programs is not None
     with (
@@ -130,6 +146,7 @@ async def _upgrades(
     leader, follower = site.controllers
     agents = sorted(name for name in site.run.parts["processes"] if name.startswith("agent-"))
     recovery_s: list[float] = []
+    wrong: list[str] = []
     differing = 0
     async with (
         Load([one.url for one in site.controllers], seed, steady=PAIRS) as load,
@@ -147,10 +164,9 @@ async def _upgrades(
         for number in range(times):
             await asyncio.sleep(rng.uniform(0, LIFE_S))
             before = await _plan_of_traffic(leader)
-            version = FIRST_VERSION if number % 2 else PROTOCOL_VERSION
-            (programs.use_old if number % 2 else programs.use_new)()
+            is_new = number % 2 == 0
+            (programs.use_new if is_new else programs.use_old)()
             known = len(load.acknowledged)
-            joined = follower.log.count(f"protocol={version}")
             await _replace(site, follower)
             await follower.answers(NOT_LEADING)
             await follower.is_ready()
@@ -163,12 +179,15 @@ async def _upgrades(
             await follower.answers(NOT_LEADING)
             await effects.look()
             for agent in agents:
+                joined = len(_joined(leader, agent))
                 await _end(site, agent)
                 site.run.restart(agent)
-                await _until(lambda: leader.log.count(f"protocol={version}") > joined)  # noqa: B023  # awaited at once
-                joined = leader.log.count(f"protocol={version}")
+                await _until(lambda: len(_joined(leader, agent)) > joined)  # noqa: B023  # awaited at once
                 await leader.serves()
                 await effects.look()
+            wrong += [one.name for one in (leader, follower) if await _says_its_version(one) != is_new]
+            if is_new:  # an old controller does not log what its agents speak
+                wrong += [agent for agent in agents if f"protocol={PROTOCOL_VERSION}" not in _joined(leader, agent)[-1]]
             await load.verify(leader.url, known)
             differing += await _plan_of_traffic(leader) != before or not before
         await load.pause()
@@ -180,6 +199,7 @@ async def _upgrades(
     stray = {queue: count for queue, count in grown.items() if queue[1] not in classes and count}
     failures = [*load.failures, *effects.failures, *(f"queue changed: {line}" for line in changed)]
     failures += [f"{count} bytes left {interface} in class {klass}" for (interface, klass), count in stray.items()]
+    failures += [f"{part} was another program than it should have been" for part in wrong]
     if max(recovery_s) > TAKES_OVER_S:
         failures.append(f"a follower took {max(recovery_s):.1f} s")
     counts = {
@@ -192,6 +212,17 @@ async def _upgrades(
     }
     acknowledged, lost = len(load.acknowledged), len(load.lost)
     return FaultOutcome(times, acknowledged, lost, times, differing, tuple(recovery_s), counts, tuple(failures))
+
+
+def _joined(controller: EmulatedController, agent: str) -> list[str]:
+    """Return the lines by which a controller has logged that an agent, by its part of the run, has joined."""
+    return re.findall(rf".*agent joined\s.*\bagent={agent.removeprefix('agent-')}\b.*", controller.log)
+
+
+async def _says_its_version(controller: EmulatedController) -> bool:
+    """Return whether a controller says a version of the protocols, as 0.1.0 does not."""
+    async with http_client() as http:
+        return HEADER in (await http.get(f"{controller.url}/v1/health")).headers
 
 
 async def _plan_of_traffic(leader: EmulatedController) -> dict[str, Any]:
@@ -218,13 +249,22 @@ async def _until(holds: Callable[[], bool]) -> None:
 
 
 def _missing() -> str | None:
-    return lab.missing() or databases.missing()
+    return lab.missing() or databases.missing() or released_missing()
+
+
+def released_missing() -> str | None:
+    """Return why the program of the release before cannot be had, None if it can."""
+    try:
+        found = subprocess.run(["git", "cat-file", "-e", f"{RELEASED}^{{commit}}"], cwd=ROOT, capture_output=True)
+    except OSError as error:
+        return f"git cannot be run ({error.strerror})"
+    return None if found.returncode == 0 else "the history of this checkout does not have the release before"
 
 
 FAULTS = (
     Fault(
         "upgrade-emulated",
-        "every controller and agent replaced by one of the next version, and then of the one before, under load,"
+        "every controller and agent of 0.1.0 replaced by one of this version, and then the other way round, under load,"
         " while Open vSwitch forwards the workers' traffic",
         "from the leader's SIGTERM until Open vSwitch and every host agent have acknowledged a plan of the follower",
         rolled,

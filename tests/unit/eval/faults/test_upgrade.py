@@ -9,35 +9,48 @@ from typing import Any
 
 import pytest
 
-from beamer.protocol_version import FIRST_VERSION, PROTOCOL_VERSION
 from beamer.testing.fabrics import star
 from eval.faults import upgrade
-from eval.faults.upgrade import ClassBytes, two_programs
+from eval.faults.upgrade import ClassBytes, released_missing, two_programs
 from tests.support.checkout import ROOT
 from topologies.emulation.accounting import QueueBytes
 
-PRINT = "from beamer.protocol_version import PROTOCOL_VERSION, format_header; print(PROTOCOL_VERSION, format_header())"
+PRINT = "import beamer, controller, eval; print(*(one.__file__ for one in (beamer, controller, eval)))"
+
+needs_history = pytest.mark.skipif(released_missing() is not None, reason=str(released_missing()))
 
 
-def spoken() -> str:
-    return subprocess.run(
-        [sys.executable, "-c", PRINT], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
-    ).stdout
+def sources(*arguments: str) -> list[Path]:
+    """Return where a process with these arguments has its packages from."""
+    command = [sys.executable, "-c", PRINT, *arguments]
+    printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60).stdout
+    return [Path(name).parent for name in printed.split()]
 
 
-def test_a_process_is_the_program_that_was_in_use_when_it_started(tmp_path: Path) -> None:
-    new, old = (f"{version} {version}\n" for version in (PROTOCOL_VERSION, FIRST_VERSION))
+@needs_history
+def test_controllers_and_agents_are_the_program_that_was_in_use_when_they_started(tmp_path: Path) -> None:
+    new = [ROOT / name for name in ("beamer", "controller", "eval")]
+    old = [tmp_path / "programs" / "released" / name for name in ("beamer", "controller")] + [ROOT / "eval"]
     with two_programs(tmp_path / "programs") as programs:
-        assert spoken() == new
+        assert sources("controller.cli") == new
         programs.use_old()
-        assert spoken() == old
+        assert sources("controller.cli") == sources("hostagent.guard") == old
+        assert sources("eval.faults.traffic_worker") == new, "workers are not replaced"
         programs.use_new()
         programs.use_new()
-        assert spoken() == new
+        assert sources("hostagent.cli") == new
         programs.use_old()
-    assert spoken() == new, "nothing is left of it"
+    assert sources("controller.cli") == new, "nothing is left of it"
 
 
+@needs_history
+def test_the_released_program_says_no_version(tmp_path: Path) -> None:
+    with two_programs(tmp_path / "programs"):
+        assert not (tmp_path / "programs" / "released" / "beamer" / "protocol_version.py").exists()
+        assert (tmp_path / "programs" / "released" / "hostagent" / "cli.py").exists()
+
+
+@needs_history
 @pytest.mark.parametrize("before", [None, "elsewhere"])
 def test_the_path_is_as_it_was_afterwards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str | None) -> None:
     if before is None:
