@@ -11,9 +11,6 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
 import sqlalchemy as sa
-from alembic import command
-from alembic.config import Config
-from alembic.script import ScriptDirectory
 
 from beamer.errors import InputError, NewerError, PlatformError, SilentError, TakenError
 from beamer.studies.events import EncodedEvent, Event, decode, encode
@@ -49,6 +46,7 @@ _SNAPSHOTS = sa.Table(
     sa.Column("content", sa.Text, nullable=False),
     sa.Column("content_checksum", sa.BigInteger, nullable=False),
 )
+_SCHEMAS = ("0001", "0002", "0003")  # by the names of their migrations, the present one last
 _READ_AT_ONCE = 1000
 _DELETED_AT_ONCE = 10_000  # events, in a transaction: writing waits for no more
 _EXPECTED = "a database that holds Beamer's journal or nothing"
@@ -337,24 +335,24 @@ class Journal:
             raise InputError("journal", self.url, expected)
 
     def _migrate(self) -> None:
-        config = _config()
         with self._reporting(), self._writing(WORK_S) as connection:
             tables = set(sa.inspect(connection).get_table_names())
             if tables and "alembic_version" not in tables:
                 raise InputError("journal", self.url, f"{_EXPECTED}; it has the tables {', '.join(sorted(tables))}")
-            if tables:
-                self._has_present_schema(connection)
-            config.attributes["connection"] = connection
-            command.upgrade(config, "head")
+            if tables and self._has_present_schema(connection):
+                return
+            from beamer.studies.journal.migrating import upgrade  # which takes as long to import as all of SQLAlchemy
+
+            upgrade(connection)
 
     def _has_present_schema(self, connection: sa.Connection) -> bool:
         """Say whether the database has this version's schema, not an older one. Raises `NewerError` for an unknown one."""
         found = connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar_one_or_none()
-        known = [script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()]  # the latest first
-        if found is not None and found not in known:
-            expected = f"a journal that this Beamer reads: its schema is {found}, not {known[0]} or an older one; {UPGRADE}"
+        present = _SCHEMAS[-1]
+        if found is not None and found not in _SCHEMAS:
+            expected = f"a journal that this Beamer reads: its schema is {found}, not {present} or an older one; {UPGRADE}"
             raise NewerError("journal", self.url, expected)
-        return bool(found == known[0])
+        return bool(found == present)
 
     @contextmanager
     def _reporting(self) -> Iterator[None]:
@@ -375,12 +373,6 @@ class Journal:
     def _is_lost(self, error: sa.exc.DBAPIError) -> bool:
         """Say whether an error tells of a session that has ended, or could not begin, and not of what was asked in it."""
         return error.connection_invalidated or self._connection is None or self._connection.invalidated
-
-
-def _config() -> Config:
-    config = Config()
-    config.set_main_option("script_location", "beamer.studies.journal:migrations")
-    return config
 
 
 def _row(head: Head) -> dict[str, int]:

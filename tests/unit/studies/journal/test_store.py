@@ -9,11 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from alembic.script import ScriptDirectory
 
 from beamer.errors import InputError, PlatformError
 from beamer.network.events import Planned
 from beamer.network.plan import JobPlan
 from beamer.studies.events import AttemptStarted, Event, StageRegistered, StudyRegistered
+from beamer.studies.journal import store
+from beamer.studies.journal.migrating import configuration
 from beamer.studies.journal.store import Journal
 from beamer.studies.model import Profile, Rung, Worker
 
@@ -128,3 +131,17 @@ def test_opening_leaves_logging_alone(url: str) -> None:
     Journal(url).close()
     assert (root.level, list(root.handlers)) == before
     assert not own.disabled
+
+
+def test_the_schemas_that_are_known_are_those_of_the_migrations() -> None:
+    migrations = ScriptDirectory.from_config(configuration()).walk_revisions()  # the latest first
+    assert [one.revision for one in migrations][::-1] == list(store._SCHEMAS)
+
+
+def test_a_journal_of_the_present_schema_is_opened_without_migrations(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'journal.db'}"
+    Journal(url).close()
+    opening = f"from beamer.studies.journal.store import Journal; Journal({url!r}).close()"
+    code = f"import sys; {opening}; print('alembic' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "False\n"
