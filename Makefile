@@ -6,13 +6,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?= python3
 TORCH := torch==2.13.0
-# Tiers whose files take long come first, so that no worker is left with one at the end.
-TESTS := tests/packaging tests/processes tests/ray tests/netns tests/emulation tests/compat tests/conformance tests/unit
-# More workers than this suite's two processors: half of what they do is to wait.
-SHARED := -n 4 --dist loadfile --no-loadscope-reorder
+# What tests of whole programs do most is to wait, what those of modules do is to compute. Those of programs that take long come first,
+# so that no worker is left with one at the end.
+PROGRAMS := tests/packaging tests/processes tests/ray tests/netns tests/emulation
+MODULES := tests/conformance tests/compat tests/unit
+WORKERS := --dist loadfile --no-loadscope-reorder -n
 ROOT := $(shell [ "$$(id -u)" = 0 ] && echo yes)
 
-.PHONY: demo test test-long check setup system packages compiled test-setup clean help
+.PHONY: demo test test-modules test-programs test-long check setup system packages compiled clean help
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -69,24 +70,28 @@ demo: system  ## real coflows ordered in an emulated network (without root: in t
 	fi
 	@echo "timeline: results/demo.png   figures: results/demo.json"
 
-# Compiling takes as long as the rest of the set-up, which waits for disk and network meanwhile.
-test-setup:
-	@$(MAKE) --no-print-directory setup
-	@$(MAKE) --no-print-directory -j2 packages compiled
-
 packages: system
 	@$(MAKE) --no-print-directory $(VENV)/.extras
 
+# Compiling takes as long as the rest of the set-up, which waits for disk and network meanwhile.
 compiled: setup
 	@$(BIN)/python -m tests.support.compiled
 
-test: test-setup  ## every test but the long ones: unit, conformance, packaging, processes, Ray, network namespaces, emulation
-	@$(BIN)/python -m pytest $(SHARED) -m "not long and not alone" $(TESTS)
-	@$(BIN)/python -m pytest -m "not long and alone" $(TESTS)
+# Each part of the tests is shown when it ends.
+test:  ## every test but the long ones: those of modules in the time that those of whole programs leave
+	@$(MAKE) --no-print-directory --output-sync=line -j2 test-programs test-modules
 
-test-long: test-setup  ## all seeds, repeats and sizes of tests, which take long
-	@$(BIN)/python -m pytest $(SHARED) -m "long and not alone" $(TESTS)
-	@$(BIN)/python -m pytest -m "long and alone" $(TESTS)
+# At a priority at which it takes nothing from the tests beside it, those that measure included.
+test-modules: packages compiled
+	@nice -n 19 $(BIN)/python -m pytest $(WORKERS) 2 -m "not long" $(MODULES)
+
+test-programs: packages compiled
+	@$(BIN)/python -m pytest $(WORKERS) 4 -m "not long and not alone" $(PROGRAMS)
+	@$(BIN)/python -m pytest -m "not long and alone" $(PROGRAMS)
+
+test-long: packages compiled  ## all seeds, repeats and sizes of tests, which take long
+	@$(BIN)/python -m pytest $(WORKERS) 4 -m "long and not alone" $(PROGRAMS) $(MODULES)
+	@$(BIN)/python -m pytest -m "long and alone" $(PROGRAMS)
 
 check: setup  ## ruff, formatting, mypy --strict
 	@$(BIN)/ruff check .
