@@ -83,10 +83,10 @@ test:  ## every test but the long ones: those of modules in the time that those 
 
 # At a priority at which it takes nothing from the tests beside it, those that measure included.
 test-modules: packages compiled
-	@nice -n 19 $(BIN)/python -m pytest $(WORKERS) 2 -m "not long" $(MODULES)
+	@nice -n 19 $(BIN)/python -m pytest $(WORKERS) 3 -m "not long" $(MODULES)
 
 test-programs: packages compiled
-	@$(BIN)/python -m pytest $(WORKERS) 4 -m "not long and not alone" $(PROGRAMS)
+	@$(BIN)/python -m pytest $(WORKERS) 5 -m "not long and not alone" $(PROGRAMS)
 	@$(BIN)/python -m pytest -m "not long and alone" $(PROGRAMS)
 
 test-long: packages compiled  ## all seeds, repeats and sizes of tests, which take long
