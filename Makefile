@@ -13,6 +13,9 @@ MODULES := tests/conformance tests/compat tests/unit
 WORKERS := --dist loadfile --no-loadscope-reorder -n
 ROOT := $(shell [ "$$(id -u)" = 0 ] && echo yes)
 
+# Otherwise each of the many programs that tests start would compile all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-modules test-programs test-long check setup system packages compiled clean help
 
 help:  ## list the targets
@@ -83,10 +86,10 @@ test:  ## every test but the long ones: those of modules in the time that those 
 
 # At a priority at which it takes nothing from the tests beside it, those that measure included.
 test-modules: packages compiled
-	@nice -n 19 $(BIN)/python -m pytest $(WORKERS) 3 -m "not long" $(MODULES)
+	@nice -n 19 $(BIN)/python -m pytest $(WORKERS) 2 -m "not long" $(MODULES)
 
 test-programs: packages compiled
-	@$(BIN)/python -m pytest $(WORKERS) 5 -m "not long and not alone" $(PROGRAMS)
+	@$(BIN)/python -m pytest $(WORKERS) 4 -m "not long and not alone" $(PROGRAMS)
 	@$(BIN)/python -m pytest -m "not long and alone" $(PROGRAMS)
 
 test-long: packages compiled  ## all seeds, repeats and sizes of tests, which take long

@@ -27,6 +27,7 @@ from hostagent.timeouts import RTO_MAX_S
 from hostagent.tree import port_tree
 from tests.emulation.repetition import until_valid
 from tests.netns.bench import Bench, eventually, local_worker, mark_of
+from tests.netns.segments import sent_again
 from tests.support.tiers import long
 
 pytestmark = [pytest.mark.netns, pytest.mark.alone]
@@ -166,7 +167,7 @@ class Saturated:
         self._receiver.stdin.flush()
         pause, count = self._receiver.stdout.readline().split()
         shown = self._bench.here.run("ss", "-tinH", "sport", "=", f":{self.port}")
-        again = int(found[1]) if (found := re.search(r"retrans:\d+/(\d+)", shown)) else 0
+        again = sent_again(shown)
         rtt = re.search(r"\brtt:([0-9.]+)", shown)
         assert rtt
         now_s = time.monotonic()

@@ -1,7 +1,6 @@
 """A connection that is held sends nothing new, loses nothing, and goes on by itself when nobody releases it."""
 
 import logging
-import re
 import socket
 import struct
 import threading
@@ -20,6 +19,7 @@ from hostagent.draining import MOST_S
 from hostagent.holding import LASTS_S, HoldRule, hold, is_held, release
 from hostagent.testing import Namespace, cabled_namespaces
 from tests.netns.bench import Bench, eventually, local_worker
+from tests.netns.segments import sent_again
 
 pytestmark = pytest.mark.netns
 
@@ -48,8 +48,7 @@ class Line:
 
     @property
     def sent_again(self) -> int:
-        shown = self.here.run("ss", "-tinH", "sport", "=", f":{self.ours.getsockname()[1]}")
-        return int(found[1]) if (found := re.search(r"retrans:\d+/(\d+)", shown)) else 0
+        return sent_again(self.here.run("ss", "-tinH", "sport", "=", f":{self.ours.getsockname()[1]}"))
 
 
 @pytest.fixture
