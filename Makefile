@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: demo test test-modules test-programs test-long check setup system packages compiled clean help
 
 help:  ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 setup: $(VENV)/.ready  ## make the virtual environment in .venv
 
@@ -81,16 +81,16 @@ compiled: setup
 	@$(BIN)/python -m tests.support.compiled
 
 # Each part of the tests is shown when it ends.
-test:  ## every test but the long ones: those of modules in the time that those of whole programs leave
+test:  ## every test but the long ones: both of the following at once
 	@$(MAKE) --no-print-directory --output-sync=line -j2 test-programs test-modules
 
-# At a priority at which it takes nothing from the tests beside it, those that measure included.
-test-modules: packages compiled
-	@nice -n 19 $(BIN)/python -m pytest $(WORKERS) 2 -m "not long" $(MODULES)
-
-test-programs: packages compiled
+test-programs: packages compiled  ## whole programs: packaging, processes, Ray, network namespaces, emulation
 	@$(BIN)/python -m pytest $(WORKERS) 4 -m "not long and not alone" $(PROGRAMS)
 	@$(BIN)/python -m pytest -m "not long and alone" $(PROGRAMS)
+
+# At a priority at which it takes nothing from the tests beside it, those that measure included.
+test-modules: packages compiled  ## unit tests, conformance and comparisons with other programs
+	@nice -n 19 $(BIN)/python -m pytest $(WORKERS) 2 -m "not long" $(MODULES)
 
 test-long: packages compiled  ## all seeds, repeats and sizes of tests, which take long
 	@$(BIN)/python -m pytest $(WORKERS) 4 -m "long and not alone" $(PROGRAMS) $(MODULES)
