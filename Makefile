@@ -6,14 +6,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?= python3
 TORCH := torch==2.13.0
-# What tests of whole programs do most is to wait, what those of modules do is to compute. Those of programs that take long come first,
-# so that no worker is left with one at the end.
+# Tests of whole programs mostly wait, tests of modules mostly compute. Files that take long come first, so that no worker is left with
+# one at the end.
 PROGRAMS := tests/packaging tests/processes tests/ray tests/netns tests/emulation
 MODULES := tests/conformance tests/compat tests/unit
-WORKERS := --dist loadfile --no-loadscope-reorder -n
+BY_FILE := --dist loadfile --no-loadscope-reorder
 ROOT := $(shell [ "$$(id -u)" = 0 ] && echo yes)
 
-# Otherwise each of the many programs that tests start would compile all modules anew.
+# Where this is set, each program that a test starts compiles all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-modules test-programs test-long check setup system packages compiled clean help
@@ -50,8 +50,8 @@ $(VENV)/.extras: $(VENV)/.ready
 	  || echo "PyTorch cannot be installed"; \
 	else echo "no PyTorch on this machine: its tests will be skipped"; fi
 	@if [ "$(ROOT)" = yes ] && ! ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1; then \
-	  echo "setting up PostgreSQL ..."; apt-get -qq update; \
-	  DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends postgresql >/dev/null \
+	  echo "setting up PostgreSQL ..."; \
+	  { apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends postgresql; } >/dev/null \
 	  || echo "PostgreSQL cannot be installed: its tests will be skipped"; fi
 	@if $(BIN)/python -c 'import ray' 2>/dev/null; then touch $@; fi  # otherwise it is tried again the next time
 
@@ -60,8 +60,8 @@ system: setup
 	@missing=$$($(BIN)/python -m topologies.emulation.platform); \
 	if [ "$(ROOT)" = yes ] && [ -n "$$missing" ]; then \
 	  echo "installing system packages: $$missing ..."; \
-	  apt-get -qq update; \
-	  DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends $$missing >/dev/null; \
+	  { apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends $$missing; } >/dev/null \
+	  || echo "they cannot be installed: what needs them says so"; \
 	fi
 
 demo: system  ## real coflows ordered in an emulated network (without root: in the simulator)
@@ -80,20 +80,21 @@ packages: system
 compiled: setup
 	@$(BIN)/python -m tests.support.compiled
 
-# Each part of the tests is shown when it ends.
-test:  ## every test but the long ones: both of the following at once
+# What each run of pytest writes is shown when it ends.
+test: system  ## every test but the long ones: both of the following at once
+	@echo "running the tests of programs and, with what they leave of the processors, those of modules ..."
 	@$(MAKE) --no-print-directory --output-sync=line -j2 test-programs test-modules
 
 test-programs: packages compiled  ## whole programs: packaging, processes, Ray, network namespaces, emulation
-	@$(BIN)/python -m pytest $(WORKERS) 4 -m "not long and not alone" $(PROGRAMS)
+	@$(BIN)/python -m pytest $(BY_FILE) -n 4 -m "not long and not alone" $(PROGRAMS)
 	@$(BIN)/python -m pytest -m "not long and alone" $(PROGRAMS)
 
-# At a priority at which it takes nothing from the tests beside it, those that measure included.
+# At the lowest priority: some of the tests beside it measure.
 test-modules: packages compiled  ## unit tests, conformance and comparisons with other programs
-	@nice -n 19 $(BIN)/python -m pytest $(WORKERS) 2 -m "not long" $(MODULES)
+	@nice -n 19 $(BIN)/python -m pytest $(BY_FILE) -n 2 -m "not long" $(MODULES)
 
 test-long: packages compiled  ## all seeds, repeats and sizes of tests, which take long
-	@$(BIN)/python -m pytest $(WORKERS) 4 -m "long and not alone" $(PROGRAMS) $(MODULES)
+	@$(BIN)/python -m pytest $(BY_FILE) -n 4 -m "long and not alone" $(PROGRAMS) $(MODULES)
 	@$(BIN)/python -m pytest -m "long and alone" $(PROGRAMS)
 
 check: setup  ## ruff, formatting, mypy --strict

@@ -85,8 +85,9 @@ def check_version(version: int, peer: str, own: str) -> None:
     """Check that a peer is served. peer, own: what the programs are. Raises `InputError` that says what to upgrade first."""
     least, most = max(PROTOCOL_VERSION - REACH, FIRST_VERSION), PROTOCOL_VERSION + REACH
     if not least <= version <= most:
-        first = f"{own} to {version - REACH}" if version > most else f"{peer} to {least}"
-        raise InputError("protocol", version, f"version {least} to {most}: upgrade the {first} first")
+        program, needed = (own, version - REACH) if version > most else (peer, least)
+        expected = f"version {least} to {most}: upgrade the {program} to protocol version {needed} first"
+        raise InputError("protocol", version, expected)
 
 
 @cache

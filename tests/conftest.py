@@ -10,6 +10,7 @@ from beamer.errors import PlatformError
 from topologies.emulation.platform import require
 
 PRIVILEGED = {"netns", "emulation"}
+PROGRAMS = ("packaging", "processes", "ray", "netns", "emulation")  # tiers in which a test may run alone, as in the Makefile
 
 
 @pytest.fixture
@@ -20,6 +21,9 @@ def own_port() -> Iterator[int]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("alone") and not item.nodeid.startswith(tuple(f"tests/{tier}/" for tier in PROGRAMS)):
+            raise pytest.UsageError(f"{item.nodeid}: got alone, expected no such marker outside {', '.join(PROGRAMS)}")
     try:
         require()
     except PlatformError as error:

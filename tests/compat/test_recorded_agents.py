@@ -149,7 +149,7 @@ def test_an_agent_that_is_not_newer_is_refused_what_is_unknown(controller: Serve
 @pytest.mark.parametrize(
     ("said", "reason"),
     [
-        ("4", "protocol: got 4, expected version 1 to 3: upgrade the controller to 3 first"),
+        ("4", "protocol: got 4, expected version 1 to 3: upgrade the controller to protocol version 3 first"),
         ("two", "Beamer-Protocol: got 'two', expected a version such as 2"),
     ],
 )

@@ -82,7 +82,8 @@ def test_a_client_that_is_not_newer_is_refused_what_is_unknown(path: Path, more:
 def test_a_client_too_far_away_is_told_what_to_upgrade_first(path: Path, version: int) -> None:
     with agent(path):
         error = say(path, json.dumps(REQUEST | {"protocol": version}) + "\n")["error"]
-        assert error == f"protocol: got {version}, expected version 1 to 3: upgrade the agent to {version - 1} first"
+        expected = f"version 1 to 3: upgrade the agent to protocol version {version - 1} first"
+        assert error == f"protocol: got {version}, expected {expected}"
 
 
 @contextmanager

@@ -120,7 +120,7 @@ def test_of_a_newer_engine_what_is_not_known_is_named_once_and_not_used(
     [
         (None, "hello.mood: got 'good'"),
         ("2", "hello.mood: got 'good'"),
-        ("4", "protocol: got 4, expected version 1 to 3: upgrade the controller to 3 first"),
+        ("4", "protocol: got 4, expected version 1 to 3: upgrade the controller to protocol version 3 first"),
     ],
 )
 def test_an_engine_that_is_not_next_is_refused(controller: Served, said: str | None, reason: str) -> None:
@@ -273,7 +273,7 @@ def test_a_controller_too_far_away_is_not_talked_to(caplog: pytest.LogCaptureFix
     with fake_controller(lambda *_: None, said="4") as heard:
         link = EngineLink(heard.pop(), "s1", "r", NODES, {})
         link.start()
-        while not any("upgrade the engine to 3 first" in record.getMessage() for record in caplog.records):
+        while not any("upgrade the engine to protocol version 3 first" in record.getMessage() for record in caplog.records):
             link.wait(0.05)
         link.close()
     assert heard == []

@@ -162,7 +162,7 @@ def test_what_is_wrong_is_refused_of_a_newer_client_too(http: httpx.Client) -> N
 @pytest.mark.parametrize(
     ("said", "reason"),
     [
-        ("4", "protocol: got 4, expected version 1 to 3: upgrade the controller to 3 first"),
+        ("4", "protocol: got 4, expected version 1 to 3: upgrade the controller to protocol version 3 first"),
         ("soon", "Beamer-Protocol: got 'soon', expected a version such as 2, or one with limits such as 2;body_bytes=524288"),
     ],
 )

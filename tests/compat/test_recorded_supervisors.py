@@ -102,4 +102,4 @@ def test_a_newer_engines_fields_are_named_once_in_the_supervisors_log(directory:
         assert (answer["kind"], answer["protocol"]) == ("status", 2)
     assert (directory / "log").read_text().count("the engine speaks version 3: status.soon is not used") == 1
     refused = say(directory, {"kind": "status", "protocol": 4})
-    assert refused["reason"] == "protocol: got 4, expected version 1 to 3: upgrade the supervisor to 3 first"
+    assert refused["reason"] == "protocol: got 4, expected version 1 to 3: upgrade the supervisor to protocol version 3 first"

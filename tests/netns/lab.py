@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from pyroute2 import netns
 
@@ -22,6 +23,7 @@ from controller.openflow.rules import JobRules
 from controller.openflow.terms import FixedTerm, Terms
 
 PORT = 16653
+T = TypeVar("T")
 FABRIC = two_spines(hosts_per_leaf=1)
 NAMES = {switch.name for switch in FABRIC.switches}
 
@@ -51,15 +53,15 @@ class Lab:
         lines = (re.sub(r"(duration|n_packets|n_bytes|idle_age)=[^,]*, ", "", line).strip() for line in out.splitlines())
         return {line for line in lines if line.startswith("cookie")}
 
-    def drive(self, scenario: Callable[[], Coroutine[None, None, None]]) -> None:
-        """Run a coroutine in the switches' namespace."""
+    def drive(self, scenario: Callable[[], Coroutine[None, None, T]]) -> T:
+        """Run a coroutine in the switches' namespace and return its result."""
 
-        def inside() -> None:
+        def inside() -> T:
             netns.setns(self.prefix)  # of this thread alone
-            asyncio.run(scenario())
+            return asyncio.run(scenario())
 
         with ThreadPoolExecutor(1) as thread:
-            thread.submit(inside).result()
+            return thread.submit(inside).result()
 
 
 @contextmanager

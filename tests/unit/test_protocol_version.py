@@ -62,14 +62,14 @@ def test_the_versions_next_to_ones_own_are_served(version: int) -> None:
 def test_a_peer_two_versions_ahead_is_refused_with_what_to_upgrade_first() -> None:
     with pytest.raises(InputError) as raised:
         check_version(4, "agent", "controller")
-    assert str(raised.value) == "protocol: got 4, expected version 1 to 3: upgrade the controller to 3 first"
+    assert str(raised.value) == "protocol: got 4, expected version 1 to 3: upgrade the controller to protocol version 3 first"
 
 
 def test_a_peer_two_versions_behind_is_refused_with_what_to_upgrade_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("beamer.protocol_version.PROTOCOL_VERSION", 5)
     with pytest.raises(InputError) as raised:
         check_version(3, "agent", "controller")
-    assert str(raised.value) == "protocol: got 3, expected version 4 to 6: upgrade the agent to 4 first"
+    assert str(raised.value) == "protocol: got 3, expected version 4 to 6: upgrade the agent to protocol version 4 first"
 
 
 def test_a_refusal_fits_into_a_close_frame() -> None:

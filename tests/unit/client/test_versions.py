@@ -118,4 +118,4 @@ def test_a_controller_too_far_away_is_said_once_with_what_to_upgrade_first(
         client.study("s", run="r").trial("t")
         assert client.flush(PATIENCE_S)
     (said,) = warnings(caplog)
-    assert said.endswith("protocol: got 4, expected version 1 to 3: upgrade the client to 3 first")
+    assert said.endswith("protocol: got 4, expected version 1 to 3: upgrade the client to protocol version 3 first")

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beamer.decision.differences import difference, patched
@@ -17,6 +17,7 @@ _plain = st.recursive(
 
 
 @given(_plain, _plain)
+@settings(deadline=None)
 def test_a_difference_leads_from_one_value_to_the_other(before: Any, after: Any) -> None:
     found = json.loads(json.dumps(difference(before, after)))
     assert json.dumps(patched(before, found)) == json.dumps(after), "the order of keys, and 1 apart from 1.0 and true"

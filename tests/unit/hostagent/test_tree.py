@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beamer.errors import InputError
@@ -70,16 +70,19 @@ def carried_out(observed: Tree | None, changes: tuple[Change, ...]) -> Tree | No
 
 
 @given(st.none() | trees, st.none() | trees)
+@settings(deadline=None)
 def test_the_difference_turns_one_tree_into_the_other(observed: Tree | None, desired: Tree | None) -> None:
     assert carried_out(observed, difference(observed, desired)) == desired
 
 
 @given(st.none() | trees)
+@settings(deadline=None)
 def test_no_difference_to_itself(tree: Tree | None) -> None:
     assert difference(tree, tree) == ()
 
 
 @given(trees)
+@settings(deadline=None)
 def test_guaranteed_rates_fit_the_link_or_are_one_byte(tree: Tree) -> None:
     leaves = [c for c in tree.classes.values() if c.parent == LINK]
     assert sum(c.rate for c in leaves) <= max(tree.classes[LINK].rate, len(leaves))

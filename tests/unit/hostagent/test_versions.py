@@ -173,7 +173,7 @@ def test_of_a_controller_that_is_not_newer_what_is_unknown_is_refused(
 @pytest.mark.parametrize(
     ("said", "messages", "reason"),
     [
-        ("4", [], "protocol: got 4, expected version 1 to 3: upgrade the agent to 3 first"),
+        ("4", [], "protocol: got 4, expected version 1 to 3: upgrade the agent to protocol version 3 first"),
         ("soon", [], "Beamer-Protocol: got 'soon'"),
         ("2", [{"kind": "assignment", "generation": 1}], "expected a welcome as the controller's first message"),
     ],

@@ -5,7 +5,7 @@ from math import inf, nan
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beamer.errors import InputError
@@ -104,6 +104,7 @@ def test_a_loss_that_is_not_finite_is_the_worst_and_the_first_of_equals_the_bett
 
 
 @given(st.integers(0, 2**32), st.integers(1, 12), st.floats(0, 0.5))
+@settings(deadline=None)
 def test_every_search_ends(seed: int, trials: int, failing: float) -> None:
     rng = Random(seed)
     sizes = [trials // 2**i for i in range(trials.bit_length())]

@@ -1,12 +1,14 @@
 """Run-queue delay: what is added up, by part of a run, and that the kernel's real counts are read."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -104,7 +106,8 @@ def test_processes_that_share_a_processor_wait_about_as_long_as_they_run() -> No
 @counted
 def test_a_process_that_sleeps_neither_runs_nor_waits() -> None:
     with subprocess.Popen(["sleep", "60"]) as process:
-        time.sleep(0.2)
+        while not re.search(r"^Name:\tsleep\n(?:.*\n)*State:\tS", Path(f"/proc/{process.pid}/status").read_text("utf-8")):
+            time.sleep(0.01)
         meter = DelayMeter(lambda: {process.pid: "sleeping"})
         for _ in range(3):
             meter.sample()
