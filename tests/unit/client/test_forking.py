@@ -97,7 +97,7 @@ for number in range(10):
     assert logged.wait(20)
     child = os.fork()
     if child == 0:
-        threading.Timer(5.0, os._exit, (1,)).start()
+        threading.Timer(30.0, os._exit, (1,)).start()
         logging.getLogger("beamer.client").warning("the child's")
         os._exit(0)
     failed += os.waitpid(child, 0)[1] != 0
