@@ -6,8 +6,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?= python3
 TORCH := torch==2.13.0
-# Tests of whole programs mostly wait, tests of modules mostly compute. Files that take long come first, so that no worker is left with
-# one at the end.
+# Tests of whole programs mostly wait, tests of modules mostly compute. Files that take long come first, so that no worker is
+# left with one at the end.
 PROGRAMS := tests/packaging tests/processes tests/ray tests/netns tests/emulation
 MODULES := tests/conformance tests/compat tests/unit
 BY_FILE := --dist loadfile --no-loadscope-reorder
@@ -61,7 +61,7 @@ system: setup
 	if [ "$(ROOT)" = yes ] && [ -n "$$missing" ]; then \
 	  echo "installing system packages: $$missing ..."; \
 	  { apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends $$missing; } >/dev/null \
-	  || echo "they cannot be installed: what needs them says so"; \
+	  || { echo "they cannot be installed: install them, or go on without root and without the tests that need them" >&2; exit 2; }; \
 	fi
 
 demo: system  ## real coflows ordered in an emulated network (without root: in the simulator)

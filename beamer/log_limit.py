@@ -5,6 +5,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
 
+MOST_DIFFERENCES, DIFFERENCES_AGAIN_S = 20, 3600.0  # of what peers of another version say, and how long each is said once
 MOST_KINDS = 4096  # that are remembered, the latest: a bound on memory
 _KIND_CHARACTERS = 60  # of a message, by which records of other libraries are told apart; addresses come later in them
 

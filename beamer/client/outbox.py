@@ -32,7 +32,7 @@ from beamer.client.pending import Entry, PendingRequests
 from beamer.client.refusals import Refusals, clip
 from beamer.client.request import Address, PutRequest, Scope
 from beamer.errors import InputError
-from beamer.log_limit import LogLimit, VariedLogLimit
+from beamer.log_limit import DIFFERENCES_AGAIN_S, MOST_DIFFERENCES, LogLimit, VariedLogLimit
 from beamer.protocol_version import PROTOCOL_VERSION, PeerProtocol, check_version
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class Outbox:
         self._unknown: dict[Scope, None] = {}
         self._refusals = Refusals()
         self._warned: set[str] = set()
-        self._versions = VariedLogLimit(20, 3600.0)  # of controllers that speak another one
+        self._versions = VariedLogLimit(MOST_DIFFERENCES, DIFFERENCES_AGAIN_S)  # of controllers that speak another
 
     def put(self, request: PutRequest) -> None:
         """Take a request; return at once and never raise for its outcome."""

@@ -38,7 +38,7 @@ from beamer.gpu.protocol import (
     ToEngine,
     to_engine,
 )
-from beamer.log_limit import VariedLogLimit
+from beamer.log_limit import DIFFERENCES_AGAIN_S, MOST_DIFFERENCES, VariedLogLimit
 from beamer.ports import HTTP_PORT
 from beamer.protocol_version import HEADER, PROTOCOL_VERSION, PeerProtocol, check_version, format_header, parse_header
 from beamer.studies.events import EncodedEvent, Event, encode
@@ -48,7 +48,6 @@ from beamer.versioned_messages import encode as encode_message
 CONNECT_S = 5.0
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.1, 1.0  # between rounds of the controllers
 MOST_MESSAGE_BYTES = 4 << 20  # of what holds for 10 000 trials
-MOST_SAID, SAID_S = 20, 3600.0  # of what a controller of another version says, that is logged, and for how long each once
 MOST_SHOWN = 200  # characters of an answer that says why not
 SCHEMES: Mapping[str, str] = {"http": "ws", "https": "wss"}
 
@@ -84,7 +83,7 @@ class EngineLink:
         self.acted_upon: ReceivedAssignment | None = None
         self._hello = EngineHello(run=run, nodes=tuple(nodes), limits=EngineLimits(message_bytes=MOST_MESSAGE_BYTES))
         self._takes: SearchLimits | None = None
-        self._said = VariedLogLimit(MOST_SAID, SAID_S)
+        self._said = VariedLogLimit(MOST_DIFFERENCES, DIFFERENCES_AGAIN_S)
         self._changed = threading.Condition()
         self._events: list[EncodedEvent] = []
         self._sent = self._taken = self._freeing = 0  # numbers of events

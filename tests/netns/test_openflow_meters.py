@@ -128,7 +128,7 @@ def test_tcp_gets_the_rate_of_its_meter_and_all_of_the_link_without(lab: Lab, co
                     assert list(meters(lab).values()) == [cap_bps // 1000]
                     await traffic.keeps_to(cap_bps)
                 await listener.install(5, job(None))
-                assert await traffic.rate_bps(1.0) > 1.5 * cap_bps, "at once, while the rules of before are still there"
+                assert await traffic.rate_bps(1.0) > 2 * cap_bps, "at once, while the rules of before are still there"
                 await until_no_meters(lab)
                 await traffic.exceeds(2 * 20_000_000)
 

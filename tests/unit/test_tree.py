@@ -1,9 +1,11 @@
-"""Where a unit test lies: in the folder of the package that it tests, `beamer`'s own directly below `tests/unit`."""
+"""Where a test lies: a unit test in the folder of its package, `beamer`'s own directly below `tests/unit`; and who runs it."""
 
+import re
 from pathlib import Path
 
 import pytest
 
+from tests.conftest import PROGRAMS
 from tests.support.checkout import ROOT
 
 UNIT = ROOT / "tests" / "unit"
@@ -30,3 +32,13 @@ def test_every_larger_package_has_a_folder() -> None:
     assert {
         ROOT / "beamer" / name for name in ("client", "engines/local", "gpu/policies", "network/policies", "studies")
     } <= found
+
+
+def test_every_tier_is_run_by_the_makefile() -> None:
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    programs, modules = (
+        re.findall(r"tests/(\w+)", line) for line in re.findall(r"^(?:PROGRAMS|MODULES) := (.*)$", makefile, re.MULTILINE)
+    )
+    assert tuple(programs) == PROGRAMS
+    tiers = {path.relative_to(ROOT / "tests").parts[0] for path in (ROOT / "tests").rglob("test_*.py")}
+    assert sorted([*programs, *modules]) == sorted(tiers)
