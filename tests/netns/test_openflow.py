@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -107,6 +108,7 @@ try:
 except TimeoutError:
     print(json.dumps(seen), flush=True)
 """
+LATE_COUNTERS = (("snmp", "Udp", "RcvbufErrors"), ("netstat", "TcpExt", "TCPBacklogDrop"), ("netstat", "TcpExt", "TCPRcvQDrop"))
 THERE = LEFT.ip, 7001, RIGHT.ip, 7000
 BACK = RIGHT.ip, 7000, LEFT.ip, 7001
 
@@ -154,7 +156,7 @@ def total(pairs: Sequence[PairCount], klass: int) -> int:
 
 
 def test_a_change_of_class_loses_no_packet_and_the_old_rule_keeps_its_count(tmp_path: Path) -> None:
-    async def scenario(lab: Lab) -> list[str]:
+    async def scenario(lab: Lab, too_late: Callable[[], list[str]]) -> list[str]:
         async with Listener() as listener:
             with ExitStack() as stack:
                 await listener.install(1)
@@ -168,7 +170,7 @@ def test_a_change_of_class_loses_no_packet_and_the_old_rule_keeps_its_count(tmp_
                 await sending  # the host learns of the new class a little later than the switch
                 await send(client, 700, codepoint(5))
                 await asyncio.sleep(SETTLE_S + 0.5)
-                if late := too_late(lab):
+                if late := too_late():
                     return late
                 seen = finish(client, server)
                 await asyncio.sleep(1)
@@ -196,7 +198,7 @@ def test_a_change_of_class_loses_no_packet_and_the_old_rule_keeps_its_count(tmp_
 
 
 def test_a_hundred_changes_of_class_lose_and_reorder_nobodys_packets(tmp_path: Path) -> None:
-    async def scenario(lab: Lab) -> list[str]:
+    async def scenario(lab: Lab, too_late: Callable[[], list[str]]) -> list[str]:
         async with Listener() as listener:
             with ExitStack() as stack:
                 await listener.install(1, job(klass=0))
@@ -213,7 +215,7 @@ def test_a_hundred_changes_of_class_lose_and_reorder_nobodys_packets(tmp_path: P
                 finish(client, server)
                 assert changed, "all changes came while the job was sending"
                 assert "bytes_acked:6000001" in connection
-                if late := too_late(lab):
+                if late := too_late():
                     return late
                 assert json.loads(arrived) == list(range(int(sent)))
                 assert not lost(connection), connection
@@ -223,24 +225,37 @@ def test_a_hundred_changes_of_class_lose_and_reorder_nobodys_packets(tmp_path: P
     until_prompt(tmp_path, scenario)
 
 
-def until_prompt(directory: Path, scenario: Callable[[Lab], Coroutine[None, None, list[str]]]) -> None:
-    """Run a scenario on switches of its own, again where it returns that a program was too late for packets."""
+def until_prompt(directory: Path, scenario: Callable[[Lab, Callable[[], list[str]]], Coroutine[None, None, list[str]]]) -> None:
+    """Run a scenario on switches of its own, again where it returns what was dropped for lack of time.
+
+    scenario: is given the switches, and what says where packets have been dropped since its beginning because whoever was to
+    take them did not get the processor in time: no rule has to do with that.
+    """
 
     def run() -> tuple[None, list[str]]:
         with switches(Path(mkdtemp(dir=directory))) as lab:
-            return None, lab.drive(lambda: scenario(lab))
+            before = dropped_late(lab)
+            return None, lab.drive(
+                lambda: scenario(lab, lambda: [f"{where} {n}" for where, n in (dropped_late(lab) - before).items()])
+            )
 
     until_valid(run)
 
 
-def too_late(lab: Lab) -> list[str]:
-    """Return what was dropped because a program did not get the processor in time: no rule has to do with that."""
-    forwarding, watching = (
-        sum(int(count) for count in re.findall(r"\bd(\d+)\)", lab.run("ss", "-0mnH", of=of))) for of in ("", RIGHT.name)
-    )
-    receiving = counted("Udp", "RcvbufErrors", lab.run("cat", "/proc/net/snmp", of=RIGHT.name))
-    late = {"Open vSwitch": forwarding, "the receiver": receiving + watching}
-    return [f"{who} was too late for {count} packets" for who, count in late.items() if count]
+def dropped_late(lab: Lab) -> Counter[str]:
+    """Return how many packets have been dropped for lack of time, by where."""
+    dropped = Counter[str]()
+    for name, of in (("Open vSwitch", ""), ("the left host", LEFT.name), ("the right host", RIGHT.name)):
+        sockets = re.findall(r"\bd(\d+)\)", lab.run("ss", "-0mnH", of=of))
+        dropped[f"packets dropped by packet sockets of {name}:"] = sum(map(int, sockets))
+        for file, protocol, counter in LATE_COUNTERS:
+            count = counted(protocol, counter, lab.run("cat", f"/proc/net/{file}", of=of))
+            dropped[f"{counter} of {name}:"] = count
+    sending = lab.run("ovs-vsctl", "--columns=statistics", "--bare", "list", "interface")
+    dropped["packets that Open vSwitch could not send:"] = sum(map(int, re.findall(r"\btx_dropped=(\d+)", sending)))
+    backlogs = Path("/proc/net/softnet_stat").read_text().splitlines()  # of each processor of the machine
+    dropped["packets dropped by processors' backlogs of received ones:"] = sum(int(line.split()[1], 16) for line in backlogs)
+    return dropped
 
 
 def test_a_restarted_driver_changes_nothing_and_breaks_no_connection(lab: Lab) -> None:
