@@ -57,6 +57,8 @@ class Bench:
         self.here, self.there = spaces
         self.state = StateDirectory(state / "h1")
         self.stack = stack
+        self._agents_log = state / "agents.log"
+        stack.callback(lambda: sys.stderr.write(self._agents_log.read_text() if self._agents_log.exists() else ""))
         stack.callback(end_guard, self.state)
         self.controller = stack.enter_context(FakeController(self.here))
         for space in spaces:
@@ -97,11 +99,16 @@ class Bench:
             "0.2",
             *more,
         )
-        process = self.here.popen(*prefix, *command)
+        with self._agents_log.open("ab") as log:
+            process = self.here.popen(*prefix, *command, stderr=log)
         self.stack.enter_context(process)
         self.stack.callback(process.kill)
         self.controller.wait(Hello, after=after)
         return process
+
+    def logged(self, text: str) -> list[str]:
+        """Return the lines of agents' logs that hold a text."""
+        return [line for line in self._agents_log.read_text().splitlines() if text in line]
 
     def marked(self, connections: int = 1) -> None:
         """Wait until that number of connections is reported, confirmed as known to the network, and marked."""
