@@ -2,13 +2,10 @@
 
 import asyncio
 import json
-import re
 import subprocess
-from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from tempfile import mkdtemp
 
 import pytest
 
@@ -17,9 +14,9 @@ from controller.openflow import held_rules
 from controller.openflow.held_rules import SETTLE_S
 from controller.openflow.reports import PairCount, SwitchLost
 from controller.openflow.rules import JobRules
-from tests.emulation.repetition import until_valid
-from tests.netns.lab import FABRIC, NAMES, Lab, Listener, switches
-from tests.netns.segments import counted, lost, overtaken
+from tests.netns.lab import FABRIC, NAMES, Lab, Listener
+from tests.netns.promptness import TooLate, until_prompt
+from tests.netns.segments import lost, overtaken
 
 pytestmark = pytest.mark.netns
 
@@ -109,7 +106,6 @@ try:
 except TimeoutError:
     print(json.dumps(seen), flush=True)
 """
-LATE_COUNTERS = (("snmp", "Udp", "RcvbufErrors"), ("netstat", "TcpExt", "TCPBacklogDrop"), ("netstat", "TcpExt", "TCPRcvQDrop"))
 THERE = LEFT.ip, 7001, RIGHT.ip, 7000
 BACK = RIGHT.ip, 7000, LEFT.ip, 7001
 
@@ -143,10 +139,6 @@ async def open_connection(
         assert await asyncio.to_thread(process.stdout.readline) == "ready\n"
         both.append(process)
     return both[1], both[0]
-
-
-class TooLate(AssertionError):
-    """A program that watches did not get the processor in time."""
 
 
 def finish(client: "subprocess.Popen[str]", server: "subprocess.Popen[str]") -> dict[int, int]:
@@ -225,41 +217,6 @@ def test_a_hundred_changes_of_class_lose_and_reorder_nobodys_packets(tmp_path: P
                 assert not overtaken(lab.run("cat", "/proc/net/netstat", of=RIGHT.name))
 
     until_prompt(tmp_path, scenario)
-
-
-def until_prompt(directory: Path, scenario: Callable[[Lab], Coroutine[None, None, None]]) -> None:
-    """Run a scenario on switches of its own, again where it fails and packets were dropped for lack of time."""
-
-    def run() -> tuple[None, list[str]]:
-        with switches(Path(mkdtemp(dir=directory))) as lab:
-            before = dropped_late(lab)
-            try:
-                lab.drive(lambda: scenario(lab))
-            except TooLate as error:
-                return None, [str(error)]
-            except AssertionError:
-                if late := dropped_late(lab) - before:  # no rule has to do with that
-                    return None, [f"{where} {count}" for where, count in late.items()]
-                raise
-        return None, []
-
-    until_valid(run)
-
-
-def dropped_late(lab: Lab) -> Counter[str]:
-    """Return how many packets have been dropped for lack of time, by where."""
-    dropped = Counter[str]()
-    for name, of in (("Open vSwitch", ""), ("the left host", LEFT.name), ("the right host", RIGHT.name)):
-        sockets = re.findall(r"\bd(\d+)\)", lab.run("ss", "-0mnH", of=of))
-        dropped[f"packets dropped by packet sockets of {name}:"] = sum(map(int, sockets))
-        for file, protocol, counter in LATE_COUNTERS:
-            count = counted(protocol, counter, lab.run("cat", f"/proc/net/{file}", of=of))
-            dropped[f"{counter} of {name}:"] = count
-    sending = lab.run("ovs-vsctl", "--columns=statistics", "--bare", "list", "interface")
-    dropped["packets that Open vSwitch could not send:"] = sum(map(int, re.findall(r"\btx_dropped=(\d+)", sending)))
-    backlogs = Path("/proc/net/softnet_stat").read_text().splitlines()  # of each processor of the machine
-    dropped["packets dropped by processors' backlogs of received ones:"] = sum(int(line.split()[1], 16) for line in backlogs)
-    return dropped
 
 
 def test_a_restarted_driver_changes_nothing_and_breaks_no_connection(lab: Lab) -> None:

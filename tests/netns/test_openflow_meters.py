@@ -4,12 +4,14 @@ import asyncio
 import re
 import subprocess
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
 from controller.openflow import held_rules
 from controller.openflow.rules import JobRules
 from tests.netns.lab import FABRIC, Lab, Listener
+from tests.netns.promptness import until_prompt
 from tests.support.tiers import long
 
 pytestmark = pytest.mark.netns
@@ -94,7 +96,7 @@ class Traffic:
             assert found <= expected_bps * (1 + TOLERANCE)
             if found >= expected_bps * (1 - TOLERANCE):
                 return
-        pytest.fail(f"{found:.0f} bit/s instead of {expected_bps}")
+        raise AssertionError(f"{found:.0f} bit/s instead of {expected_bps}")
 
     async def exceeds(self, bps: int) -> None:
         """Check that traffic comes to more than a rate in one of a few windows, since cubic grows slowly at first."""
@@ -117,8 +119,8 @@ async def until_no_meters(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("congestion", ["reno", *long("cubic")])
-def test_tcp_gets_the_rate_of_its_meter_and_all_of_the_link_without(lab: Lab, congestion: str) -> None:
-    async def scenario() -> None:
+def test_tcp_gets_the_rate_of_its_meter_and_all_of_the_link_without(tmp_path: Path, congestion: str) -> None:
+    async def scenario(lab: Lab) -> None:
         with ExitStack() as stack:
             async with Listener() as listener:
                 await listener.install(1)
@@ -132,7 +134,7 @@ def test_tcp_gets_the_rate_of_its_meter_and_all_of_the_link_without(lab: Lab, co
                 await until_no_meters(lab)
                 await traffic.exceeds(2 * 20_000_000)
 
-    lab.drive(scenario)
+    until_prompt(tmp_path, scenario)
 
 
 def test_a_meter_ends_with_its_job_and_a_restarted_driver_finds_the_others(lab: Lab) -> None:
