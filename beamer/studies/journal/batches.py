@@ -46,6 +46,7 @@ class Batches:
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._asked: list[asyncio.Future[None]] = []
         self._actions: deque[tuple[int, Callable[[], None]]] = deque()
+        self._due_actions = 0  # that are called in the next turn of the loop
         self._compacting: deque[Iterator[None]] = deque()
         self._least_term = 0
         self._failure: PlatformError | None = None
@@ -100,6 +101,8 @@ class Batches:
             waiter = asyncio.get_running_loop().create_future()
             self._waiters.append((self._put, waiter))
             await waiter
+        elif self._due_actions:
+            await asyncio.sleep(0)  # they are called first
 
     async def confirm(self) -> None:
         """Wait until this process has been found to have the right to write, after now. Raises `PlatformError` if it is not."""
@@ -252,9 +255,14 @@ class Batches:
         self._written += events
         loop = asyncio.get_running_loop()
         while self._actions and self._actions[0][0] <= self._written:
-            loop.call_soon(self._actions.popleft()[1])
+            self._due_actions += 1
+            loop.call_soon(self._act, self._actions.popleft()[1])
         while self._waiters and self._waiters[0][0] <= self._written:
             _resolve([self._waiters.popleft()[1]])
+
+    def _act(self, action: Callable[[], None]) -> None:
+        self._due_actions -= 1
+        action()
 
     def _lose(self, error: PlatformError) -> None:
         self._fail(error)

@@ -92,6 +92,21 @@ def test_what_comes_while_one_is_written_is_written_at_once(gate: Gate, scene: S
     assert scene(play) == EVENTS
 
 
+def test_whoever_asks_once_all_is_durable_goes_on_after_what_was_to_be_done_then(gate: Gate, scene: Scene) -> None:
+    async def play(batches: Batches) -> None:
+        gate.open.set()
+        done: list[int] = []
+        for number, event in enumerate(EVENTS):
+            batches.put(event)
+            batches.then(lambda number=number: done.append(number))  # type: ignore[misc]
+            while batches.waiting:
+                await asyncio.sleep(0)
+            await batches.written()
+            assert done == list(range(number + 1))
+
+    assert scene(play) == EVENTS
+
+
 def test_a_journal_that_cannot_be_written_takes_nothing_new_and_loses_nothing(gate: Gate, scene: Scene) -> None:
     async def play(batches: Batches) -> None:
         gate.open.set()
