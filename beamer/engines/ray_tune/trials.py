@@ -2,8 +2,9 @@
 
 Starts are made and withdrawn, held trials released, and restored decisions dropped, through parts of Tune that are not
 documented: `TuneController._staged_trials`, `_actor_cache`, `_schedule_trial_actor`, `_trial_to_actor`,
-`_unstage_trial_with_resources`, `_actor_manager`, `_schedule_trial_train`, `_schedule_trial_pause`, `_cached_trial_decisions`,
-and on shared nodes `_insufficient_resources_manager`; see also `processes` and `shared`.
+`_unstage_trial_with_resources`, `_actor_manager` and its `_resource_manager`, `_schedule_trial_train`, `_schedule_trial_pause`,
+`_cached_trial_decisions`, and on shared nodes `_insufficient_resources_manager`; see also `processes`, `shared` and
+`placement_groups`.
 
 On nodes that are shared, a trial that is pending is not started before its GPUs are free of the search's own processes: Ray
 counts GPUs, and would take any of the node's. Ray does not know those of other searches: a controller sees to them.
@@ -21,6 +22,7 @@ from ray.tune.schedulers import TrialScheduler
 from beamer.engines.ray_tune.cluster import alive, pinned
 from beamer.engines.ray_tune.engine import TuneTrials, gpus_by_node
 from beamer.engines.ray_tune.hosts import SharedNodes
+from beamer.engines.ray_tune.placement_groups import SettledPlacementGroups
 from beamer.engines.ray_tune.processes import TrialProcesses
 from beamer.gpu.devices import Devices
 from beamer.gpu.engine import Placement
@@ -61,7 +63,10 @@ class RayTrials(TuneTrials):
 
     @controller.setter
     def controller(self, controller: Any) -> None:
+        if self._controller() is controller:
+            return
         self._controller = ref(controller)  # it owns the scheduler, and is to end with its search
+        controller._actor_manager._resource_manager = SettledPlacementGroups()
         if self._sharing:
             controller._actor_cache._may_keep_one = False  # a process that no trial is staged for
             controller._insufficient_resources_manager.on_no_available_trials = _ignore
