@@ -55,11 +55,22 @@ def emulated(directory: Path, *scenario: str) -> Comparison:
     return Comparison(fair, beamer)
 
 
+def fair_makespans_s(directory: Path, scenario: str) -> dict[str, float]:
+    """Return how long each search of a scenario takes with a fair share of every link, simulated."""
+    figures = directory / "simulated.json"
+    command = [sys.executable, "-m", "beamer.cli", "simulate", scenario, "--policies", "fair", "--json", str(figures)]
+    subprocess.run(command, capture_output=True, check=True, timeout=RUN_PATIENCE_S)
+    [run] = json.loads(figures.read_text())["runs"]
+    makespans_s: dict[str, float] = run["makespans_s"]
+    return makespans_s
+
+
 def test_stages_end_earlier_where_searches_meet(tmp_path: Path) -> None:
+    """And no search takes much longer than with a fair share of the links, which is simulated: TCP gives a large one more."""
     found = emulated(tmp_path, str(CONTENDED))
     assert found.beamer["mean_sct_s"] <= 0.85 * found.fair["mean_sct_s"]
-    for study, makespan in found.fair["makespans_s"].items():
-        assert found.beamer["makespans_s"][study] <= 1.1 * makespan
+    for study, makespan_s in fair_makespans_s(tmp_path, str(CONTENDED)).items():
+        assert found.beamer["makespans_s"][study] <= 1.1 * makespan_s
 
 
 @pytest.mark.long
