@@ -59,14 +59,15 @@ def fair_makespans_s(directory: Path, scenario: str) -> dict[str, float]:
     """Return how long each search of a scenario takes with a fair share of every link, simulated."""
     figures = directory / "simulated.json"
     command = [sys.executable, "-m", "beamer.cli", "simulate", scenario, "--policies", "fair", "--json", str(figures)]
-    subprocess.run(command, capture_output=True, check=True, timeout=RUN_PATIENCE_S)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_PATIENCE_S)
+    assert done.returncode == 0, done.stderr
     [run] = json.loads(figures.read_text())["runs"]
     makespans_s: dict[str, float] = run["makespans_s"]
     return makespans_s
 
 
 def test_stages_end_earlier_where_searches_meet(tmp_path: Path) -> None:
-    """And no search takes much longer than with a fair share of the links, which is simulated: TCP gives a large one more."""
+    """No search takes much longer than with a fair share of the links. That is simulated, as TCP gives the large one more."""
     found = emulated(tmp_path, str(CONTENDED))
     assert found.beamer["mean_sct_s"] <= 0.85 * found.fair["mean_sct_s"]
     for study, makespan_s in fair_makespans_s(tmp_path, str(CONTENDED)).items():

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -13,9 +14,12 @@ import ray
 from ray.air.execution import ResourceRequest
 from ray.util.placement_group import placement_group_table
 
+from beamer.engines.ray_tune import placement_groups
 from beamer.engines.ray_tune.local import LocalRayCluster
 from beamer.engines.ray_tune.placement_groups import SettledPlacementGroups
+from beamer.engines.ray_tune.scheduler import BeamerScheduler
 from tests.processes.site import until
+from tests.ray.searches import run
 
 
 def request(gpus: int, cpus: float = 1.0) -> ResourceRequest:
@@ -23,9 +27,9 @@ def request(gpus: int, cpus: float = 1.0) -> ResourceRequest:
     return ResourceRequest([{"GPU": gpus, "CPU": cpus}])
 
 
-def existing() -> int:
-    """Return how many placement groups there are that were not removed."""
-    return sum(group["state"] != "REMOVED" for group in placement_group_table().values())
+def existing() -> set[str]:
+    """Return the placement groups that were not removed."""
+    return {group["placement_group_id"] for group in placement_group_table().values() if group["state"] != "REMOVED"}
 
 
 def is_all_free() -> bool:
@@ -36,11 +40,11 @@ def is_all_free() -> bool:
 
 @pytest.fixture
 def groups(cluster: LocalRayCluster) -> Iterator[SettledPlacementGroups]:
-    until(is_all_free)  # of the test before
+    until(lambda: not existing() and is_all_free())  # of the test before
     groups = SettledPlacementGroups()
     yield groups
     groups.clear()
-    assert existing() == 0
+    assert not existing()
 
 
 def created(groups: SettledPlacementGroups, wanted: ResourceRequest) -> Any:
@@ -51,14 +55,34 @@ def created(groups: SettledPlacementGroups, wanted: ResourceRequest) -> Any:
 
 def test_nothing_is_lost_whenever_starts_are_withdrawn(groups: SettledPlacementGroups) -> None:
     rng = Random(1)
-    shapes = [ResourceRequest([{"CPU": 1 + number / 10}] * 2, "SPREAD") for number in range(10)]
-    for shape in shapes * 60:
+    shapes = [ResourceRequest([{"CPU": 1 + number / 10}] * 2, "SPREAD") for number in range(5)]
+    for shape in shapes * 120:
         groups.request_resources(shape)
         time.sleep(rng.uniform(0, 0.001))  # in which Ray reserves what it then creates the group of
         groups.cancel_resource_request(shape)
         groups.has_resources_ready(shape)
     groups.clear()
     until(is_all_free)
+
+
+def test_nothing_is_lost_at_the_end_where_groups_wait_for_each_other(groups: SettledPlacementGroups) -> None:
+    for gpus in (2, 2, 2, 1, 1):  # of two nodes with two
+        groups.request_resources(request(gpus))
+    created(groups, request(2))
+    groups.clear()
+    assert not existing()
+    until(is_all_free)
+
+
+def test_a_group_for_which_there_is_no_node_is_not_waited_for(
+    groups: SettledPlacementGroups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(placement_groups, "SETTLE_S", 3600.0)
+    groups.request_resources(request(100))
+    groups.cancel_resource_request(request(100))
+    until(lambda: not groups._feasible())
+    groups.clear()
+    assert not existing()
 
 
 def test_a_group_that_nobody_wants_any_more_is_removed_once_it_is_created(groups: SettledPlacementGroups) -> None:
@@ -68,39 +92,60 @@ def test_a_group_that_nobody_wants_any_more_is_removed_once_it_is_created(groups
     held = [created(groups, each) for each in everything]
     groups.request_resources(request(1))
     groups.cancel_resource_request(request(1))
-    assert existing() == 3
+    assert len(existing()) == 3
     for each in held:
         groups.free_resources(each)
-    until(lambda: not groups.get_resource_futures() or bool(ray.wait(groups.get_resource_futures(), timeout=0)[0]))
+    ray.wait(groups.get_resource_futures())
     groups.update_state()
-    until(lambda: existing() == 0)
+    until(lambda: not existing())
     until(is_all_free)
 
 
 def test_a_withdrawn_start_that_is_made_again_has_the_same_group(groups: SettledPlacementGroups) -> None:
     wanted = request(1)
     groups.request_resources(wanted)
+    before = existing()
     groups.cancel_resource_request(wanted)
     groups.request_resources(wanted)
-    assert existing() == 1
     held = created(groups, wanted)
     groups.update_state()
-    assert existing() == 1
+    assert existing() == before
     groups.free_resources(held)
 
 
 def test_of_two_equal_groups_the_one_that_is_created_serves_who_still_waits(groups: SettledPlacementGroups) -> None:
-    wanted = request(2)
-    full = request(2, 7)
+    wanted, full = request(2), request(2, 7)
     groups.request_resources(full)
     held = created(groups, full)  # of one node, so that the other has GPUs for one of the two
     groups.request_resources(wanted)
     groups.request_resources(wanted)
     groups.cancel_resource_request(wanted)
     mine = created(groups, wanted)
-    assert existing() == 3
+    assert len(existing()) == 3
     groups.free_resources(mine)
     groups.free_resources(held)
-    until(lambda: bool(ray.wait(groups.get_resource_futures(), timeout=0)[0]))
+    ray.wait(groups.get_resource_futures())
     groups.update_state()
-    assert existing() == 0
+    assert not existing()
+
+
+def test_what_was_not_requested_is_not_cancelled(groups: SettledPlacementGroups) -> None:
+    groups.request_resources(request(1))
+    groups.cancel_resource_request(request(1))
+    for wanted in (request(1), request(2)):
+        with pytest.raises(RuntimeError, match="cancelled more often than requested"):
+            groups.cancel_resource_request(wanted)
+
+
+def test_a_search_has_its_groups_from_here(cluster: LocalRayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    requested: list[Any] = []
+    request_resources = SettledPlacementGroups.request_resources
+
+    def noted(groups: SettledPlacementGroups, resource_request: Any) -> None:
+        requested.append(resource_request)
+        request_resources(groups, resource_request)
+
+    monkeypatch.setattr(SettledPlacementGroups, "request_resources", noted)
+    results = run(tmp_path, BeamerScheduler("fifo"), [0.1], iterations=1)
+    assert not results.errors
+    assert len(requested) == 1

@@ -63,10 +63,9 @@ class RayTrials(TuneTrials):
 
     @controller.setter
     def controller(self, controller: Any) -> None:
-        if self._controller() is controller:
-            return
         self._controller = ref(controller)  # it owns the scheduler, and is to end with its search
-        controller._actor_manager._resource_manager = SettledPlacementGroups()
+        if not isinstance(controller._actor_manager._resource_manager, SettledPlacementGroups):
+            controller._actor_manager._resource_manager = SettledPlacementGroups()
         if self._sharing:
             controller._actor_cache._may_keep_one = False  # a process that no trial is staged for
             controller._insufficient_resources_manager.on_no_available_trials = _ignore
