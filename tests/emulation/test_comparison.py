@@ -67,7 +67,10 @@ def fair_makespans_s(directory: Path, scenario: str) -> dict[str, float]:
 
 
 def test_stages_end_earlier_where_searches_meet(tmp_path: Path) -> None:
-    """No search takes much longer than with a fair share of the links. That is simulated, as TCP gives the large one more."""
+    """Also, no search takes much longer than with a fair share of the links.
+
+    The fair share is simulated: in the emulated run under `fair`, TCP gives the large search more than that.
+    """
     found = emulated(tmp_path, str(CONTENDED))
     assert found.beamer["mean_sct_s"] <= 0.85 * found.fair["mean_sct_s"]
     for study, makespan_s in fair_makespans_s(tmp_path, str(CONTENDED)).items():

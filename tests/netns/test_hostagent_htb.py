@@ -16,7 +16,7 @@ from hostagent.tree import UNREGISTERED, Cap, Tree, class_id, port_tree
 
 pytestmark = pytest.mark.netns
 
-NO_IPV6 = "/proc/sys/net/ipv6/conf/data/disable_ipv6"  # its packets of the first seconds are nobody's
+NO_IPV6 = "/proc/sys/net/ipv6/conf/data/disable_ipv6"  # a new interface sends IPv6 packets by itself, which would be counted
 
 
 @pytest.fixture

@@ -168,7 +168,7 @@ def test_an_experiment_that_is_killed_goes_on_beside_a_search_of_programs(
     until(lambda: (shared.root / "s" / "lines").exists() and len(steps(shared.root / "s")) >= 3, "steps on all other GPUs")
     time.sleep(1.0)  # in which Tune keeps what there is
     shared.kill("s")
-    # Of a kill at a rung Tune may know a step less than the journal; a trial that has lost by that step does not repeat it.
+    # After a kill at a rung's end Tune may know a step less than the journal. A trial that has lost does not repeat that step.
     assert max(map(len, steps(shared.root / "s").values())) < RUNGS[0].step
     assert [key for key in shared.get("gpus")["trials"] if key.startswith("s/")], "kept for it"
     start(shared, "s", restore=True)
