@@ -52,8 +52,15 @@ class RunStatuses:
 
     @property
     def refused(self) -> str:
-        """The first line that was meant as progress and is none."""
-        return next((status.run.refused for status in self.of_run.values() if status.run.refused), "")
+        """The first line that was meant as progress and is none, or what was printed where no line was read on any node."""
+        refused = next((status.run.refused for status in self.of_run.values() if status.run.refused), "")
+        return refused or self.unread
+
+    @property
+    def unread(self) -> str:
+        """What a run printed that has ended well, and of which no line was read on any node; "" where one was."""
+        runs = [status.run for status in self.of_run.values()]
+        return runs[0].unread if runs and all(run.unread for run in runs) else ""
 
     def notes(self, name: str) -> str:
         """Return a text of the run's status, of every node that has one."""
@@ -81,6 +88,8 @@ class RunStatuses:
         if Phase.PARKED in phases:
             return Phase.PARKED, self.notes("note")
         if len(self.of_run) == len(self.by_node) and phases == {Phase.FINISHED}:
+            if self.unread and any(status.run.progress.refused is not None for status in self.of_run.values()):
+                return Phase.FAILED, f"none of its reports could be read: {self.refused}"
             if missing := _missing(self.of_run.values()):
                 return (
                     Phase.FAILED,

@@ -1,16 +1,14 @@
 """What users configure: how a job's ranks are launched, and which nodes there are."""
 
 import math
-import re
 import signal
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from beamer.engines.local.launchers import Launcher, Subprocess
-from beamer.errors import InputError, nearest
+from beamer.engines.local.supervisor.pattern import ProgressPattern
+from beamer.errors import InputError
 
-GROUPS = ("iteration", "samples", "loss", "accuracy", "gradient_sqr", "gradient_var")
-"""What a progress pattern may name; `loss` and one of the first two it must."""
 COLLECTIVE_TIMEOUT_S = 600.0
 """Of `torch.distributed.init_process_group` by default: 10 minutes for NCCL, 30 for others; the shorter holds for all."""
 
@@ -22,8 +20,9 @@ class LaunchSpec:
     command: of every rank alike. cwd: where it runs; "": in the job's directory. env: over the supervisor's environment.
     checkpoint: the path that the program is given in BEAMER_CHECKPOINT, on every node the same file; "": one in the job's
     directory, for jobs that never leave a file system.
-    progress: a regular expression that is searched for in every line the ranks print, its groups named as in `GROUPS`; "": a
-    line that is a JSON object with these keys. It may print `samples`, in all, instead of iterations.
+    progress: a regular expression, of the package `regex`, that is searched for in every line the ranks print, its groups named
+    as in `supervisor.pattern.GROUPS`; a run fails on a line that takes it longer than `SEARCH_S` there. "": a line that is a
+    JSON object with these keys. It may print `samples`, in all, instead of iterations.
     stop_signal: upon which the ranks stop at one iteration boundary with a checkpoint written and exit with `stopped_code`.
     checkpoint_signal: upon which they write a checkpoint and continue. Both reach the ranks alone, not their children.
     grace_s: after which ranks that have not stopped are killed; what came after their last checkpoint is lost.
@@ -61,18 +60,7 @@ class LaunchSpec:
             if getattr(self, name) not in set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP}:
                 raise InputError(name, getattr(self, name), "a signal that a program can handle")
         if self.progress:
-            self._check_groups()
-
-    def _check_groups(self) -> None:
-        try:
-            groups = re.compile(self.progress).groupindex
-        except re.error as error:
-            raise InputError("progress", self.progress, f"a regular expression ({error})") from error
-        for group in groups:
-            if group not in GROUPS:
-                raise InputError(f"progress group {group!r}", self.progress, nearest(group, GROUPS))
-        if "loss" not in groups or not {"iteration", "samples"} & set(groups):
-            raise InputError("progress", self.progress, "groups named loss and iteration or samples")
+            ProgressPattern(self.progress)  # which checks it
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from beamer.engines.local.supervisor.numbers import (
+    PLACEHOLDERS,
+    as_json,
+    in_digits,
+    is_beyond_digits,
+    number,
+    whole,
+)
+from beamer.engines.local.supervisor.pattern import MOST_SHOWN, ProgressPattern
 from beamer.errors import InputError, shortened
 
 EXAMPLE = '{"iteration": 12, "loss": 0.5}'
-MOST_SHOWN = 120
-"""Characters of a refused line in a message."""
-_NAMES = ("iteration", "samples", "loss")
+LONGEST_LINE = 1 << 16
+"""Bytes of a line that are read."""
+_STEPS = ("iteration", "samples")
+_NAMES = (*_STEPS, "loss")
+_STEP_IN_TEXT = re.compile(r"""["'](iteration|samples)["']\s*:\s*["']?([^\s"',{}\[\]]{1,100})""")
 
 
 @dataclass(frozen=True)
@@ -27,34 +38,109 @@ class ProgressLine:
     gradient_var: float = 0.0
 
 
-def parser(pattern: str) -> re.Pattern[str] | None:
+@dataclass(frozen=True)
+class PrintedLine:
+    """A line as it was printed.
+
+    text: of one that is too long its end. head: of that one its beginning, "" for any other. length: of the whole, bytes.
+    """
+
+    text: str
+    head: str = ""
+    length: int = 0
+
+
+class RefusedLine(InputError):
+    """A line that looks like progress and is none.
+
+    is_meant: whether it names what a line of progress does, so that it is no other JSON that is printed, too. names_step:
+    whether it says how far the program has come. step: so far, as far as that can be read. in_samples: what it counts.
+    """
+
+    is_meant = names_step = in_samples = False
+    step: float | None = None
+
+
+def parser(pattern: str) -> ProgressPattern | None:
     """Return what `parse` takes for the progress pattern of a launch."""
-    return re.compile(pattern) if pattern else None
+    return ProgressPattern(pattern) if pattern else None
 
 
-def parse(text: str, pattern: re.Pattern[str] | None) -> ProgressLine | None:
+def parse(line: PrintedLine, pattern: ProgressPattern | None) -> ProgressLine | None:
     """Return the progress that a line reports, None if it is another line.
 
-    Raises `InputError` for one that looks like progress and is none: it begins with a brace, or `pattern` finds it.
+    Raises `RefusedLine` for one that looks like progress and is none: it begins with a brace, or `pattern` finds it.
+    Raises `SlowPatternError`.
     """
-    values: Mapping[str, Any]
-    if pattern is None:
-        if not text.lstrip().startswith("{"):
-            return None
+    values = _json(line) if pattern is None else _found(line.text, pattern)
+    if values is None:
+        return None
+    try:
+        return _line(values)
+    except InputError as error:
+        in_samples = values.get("samples") is not None
+        named = pattern is not None or any(name in values for name in _STEPS)
+        raise _refused(
+            error, line.text, named, _number(values.get("samples" if in_samples else "iteration")), in_samples,
+            is_meant=pattern is not None or _is_meant(line.text),
+        ) from error  # fmt: skip
+
+
+def _json(line: PrintedLine) -> Mapping[str, Any] | None:
+    begin = line.head or line.text
+    if not begin.lstrip().startswith("{"):
+        return None
+    if line.head:
+        shown = InputError(
+            "a line of progress", shortened(begin, MOST_SHOWN), f"at most {LONGEST_LINE} bytes, not {line.length}"
+        )
+        raise _unparsed(shown, begin + line.text)
+    try:
         try:
-            values = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise InputError("a line of progress", shortened(text, MOST_SHOWN), f"JSON such as {EXAMPLE}") from error
-    else:
-        found = pattern.search(text)
-        if found is None:
-            return None
-        values = found.groupdict()
-    return _line(values)
+            values = json.loads(line.text)
+        except ValueError:
+            values = json.loads(as_json(line.text))
+    except (ValueError, RecursionError) as error:
+        shown = InputError("a line of progress", shortened(line.text, MOST_SHOWN), f"JSON such as {EXAMPLE}")
+        raise _unparsed(shown, line.text) from error
+    return values if isinstance(values, dict) else None  # it begins with a brace
 
 
-def is_meant_as_progress(text: str) -> bool:
-    """Say whether a line that is none names what a line of progress does, so that it is no other JSON that is printed, too."""
+def _found(text: str, pattern: ProgressPattern) -> Mapping[str, Any] | None:
+    """Return what a pattern finds, by name: whole numbers, signed and not finite ones where it asks for digits, too."""
+    if match := pattern.search(text):
+        found = {name: whole(text, match.span(name), match.span()) for name in pattern.groups if match[name] is not None}
+        return found or None  # another branch of the pattern, which is no report
+    for digits in PLACEHOLDERS if is_beyond_digits(text) else ():
+        line, replaced = in_digits(text, digits)
+        match = pattern.search(line)
+        if match and match.start("loss") in replaced and not any(_starts(match, name) in replaced for name in _STEPS):
+            return {name: replaced.get(match.start(name), match[name]) for name in pattern.groups if match[name] is not None}
+    return None
+
+
+def _starts(match: re.Match[str], name: str) -> int:
+    return match.start(name) if name in match.re.groupindex else -1
+
+
+def _unparsed(error: InputError, text: str) -> RefusedLine:
+    found = _STEP_IN_TEXT.search(text)
+    return _refused(
+        error, text, found is not None, number(found[2]) if found else None, found is not None and found[1] == "samples",
+        is_meant=_is_meant(text),
+    )  # fmt: skip
+
+
+def _refused(
+    error: InputError, text: str, names_step: bool, step: float | None, in_samples: bool, *, is_meant: bool
+) -> RefusedLine:
+    refused = RefusedLine(error.field, error.value, error.expected)
+    refused.is_meant, refused.names_step, refused.in_samples = is_meant, names_step, in_samples
+    refused.step = step if step is not None and math.isfinite(step) else None
+    return refused
+
+
+def _is_meant(text: str) -> bool:
     return any(name in text for name in _NAMES)
 
 
@@ -68,14 +154,16 @@ def _line(values: Mapping[str, Any]) -> ProgressLine:
 
 
 def _required(values: Mapping[str, Any], name: str) -> float:
-    number = _number(values.get(name))
-    if number is None:
+    read = _number(values.get(name))
+    if read is None:
         shown = values.get(name) if name in values else f"a line without it: {shortened(json.dumps(values), MOST_SHOWN)}"
         raise InputError(name, shown, f"a number, as in {EXAMPLE}")
-    return number
+    return read
 
 
 def _number(value: Any) -> float | None:
+    if isinstance(value, str):
+        return number(value)
     try:
         return None if value is None or isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):  # the last of an integer of hundreds of digits
@@ -84,5 +172,5 @@ def _number(value: Any) -> float | None:
 
 def _measured(value: Any) -> float:
     """Return a statistic of gradients, 0 where it was not measured."""
-    number = _number(value)
-    return number if number is not None and 0 <= number < math.inf else 0.0
+    read = _number(value)
+    return read if read is not None and 0 <= read < math.inf else 0.0

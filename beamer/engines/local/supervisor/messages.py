@@ -14,14 +14,14 @@ Only the standard library is imported here.
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 from beamer.engines.local.spec import LaunchSpec
 from beamer.engines.local.states import RanksState
 from beamer.engines.local.supervisor import codec
 from beamer.engines.local.supervisor.progress import NodeReport, Progress
 from beamer.errors import InputError, nearest
-from beamer.protocol_version import FIRST_VERSION, LINE_KEY, PROTOCOL_VERSION, check_version
+from beamer.protocol_version import FIRST_VERSION, LINE_KEY, PROTOCOL_VERSION, Since, check_version
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,8 @@ class RunStatus:
     progress and is none, with what was expected. port_taken: whether it ended before its first line as another program has the
     port of rank 0. ran_s: for how long the ranks have run since the attempt at the job's target began; quiet_s: since any of
     them here has printed anything; paused_s: for how long they were suspended since the last line of progress. died_stopping:
-    whether a rank died of the stop signal, so that the others, on all nodes, reach no common boundary.
+    whether a rank died of the stop signal, so that the others, on all nodes, reach no common boundary. unread: of a run that
+    has ended well and of which no line was read as progress here, nor of the runs before it: what it printed last; else "".
     """
 
     number: int = 0
@@ -132,6 +133,7 @@ class RunStatus:
     quiet_s: float = 0.0
     paused_s: float = 0.0
     died_stopping: bool = False
+    unread: Annotated[str, Since(2)] = ""
 
 
 @dataclass(frozen=True)

@@ -5,16 +5,22 @@ counted at the speed measured since, or, before any was measured, at the time si
 at the start leaves nothing to be guessed.
 
 A line is refused whose iteration cannot be: negative, or beyond the job's target by more than lies between two of its lines.
+Where the last line before a job's end was refused, its loss there is not known, and none that was printed before stands for it.
 """
 
+import math
 from dataclasses import dataclass, replace
 from statistics import median
+from typing import Annotated
 
 from beamer.engines.local.supervisor.lines import ProgressLine
 from beamer.errors import InputError
+from beamer.protocol_version import Since
 from beamer.studies.model import MOST_STEPS
 
 ROUNDING = 1e-9  # of a multiple of the iterations between two reports
+UNKNOWN = -1.0
+"""Of iterations: how far a refused line would have come cannot be read."""
 WINDOW = 32
 """Intervals between lines whose median is the time of a step."""
 
@@ -24,13 +30,15 @@ class Progress:
     """How far a job has come; it is handed on from run to run.
 
     step: of the last line, as the program counts. done: iterations of the requested batch size.
-    service_s: computed for them. step_s: of the last run that measured it.
+    service_s: computed for them. step_s: of the last run that measured it. refused: iterations as in `done`, or `UNKNOWN`, of a
+    refused line after which none as far could be read; None: there is no such line.
     """
 
     step: float = 0.0
     done: float = 0.0
     service_s: float = 0.0
     step_s: float = 0.0
+    refused: Annotated[float | None, Since(2)] = None
 
 
 @dataclass(frozen=True)
@@ -111,12 +119,41 @@ class Meter:
         if not self._iterations or not (self.has_reported or self._has_refused):
             return 0.0
         steps = 0.0 if self.last_s is None else self._iterations_of(self.progress.step, self._in_samples)
-        left = self._iterations - max(self.progress.done, steps)
+        left = self._iterations - max(self.progress.done, steps, self.progress.refused or 0.0)
         return left if left > (self._distance or self._every) else 0.0
 
     def pause(self, seconds: float) -> None:
         """Leave out so many seconds for which the job was suspended."""
         self._paused_s += seconds
+
+    def refuse(self, step: float | None, in_samples: bool) -> None:
+        """Take in that a line was refused. step: how far it would have come, None where that cannot be read.
+
+        One that is not beyond what has been reported is of another rank, and changes nothing.
+        """
+        before = self.progress.refused
+        refused = UNKNOWN if step is None or not self._is_possible(step, in_samples) else self._done_at(step, in_samples)
+        if refused == UNKNOWN and before is not None:
+            return
+        if refused != UNKNOWN:
+            known = self.progress.done if before is None else max(self.progress.done, before)
+            if self.has_reported and refused <= self.progress.done:
+                return
+            self._distance = max(self._distance, refused - known) if known else self._distance
+        self.progress = replace(self.progress, refused=refused)
+
+    def unread(self, now: float) -> NodeReport | None:
+        """Return the report of a job that has come to its end and whose last line was refused: its loss is not a number.
+
+        None where the last line was read, and where none ever was.
+        """
+        refused = self.progress.refused
+        if refused is None or not self.has_reported:
+            return None
+        iteration = float(self._iterations) if refused == UNKNOWN else refused
+        if iteration <= self.progress.done:
+            return None
+        return NodeReport(now, iteration, math.nan, self.progress.service_s)
 
     def line(self, line: ProgressLine, now: float) -> NodeReport | None:
         """Return the report for a line; None if it is not new or not due. Raises `InputError` for one that cannot be."""
@@ -132,7 +169,10 @@ class Meter:
             self._move(line, self.progress.service_s + seconds)
         self._paused_s = 0.0
         self.last_s = now
-        self.progress = replace(self.progress, step_s=self._step_s or self.progress.step_s)
+        refused = self.progress.refused
+        if refused is not None and refused <= self.progress.done:
+            refused = None
+        self.progress = replace(self.progress, step_s=self._step_s or self.progress.step_s, refused=refused)
         if not self._is_due:
             return None
         self._reported = self.progress.done
@@ -155,14 +195,22 @@ class Meter:
 
     def _check(self, line: ProgressLine) -> None:
         """Check that a job may have come as far as a line says: to its target, or beyond it before it could tell."""
-        least_scale = min(self._scale, 1.0)  # in steps of a smaller batch the same way is more of them
-        target = self._iterations / least_scale if self._iterations else float(MOST_STEPS)
-        beyond = max(self._distance, float(self._every))
-        if not 0 <= self._iterations_of(line.step, line.in_samples) <= target + beyond:
+        if not self._is_possible(line.step, line.in_samples):
             self._has_refused = True
+            target, beyond = self._farthest
             unit = self._batch_size if line.in_samples else 1
             expected = f"0 to {target * unit:g}, its target, and at most {beyond * unit:g} beyond, as between two reports"
             raise InputError("samples" if line.in_samples else "iteration", line.step, expected)
+
+    @property
+    def _farthest(self) -> tuple[float, float]:
+        """The steps to the target, and how many more there may be."""
+        least_scale = min(self._scale, 1.0)  # in steps of a smaller batch the same way is more of them
+        target = self._iterations / least_scale if self._iterations else float(MOST_STEPS)
+        return target, max(self._distance, float(self._every))
+
+    def _is_possible(self, step: float, in_samples: bool) -> bool:
+        return 0 <= self._iterations_of(step, in_samples) <= sum(self._farthest)
 
     def _iterations_of(self, step: float, in_samples: bool) -> float:
         return step / self._batch_size if in_samples else step
@@ -179,8 +227,10 @@ class Meter:
 
     def _move(self, line: ProgressLine, service_s: float) -> None:
         self._in_samples = line.in_samples
-        if line.in_samples:
-            done = line.step / self._batch_size
-        else:
-            done = self._start.done + (line.step - self._start.step) * self._scale
-        self.progress = replace(self.progress, step=line.step, done=max(done, 0.0), service_s=service_s)
+        done = self._done_at(line.step, line.in_samples)
+        self.progress = replace(self.progress, step=line.step, done=done, service_s=service_s)
+
+    def _done_at(self, step: float, in_samples: bool) -> float:
+        """Return the iterations of the requested batch size that a step means."""
+        done = step / self._batch_size if in_samples else self._start.done + (step - self._start.step) * self._scale
+        return max(done, 0.0)

@@ -2,9 +2,9 @@
 
 import ctypes
 import os
-import re
 import signal
 import subprocess
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -12,10 +12,14 @@ from pathlib import Path
 from typing import BinaryIO
 
 from beamer.engines.local.supervisor.groups import Group
+from beamer.engines.local.supervisor.lines import PrintedLine
 from beamer.engines.local.supervisor.messages import Launch
+from beamer.engines.local.supervisor.output_lines import OutputLines
+from beamer.errors import shortened
 
 LAST_LINES = 12
-LONGEST_LINE = 1 << 16
+MOST_KEPT = 4096
+"""Characters of each of the last lines."""
 MOST_READ = 1 << 20
 """Bytes that are taken from a pipe at a time: a program that never stops printing must not have its supervisor to itself."""
 _PR_SET_PDEATHSIG = 1
@@ -35,39 +39,62 @@ class Rank:
         self.number = number
         self.process = process
         self.pidfd = os.pidfd_open(process.pid)
-        self.last_lines: deque[str] = deque(maxlen=LAST_LINES)
-        self._rest: dict[int, bytes] = {}
+        self.last_lines: deque[str] = deque(maxlen=LAST_LINES)  # of its standard error
+        self.last_printed: deque[str] = deque(maxlen=LAST_LINES)
+        self.has_ended = False
+        self._lines: dict[int, OutputLines] = {}
+        self._read_out: set[int] = set()  # pipes that were empty after its end, however much others write into them later
+        self._left = MOST_READ  # bytes that are read after its end
         self.pipes: dict[int, bool] = {}
         for pipe, is_error in ((process.stdout, False), (process.stderr, True)):
             if pipe is not None:
                 os.set_blocking(pipe.fileno(), False)
                 self.pipes[pipe.fileno()] = is_error
+                self._lines[pipe.fileno()] = OutputLines()
 
-    def read(self, pipe: int, line: Callable[[str], None], log: BinaryIO) -> bool:
+    @property
+    def waiting(self) -> list[int]:
+        """The pipes to read from although nothing comes: lines are left, or after its end what it has written."""
+        return [pipe for pipe in self.pipes if self._lines[pipe] or (self.has_ended and pipe not in self._read_out)]
+
+    def read(self, pipe: int, line: Callable[[PrintedLine], None], log: BinaryIO, until_s: float) -> bool:
         """Take what a pipe holds, but no more than `MOST_READ`, line by line; return whether more may come.
 
-        Lines end with a line feed, or a carriage return; of one that is too long the end counts.
+        Lines end as `OutputLines` says. until_s: monotonic time, after which the next call goes on with what it has read; one
+        line is taken anyway.
         """
+        lines = self._lines[pipe]
         taken = 0
-        while taken < MOST_READ:
-            try:
-                data = os.read(pipe, 65536)
-            except BlockingIOError:
+        while True:
+            while (one := lines.take()) is not None:
+                self._keep(one.text, self.pipes[pipe])
+                line(one)
+                if lines and time.monotonic() >= until_s:
+                    return True
+            if taken >= MOST_READ or (taken and time.monotonic() >= until_s):
                 return True
+            try:
+                data = os.read(pipe, 65536) if self._left > 0 else None
+            except BlockingIOError:
+                data = None
+            if data is None:
+                if self.has_ended:
+                    self._read_out.add(pipe)
+                return True
+            if not data and not lines.finish():  # else its last line had no end
+                return False
             taken += len(data)
+            self._left -= len(data) if self.has_ended else 0
             with suppress(OSError):  # a full disk is no reason to end the job
                 log.write(data)
-            *lines, rest = re.split(rb"[\r\n]", self._rest.get(pipe, b"") + data)
-            if not data and rest:
-                lines.append(rest)
-            self._rest[pipe] = rest[-LONGEST_LINE:]
-            for text in (one.decode("utf-8", "replace") for one in lines if one):
-                if self.pipes[pipe] and text.strip():
-                    self.last_lines.append(text)
-                line(text)
-            if not data:
-                return False
-        return True
+            lines.add(data)
+
+    def _keep(self, text: str, is_error: bool) -> None:
+        if text.strip():
+            kept = shortened(text, MOST_KEPT)
+            self.last_printed.append(kept)
+            if is_error:
+                self.last_lines.append(kept)
 
     def signal(self, number: int) -> None:
         """Send a signal to this process, if it is still there."""

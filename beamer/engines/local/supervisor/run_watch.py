@@ -1,9 +1,11 @@
 """What the ranks of one run on a node print, how long they take for it, and whether they could have their port."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 
-from beamer.engines.local.supervisor.lines import MOST_SHOWN, is_meant_as_progress, parse, parser
+from beamer.engines.local.supervisor.lines import EXAMPLE, PrintedLine, RefusedLine, parse, parser
 from beamer.engines.local.supervisor.messages import Launch, RunStatus
+from beamer.engines.local.supervisor.pattern import MOST_SHOWN, SlowPatternError
 from beamer.engines.local.supervisor.ports import is_taken, says_taken
 from beamer.engines.local.supervisor.progress import Meter, NodeReport
 from beamer.engines.local.supervisor.run_clock import RunClock
@@ -11,7 +13,11 @@ from beamer.errors import InputError, shortened
 
 
 class RunWatch:
-    """Follows the run of a launch. now: monotonic time, in every method."""
+    """Follows the run of a launch. now: monotonic time, in every method.
+
+    has_news: whether `status` has changed with the last line. slow: the pattern that took too long, with the line; no further
+    line is read then.
+    """
 
     def __init__(self, launch: Launch, now: float) -> None:
         spec = launch.spec
@@ -22,7 +28,9 @@ class RunWatch:
         self._port = launch.master_port if 0 in launch.ranks else 0
         self._suspended_s = now
         self._refused = ""
+        self._printed = 0  # lines
         self.has_news = False
+        self.slow = ""
 
     @property
     def port(self) -> int:
@@ -43,22 +51,44 @@ class RunWatch:
         """Take in that a rank has printed something."""
         self._clock.hear(now)
 
-    def line(self, text: str, now: float) -> NodeReport | None:
-        """Return the report that is due for a line, None if none is. `has_news` says whether `status` has changed."""
+    def line(self, printed: PrintedLine, now: float) -> NodeReport | None:
+        """Return the report that is due for a line, None if none is."""
         self.has_news = False
+        self._printed += 1
+        if self.slow:
+            return None
         try:
-            line = parse(text, self._pattern)
-            if line is None:
-                return None
-            report = self._meter.line(line, now)
-        except InputError as error:
-            # other JSON that a program prints, too, is none of it
-            if not self._refused and (not self._meter.has_reported or is_meant_as_progress(text)):
-                self._refused = f"{shortened(text.strip(), MOST_SHOWN)!r} is no progress: {error}"
+            line = parse(printed, self._pattern)
+        except RefusedLine as error:
+            # Other JSON that a program prints, too, is none of it.
+            if error.is_meant and (error.names_step or not self._meter.has_reported):
+                self._meter.refuse(error.step, error.in_samples)
                 self.has_news = True
+            if error.is_meant or not self._meter.has_reported:
+                self._refuse(printed, error)
+            return None
+        except SlowPatternError as error:
+            self.slow = str(error)
+            return None
+        if line is None:
             return None
         self.has_news = True
-        return report
+        try:
+            return self._meter.line(line, now)
+        except InputError as error:
+            self._meter.refuse(None, line.in_samples)
+            self._refuse(printed, error)
+            return None
+
+    def _refuse(self, printed: PrintedLine, error: InputError) -> None:
+        """Remember the first line that was refused."""
+        if not self._refused:
+            self._refused = f"{shortened((printed.head or printed.text).strip(), MOST_SHOWN)!r} is no progress: {error}"
+            self.has_news = True
+
+    def last_report(self, now: float) -> NodeReport | None:
+        """Return the report of a job that has come to its end, and whose last line was refused; None for any other."""
+        return self._meter.unread(now)
 
     def status(self, run: RunStatus, now: float) -> RunStatus:
         """Return the status of the run with what has been measured until now."""
@@ -74,3 +104,16 @@ class RunWatch:
         taken = bool(self._port) and last_s is None and (is_taken(self._port) or says_taken(words))
         tail_s = run.tail_s if last_s is None else now - last_s
         return replace(self.status(run, now), port_taken=taken, tail_s=tail_s)
+
+    def unread(self, last_printed: Iterable[str]) -> str:
+        """Return what is to be said of a run that has ended well and of which no line was read; "" where one was.
+
+        last_printed: the last lines of its ranks.
+        """
+        if self._meter.has_reported:
+            return ""
+        if not self._printed:
+            return "it printed nothing, so that nothing is known of its progress"
+        expected = f"`progress`, {self._pattern.text!r}, finds none" if self._pattern else f"none is JSON such as {EXAMPLE}"
+        lines = [f"  {shortened(line.strip(), MOST_SHOWN)}" for line in last_printed]
+        return "\n".join((f"none of its {self._printed} lines was read as progress: {expected}; the last of them:", *lines))

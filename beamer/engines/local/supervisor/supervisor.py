@@ -18,6 +18,7 @@ from beamer.engines.local.spec import LaunchSpec
 from beamer.engines.local.states import ORPHANED_S, RanksState
 from beamer.engines.local.supervisor import groups, messages, processes, ranks, store
 from beamer.engines.local.supervisor.files import JobFiles, SavedState, load_state
+from beamer.engines.local.supervisor.lines import PrintedLine
 from beamer.engines.local.supervisor.messages import RunStatus, SupervisorAnswer, SupervisorRequest
 from beamer.engines.local.supervisor.ports import KeptPort, free_port
 from beamer.engines.local.supervisor.run_watch import RunWatch
@@ -25,6 +26,8 @@ from beamer.errors import InputError
 from beamer.log_limit import DIFFERENCES_AGAIN_S, MOST_DIFFERENCES, VariedLogLimit
 from beamer.protocol_version import version_of_line
 
+TURN_S = 0.1
+"""How long lines are read before requests and signals are looked at again."""
 CHECK_S = 5.0
 """How often a supervisor checks whether its directory is still there."""
 PAGE = 5000
@@ -61,6 +64,7 @@ class Supervisor:
         self._ranks: list[ranks.Rank] = []
         self._running: list[ranks.Rank] = []
         self._stop_by: float | None = None
+        self._read_until_s = 0.0
         self._ended_s = time.monotonic()
         self._checkpoint_before: tuple[int, int] | None = None
         self._ends = self._ends_after_run = False
@@ -103,11 +107,13 @@ class Supervisor:
             if not self._has_directory():
                 self._abandon()
                 return
+            self._read_until_s = time.monotonic() + TURN_S
             for key, _ in ready:
                 if callable(key.data):
                     key.data()
                 elif key.data in self._ranks:  # an event before this one may have ended the run
                     self._take_event(key.data, key.fd)
+            self._read_waiting()
             if self._stop_by is not None and time.monotonic() >= self._stop_by:
                 self._kill_late()
             if self._park_by is not None and time.monotonic() >= self._park_by:
@@ -119,6 +125,8 @@ class Supervisor:
         (self.directory / "control").unlink(missing_ok=True)
 
     def _timeout_s(self) -> float:
+        if any(rank.waiting for rank in self._ranks):
+            return 0.0
         now = time.monotonic()
         times = (self._stop_by, self._park_by, self._files.due_s, now + CHECK_S)
         return max(min(at for at in times if at is not None) - now, 0.0)
@@ -311,22 +319,39 @@ class Supervisor:
     def _take_event(self, rank: ranks.Rank, descriptor: int) -> None:
         """Take in that a rank has written to a pipe, or has ended."""
         if descriptor in rank.pipes:
+            if self._watch:
+                self._watch.hear(time.monotonic())
             self._read(rank, descriptor)
+            self._fail_if_slow()
         elif descriptor == rank.pidfd:  # else it is a pipe that was read to its end with the rank's own, just before
             self._exited(rank)
 
     def _read(self, rank: ranks.Rank, pipe: int) -> None:
-        if self._watch:
-            self._watch.hear(time.monotonic())
-        if not rank.read(pipe, self._take_line, self._files.output):
+        if not rank.read(pipe, self._take_line, self._files.output, self._read_until_s):
             self._selector.unregister(pipe)
             del rank.pipes[pipe]
 
-    def _take_line(self, text: str) -> None:
+    def _read_waiting(self) -> None:
+        """Go on with lines that were left, and take in the ends of ranks of which none is left."""
+        for rank in list(self._ranks):
+            for pipe in rank.waiting:
+                self._read(rank, pipe)
+        self._fail_if_slow()
+        for rank in list(self._running):
+            if rank in self._running and rank.has_ended and not rank.waiting:  # an end before this one may have ended the run
+                self._take_exit(rank)
+
+    def _fail_if_slow(self) -> None:
+        """End a run whose pattern takes so long that nobody would be obeyed meanwhile."""
+        if self._watch and self._watch.slow and self.run.state.is_live:
+            self._kill()
+            self._end_run(RanksState.FAILED, exit=self._watch.slow)
+
+    def _take_line(self, line: PrintedLine) -> None:
         if self._watch is None:
             return
         now = time.monotonic()
-        report = self._watch.line(text, now)
+        report = self._watch.line(line, now)
         if report is not None:
             self._files.add(report)
         if self._watch.has_news:
@@ -334,11 +359,16 @@ class Supervisor:
             self._files.outdate()
 
     def _exited(self, rank: ranks.Rank) -> None:
+        """Take in that a process has ended, of which lines may be left to read."""
         rank.process.wait()
+        rank.has_ended = True
         self._selector.unregister(rank.pidfd)
+        if self._watch:
+            self._watch.hear(time.monotonic())
+
+    def _take_exit(self, rank: ranks.Rank) -> None:
+        """Take in what the end of a rank means for the run."""
         self._running.remove(rank)
-        for pipe in list(rank.pipes):
-            self._read(rank, pipe)
         if self.run.state is RanksState.STOPPING:
             if rank.process.returncode == -self._spec.stop_signal and self._stop_by is not None:
                 self._stop_by = min(self._stop_by, time.monotonic() + ORPHANED_S)
@@ -387,6 +417,8 @@ class Supervisor:
         if self._watch:
             words = "\n".join(line for rank in self._ranks for line in rank.last_lines)
             self.run = self._watch.final(self.run, words, time.monotonic())
+            if state is RanksState.FINISHED:
+                self._take_end(self._watch)
         for rank in self._ranks:
             for source in (rank.pidfd, *rank.pipes):
                 with suppress(KeyError):
@@ -400,6 +432,13 @@ class Supervisor:
                 pass
         self._ends = self._ends_after_run
         self._set(state, **details)
+
+    def _take_end(self, watch: RunWatch) -> None:
+        """Take in what a run that has ended well did not report: a last line that was refused, or all of its lines."""
+        if (report := watch.last_report(time.monotonic())) is not None:
+            self._files.add(report)
+        last = (line for rank in self._ranks for line in rank.last_printed)
+        self.run = replace(self.run, unread=watch.unread(last))
 
     # What is saved.
 

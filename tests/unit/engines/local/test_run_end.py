@@ -34,6 +34,10 @@ def status(state: RanksState, step: float = 0.0, number: int = 3, **fields: obje
     return Status(run, 100.0, 0.5, (), 0, False, "signals", 4711)
 
 
+def replaced(known: Status, progress: Progress) -> Status:
+    return replace(known, run=replace(known.run, progress=progress))
+
+
 def statuses(**by_node: Status) -> RunStatuses:
     return RunStatuses(3, by_node)
 
@@ -91,3 +95,35 @@ def test_a_run_is_as_silent_as_its_least_silent_node() -> None:
     assert (found.ran_s, found.quiet_s, found.refused) == (10.0, 2.0, "a line")
     nobody = RunStatuses(4, found.by_node)
     assert (nobody.ran_s, nobody.quiet_s, nobody.refused, nobody.leader) == (0.0, 0.0, "", None)
+
+
+REFUSED = Progress(refused=20.0)
+
+
+@pytest.mark.parametrize(
+    ("found", "end"),
+    [
+        (statuses(a=status(FINISHED, unread="it printed nothing")), (Phase.FINISHED, "")),
+        (
+            statuses(a=replaced(status(FINISHED, unread="none of its 20", refused="'n/a'"), REFUSED)),
+            (Phase.FAILED, "none of its reports could be read: 'n/a'"),
+        ),
+        (
+            statuses(a=status(FINISHED, unread="nothing"), b=replaced(status(FINISHED, unread="none of 20"), REFUSED)),
+            (Phase.FAILED, "none of its reports could be read: nothing"),
+        ),
+        (
+            statuses(a=status(FINISHED, 20.0), b=replaced(status(FINISHED, unread="none of its 20"), REFUSED)),
+            (Phase.FINISHED, ""),
+        ),
+    ],
+)
+def test_a_run_has_failed_whose_reports_were_all_refused(found: RunStatuses, end: tuple[Phase, str]) -> None:
+    assert found.end(stopping=False) == end
+
+
+def test_what_is_said_of_a_run_that_no_line_was_read_of() -> None:
+    said = "it printed nothing"
+    assert statuses(a=status(FINISHED, unread=said), b=status(FINISHED, unread=said)).refused == said
+    assert statuses(a=status(FINISHED, 20.0), b=status(FINISHED, unread=said)).refused == "", "another rank has reported"
+    assert statuses(a=status(FINISHED, unread=said, refused="a line")).refused == "a line"

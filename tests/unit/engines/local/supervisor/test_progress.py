@@ -1,11 +1,10 @@
 """From lines to reports: what counts as progress, and what as time."""
 
-import json
 from collections.abc import Iterable
 
 import pytest
 
-from beamer.engines.local.supervisor.lines import ProgressLine, is_meant_as_progress, parse, parser
+from beamer.engines.local.supervisor.lines import ProgressLine
 from beamer.engines.local.supervisor.progress import Meter, Progress
 from beamer.errors import InputError
 
@@ -20,69 +19,6 @@ def meter(
 
 def at(step: float, loss: float = 1.0) -> ProgressLine:
     return ProgressLine(step, False, loss)
-
-
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        ('{"iteration": 3, "loss": 0.5}', ProgressLine(3.0, False, 0.5)),
-        (' {"iteration": 3, "loss": 0.5, "accuracy": 0.25, "lr": 1} ', ProgressLine(3.0, False, 0.5, 0.25)),
-        ('{"samples": 96, "loss": "0.5", "gradient_sqr": 2, "gradient_var": 3}', ProgressLine(96.0, True, 0.5, None, 2.0, 3.0)),
-        ("3", None),
-        ("", None),
-        ("Epoch 3, loss 0.5", None),
-    ],
-)
-def test_lines_of_json(text: str, line: ProgressLine | None) -> None:
-    assert parse(text, None) == line
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ('{"iteration": 3}', "loss: got .*a line without it.*expected a number, as in"),
-        ('{"loss": 3}', "iteration: got .*a line without it"),
-        ('{"iteration": "many", "loss": 0.5}', "iteration: got 'many', expected a number"),
-        ('{"iteration": Infinity, "loss": 0.5}', "iteration: got inf, expected a finite number"),
-        (f'{{"iteration": {10**400}, "loss": 0.5}}', "iteration: got 1000"),
-        ('{"iteration": true, "loss": 0.5}', "iteration: got True"),
-        ('{"iteration": 3, "loss":', "a line of progress: got .*expected JSON such as"),
-        ("{'iteration': 3, 'loss': 0.5}", "a line of progress: got .*expected JSON such as"),
-        ('{"iteration": 3, "loss": nan}', "a line of progress: got"),
-        ('{"a":' * 200_000, r"a line of progress: got .*characters\)', expected JSON"),
-    ],
-)
-def test_what_looks_like_progress_and_is_none_is_named(text: str, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        parse(text, None)
-
-
-def test_a_pattern_that_finds_no_number_is_named() -> None:
-    with pytest.raises(InputError, match="loss: got 'low', expected a number"):
-        parse("step 7 loss low", parser(r"step (?P<iteration>\d+) loss (?P<loss>\w+)"))
-
-
-def test_other_json_is_not_meant_as_progress() -> None:
-    assert is_meant_as_progress("{'iteration': 3}")
-    assert not is_meant_as_progress('{"level": "info", "event": "checkpoint written"}')
-
-
-def test_statistics_of_gradients_that_cannot_be_are_not_measured() -> None:
-    line = parse('{"iteration": 3, "loss": 1, "gradient_sqr": -1, "gradient_var": Infinity}', None)
-    assert line == ProgressLine(3.0, False, 1.0)
-
-
-def test_a_loss_that_is_no_number_any_more_is_passed_on() -> None:
-    line = parse('{"iteration": 3, "loss": NaN}', None)
-    assert line is not None
-    assert line.loss != line.loss
-
-
-def test_lines_of_a_pattern() -> None:
-    pattern = parser(r"step (?P<iteration>\d+).*loss (?P<loss>\S+)(?: acc (?P<accuracy>\S+))?")
-    assert parse("[12:00] step 7 of 9, loss 0.5 acc 0.75", pattern) == ProgressLine(7.0, False, 0.5, 0.75)
-    assert parse("step 7 of 9, loss 0.5", pattern) == ProgressLine(7.0, False, 0.5)
-    assert parse(json.dumps({"iteration": 7, "loss": 0.5}), pattern) is None
 
 
 def test_service_time_is_that_between_lines_without_what_was_suspended() -> None:
