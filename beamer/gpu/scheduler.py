@@ -6,6 +6,7 @@ The simulator and the live system run this one; they differ in the engine and in
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from math import nan
 
 from beamer.errors import EngineError, InputError
 from beamer.gpu.decider import Decider
@@ -13,6 +14,7 @@ from beamer.gpu.engine import Engine, Observed, Placement, RunState
 from beamer.gpu.events import NodesSeen, RanksSeen, ReportRefused, RunFailed, RunFinished, TrialReported
 from beamer.gpu.ledger import GpuLedger
 from beamer.gpu.limits import RunLimits
+from beamer.gpu.model import Report
 from beamer.gpu.reconcile import Action, Call, actions
 from beamer.studies.events import Event, TrialEnded
 from beamer.studies.model import TrialStatus
@@ -111,7 +113,7 @@ class Scheduler:
         """Take in what is new about a job that has not ended: reports, and what has become of its run."""
         ended_s = max((now, *(report.at_s for report in seen.reports)))  # that may be since this step began
         if not self._has_failed(key, seen):
-            self._take_reports(key, seen, now)
+            is_last_refused = self._take_reports(key, seen, now)
             if seen.processes is not None:
                 self.take(RanksSeen(now, key, dict(seen.processes)))
             is_failed = seen.state is RunState.FAILED
@@ -119,23 +121,35 @@ class Scheduler:
             self._log_remark(key, reason or seen.exit, bool(reason))
             if not (is_failed or reason):
                 if seen.state is RunState.FINISHED:
+                    if is_last_refused:
+                        self._take_unknown_loss(key, seen, ended_s)
                     self._take_finish(key, seen, ended_s)
                 return
             self.take(RunFailed(ended_s, key, seen.launch, reason))
         if len(self.ledger.failures(key)) > self.limits.retries:
             self.take(TrialEnded(ended_s, key, TrialStatus.FAILED))
 
-    def _take_reports(self, key: str, seen: Observed, now: float) -> None:
-        refused = seen.refused
+    def _take_reports(self, key: str, seen: Observed, now: float) -> bool:
+        """Take in what a job reports, and return whether the last of its reports was refused."""
+        refused, is_last_refused = seen.refused, False
         for report in seen.reports:
             try:
                 self.take(TrialReported(now, key, report.in_range))
+                is_last_refused = False
             except InputError as error:
-                refused = refused or str(error)
+                refused, is_last_refused = refused or str(error), True
         if seen.speeds or seen.costs:
             self.take(TrialReported(now, key, None, seen.speeds, seen.costs))
         if refused:
             self.take(ReportRefused(now, key, refused))
+        return is_last_refused
+
+    def _take_unknown_loss(self, key: str, seen: Observed, ended_s: float) -> None:
+        """Take in that the loss at a run's end is not known: the one before is not that of the end."""
+        job = self.ledger.job(key)
+        assert job, "it has not ended"
+        service_s = job.reports[-1].service_s if job.reports else 0.0
+        self.take(TrialReported(ended_s, key, Report(ended_s, float(seen.target or job.request.iterations), nan, service_s)))
 
     def _take_finish(self, key: str, seen: Observed, ended_s: float) -> None:
         job = self.ledger.job(key)

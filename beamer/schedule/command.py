@@ -30,7 +30,7 @@ from beamer.gpu.remote import begin, by_controller, leave, run_of
 from beamer.output_files import check_outputs
 from beamer.schedule.directory import SearchDirectory
 from beamer.schedule.file import Search, load, shipped
-from beamer.schedule.report import document, lines, remarks, rows, table
+from beamer.schedule.report import document, lines, remarks, rows, table, unread
 from beamer.schedule.session import POLL_INTERVAL_S, SearchSession
 from beamer.studies.events import Event
 from beamer.studies.journal.store import Journal
@@ -112,6 +112,7 @@ class _Command:
         self.console = _Output(self.signals)
         self.errors = _Output(self.signals, stderr=True)
         self.session: SearchSession
+        self.is_unread = False  # whether it has stopped as nothing was read of its configurations, though some may be meanwhile
 
     def run(self, stop: bool) -> None:
         """Run the search to its end, or until a signal; raises `typer.Exit` with the exit code unless that is 0."""
@@ -177,13 +178,14 @@ class _Command:
         poll_s = self.search.poll_s or (POLL_INTERVAL_S if direct else REMOTE_POLL_INTERVAL_S)
         self.session.start(self.clock())
         wait = time.sleep if self.link is None else self.link.wait
-        while not self.session.done and not self.signals:
+        while not self.session.done and not self.session.is_unread and not self.signals:
             wake_s = self.session.step(self.clock())
             if self.link is not None:
                 self._follow(self.link)
             wait_s = poll_s if wake_s is None else min(max(wake_s - self.clock(), SHORTEST_WAIT_S), poll_s)
             if not self.signals and not self.session.done:
                 wait(wait_s)
+        self.is_unread = not self.signals and self.session.is_unread
 
     def _run_of(self, journal: Journal) -> str:
         """Return the run that was begun in the directory, or a new one. Raises `InputError`."""
@@ -272,6 +274,10 @@ class _Command:
             self.json_file.write_text(json.dumps(figures, indent=2))
         if self.link is not None and self.link.refusal:
             raise typer.Exit(REFUSED)
+        if self.is_unread:
+            for line in unread(self.search, self.session.ledger, statistics):
+                self.errors.print(escape(line), highlight=False, soft_wrap=True)
+            raise typer.Exit(ALL_FAILED)
         if not self.session.done:
             self.console.print("to continue, run the same command again" + (" without --stop" if stop else ""), highlight=False)
             if not stop:

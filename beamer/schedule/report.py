@@ -145,6 +145,15 @@ def remarks(found: Sequence[TrialRow]) -> list[str]:
     return said
 
 
+def unread(search: Search, ledger: GpuLedger, statistics: SearchStatistics) -> list[str]:
+    """Return what is to be said of a search that has stopped because no line of any configuration was read as progress."""
+    ended = sorted(statistics.unread)
+    said = [f"{search.name} has stopped before a rung is judged on nothing: no line of any configuration was read as progress"]
+    for key in ended[:1]:
+        said += f"{_short(key)} has come to its end: {ledger.refused(key)}".splitlines()
+    return [*said, "correct job.progress or what the program prints, and start the search in a new --dir"]
+
+
 def _times(count: int) -> str:
     return "once" if count == 1 else f"{count} times, the last time"
 

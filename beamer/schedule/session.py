@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import pairwise
 
 from beamer.errors import EngineError, InputError
 from beamer.gpu.decider import Decider
@@ -18,6 +19,8 @@ from beamer.studies.events import Event, StudyEnded, StudyRegistered, TrialEnded
 from beamer.studies.model import TrialStatus
 from beamer.studies.tracker import Tracker
 
+ENOUGH_UNREAD = 2
+"""Configurations that have come to the end of a rung without a line that was read: one may be an accident of its own."""
 POLL_INTERVAL_S = 0.1  # between two steps while nothing is due
 CHECK_INTERVAL_S = 0.01  # between two observations of jobs that are waited for
 RETRY_INTERVAL_S = 1.0  # until an engine is asked again: a call may have failed
@@ -61,7 +64,7 @@ class SearchSession:
         tuner: Tuner = HalvingTuner(search.name, search.rungs) if search.rungs else NoTuner()
         counted = self._counted(past)
         self.driver = SearchDriver(
-            decider, engine, tuner, counted, write, self._on_event, lambda: self._reached, limits=search.limits
+            decider, engine, tuner, counted, write, self._on_event, self._is_over, limits=search.limits
         )  # fmt: skip
         self.tracker, self.ledger, self.scheduler = self.driver.tracker, self.driver.ledger, self.driver.scheduler
         others = self.tracker.studies.keys() - {search.name}
@@ -85,6 +88,22 @@ class SearchSession:
         if job is None:
             raise LookupError(f"{key} has not asked for GPUs, or has ended")
         return job.request.iterations
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether a rung would be judged on nothing: configurations have come to its end, and no line of any was read.
+
+        Then nobody is promoted or killed, and nothing is started any more.
+        """
+        statistics = self.statistics
+        judges = any(later.trials < rung.trials for rung, later in pairwise(self.search.rungs))
+        if not judges or not statistics.unread or statistics.reports:
+            return False
+        left = statistics.counts.keys() - statistics.unread - statistics.ends.keys()
+        return not left or len(statistics.unread) >= ENOUGH_UNREAD
+
+    def _is_over(self) -> bool:
+        return self._reached or self.is_unread
 
     @property
     def _reached(self) -> bool:

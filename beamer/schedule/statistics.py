@@ -24,7 +24,7 @@ class SearchStatistics:
     """Count what is done to trials; only `apply` changes it.
 
     target_loss: of the search. reached: of the trials that have come to it, the report that did. devices: the GPUs that trials
-    have.
+    have. reports: of all trials. unread: trials of which a run has come to its end before any trial had reported anything.
     """
 
     def __init__(self, target_loss: float | None = None) -> None:
@@ -34,11 +34,18 @@ class SearchStatistics:
         self.ends: dict[str, TrialEnded] = {}
         self.devices: dict[str, Devices] = {}
         self.decisions = 0
+        self.reports = 0
+        self.unread: set[str] = set()
         self._last: dict[str, Devices] = {}
         self._gone: set[str] = set()
 
     def apply(self, event: Event) -> None:
         """Count an event that the tracker has applied."""
+        match event:
+            case RunFinished(trial=key) if not self.reports:
+                self.unread.add(key)
+            case TrialReported(report=report) if report:
+                self.reports += 1
         match event:
             case GpusRequested(trial=key):
                 self.counts[key] = TrialCounts()
