@@ -19,13 +19,16 @@ class Flaw:
     """What is wrong with a job.
 
     fails_after: iterations after whose report it fails, once each. always: whether it fails there every time. hangs: whether it
-    never reports. lies: a report that it makes instead of its first.
+    never reports. lies: a report that it makes instead of its first. lies_last: one instead of its last. mute: whether it runs
+    to its end without a report.
     """
 
     fails_after: tuple[float, ...] = ()
     always: bool = False
     hangs: bool = False
     lies: Report | None = None
+    lies_last: Report | None = None
+    mute: bool = False
 
 
 SOUND = Flaw()
@@ -56,6 +59,10 @@ class FlawedCluster(SimulatedCluster):
             flaw = self.flaws.get(key, SOUND)
             if flaw.hangs:
                 found[key] = replace(one, reports=(), quiet_s=self._quiet(key), ran_s=self._quiet(key))
+            elif flaw.mute:
+                found[key] = replace(one, reports=())
+            elif flaw.lies_last and one.reports and one.state is RunState.FINISHED:
+                found[key] = replace(one, reports=(*one.reports[:-1], flaw.lies_last))
             elif flaw.lies and one.reports and key not in self._lied:
                 self._lied.add(key)
                 found[key] = replace(one, reports=(flaw.lies, *one.reports[1:]))

@@ -1,6 +1,6 @@
 """What a search bears of its trials' runs: limits, and that a failure counts once whenever whoever counts it dies."""
 
-from math import copysign, inf
+from math import copysign, inf, isnan
 
 import pytest
 
@@ -202,3 +202,12 @@ def test_a_report_that_cannot_be_is_left_out_shown_and_ends_nothing() -> None:
     assert refused.trial == "s/a"
     assert refused.reason.startswith("report.iteration: got 1e+30, expected a number from 0 to")
     assert max(report.iteration for report in search.driver.ledger.ended["s/a"].reports) == 10
+
+
+def test_a_refused_last_report_is_the_worst_loss_of_its_trial() -> None:
+    search = Search({"a": Flaw(lies_last=Report(0.0, 1e30, 0.5, 1.0))}, RunLimits())
+    assert search.run() == {"s/a": F, "s/b": F, "s/c": F}
+    reports = search.driver.ledger.ended["s/a"].reports
+    assert [report.iteration for report in reports] == list(range(11))
+    assert isnan(reports[-1].loss), "the one before is not that of the end"
+    assert reports[-1].service_s == reports[-2].service_s

@@ -16,8 +16,8 @@ from beamer.gpu.model import Costs, Grant, Node, Report, Request
 from beamer.gpu.policy_settings import gpu_policy_of
 from beamer.gpu.tuners import HalvingTuner
 from beamer.schedule.file import Search, parse
-from beamer.schedule.report import TrialRow, document, lines, remarks, rows
-from beamer.schedule.session import SearchSession
+from beamer.schedule.report import TrialRow, document, lines, remarks, rows, unread
+from beamer.schedule.session import ENOUGH_UNREAD, SearchSession
 from beamer.schedule.statistics import SearchStatistics, TrialCounts
 from beamer.studies.events import Event, StageRegistered, StageSealed, StudyEnded, TargetSet, TrialEnded, TrialRegistered
 from beamer.studies.model import Rung, TrialStatus
@@ -228,9 +228,9 @@ class Commands:
             lambda: self.engine.now,
         )
         session.start(self.engine.now)
-        while not session.done:
+        while not session.done and not session.is_unread:
             wake_s = session.step(self.engine.now)
-            if wake_s is None or wake_s > self.engine.now:
+            if not session.done and (wake_s is None or wake_s > self.engine.now):
                 self.engine.advance(min(self.engine.next_s(), float("inf") if wake_s is None else wake_s))
         return session
 
@@ -285,6 +285,73 @@ def test_a_search_that_is_to_stop_at_its_target_does(killed: bool) -> None:
     )
     figures = document(commands.search, "round-robin", [], session.statistics, 0.0, commands.engine.now)
     assert 0 < figures["target_reached_s"] <= figures["elapsed_s"]
+
+
+def flawed(search: Search, flaws: Mapping[str, Flaw], policy: str = "fifo") -> Commands:
+    commands = Commands(search, policy)
+    by_key = {f"s/{name}": flaw for name, flaw in flaws.items()}
+    commands.engine = FlawedCluster([Node("n", 2)], commands.engine.jobs, lambda key: commands.session.target(key), by_key)
+    return commands
+
+
+MUTE = Flaw(mute=True)
+
+
+@pytest.mark.parametrize("policy", ["fifo", "hermes", "round-robin"])
+def test_a_search_of_which_no_line_is_read_stops_before_a_rung_is_judged(policy: str) -> None:
+    commands = flawed(halving(), dict.fromkeys(FLOORS, MUTE), policy)
+    session = commands.life()
+    assert session.is_unread
+    assert not session.done
+    assert len(session.statistics.unread) == ENOUGH_UNREAD
+    assert [event for event in commands.journal if isinstance(event, TrialEnded)] == [], "nobody is killed"
+    assert {event.stage for event in commands.journal if isinstance(event, TargetSet)} == {"rung0"}, "nobody is promoted"
+    assert session.park()
+    assert [seen.state for seen in commands.engine.report().values() if seen.state.has_processes] == []
+    found = rows(commands.search, session.ledger, session.statistics, commands.engine.now)
+    assert document(commands.search, policy, found, session.statistics, 0.0, commands.engine.now)["best"] is None
+    first, *_, last = unread(commands.search, session.ledger, session.statistics)
+    assert first.startswith("s has stopped before a rung is judged on nothing")
+    assert "job.progress" in last
+    count = len(commands.journal)
+    again = commands.life()
+    assert again.is_unread, "the same command stops at once"
+    assert [event for event in commands.journal[count:] if isinstance(event, TrialEnded | TargetSet)] == []
+
+
+def test_a_search_of_two_stops_when_its_rung_is_over() -> None:
+    flaws = {"a": MUTE, "b": Flaw((2.0,), always=True), "c": Flaw((2.0,), always=True), "d": Flaw((2.0,), always=True)}
+    commands = flawed(halving(retries=0), {**flaws, "e": Flaw((2.0,), always=True, mute=True)})
+    commands.engine.flaws = {key: replace(flaw, mute=True) for key, flaw in commands.engine.flaws.items()}
+    session = commands.life()
+    assert session.is_unread
+    assert session.statistics.unread == {"s/a"}
+
+
+def test_one_configuration_that_reports_nothing_is_the_worst_of_its_rung() -> None:
+    commands = flawed(halving(), {"b": MUTE})
+    session = commands.life()
+    assert session.done
+    found = rows(commands.search, session.ledger, session.statistics, commands.engine.now)
+    assert {row.name: row.rung for row in found} == {"d": "rung2", "a": "rung1", "c": "rung1", "b": "rung0", "e": "rung0"}
+
+
+def test_where_nothing_is_judged_nothing_need_be_read() -> None:
+    commands = flawed(long_runs(), dict.fromkeys(FLOORS, MUTE))
+    session = commands.life()
+    assert session.done
+    assert not session.is_unread
+    found = rows(commands.search, session.ledger, session.statistics, commands.engine.now)
+    assert document(commands.search, "fifo", found, session.statistics, 0.0, commands.engine.now)["best"] is None
+
+
+def test_a_refused_last_report_of_a_rung_is_the_worst_of_it() -> None:
+    commands = flawed(halving(), {"b": Flaw(lies_last=Report(0.0, 1e30, 0.1, 1.0))})
+    session = commands.life()
+    found = rows(commands.search, session.ledger, session.statistics, commands.engine.now)
+    of_b = next(row for row in found if row.name == "b")
+    assert (of_b.status, of_b.rung, of_b.loss) == ("killed", "rung0", None)
+    assert of_b.best_loss is not None, "it has been better than all others"
 
 
 def test_what_is_printed_says_who_came_how_far() -> None:
