@@ -268,6 +268,9 @@ class _Command:
         self.console.print(table(f"{self.search.name} under {policy}", found, bool(self.search.rungs)))
         for line in remarks(found):
             self.console.print(escape(line), highlight=False, soft_wrap=True)
+        if self.session.done and not statistics.reports:
+            nothing = "no line of any configuration was read as progress: none of them is the best"
+            self.errors.print(nothing, highlight=False, soft_wrap=True)
         if self.json_file is not None:
             started_s = tracker.studies[self.search.name].registered_s if self.session.started else now
             figures = document(self.search, policy, found, statistics, started_s, now)

@@ -66,16 +66,23 @@ class ScheduleCommand:
         self.running: list[subprocess.Popen[str]] = []
 
     def search(
-        self, iterations: int, pause_s: float = 0.01, program: tuple[str, ...] = (), grace_s: float = 30.0, **keys: Any
+        self,
+        iterations: int,
+        pause_s: float = 0.01,
+        program: tuple[str, ...] = (),
+        grace_s: float = 30.0,
+        progress: str = "",
+        **keys: Any,
     ) -> None:
         program = program or ("-m", "beamer.testing.trainer")
         command: list[Any] = ["{python}", *program, "--learning-rate", "{lr}", "--trace", f"{self.root}/{{name}}.trace"]
         command += ["--iterations", "{iterations}", "--pause-s", pause_s, "--gate", f"{self.root}/{{name}}.gate"]
         request = {"batch_size": 64, "epoch": 5, **({} if "rungs" in keys else {"iterations": iterations})}
+        job = {"command": command, "env": {"OPENBLAS_NUM_THREADS": 1}, "grace_s": grace_s, "request": request}
         data = {
             "name": "s",
             "nodes": [{"name": "here", "gpus": 2}],
-            "job": {"command": command, "env": {"OPENBLAS_NUM_THREADS": 1}, "grace_s": grace_s, "request": request},
+            "job": {**job, "progress": progress},
             "configurations": [{"name": name, "lr": rate} for name, rate in RATES.items()],
             **keys,
         }

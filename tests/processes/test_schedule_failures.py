@@ -1,5 +1,6 @@
 """`beamer schedule` with programs that fail, hang and lie: what it retries, what it says, and its exit codes."""
 
+import json
 import signal
 from typing import Any
 
@@ -35,6 +36,17 @@ elif name == "dict":  # prints a dictionary of Python
 elif name == "other":  # another key
     for i in range(21):
         print(json.dumps({"step": i, "loss": 1.0}), flush=True)
+elif name.startswith("text"):  # prints what the search does not read
+    for i in range(1, 21):
+        print(f"Epoch {i}/20 - loss: {1 / i:.3f}", flush=True)
+    open(path, "w").close()
+elif name == "last":  # prints no number at its end
+    lines(1, 19)
+    print('{"iteration": 20, "loss": n/a}', flush=True)
+    open(path, "w").close()
+elif name == "spins":  # prints a line that a pattern backtracks on
+    print("Epoch 1/20 - loss: 0.5\\n" + "a" * 60 + "!", flush=True)
+    time.sleep(10**6)
 elif name == "fails":
     print("three lines\\nof what\\nhappened", file=sys.stderr)
     sys.exit(9)
@@ -102,7 +114,50 @@ def test_what_is_printed_in_vain_is_shown_once(command: ScheduleCommand, name: s
     assert rows["sound"]["refused"] == ""
     output = done.stdout.replace("\n", " ")
     assert output.count(hint[:30]) == 2, "when it is seen, and below the table"
-    assert (done.returncode, rows[name]["status"]) == ((3, "failed") if name == "far" else (0, "finished"))
+    assert (done.returncode, rows[name]["status"]) == (3, "failed")
+    assert rows[name]["reason"] == "none of its reports could be read"
+
+
+RUNGS = [{"iterations": 20, "keep": 1}, {"iterations": 40}]
+
+
+@pytest.mark.parametrize("pattern", ["", r"Epochs (?P<iteration>\d+)/\d+ - loss: (?P<loss>[\d.]+)"], ids=["none", "a typo"])
+def test_a_search_that_reads_nothing_stops_before_it_judges(command: ScheduleCommand, pattern: str) -> None:
+    flawed(command, "text1", "text2", "text3", rungs=RUNGS, progress=pattern)
+    done = command.run("fifo")
+    assert done.returncode == 1, done.stderr
+    assert "stopped before a rung is judged on nothing" in done.stderr
+    assert (pattern or "none is JSON such as") in done.stderr
+    assert "  Epoch 19/20 - loss: 0.053\n  Epoch 20/20 - loss: 0.050\n" in done.stderr
+    assert {row["status"] for row in command.figures().values()} == {"waiting"}, "nobody is killed"
+    assert command.jobs() == []
+    assert command.run("fifo").returncode == 1
+
+
+def test_a_search_without_rungs_that_reads_nothing_has_no_best(command: ScheduleCommand) -> None:
+    flawed(command, "text1", "text2")
+    done = command.run("fifo")
+    assert done.returncode == 0, done.stderr
+    assert "no line of any configuration was read as progress: none of them is the best" in done.stderr
+    assert json.loads((command.root / "figures.json").read_text())["best"] is None
+
+
+def test_a_refused_last_report_does_not_win(command: ScheduleCommand) -> None:
+    flawed(command, "last", "sound", rungs=RUNGS)
+    done = command.run("fifo")
+    assert done.returncode == 0, done.stderr
+    rows = command.figures()
+    assert (rows["last"]["status"], rows["last"]["rung"], rows["last"]["loss"]) == ("killed", "rung0", None)
+    assert "n/a" in rows["last"]["refused"]
+    assert (rows["sound"]["status"], rows["sound"]["iterations"]) == ("finished", 40)
+
+
+def test_a_pattern_that_is_too_slow_fails_its_configuration(command: ScheduleCommand) -> None:
+    flawed(command, "spins", retries=0, progress=r"((a|aa)+$)|Epoch (?P<iteration>\d+)/\d+ - loss: (?P<loss>[\d.]+)")
+    done = command.run("fifo")
+    assert done.returncode == 1, done.stderr
+    assert "the progress pattern ((a|aa)+$)|Epoch" in command.figures()["spins"]["reason"]
+    assert command.jobs() == []
 
 
 def test_where_every_configuration_has_failed_the_exit_code_is_another(command: ScheduleCommand) -> None:

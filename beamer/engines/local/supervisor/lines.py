@@ -49,6 +49,13 @@ class PrintedLine:
     head: str = ""
     length: int = 0
 
+    @property
+    def shown(self) -> str:
+        """What is shown of it in a message."""
+        if self.head:
+            return f"{self.head.lstrip()[:MOST_SHOWN]}... ({self.length} bytes)"
+        return shortened(self.text.strip(), MOST_SHOWN)
+
 
 class RefusedLine(InputError):
     """A line that looks like progress and is none.
@@ -87,22 +94,17 @@ def parse(line: PrintedLine, pattern: ProgressPattern | None) -> ProgressLine | 
 
 
 def _json(line: PrintedLine) -> Mapping[str, Any] | None:
-    begin = line.head or line.text
-    if not begin.lstrip().startswith("{"):
+    if not (line.head or line.text).lstrip().startswith("{"):
         return None
     if line.head:
-        shown = InputError(
-            "a line of progress", shortened(begin, MOST_SHOWN), f"at most {LONGEST_LINE} bytes, not {line.length}"
-        )
-        raise _unparsed(shown, begin + line.text)
+        raise _unparsed(InputError("a line of progress", line.shown, f"at most {LONGEST_LINE} bytes"), line.head + line.text)
     try:
         try:
             values = json.loads(line.text)
         except ValueError:
             values = json.loads(as_json(line.text))
     except (ValueError, RecursionError) as error:
-        shown = InputError("a line of progress", shortened(line.text, MOST_SHOWN), f"JSON such as {EXAMPLE}")
-        raise _unparsed(shown, line.text) from error
+        raise _unparsed(InputError("a line of progress", line.shown, f"JSON such as {EXAMPLE}"), line.text) from error
     return values if isinstance(values, dict) else None  # it begins with a brace
 
 

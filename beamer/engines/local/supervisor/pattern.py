@@ -62,7 +62,7 @@ class ProgressPattern:
             found: Match[str] | None = self._compiled.search(line, timeout=SEARCH_S)
         except (TimeoutError, MemoryError, RecursionError) as error:
             how = f"took longer than {SEARCH_S:g} s" if isinstance(error, TimeoutError) else "took too much memory"
-            shown = f"{shortened(self.text)!r} {how} on a line of {len(line)} characters: {shortened(line, MOST_SHOWN)!r}"
+            shown = f"{shortened(self.text)} {how} on a line of {len(line)} characters: {shortened(line, MOST_SHOWN)!r}"
             raise SlowPatternError(
                 f"the progress pattern {shown}; write one without a repetition inside a repetition, and begin it with ^"
             ) from error

@@ -83,7 +83,7 @@ class RunWatch:
     def _refuse(self, printed: PrintedLine, error: InputError) -> None:
         """Remember the first line that was refused."""
         if not self._refused:
-            self._refused = f"{shortened((printed.head or printed.text).strip(), MOST_SHOWN)!r} is no progress: {error}"
+            self._refused = f"{printed.shown!r} is no progress: {error}"
             self.has_news = True
 
     def last_report(self, now: float) -> NodeReport | None:
@@ -114,6 +114,6 @@ class RunWatch:
             return ""
         if not self._printed:
             return "it printed nothing, so that nothing is known of its progress"
-        expected = f"`progress`, {self._pattern.text!r}, finds none" if self._pattern else f"none is JSON such as {EXAMPLE}"
+        expected = f"the pattern {self._pattern.text} finds none" if self._pattern else f"none is JSON such as {EXAMPLE}"
         lines = [f"  {shortened(line.strip(), MOST_SHOWN)}" for line in last_printed]
         return "\n".join((f"none of its {self._printed} lines was read as progress: {expected}; the last of them:", *lines))

@@ -106,11 +106,11 @@ REFUSED = Progress(refused=20.0)
         (statuses(a=status(FINISHED, unread="it printed nothing")), (Phase.FINISHED, "")),
         (
             statuses(a=replaced(status(FINISHED, unread="none of its 20", refused="'n/a'"), REFUSED)),
-            (Phase.FAILED, "none of its reports could be read: 'n/a'"),
+            (Phase.FAILED, "none of its reports could be read"),
         ),
         (
             statuses(a=status(FINISHED, unread="nothing"), b=replaced(status(FINISHED, unread="none of 20"), REFUSED)),
-            (Phase.FAILED, "none of its reports could be read: nothing"),
+            (Phase.FAILED, "none of its reports could be read"),
         ),
         (
             statuses(a=status(FINISHED, 20.0), b=replaced(status(FINISHED, unread="none of its 20"), REFUSED)),

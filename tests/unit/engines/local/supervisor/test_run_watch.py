@@ -115,7 +115,7 @@ def test_a_run_none_of_whose_lines_was_read_says_what_it_printed() -> None:
     assert read(run, ["starting", "Epoch 1: 0.5"]) == []
     assert run.last_report(50.0) is None
     said = run.unread(["starting", "Epoch 1: " + "0" * 500])
-    assert said.startswith("none of its 2 lines was read as progress: `progress`, 'Epochs")
+    assert said.startswith("none of its 2 lines was read as progress: the pattern Epochs")
     assert "\n  starting\n  Epoch 1: 000" in said
     assert len(said) < 500
     assert "none is JSON such as" in (other := watch()).unread([]) or other.unread([]).startswith("it printed nothing")
