@@ -36,6 +36,11 @@ Counted = Annotated[int, Strict(), Field(ge=0, le=MOST_COUNTED)]
 Name = Annotated[str, Field(max_length=MOST_NAME)]
 Text = Annotated[str, Field(max_length=MOST_TEXT)]
 Limit = Annotated[int, Strict(), Field(ge=1, le=MOST_GENERATION)]
+LeftOut = Annotated[
+    dict[Literal["leases", "gone", "refused", "connections", "unmatched_bytes", "ports", "workers", "classes"], Counted],
+    Since(2),
+]
+"""How many entries a report leaves out, by part, as its receiver takes no more: see `beamer.network.message_limits`."""
 
 
 def check_connection(connection: Connection) -> Connection:
@@ -200,20 +205,26 @@ class Workers(Message):
 
     gone: ended, or replaced by another process of the same id. refused: workers of whom the agent marks no process or not every
     connection, and why: of a process namespace that is not the agent's, say. Nobody else is affected.
+    left_out: as of `LeftOut`.
     """
 
     kind: Literal["workers"] = "workers"
     leases: Annotated[tuple[WorkerLease, ...], Field(fail_fast=True)] = ()
     gone: Annotated[tuple[WorkerId, ...], Field(fail_fast=True)] = ()
     refused: Annotated[tuple[tuple[WorkerId, Text], ...], Field(fail_fast=True)] = ()
+    left_out: LeftOut = Field(default_factory=dict)
 
 
 class Connections(Message):
-    """All connections of this host's registered workers. unmatched_bytes: sent before they were first marked, by job."""
+    """All connections of this host's registered workers.
+
+    unmatched_bytes: sent before they were first marked, by job. left_out: as of `LeftOut`.
+    """
 
     kind: Literal["connections"] = "connections"
     connections: Annotated[tuple[ReportedConnection, ...], Field(fail_fast=True)]
     unmatched_bytes: dict[Name, Counted] = Field(default_factory=dict)
+    left_out: LeftOut = Field(default_factory=dict)
 
 
 class ClassCounter(Message):
@@ -245,12 +256,16 @@ class WorkerBytes(Message):
 
 
 class Counters(Message):
-    """What the agent's interfaces have carried, and its workers sent. at_s: Unix time of the reading."""
+    """What the agent's interfaces have carried, and its workers sent.
+
+    at_s: Unix time of the reading. left_out: as of `LeftOut`.
+    """
 
     kind: Literal["counters"] = "counters"
     at_s: Annotated[float, Field(ge=0, le=MOST_UNIX_S, allow_inf_nan=False)]
     ports: Annotated[tuple[PortCounters, ...], Field(fail_fast=True)]
     workers: Annotated[tuple[WorkerBytes, ...], Field(fail_fast=True)] = ()
+    left_out: LeftOut = Field(default_factory=dict)
 
 
 AgentReport = Hello | Applied | Workers | Connections | Counters
