@@ -13,7 +13,7 @@ import re
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import structlog
 from fastapi import WebSocket, WebSocketDisconnect
@@ -326,8 +326,9 @@ class AgentHub:
             async with asyncio.timeout(self._succession_s):
                 while (served := self._sessions.get(name)) and not displaced.is_set() and not reading.done():
                     waits = [asyncio.create_task(event.wait()) for event in (served.gone, displaced)]
+                    awaited: list[asyncio.Task[Any]] = [*waits, reading]
                     try:
-                        await asyncio.wait([*waits, reading], return_when=asyncio.FIRST_COMPLETED)
+                        await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
                     finally:
                         for wait in waits:
                             wait.cancel()

@@ -27,6 +27,7 @@ from beamer.network.protocol import (
 from beamer.studies.model import trial_key
 
 Fitting = TypeVar("Fitting", bound=Message)
+Owner = TypeVar("Owner", bound=Hashable)
 
 REPORT_LIMITS_OF_VERSION_1 = ReportLimits(message_bytes=1024 * 1024, connections=4096, leases=1024, ports=1024, classes=64)
 """What a controller of 0.1.0 takes unless its site has set other limits: it does not say so."""
@@ -121,9 +122,9 @@ def _at_most(name: str, size: int, limit: int, what: str) -> None:
         raise InputError(name, size, f"at most {limit} {what}, as the agent says")
 
 
-def fair_shares(wanted: Mapping[Hashable, int], limit: int) -> dict[Hashable, int]:
+def fair_shares(wanted: Mapping[Owner, int], limit: int) -> dict[Owner, int]:
     """Return how many of `limit` places each owner has, so that nobody has fewer for another's sake who has more."""
-    shares: dict[Hashable, int] = {}
+    shares: dict[Owner, int] = {}
     left = limit
     for place, (owner, count) in enumerate(sorted(wanted.items(), key=lambda entry: entry[1])):  # equal ones in their order
         shares[owner] = min(count, left // (len(wanted) - place))

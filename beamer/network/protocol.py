@@ -16,7 +16,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, TypeAdapter
 
-from beamer.errors import InputError
+from beamer.errors import InputError, nearest
 from beamer.network.connection import Connection
 from beamer.network.plan import QUEUES, UNREGISTERED_SHARE
 from beamer.protocol_version import Since
@@ -36,10 +36,19 @@ Counted = Annotated[int, Strict(), Field(ge=0, le=MOST_COUNTED)]
 Name = Annotated[str, Field(max_length=MOST_NAME)]
 Text = Annotated[str, Field(max_length=MOST_TEXT)]
 Limit = Annotated[int, Strict(), Field(ge=1, le=MOST_GENERATION)]
-LeftOut = Annotated[
-    dict[Literal["leases", "gone", "refused", "connections", "unmatched_bytes", "ports", "workers", "classes"], Counted],
-    Since(2),
-]
+PARTS = frozenset(("leases", "gone", "refused", "connections", "unmatched_bytes", "ports", "workers", "classes"))
+"""What reports have several of."""
+
+
+def check_left_out(left_out: dict[str, int]) -> dict[str, int]:
+    """Return what a report leaves out if it names parts of reports. Raises `InputError`."""
+    for name in left_out:
+        if name not in PARTS:
+            raise InputError("left_out", name, nearest(name, PARTS))
+    return left_out
+
+
+LeftOut = Annotated[dict[str, Counted], AfterValidator(check_left_out), Since(2)]
 """How many entries a report leaves out, by part, as its receiver takes no more: see `beamer.network.message_limits`."""
 
 

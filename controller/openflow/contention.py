@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from controller.openflow.channel import Channel, DuplicateError, ExcessError, UnansweredError
 
@@ -78,8 +79,9 @@ class Contention:
         self._waiting.append(me)
         try:
             answering = asyncio.create_task(me.channel.is_alive(self._alive_s))
+            awaited: set[asyncio.Future[Any]] = {answering, me.turn}
             try:
-                await asyncio.wait({answering, me.turn}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 answering.cancel()
             if not me.turn.done():

@@ -73,5 +73,5 @@ class _CompilationListener(Listener):
         COMPILATION.end()
 
 
-register("numba:compile", _CompilationListener())
+register("numba:compile", _CompilationListener())  # type: ignore[no-untyped-call]  # numba has no types there
 _forget_other_sources(Path(__file__).parent)

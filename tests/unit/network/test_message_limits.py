@@ -3,6 +3,7 @@
 from collections import Counter
 
 import pytest
+from pydantic import ValidationError
 
 from beamer.errors import InputError
 from beamer.network.connection import Connection
@@ -15,6 +16,7 @@ from beamer.network.message_limits import (
     fitted_assignment,
 )
 from beamer.network.protocol import (
+    PARTS,
     Applied,
     Assignment,
     AssignmentLimits,
@@ -255,3 +257,9 @@ def test_an_assignment_is_cut_until_its_message_fits() -> None:
 def test_what_cannot_be_cut_is_sent_as_it_is() -> None:
     limits = REPORTS.model_copy(update={"message_bytes": 1})
     assert fitted(Workers(), limits).report == Workers()
+
+
+def test_only_parts_of_reports_are_left_out() -> None:
+    with pytest.raises(ValidationError, match=r"left_out.*connections"):
+        Connections(connections=(), left_out={"conections": 1})
+    assert Connections.model_validate({"connections": (), "left_out": dict.fromkeys(PARTS, 1)}).left_out.keys() == PARTS
