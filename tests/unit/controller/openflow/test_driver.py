@@ -39,7 +39,7 @@ def job(klass: int, seq: int = 1) -> JobRules:
 class Bench:
     """A driver and the switches that connect to it."""
 
-    def __init__(self, fabric: Fabric, serve_again_s: float) -> None:
+    def __init__(self, fabric: Fabric, serve_again_s: float = 0.01) -> None:
         self.events: list[SwitchEvent] = []
         self.driver = SwitchDriver(fabric, "127.0.0.1", 0, self.events.append, clock=lambda: 12.5, serve_again_s=serve_again_s)
         self.connections: list[asyncio.Task[None]] = []
