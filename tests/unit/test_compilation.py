@@ -82,6 +82,7 @@ def test_numba_reports_what_it_compiles_and_not_what_it_has() -> None:
 
 
 @pytest.mark.long  # it compiles kernels anew
+@pytest.mark.timeout(600)
 def test_a_command_says_that_it_compiles_and_its_run_time_is_without_it(tmp_path: Path) -> None:
     trace, document = tmp_path / "trace.txt", tmp_path / "run.json"
     trace.write_text("2 1\n1 0 1 1 1 2:1\n")

@@ -104,12 +104,14 @@ assert signatures() == ahead, (ahead, signatures())
 """
 
 
+@pytest.mark.timeout(600)  # where kernels are not compiled yet
 def test_later_decisions_need_no_kernel_that_the_one_made_ahead_has_not_loaded() -> None:
-    done = subprocess.run([sys.executable, "-c", LATER_DECISIONS], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, "-c", LATER_DECISIONS], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.long  # it compiles kernels anew
+@pytest.mark.timeout(600)
 def test_a_fresh_installation_compiles_before_it_says_that_it_serves(tmp_path: Path, own_port: int) -> None:
     fabric, kernels = tmp_path / "fabric.json", tmp_path / "kernels"
     fabric.write_text(json.dumps(FABRIC.to_dict()))
