@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 
+from beamer.compilation import COMPILATION, NOTICE
 from beamer.errors import BeamerError, InputError, PlatformError, nearest
 
 DISTRIBUTION = "beamer-scheduler"  # its name on a package index, where others own that of the import package
@@ -45,6 +46,7 @@ class Command:
             import typer
 
             called = getattr(import_module(module), function)
+        COMPILATION.announce(lambda: print(f"{_last_word(name)}: {NOTICE}", file=sys.stderr, flush=True))
         app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
         app.command(epilog=epilog)(called)
         app(list(arguments), prog_name=name)

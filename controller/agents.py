@@ -10,10 +10,10 @@ An agent that breaks the protocol is told why and closed; its queues and marks s
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import structlog
 from fastapi import WebSocket, WebSocketDisconnect
@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from beamer.errors import InputError, PlatformError, nearest
 from beamer.log_limit import LogLimit
-from beamer.network.message_limits import check_assignment
+from beamer.network.message_limits import fitted, fitted_assignment
 from beamer.network.protocol import (
     AgentReport,
     Applied,
@@ -39,6 +39,7 @@ from beamer.protocol_version import HEADER, PeerProtocol, check_version, parse_h
 from beamer.validation import input_error
 from beamer.versioned_messages import Decoded, decode, encode, is_known
 from controller.admission import check_report, entries_of
+from controller.agent_log import AgentLog
 from controller.limited_log import LimitedLog
 from controller.limits import Limits
 from controller.turns import Turns
@@ -92,15 +93,14 @@ class _AgentSession:
         websocket: WebSocket,
         limits: Limits,
         turns: Turns,
-        on_unused: Callable[[PeerProtocol, tuple[str, ...]], None],
-        on_unsendable: Callable[[Assignment, InputError], None],
+        session_log: AgentLog,
     ) -> None:
         self.websocket = websocket
         self.protocol = PeerProtocol()
         self.takes: AssignmentLimits | None = None
+        self.left_out: Mapping[str, int] = {}  # of the latest assignment
         self._turns = turns
-        self._on_unused = on_unused
-        self._on_unsendable = on_unsendable
+        self._log = session_log
         self.gone = asyncio.Event()
         self._limits = limits
         self._next: Assignment | None = None
@@ -124,15 +124,20 @@ class _AgentSession:
                     await self._send(assignment)
 
     async def _send(self, assignment: Assignment) -> None:
-        """Send an assignment, unless it is more than the agent takes."""
-        message = encode(assignment, self.protocol.version)
-        if self.takes is not None:
-            try:
-                check_assignment(assignment, message, self.takes)
-            except InputError as error:
-                self._on_unsendable(assignment, error)
-                return
-        await self.websocket.send_text(message)
+        """Send as much of an assignment as the agent takes."""
+        encoded = partial(encode, version=self.protocol.version)
+        if self.takes is None:
+            await self.websocket.send_text(encoded(assignment))
+            return
+        try:
+            fitting = fitted_assignment(assignment, self.takes, encoded)
+        except InputError as error:
+            self._log.not_sent(assignment, error)
+            return
+        self.left_out = fitting.left_out
+        if self.left_out:
+            self._log.shortened(self.left_out)
+        await self.websocket.send_text(fitting.message)
 
     async def welcome(self) -> None:
         """Say what is taken of reports, to an agent that knows of it."""
@@ -145,10 +150,18 @@ class _AgentSession:
         while True:
             decoded = await self._receive()
             if decoded.unused:
-                self._on_unused(self.protocol, decoded.unused)
+                self._log.unused(self.protocol, decoded.unused)
             if decoded.message is not None:
-                check_report(decoded.message, self._limits)
-                return decoded.message
+                return self._within_limits(decoded.message)
+
+    def _within_limits(self, report: AgentReport) -> AgentReport:
+        """Return what is taken of a report. Raises `InputError` for more from who was told the limits."""
+        if is_known(Welcome, self.protocol.version):
+            check_report(report, self._limits)
+            return report
+        taken = fitted(report, report_limits(self._limits)).report
+        assert isinstance(taken, AgentReport)
+        return taken
 
     async def _receive(self) -> Decoded[AgentReport]:
         loop = asyncio.get_running_loop()
@@ -222,8 +235,9 @@ class AgentHub:
         self._hello_s = hello_s
         self._turns = Turns()
         self._sessions: dict[str, _AgentSession] = {}
-        self._succeeding: set[str] = set()  # names of which a second one waits
+        self._succeeding: dict[str, asyncio.Event] = {}  # by names of which a second one waits: that a third one has come
         self._counters: dict[str, Counters] = {}
+        self._unreported: dict[str, dict[str, Mapping[str, int]]] = {}  # by agent and kind of report
         changes_per_s = limits.connection_changes_per_s
         # Of each agent, however often it connects: two reports whose connections are all others, at once.
         burst_s = 2 * limits.agent_connections / changes_per_s
@@ -241,6 +255,14 @@ class AgentHub:
         """The latest counters of every agent that has sent some."""
         return dict(self._counters)
 
+    @property
+    def left_out(self) -> dict[tuple[str, str, str], int]:
+        """How many entries are beyond a limit, by agent, message and part, in the latest messages of connected agents."""
+        found = {(name, "assignment", part): n for name, one in self._sessions.items() for part, n in one.left_out.items()}
+        for name, reports in self._unreported.items():
+            found |= {(name, kind, part): n for kind, parts in reports.items() for part, n in parts.items()}
+        return found
+
     def send(self, agent: str, assignment: Assignment) -> None:
         """Send `assignment` to `agent` if it is connected; otherwise it receives it when it joins."""
         if session := self._sessions.get(agent):
@@ -249,9 +271,7 @@ class AgentHub:
     async def serve(self, name: str, websocket: WebSocket) -> None:
         """Serve the agent that connected as `name` until either side closes."""
         await websocket.accept()
-        session = _AgentSession(
-            websocket, self._limits, self._turns, partial(self._report_unused, name), partial(self._not_sent, name)
-        )
+        session = _AgentSession(websocket, self._limits, self._turns, AgentLog(name, self._limited))
         with suppress(WebSocketDisconnect):
             try:
                 session.protocol = parse_header(websocket.headers.get(HEADER))
@@ -261,8 +281,7 @@ class AgentHub:
                 await session.welcome()
                 hello = await self._hello(name, session)
                 session.takes = hello.limits
-                await self._succeed(name)
-                await self._exchange(name, session, hello.generation)
+                await self._read(name, session, hello.generation)
             except InputError as error:
                 await self._refuse(name, session, error)
 
@@ -271,16 +290,6 @@ class AgentHub:
         kind = re.split(r"[.\[]", error.field)[0]  # what comes further down may be the peer's own choice
         self._limited.warning("agent refused", known, known and kind, agent=name, reason=str(error))
         await session.close(REFUSED, str(error))
-
-    def _report_unused(self, name: str, protocol: PeerProtocol, unused: tuple[str, ...]) -> None:
-        """Log once what a newer agent says beyond this controller's version."""
-        what = "an agent speaks a newer version, of which this is not used"
-        self._limited.warning(what, name, unused, agent=name, version=protocol.version, fields=", ".join(unused))
-
-    def _not_sent(self, name: str, assignment: Assignment, error: InputError) -> None:
-        """Log that an agent takes no assignment as large as its own: it never applies it, so that it is not in force there."""
-        what = "an assignment is not sent, as it is more than its agent takes: the one before stays"
-        self._limited.error(what, name, error.field, agent=name, generation=assignment.generation, reason=str(error))
 
     async def _hello(self, name: str, session: _AgentSession) -> Hello:
         try:
@@ -292,21 +301,49 @@ class AgentHub:
             raise InputError("hello", hello.model_dump(), f"a hello of agent {name!r} as the first message")
         return hello
 
-    async def _succeed(self, name: str) -> None:
-        """Wait until no other agent of a name is served: one that does not answer pings is given up meanwhile."""
-        if name in self._succeeding:
-            raise InputError("agent", name, "one connection of a name, and one that waits for its end")
-        self._succeeding.add(name)
+    async def _read(self, name: str, session: _AgentSession, generation: int) -> None:
+        """Read reports, so that a connection that has ended is not waited for, and take them in once it is the only one."""
+        reading = asyncio.create_task(session.read_all())
+        try:
+            await self._succeed(name, reading)
+            await self._exchange(name, session, generation, reading)
+        finally:
+            reading.cancel()
+            await asyncio.wait({reading})
+            if not reading.cancelled():
+                reading.exception()  # it was raised before, or is of a connection that is being closed for another reason
+
+    async def _succeed(self, name: str, reading: asyncio.Task[None]) -> None:
+        """Wait until no other agent of a name is served: one that does not answer pings is given up meanwhile.
+
+        The newest connection of a name waits, as that of an agent whose older ones were cut off. reading: ends with it.
+        """
+        displaced = asyncio.Event()
+        if before := self._succeeding.get(name):
+            before.set()
+        self._succeeding[name] = displaced
         try:
             async with asyncio.timeout(self._succession_s):
-                while served := self._sessions.get(name):
-                    await served.gone.wait()
+                while (served := self._sessions.get(name)) and not displaced.is_set() and not reading.done():
+                    waits = [asyncio.create_task(event.wait()) for event in (served.gone, displaced)]
+                    awaited: list[asyncio.Task[Any]] = [*waits, reading]
+                    try:
+                        await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
+                    finally:
+                        for wait in waits:
+                            wait.cancel()
         except TimeoutError:
             raise InputError("agent", name, "a name of which no agent is connected; one is, and answers") from None
         finally:
-            self._succeeding.discard(name)
+            if self._succeeding.get(name) is displaced:
+                del self._succeeding[name]
+        if displaced.is_set():
+            raise InputError("agent", name, "one connection of a name that waits for another's end; a newer one does")
+        if reading.done():
+            reading.result()
+            raise WebSocketDisconnect
 
-    async def _exchange(self, name: str, session: _AgentSession, generation: int) -> None:
+    async def _exchange(self, name: str, session: _AgentSession, generation: int, reading: asyncio.Task[None]) -> None:
         session.websocket.scope.get("state", {}).get(UNCOUNT, _do_nothing)()
         self._sessions[name] = session
         session.changes = self._changes_of[name]
@@ -314,11 +351,12 @@ class AgentHub:
         session.put(self._listener.agent_joined(name))
         tasks = [asyncio.create_task(session.send_all()), asyncio.create_task(self._take_reports(name, session))]
         try:
-            await session.read_all()
+            await reading
         finally:
             for task in tasks:
                 task.cancel()
             del self._sessions[name]
+            self._unreported.pop(name, None)
             session.gone.set()
             self._listener.agent_lost(name)
             self._log_change("agent lost", name)
@@ -340,6 +378,10 @@ class AgentHub:
     def _on_message(self, name: str, message: AgentReport) -> int:
         if isinstance(message, Counters):
             self._counters[name] = message
+        if isinstance(message, Workers | Connections | Counters):
+            self._unreported.setdefault(name, {})[message.kind] = message.left_out
+            if message.left_out:
+                AgentLog(name, self._limited).unreported(message.kind, message.left_out)
         if isinstance(message, Hello):
             raise InputError("hello", message.agent, "one hello per connection")
         return self._listener.on_agent_message(name, message)

@@ -8,11 +8,13 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import structlog
 
 from beamer.clock import SteadyClock
+from beamer.compilation import COMPILATION, NOTICE
 from beamer.daemon_thread import in_daemon_thread
 from beamer.gpu.policy import GpuPolicy
 from beamer.network.fabric import Fabric
@@ -31,6 +33,7 @@ from controller.openflow.reports import SwitchEvent
 from controller.runtime import Runtime
 from controller.warm_up import warm_up
 
+WAIT_SHOWN_S = 5.0  # between lines that say what is waited for
 CLOCK_OFF_S = 60.0  # that a journal may be ahead of the clock: machines that take over from each other differ by less
 
 log = structlog.get_logger("beamer-controller")
@@ -90,11 +93,21 @@ async def _first(task: asyncio.Task[None], *events: asyncio.Event) -> None:
 
 
 async def _prepare(service: Service) -> None:
-    """Do ahead of leading what takes long, where it can be done."""
+    """Make a first decision, which compiles what is not compiled yet, so that those of jobs take milliseconds."""
+    loop = asyncio.get_running_loop()
+    began_s, compiled_s = loop.time(), COMPILATION.seconds
+    COMPILATION.announce(partial(log.info, f"{NOTICE}; there is no service before"))
+    deciding = asyncio.create_task(in_daemon_thread(warm_up, service.fabric, service.policy, service.queues, service.mode))
     try:
-        await in_daemon_thread(warm_up, service.fabric, service.policy, service.queues, service.mode)
+        while not (await asyncio.wait({deciding}, timeout=WAIT_SHOWN_S))[0]:
+            log.info("the first decision is being prepared; there is no service before", waited_s=round(loop.time() - began_s))
+        deciding.result()
     except Exception as error:  # noqa: BLE001  # of a policy: it is asked again when this controller leads
         log.warning("no decision could be made in advance", reason=f"{type(error).__name__}: {error}")
+    finally:
+        deciding.cancel()
+    if compiled_s := COMPILATION.seconds - compiled_s:
+        log.info("kernels compiled", took_s=round(compiled_s, 1))
 
 
 async def _lead(service: Service, served: ReplaceableApplication, listener: socket.socket, decided: Callable[[], None]) -> None:
@@ -105,15 +118,12 @@ async def _lead(service: Service, served: ReplaceableApplication, listener: sock
     lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     grace_s, kept = service.watch.grace_s, service.limits.kept
 
-    def follow() -> None:
-        decided()
-        preparing.add(asyncio.create_task(_prepare(service)))
-
-    preparing: set[asyncio.Task[None]] = set()
     driver = SwitchDriver(service.fabric, *service.switch_address, tls=service.credentials.switches)
     await driver.start()  # so that switches are connected, and wait, when the journal has been read
     try:
-        led = await lead(service.journal, service.fabric, grace_s, kept, follow)
+        # Before it is the one that leads: another one, whose kernels are compiled, would be kept from it.
+        await _prepare(service)
+        led = await lead(service.journal, service.fabric, grace_s, kept, decided)
     except BaseException:
         await driver.stop()
         raise

@@ -1,7 +1,7 @@
 """The first decision of a process, made ahead: it loads compiled kernels, which takes tenths of a second, or compiles them.
 
-A follower makes it while another controller leads, so that what it decides when it takes over takes milliseconds. An emulation
-makes it before a run: compiling, once after an installation, takes seconds, in which jobs would send without a plan.
+A controller makes it before it leads or follows, so that what it decides first when it serves takes milliseconds. An emulation
+makes it before a run: compiling, once after an installation, takes up to a minute, in which jobs would send without a plan.
 """
 
 import itertools

@@ -9,18 +9,16 @@ import logging
 import socket
 import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain
 from random import Random
 from typing import ParamSpec, TypeVar
 
 from websockets.exceptions import WebSocketException
 
 from beamer.errors import BeamerError, InputError, shortened
-from beamer.network.message_limits import fitted
 from beamer.network.protocol import (
     Applied,
     Assignment,
@@ -43,6 +41,7 @@ from hostagent.guard import Guard
 from hostagent.lease import DEFAULT_DURATION_S, HeldQueueLease, QueueLease
 from hostagent.limits import ASSIGNMENT_LIMITS
 from hostagent.rate_limited_log import RateLimitedLog
+from hostagent.report_fitting import ReportFitting
 from hostagent.state import StateDirectory
 
 _FIRST_ATTEMPT_S, _LAST_ATTEMPT_S = 1.0, 10.0  # between attempts at an assignment that could not be applied
@@ -137,7 +136,7 @@ class Agent:
         self._leases_changed = asyncio.Event()
         self._gone: tuple[WorkerId, ...] = ()
         self._refused: dict[WorkerId, str] = {}
-        self._unreported: dict[type[Message], Mapping[WorkerId, str]] = {}  # what controllers take too little of, by report
+        self._fitting = ReportFitting()
         self._reported_workers: Workers | None = None
         self._limited_log = RateLimitedLog(log)
 
@@ -179,7 +178,8 @@ class Agent:
         if is_known(Welcome, connection.protocol.version):  # before any report, which it bounds
             self._take_welcome(await connection.socket.recv(), connection)
         self._connection = connection
-        self._reported_workers, self._unreported = None, {}
+        self._reported_workers = None
+        self._fitting.begin()
         await self._report_workers()
         if self._wanted:
             self._reported = None
@@ -263,14 +263,8 @@ class Agent:
                 what = f"the controller speaks version {connection.protocol.version}: {type(message).__name__} is not sent"
                 self._limited_log.add("older controller", what, logging.WARNING)
                 return
-            if connection.takes is not None:
-                fitting = fitted(message, connection.takes)
-                message = fitting.report
-                if fitting.left_out:
-                    self._limited_log.add("not reported", "; ".join(fitting.left_out), logging.WARNING)
-                self._unreported[type(message)] = fitting.workers
             try:
-                await connection.socket.send(encode(message, connection.protocol.version))
+                await connection.socket.send(encode(self._fitting.fit(message, connection.takes), connection.protocol.version))
             except WebSocketException:
                 self._connection = None
 
@@ -302,9 +296,12 @@ class Agent:
             if not self._wanted or not self._wanted.workers:
                 await self._awake.wait()
             self._awake.clear()
+            began = time.monotonic()
             complete = await self._poll_sockets()
-            idle = complete and time.monotonic() - self._changed_at > _IDLE_AFTER_S
-            await asyncio.sleep(self._options.poll_s * (_IDLE_FACTOR if idle else 1))
+            ended = time.monotonic()
+            idle = complete and ended - self._changed_at > _IDLE_AFTER_S
+            # A poll of tens of thousands of sockets takes long: at most half of the kernel thread's time is spent on polls.
+            await asyncio.sleep(max(self._options.poll_s * (_IDLE_FACTOR if idle else 1), ended - began))
 
     async def _poll_sockets(self) -> bool:
         """Poll the workers' sockets and report what changed; return whether the next poll may be delayed."""
@@ -356,7 +353,7 @@ class Agent:
         """Report leases and workers without a process that is marked, if that has changed since it was last reported."""
         for _ in range(2):  # the first time finds out whose leases are left out, the second one names them
             refused = dict(self._refused)
-            for worker, reason in chain.from_iterable(found.items() for found in self._unreported.values()):
+            for worker, reason in self._fitting.workers:
                 refused.setdefault(worker, reason)
             report = Workers(leases=self._attached.leases, gone=self._gone, refused=tuple(refused.items()))
             if report == self._reported_workers:

@@ -16,6 +16,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
 from beamer.errors import InputError, first_of
+from beamer.network.message_limits import REPORT_LIMITS_OF_VERSION_1
 from beamer.network.protocol import ReportLimits
 from beamer.protocol_version import HEADER, check_version, format_header, parse_header
 from hostagent.limits import MOST_MESSAGE_BYTES
@@ -65,15 +66,16 @@ class Rotation:
 class ControllerConnection:
     """A connection to a controller.
 
-    protocol: what the controller speaks. takes: how much of reports, None where it has not said so. accepted: whether it has
-    sent an assignment that can be carried out. Raises `InputError` for a controller whose version is too far away.
+    protocol: what the controller speaks. takes: how much of reports; until it has said so, what one of version 1 takes, which
+    never says it. accepted: whether it has sent an assignment that can be carried out. Raises `InputError` for a controller
+    whose version is too far away.
     """
 
     def __init__(self, socket: ClientConnection, patience: asyncio.Timeout) -> None:
         self.socket = socket
         self.protocol = parse_header(socket.response.headers.get(HEADER) if socket.response else None)
         check_version(self.protocol.version, "controller", "agent")
-        self.takes: ReportLimits | None = None
+        self.takes: ReportLimits = REPORT_LIMITS_OF_VERSION_1
         self.accepted = False
         self._patience = patience
 

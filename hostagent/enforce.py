@@ -65,6 +65,7 @@ class Enforcer:
             self._sockets = SocketTable(self._hold_rule)
             opened.callback(self._sockets.close)
             self._opened = opened.pop_all()
+        self._report = Connections(connections=())
         self._acknowledgements = Acknowledgements()
         self._marking: frozenset[str] = frozenset()  # interfaces whose queues are picked by mark
         self._trees: dict[str, _Installed] = {}
@@ -173,8 +174,11 @@ class Enforcer:
         except (BeamerError, OSError) as error:  # every connection found before is reported to the network all the same
             failure = error
         sockets = self._sockets
-        report = Connections(connections=sockets.connections, unmatched_bytes=sockets.unmatched_bytes)
-        return PollResult(report, sockets.complete, sockets.gone, sockets.refused, failure)
+        connections, unmatched_bytes = sockets.connections, sockets.unmatched_bytes
+        known = self._report
+        if (known.connections, known.unmatched_bytes) != (connections, unmatched_bytes):  # checking it again takes longer
+            self._report = Connections(connections=connections, unmatched_bytes=unmatched_bytes)
+        return PollResult(self._report, sockets.complete, sockets.gone, sockets.refused, failure)
 
     def drain(self) -> bool:
         """Go on with the connections that are on their way to a mark; return whether any still are."""

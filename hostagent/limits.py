@@ -8,7 +8,8 @@ from pydantic_core import from_json
 from beamer.errors import InputError
 from beamer.network.message_limits import class_count
 from beamer.network.plan import check_queues
-from beamer.network.protocol import Assignment, AssignmentLimits, LocalWorker, Port
+from beamer.network.protocol import MOST_NAME, Assignment, AssignmentLimits, LocalWorker, Port
+from beamer.studies.model import MOST_RANK
 from beamer.units import ETHERNET_HEADER
 
 MOST_MESSAGE_BYTES = 4 * 2**20  # some four times what MOST_WORKERS take, with as much again for connections
@@ -20,7 +21,6 @@ MOST_CLASSES = 2**16  # on all ports together: each takes the kernel a request, 
 MOST_RATE_BPS = 10**13  # above any interface; the kernel counts in bytes and 64 bits
 MOST_PORT_FRAME_BYTES = 2**16 + ETHERNET_HEADER  # the loopback's, above any other interface's
 MOST_INTERFACE_CHARACTERS = 15  # IFNAMSIZ less the zero at the end
-MOST_JOB_CHARACTERS = 255  # two names of 63 and what joins them, with room
 _MOST_PID = 2**22  # PID_MAX_LIMIT
 _MOST_INTEGER = 2**63  # what other programs can read of JSON's integers
 _NO_INTERFACE = ("", ".", "..")
@@ -93,9 +93,10 @@ def _check_port(port: Port) -> None:
 
 
 def _check_worker(worker: LocalWorker) -> None:
-    if len(worker.job) > MOST_JOB_CHARACTERS or not worker.job.isprintable():
-        raise InputError("workers.job", worker.job[:80], f"at most {MOST_JOB_CHARACTERS} printable characters")
-    _within(f"workers[{worker.job}].rank", worker.rank, 0, 2**31 - 1)
+    # No more than reports can say of it: a worker that was taken in and could not be reported would end the agent.
+    if len(worker.job) > MOST_NAME or not worker.job.isprintable():
+        raise InputError("workers.job", worker.job[:80], f"at most {MOST_NAME} printable characters")
+    _within(f"workers[{worker.job}].rank", worker.rank, 0, MOST_RANK)
     _within(f"workers[{worker.job}].process.pid", worker.process.pid, 0, _MOST_PID)
 
 

@@ -20,7 +20,7 @@ from beamer.client.credentials import CA_VARIABLE, authorization, check_exposure
 from beamer.client.transport import Transport, trust
 from beamer.errors import InputError, PlatformError
 from beamer.gpu.devices import Devices
-from beamer.gpu.events import FREEING, Allocated
+from beamer.gpu.events import FREEING, Allocated, RanksSeen, ReportRefused, TrialReported
 from beamer.gpu.model import Node
 from beamer.gpu.protocol import (
     MOST_EVENTS,
@@ -49,6 +49,8 @@ CONNECT_S = 5.0
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.1, 1.0  # between rounds of the controllers
 MOST_MESSAGE_BYTES = 4 << 20  # of what holds for 10 000 trials
 MOST_SHOWN = 200  # characters of an answer that says why not
+_REPORTS = frozenset(kind.versioned.stored_name for kind in (TrialReported, ReportRefused, RanksSeen))
+"""The kinds of events that nothing else builds on."""
 SCHEMES: Mapping[str, str] = {"http": "ws", "https": "wss"}
 
 log = logging.getLogger("beamer.gpu")
@@ -72,7 +74,7 @@ class EngineLink:
 
     urls: of the controllers, separated by commas, http or https. study, run: of the search. nodes: all that the engine can
     start processes on. environment: that holds token and certificates, as of `beamer.client.Client`. acted_upon: what has been
-    decided to be carried out last. Raises `InputError`.
+    decided to be carried out last. left_out: reports that were longer than the controller takes. Raises `InputError`.
     """
 
     def __init__(self, urls: str, study: str, run: str, nodes: Sequence[Node], environment: Mapping[str, str]) -> None:
@@ -82,6 +84,7 @@ class EngineLink:
         self._tls = trust(environment.get(CA_VARIABLE) or None) if any(url.startswith("wss:") for url in self._urls) else None
         self.acted_upon: ReceivedAssignment | None = None
         self._hello = EngineHello(run=run, nodes=tuple(nodes), limits=EngineLimits(message_bytes=MOST_MESSAGE_BYTES))
+        self.left_out = 0
         self._takes: SearchLimits | None = None
         self._said = VariedLogLimit(MOST_DIFFERENCES, DIFFERENCES_AGAIN_S)
         self._changed = threading.Condition()
@@ -264,15 +267,25 @@ class EngineLink:
             self._changed.notify_all()
 
     def _next_events(self) -> SearchEvents | None:
-        """Return the next events that the controller takes in one message, None where the next one alone is too much."""
+        """Return the next events that the controller takes in one message, None where the next one alone is too much.
+
+        A report that is too much is left out: the message that says so has no events, and the next one's number.
+        """
         most = self._takes.events if self._takes else MOST_EVENTS
         waiting = self._events[self._sent : self._sent + min(most, MOST_EVENTS)]
         message = SearchEvents(first=self._sent + 1, events=tuple(waiting))
         while self._takes and (size := len(message.model_dump_json().encode())) > self._takes.message_bytes:
             if len(message.events) == 1:
                 kind = message.events[0][0]
-                self._refuse(f"{kind} takes {size} bytes, and the controller takes at most {self._takes.message_bytes} of them")
-                return None
+                too_much = f"{kind} takes {size} bytes, and the controller takes at most {self._takes.message_bytes} of them"
+                if kind not in _REPORTS:
+                    self._refuse(too_much)
+                    return None
+                self.left_out += 1
+                self._sent += 1
+                if self._said.take("left out", kind):
+                    log.warning("a report is left out, and so is each further one that is as long: %s", too_much)
+                return SearchEvents(first=self._sent + 1, events=())
             message = message.model_copy(update={"events": message.events[: len(message.events) // 2]})
         return message
 

@@ -16,7 +16,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, TypeAdapter
 
-from beamer.errors import InputError
+from beamer.errors import InputError, nearest
 from beamer.network.connection import Connection
 from beamer.network.plan import QUEUES, UNREGISTERED_SHARE
 from beamer.protocol_version import Since
@@ -36,6 +36,20 @@ Counted = Annotated[int, Strict(), Field(ge=0, le=MOST_COUNTED)]
 Name = Annotated[str, Field(max_length=MOST_NAME)]
 Text = Annotated[str, Field(max_length=MOST_TEXT)]
 Limit = Annotated[int, Strict(), Field(ge=1, le=MOST_GENERATION)]
+PARTS = frozenset(("leases", "gone", "refused", "connections", "unmatched_bytes", "ports", "workers", "classes"))
+"""What reports have several of."""
+
+
+def check_left_out(left_out: dict[str, int]) -> dict[str, int]:
+    """Return what a report leaves out if it names parts of reports. Raises `InputError`."""
+    for name in left_out:
+        if name not in PARTS:
+            raise InputError("left_out", name, nearest(name, PARTS))
+    return left_out
+
+
+LeftOut = Annotated[dict[str, Counted], AfterValidator(check_left_out), Since(2)]
+"""How many entries a report leaves out, by part, as its receiver takes no more: see `beamer.network.message_limits`."""
 
 
 def check_connection(connection: Connection) -> Connection:
@@ -200,20 +214,26 @@ class Workers(Message):
 
     gone: ended, or replaced by another process of the same id. refused: workers of whom the agent marks no process or not every
     connection, and why: of a process namespace that is not the agent's, say. Nobody else is affected.
+    left_out: as of `LeftOut`.
     """
 
     kind: Literal["workers"] = "workers"
     leases: Annotated[tuple[WorkerLease, ...], Field(fail_fast=True)] = ()
     gone: Annotated[tuple[WorkerId, ...], Field(fail_fast=True)] = ()
     refused: Annotated[tuple[tuple[WorkerId, Text], ...], Field(fail_fast=True)] = ()
+    left_out: LeftOut = Field(default_factory=dict)
 
 
 class Connections(Message):
-    """All connections of this host's registered workers. unmatched_bytes: sent before they were first marked, by job."""
+    """All connections of this host's registered workers.
+
+    unmatched_bytes: sent before they were first marked, by job. left_out: as of `LeftOut`.
+    """
 
     kind: Literal["connections"] = "connections"
     connections: Annotated[tuple[ReportedConnection, ...], Field(fail_fast=True)]
     unmatched_bytes: dict[Name, Counted] = Field(default_factory=dict)
+    left_out: LeftOut = Field(default_factory=dict)
 
 
 class ClassCounter(Message):
@@ -245,12 +265,16 @@ class WorkerBytes(Message):
 
 
 class Counters(Message):
-    """What the agent's interfaces have carried, and its workers sent. at_s: Unix time of the reading."""
+    """What the agent's interfaces have carried, and its workers sent.
+
+    at_s: Unix time of the reading. left_out: as of `LeftOut`.
+    """
 
     kind: Literal["counters"] = "counters"
     at_s: Annotated[float, Field(ge=0, le=MOST_UNIX_S, allow_inf_nan=False)]
     ports: Annotated[tuple[PortCounters, ...], Field(fail_fast=True)]
     workers: Annotated[tuple[WorkerBytes, ...], Field(fail_fast=True)] = ()
+    left_out: LeftOut = Field(default_factory=dict)
 
 
 AgentReport = Hello | Applied | Workers | Connections | Counters

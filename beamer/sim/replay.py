@@ -1,7 +1,6 @@
 """Replays a trace of coflows on a big switch: the policies and the network are those of scenarios, each coflow a job."""
 
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
@@ -9,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from beamer.compilation import Stopwatch
 from beamer.decision.core import DecisionCore
 from beamer.errors import InputError
 from beamer.network.allocation import Allocator, check_pair, is_asked
@@ -28,7 +28,7 @@ LAST_GROUP = 1 << 30  # of coflows that no decision has placed yet: after any gr
 class Replay:
     """When each coflow of a trace was complete under a policy. Times in seconds, by position in the trace.
 
-    wall_s: how long the replay took. decisions: how many the policy made, 0 if it is not asked.
+    wall_s: how long the replay took, without compiling. decisions: how many the policy made, 0 if it is not asked.
     """
 
     policy: str
@@ -64,7 +64,7 @@ def replay(
     check_pair(policy, allocator)
     if not 0 < rate_bps < math.inf:
         raise InputError("rate", rate_bps, "a rate above 0 bit/s")
-    started = time.perf_counter()
+    watch = Stopwatch()
     capacity = np.full(2 * trace.ports, float(rate_bps))
     network = FluidNetwork(capacity, allocator)
     block, columns = big_switch(trace, rate_bps)
@@ -120,8 +120,7 @@ def replay(
         wake_s = math.inf if proposal.wake_s is None or proposal.wake_s <= now else proposal.wake_s
         arrangement = allocator.arrange(order, snapshot)
         network.arrange(Arrangement(members[arrangement.order], arrangement.group))
-    wall_s = time.perf_counter() - started
-    return Replay(policy.name, allocator.name, columns.key, release, completion, wall_s, decisions)
+    return Replay(policy.name, allocator.name, columns.key, release, completion, watch.elapsed_s, decisions)
 
 
 def _ended(happened: Sequence[tuple[FluidEvent, int]]) -> list[int]:

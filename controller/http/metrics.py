@@ -23,6 +23,7 @@ class RuntimeCollector(Collector):
         yield from self._progress()
         yield from self._installation()
         yield from self._queues()
+        yield from self._left_out()
 
     def _journal(self) -> Iterator[Metric]:
         journal = self._runtime.batches
@@ -51,6 +52,15 @@ class RuntimeCollector(Collector):
             if (milliseconds := quantile(installation.plan_ms, share)) is not None:
                 latency.add_metric([str(share)], milliseconds / 1000)
         yield latency
+
+    def _left_out(self) -> Iterator[Metric]:
+        labels = ["agent", "message", "part"]
+        metric = GaugeMetricFamily(
+            "beamer_agent_left_out", "Entries beyond a limit in an agent's latest messages", labels=labels
+        )
+        for (agent, message, part), count in self._runtime.agents.left_out.items():
+            metric.add_metric([agent, message, part], count)
+        yield metric
 
     def _queues(self) -> Iterator[Metric]:
         labels = ["agent", "interface", "class"]

@@ -53,6 +53,10 @@ class DuplicateError(ChannelError):
     """The switch is served on another connection."""
 
 
+class UnansweredError(ChannelError):
+    """The peer answers no echo request, while others say to be the same switch."""
+
+
 class MalformedError(ChannelError):
     """The switch sent what contradicts the protocol."""
 
@@ -111,9 +115,11 @@ class Channel:
         self._xids = itertools.count(1)
         self._received_at = 0.0
         self._received = asyncio.Event()
+        self._has_ended = False
         self._written_bytes = 0
         self._waiting: dict[int, PendingAnswer] = {}
         self._rules = wire.RuleReader()
+        writer.transport.set_write_buffer_limits(high=UNREAD_BYTES // 2)
 
     async def handshake(self) -> int:
         """Agree on OpenFlow 1.3 and return the switch's datapath id. Raises `ChannelError`."""
@@ -144,6 +150,8 @@ class Channel:
             reason = found
             raise reason from None
         finally:
+            self._has_ended = True
+            self._received.set()
             for answer in self._waiting.values():
                 if not answer.future.done():
                     answer.future.set_exception(reason)
@@ -163,6 +171,16 @@ class Channel:
         self._writer.write(data)
         return xids
 
+    async def drained(self) -> None:
+        """Wait until the peer has read so much that more may be sent. Raises `ChannelError` where it is gone.
+
+        `serve` has to run, and gives up a peer that reads nothing.
+        """
+        try:
+            await self._writer.drain()
+        except OSError as error:
+            raise ChannelError("connection closed") from error
+
     async def request(self, message: Any) -> list[Any]:
         """Send a request and return its answer: a message, or the bodies of a multipart one joined.
 
@@ -181,7 +199,12 @@ class Channel:
             del self._waiting[message.xid]
 
     async def is_alive(self, within_s: float) -> bool:
-        """Return whether the switch sends anything within a time after an echo request; `serve` has to run."""
+        """Return whether the switch sends anything within a time after an echo request; `serve` has to run.
+
+        Of a connection that ends meanwhile it is known at once.
+        """
+        if self._has_ended:
+            return False
         try:
             self._received.clear()
             self.send(parser.OFPEchoRequest(self.datapath))
@@ -189,7 +212,7 @@ class Channel:
                 await self._received.wait()
         except (TimeoutError, ChannelError):
             return False
-        return True
+        return not self._has_ended
 
     def close(self) -> None:
         """Drop the connection; the switch keeps its rules and connects again."""

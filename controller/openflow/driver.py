@@ -19,11 +19,11 @@ from controller.openflow.channel import (
     CertificateError,
     Channel,
     ChannelError,
-    DuplicateError,
     ExcessError,
     IdentityError,
     RefusedError,
 )
+from controller.openflow.contention import Contention
 from controller.openflow.reports import PairCount, SwitchConnected, SwitchEvent, SwitchLost
 from controller.openflow.rulebook import RuleBook
 from controller.openflow.rules import JobRules, Rule, Slot, static_rules
@@ -87,7 +87,6 @@ class SwitchDriver:
             require_mutual(tls)
         self._tls = tls
         self._datapath_of = datapath_of
-        self._serve_again_s = serve_again_s
         self._fabric = fabric
         self._listen_on = host, port
         self._lead = None if on_event is None else Leadership(on_event, terms)
@@ -104,8 +103,7 @@ class SwitchDriver:
         self._targets: dict[str, SwitchTarget] = {}
         self._final = {switch.name: FlowCounts() for switch in fabric.switches}
         self._served: dict[str, ServedSwitch] = {}
-        self._contended = {switch.name: asyncio.Lock() for switch in fabric.switches}
-        self._may_serve_at: dict[str, float] = {}
+        self._contention = {switch.name: Contention(switch.name, serve_again_s, ALIVE_S) for switch in fabric.switches}
         self._connections: set[asyncio.Task[None]] = set()
         self._unserved: dict[asyncio.Task[None], str] = {}  # of the connections, oldest first, with their addresses
         self._most_entries = {name: _most_entries(fabric, name, len(rules)) for name, rules in self._rules.items()}
@@ -162,6 +160,8 @@ class SwitchDriver:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+        for contention in self._contention.values():
+            await contention.stop()
 
     def install(self, generation: int, jobs: Sequence[JobRules]) -> None:
         """Make every switch hold the rules and meters of `jobs`, as soon as it is connected; only differences are sent.
@@ -187,6 +187,7 @@ class SwitchDriver:
                         if rule is None:
                             rules.pop(slot, None)
                     self._targets[name] = SwitchTarget(generation, rules, meters[name])
+                    self._bound_answers(name)
                     if session := self._session(name):
                         session.set_target(self._targets[name], change[name])
         finally:
@@ -275,25 +276,25 @@ class SwitchDriver:
         return name
 
     async def _serve(self, name: str, channel: Channel, task: asyncio.Task[None]) -> None:
-        """Serve a switch until it is gone, unless it is served on another connection that is alive."""
-        loop = asyncio.get_running_loop()
-        async with self._contended[name]:
-            if (served := self._served.get(name)) is not None:
-                if await served.channel.is_alive(ALIVE_S):
-                    raise DuplicateError(f"{name} is connected already, and answers there")
-                served.task.cancel()
-                await asyncio.wait({served.task})
-            await asyncio.sleep(self._may_serve_at.get(name, 0.0) - loop.time())
-            self._may_serve_at[name] = loop.time() + self._serve_again_s
+        """Serve a switch until it is gone, once no other connection to it is served. It is read while it waits for that."""
+        self._unserved.pop(task, None)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(channel.serve())
+            tasks.create_task(self._serve_in_turn(name, channel, task))
+
+    async def _serve_in_turn(self, name: str, channel: Channel, task: asyncio.Task[None]) -> None:
+        async with self._contention[name].turn(channel, task):
             self._served[name] = ServedSwitch(task, channel)
-            self._unserved.pop(task, None)
-        channel.most_entries = self._most_entries[name]
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(channel.serve())
-                tasks.create_task(self._keep_at_target(name, channel))
-        finally:
-            del self._served[name]
+            self._bound_answers(name)
+            try:
+                await self._keep_at_target(name, channel)
+            finally:
+                del self._served[name]
+
+    def _bound_answers(self, name: str) -> None:
+        """Bound what a switch may answer, if it is served: never below what it is given, whatever a site's limits are."""
+        if served := self._served.get(name):
+            served.channel.most_entries = max(self._most_entries[name], 2 * len(self._rules[name]))
 
     async def _keep_at_target(self, name: str, channel: Channel) -> None:
         """Keep a switch at its target from the moment on when this controller leads."""

@@ -202,6 +202,7 @@ class SwitchSession:
         place = self._turns.begin()
         for batch in batched(sorted(different, key=lambda meter: meter.id), BATCH):
             await self._turns.granted(place)
+            await self._channel.drained()
             self._ask(
                 (wire.meter_change if meter.id in self._meters else wire.meter_addition)(datapath, meter) for meter in batch
             )
@@ -260,6 +261,7 @@ class SwitchSession:
         place = self._turns.begin()
         for batch in batched(rules, BATCH):
             await self._turns.granted(place)
+            await self._channel.drained()
             sent |= zip(self._ask(message(datapath, rule) for rule in batch), batch, strict=True)
             for rule in batch:
                 if message is wire.removal:
@@ -281,6 +283,7 @@ class SwitchSession:
         place = self._turns.begin()
         for batch in batched(about, BATCH):
             await self._turns.granted(place)
+            await self._channel.drained()
             self._channel.send(*map(message, batch))
 
     def _ask(self, messages: Iterable[Any]) -> list[int]:

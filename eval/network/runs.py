@@ -1,12 +1,12 @@
 """One run of the study: a contender on the work of a cell and a seed, and what is measured of it."""
 
-import time
 from random import Random
 from typing import Any
 
 import numpy as np
 
 from beamer.bounds.scenario import scenario_bounds, scenario_instance
+from beamer.compilation import Stopwatch
 from beamer.network.policies import NetworkPolicy, Order, network_policy
 from beamer.network.snapshot import Snapshot
 from beamer.sim import simulate
@@ -27,9 +27,9 @@ class Timed(NetworkPolicy[Any]):
 
     def order(self, state: Any, snapshot: Snapshot, now: float, rng: Random) -> tuple[Any, Order, float | None]:
         """Order the running jobs as the other policy does."""
-        started = time.perf_counter()
+        watch = Stopwatch()
         decided = self._policy.order(state, snapshot, now, rng)
-        self.seconds.append(time.perf_counter() - started)
+        self.seconds.append(watch.elapsed_s)
         return decided
 
 

@@ -13,6 +13,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 from websockets.sync.server import ServerConnection, serve
 
+from beamer.gpu.events import ReportRefused
 from beamer.gpu.link import EngineLink
 from beamer.gpu.model import Node
 from beamer.gpu.protocol import MOST_EVENTS, EngineHello, EngineLimits, EngineWelcome, SearchLimits
@@ -244,6 +245,30 @@ def test_an_event_that_the_controller_can_never_take_ends_its_service_with_the_r
         assert "StudyRegistered takes" in link.refusal
         assert "the controller takes at most 80 of them" in link.refusal
         link.close()
+
+
+def test_a_report_that_the_controller_can_never_take_is_left_out_and_all_else_is_taken(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def answer(socket: ServerConnection, message: Any) -> None:
+        if message["kind"] == "hello":
+            socket.send(json.dumps({"kind": "welcome", "limits": {"message_bytes": 400, "events": 5}}))
+            assign(socket)
+        elif message["kind"] == "events":
+            assign(socket, taken=message["first"] + len(message["events"]) - 1)
+
+    reports = [ReportRefused(1.0, "s1/t", reason) for reason in ("short", "x" * 1000, "y" * 1000, "last", "z" * 1000)]
+    with fake_controller(answer, said="2") as heard:
+        link = EngineLink(heard.pop(), "s1", "r", NODES, {})
+        for report in reports:
+            link.offer(report)
+        link.start()
+        assert link.flush(PATIENCE_S), "the last one is left out, too, and is not waited for"
+        assert (link.refusal, link.left_out) == ("", 3)
+        link.close()
+    sent = [event for message in heard if message["kind"] == "events" for event in message["events"]]
+    assert [json.loads(content)["reason"] for _, content in sent] == ["short", "last"]
+    assert caplog.text.count("a report is left out") == 1
 
 
 def test_of_a_newer_controller_what_is_not_known_is_named_once(caplog: pytest.LogCaptureFixture) -> None:

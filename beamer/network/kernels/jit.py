@@ -8,6 +8,9 @@ from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
+from numba.core.event import Event, Listener, register
+
+from beamer.compilation import COMPILATION
 
 UNCOUNTED: dict[str, Any] = {"_nrt": False}  # undocumented, but numba's own kernels are compiled so; constraints.txt pins it
 
@@ -58,4 +61,17 @@ def _forget_other_sources(folder: Path) -> None:
         stamp.write_text(digest)
 
 
+class _CompilationListener(Listener):
+    """Reports what numba compiles; what it loads from disk it does not name."""
+
+    def on_start(self, event: Event) -> None:
+        """Take in that a kernel is being compiled."""
+        COMPILATION.begin()
+
+    def on_end(self, event: Event) -> None:
+        """Take in that it is compiled, or cannot be."""
+        COMPILATION.end()
+
+
+register("numba:compile", _CompilationListener())  # type: ignore[no-untyped-call]  # numba has no types there
 _forget_other_sources(Path(__file__).parent)

@@ -16,6 +16,7 @@ from beamer.network.connection import Connection
 from beamer.network.protocol import (
     Applied,
     Assignment,
+    AssignmentLimits,
     ClassCounter,
     Connections,
     Counters,
@@ -25,6 +26,7 @@ from beamer.network.protocol import (
     WorkerId,
     Workers,
 )
+from beamer.protocol_version import HEADER, PROTOCOL_VERSION
 from controller.agents import HELLO_S, SUCCESSION_S, AgentHub, Pace
 from controller.limits import Limits
 from controller.websocket import REFUSED
@@ -51,8 +53,9 @@ class Listener:
         self.lost.append(agent)
 
 
-ConnectAs = Callable[[str], Any]
+ConnectAs = Callable[..., Any]
 LIMITS = Limits()
+OF_TODAY = {HEADER: str(PROTOCOL_VERSION)}
 
 
 @asynccontextmanager
@@ -70,7 +73,7 @@ async def serving(hub: AgentHub, ping_s: float) -> AsyncIterator[ConnectAs]:
     server = uvicorn.Server(config)
     task = asyncio.create_task(server.serve([listener]))
     try:
-        yield lambda name: connect(f"ws://127.0.0.1:{listener.getsockname()[1]}/v1/agents/{name}")
+        yield lambda name, **said: connect(f"ws://127.0.0.1:{listener.getsockname()[1]}/v1/agents/{name}", **said)
     finally:
         server.should_exit = True
         await task
@@ -270,7 +273,8 @@ COUNTER = {"klass": 0, "sent_bytes": 1, "sent_packets": 1, "dropped_packets": 0,
 )  # fmt: skip
 def test_what_no_host_can_report_is_refused_in_words(message: object, field: str) -> None:
     async def play(hub: AgentHub, listener: Listener, connect_as: ConnectAs) -> None:
-        async with connect_as("h1") as connection:
+        async with connect_as("h1", additional_headers=OF_TODAY) as connection:
+            await connection.recv()  # what is taken of reports
             await joined(connection)
             await connection.send(json.dumps(message))
             code, reason = await closed(connection)
@@ -283,6 +287,68 @@ def test_what_no_host_can_report_is_refused_in_words(message: object, field: str
             await until(lambda: len(listener.received) == 1)
 
     scene(play, Limits(agent_connections=5, agent_leases=5, agent_ports=5, agent_classes=5))
+
+
+def many_connections(count: int, rank: int = 0) -> tuple[Connection, ...]:
+    return tuple(Connection("s/t", rank, "10.0.0.1", 1000 + n, "10.0.0.2", 9) for n in range(count))
+
+
+def test_of_an_agent_that_cannot_know_the_limits_as_much_is_taken_as_they_say() -> None:
+    async def play(hub: AgentHub, listener: Listener, connect_as: ConnectAs) -> None:
+        async with connect_as("h1") as connection:
+            await joined(connection)
+            await send(connection, Connections(connections=(*many_connections(50), *many_connections(2, rank=1))))
+            await until(lambda: bool(listener.received))
+            assert hub.connected == {"h1"}
+            assert hub.left_out == {("h1", "connections", "connections"): 47}
+            ((_, report),) = listener.received
+            assert isinstance(report, Connections)
+            assert [one.rank for one in report.connections].count(1) == 2
+        await until(lambda: hub.left_out == {})
+
+    scene(play, Limits(agent_connections=5))
+
+
+def test_of_an_assignment_its_agent_is_sent_as_much_as_it_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    takes = AssignmentLimits(message_bytes=10_000, ports=1, workers=1, connections=3, addresses=1, classes=100)
+
+    async def play(hub: AgentHub, listener: Listener, connect_as: ConnectAs) -> None:
+        async with connect_as("h1", additional_headers=OF_TODAY) as connection:
+            await connection.recv()
+            await send(connection, Hello(agent="h1", generation=0, limits=takes))
+            await connection.recv()
+            for generation in (8, 9):
+                hub.send("h1", Assignment(generation=generation, connections=many_connections(10)))
+                sent = Assignment.model_validate_json(await connection.recv())
+                assert (sent.generation, len(sent.connections)) == (generation, 3)
+                assert hub.left_out == {("h1", "assignment", "connections"): 7}
+            hub.send("h1", Assignment(generation=10))
+            await connection.recv()
+            assert hub.left_out == {}
+
+    scene(play)
+    assert capsys.readouterr().out.count("an agent takes less than it is assigned") == 1
+
+
+def test_of_those_that_wait_for_a_name_the_newest_is_served_and_what_has_ended_is_not() -> None:
+    async def play(hub: AgentHub, listener: Listener, connect_as: ConnectAs) -> None:
+        async with connect_as("h1") as served, connect_as("h1") as waiting:
+            await joined(served)
+            await send(waiting, Hello(agent="h1", generation=0))
+            await until(lambda: bool(hub._succeeding))
+            async with connect_as("h1") as newer:
+                await send(newer, Hello(agent="h1", generation=0))
+                code, reason = await closed(waiting)
+                assert (code, "a newer one" in (reason or "")) == (REFUSED, True)
+            await until(lambda: not hub._succeeding)  # it has ended, and is not waited for
+            async with connect_as("h1") as newest:
+                await send(newest, Hello(agent="h1", generation=0))
+                await until(lambda: bool(hub._succeeding))
+                await served.close()
+                assert Assignment.model_validate_json(await newest.recv()).generation == 7
+            assert listener.lost[:1] == ["h1"]
+
+    scene(play)
 
 
 @pytest.mark.parametrize("text", ['{"kind": "hello", "agent": "\\ud800", "generation": 0}', "[" * 10_000, "\x00", "1" * 9_000])

@@ -16,9 +16,10 @@ from websockets.sync.server import ServerConnection, serve
 
 from beamer.errors import InputError
 from beamer.network.connection import Connection
-from beamer.network.protocol import Assignment, Connections, Message, Welcome, WorkerId
+from beamer.network.protocol import Assignment, Connections, Message, ReportLimits, Welcome, WorkerId
 from beamer.protocol_version import HEADER, PeerProtocol
 from hostagent import agent as module
+from hostagent import controllers
 from hostagent.agent import Agent, AgentOptions
 from hostagent.desired import parse_message
 from hostagent.enforce import PollResult
@@ -136,11 +137,26 @@ def test_no_more_is_reported_than_the_controller_takes_and_that_is_said(
         eventually(lambda: any(message.get("gone") for message in controller.heard))
         eventually(lambda: any(message.get("refused") for message in controller.heard))
     refused = [message["refused"] for message in controller.heard if message.get("refused")]
-    assert refused[-1] == [[{"job": "s/t", "rank": 0}, "the controller takes 2 of this agent's 5 connections"]]
+    reason = "this agent has more connections than the controller takes, 2 in 100000 bytes"
+    assert refused[-1] == [[{"job": "s/t", "rank": 0}, reason]]
     assert max(len(message.get("connections", ())) for message in controller.heard) == 2
     assert max(len(message.get("gone", ())) for message in controller.heard) == 1
-    said = [record.getMessage() for record in caplog.records if "not reported" in record.getMessage()]
-    assert said.count("not reported: 3 of 5 connections: the controller takes 2") == 1
+    reported = [message for message in controller.heard if message.get("left_out")]
+    assert {"connections": 3} in [message["left_out"] for message in reported]
+    said = [record.getMessage() for record in caplog.records if "left out of Connections" in record.getMessage()]
+    assert said == ["the controller takes less than there is to report; left out of Connections: 3 connections"]
+
+
+def test_a_controller_of_version_1_is_told_no_more_than_it_takes_though_it_does_not_say_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controllers, "REPORT_LIMITS_OF_VERSION_1", ReportLimits(**LIMITS))
+    assigned = json.loads(ASSIGNED.model_dump_json())
+    with exchange(tmp_path, monkeypatch, None, assigned, enforcer=Crowded()) as controller:
+        eventually(lambda: any(message.get("connections") for message in controller.heard))
+    for message in controller.heard:
+        check("agent", message)
+        assert len(message.get("connections", ())) <= 2
 
 
 def test_of_a_newer_controller_what_is_not_known_is_named_once_and_not_used(
@@ -206,7 +222,8 @@ def test_a_message_that_the_controller_does_not_know_is_not_sent_and_that_is_sai
 
     agent = Agent(AgentOptions("h1", ("ws://127.0.0.1:1",)), StateDirectory(tmp_path / "h1"))
     for version in (1, 1, 2):
-        connection: Any = SimpleNamespace(socket=SimpleNamespace(send=send), protocol=PeerProtocol(version), takes=None)
+        takes = ReportLimits(**LIMITS)
+        connection: Any = SimpleNamespace(socket=SimpleNamespace(send=send), protocol=PeerProtocol(version), takes=takes)
         agent._connection = connection
         asyncio.run(agent._send(Late()))
     agent._thread.shutdown()

@@ -1,11 +1,22 @@
 """What a receiver takes at most: an assignment beyond it is refused by name, a report beyond it is cut."""
 
+from collections import Counter
+
 import pytest
+from pydantic import ValidationError
 
 from beamer.errors import InputError
 from beamer.network.connection import Connection
-from beamer.network.message_limits import check_assignment, class_count, fitted
+from beamer.network.message_limits import (
+    FittedAssignment,
+    check_assignment,
+    class_count,
+    fair_shares,
+    fitted,
+    fitted_assignment,
+)
 from beamer.network.protocol import (
+    PARTS,
     Applied,
     Assignment,
     AssignmentLimits,
@@ -13,6 +24,7 @@ from beamer.network.protocol import (
     Connections,
     Counters,
     LocalWorker,
+    Message,
     Port,
     PortCounters,
     ReportLimits,
@@ -80,20 +92,26 @@ def test_a_report_within_the_limits_is_sent_as_it_is() -> None:
         Workers(gone=(WorkerId(job="s/t", rank=0),) * 3),
         Counters(at_s=1.0, ports=(PortCounters(interface="e0", classes=(COUNTER,) * 2),) * 2),
     ):
-        assert (fitted(report, REPORTS).report, fitted(report, REPORTS).left_out) == (report, ())
+        assert (fitted(report, REPORTS).report, fitted(report, REPORTS).left_out) == (report, {})
 
 
-def test_of_a_longer_report_the_first_entries_are_sent_and_the_rest_is_said() -> None:
+def test_of_a_longer_report_the_first_entries_are_sent_and_the_rest_is_counted() -> None:
     lease = WorkerLease(study="s", trial="t", rank=0, process=Process(9))
     workers = fitted(Workers(leases=(lease,) * 5, refused=((WorkerId(job="s/t", rank=0), "why"),) * 4), REPORTS)
-    assert workers.report == Workers(leases=(lease,) * 3, refused=((WorkerId(job="s/t", rank=0), "why"),) * 3)
-    assert workers.left_out == ("2 of 5 leases: the controller takes 3", "1 of 4 refused: the controller takes 3")
+    assert workers.report == Workers(
+        leases=(lease,) * 3,
+        refused=((WorkerId(job="s/t", rank=0), "why"),) * 3,
+        left_out={"leases": 2, "refused": 1},
+    )
+    assert workers.left_out == {"leases": 2, "refused": 1}
     seen = fitted(
         Connections(connections=tuple(connection(n) for n in range(1, 8)), unmatched_bytes={f"s/{n}": n for n in range(6)}),
         REPORTS,
     )
     assert seen.report == Connections(
-        connections=tuple(connection(n) for n in range(1, 5)), unmatched_bytes={f"s/{n}": n for n in range(4)}
+        connections=tuple(connection(n) for n in range(1, 5)),
+        unmatched_bytes={f"s/{n}": n for n in range(4)},
+        left_out={"connections": 3, "unmatched_bytes": 2},
     )
     counted = fitted(
         Counters(
@@ -107,18 +125,68 @@ def test_of_a_longer_report_the_first_entries_are_sent_and_the_rest_is_said() ->
         at_s=1.0,
         ports=tuple(PortCounters(interface=f"e{n}", classes=(COUNTER,) * 2) for n in range(2)),
         workers=(WorkerBytes(job="s/t", rank=0, sent_bytes=1),) * 3,
+        left_out={"workers": 1, "ports": 1, "classes": 2},
     )
-    assert len(counted.left_out) == 3
 
 
-def test_the_workers_that_are_left_out_are_named() -> None:
-    leases = tuple(WorkerLease(study="s", trial=f"t{n}", rank=n, process=Process(9 + n)) for n in range(5))
-    assert fitted(Workers(leases=leases), REPORTS).workers == {
-        WorkerId(job=f"s/t{n}", rank=n): "the controller takes 3 of this agent's 5 leases" for n in (3, 4)
-    }
+def of_worker(rank: int, count: int, remote: str = "10.0.0.2") -> tuple[Connection, ...]:
+    return tuple(Connection("s/t", rank, "10.0.0.1", 1 + n, remote, 9) for n in range(count))
+
+
+def shares(report: Message) -> Counter[int]:
+    assert isinstance(report, Connections)
+    return Counter(one.rank for one in report.connections)
+
+
+def test_a_worker_with_many_connections_displaces_none_of_another_worker() -> None:
+    limits = REPORTS.model_copy(update={"connections": 10})
+    crowd, others = of_worker(0, 1000), (*of_worker(1, 2), *of_worker(2, 3))
+    for connections in ((*crowd, *others), (*others, *crowd)):
+        found = fitted(Connections(connections=connections), limits)
+        assert shares(found.report) == {0: 5, 1: 2, 2: 3}
+        assert found.left_out == {"connections": 995}
+        assert found.workers.keys() == {WorkerId(job="s/t", rank=0)}
+
+
+def test_those_that_are_sent_stay_the_same_while_others_come() -> None:
+    limits = REPORTS.model_copy(update={"connections": 10})
+    first = fitted(Connections(connections=of_worker(0, 50)), limits).report
+    assert fitted(Connections(connections=of_worker(0, 80)), limits).report.model_copy(
+        update={"left_out": {"connections": 40}}
+    ) == first  # fmt: skip
+
+
+def test_connections_within_a_host_are_left_out_before_those_that_cross_the_network() -> None:
+    found = fitted(Connections(connections=(*of_worker(0, 5, "10.0.0.1"), *of_worker(0, 3))), REPORTS)
+    assert isinstance(found.report, Connections)
+    assert [one.is_local for one in found.report.connections] == [True, False, False, False]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "limit", "expected"),
+    [
+        ({"a": 2, "b": 9}, 20, {"a": 2, "b": 9}),
+        ({"a": 2, "b": 9}, 8, {"a": 2, "b": 6}),
+        ({"a": 9, "b": 9, "c": 1}, 8, {"a": 3, "b": 4, "c": 1}),
+        ({"a": 1, "b": 1}, 1, {"a": 0, "b": 1}),
+        ({}, 5, {}),
+    ],
+)
+def test_shares_are_fair_and_use_all_there_is(wanted: dict[str, int], limit: int, expected: dict[str, int]) -> None:
+    assert fair_shares(wanted, limit) == expected
+
+
+def test_the_workers_that_are_left_out_are_named_in_words_that_do_not_change_with_numbers() -> None:
+    leases = tuple(WorkerLease(study="s", trial=f"t{n}", rank=n, process=Process(9 + n)) for n in range(6))
+    reason = "this agent has more leases than the controller takes, 3 in 100000 bytes"
+    for count in (5, 6):
+        assert fitted(Workers(leases=leases[:count]), REPORTS).workers == {
+            WorkerId(job=f"s/t{n}", rank=n): reason for n in range(3, count)
+        }
     several = tuple(Connection("s/t", n, "10.0.0.1", 1 + n, "10.0.0.2", 9) for n in range(6))
     assert fitted(Connections(connections=several), REPORTS).workers == {
-        WorkerId(job="s/t", rank=n): "the controller takes 4 of this agent's 6 connections" for n in (4, 5)
+        WorkerId(job="s/t", rank=n): "this agent has more connections than the controller takes, 4 in 100000 bytes"
+        for n in (0, 1)
     }
     assert fitted(Workers(leases=leases[:3]), REPORTS).workers == {}
 
@@ -129,9 +197,69 @@ def test_a_report_is_cut_until_its_message_fits() -> None:
     assert isinstance(cut.report, Connections)
     assert 0 < len(cut.report.connections) < 10
     assert len(cut.report.model_dump_json()) <= 1000
-    assert "in 1000 bytes" in cut.left_out[0]
+    assert cut.left_out == {"connections": 50 - len(cut.report.connections)}
+
+
+def test_long_reasons_cost_no_lease_its_place() -> None:
+    limits = REPORTS.model_copy(update={"message_bytes": 2000, "leases": 10})
+    leases = tuple(WorkerLease(study="s", trial=f"t{n}", rank=0, process=Process(9 + n)) for n in range(6))
+    gone = (WorkerId(job="s/g", rank=0),)
+    cut = fitted(Workers(leases=leases, gone=gone, refused=((WorkerId(job="s/t", rank=0), "x" * 1500),) * 9), limits).report
+    assert isinstance(cut, Workers)
+    assert (cut.leases, cut.gone) == (leases, gone)
+    assert len(cut.refused) < 9
+
+
+def encoded(assignment: Assignment) -> str:
+    return assignment.model_dump_json()
+
+
+def test_an_assignment_is_sent_without_what_its_agent_does_not_take() -> None:
+    job_of = [WORKER.model_copy(update={"job": "s/many", "rank": n}) for n in range(5)]
+    whole = Assignment(
+        generation=3,
+        queues=3,
+        ports=tuple(port(f"e{n}") for n in range(3)),
+        workers=(*job_of, WORKER),
+        connections=(*(connection(n) for n in range(1, 9)), Connection("s/u", 0, "10.0.0.1", 7, "10.0.0.2", 9)),
+        addresses=tuple(f"10.0.0.{n}" for n in range(7)),
+    )
+    found = fitted_assignment(whole, TAKES, encoded)
+    sent = Assignment.model_validate_json(found.message)
+    assert found.left_out == {"ports": 1, "workers": 3, "connections": 5, "addresses": 2}
+    assert Counter(worker.job for worker in sent.workers) == {"s/many": 2, "s/t": 1}
+    assert Counter(one.job for one in sent.connections) == {"s/t": 3, "s/u": 1}
+    assert sent.generation == 3
+    within = sent.model_copy(update={"generation": 4})
+    assert fitted_assignment(within, TAKES, encoded) == FittedAssignment(encoded(within))
+
+
+def test_jobs_lose_their_caps_before_ports_lose_their_queues() -> None:
+    capped = tuple(CAPPED.model_copy(update={"job": f"s/{n}"}) for n in range(3))
+    whole = Assignment(generation=1, queues=8, ports=(port("e0"), port("e1")), workers=capped)
+    found = fitted_assignment(whole, TAKES, encoded)
+    assert found.left_out == {"caps": 3}
+    assert [worker.cap_bps for worker in Assignment.model_validate_json(found.message).workers] == [None] * 3
+
+
+def test_an_assignment_is_cut_until_its_message_fits() -> None:
+    limits = TAKES.model_copy(update={"message_bytes": 1500, "connections": 100})
+    whole = Assignment(generation=1, workers=(WORKER,), connections=tuple(connection(n) for n in range(1, 51)))
+    found = fitted_assignment(whole, limits, encoded)
+    sent = Assignment.model_validate_json(found.message)
+    assert len(found.message) <= 1500
+    assert sent.workers == (WORKER,)
+    assert found.left_out == {"connections": 50 - len(sent.connections)}
+    with pytest.raises(InputError, match="message_bytes"):
+        fitted_assignment(whole, limits.model_copy(update={"message_bytes": 10}), encoded)
 
 
 def test_what_cannot_be_cut_is_sent_as_it_is() -> None:
     limits = REPORTS.model_copy(update={"message_bytes": 1})
     assert fitted(Workers(), limits).report == Workers()
+
+
+def test_only_parts_of_reports_are_left_out() -> None:
+    with pytest.raises(ValidationError, match=r"left_out.*connections"):
+        Connections(connections=(), left_out={"conections": 1})
+    assert Connections.model_validate({"connections": (), "left_out": dict.fromkeys(PARTS, 1)}).left_out.keys() == PARTS

@@ -437,7 +437,10 @@ def test_counters_name_the_job(scene: Scene) -> None:
 def test_metrics_are_scrapable(scene: Scene) -> None:
     async def play(api: Api) -> None:
         await api.register()
+        agent = HOSTS[0].agent or ""
+        api.runtime.agents._on_message(agent, Connections(connections=(), left_out={"connections": 205}))
         text = (await api.client.get("/metrics")).text
+        assert f'beamer_agent_left_out{{agent="{agent}",message="connections",part="connections"}} 205.0' in text
         assert 'beamer_trials{status="running"} 1.0' in text
         assert 'beamer_installed_generation{kind="switch",name="s1"}' in text
 

@@ -39,9 +39,9 @@ def job(klass: int, seq: int = 1) -> JobRules:
 class Bench:
     """A driver and the switches that connect to it."""
 
-    def __init__(self, fabric: Fabric) -> None:
+    def __init__(self, fabric: Fabric, serve_again_s: float = 0.01) -> None:
         self.events: list[SwitchEvent] = []
-        self.driver = SwitchDriver(fabric, "127.0.0.1", 0, self.events.append, clock=lambda: 12.5, serve_again_s=0.01)
+        self.driver = SwitchDriver(fabric, "127.0.0.1", 0, self.events.append, clock=lambda: 12.5, serve_again_s=serve_again_s)
         self.connections: list[asyncio.Task[None]] = []
 
     def connect(self, switch: FakeSwitch) -> None:
@@ -61,8 +61,8 @@ class Bench:
 
 
 @asynccontextmanager
-async def bench(fabric: Fabric = FABRIC) -> AsyncIterator[Bench]:
-    made = Bench(fabric)
+async def bench(fabric: Fabric = FABRIC, serve_again_s: float = 0.01) -> AsyncIterator[Bench]:
+    made = Bench(fabric, serve_again_s)
     await made.driver.start()
     try:
         yield made
