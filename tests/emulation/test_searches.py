@@ -16,6 +16,7 @@ from beamer.gpu.policies import gpu_policy
 from beamer.network.policies import network_policy
 from beamer.sim.joint import simulate_scenario
 from beamer.workloads.joint import load
+from tests.emulation.launches import LaunchMeter
 from tests.emulation.leftovers import leftovers
 from tests.emulation.repetition import RUNS, until_valid
 from tests.support.tiers import long
@@ -35,11 +36,13 @@ def test_searches_take_as_long_as_simulated(tmp_path: Path, policies: str) -> No
     options = ["--gpu-policy", "fifo", "--policies", policies]
 
     def emulate() -> tuple[list[dict[str, Any]], list[str]]:
-        done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=RUN_PATIENCE_S)
+        with LaunchMeter() as launches:
+            done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=RUN_PATIENCE_S)
         assert done.returncode == 0, done.stderr
         print(done.stdout)
         runs = json.loads(figures.read_text())["runs"]
-        return runs, [f"{run['network_policy']}: {finding}" for run in runs for finding in run["findings"]]
+        findings = [f"{run['network_policy']}: {finding}" for run in runs for finding in run["findings"]]
+        return runs, [*findings, *launches.findings()]
 
     runs = until_valid(emulate)
     assert [run["network_policy"] for run in runs] == policies.split(",")
