@@ -228,7 +228,8 @@ class BeamerScheduler(TrialScheduler, ResultCheck):  # type: ignore[misc]  # Ray
         if self._opened_search is None:
             controller = unwrapped(tune_controller)
             rungs = () if isinstance(self._rungs, AsynchronousHalving) else _rungs(self._rungs)
-            check_samples(self._samples, *_drawn(controller.search_alg), rungs)
+            if not controller.search_alg.is_finished():  # it is if the experiment is restored, and has drawn all trials
+                check_samples(self._samples, *_drawn(controller.search_alg), rungs)
             self._opened_search = self._open()
             check_results(controller)
             call_at_end(controller, self._close)
