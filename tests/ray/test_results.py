@@ -82,7 +82,9 @@ def of_kind(config: dict[str, Any]) -> None:
         tune.report(reported(config["kind"], step, Path(config["once"])))
 
 
-def run(folder: Path, scheduler: BeamerScheduler, kinds: Sequence[str], trainable: Any = OfKind, **options: Any) -> ResultGrid:
+def run(
+    folder: Path, scheduler: BeamerScheduler, kinds: Sequence[str], trainable: Any = OfKind, failures: int = 0, **options: Any
+) -> ResultGrid:
     is_class = isinstance(trainable, type)
     return Tuner(
         tune.with_resources(trainable, {"cpu": 1, "gpu": 1}),
@@ -93,7 +95,7 @@ def run(folder: Path, scheduler: BeamerScheduler, kinds: Sequence[str], trainabl
             storage_path=str(folder / "results"),
             stop={"training_iteration": STEPS},
             verbose=0,
-            failure_config=FailureConfig(max_failures=1 if "none once" in kinds else 0),
+            failure_config=FailureConfig(max_failures=failures),
             checkpoint_config=CheckpointConfig(
                 checkpoint_frequency=1 if trainable is OfKind else 0, checkpoint_at_end=trainable is OfKind
             ),
@@ -150,7 +152,7 @@ def test_a_trial_whose_loss_is_no_number_fails_alone(cluster: LocalRayCluster, t
 def test_a_trial_that_fails_of_a_result_is_started_again_as_after_other_failures(
     cluster: LocalRayCluster, tmp_path: Path
 ) -> None:
-    found = by_kind(run(tmp_path, BeamerScheduler("fifo"), ["none once", "ok"]))
+    found = by_kind(run(tmp_path, BeamerScheduler("fifo"), ["none once", "ok"], failures=1))
     assert {kind: steps for kind, (steps, _) in found.items()} == {"none once": STEPS, "ok": STEPS}
     assert (tmp_path / "once").exists()
 
@@ -164,7 +166,7 @@ def test_a_search_whose_results_never_have_the_metric_stops_without_a_winner(
     scheduler = BeamerScheduler("fifo", rungs=rungs, journal=journal_of(tmp_path))
     kinds = [f"ok {number}" for number in range(7)]
     with pytest.raises(Exception, match=r"\['accuracy', 'loss'\], expected the key 'acuracy' \(did you mean 'accuracy'\?\)"):
-        run(tmp_path, scheduler, kinds, metric="acuracy", mode="max")
+        run(tmp_path, scheduler, kinds, failures=-1, metric="acuracy", mode="max")
     assert {event.stage for event in events(tmp_path, StageSealed)} <= {"r0"}, "no trial comes after it"
     assert {event.status for event in events(tmp_path, TrialEnded)} <= {TrialStatus.FAILED}, "none has won, and none has lost"
 

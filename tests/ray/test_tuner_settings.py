@@ -10,12 +10,13 @@ pytest.importorskip("ray", reason="ray is not installed: the extra `ray`")
 from ray import tune
 from ray.air.config import ScalingConfig
 from ray.tune import PlacementGroupFactory
+from ray.tune.execution.tune_controller import TuneController
 from ray.tune.result import RESULT_DUPLICATE
 from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import BasicVariantGenerator, ConcurrencyLimiter, Searcher, SearchGenerator
 from ray.tune.trainable import wrap_function
 
-from beamer.engines.ray_tune.checked_results import CheckedResults, ResultCheck
+from beamer.engines.ray_tune.checked_results import CheckedResults, ResultCheck, check_results
 from beamer.engines.ray_tune.cluster import check_placeable, gpus_asked, pinned
 from beamer.engines.ray_tune.scheduler import BeamerScheduler, _drawn, _is_resumable
 from beamer.errors import InputError
@@ -126,6 +127,9 @@ class Refusing(TrialScheduler, ResultCheck):  # type: ignore[misc]
         if result.get("train/loss") is None:
             raise InputError("'train/loss'", None, "a number")
 
+    def may_restart(self, trial: Any, result: Any) -> bool:
+        return self.failures > 0
+
     def failed(self, controller: Any) -> None:
         self.failures += 1
         if self.failures == 2:
@@ -138,14 +142,24 @@ class Ended(CheckedResults):
     def __init__(self) -> None:
         self._scheduler_alg = Refusing()
         self.failures: list[tuple[Any, Exception]] = []
+        self.restarts: list[int] = []
         self.is_missing = False
 
     def _trial_task_failure(self, trial: Any, exception: Exception) -> None:
         self.failures.append((trial, exception))
+        self.restarts.append(trial.max_failures)
 
     def _validate_result_metrics(self, result: Any) -> None:
         if self.is_missing:
             raise ValueError("Trial returned a result which did not include the specified metric(s)")
+
+
+def test_a_controller_of_tune_checks_results_and_stores_nothing_of_it() -> None:
+    controller = TuneController.__new__(TuneController)
+    for _ in range(2):
+        check_results(controller)
+        assert type(controller) is CheckedResults
+    assert vars(controller) == {}
 
 
 def test_a_result_is_checked_before_tune_sees_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +168,7 @@ def test_a_result_is_checked_before_tune_sees_it(monkeypatch: pytest.MonkeyPatch
         "ray.tune.execution.tune_controller.TuneController._process_trial_result",
         lambda self, trial, result: seen.append(result) or TrialScheduler.CONTINUE,
     )
-    controller, trial = Ended(), SimpleNamespace(last_result={})
+    controller, trial = Ended(), SimpleNamespace(last_result={}, max_failures=-1)
     assert controller._process_trial_result(trial, {"train": {"loss": 0.5}}) == TrialScheduler.CONTINUE
     assert controller._scheduler_alg.checked == [{"train/loss": 0.5}]
     assert controller._process_trial_result(trial, {"train": {"loss": None}}) is None
@@ -168,3 +182,5 @@ def test_a_result_is_checked_before_tune_sees_it(monkeypatch: pytest.MonkeyPatch
     controller.is_missing = True
     assert controller._process_trial_result(trial, {"train": {"loss": 0.5}}) is None, "what a search algorithm misses"
     assert len(controller.failures) == 3
+    assert controller.restarts == [0, -1, -1]
+    assert trial.max_failures == -1

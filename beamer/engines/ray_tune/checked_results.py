@@ -30,6 +30,10 @@ class ResultCheck(ABC):
         """Raise `InputError` where a trial is to fail of its result."""
 
     @abstractmethod
+    def may_restart(self, trial: Trial, result: Mapping[str, Any]) -> bool:
+        """Take in that a trial fails of its result, and say whether it is started again as often as Tune is told to."""
+
+    @abstractmethod
     def failed(self, controller: Any) -> None:
         """Take in that a trial has failed of its result; raise what ends the experiment."""
 
@@ -45,10 +49,18 @@ class CheckedResults(TuneController):  # type: ignore[misc]
                 self._scheduler_alg.check(self, trial, flat)
                 self._validate_result_metrics(flat)
             except ValueError as error:
-                self._trial_task_failure(trial, error)
+                self._fail(trial, error, self._scheduler_alg.may_restart(trial, flat))
                 self._scheduler_alg.failed(self)
                 return None  # no decision: the trial has failed, or is started again
         return super()._process_trial_result(trial, result)  # type: ignore[no-any-return]
+
+    def _fail(self, trial: Trial, error: Exception, may_restart: bool) -> None:
+        most = trial.max_failures
+        try:
+            trial.max_failures = most if may_restart else 0
+            self._trial_task_failure(trial, error)
+        finally:
+            trial.max_failures = most
 
 
 def check_results(controller: Any) -> None:

@@ -113,6 +113,7 @@ class Readings:
         self._hidden = frozenset(hidden)
         self._keys: set[str] = set()
         self._failed: dict[str, set[str]] = {}
+        self._failed_at: dict[str, float] = {}  # the iteration of each trial's last failure
         self._arrived: set[str] = set()
 
     def check(self, trial: str, result: Mapping[str, Any], *, is_strict: bool) -> Reading:
@@ -132,6 +133,20 @@ class Readings:
             keys = sorted(key for key in result if key not in self._hidden)
             raise InputError(f"keys in a result of trial {trial}", keys, self._expected(missing[0], keys))
         return reading
+
+    def may_restart(self, trial: str, result: Mapping[str, Any]) -> bool:
+        """Take in that a trial fails of a result, and say whether to start it again may help.
+
+        It does not where the trial has failed before and has come no farther since: whatever a program reports wrong at a step,
+        it mostly reports again, and an unlimited number of restarts would keep the GPUs for ever.
+        """
+        try:
+            iteration = number(self.metrics.iteration, result[self.metrics.iteration])
+        except (InputError, KeyError):
+            iteration = 0.0
+        before = self._failed_at.get(trial)
+        self._failed_at[trial] = iteration
+        return before is None or iteration > before
 
     def arrive(self, trial: str) -> None:
         """Take in that a trial has come to its target, while no result of the search has had the loss."""

@@ -158,6 +158,10 @@ class BeamerScheduler(TrialScheduler, ResultCheck):  # type: ignore[misc]  # Ray
                 readings.arrive(trial.trial_id)
                 self.failed(controller)
 
+    def may_restart(self, trial: Trial, result: Mapping[str, Any]) -> bool:
+        """Take in that a trial fails of its result, and say whether it may be started again: not twice at the same step."""
+        return self._opened_search is None or self._opened_search.readings.may_restart(trial.trial_id, result)
+
     def failed(self, controller: Any) -> None:
         """Raise `InputError` where trials have failed of a key that no result has had, so that nothing can be judged."""
         if self._opened_search and (error := self._opened_search.readings.nothing(self._opened_search.search.trials)):

@@ -93,6 +93,14 @@ def test_a_result_without_a_metric_fails_its_trial_or_is_let_pass_as_tune_says()
         readings.check("t", {ITERATION: 1, "los": 0.5}, is_strict=True)
 
 
+def test_a_trial_that_fails_of_its_results_is_started_again_only_if_it_comes_farther() -> None:
+    readings = Readings(of())
+    failures: list[tuple[dict[str, Any], bool]] = [({ITERATION: 3}, True), ({ITERATION: 5}, True), ({ITERATION: 5}, False)]
+    assert [readings.may_restart("t", result) for result, _ in failures] == [expected for _, expected in failures]
+    assert readings.may_restart("other", {})
+    assert not readings.may_restart("other", {ITERATION: "n/a"})
+
+
 def failed(readings: Readings, trials: int) -> None:
     for number in range(trials):
         with pytest.raises(InputError):
