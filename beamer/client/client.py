@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Self
 from beamer.client.credentials import CA_VARIABLE, authorization, check_exposure
 from beamer.client.handles import StageHandle, StudyHandle, TrialHandle
 from beamer.client.outbox import Outbox
-from beamer.client.request import Address
+from beamer.client.request import Address, name_of
 from beamer.errors import InputError
 from beamer.ports import HTTP_PORT
 from beamer.studies.model import Rung
@@ -48,7 +48,7 @@ _ended: Counter[str] = Counter()  # runs of this process that have ended, by stu
 
 
 def _run_of_process(study: str) -> str:
-    ended = _ended[study]
+    ended = _ended[str(study)]
     return f"{_PROCESS_RUN}.{ended}" if ended else _PROCESS_RUN
 
 
@@ -99,8 +99,8 @@ class Client:
         trials (they are). What is None stays as it is.
         """
         named = run or os.environ.get(RUN_VARIABLE)
-        address = Address(name, named or _run_of_process(name))
-        study = StudyHandle(self._outbox, address, lambda: None if named else _ended.update([name]))
+        address = Address(name_of(name), named or _run_of_process(name))
+        study = StudyHandle(self._outbox, address, lambda: None if named else _ended.update([str(name)]))
         study.declare(weight, rungs, barriers)
         return study
 
@@ -109,11 +109,12 @@ class Client:
 
         run: of the study; None: what `BEAMER_RUN` names, or else the present one.
         """
-        return TrialHandle(self._outbox, Address(study, run or os.environ.get(RUN_VARIABLE) or None, trial=trial))
+        named = run or os.environ.get(RUN_VARIABLE) or None
+        return TrialHandle(self._outbox, Address(name_of(study), named, trial=name_of(trial)))
 
     def wait_stage(self, study: str, stage: str, timeout_s: float, run: str | None = None) -> bool:
         """Wait until a stage is done, at most `timeout_s` seconds; return whether it is. For tuners: this one does block."""
-        return StageHandle(self._outbox, Address(study, run, stage=stage)).wait(timeout_s)
+        return StageHandle(self._outbox, Address(name_of(study), run, stage=name_of(stage))).wait(timeout_s)
 
     def flush(self, timeout_s: float) -> bool:
         """Wait until the controller has answered every request so far, at most `timeout_s` seconds; return whether it has."""

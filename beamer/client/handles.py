@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from beamer.client import lease
 from beamer.client.outbox import Outbox
-from beamer.client.request import Address, PutRequest
+from beamer.client.request import Address, PutRequest, name_of
 from beamer.studies.model import Rung, StageStatus, TrialStatus, Worker
 
 _NO_AGENT = (
@@ -41,18 +41,18 @@ class StudyHandle:
         self, weight: float | None = None, rungs: Sequence[Rung] | None = None, barriers: bool | None = None
     ) -> None:  # fmt: skip
         """Change what is declared of the study; what is None stays as it is."""
-        given = {"weight": weight, "rungs": None if rungs is None else list(rungs), "barriers": barriers}
+        given = {"weight": weight, "rungs": _listed(rungs), "barriers": barriers}
         self._put({"run": self.run} | {name: value for name, value in given.items() if value is not None})
 
     def trial(self, name: str, budget: int | None = None) -> "TrialHandle":
         """Register a trial. budget: the step at which it is complete, None where that is not known."""
-        address = replace(self._address, trial=name)
+        address = replace(self._address, trial=name_of(name))
         self._outbox.put(PutRequest(address, body={} if budget is None else {"budget": budget}))
         return TrialHandle(self._outbox, address)
 
     def stage(self, name: str) -> "StageHandle":
         """Register a stage: from now on its completion time counts."""
-        address = replace(self._address, stage=name)
+        address = replace(self._address, stage=name_of(name))
         self._outbox.put(PutRequest(address, body={}))
         return StageHandle(self._outbox, address)
 
@@ -81,13 +81,13 @@ class StageHandle:
 
     def add(self, trial: "TrialHandle | str", step: int) -> None:
         """Let the stage wait until a trial, which joins it, has completed `step` steps since the trial's beginning."""
-        name = trial if isinstance(trial, str) else trial.name
+        name = name_of(trial.name if isinstance(trial, TrialHandle) else trial)
         body = {"step": step, "stage": self._address.stage}
         self._outbox.put(PutRequest(replace(self._address, stage=None, trial=name), ("target",), body))
 
     def remove(self, trial: "TrialHandle | str") -> None:
         """Let the stage no longer wait for a trial, which has not ended: its search goes on without it for now."""
-        name = trial if isinstance(trial, str) else trial.name
+        name = name_of(trial.name if isinstance(trial, TrialHandle) else trial)
         body = {"stage": self._address.stage}
         self._outbox.put(PutRequest(replace(self._address, stage=None, trial=name), ("target", "drop"), body))
 
@@ -113,8 +113,8 @@ class TrialHandle:
         self._outbox = outbox
         self._address = address
         self._attempt: str | None = None
-        self._leases: dict[int, lease.AgentLease] = {}
-        self._starts: dict[int, int] = {}
+        self._leases: dict[str, lease.AgentLease] = {}  # by rank
+        self._starts: dict[str, int] = {}
 
     @property
     def name(self) -> str:
@@ -139,9 +139,9 @@ class TrialHandle:
         workers: a bare host is the worker whose rank is its position. sync_bytes, collective, compute_s, overlap: as in
         `Profile`. attempt: a name that no other attempt of the trial has; None: a new one.
         """
-        self._attempt = uuid.uuid4().hex if attempt is None else attempt
+        self._attempt = uuid.uuid4().hex if attempt is None else str(attempt)
         body: dict[str, Any] = {
-            "workers": [Worker(rank, w) if isinstance(w, str) else w for rank, w in enumerate(workers)],
+            "workers": _workers(workers),
             "sync_bytes": sync_bytes,
             "collective": collective,
             "compute_s": compute_s,
@@ -164,12 +164,12 @@ class TrialHandle:
         process, its process id is reported to the controller.
         """
         process = lease.describe_process(pid)
-        self._starts[rank] = process.start
+        self._starts[str(rank)] = process.start
         if pid is None or pid == os.getpid():
             self._close_lease(rank)
             held = lease.attach(self._address.study, self.name, rank, self._address.run)
             if held is not None:
-                self._leases[rank] = held
+                self._leases[str(rank)] = held
                 return Attachment(self, rank, held)
             self._outbox.warn_once(_NO_AGENT, os.environ.get(lease.AGENT_VARIABLE) or lease.AGENT_PATH)
         body = {"pid": process.pid, "start": process.start, "namespace": process.namespace}
@@ -178,9 +178,9 @@ class TrialHandle:
 
     def detach(self, rank: int) -> None:
         """Report that worker `rank` leaves on purpose: the process that this handle attached, or whichever is attached."""
-        held = self._leases.pop(rank, None)
+        held = self._leases.pop(str(rank), None)
         close = None if held is None else held.close
-        body = {"start": self._starts.pop(rank, 0)}
+        body = {"start": self._starts.pop(str(rank), 0)}
         self._outbox.put(PutRequest(self._address, ("workers", str(rank), "detach"), body, then=close))
 
     def progress(self, step: int, loss: float | None = None) -> None:
@@ -204,7 +204,7 @@ class TrialHandle:
         self._put({"status": status}, "status")
 
     def _close_lease(self, rank: int) -> None:
-        held = self._leases.pop(rank, None)
+        held = self._leases.pop(str(rank), None)
         if held is not None:
             held.close()
 
@@ -241,10 +241,26 @@ class Attachment:
             self._held.close()
 
 
+def _listed(values: Any) -> Any:
+    """Return a sequence as a list; what is none is left for the outbox or the controller to refuse."""
+    try:
+        return list(values)
+    except Exception:  # noqa: BLE001  the values are the trainer's
+        return values
+
+
+def _workers(workers: Any) -> Any:
+    """Return workers in a form that JSON has: a bare host is the worker whose rank is its position."""
+    listed = _listed(workers)
+    if not isinstance(listed, list) or isinstance(workers, str):
+        return workers
+    return [Worker(rank, one) if isinstance(one, str) else one for rank, one in enumerate(listed)]
+
+
 def _loss(loss: Any) -> Any:
     """Return a loss in a form that JSON has; what is none is left for the outbox to refuse."""
     try:
         number = float(loss)
-    except (TypeError, ValueError, OverflowError):
+    except Exception:  # noqa: BLE001  a tensor of several numbers raises one of its own kind
         return loss
     return number if math.isfinite(number) else str(number)

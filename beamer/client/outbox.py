@@ -187,7 +187,7 @@ class Outbox:
 
     def poll(self, address: Address, until: Callable[[Any], bool], timeout_s: float) -> bool:
         """Read a stage until `until` holds of the answer, at most `timeout_s` seconds; return whether it does."""
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + _bounded(timeout_s)
         try:
             url = address.path()
         except InputError as error:
@@ -385,8 +385,12 @@ class Outbox:
 
 
 def _bounded(timeout_s: float) -> float:
-    """Return a time-out that threads can wait for: neither infinite nor below 0."""
-    return min(max(0.0, timeout_s), threading.TIMEOUT_MAX)
+    """Return a time-out that threads can wait for: neither infinite nor below 0. What is no number does not wait."""
+    try:
+        return min(max(0.0, timeout_s), threading.TIMEOUT_MAX)
+    except TypeError as error:
+        _log.warning("timeout_s: got %s, expected seconds (%s): nothing is waited for", clip(repr(timeout_s)), error)
+        return 0.0
 
 
 def _kind(request: PutRequest) -> tuple[object, ...]:

@@ -40,6 +40,11 @@ class Address:
         return "/".join(str(name) for name in (self.study, self.stage, self.trial) if name is not None)
 
 
+def name_of(value: Any) -> Any:
+    """Return a name for an address, in which None would stand for nothing: it is left for the outbox to refuse."""
+    return "" if value is None else value
+
+
 @dataclass(eq=False)
 class PutRequest:
     """A PUT to a study, stage or trial.

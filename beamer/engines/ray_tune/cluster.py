@@ -56,6 +56,25 @@ def gpus_asked(asked: PlacementGroupFactory) -> int:
     return int(gpus)
 
 
+def check_placeable(asked: PlacementGroupFactory) -> None:
+    """Check that a trial leaves it to the policy on which nodes its GPUs are.
+
+    Raises `InputError` for several bundles, as of a Trainer's `ScalingConfig`, a strategy of placement and labels of nodes.
+    """
+    labels = asked._kwargs.get("bundle_label_selector") or []
+    if labels and all(set(label) == {NODE_LABEL} for label in labels):
+        return  # of an experiment that is restored, as `pinned` made them
+    bundles = [{}, *asked.bundles] if asked.head_bundle_is_empty else asked.bundles
+    if len(bundles) > 1:
+        expected = "one bundle for the whole trial: it is given one on each node where it is granted GPUs"
+        raise InputError("resources per trial: bundles, as of a ScalingConfig", bundles, expected)
+    if asked.strategy != "PACK":
+        expected = "'PACK', the default: the policy decides which nodes a trial is on"
+        raise InputError("resources per trial: strategy, as of a ScalingConfig", asked.strategy, expected)
+    if options := (*asked._args, *asked._kwargs.items()):
+        raise InputError("resources per trial: options", options, "none: the policy decides which nodes a trial is on")
+
+
 def pinned(gpus: Mapping[str, int], asked: PlacementGroupFactory, devices: Devices = ()) -> PlacementGroupFactory:
     """Return the resources of a trial that has so many GPUs on each node: a bundle per node, bound to that node.
 

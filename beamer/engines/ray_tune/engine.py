@@ -219,6 +219,11 @@ class RayTuneEngine(Engine):
         """The trials that Tune has not ended."""
         return self._runs.keys()
 
+    def target(self, trial: str) -> float:
+        """Return the iterations of a trial's present target, infinite where it has none."""
+        run = self._runs.get(trial)
+        return run.request.iterations if run and run.job else inf
+
     def add(self, trial: str) -> None:
         """Take in a trial, which is paused; one that is known has failed and is paused again."""
         run = self._runs.setdefault(trial, _Run())

@@ -7,17 +7,29 @@ becomes Tune's decisions. Tune starts whatever is pending, so a trial is kept pa
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from ray.tune.experiment import Trial
-from ray.tune.result import RESULT_DUPLICATE, SHOULD_CHECKPOINT, TIME_THIS_ITER_S, TIME_TOTAL_S
+from ray.tune.result import (
+    AUTO_RESULT_KEYS,
+    DEBUG_METRICS,
+    DONE,
+    RESULT_DUPLICATE,
+    SHOULD_CHECKPOINT,
+    TIME_THIS_ITER_S,
+    TIME_TOTAL_S,
+)
 from ray.tune.schedulers import TrialScheduler
-from ray.tune.trainable import FunctionTrainable
+from ray.tune.search import BasicVariantGenerator, ConcurrencyLimiter, SearchGenerator
+from ray.tune.trainable import FunctionTrainable, Trainable
 
 from beamer.clock import SteadyClock
-from beamer.engines.ray_tune.cluster import gpus_asked
+from beamer.engines.ray_tune.checked_results import ResultCheck, check_results, is_strict
+from beamer.engines.ray_tune.cluster import check_placeable, gpus_asked
 from beamer.engines.ray_tune.engine import Result, TuneDecision
+from beamer.engines.ray_tune.metrics import Mode, Reading, Readings, metrics_of
 from beamer.engines.ray_tune.search import TuneSearch
+from beamer.engines.ray_tune.settings import adjusted, check_samples, check_stop
 from beamer.engines.ray_tune.shared import SharedSearch, call_at_end
 from beamer.engines.ray_tune.trials import RayTrials, unwrapped
 from beamer.errors import InputError
@@ -44,14 +56,16 @@ class _Opened(NamedTuple):
     shared: SharedSearch | None
     trials: RayTrials
     search: TuneSearch
+    readings: Readings
 
 
-class BeamerScheduler(TrialScheduler):  # type: ignore[misc]  # Ray is untyped where it is not installed
+class BeamerScheduler(TrialScheduler, ResultCheck):  # type: ignore[misc]  # Ray is untyped where it is not installed
     """Let a GPU policy run the trials of a Tuner.
 
     policy: its name, or one with other parameters, "fifo" by default. request: what trials ask for, or a function of their
     configuration; by default the GPUs of the trial's resources and the iterations of the Tuner's stop criterion. iteration,
-    loss, accuracy: the keys of results; iterations count as in `Request.iterations`. mode: "max" if more of `loss` is better.
+    loss, accuracy: the keys of results; iterations count as in `Request.iterations`. mode: "max" if more of `loss` is better,
+    and of `target_loss`. loss, mode: None: `TuneConfig(metric, mode)`, or where that says nothing "loss" and "min".
     rungs: of successive halving, the first included, steps counted from a trial's beginning, or `AsynchronousHalving`, in which
     no trial waits for others: losers are ended; without rungs no trial is. stop_at_target: whether the search ends with the
     first trial that meets `target_loss` or `target_accuracy`. batch_size: the key of trials' configurations that a granted
@@ -74,8 +88,8 @@ class BeamerScheduler(TrialScheduler):  # type: ignore[misc]  # Ray is untyped w
         request: Request | Callable[[Mapping[str, Any]], Request] | None = None,
         *,
         iteration: str = "training_iteration",
-        loss: str = "loss",
-        mode: Literal["min", "max"] = "min",
+        loss: str | None = None,
+        mode: Mode | None = None,
         accuracy: str | None = None,
         rungs: Sequence[Rung] | AsynchronousHalving = (),
         stop_at_target: bool = False,
@@ -89,16 +103,15 @@ class BeamerScheduler(TrialScheduler):  # type: ignore[misc]  # Ray is untyped w
         poll_s: float = 0.5,
     ) -> None:
         super().__init__()
-        if mode not in ("min", "max"):
-            raise InputError("mode", mode, '"min" or "max"')
         if rungs and not isinstance(rungs, AsynchronousHalving):
             Halving(rungs)  # checks them
         _check_options(controller, journal, hosts, {"policy": policy, "seed": seed or None})
         policy = policy or POLICY
         self._policy = gpu_policy(policy) if isinstance(policy, str) else policy
         self._request = request
-        self._iteration, self._loss, self._accuracy = iteration, loss, accuracy
-        self._sign = 1.0 if mode == "min" else -1.0
+        self._iteration, self._loss, self._mode, self._accuracy = iteration, loss, mode, accuracy
+        self._metrics = metrics_of(iteration, loss, mode, accuracy, None, None)
+        self._samples: Any = 1
         self._rungs = rungs
         self._stop_at_target = stop_at_target
         self._batch_size = batch_size
@@ -113,6 +126,46 @@ class BeamerScheduler(TrialScheduler):  # type: ignore[misc]  # Ray is untyped w
 
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"_opened_search": None}  # a restored search begins anew, from its journal
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if "_sign" in state:  # of 0.1.0, which read nothing of TuneConfig
+            state = {"_mode": "min" if state["_sign"] > 0 else "max", "_samples": 1, **state}
+        vars(self).update(state)
+        if "_metrics" not in state:
+            self._metrics = metrics_of(self._iteration, self._loss, self._mode, self._accuracy, None, None)
+
+    def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
+        """Take in what a Tuner optimizes. Raises `InputError` for what contradicts the scheduler's options."""
+        self._metrics = metrics_of(self._iteration, self._loss, self._mode, self._accuracy, metric, mode)
+        self._metric = self._metrics.loss
+        self._samples = spec.get("num_samples", 1)
+        rungs = _rungs(self._rungs)
+        if rungs:
+            check_stop(spec.get("stop"), self._iteration, rungs[-1].step, "the last of the scheduler's rungs")
+        if isinstance(self._request, Request):
+            request = adjusted(self._request, self._metrics, self._batch_size, self._stop_at_target)
+            if not rungs:
+                check_stop(spec.get("stop"), self._iteration, request.iterations, "the scheduler's request")
+        return True
+
+    def check(self, controller: Any, trial: Trial, result: Mapping[str, Any]) -> None:
+        """Raise `InputError` where a trial is to fail of its result, or comes to its target while nothing can be judged."""
+        _, search = self._opened(controller)
+        if self._opened_search:
+            readings = self._opened_search.readings
+            reading = readings.check(trial.trial_id, result, is_strict=is_strict())
+            if reading.loss is None and (reading.iteration or 0.0) >= search.engine.target(trial.trial_id):
+                readings.arrive(trial.trial_id)
+                self.failed(controller)
+
+    def may_restart(self, trial: Trial, result: Mapping[str, Any]) -> bool:
+        """Take in that a trial fails of its result, and say whether it may be started again: not twice at the same step."""
+        return self._opened_search is None or self._opened_search.readings.may_restart(trial.trial_id, result)
+
+    def failed(self, controller: Any) -> None:
+        """Raise `InputError` where trials have failed of a key that no result has had, so that nothing can be judged."""
+        if self._opened_search and (error := self._opened_search.readings.nothing(self._opened_search.search.trials)):
+            raise error
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
         """Take in a trial, or take back one that failed, and keep it from starting by itself."""
@@ -138,8 +191,7 @@ class BeamerScheduler(TrialScheduler):  # type: ignore[misc]  # Ray is untyped w
         """Take in that a trial has ended."""
         _, search = self._opened(tune_controller)
         if trial.trial_id in search.engine.trials:
-            if self._iteration in result:
-                self._step_with(tune_controller, search, trial, result)
+            self._step_with(tune_controller, search, trial, result)
             self.on_trial_remove(tune_controller, trial)
             search.engine.apply(self._steady())
 
@@ -178,8 +230,13 @@ class BeamerScheduler(TrialScheduler):  # type: ignore[misc]  # Ray is untyped w
 
     def _opened(self, tune_controller: Any) -> tuple[RayTrials, TuneSearch]:
         if self._opened_search is None:
+            controller = unwrapped(tune_controller)
+            rungs = () if isinstance(self._rungs, AsynchronousHalving) else _rungs(self._rungs)
+            if not controller.search_alg.is_finished():  # it is if the experiment is restored, and has drawn all trials
+                check_samples(self._samples, *_drawn(controller.search_alg), rungs)
             self._opened_search = self._open()
-            call_at_end(unwrapped(tune_controller), self._close)
+            check_results(controller)
+            call_at_end(controller, self._close)
         opened = self._opened_search
         opened.trials.controller = unwrapped(tune_controller)
         return opened.trials, opened.search
@@ -217,7 +274,8 @@ class BeamerScheduler(TrialScheduler):  # type: ignore[misc]  # Ray is untyped w
             self._steady.not_before(search.tracker.now_s)
             if shared:
                 search.revoke(self._steady())  # whatever ran before has ended with its experiment
-            return _Opened(journal, shared, trials, search)
+            hidden = (*AUTO_RESULT_KEYS, *DEBUG_METRICS, DONE)
+            return _Opened(journal, shared, trials, search, Readings(self._metrics, search.has_loss, hidden))
         except BaseException:
             if shared:
                 shared.link.close()
@@ -241,39 +299,68 @@ class BeamerScheduler(TrialScheduler):  # type: ignore[misc]  # Ray is untyped w
             unwrapped(tune_controller).request_stop_experiment()
 
     def _step_with(self, tune_controller: Any, search: TuneSearch, trial: Trial, result: Mapping[str, Any]) -> None:
-        search.engine.record(trial.trial_id, self._read(trial, result), self._steady())
+        reading = self._metrics.read(result)
+        if reading.iteration is None:  # Tune was told to let it pass
+            return
+        search.engine.record(trial.trial_id, _result(trial, result, reading, search), self._steady())
         self._step(tune_controller, search)
 
     def _requested(self, trial: Trial) -> Request:
+        check_placeable(trial.placement_group_factory)
+        gpus = gpus_asked(trial.placement_group_factory)
+        stop = trial.stopping_criterion
         if self._request is None:
-            last = self._opened_search.search.rungs[-1:] if self._opened_search else ()
-            stop = last[0].step if last else trial.stopping_criterion.get(self._iteration)
-            if stop is None:
+            rungs = _rungs(self._rungs)
+            iterations = rungs[-1].step if rungs else stop.get(self._iteration)
+            if iterations is None:
                 raise InputError("request", None, f"a request, or a Tuner that stops trials by {self._iteration!r}")
-            asked = trial.placement_group_factory
-            gpus = gpus_asked(asked)
-            return Request(iterations=int(stop), gpus=gpus, worker_cpus=asked.required_resources.get("CPU", 0.0) / gpus)
-        return self._request(trial.config) if callable(self._request) else self._request
+            cpus = trial.placement_group_factory.required_resources.get("CPU", 0.0) / gpus
+            request = Request(iterations=int(iterations), gpus=gpus, worker_cpus=cpus)
+        else:
+            request = self._request(trial.config) if callable(self._request) else self._request
+        if not self._rungs:
+            check_stop(stop, self._iteration, request.iterations, "the scheduler's request")
+        return adjusted(request, self._metrics, self._batch_size, self._stop_at_target)
 
-    def _read(self, trial: Trial, result: Mapping[str, Any]) -> Result:
-        for key in (self._iteration, self._loss, *([self._accuracy] if self._accuracy else [])):
-            if key not in result:
-                raise InputError(f"result of {trial.trial_id}", sorted(result), f"the key {key!r}")
-        return Result(
-            float(result[self._iteration]),
-            self._sign * float(result[self._loss]),
-            float(result[TIME_THIS_ITER_S]),
-            float(result[TIME_TOTAL_S]),
-            float(result[self._accuracy]) if self._accuracy else None,
-            _is_resumable(trial, result),
-        )
+
+def _result(trial: Trial, result: Mapping[str, Any], reading: Reading, search: TuneSearch) -> Result:
+    """Return a result as the engine takes it. One without a loss, which Tune was told to let pass, has the loss before it."""
+    return Result(
+        reading.iteration or 0.0,
+        search.last_loss(trial.trial_id) if reading.loss is None else reading.loss,
+        float(result[TIME_THIS_ITER_S]),
+        float(result[TIME_TOTAL_S]),
+        reading.accuracy,
+        _is_resumable(trial, result),
+    )
+
+
+def _rungs(rungs: Sequence[Rung] | AsynchronousHalving) -> tuple[Rung, ...]:
+    return rungs.rungs if isinstance(rungs, AsynchronousHalving) else tuple(rungs)
+
+
+def _drawn(search_alg: Any) -> tuple[int | None, bool]:
+    """Return how many trials a search algorithm has live at most, None for any number, and whether it learns nothing.
+
+    Of one that is not Tune's own neither is known, and Tune limits none.
+    """
+    if isinstance(search_alg, BasicVariantGenerator):
+        return search_alg.max_concurrent or None, True
+    searcher = getattr(search_alg, "searcher", None)
+    while searcher is not None and not isinstance(searcher, ConcurrencyLimiter):
+        searcher = getattr(searcher, "searcher", None)
+    return (searcher.max_concurrent if searcher else None), not isinstance(search_alg, SearchGenerator)
 
 
 def _is_resumable(trial: Trial, result: Mapping[str, Any]) -> bool:
-    """Say whether pausing now loses no step: a function can be asked for a checkpoint only where it reports one."""
+    """Say whether pausing now loses no step.
+
+    A function can be asked for a checkpoint only where it reports one, and a class only where it has `save_checkpoint`.
+    """
     trainable = trial.get_trainable_cls()
-    is_function = isinstance(trainable, type) and issubclass(trainable, FunctionTrainable)
-    return not is_function or bool(result.get(SHOULD_CHECKPOINT))
+    if isinstance(trainable, type) and issubclass(trainable, FunctionTrainable):
+        return bool(result.get(SHOULD_CHECKPOINT))
+    return getattr(trainable, "save_checkpoint", None) is not Trainable.save_checkpoint
 
 
 def _check_options(

@@ -5,7 +5,7 @@ This module does not import Ray: `beamer.engines.ray_tune.scheduler` passes on w
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from math import isfinite
+from math import inf, isfinite
 
 from beamer.engines.ray_tune.engine import RayTuneEngine, TuneTrials
 from beamer.errors import InputError
@@ -49,7 +49,7 @@ class TuneSearch:
         self._run = run
         self._stop_at_target = stop_at_target
         self._requests: dict[str, Request] = {}
-        self._reached = self._sealed = False
+        self._reached = self._sealed = self._has_loss = False
         tuner: Tuner = NoTuner()
         if isinstance(rungs, AsynchronousHalving):
             tuner = AsynchronousHalvingTuner(study, rungs)
@@ -66,6 +66,21 @@ class TuneSearch:
     def is_over(self) -> bool:
         """Whether the search has reached its target, so that no trial is to run any more."""
         return self._stop_at_target and self._reached
+
+    @property
+    def has_loss(self) -> bool:
+        """Whether any trial has reported a finite loss, by the journal, too."""
+        return self._has_loss
+
+    @property
+    def trials(self) -> int | None:
+        """How many trials the search has; None: more may be added."""
+        return len(self._requests) if self._sealed else None
+
+    def last_loss(self, trial: str) -> float:
+        """Return the loss that a trial reported last, infinite where it has reported none."""
+        job = self.ledger.job(trial_key(self.study, trial))
+        return job.reports[-1].loss if job and job.reports else inf
 
     def has_job(self, trial: str) -> bool:
         """Say whether a trial has asked for GPUs."""
@@ -138,6 +153,7 @@ class TuneSearch:
                 self._requests[key] = request
             case TrialReported(trial=key, report=Report() as report):
                 self._reached = self._reached or _meets(report, self._requests[key])
+                self._has_loss = self._has_loss or isfinite(report.loss)
 
     def _launched(self, key: str) -> Request:
         """Return what a trial that is started asks for, until its present target."""

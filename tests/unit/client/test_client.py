@@ -252,6 +252,57 @@ def test_what_cannot_be_sent_is_logged_and_the_rest_is_sent(
     assert [name in line for name, line in zip(("a/stages/b", "endless", "odd", "one/two"), logged, strict=True)] == [True] * 4
 
 
+class Several:
+    """A tensor of several numbers, of which neither is one."""
+
+    def __float__(self) -> float:
+        raise RuntimeError("a Tensor with 2 elements cannot be converted to Scalar")
+
+    item = __float__
+
+
+MISTAKES: dict[str, Callable[[Any], object]] = {
+    "a study without a name": lambda client: client.study(None),
+    "a study whose name is a list": lambda client: client.study(["s"]).end(),
+    "rungs that are a number": lambda client: client.study("s", rungs=3),
+    "a trial without a name": lambda client: client.trial("s", None).finish(),
+    "a stage without a name": lambda client: client.study("s").stage(None).seal(),
+    "a stage's trial that is none": lambda client: client.study("s").stage("r").add(None, step=1),
+    "a stage's trial that is a number": lambda client: client.study("s").stage("r").remove(3),
+    "no workers": lambda client: client.trial("s", "t").start(workers=None),
+    "one worker by its host": lambda client: client.trial("s", "t").start(workers="h1"),
+    "a number of workers": lambda client: client.trial("s", "t").start(workers=2),
+    "an attempt whose name is a list": lambda client: client.trial("s", "t").start(["h1"], attempt=["one"]),
+    "a rank that is a list": lambda client: client.trial("s", "t").attach([0], pid=5).__exit__(None, None, None),
+    "a loss of several numbers": lambda client: client.trial("s", "t").progress(1, Several()),
+    "no time-out of a stage": lambda client: client.wait_stage("s", "r", None),
+    "a stage that is a list": lambda client: client.wait_stage("s", ["r"], 1.0),
+    "no time-out of a flush": lambda client: client.flush(None),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_no_mistake_in_a_call_ends_the_trainer(
+    mistake: str, beamer: FakeBeamer, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What the client can see is refused here; the rest is the controller's to refuse."""
+    beamer.answer = lambda method, path: (200, {}) if path.endswith("next") else (422, refusal("what it is"))
+    MISTAKES[mistake](client)
+    assert client.flush(PATIENCE_S)
+    assert warnings(caplog)
+    client.study("next")
+    assert client.flush(PATIENCE_S)
+    assert beamer.paths()[-1] == "/v1/studies/next", "what comes later is sent"
+
+
+@pytest.mark.parametrize("workers", [None, "h1", 2])
+def test_workers_that_are_no_list_are_sent_as_they_are(beamer: FakeBeamer, client: Client, workers: Any) -> None:
+    client.trial("s", "t").start(workers=workers, attempt="one")
+    assert client.flush(PATIENCE_S)
+    [(path, body)] = beamer.received
+    assert (path, body["workers"]) == (f"{TRIAL}/attempts/one", workers)
+
+
 def test_a_refusal_is_one_warning_with_its_message(
     beamer: FakeBeamer, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import inf
 
 import pytest
 
@@ -131,6 +132,19 @@ def test_trials_run_on_or_end_at_the_rungs_of_asynchronous_halving(policy: str) 
 def test_no_trial_waits_for_others_in_asynchronous_halving() -> None:
     driver = Driver("fifo", AsynchronousHalving(8, 2)).run()
     assert {trial.launches for trial in driver.tune.trials.values()} == {1}
+
+
+def test_what_a_search_has_heard_of_losses_is_known_by_its_journal_too() -> None:
+    driver = Driver("fifo", RUNGS, is_sealed=False)
+    search = driver.search
+    assert (search.has_loss, search.last_loss("a"), search.engine.target("a")) == (False, inf, inf)
+    driver.run(lambda: driver.tune.trials["a"].iteration == 1)
+    assert (search.has_loss, search.last_loss("a"), search.engine.target("a")) == (True, 1.0, RUNGS[0].step)
+    assert search.trials is None
+    search.seal(driver.tune.now)
+    assert search.trials == len(LEVELS)
+    driver.open()
+    assert (driver.search.has_loss, driver.search.last_loss("a")) == (True, 1.0)
 
 
 def test_a_trial_that_is_promoted_where_it_runs_is_not_paused() -> None:

@@ -1,0 +1,74 @@
+"""A controller of Tune that has each result checked before it does anything with it, so that one ends its own trial at most.
+
+Tune raises from within its loop, and so ends the experiment, where a result lacks a metric that is expected, and where a
+scheduler or a search algorithm raises at one. A scheduler sees a result after the first of these, and cannot fail a trial by
+what it returns.
+
+Uses parts of Tune that are not documented: `TuneController._process_trial_result`, `_validate_result_metrics`, `_scheduler_alg`
+and `_trial_task_failure`, which is what Tune does when a trial raises an exception of its own.
+"""
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+from ray.tune.execution.tune_controller import TuneController
+from ray.tune.experiment import Trial
+from ray.tune.result import RESULT_DUPLICATE
+from ray.tune.utils import flatten_dict
+
+LENIENT_VARIABLE = "TUNE_DISABLE_STRICT_METRIC_CHECKING"
+"""Of Tune: 1 lets a trial go on whose result lacks a metric."""
+
+
+class ResultCheck(ABC):
+    """What checks results."""
+
+    @abstractmethod
+    def check(self, controller: Any, trial: Trial, result: Mapping[str, Any]) -> None:
+        """Raise `InputError` where a trial is to fail of its result."""
+
+    @abstractmethod
+    def may_restart(self, trial: Trial, result: Mapping[str, Any]) -> bool:
+        """Take in that a trial fails of its result, and say whether it is started again as often as Tune is told to."""
+
+    @abstractmethod
+    def failed(self, controller: Any) -> None:
+        """Take in that a trial has failed of its result; raise what ends the experiment."""
+
+
+class CheckedResults(TuneController):  # type: ignore[misc]
+    """A controller whose scheduler is a `ResultCheck`."""
+
+    def _process_trial_result(self, trial: Trial, result: dict[str, Any]) -> str | None:
+        # A function that has returned sends its last result again. One that has sent none is checked for that.
+        if not (RESULT_DUPLICATE in result and trial.last_result):
+            flat = flatten_dict({key: value for key, value in result.items() if key != RESULT_DUPLICATE})
+            try:
+                self._scheduler_alg.check(self, trial, flat)
+                self._validate_result_metrics(flat)
+            except ValueError as error:
+                self._fail(trial, error, self._scheduler_alg.may_restart(trial, flat))
+                self._scheduler_alg.failed(self)
+                return None  # no decision: the trial has failed, or is started again
+        return super()._process_trial_result(trial, result)  # type: ignore[no-any-return]
+
+    def _fail(self, trial: Trial, error: Exception, may_restart: bool) -> None:
+        most = trial.max_failures
+        try:
+            trial.max_failures = most if may_restart else 0
+            self._trial_task_failure(trial, error)
+        finally:
+            trial.max_failures = most
+
+
+def check_results(controller: Any) -> None:
+    """Have a controller's results checked by its scheduler, which is a `ResultCheck`."""
+    if type(controller) is TuneController:
+        controller.__class__ = CheckedResults  # so that nothing of it is in the state that Tune stores
+
+
+def is_strict() -> bool:
+    """Say whether Tune takes a result for an error that lacks a metric."""
+    return os.environ.get(LENIENT_VARIABLE, "0") != "1"
