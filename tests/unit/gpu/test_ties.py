@@ -25,7 +25,7 @@ def test_equal_gains_go_to_the_first_job_whatever_the_last_bits() -> None:
     sizes = np.array([[0, 1, 2]] * 3)
     for factors in permutations((1.0, LAST_BITS, 1.0 / LAST_BITS)):
         value = np.array([[0.0, 0.3, 0.6]] * 3) * np.array(factors)[:, None]
-        assert allocate_by_gain(sizes, value, 3).tolist() == [2, 1, 0]
+        assert allocate_by_gain(sizes, value, 4).tolist() == [2, 1, 1]
 
 
 def test_assignments_of_jobs_that_speed_up_linearly_tie() -> None:
